@@ -1,0 +1,121 @@
+"""The tables of everything that can be chosen.
+
+Adding a method is one file with its function and one row here: forms, validation, documentation, the command line
+and the contract tests are made from the rows. Nothing in this room imports torch; functions are imported when run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from ..errors import RecipeError, nearest
+from ..recipe import CalibratorCall, MethodCall, Recipe, explain
+from . import basic, calibrators
+from .row import CalibratorRow, MergeRow, NoParams, Params, Preset, Row, TransformRow
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+__all__ = [
+    "CALIBRATORS",
+    "MERGE_METHODS",
+    "TRANSFORMS",
+    "CalibratorRow",
+    "MergeRow",
+    "NoParams",
+    "Params",
+    "Preset",
+    "Row",
+    "TransformRow",
+    "check_needs",
+    "params_of",
+    "resolve",
+    "row_of",
+]
+
+
+def _table(*groups: tuple[AnyRow, ...]) -> dict[str, AnyRow]:
+    rows = [row for group in groups for row in group]
+    table = {row.name: row for row in rows}
+    if len(table) != len(rows):
+        raise RuntimeError("two rows of the catalog share a name")
+    return table
+
+
+MERGE_METHODS: dict[str, MergeRow] = _table(basic.ROWS)
+TRANSFORMS: dict[str, TransformRow] = _table()
+CALIBRATORS: dict[str, CalibratorRow] = _table(calibrators.ROWS)
+
+
+def row_of(table: dict[str, AnyRow], name: str, what: str) -> AnyRow:
+    """Look a row up by name.
+
+    Raises:
+        RecipeError: with the nearest valid name.
+    """
+    if name not in table:
+        raise RecipeError(f"There is no {what} '{name}'. {nearest(name, table)}")
+    return table[name]
+
+
+def params_of(row: Row, given: dict[str, Any]) -> Params:
+    """Validate a method's parameters and fill in the defaults.
+
+    Raises:
+        RecipeError: naming the parameter, what was found and what is valid.
+    """
+    try:
+        return row.params.model_validate(given)
+    except ValidationError as error:
+        raise RecipeError(f"Parameters of {row.title}: {explain(error, row.params)}") from error
+
+
+def resolve(recipe: Recipe) -> Recipe:
+    """Write the defaults of every method out and refuse what cannot go together.
+
+    Raises:
+        RecipeError: an unknown method or parameter, or a combination that a row forbids.
+    """
+    merge_row = row_of(MERGE_METHODS, recipe.merge.method, "merge method")
+    transforms = tuple(_resolve_call(TRANSFORMS, call, "transform") for call in recipe.transforms)
+    calibrators_ = tuple(
+        CalibratorCall(
+            **_resolve_call(CALIBRATORS, call, "calibrator").model_dump(exclude={"name", "on"}),
+            name=call.name,
+            on=call.on,
+        )
+        for call in recipe.calibrators
+    )
+    if recipe.experts != "all":
+        _check_experts(recipe, merge_row)
+    return recipe.model_copy(
+        update={
+            "transforms": transforms,
+            "merge": _resolve_call(MERGE_METHODS, recipe.merge, "merge method"),
+            "calibrators": calibrators_,
+        }
+    )
+
+
+def check_needs(row: MergeRow, experts: int) -> None:
+    """Refuse a merge of too few or too many experts.
+
+    Raises:
+        RecipeError: with how many there are and how many the method takes.
+    """
+    if experts < row.min_experts:
+        raise RecipeError(f"{row.title} needs at least {row.min_experts} experts; {experts} chosen.")
+    if row.max_experts is not None and experts > row.max_experts:
+        raise RecipeError(f"{row.title} takes at most {row.max_experts} experts; {experts} chosen.")
+
+
+def _check_experts(recipe: Recipe, row: MergeRow) -> None:
+    check_needs(row, len(recipe.experts))
+    if not row.weighted and any(expert.weight != 1.0 for expert in recipe.experts):
+        raise RecipeError(f"{row.title} does not take weights of single experts; leave `weight` at 1.")
+
+
+def _resolve_call(table: dict[str, AnyRow], call: MethodCall, what: str) -> MethodCall:
+    row = row_of(table, call.method, what)
+    return MethodCall(method=call.method, params=params_of(row, call.params).model_dump(mode="json"))

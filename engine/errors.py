@@ -1,0 +1,67 @@
+"""The exceptions people see.
+
+Every message says what failed, what was found, what was expected and what to do. The command line prints it and
+exits with 1; pages show it in place; nothing else is ever shown as an error.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class EngineError(Exception):
+    """Base of every error that is meant to be read by a person."""
+
+
+class RecipeError(EngineError):
+    """A recipe that cannot be run as written."""
+
+
+class ZooError(EngineError):
+    """A zoo folder or its manifest is not usable."""
+
+
+class CheckpointError(EngineError):
+    """A weights file that is missing, damaged, unsafe or of another architecture."""
+
+
+class DataError(EngineError):
+    """Images or labels that cannot be used."""
+
+
+class MergeError(EngineError):
+    """A merge method that cannot be carried out on these experts."""
+
+
+class CalibrationError(EngineError):
+    """A calibrator that cannot be trained or applied."""
+
+
+class UnpairedFeatures(CalibrationError):
+    """Two feature matrices whose rows are not the same inputs."""
+
+
+class StoreError(EngineError):
+    """The store or the run table is not usable."""
+
+
+class Cancelled(EngineError):
+    """Somebody asked for this work to stop."""
+
+
+def nearest(name: str, options: Iterable[str]) -> str:
+    """Return a hint that names the closest valid option, or lists the options when none is close.
+
+    Args:
+        name: what was given.
+        options: what would have been valid.
+
+    Returns:
+        A sentence such as ``Did you mean 'scaling'?``.
+    """
+    known = sorted(options)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if close:
+        return f"Did you mean '{close[0]}'?"
+    return f"Valid names: {', '.join(known)}." if known else "No names are valid here."

@@ -1,0 +1,27 @@
+"""Weight averaging and task arithmetic."""
+
+from __future__ import annotations
+
+from ..catalog import NoParams
+from ..catalog.basic import TaskArithmeticParams
+from ..types import Context, Static, TaskVectors, Weights
+from .assemble import add_to_base
+
+
+def weight_average(base: Weights, task_vectors: TaskVectors, params: NoParams, context: Context) -> Static:
+    """Average the experts' weights: the base plus the mean task vector.
+
+    Source: Wortsman et al., ICML 2022, arXiv:2203.05482.
+    Departure: several published scripts drop the last of eight experts by a truncated zip; all K are averaged here.
+    """
+    return add_to_base(base, task_vectors, lambda name: task_vectors.stack(name).mean(dim=0))
+
+
+def task_arithmetic(base: Weights, task_vectors: TaskVectors, params: TaskArithmeticParams, context: Context) -> Static:
+    """Add the scaled sum of task vectors to the base.
+
+    A recipe's expert weights give negation (a negative weight) and analogy (+1, +1, −1).
+
+    Source: Ilharco et al., ICLR 2023, arXiv:2212.04089, §2.
+    """
+    return add_to_base(base, task_vectors, lambda name: task_vectors.stack(name).sum(dim=0).mul_(params.scaling))

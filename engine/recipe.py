@@ -1,0 +1,213 @@
+"""A recipe: everything a run is asked for, in one small document.
+
+The plain recipe says what a person wants; :func:`engine.catalog.resolve` writes the defaults out, so that a run's
+identity never depends on what a default happened to be.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from .errors import RecipeError, nearest
+
+SCHEMA_VERSION = 1
+RESERVED_STATES = ("pretrained", "merged", "expert", "multitask", "corrected")
+MAX_RECIPE_BYTES = 1_000_000
+MAX_ALIASES = 100
+
+Protocol = Literal["held_out", "paper"]
+
+
+class Frozen(BaseModel):
+    """Base of every document model: immutable, and unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class MethodCall(Frozen):
+    """A transform or merge method by name, with its parameters."""
+
+    method: str
+    params: dict[str, Any] = Field(default_factory=dict)
+
+
+class CalibratorCall(MethodCall):
+    """A calibrator: alternatives in a recipe, never a chain."""
+
+    name: str = Field("", pattern=r"^[a-z0-9_]{0,40}$")
+    on: Literal["merged", "pretrained"] = "merged"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_name(cls, value: Any) -> Any:
+        if isinstance(value, dict) and not value.get("name"):
+            value = {**value, "name": value.get("method", "")}
+        return value
+
+
+class ExpertChoice(Frozen):
+    """An expert and how much of its task vector takes part."""
+
+    name: str
+    weight: float = Field(1.0, ge=-2, le=2)
+
+
+class Probe(Frozen):
+    """Which images are looked at, and which of them a method may adapt on."""
+
+    samples_per_task: int | Literal["all"] = "all"
+    protocol: Protocol = "held_out"
+    split_seed: int = Field(0, ge=0)
+
+    @field_validator("samples_per_task")
+    @classmethod
+    def _at_least_two(cls, value: int | str) -> int | str:
+        if isinstance(value, int) and value < 2:
+            raise ValueError("at least 2 images a task are needed")
+        return value
+
+
+class Recipe(Frozen):
+    """What a run is asked for."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    zoo: str = "mini8"
+    experts: Literal["all"] | tuple[ExpertChoice, ...] = "all"
+    transforms: tuple[MethodCall, ...] = ()
+    merge: MethodCall = MethodCall(method="task_arithmetic")
+    calibrators: tuple[CalibratorCall, ...] = ()
+    probe: Probe = Probe()
+    seeds: tuple[int, ...] = (0,)
+
+    @field_validator("experts", mode="before")
+    @classmethod
+    def _names_are_choices(cls, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [{"name": item} if isinstance(item, str) else item for item in value]
+        return value
+
+    @field_validator("seeds")
+    @classmethod
+    def _some_seed(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if not value or len(set(value)) != len(value) or min(value) < 0:
+            raise ValueError("seeds must be distinct whole numbers ≥ 0, at least one")
+        return value
+
+    @model_validator(mode="after")
+    def _distinct_names(self) -> Recipe:
+        names = [call.name for call in self.calibrators]
+        for name in names:
+            if name in RESERVED_STATES:
+                raise ValueError(f"a calibrator cannot be named '{name}': that is the name of a state")
+            if names.count(name) > 1:
+                raise ValueError(f"two calibrators are named '{name}': give one of them another `name`")
+        if self.experts != "all":
+            chosen = [expert.name for expert in self.experts]
+            if len(set(chosen)) != len(chosen):
+                raise ValueError("an expert is named twice")
+            if not chosen:
+                raise ValueError("no expert is chosen")
+        return self
+
+    def to_yaml(self) -> str:
+        """Render the recipe as YAML in the order of the documentation."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+    def to_json(self) -> str:
+        """Render the recipe as canonical JSON (sorted keys), the form that is hashed."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+
+
+def parse_recipe(document: Any, *, origin: str = "recipe") -> Recipe:
+    """Validate a recipe document.
+
+    Args:
+        document: the parsed YAML or JSON.
+        origin: what to call it in an error.
+
+    Returns:
+        The recipe, defaults of unnamed method parameters not yet written out.
+
+    Raises:
+        RecipeError: with the place, what was found and the nearest valid name.
+    """
+    if not isinstance(document, dict):
+        raise RecipeError(f"The {origin} is a {type(document).__name__}; a mapping of keys such as `merge:` is needed.")
+    try:
+        return Recipe.model_validate(document)
+    except ValidationError as error:
+        raise RecipeError(f"The {origin} cannot be used: {explain(error, Recipe)}") from error
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read a recipe file (YAML or JSON).
+
+    Raises:
+        RecipeError: the file is missing, too large, not YAML, or not a recipe.
+    """
+    return parse_recipe(read_yaml(path, RecipeError, "recipe"), origin=f"recipe {path.name}")
+
+
+def read_yaml(path: Path, error_type: type[Exception], what: str) -> Any:
+    """Read a YAML document with caps on size and aliases; objects are never constructed.
+
+    Raises:
+        error_type: naming the file and what is wrong with it.
+    """
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise error_type(f"The {what} {path} cannot be read: {error.strerror}.") from error
+    if size > MAX_RECIPE_BYTES:
+        raise error_type(f"The {what} {path.name} has {size:,} bytes; at most {MAX_RECIPE_BYTES:,} are read.")
+    try:
+        text = path.read_text("utf-8")
+        if text.count("*") > MAX_ALIASES and sum(isinstance(t, yaml.AliasToken) for t in yaml.scan(text)) > MAX_ALIASES:
+            raise error_type(f"The {what} {path.name} uses more than {MAX_ALIASES} YAML aliases.")
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise error_type(f"The {what} {path.name} is not valid YAML: {str(error).splitlines()[0]}.") from error
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """Turn pydantic's findings into sentences that name the place and the nearest valid key."""
+    sentences = []
+    for item in error.errors()[:5]:
+        place = ".".join(str(part) for part in item["loc"] if not str(part).startswith(("tuple[", "literal[", "dict[")))
+        if item["type"] == "extra_forbidden":
+            options = _fields_at(model, item["loc"][:-1])
+            sentences.append(f"unknown key '{place}'. {nearest(str(item['loc'][-1]), options)}")
+        elif item["type"] == "missing":
+            sentences.append(f"'{place}' is missing.")
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            found = "" if isinstance(item["input"], dict) else f" (found {item['input']!r:.80})"
+            sentences.append(f"'{place}': {message}{found}." if place else f"{message}.")
+    return " ".join(dict.fromkeys(sentences))
+
+
+def _fields_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
+    """Names of the fields valid at a location inside a model, as far as the location can be followed."""
+    current: type[BaseModel] = model
+    for part in location:
+        field = current.model_fields.get(part) if isinstance(part, str) else None
+        if field is None:
+            continue
+        current = _model_in(field.annotation) or current
+    return list(current.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The first document model inside an annotation such as ``tuple[Model, ...] | None``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for part in getattr(annotation, "__args__", ()):
+        found = _model_in(part)
+        if found:
+            return found
+    return None

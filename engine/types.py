@@ -1,0 +1,134 @@
+"""Protocols and small records that the rooms of the engine share. Free of torch at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Tensors = Mapping[str, "Tensor"]
+
+
+class Weights(Protocol):
+    """Named tensors that are read one at a time."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Tensor names in canonical (state-dict) order."""
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of one tensor, without reading it."""
+
+    def tensor(self, name: str) -> Tensor:
+        """One tensor, freshly allocated, in its stored dtype."""
+
+
+class TaskVectors(Protocol):
+    """Task vectors τ_k = θ_k − θ_0 of K experts, one tensor at a time."""
+
+    @property
+    def experts(self) -> tuple[str, ...]:
+        """Names of the experts, in the order of the leading axis of :meth:`stack`."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the floating-point tensors ("layers"), in canonical order."""
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of one layer, without the expert axis."""
+
+    def stack(self, name: str) -> Tensor:
+        """τ of all experts for one layer: shape (K, *shape), in the compute dtype; the caller may overwrite it."""
+
+
+class Head(Protocol):
+    """A frozen zero-shot classification head."""
+
+    weight: Tensor  # (classes, dim), rows of unit norm
+    scale: float  # exp(logit_scale)
+
+
+class Context(Protocol):
+    """What a merge method may ask of the pipeline beside the weights."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of every random choice."""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The in-domain task of each expert, in the experts' order."""
+
+    def progress(self, fraction: float, message: str = "") -> None:
+        """Report how much of the step is done (0 to 1) and stop with ``Cancelled`` if somebody asked for it."""
+
+    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
+        """Tensors that depend on one expert only (thresholds, SVDs, Grams, norms), computed once and kept."""
+
+    def batches(self, task: str, split: str, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Endless shuffled batches of pre-processed images (b, 3, h, w) and, for ``validation``, labels (b,)."""
+
+    def forward(self, weights: Tensors, images: Tensor) -> Tensor:
+        """Features (b, dim) of images through the encoder with these visual weights; differentiable in the weights."""
+
+    def head(self, task: str) -> Head:
+        """The task's frozen head."""
+
+
+@dataclass(frozen=True)
+class MergeInfo:
+    """What a merged model costs at inference and what the method measured on the way."""
+
+    needs_task_id: bool = False
+    extra_parameters: int = 0
+    extra_bits: int = 0
+    details: dict[str, Any] = field(default_factory=dict)  # JSON values, e.g. learned coefficients by task
+
+
+@dataclass(frozen=True)
+class Static:
+    """One merged model for every task."""
+
+    weights: Weights
+    info: MergeInfo = field(default_factory=MergeInfo)
+
+
+@dataclass(frozen=True)
+class PerTask:
+    """A merged model whose weights depend on the task (needs the task's identity at inference).
+
+    ``parts`` are the tensors that are stored (for EMR the unified vector, masks and rescalers); ``rebuild`` makes
+    the weights of one task from them again, so that storage stays what the method promises.
+    """
+
+    parts: Tensors
+    rebuild: Callable[[Weights, Tensors, str], Weights]
+    tasks: tuple[str, ...]
+    info: MergeInfo = field(default_factory=lambda: MergeInfo(needs_task_id=True))
+
+
+Merged = Static | PerTask
+
+
+class Progress(Protocol):
+    """Receives how far a step has come."""
+
+    def __call__(self, fraction: float, message: str = "") -> None:
+        """Take a fraction from 0 to 1 and a short text; raises ``Cancelled`` when the work is to stop."""
+
+
+class ImageReader(Protocol):
+    """One split of a task's data."""
+
+    def __len__(self) -> int:
+        """Number of images."""
+
+    def images(self) -> Any:
+        """All images, uint8 (n, h, w, 3)."""
+
+
+Folder = Path
