@@ -24,6 +24,7 @@ from ..store import step_key
 
 if TYPE_CHECKING:
     from ..store import Store
+    from ..types import Tensors
 
 Keys = str | tuple[str, ...]
 Inputs = Mapping[str, Path | tuple[Path, ...]]
@@ -34,7 +35,14 @@ PROGRESS_INTERVAL = 0.1  # seconds between two reports of one step
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 # Step name → where its function lives; a leading dot means "inside this package". Imported when the step runs.
-STEPS: dict[str, str] = {}
+STEPS: dict[str, str] = {
+    "merge": ".pipeline.merging:merge",
+    "salience": ".pipeline.merging:salience",
+    "features": ".pipeline.encoding:features",
+    "calibrate": ".pipeline.calibrating:calibrate",
+    "bundle": ".pipeline.bundle:bundle",
+    "projection": ".pipeline.projecting:projection",
+}
 
 
 @dataclass(frozen=True)
@@ -66,20 +74,18 @@ class Plan:
     identity: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a plan whose steps are not in topological order or whose result nobody makes.
+        """Refuse a plan that no executor could carry out. Inputs no step makes are read from the store.
 
         Raises:
-            ValueError: naming the step.
+            ValueError: a step reads what a later one makes, or nobody makes the result.
         """
-        made: set[str] = set()
-        for step in self.steps:
-            if missing := set(step.needs) - made:
-                raise ValueError(
-                    f"step '{step.label or step.name}' reads {sorted(missing)}, which no earlier step makes"
-                )
-            made.add(step.key)
-        if self.result not in made:
+        later = {step.key for step in self.steps}
+        if self.result not in later:
             raise ValueError(f"no step makes the result {self.result}")
+        for step in self.steps:
+            if missing := later.intersection(step.needs):
+                raise ValueError(f"step '{step.label or step.name}' reads {sorted(missing)}, made only later")
+            later.discard(step.key)
 
     def by_key(self) -> dict[str, Step]:
         """The steps under their keys; equal steps are one."""
@@ -219,17 +225,30 @@ class StepTools:
         """Append a line to the log of the runs that wait for this step."""
         self.monitor.log(line)
 
-    def cached(
-        self, name: str, parts: Mapping[str, Any], compute: Callable[[Path], None], *, version: int = 1, label: str = ""
-    ) -> Path:
-        """A nested artefact: something a step needs that depends on less than the step (one expert's SVDs, say).
+    def cached(self, parts: Mapping[str, Any], compute: Callable[[], Tensors], *, version: int = 1) -> Tensors:
+        """Tensors that depend on less than the step (one expert's SVDs, say), computed once and kept.
 
         Args:
-            name: what it is.
-            parts: everything it depends on, digests of files included; JSON values.
-            compute: writes its files into the folder it is given; called only when the artefact is missing.
+            parts: what they are and everything they depend on, digests of files included; JSON values.
+            compute: called only when the artefact is missing.
             version: version of ``compute``.
-            label: for people.
+
+        Returns:
+            The tensors, on the CPU.
+        """
+        from safetensors.torch import load_file, save_file
+
+        def write(folder: Path) -> None:
+            tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in compute().items()}
+            save_file(tensors, folder / "tensors.safetensors")
+
+        name = str(parts.get("quantity", "tensors"))
+        return load_file(self.cached_folder(name, parts, write, version=version) / "tensors.safetensors")
+
+    def cached_folder(
+        self, name: str, parts: Mapping[str, Any], compute: Callable[[Path], None], *, version: int = 1
+    ) -> Path:
+        """The same for files: ``compute`` writes into the folder it is given.
 
         Returns:
             The artefact's folder.
@@ -238,7 +257,7 @@ class StepTools:
         self.uses.append(key)
         found = self.store.find(key)
         if found is None:
-            with self.store.create(key, step=f"cached.{name}", version=version, label=label or name) as folder:
+            with self.store.create(key, step=f"cached.{name}", version=version, label=name) as folder:
                 compute(folder)
             found = self.store.find(key)
         if found is None:
