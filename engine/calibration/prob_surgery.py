@@ -1,0 +1,121 @@
+"""ProbSurgery: the representation bias as a normal distribution."""
+
+# ruff: noqa: F722
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..catalog.calibrators import ProbSurgeryParams
+from .base import kaiming_bound, uniform
+from .losses import distance_and_gradient
+from .output import OutputCalibrator, Rows
+from .scoring import score_and_gradients
+
+
+class ProbSurgery(OutputCalibrator):
+    """bias ~ N(μ, diag σ²) with a = ReLU(P z), μ = M a, log σ² = V a; corrected features are z − μ.
+
+    P ∈ R^{h×d} (``narrow``), M and V ∈ R^{d×h} (``mean``, ``log_variance``), no additive terms. M and V start at zero:
+    μ = 0, σ = 1. Training draws ξ = μ + ε⊙σ once per image and minimises ψ(z − ξ, z_expert) + λ·KL(N(μ, σ²) ‖ N(0, I)),
+    the KL summed over dimensions and averaged over the batch. Sharing ``dfa`` trains one module on all tasks with the
+    same loss; ``pda`` scores the predicted distribution (see :mod:`.scoring`).
+
+    3·d·h parameters per module, 2·d·h at inference.
+
+    Source: Wei et al., ICML 2025, §3 (one-to-one), Eq. 8 (DFA), Eq. 9–10 (PDA), appendix B.3.
+    Departure: V gives the log-variance, as in the code. Table 6 counts a module without it. DFA takes one Adam update
+    per task in turn, as in the code; Eq. 8 is a sum (``dfa_step: sum``). PDA has no published code; see the row.
+    """
+
+    method: ClassVar[str] = "prob_surgery"
+    training_only: ClassVar[tuple[str, ...]] = ("log_variance",)
+    config: ProbSurgeryParams | None
+
+    @property
+    def shared(self) -> bool:
+        """Whether one module serves every task."""
+        return self.config is not None and self.config.sharing != "none"
+
+    @property
+    def summed(self) -> bool:
+        """Whether the one module moves on the mean over tasks."""
+        return self.config.dfa_step == "sum"
+
+    @property
+    def noise_draws(self) -> int:
+        """One draw of ε per image and update; r with PDA."""
+        return self.config.pda_samples if self.config.sharing == "pda" else 1
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """``narrow`` (hidden, dim), ``mean`` and ``log_variance`` (dim, hidden)."""
+        hidden, dim = self.config.hidden, self.sizes["dim"]
+        return {"narrow": (hidden, dim), "mean": (dim, hidden), "log_variance": (dim, hidden)}
+
+    def initialise(self, name: str, values: Tensor, generator: torch.Generator) -> None:
+        """P ~ U(−1/√d, 1/√d); M = V = 0."""
+        if name == "narrow":
+            uniform(values, kaiming_bound(self.sizes["dim"]), generator)
+
+    def predict(self, z: Float[Tensor, "stack batch dim"], rows: Rows) -> Float[Tensor, "stack batch dim"]:
+        """μ = M ReLU(P z)."""
+        return torch.bmm(self._hidden(z, rows), self.mean[rows].mT)
+
+    @torch.no_grad()
+    def sigma(self, z: Float[Tensor, "n dim"], task: str) -> Float[Tensor, "n dim"]:
+        """Predicted standard deviation of the bias per dimension, un-normalised feature units; ones before fitting.
+
+        Raises:
+            CalibrationError: not trained for this task.
+        """
+        if not self.built:
+            return torch.ones_like(z)
+        rows = slice(self.row(task), self.row(task) + 1)
+        hidden = self._hidden(self._cast(z)[None], rows)
+        return torch.bmm(hidden, self.log_variance[rows].mT)[0].mul_(0.5).exp_()
+
+    @torch.no_grad()
+    def accumulate(
+        self,
+        z: Float[Tensor, "stack batch dim"],
+        target: Float[Tensor, "stack batch dim"],
+        noise: Float[Tensor, "stack draws batch dim"],
+        rows: Rows,
+    ) -> Float[Tensor, " stack"]:
+        """Losses and gradients: ∂M = ∂μᵀa, ∂V = ∂sᵀa, ∂P = ((∂μ M + ∂s V) ⊙ 1[a > 0])ᵀ z, where s = log σ²."""
+        hidden = self._hidden(z, rows)
+        mu = torch.bmm(hidden, self.mean[rows].mT)
+        log_variance = torch.bmm(hidden, self.log_variance[rows].mT)
+        if self.config.sharing == "pda":
+            losses, d_mu, d_log = score_and_gradients(mu, log_variance, noise, z - target, self.config)
+        else:
+            losses, d_mu, d_log = self._sampled(z, target, noise[:, 0], mu, log_variance)
+        torch.bmm(d_mu.mT, hidden, out=self.mean.grad[rows])
+        torch.bmm(d_log.mT, hidden, out=self.log_variance.grad[rows])
+        back = torch.bmm(d_mu, self.mean[rows]).baddbmm_(d_log, self.log_variance[rows]).mul_(hidden > 0)
+        torch.bmm(back.mT, z, out=self.narrow.grad[rows])
+        return losses
+
+    def _hidden(self, z: Tensor, rows: Rows) -> Tensor:
+        return torch.bmm(z, self.narrow[rows].mT).relu_()
+
+    def _sampled(
+        self, z: Tensor, target: Tensor, noise: Tensor, mu: Tensor, log_variance: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Loss with one draw per image, and its gradients with respect to μ and log σ²."""
+        weight, batch = self.config.kl_weight, z.shape[-2]
+        sigma = torch.exp(log_variance * 0.5)
+        spread = noise * sigma
+        variance = sigma.square_()
+        losses, slope = distance_and_gradient(self.config.loss, (z - mu).sub_(spread).sub_(target))
+        d_log = spread.mul_(slope).mul_(-0.5)
+        d_mu = slope.neg_()
+        if weight:
+            terms = mu.square().add_(variance).sub_(log_variance).sub_(1)
+            losses = losses.add(terms.sum((-2, -1)), alpha=0.5 * weight / batch)
+            d_mu.add_(mu, alpha=weight / batch)
+            d_log.add_(variance.sub_(1), alpha=0.5 * weight / batch)
+        return losses, d_mu, d_log

@@ -1,0 +1,93 @@
+"""Parameters of many small modules in one buffer, and the Adam that moves them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Stack:
+    """Parameters of ``rows`` modules of one kind, each tensor with a leading row axis.
+
+    Values and gradients live in two flat buffers, so that one elementwise Adam update covers all modules: with
+    per-task losses that are summed this is the same as one Adam per task.
+    """
+
+    def __init__(self, shapes: Shapes, rows: int, dtype: torch.dtype, device: torch.device | str) -> None:
+        self.rows = rows
+        total = rows * sum(math.prod(shape) for shape in shapes.values())
+        self.values = torch.zeros(total, dtype=dtype, device=device)
+        self.gradients = torch.zeros_like(self.values)
+        self.parameters: dict[str, nn.Parameter] = {}
+        start = 0
+        for name, shape in shapes.items():
+            end = start + rows * math.prod(shape)
+            parameter = nn.Parameter(self.values[start:end].view(rows, *shape))
+            parameter.grad = self.gradients[start:end].view(rows, *shape)
+            self.parameters[name] = parameter
+            start = end
+
+    def snapshot(self) -> Tensor:
+        """A copy of all values."""
+        return self.values.clone()
+
+    def restore(self, values: Tensor) -> None:
+        """Set all values back to a snapshot."""
+        self.values.copy_(values)
+
+    def is_finite(self) -> bool:
+        """Whether every value is a number."""
+        return bool(torch.isfinite(self.values).all())
+
+
+class IndependentAdam:
+    """Adam (β 0.9 and 0.999, ε 1e-8) on the whole stack: elementwise, hence T independent Adams."""
+
+    def __init__(self, stack: Stack, learning_rate: float) -> None:
+        buffer = nn.Parameter(stack.values)
+        buffer.grad = stack.gradients
+        self._adam = _adam([buffer], learning_rate)
+
+    def step(self) -> None:
+        """Move every module by its gradient."""
+        self._adam.step()
+
+
+class SharedAdam:
+    """One Adam for all modules as torch 1.x ran it.
+
+    There, gradients of modules that were not used stayed as zeros, so each module that has been visited once keeps
+    moving on its momentum at the steps of the others, and its step counter advances with them.
+
+    Departure: not the default; the published trajectories of ProbSurgery's code under torch 1.13 need it.
+    """
+
+    def __init__(self, stack: Stack, learning_rate: float) -> None:
+        self._gradients = stack.gradients
+        self._adams = []
+        for row in range(stack.rows):
+            views = []
+            for parameter in stack.parameters.values():
+                view = nn.Parameter(parameter.data[row])
+                view.grad = None if parameter.grad is None else parameter.grad[row]
+                views.append(view)
+            self._adams.append(_adam(views, learning_rate))
+        self._visited: list[int] = []
+
+    def step(self, row: int) -> None:
+        """Move the module that was used by its gradient, and all others seen before by a gradient of zero."""
+        if row not in self._visited:
+            self._visited.append(row)
+        for visited in self._visited:
+            self._adams[visited].step()
+        self._gradients.zero_()
+
+
+def _adam(parameters: list[nn.Parameter], learning_rate: float) -> torch.optim.Adam:
+    fused = parameters[0].device.type in ("cpu", "cuda")
+    return torch.optim.Adam(parameters, lr=learning_rate, betas=(0.9, 0.999), eps=1e-8, fused=fused)
