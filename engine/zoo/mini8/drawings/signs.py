@@ -1,0 +1,100 @@
+"""Traffic signs on a plain background; hard images are dark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from .canvas import INK, PAPER, Colour, Point, blank, disc, font, place, random_colour, regular_polygon
+
+RED: Colour = (200, 25, 35)
+BLUE: Colour = (25, 70, 180)
+YELLOW: Colour = (240, 190, 20)
+ARROW = ((-1.0, -0.3), (0.1, -0.3), (0.1, -0.8), (1.0, 0.0), (0.1, 0.8), (0.1, 0.3), (-1.0, 0.3))
+CENTRE: Point = (32.0, 32.0)
+Pen = ImageDraw.ImageDraw
+
+
+def _text(pen: Pen, words: str, size: float, colour: Colour) -> None:
+    pen.text(CENTRE, words, font=font(max(6, int(size))), fill=colour, anchor="mm", stroke_width=1, stroke_fill=colour)
+
+
+def _plate(pen: Pen, corners: int, phase: float, radius: float, colour: Colour) -> None:
+    pen.polygon(place(regular_polygon(corners, phase), radius, CENTRE), fill=colour)
+
+
+def _stop(pen: Pen, radius: float) -> None:
+    _plate(pen, 8, math.pi / 8, radius, RED)
+    _text(pen, "STOP", radius * 0.62, PAPER)
+
+
+def _yield(pen: Pen, radius: float) -> None:
+    _plate(pen, 3, math.pi / 2, radius, RED)
+    _plate(pen, 3, math.pi / 2, radius * 0.6, PAPER)
+
+
+def _speed_limit(pen: Pen, radius: float, number: str) -> None:
+    disc(pen, CENTRE, radius, RED)
+    disc(pen, CENTRE, radius * 0.76, PAPER)
+    _text(pen, number, radius * 1.0, INK)
+
+
+def _no_entry(pen: Pen, radius: float) -> None:
+    disc(pen, CENTRE, radius, RED)
+    pen.rectangle([32 - radius * 0.65, 32 - radius * 0.18, 32 + radius * 0.65, 32 + radius * 0.18], fill=PAPER)
+
+
+def _arrow(pen: Pen, radius: float, direction: float) -> None:
+    disc(pen, CENTRE, radius, BLUE)
+    pen.polygon(place(ARROW, radius * 0.65, CENTRE, direction), fill=PAPER)
+
+
+def _priority_road(pen: Pen, radius: float) -> None:
+    _plate(pen, 4, 0.0, radius, PAPER)
+    _plate(pen, 4, 0.0, radius * 0.72, YELLOW)
+
+
+def _danger(pen: Pen, radius: float) -> None:
+    _plate(pen, 3, -math.pi / 2, radius, RED)
+    _plate(pen, 3, -math.pi / 2, radius * 0.66, PAPER)
+    _text(pen, "!", radius * 0.75, INK)
+
+
+def _roundabout(pen: Pen, radius: float) -> None:
+    disc(pen, CENTRE, radius, BLUE)
+    reach = radius * 0.55
+    pen.arc([32 - reach, 32 - reach, 32 + reach, 32 + reach], 20, 320, fill=PAPER, width=max(2, int(radius * 0.2)))
+
+
+SIGNS: dict[str, Callable[[Pen, float], None]] = {
+    "stop": _stop,
+    "yield": _yield,
+    "speed limit 30": partial(_speed_limit, number="30"),
+    "speed limit 50": partial(_speed_limit, number="50"),
+    "speed limit 80": partial(_speed_limit, number="80"),
+    "no entry": _no_entry,
+    "turn left": partial(_arrow, direction=math.pi),
+    "turn right": partial(_arrow, direction=0.0),
+    "ahead only": partial(_arrow, direction=-math.pi / 2),
+    "priority road": _priority_road,
+    "danger": _danger,
+    "roundabout": _roundabout,
+}
+
+
+def _draw(rng: np.random.Generator, sign: Callable[[Pen, float], None]) -> Image.Image:
+    picture = blank(random_colour(rng))
+    sign(ImageDraw.Draw(picture), rng.uniform(25, 29))
+    return picture
+
+
+DRAWERS = {name: partial(_draw, sign=sign) for name, sign in SIGNS.items()}
+
+
+def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
+    """Dusk: the picture loses up to 65 % of its light."""
+    return pixels * (1 - 0.65 * hardness) + rng.normal(0, 4, pixels.shape)

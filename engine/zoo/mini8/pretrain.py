@@ -1,0 +1,149 @@
+"""Pretrain the base by caption classification with simulated noisy web captions.
+
+Every image is matched against the prompts of all classes of all tasks. The harder an image is, the likelier its caption
+carries the name of one fixed partner class of the same task. The base therefore learns good features and a systematic
+confusion of names, as a web-trained model does; undoing that is much of what experts learn and merging recovers.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from open_clip.model import CLIP
+from torch import Tensor
+from torch.nn import functional
+
+from .images import Split
+from .model import VOCABULARY, new_model, prepare
+from .tasks import CLASS_NAMES, TASKS, TEMPLATES, Task
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class CaptionNoise:
+    """Probability of a wrong caption: floor + slope · hardness + a class's own offset in ± spread."""
+
+    floor: float
+    slope: float
+    spread: float
+    # Of the wrong captions, this share names the partner class, the rest any class of the task.
+    partner_share: float = 0.85
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """Settings of pretraining; noise is stronger in domain, where experts are to have something to learn."""
+
+    seed: int = 1
+    epochs: int = 9
+    batch: int = 128
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.05
+    warmup: int = 150
+    shift: int = 2
+    highest_scale: float = 50.0
+    noise_in: CaptionNoise = CaptionNoise(0.15, 0.8, 0.15)
+    noise_out: CaptionNoise = CaptionNoise(0.05, 0.6, 0.1)
+
+
+def partners(task: Task, seed: int) -> np.ndarray:
+    """For every class of the task (classes,), the other class whose name its captions may carry: a random cycle."""
+    order = np.random.default_rng([seed, TASKS.index(task), 1]).permutation(len(task.classes))
+    partner = np.empty(len(order), dtype=np.int64)
+    partner[order] = np.roll(order, 1)
+    return partner
+
+
+def caption_targets(task: Task, split: Split, noise: CaptionNoise, seed: int) -> np.ndarray:
+    """Probability of each of the task's names as an image's caption, float32 (images, classes)."""
+    classes, rows = len(task.classes), np.arange(len(split.labels))
+    rng = np.random.default_rng([seed, TASKS.index(task), 2])
+    offset = rng.uniform(-noise.spread, noise.spread, classes)[split.labels]
+    wrong = np.clip(noise.floor + noise.slope * split.hardness + offset, 0.03, 0.9)
+    targets = np.repeat((wrong * (1 - noise.partner_share) / classes)[:, None], classes, axis=1)
+    targets[rows, split.labels] += 1 - wrong
+    targets[rows, partners(task, seed)[split.labels]] += wrong * noise.partner_share
+    return targets.astype(np.float32)
+
+
+def training_set(splits: Mapping[str, Split], config: PretrainConfig) -> tuple[Tensor, Tensor]:
+    """All images, uint8 (n, 32, 32, 3), and their caption probabilities over all names, float32 (n, names)."""
+    images, targets, first = [], [], 0
+    for task in TASKS:
+        split = splits[task.name]
+        wide = np.zeros((len(split.labels), len(CLASS_NAMES)), dtype=np.float32)
+        noise = config.noise_in if task.in_domain else config.noise_out
+        wide[:, first : first + len(task.classes)] = caption_targets(task, split, noise, config.seed)
+        first += len(task.classes)
+        images.append(torch.from_numpy(split.images))
+        targets.append(torch.from_numpy(wide))
+    return torch.cat(images), torch.cat(targets)
+
+
+def shifted(images: Tensor, rng: np.random.Generator, pixels: int) -> Tensor:
+    """Move a batch (n, 3, side, side) by up to `pixels` in both directions; the border is repeated."""
+    side = images.shape[-1]
+    padded = functional.pad(images, (pixels,) * 4, mode="replicate")
+    top, left = rng.integers(0, 2 * pixels + 1, 2).tolist()
+    return padded[:, :, top : top + side, left : left + side]
+
+
+def scheduled(rate: float, step: int, steps: int, warmup: int) -> float:
+    """Linear warm-up, then cosine decay to zero."""
+    return rate * min(1.0, (step + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * step / steps))
+
+
+def descend(optimizer: torch.optim.Optimizer, loss: Tensor, rate: float) -> None:
+    """One optimisation step at a learning rate, gradients clipped to norm 1."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+    optimizer.step()
+
+
+def _optimizer(model: CLIP, config: PretrainConfig) -> torch.optim.AdamW:
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+    others = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
+    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.98), fused=True)
+
+
+def _batches(count: int, config: PretrainConfig, rng: np.random.Generator) -> Iterator[Tensor]:
+    """Image numbers of one epoch's full batches, in random order."""
+    order = torch.from_numpy(rng.permutation(count))
+    for first in range(0, count - config.batch + 1, config.batch):
+        yield order[first : first + config.batch]
+
+
+def pretrain(splits: Mapping[str, Split], config: PretrainConfig, progress: Progress) -> CLIP:
+    """Train a new model on the tasks' `pretrain` splits."""
+    images, targets = training_set(splits, config)
+    rng = np.random.default_rng([config.seed, 3])
+    model = new_model(config.seed).train()
+    optimizer = _optimizer(model, config)
+    prompts = [VOCABULARY.encode([template.format(name) for name in CLASS_NAMES]) for template in TEMPLATES]
+    steps, step, started = config.epochs * (len(images) // config.batch), 0, time.monotonic()
+    for epoch in range(config.epochs):
+        total = 0.0
+        for chosen in _batches(len(images), config, rng):
+            batch = shifted(prepare(images[chosen].numpy()), rng, config.shift)
+            image_features = functional.normalize(model.visual(batch), dim=-1)
+            text_features = functional.normalize(model.encode_text(prompts[rng.integers(len(prompts))]), dim=-1)
+            scale = model.logit_scale.exp().clamp(max=config.highest_scale)
+            loss = functional.cross_entropy(scale * image_features @ text_features.T, targets[chosen])
+            descend(optimizer, loss, scheduled(config.learning_rate, step, steps, config.warmup))
+            total += loss.item()
+            step += 1
+        seconds = time.monotonic() - started
+        mean = total / (len(images) // config.batch)
+        progress(f"pretraining: epoch {epoch + 1} of {config.epochs}, loss {mean:.3f}, {seconds:.0f} s")
+    return model.eval()
