@@ -1,0 +1,276 @@
+"""Content-addressed artefacts: folders that are either whole or absent.
+
+Layout of a store::
+
+    artefacts/ab/ab12…/     the files of one artefact and artefact.json (step, sizes, checksums)
+    incoming/               folders being written; renamed into place when whole
+    trash/                  what was deleted, for some days
+    damaged/                what failed its checksum
+    runs.sqlite             the run table (unless MERGELENS_DATABASE_URL names another database)
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..errors import StoreError
+from .database import Database
+from .digests import DigestCache
+from .files import RECORD, Artefact, artefact, fault_of, read_record, remove, seal, size_of, sync_folder, write_synced
+from .leases import Claims, Lease
+from .owners import is_alive, this_process
+from .runs import RunTable
+
+ENV_ROOT = "MERGELENS_STORE"
+ENV_DATABASE = "MERGELENS_DATABASE_URL"
+DEFAULT_ROOT = ".mergelens"
+KEEP_DAYS = 7.0
+DAY = 86_400.0
+
+logger = logging.getLogger(__name__)
+_verified: set[Path] = set()  # artefacts whose checksums this process has seen to be right
+
+
+class Store:
+    """A store folder and its run database. Cheap to make; everything is opened on first use."""
+
+    def __init__(self, root: Path | str | None = None, *, database_url: str | None = None) -> None:
+        """Name the store.
+
+        Args:
+            root: its folder; default the environment's MERGELENS_STORE, else ``.mergelens`` in the working directory.
+            database_url: any SQLAlchemy URL; default the environment's MERGELENS_DATABASE_URL, else SQLite in the root.
+        """
+        self.root = Path(root or os.environ.get(ENV_ROOT) or DEFAULT_ROOT).expanduser().absolute()
+        default = f"sqlite:///{self.root / 'runs.sqlite'}"
+        self.database_url = database_url or os.environ.get(ENV_DATABASE) or default
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (str(self.root), self.database_url)
+
+    @cached_property
+    def database(self) -> Database:
+        """The run database."""
+        self._make(self.root)
+        return Database(self.database_url)
+
+    @cached_property
+    def runs(self) -> RunTable:
+        """The run table."""
+        return RunTable(self.database)
+
+    @cached_property
+    def lease(self) -> Lease:
+        """The service's lease and the pages' heartbeat."""
+        return Lease(self.database)
+
+    @cached_property
+    def claims(self) -> Claims:
+        """Which process computes which step."""
+        return Claims(self.database)
+
+    def digest_file(self, path: Path | str) -> str:
+        """sha256 of a file's content, remembered while size, time and inode stay the same.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        return DigestCache(self.database).digest(Path(path))
+
+    def folder_of(self, key: str) -> Path:
+        """Where an artefact lies, whether it exists or not.
+
+        Raises:
+            StoreError: that is no key.
+        """
+        if len(key) < 8 or not all(letter in "0123456789abcdef" for letter in key):
+            raise StoreError(f"'{key[:80]}' is no artefact key; a key has 64 hexadecimal digits.")
+        return self.root / "artefacts" / key[:2] / key
+
+    def find(self, key: str, *, checksums: bool = True) -> Path | None:
+        """Folder of a whole artefact, None when there is none.
+
+        Sizes are always compared, checksums when this process reads the artefact for the first time. A bad artefact
+        counts as absent: it is moved aside with a message in the log, and made again by whoever needs it.
+
+        Args:
+            key: the step's key.
+            checksums: False never reads the files; for pages, which must not wait for the disk.
+        """
+        folder = self.folder_of(key)
+        if not (folder / RECORD).is_file():
+            return None
+        fault = fault_of(folder, checksums and folder not in _verified)
+        if fault:
+            self._set_aside(folder, fault)
+            return None
+        if checksums:
+            _verified.add(folder)
+        return folder
+
+    def describe(self, key: str) -> Artefact:
+        """What an artefact's record says.
+
+        Raises:
+            StoreError: there is no such artefact.
+        """
+        folder = self.folder_of(key)
+        record = read_record(folder)
+        if record is None:
+            raise StoreError(f"There is no artefact {key} in the store {self.root}; run the step again.")
+        return artefact(folder, record)
+
+    @contextmanager
+    def create(
+        self, key: str, *, step: str, version: int = 1, label: str = "", uses: Sequence[str] = ()
+    ) -> Iterator[Path]:
+        """An empty folder that becomes the artefact when the block ends without an error.
+
+        Whatever happens inside, nothing half-written ever lies under ``artefacts/``. When another process was faster,
+        its artefact stays.
+
+        Args:
+            key: the step's key.
+            step: the step's name.
+            version: of its function.
+            label: for people.
+            uses: keys of nested artefacts; read when the block ends.
+        """
+        final = self.folder_of(key)
+        owner = this_process().replace(":", "-")
+        folder = self._make(self.root / "incoming") / f"{key[:16]}.{owner}.{secrets.token_hex(4)}"
+        folder.mkdir()
+        try:
+            yield folder
+            record = {"format": 1, "key": key, "step": step, "version": version, "label": label}
+            record |= {"created": time.time(), "files": seal(folder), "uses": list(dict.fromkeys(uses))}
+            write_synced(folder / RECORD, json.dumps(record, indent=1, ensure_ascii=False))
+            self._move_into_place(folder, final)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def artefacts(self) -> Iterator[Artefact]:
+        """All artefacts, whole or not, in no particular order."""
+        base = self.root / "artefacts"
+        for folder in sorted(base.glob("*/*")) if base.is_dir() else ():
+            record = read_record(folder)
+            if record is not None:
+                yield artefact(folder, record)
+
+    def delete(self, key: str, *, undo: bool = True) -> bool:
+        """Move an artefact to the trash; ``restore`` brings it back.
+
+        Args:
+            key: the step's key.
+            undo: False deletes it for good.
+
+        Returns:
+            Whether there was one.
+        """
+        folder = self.folder_of(key)
+        if not folder.is_dir():
+            return False
+        _verified.discard(folder)
+        target = self._make(self.root / "trash") / f"{key}.{int(time.time())}.{secrets.token_hex(2)}"
+        try:
+            folder.rename(target)
+        except FileNotFoundError:
+            return False
+        if not undo:
+            remove(target)
+        return True
+
+    def restore(self, key: str) -> bool:
+        """Bring the latest deleted version of an artefact back.
+
+        Returns:
+            Whether there was one, and none had taken its place.
+        """
+        final = self.folder_of(key)
+        found = sorted((self.root / "trash").glob(f"{key}.*"))
+        if not found or final.exists():
+            return False
+        final.parent.mkdir(parents=True, exist_ok=True)
+        found[-1].rename(final)
+        return True
+
+    def empty_trash(self, days: float = KEEP_DAYS) -> int:
+        """Delete for good what has been in the trash for longer, and what dead writers left behind.
+
+        Returns:
+            Bytes freed.
+        """
+        freed = 0
+        for name in ("trash", "damaged"):
+            for folder in (self.root / name).glob("*"):
+                moved = folder.name.split(".")[1]
+                if not moved.isdigit() or time.time() - int(moved) >= days * DAY:
+                    freed += remove(folder)
+        for folder in (self.root / "incoming").glob("*"):
+            if self._abandoned(folder):
+                freed += remove(folder)
+        return freed
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes used: artefacts, trash (with damaged ones), incoming, database."""
+        file = self.root / "runs.sqlite"
+        return {
+            "artefacts": size_of(self.root / "artefacts"),
+            "trash": size_of(self.root / "trash") + size_of(self.root / "damaged"),
+            "incoming": size_of(self.root / "incoming"),
+            "database": file.stat().st_size if file.is_file() else 0,
+        }
+
+    def _move_into_place(self, folder: Path, final: Path) -> None:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.rename(final)
+        except OSError:
+            if not (final / RECORD).is_file():
+                raise
+            return  # another process was faster; its artefact is as good as ours
+        sync_folder(final.parent)
+        _verified.add(final)
+
+    def _set_aside(self, folder: Path, fault: str) -> None:
+        target = self._make(self.root / "damaged") / f"{folder.name}.{int(time.time())}.{secrets.token_hex(2)}"
+        try:
+            folder.rename(target)
+        except FileNotFoundError:
+            return  # somebody else moved it first
+        logger.warning(
+            "Artefact %s is damaged (%s); it was moved to %s and counts as absent.", folder.name, fault, target
+        )
+
+    @staticmethod
+    def _abandoned(folder: Path) -> bool:
+        owner = folder.name.split(".")[1].replace("-", ":") if folder.name.count(".") == 2 else ""
+        try:
+            return not is_alive(owner, folder.stat().st_mtime + DAY)
+        except FileNotFoundError:
+            return False
+
+    @staticmethod
+    def _make(folder: Path) -> Path:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"The store folder {folder} cannot be made: {error.strerror}. "
+                f"Set {ENV_ROOT} to a folder you may write to."
+            ) from error
+        return folder
+
+
+def _reopen(root: str, url: str) -> Store:
+    return Store(root, database_url=url)

@@ -1,0 +1,157 @@
+"""Who serves the store, who looks at it, and who computes which step."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from .database import Database
+from .owners import is_alive, is_fresh, process_id
+from .tables import beat, claim, lease
+
+SERVICE = "service"
+PAGES = "pages"
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """What the service says about itself with every heartbeat."""
+
+    owner: str
+    pid: int
+    state: str  # starting, ready, stopping
+    version: str  # of its code
+    devices: tuple[str, ...]
+    workers: int
+    busy: int  # runs it works on
+    stop: bool  # somebody asked it to end
+    started: float
+    heartbeat: float
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs, as far as can be told from here."""
+        return is_fresh(self.heartbeat) and is_alive(self.owner, self.heartbeat)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes runs."""
+        return self.alive and self.state == "ready"
+
+
+class Lease:
+    """One service a store, and the pages' heartbeat that keeps it from going to sleep."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def status(self) -> ServiceStatus | None:
+        """The service's last words; None when none ever served this store or the last one left in order."""
+        with self._database.read() as connection:
+            row = connection.execute(sa.select(lease).where(lease.c.name == SERVICE)).mappings().first()
+        return _status(row) if row else None
+
+    def acquire(self, owner: str, version: str, devices: tuple[str, ...] = ()) -> bool:
+        """Take the lease unless another living service has it."""
+        now = time.time()
+        with self._database.write() as connection:
+            row = connection.execute(sa.select(lease).where(lease.c.name == SERVICE)).mappings().first()
+            if row and row["owner"] != owner and _status(row).alive:
+                return False
+            connection.execute(sa.delete(lease).where(lease.c.name == SERVICE))
+            connection.execute(
+                sa.insert(lease).values(
+                    name=SERVICE, owner=owner, pid=process_id(owner), state="starting", version=version,
+                    devices=list(devices), workers=0, busy=0, stop=0, started=now, heartbeat=now,
+                )
+            )  # fmt: skip
+        return True
+
+    def renew(self, owner: str, **changes: Any) -> ServiceStatus | None:
+        """Heartbeat; ``changes`` may set state, devices, workers, busy.
+
+        Returns:
+            The row, with ``stop`` when the service is to end; None when another service has the lease.
+        """
+        where = (lease.c.name == SERVICE) & (lease.c.owner == owner)
+        with self._database.write() as connection:
+            connection.execute(sa.update(lease).where(where).values(heartbeat=time.time(), **changes))
+            row = connection.execute(sa.select(lease).where(where)).mappings().first()
+        return _status(row) if row else None
+
+    def release(self, owner: str) -> None:
+        """Give the lease back."""
+        with self._database.write() as connection:
+            connection.execute(sa.delete(lease).where(lease.c.name == SERVICE, lease.c.owner == owner))
+
+    def request_stop(self, owner: str | None = None) -> bool:
+        """Ask the service (or only the one with this name) to end.
+
+        Returns:
+            Whether there was one to ask.
+        """
+        where = [lease.c.name == SERVICE, *([lease.c.owner == owner] if owner else [])]
+        with self._database.write() as connection:
+            return connection.execute(sa.update(lease).where(*where).values(stop=1)).rowcount > 0
+
+    def page_seen(self) -> None:
+        """A page is open; the service stays."""
+        now = time.time()
+        with self._database.write() as connection:
+            if not connection.execute(sa.update(beat).where(beat.c.name == PAGES).values(time=now)).rowcount:
+                connection.execute(sa.insert(beat).values(name=PAGES, time=now))
+
+    def last_page(self) -> float:
+        """When a page was last open; 0 when never."""
+        with self._database.read() as connection:
+            return connection.execute(sa.select(beat.c.time).where(beat.c.name == PAGES)).scalar() or 0.0
+
+
+class Claims:
+    """Steps that are being computed: whoever holds the claim computes, everybody else waits."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def take(self, key: str, owner: str) -> bool:
+        """Claim a step unless a living process has it."""
+        now = time.time()
+        with self._database.write() as connection:
+            row = connection.execute(sa.select(claim).where(claim.c.key == key)).mappings().first()
+            if row and row["owner"] != owner and is_alive(row["owner"], row["heartbeat"]):
+                return False
+            connection.execute(sa.delete(claim).where(claim.c.key == key))
+            connection.execute(sa.insert(claim).values(key=key, owner=owner, created=now, heartbeat=now))
+        return True
+
+    def renew(self, key: str, owner: str) -> None:
+        """Heartbeat of a claim."""
+        with self._database.write() as connection:
+            where = (claim.c.key == key) & (claim.c.owner == owner)
+            connection.execute(sa.update(claim).where(where).values(heartbeat=time.time()))
+
+    def release(self, key: str, owner: str) -> None:
+        """Give a claim back."""
+        with self._database.write() as connection:
+            connection.execute(sa.delete(claim).where(claim.c.key == key, claim.c.owner == owner))
+
+    def release_all(self, owner: str) -> None:
+        """Give back all claims of a process that is known to be gone."""
+        with self._database.write() as connection:
+            connection.execute(sa.delete(claim).where(claim.c.owner == owner))
+
+    def active(self) -> dict[str, str]:
+        """Key → owner of all steps that living processes compute."""
+        with self._database.read() as connection:
+            rows = connection.execute(sa.select(claim)).mappings().all()
+        return {row["key"]: row["owner"] for row in rows if is_alive(row["owner"], row["heartbeat"])}
+
+
+def _status(row: Any) -> ServiceStatus:
+    values = {
+        name: row[name] for name in ("owner", "pid", "state", "version", "workers", "busy", "started", "heartbeat")
+    }
+    return ServiceStatus(**values, devices=tuple(row["devices"]), stop=bool(row["stop"]))

@@ -1,0 +1,77 @@
+"""Rows of the run table as records."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+State = Literal["queued", "running", "cancelling", "cancelled", "failed", "finished"]
+KINDS = ("run", "projection", "sweep", "register", "import", "preflight", "finetune", "export", "experiment", "gc")
+ACTIVE: tuple[State, ...] = ("queued", "running", "cancelling")
+ENDED: tuple[State, ...] = ("cancelled", "failed", "finished")
+HELD: tuple[State, ...] = ("running", "cancelling")
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+EPOCH = 1_700_000_000
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row of the run table. Times are seconds since the epoch."""
+
+    id: str
+    kind: str
+    parent: str | None
+    name: str
+    request: dict[str, Any]
+    state: State
+    fraction: float  # 0 to 1
+    message: str
+    step: str  # label of the step at work
+    step_number: int  # it is number n …
+    step_count: int  # … of m
+    metrics: dict[str, Any]  # live, small
+    owner: str | None
+    heartbeat: float | None
+    attempts: int
+    created: float
+    started: float | None
+    finished: float | None
+    deleted: float | None
+    error: str
+    error_kind: str
+    result: str  # artefact key, or a folder
+    step_keys: list[str]
+    tags: list[str]
+    notes: str
+    requested_by: str
+
+    @property
+    def active(self) -> bool:
+        """Whether something is still to happen; poll only then."""
+        return self.state in ACTIVE
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it was started, up to its end."""
+        return (self.finished or time.time()) - self.started if self.started else 0.0
+
+
+def new_id(now: float) -> str:
+    """A short id that sorts by time: nine digits of milliseconds and four of chance."""
+    number, text = int((now - EPOCH) * 1000), ""
+    for _ in range(9):
+        number, digit = divmod(number, 32)
+        text = ALPHABET[digit] + text
+    return text + "".join(secrets.choice(ALPHABET) for _ in range(4))
+
+
+def ended(state: State) -> dict[str, Any]:
+    """Values of a row that ends now."""
+    return {"state": state, "finished": time.time()}
+
+
+def run_of(row: Any) -> Run:
+    """A record of a row."""
+    return Run(**{item.name: row[item.name] for item in fields(Run)})
