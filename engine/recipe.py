@@ -7,6 +7,7 @@ identity never depends on what a default happened to be.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,17 @@ MAX_RECIPE_BYTES = 1_000_000
 MAX_ALIASES = 100
 
 Protocol = Literal["held_out", "paper"]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without YAML 1.1's yes/no/on/off booleans: `on: pretrained` is a key of a calibrator."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF"))
 
 
 class Frozen(BaseModel):
@@ -169,7 +181,7 @@ def read_yaml(path: Path, error_type: type[Exception], what: str) -> Any:
         text = path.read_text("utf-8")
         if text.count("*") > MAX_ALIASES and sum(isinstance(t, yaml.AliasToken) for t in yaml.scan(text)) > MAX_ALIASES:
             raise error_type(f"The {what} {path.name} uses more than {MAX_ALIASES} YAML aliases.")
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader=_Loader)  # a SafeLoader: no objects
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise error_type(f"The {what} {path.name} is not valid YAML: {str(error).splitlines()[0]}.") from error
 

@@ -1,0 +1,40 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: app test lint examples schema screenshots benchmark clean
+
+app: $(VENV)/.runtime
+	$(BIN)/python -m engine serve --detach
+	$(BIN)/streamlit run app.py
+
+test: $(VENV)/.development lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.development
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+examples: $(VENV)/.runtime
+	$(BIN)/python -m engine examples
+
+schema: $(VENV)/.runtime
+	$(BIN)/python -m engine schema > assets/report.schema.json
+
+screenshots: $(VENV)/.development
+	$(BIN)/python tests/e2e/screenshots.py
+
+benchmark: $(VENV)/.runtime
+	$(BIN)/python benchmarks/example.py
+
+clean:
+	rm -rf $(VENV) .mergelens .pytest_cache .ruff_cache
+
+$(VENV)/.runtime: requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
+	touch $@
+
+$(VENV)/.development: $(VENV)/.runtime requirements-dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	touch $@

@@ -1,0 +1,41 @@
+"""The command line: ``python -m engine`` (or ``mergelens`` once installed)."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from .commands import merge, runs, service, work, zoo
+from .errors import EngineError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Merge fine-tuned vision experts, see what merging does to their representations, and repair it.",
+)
+app.command("run")(work.run)
+app.command("merge")(merge.merge)
+app.command("serve")(service.serve)
+app.command("examples")(work.examples)
+app.command("schema")(work.schema)
+app.command("export")(runs.export)
+app.add_typer(zoo.app, name="zoo")
+app.add_typer(runs.app, name="runs")
+
+
+def main() -> None:
+    """Run a command; an error that is meant for people is printed as one line, never as a traceback."""
+    try:
+        app(standalone_mode=True)
+    except EngineError as error:
+        sys.stderr.write(f"Error: {error}\n")
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        sys.stderr.write("Stopped.\n")
+        raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()

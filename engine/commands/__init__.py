@@ -1,0 +1,1 @@
+"""The commands of ``python -m engine``, one file a group. Heavy imports happen inside the commands."""

@@ -1,0 +1,51 @@
+"""The command that only merges weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from ..errors import RecipeError
+
+
+def merge(
+    recipe: Annotated[Path | None, typer.Argument(help="A recipe; or give --base and --expert.")] = None,
+    out: Annotated[Path, typer.Option(help="The safetensors file to write.")] = Path("merged.safetensors"),
+    base: Annotated[Path | None, typer.Option(help="The pretrained weights.")] = None,
+    expert: Annotated[list[Path] | None, typer.Option(help="An expert's weights; give it once for each.")] = None,
+    method: Annotated[str, typer.Option(help="Merge method.")] = "task_arithmetic",
+    param: Annotated[list[str] | None, typer.Option(help="A parameter of the method, such as scaling=0.3.")] = None,
+    transform: Annotated[list[str] | None, typer.Option(help="A transform, such as lwptv or lwptv:eta=0.7.")] = None,
+) -> None:
+    """Merge weights and write them; no images, no heads."""
+    from ..pipeline.files import merge_files, merge_recipe
+
+    if (recipe is None) == (base is None):
+        raise RecipeError("Give either a recipe, or --base and --expert files.")
+    if recipe is not None:
+        from ..recipe import read_recipe
+
+        seconds = merge_recipe(read_recipe(recipe), out)
+    else:
+        transforms = [_call(text) for text in transform or []]
+        call = {"method": method, "params": _params(param or [])}
+        seconds = merge_files(base, expert or [], call, transforms, out)
+    typer.echo(f"Wrote {out} ({out.stat().st_size / 2**20:.1f} MiB) in {seconds:.2f} s.")
+
+
+def _params(items: list[str]) -> dict[str, object]:
+    found = {}
+    for item in items:
+        name, separator, value = item.partition("=")
+        if not separator:
+            raise RecipeError(f"The parameter '{item}' has no value; write it as name=value.")
+        found[name.strip()] = yaml.safe_load(value)
+    return found
+
+
+def _call(text: str) -> dict[str, object]:
+    name, _, params = text.partition(":")
+    return {"method": name, "params": _params([item for item in params.split(",") if item])}

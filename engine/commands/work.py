@@ -1,0 +1,95 @@
+"""Commands that carry a recipe out in this process."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import EngineError
+from ..report import Report, schema_json
+from ..types import Progress
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
+
+
+def run(
+    recipe: Annotated[Path, typer.Argument(help="A recipe file (YAML or JSON).")],
+    out: Annotated[Path | None, typer.Option(help="Copy what the run leaves behind into this folder.")] = None,
+    projection: Annotated[str, typer.Option(help="Also project the features: tsne, umap, pca or none.")] = "none",
+    quiet: Quiet = False,
+) -> None:
+    """Merge, encode, calibrate and measure as a recipe says; no service needed."""
+    from ..pipeline.local import run_recipe
+    from ..recipe import read_recipe
+    from ..store import Store
+
+    document = read_recipe(recipe)
+    if out is not None and out.exists() and any(out.iterdir()):
+        raise EngineError(f"The folder {out} is not empty. Give a new folder, so that nothing is overwritten.")
+    view = None if projection == "none" else {"method": projection}
+    finished = run_recipe(document, Store(), view=view, out=out, progress=None if quiet else _progress_line())
+    typer.echo(summary(finished))
+
+
+def schema() -> None:
+    """Print the JSON schema of a run's report."""
+    typer.echo(schema_json(), nl=False)
+
+
+def examples(
+    out: Annotated[Path | None, typer.Option(help="Where to put them (default: the app's assets).")] = None,
+) -> None:
+    """Rebuild the finished example runs that ship with the app."""
+    from ..pipeline.examples import build_examples
+    from ..store import Store
+
+    build_examples(Store(), out, progress=_progress_line())
+
+
+def summary(report: Report) -> str:
+    """A table of accuracies and biases for the terminal."""
+    tasks = list(report.tasks)
+    width = max(len(state) for state in [*report.states(), "L1 bias"]) + 2
+    lines = ["".ljust(width) + "".join(task[:10].rjust(11) for task in tasks) + "in".rjust(8) + "out".rjust(8)]
+    for state in report.states():
+        row = report.accuracy[state]
+        average = report.average[state]
+        cells = [_cell(row.get(task)).rjust(11) for task in tasks]
+        lines.append(state.ljust(width) + "".join(cells) + _cell(average.within).rjust(8) + _cell(average.out).rjust(8))
+    merged = report.bias.get("merged")
+    if merged:
+        lines.append("L1 bias".ljust(width) + "".join(_cell(merged.l1.get(task), 3).rjust(11) for task in tasks))
+    counts = {sample.evaluate for sample in report.samples.values()}
+    lines.append(
+        f"accuracy in percent on {min(counts, default=0)}-{max(counts, default=0)} evaluation images a task, "
+        f"protocol {report.protocol}, seeds {', '.join(map(str, report.seeds))}"
+    )
+    lines += [f"Warning: {warning}" for warning in report.warnings]
+    return "\n".join(lines)
+
+
+def copy_result(folder: Path, out: Path) -> None:
+    """Copy what a run left behind, without the store's own bookkeeping."""
+    shutil.copytree(folder, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("artefact.json"))
+
+
+def _cell(value: float | None, digits: int = 1) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _progress_line() -> Progress:
+    """A single line on the terminal that is written over."""
+    terminal = sys.stderr.isatty()
+
+    def show(fraction: float, message: str = "") -> None:
+        if terminal:
+            sys.stderr.write(f"\r\x1b[2K{100 * fraction:3.0f} %  {message}")
+            if fraction >= 1:
+                sys.stderr.write("\n")
+            sys.stderr.flush()
+
+    return show

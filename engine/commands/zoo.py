@@ -1,0 +1,45 @@
+"""Commands on zoos."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import EngineError
+from ..manifest import ASSETS, bundled_zoos, read_manifest
+
+app = typer.Typer(no_args_is_help=True, help="List, check and build zoos.")
+
+
+@app.command("list")
+def list_zoos() -> None:
+    """List the zoos that come with the app."""
+    for name in bundled_zoos():
+        manifest = read_manifest(ASSETS / "zoos" / name)
+        typer.echo(f"{name}: {manifest.title} ({len(manifest.experts)} experts, {len(manifest.tasks)} tasks)")
+
+
+@app.command()
+def check(zoo: Annotated[str, typer.Argument(help="A bundled zoo's name, or a path to a zoo folder.")]) -> None:
+    """Check everything about a zoo: files, architecture, keys, shapes, values, heads, data."""
+    from ..zoo.check import check_zoo
+
+    findings = check_zoo(zoo, progress=lambda fraction, message="": typer.echo(message, err=True))
+    for finding in findings:
+        typer.echo(finding)
+
+
+@app.command()
+def build(
+    name: Annotated[str, typer.Argument(help="Which bundled zoo to build; mini8 is the one there is.")],
+    out: Annotated[Path, typer.Option(help="A new folder for it.")],
+    expert_seed: Annotated[int, typer.Option(help="Seed of the experts' fine-tuning.")] = 1,
+) -> None:
+    """Build a bundled zoo again, from its seeds: images, base, experts, heads and build record."""
+    if name != "mini8":
+        raise EngineError(f"There is no recipe to build the zoo '{name}'; mini8 is the one there is.")
+    from ..zoo.mini8.build import build as build_mini8
+
+    build_mini8(out, expert_seed=expert_seed, progress=typer.echo)

@@ -1,0 +1,199 @@
+"""``zoo.yaml``: what a zoo folder holds. Reading a manifest never reads weights, and never downloads anything."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from .errors import ZooError
+from .recipe import Frozen, explain, read_yaml
+
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
+SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+
+
+class Preprocess(Frozen):
+    """How images become tensors."""
+
+    size: int = Field(ge=8, le=1024)
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+    resize_mode: Literal["shortest", "squash"] = "shortest"
+
+    @field_validator("std")
+    @classmethod
+    def _positive(cls, value: tuple[float, float, float]) -> tuple[float, float, float]:
+        if min(value) <= 0:
+            raise ValueError("each standard deviation must be greater than 0")
+        return value
+
+
+class Backbone(Frozen):
+    """The pretrained model that all experts start from."""
+
+    architecture: str
+    weights: str
+    quick_gelu: bool | None = None
+    preprocess: Preprocess | None = None
+
+
+class Reference(Frozen):
+    """A model shown beside the merged one, such as a jointly trained upper baseline."""
+
+    name: Literal["multitask"]
+    weights: str
+
+
+class Expert(Frozen):
+    """A fine-tuned model and the task it was tuned on."""
+
+    name: str = Field(pattern=SAFE_NAME)
+    task: str
+    weights: str
+    source: str = ""
+    licence: str = ""
+
+
+class Task(Frozen):
+    """A classification task: its images, its class names in head order, its prompts."""
+
+    name: str = Field(pattern=SAFE_NAME)
+    title: str = ""
+    domain: Literal["in", "out"]
+    shifted_from: str | None = None
+    data: str | None = None
+    classes: tuple[str, ...] = Field(min_length=2)
+    templates: tuple[str, ...] = ()
+    source: str = ""
+    licence: str = ""
+
+    @field_validator("classes")
+    @classmethod
+    def _distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) != len(value):
+            twice = next(name for name in value if value.count(name) > 1)
+            raise ValueError(f"the class '{twice}' is listed twice")
+        return value
+
+    @property
+    def label(self) -> str:
+        """The title, or the name where there is none."""
+        return self.title or self.name
+
+
+class Manifest(Frozen):
+    """A zoo: one base, experts fine-tuned from it, and the tasks they are judged on."""
+
+    format: Literal[1]
+    name: str = Field(pattern=SAFE_NAME)
+    title: str = ""
+    description: str = ""
+    backbone: Backbone
+    references: tuple[Reference, ...] = ()
+    experts: tuple[Expert, ...] = Field(min_length=1)
+    tasks: tuple[Task, ...] = ()
+    heads: str | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Manifest:
+        for what, names in (
+            ("expert", [e.name for e in self.experts]),
+            ("task", [t.name for t in self.tasks]),
+            ("expert of task", [e.task for e in self.experts]),
+        ):
+            twice = [name for name in names if names.count(name) > 1]
+            if twice:
+                raise ValueError(f"two entries for {what} '{twice[0]}'")
+        tasks = {task.name: task for task in self.tasks}
+        if tasks:
+            for expert in self.experts:
+                if expert.task not in tasks:
+                    raise ValueError(f"expert '{expert.name}' names the task '{expert.task}', which is not listed")
+        for task in self.tasks:
+            if task.shifted_from is not None and task.shifted_from not in tasks:
+                raise ValueError(f"task '{task.name}' is shifted from '{task.shifted_from}', which is not listed")
+        return self
+
+    @cached_property
+    def task_table(self) -> dict[str, Task]:
+        """Tasks by name."""
+        return {task.name: task for task in self.tasks}
+
+    @cached_property
+    def expert_table(self) -> dict[str, Expert]:
+        """Experts by name."""
+        return {expert.name: expert for expert in self.experts}
+
+    def expert_of(self, task: str) -> Expert | None:
+        """The expert fine-tuned on a task, if there is one."""
+        return next((expert for expert in self.experts if expert.task == task), None)
+
+
+def locate_zoo(zoo: str) -> Path:
+    """Find a zoo's folder by a bundled zoo's name, or by a path to a folder or its zoo.yaml.
+
+    Raises:
+        ZooError: there is none, with the names of those there are.
+    """
+    bundled = ASSETS / "zoos" / zoo / "zoo.yaml"
+    if "/" not in zoo and bundled.is_file():
+        return bundled.parent
+    path = Path(zoo).expanduser()
+    if path.name == "zoo.yaml":
+        path = path.parent
+    if (path / "zoo.yaml").is_file():
+        return path.resolve()
+    known = ", ".join(bundled_zoos()) or "none"
+    raise ZooError(f"There is no zoo '{zoo}': neither a bundled one ({known}) nor a folder with a zoo.yaml.")
+
+
+def bundled_zoos() -> list[str]:
+    """Names of the zoos that come with the app."""
+    return sorted(path.parent.name for path in (ASSETS / "zoos").glob("*/zoo.yaml"))
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check a zoo's manifest; every file it names must lie inside the folder.
+
+    Raises:
+        ZooError: naming the key or the path at fault.
+    """
+    document: Any = read_yaml(folder / "zoo.yaml", ZooError, "manifest")
+    if not isinstance(document, dict):
+        raise ZooError("zoo.yaml holds no mapping; it needs keys such as `format`, `name`, `backbone`, `experts`.")
+    try:
+        manifest = Manifest.model_validate(document)
+    except ValidationError as error:
+        raise ZooError(f"zoo.yaml cannot be used: {explain(error, Manifest)}") from error
+    for path in _named_files(manifest):
+        resolve_inside(folder, path)
+    return manifest
+
+
+def resolve_inside(folder: Path, relative: str) -> Path:
+    """Resolve a path that a manifest names.
+
+    Raises:
+        ZooError: it leaves the zoo's folder, also through a symbolic link.
+    """
+    root = folder.resolve()
+    path = (root / relative).resolve()
+    if Path(relative).is_absolute() or not path.is_relative_to(root):
+        raise ZooError(
+            f"zoo.yaml names '{relative}', which lies outside the zoo's folder. Move the file into the folder."
+        )
+    return path
+
+
+def _named_files(manifest: Manifest) -> list[str]:
+    named = [expert.weights for expert in manifest.experts]
+    named += [reference.weights for reference in manifest.references]
+    named += [task.data for task in manifest.tasks if task.data]
+    named += [manifest.heads] if manifest.heads else []
+    backbone = manifest.backbone
+    named += [path for path in (backbone.architecture, backbone.weights) if "." in path]
+    return [path for path in named if not path.startswith(("hf:", "torchvision:"))]

@@ -1,0 +1,75 @@
+"""The step that turns a task's images into features through one model."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ..features import choose_device, encode
+from ..recipe import Probe
+from ..zoo.backbone import architecture, load_encoder, preprocessing
+from ..zoo.folder import Zoo
+from ..zoo.splits import select
+from .merging import load_merged
+
+if TYPE_CHECKING:
+    from .steps import StepTools
+
+
+def features(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+    """Encode the images of one task that a probe selects.
+
+    Writes ``features.safetensors`` with ``test`` (n, dim) and, where the protocol adapts on it, ``adapt`` (m, dim).
+    """
+    started = time.perf_counter()
+    zoo = Zoo.open(params["sources"]["zoo"])
+    data = zoo.data[params["task"]]
+    chosen = select(data, Probe.model_validate(params["probe"]))
+    encoder = _encoder(
+        str(zoo.folder), params["model"], params["digest"], str(inputs.get("merged", "")), params.get("weights_of")
+    )
+    device = choose_device()
+    images = {"test": data.images("test", chosen.test)}
+    if chosen.adapt is not None:
+        images["adapt"] = data.images("adapt", chosen.adapt)
+    total = sum(len(part) for part in images.values())
+    tensors: dict[str, Tensor] = {}
+    done = 0
+    for name, part in images.items():
+        offset = done
+
+        def progress(fraction: float, message: str = "", offset: int = offset, count: int = len(part)) -> None:
+            tools.progress((offset + fraction * count) / total, message)
+
+        tensors[name] = encode(encoder, part, preprocessing(zoo.folder, zoo.manifest), device, progress)
+        done += len(part)
+    save_file(tensors, output / "features.safetensors")
+    (output / "features.json").write_text(
+        json.dumps({"seconds": round(time.perf_counter() - started, 3), "images": total})
+    )
+
+
+def read_features(folder: Path) -> dict[str, Tensor]:
+    """The matrices that a features step wrote, by array name."""
+    return load_file(folder / "features.safetensors")
+
+
+def encoder_of(zoo: Zoo, state: str, merged: Path | None) -> nn.Module:
+    """The encoder of the pretrained or the (static) merged model."""
+    weights = load_merged(merged, zoo.weights("base")) if state == "merged" else zoo.weights("base")
+    return load_encoder(architecture(zoo.folder, zoo.manifest), weights)
+
+
+@lru_cache(maxsize=2)
+def _encoder(folder: str, model: str, digest: str, merged: str, task: str | None) -> nn.Module:
+    """The encoder of a model, kept between the tasks that one worker encodes with it (``digest`` tells versions)."""
+    zoo = Zoo.open(folder)
+    weights = load_merged(Path(merged), zoo.weights("base"), task) if model == "merged" else zoo.weights(model)
+    return load_encoder(architecture(zoo.folder, zoo.manifest), weights)

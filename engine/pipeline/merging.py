@@ -1,0 +1,121 @@
+"""Steps on weights: the merge itself, and the salience of every layer."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..catalog import MERGE_METHODS, row_of
+from ..errors import CheckpointError
+from ..merging.lwptv import salience as layer_salience
+from ..recipe import Probe
+from ..types import Merged, PerTask, Static, Weights
+from ..weights import LazyTaskVectors, check_finite, check_same_architecture, open_weights, write_weights
+from ..weights.files import Memory
+from ..zoo.folder import Zoo
+from .context import MergeContext
+from .files import apply_methods
+
+if TYPE_CHECKING:
+    from .steps import StepTools
+
+
+def merge(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+    """Merge a zoo's experts as a recipe says.
+
+    Writes ``merged.safetensors`` (static) or ``parts.safetensors`` (weights per task), and ``merged.json``.
+    """
+    started = time.perf_counter()
+    zoo = Zoo.open(params["sources"]["zoo"])
+    base, experts = _models(zoo, params)
+    names = [name for name, _ in params["experts"]]
+    tasks = tuple(zoo.manifest.expert_table[name].task for name in names)
+    context = MergeContext(zoo, tasks, params["digests"], Probe.model_validate(params["probe"]), params["seed"], tools)
+    _refuse_not_finite(base, experts, context)
+    vectors = LazyTaskVectors(base, experts, weights=[weight for _, weight in params["experts"]])
+    merged = apply_methods(base, vectors, params["merge"], params["transforms"], context)
+    _save(merged, base, params, output, tools, time.perf_counter() - started)
+
+
+def salience(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+    """LwPTV salience of every layer for every expert; writes ``salience.json`` with scores, not masks."""
+    zoo = Zoo.open(params["sources"]["zoo"])
+    base, experts = _models(zoo, params)
+    vectors = LazyTaskVectors(base, experts)
+    layers, scores = layer_salience(vectors)
+    document = {
+        "layers": list(layers),
+        "parameters": [int(torch.Size(vectors.shape(name)).numel()) for name in layers],
+        "score": {name: [float(value) for value in row] for name, row in zip(experts, scores, strict=True)},
+    }
+    (output / "salience.json").write_text(json.dumps(document))
+
+
+def load_merged(folder: Path, base: Weights, task: str | None = None) -> Weights:
+    """The merged model's weights, for a task where they depend on it.
+
+    Args:
+        folder: what the merge step wrote.
+        base: the pretrained weights.
+        task: needed for merged models whose weights depend on the task.
+
+    Raises:
+        CheckpointError: the merged model has no weights for this task.
+    """
+    document = json.loads((folder / "merged.json").read_text())
+    if document["kind"] == "static":
+        return open_weights(folder / "merged.safetensors")
+    if task not in document["tasks"]:
+        raise CheckpointError(f"The merged model has weights for {', '.join(document['tasks'])}, none for '{task}'.")
+    parts = open_weights(folder / "parts.safetensors")
+    row = row_of(MERGE_METHODS, document["method"], "merge method")
+    rebuild = import_module(row.function.partition(":")[0], package=__name__.partition(".")[0]).rebuild
+    return rebuild(base, {name: parts.tensor(name) for name in parts.names}, task)
+
+
+def _models(zoo: Zoo, params: Mapping[str, Any]) -> tuple[Weights, dict[str, Weights]]:
+    base = zoo.weights("base")
+    experts = {name: zoo.weights(name) for name, _ in params["experts"]}
+    for name, weights in experts.items():
+        check_same_architecture(base, weights, name)
+    return base, experts
+
+
+def _refuse_not_finite(base: Weights, experts: Mapping[str, Weights], context: MergeContext) -> None:
+    """Check every value once per file; the store remembers which files passed."""
+    for name, weights in experts.items():
+
+        def check(name: str = name, weights: Weights = weights) -> dict[str, torch.Tensor]:
+            check_finite(base, "The base")
+            check_finite(weights, f"Expert '{name}'")
+            return {"finite": torch.ones(1)}
+
+        context.cached(name, "finite", {}, check)
+
+
+def _save(
+    merged: Merged, base: Weights, params: Mapping[str, Any], output: Path, tools: StepTools, seconds: float
+) -> None:
+    info = merged.info
+    document = {
+        "kind": "static" if isinstance(merged, Static) else "per_task",
+        "method": params["merge"]["method"],
+        "needs_task_id": info.needs_task_id,
+        "extra_parameters": info.extra_parameters,
+        "extra_bits": info.extra_bits,
+        "details": info.details,
+    }
+    started = time.perf_counter()
+    if isinstance(merged, PerTask):
+        document["tasks"] = list(merged.tasks)
+        write_weights(output / "parts.safetensors", Memory(dict(merged.parts)))
+    else:
+        write_weights(output / "merged.safetensors", merged.weights, progress=tools.progress)
+    document["seconds"] = round(seconds + time.perf_counter() - started, 3)
+    (output / "merged.json").write_text(json.dumps(document))

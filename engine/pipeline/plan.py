@@ -1,0 +1,244 @@
+"""From a request to a graph of steps: a pure function of the request and of the content of a zoo's files.
+
+A step's key names everything that its result depends on, and nothing else; where files lie (``sources``) is no part
+of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, check_needs, resolve
+from ..errors import EngineError, RecipeError
+from ..features import choose_device, device_class
+from ..manifest import Task
+from ..recipe import CalibratorCall, Recipe, parse_recipe
+from ..store import Store, step_key
+from ..weights import check_same_architecture
+from ..zoo.backbone import architecture, preprocessing
+from ..zoo.folder import Zoo
+from .projecting import ProjectionRequest, projection_step
+from .steps import Plan, Step
+
+VERSIONS = {"merge": 1, "salience": 1, "features": 1, "calibrate": 1, "bundle": 1}
+DEFAULT_ETA = 0.7
+CONTROL = "pretrained"
+
+
+def plan_request(kind: str, request: Mapping[str, Any], store: Store) -> Plan:
+    """Plan what a row of the run table asks for.
+
+    Args:
+        kind: ``run`` or ``projection``.
+        request: for a run ``{"recipe": …, "projection": …}``, for a projection its parameters and the run's key.
+        store: gives digests of files.
+
+    Raises:
+        EngineError: the request cannot be carried out, with the reason.
+    """
+    if kind == "run":
+        recipe = parse_recipe(request.get("recipe"))
+        view = ProjectionRequest.parse(request["projection"]) if request.get("projection") else None
+        return plan_run(recipe, store, view)
+    if kind == "projection":
+        return plan_projection(request, store)
+    raise EngineError(f"There is no kind of work '{kind}'.")
+
+
+def plan_run(recipe: Recipe, store: Store, view: ProjectionRequest | None = None) -> Plan:
+    """Plan a run: merge, features, calibrators, report; optionally one projection of it."""
+    run = _Run(Zoo.open(recipe.zoo), resolve(recipe), store)
+    bundle = run.bundle()
+    if view is not None:
+        step = projection_step(view, bundle, inputs={"bundle": bundle})
+        run.steps[step.key] = step
+    return Plan(steps=tuple(run.steps.values()), result=bundle, identity=bundle)
+
+
+def plan_projection(request: Mapping[str, Any], store: Store) -> Plan:
+    """Plan a view on a finished run (``bundle``: the key of what it left)."""
+    view = ProjectionRequest.parse({name: value for name, value in request.items() if name != "bundle"})
+    run = str(request.get("bundle", ""))
+    folder = store.find(run)
+    if folder is None:
+        raise EngineError("The run to be projected is no longer in the store. Run its recipe again.")
+    step = projection_step(view, run, sources={"folder": str(folder)})
+    return Plan(steps=(step,), result=step.key, identity=step.key)
+
+
+@dataclass
+class _Run:
+    """The steps of one run, collected in topological order."""
+
+    zoo: Zoo
+    recipe: Recipe
+    store: Store
+    steps: dict[str, Step] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        manifest = self.zoo.manifest
+        self.experts = self.zoo.choose(self.recipe)
+        check_needs(MERGE_METHODS[self.recipe.merge.method], len(self.experts))
+        digest = self.store.digest_file
+        self.digests = {name: digest(self.zoo.weights_path(name)) for name in ("base", *(n for n, _ in self.experts))}
+        self.references = [reference.name for reference in manifest.references]
+        self.digests |= {name: digest(self.zoo.weights_path(name)) for name in self.references}
+        self.data_digests = {name: digest(data.path) for name, data in self.zoo.data.items()}
+        self.probe = self.recipe.probe.model_dump(mode="json")
+        self.sources = {"zoo": str(self.zoo.folder)}
+        self.device = device_class(choose_device())
+        self.config = architecture(self.zoo.folder, manifest)
+        self.preprocess = preprocessing(self.zoo.folder, manifest).model_dump(mode="json")
+        self.expert_of = {manifest.expert_table[name].task: name for name, _ in self.experts}
+        self._preflight()
+
+    def _preflight(self) -> None:
+        """Refuse at once what would fail after minutes."""
+        base = self.zoo.weights("base")
+        for name in (*(name for name, _ in self.experts), *self.references):
+            check_same_architecture(base, self.zoo.weights(name), name)
+        if self.zoo.manifest.heads:
+            self.digests["heads"] = self.store.digest_file(self.zoo.path(self.zoo.manifest.heads))
+        scored = [task for task in self.expert_of if task in self.zoo.data]
+        if self.recipe.calibrators and not scored:
+            raise RecipeError("Calibrators need images; none of the chosen experts' tasks has data.")
+
+    def add(self, name: str, params: dict[str, Any], inputs: Mapping[str, Any], label: str, weight: float = 1.0) -> str:
+        """Add a step (once) and return its key."""
+        identity = {key: value for key, value in params.items() if key != "sources"}
+        key = step_key(name, VERSIONS[name], identity, inputs, self.device)
+        if key not in self.steps:
+            gpu = name == "features" and self.device.startswith("cuda")
+            threads = 1 if name == "calibrate" else None
+            self.steps[key] = Step(name, key, params, dict(inputs), label, weight, gpu, threads, VERSIONS[name])
+        return key
+
+    def merge(self, seed: int) -> str:
+        """The merge, once for all seeds unless chance plays a part in it."""
+        row = MERGE_METHODS[self.recipe.merge.method]
+        random = (
+            row.stochastic
+            or bool(row.learns)
+            or any(TRANSFORMS[call.method].stochastic for call in self.recipe.transforms)
+        )
+        params: dict[str, Any] = {
+            "experts": [list(item) for item in self.experts],
+            "digests": {name: self.digests[name] for name in ("base", *(n for n, _ in self.experts))},
+            "transforms": [call.model_dump(mode="json") for call in self.recipe.transforms],
+            "merge": self.recipe.merge.model_dump(mode="json"),
+            "probe": self.probe if row.needs else {},
+            "seed": seed if random else 0,
+            "sources": self.sources,
+        }
+        if row.needs:
+            params["data"] = {task: self.data_digests.get(task) for task in self.expert_of}
+            params["heads"] = self.digests.get("heads")
+        return self.add("merge", params, {}, f"Merging with {row.title}", 6.0 if row.learns else 2.0)
+
+    def salience(self) -> str:
+        """Salience of the chosen experts' layers."""
+        names = [name for name, _ in self.experts]
+        params = {
+            "experts": [[name, 1.0] for name in names],
+            "digests": {name: self.digests[name] for name in ("base", *names)},
+            "sources": self.sources,
+        }
+        return self.add("salience", params, {}, "Measuring the salience of every layer")
+
+    def features(self, model: str, task: Task, merge: str = "") -> str:
+        """Features of one model on one task."""
+        params: dict[str, Any] = {
+            "model": model,
+            "digest": merge or self.digests[model],
+            "task": task.name,
+            "data": self.data_digests[task.name],
+            "probe": self.probe,
+            "architecture": self.config,
+            "preprocess": self.preprocess,
+            "sources": self.sources,
+        }
+        if merge and MERGE_METHODS[self.recipe.merge.method].yields != "static":
+            params["weights_of"] = task.name
+        title = "pretrained" if model == "base" else model
+        label = f"Encoding {task.label} with {title}" + (" expert" if model in self.zoo.manifest.expert_table else "")
+        return self.add("features", params, {"merged": merge} if merge else {}, label)
+
+    def calibrate(self, call: CalibratorCall, seed: int, merge: str, inputs: dict[str, str]) -> str:
+        """One calibrator, trained with one seed."""
+        row = CALIBRATORS[call.method]
+        tasks = [task.name for task in self._in_domain()]
+        state = "pretrained" if call.on == CONTROL else "merged"
+        targets = {task.name: self._domain_of(task) for task in self._scored() if self._domain_of(task) in tasks}
+        roles = {role: inputs[role] for task in targets for role in (f"{state}/{task}", f"expert/{task}")}
+        if row.deep and state == "merged":
+            roles["merge"] = merge
+        params = {
+            "method": call.method,
+            "params": call.params,
+            "state": state,
+            "tasks": tasks,
+            "targets": targets,
+            "seed": seed,
+            "probe": self.probe,
+            "data": {task: self.data_digests[task] for task in targets},
+            "heads": self.digests.get("heads"),
+            "sources": {**self.sources, "name": call.name},
+        }
+        return self.add("calibrate", params, roles, f"Training {row.title}", 5.0)
+
+    def bundle(self) -> str:
+        """Everything that a run leaves behind."""
+        inputs: dict[str, str] = {"merge": self.merge(self.recipe.seeds[0])}
+        if len(self.experts) > 1:
+            inputs["salience"] = self.salience()
+        for seed in self.recipe.seeds:
+            inputs |= self._one_seed(seed)
+        params = {
+            "recipe": self.recipe.model_dump(mode="json", exclude={"zoo"}),
+            "zoo": self.zoo.digest(self.store.digest_file),
+            "sources": {**self.sources, "recipe_zoo": self.recipe.zoo},
+        }
+        return self.add("bundle", params, inputs, "Measuring accuracy and bias")
+
+    def _one_seed(self, seed: int) -> dict[str, str]:
+        """Keys of one seed's artefacts by role ``seed/state/task``."""
+        merge = self.merge(seed)
+        inputs = {f"{seed}/merge": merge}
+        if not self.zoo.manifest.heads:
+            return inputs
+        for task in self._scored():
+            inputs[f"{seed}/pretrained/{task.name}"] = self.features("base", task)
+            if self._merged_can_score(task):
+                inputs[f"{seed}/merged/{task.name}"] = self.features("merged", task, merge)
+            for reference in self.references:
+                inputs[f"{seed}/{reference}/{task.name}"] = self.features(reference, task)
+            expert = self.expert_of.get(task.shifted_from or task.name)
+            if expert:
+                inputs[f"{seed}/expert/{task.name}"] = self.features(expert, task)
+        roles = {role.split("/", 1)[1]: key for role, key in inputs.items()}
+        for call in self.recipe.calibrators:
+            inputs[f"{seed}/calibrator/{call.name}"] = self.calibrate(call, seed, merge, roles)
+        return inputs
+
+    def _scored(self) -> list[Task]:
+        """Tasks with data: those of the chosen experts, and every out-of-domain task."""
+        return [
+            task
+            for task in self.zoo.manifest.tasks
+            if task.name in self.zoo.data and (task.domain == "out" or self._domain_of(task) in self.expert_of)
+        ]
+
+    def _in_domain(self) -> list[Task]:
+        """Tasks that a calibrator is trained on."""
+        return [task for task in self._scored() if task.name in self.expert_of and not task.shifted_from]
+
+    def _merged_can_score(self, task: Task) -> bool:
+        """Weights that depend on the task exist for the chosen experts' tasks only."""
+        static = MERGE_METHODS[self.recipe.merge.method].yields == "static"
+        return static or self._domain_of(task) in self.expert_of
+
+    @staticmethod
+    def _domain_of(task: Task) -> str:
+        return task.shifted_from or task.name

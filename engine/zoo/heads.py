@@ -1,0 +1,81 @@
+"""Frozen zero-shot heads: one unit-norm row a class, times the exponentiated logit scale, no bias."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..errors import CheckpointError, ZooError
+from ..manifest import Manifest, resolve_inside
+from ..weights import open_weights
+
+DEFAULT_LOGIT_SCALE = math.log(100.0)
+
+
+@dataclass(frozen=True)
+class ZeroShotHead:
+    """A task's head."""
+
+    weight: Tensor  # (classes, dim), rows of unit norm
+    scale: float  # exp(logit_scale)
+
+
+def read_heads(folder: Path, manifest: Manifest, tasks: list[str]) -> tuple[dict[str, ZeroShotHead], list[str]]:
+    """Read the heads of the named tasks.
+
+    Returns:
+        The heads by task, and warnings to show.
+
+    Raises:
+        ZooError: the zoo brings no heads, or one does not fit its task.
+    """
+    if manifest.heads is None:
+        raise ZooError(
+            f"The zoo '{manifest.name}' brings no heads (`heads:` in zoo.yaml), so nothing can be classified with it."
+        )
+    file = open_weights(resolve_inside(folder, manifest.heads))
+    names = set(file.names)
+    scale, warnings = _logit_scale(folder, manifest, file)
+    heads = {}
+    for task in tasks:
+        if task not in names:
+            raise ZooError(
+                f"{manifest.heads} holds no head for the task '{task}'; it holds {', '.join(sorted(names))}."
+            )
+        heads[task] = ZeroShotHead(_checked(file.tensor(task).float(), task, manifest), math.exp(scale))
+    return heads, warnings
+
+
+def _checked(weight: Tensor, task: str, manifest: Manifest) -> Tensor:
+    classes = len(manifest.task_table[task].classes)
+    if weight.ndim != 2 or weight.shape[0] != classes:
+        raise ZooError(
+            f"The head of '{task}' has shape {tuple(weight.shape)}, but the task lists {classes} classes. "
+            "Each class needs one row, in the order of `classes`."
+        )
+    if not torch.isfinite(weight).all():
+        raise ZooError(f"The head of '{task}' holds values that are not finite.")
+    norms = weight.norm(dim=1)
+    if (norms - 1).abs().max() > 1e-2:
+        raise ZooError(
+            f"Rows of the head of '{task}' have norms from {norms.min():.3g} to {norms.max():.3g}; "
+            "each must have unit norm."
+        )
+    return torch.nn.functional.normalize(weight, dim=1)
+
+
+def _logit_scale(folder: Path, manifest: Manifest, heads: object) -> tuple[float, list[str]]:
+    """The heads' own logit scale, else the base's, else ln 100 with a warning."""
+    if "logit_scale" in heads.names:
+        return float(heads.tensor("logit_scale")), []
+    try:
+        base = open_weights(resolve_inside(folder, manifest.backbone.weights))
+        if "logit_scale" in base.names:
+            return float(base.tensor("logit_scale")), []
+    except CheckpointError:
+        pass
+    return DEFAULT_LOGIT_SCALE, ["Neither the heads nor the base hold a logit_scale; ln 100 is used."]

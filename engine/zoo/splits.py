@@ -1,0 +1,82 @@
+"""Which images of a task are adapted on and which are evaluated: sampling per class first, then the split."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ..recipe import Probe
+from .data import TaskData
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Rows of a task that take part.
+
+    ``test`` and ``adapt`` are the rows of the arrays that are encoded; ``evaluate_rows`` and ``adapt_rows`` are
+    positions inside what was encoded from ``test`` and from ``adapt_source``.
+    """
+
+    test: np.ndarray  # (n,) rows of test_x
+    adapt: np.ndarray | None  # (m,) rows of adapt_x, where that array is used
+    adapt_source: Literal["test", "adapt"]
+    evaluate_rows: np.ndarray
+    adapt_rows: np.ndarray
+    available: int
+
+
+def select(data: TaskData, probe: Probe) -> Selection:
+    """Choose the images of one task.
+
+    Args:
+        data: the task's data.
+        probe: samples per task, protocol and seed.
+
+    Returns:
+        The selection. ``held_out`` adapts on ``adapt_x`` where there is one, else on a seeded half of the test
+        images, stratified by class; ``paper`` adapts and evaluates on all (sampled) test images.
+    """
+    labels = data.labels("test")
+    generator = np.random.default_rng(_seed(data.task.name, probe.split_seed))
+    test = _sample_per_class(labels, probe.samples_per_task, generator)
+    everything = np.arange(len(test))
+    if probe.protocol == "paper":
+        return Selection(test, None, "test", everything, everything, len(labels))
+    if data.has("adapt"):
+        count = data.lengths["adapt"]
+        adapt = np.arange(count)
+        if probe.samples_per_task != "all" and probe.samples_per_task < count:
+            adapt = np.sort(generator.choice(count, probe.samples_per_task, replace=False))
+        return Selection(test, adapt, "adapt", everything, np.arange(len(adapt)), len(labels))
+    half = _half_per_class(labels[test], generator)
+    return Selection(test, None, "test", everything[~half], everything[half], len(labels))
+
+
+def _seed(task: str, split_seed: int) -> list[int]:
+    """A seed of its own for each task, so that adding a task changes no other task's split."""
+    return [split_seed, int.from_bytes(hashlib.sha256(task.encode()).digest()[:8], "little")]
+
+
+def _sample_per_class(labels: np.ndarray, count: int | str, generator: np.random.Generator) -> np.ndarray:
+    """Rows of a sample with as equal class counts as there are images for, in their original order."""
+    if count == "all" or count >= len(labels):
+        return np.arange(len(labels))
+    shuffled = [generator.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+    rank = np.concatenate([np.arange(len(rows)) for rows in shuffled])
+    rows = np.concatenate(shuffled)
+    tie = generator.permutation(len(rows))
+    return np.sort(rows[np.lexsort((tie, rank))][:count])
+
+
+def _half_per_class(labels: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """A boolean mask that takes half of every class; of an odd class the extra image alternates between the halves."""
+    half = np.zeros(len(labels), dtype=bool)
+    extra = False
+    for label in np.unique(labels):
+        rows = generator.permutation(np.flatnonzero(labels == label))
+        half[rows[: (len(rows) + extra) // 2]] = True
+        extra ^= len(rows) % 2 == 1
+    return half
