@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 Tensors = Mapping[str, "Tensor"]
@@ -22,6 +23,9 @@ class Weights(Protocol):
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of one tensor, without reading it."""
+
+    def dtype(self, name: str) -> torch.dtype:
+        """Dtype of one tensor, without reading it."""
 
     def tensor(self, name: str) -> Tensor:
         """One tensor, freshly allocated, in its stored dtype."""
@@ -38,8 +42,15 @@ class TaskVectors(Protocol):
     def names(self) -> tuple[str, ...]:
         """Names of the floating-point tensors ("layers"), in canonical order."""
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype in which everything is computed."""
+
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of one layer, without the expert axis."""
+
+    def vector(self, name: str, expert: str) -> Tensor:
+        """τ of one expert for one layer, in the compute dtype; the caller may overwrite it."""
 
     def stack(self, name: str) -> Tensor:
         """τ of all experts for one layer: shape (K, *shape), in the compute dtype; the caller may overwrite it."""

@@ -1,13 +1,16 @@
-"""Turning merged vectors into models."""
+"""Turning merged vectors into models, and models back into merged vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..types import MergeInfo, Static, TaskVectors, Weights
+
+MergedVector = Callable[[str], Tensor]
 
 
 @dataclass(frozen=True)
@@ -15,8 +18,8 @@ class Added:
     """Weights θ_0 + τ, where τ is computed one tensor at a time and only for the layers that have task vectors."""
 
     base: Weights
-    layers: frozenset[str]
-    vector: Callable[[str], Tensor]
+    task_vectors: TaskVectors
+    vector: MergedVector
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -27,17 +30,20 @@ class Added:
         """Shape of one tensor."""
         return self.base.shape(name)
 
+    def dtype(self, name: str) -> torch.dtype:
+        """The compute dtype for layers; the base's for every other tensor."""
+        return self.task_vectors.dtype if name in self.task_vectors.names else self.base.dtype(name)
+
     def tensor(self, name: str) -> Tensor:
-        """One merged tensor in the compute dtype of its vector; tensors without task vectors are the base's."""
+        """One merged tensor; tensors without task vectors are the base's."""
         base = self.base.tensor(name)
-        if name not in self.layers:
+        if name not in self.task_vectors.names:
             return base
-        vector = self.vector(name)
-        return vector.add_(base.to(vector.dtype))
+        return self.vector(name).to(self.task_vectors.dtype).add_(base.to(self.task_vectors.dtype))
 
 
 def add_to_base(
-    base: Weights, task_vectors: TaskVectors, vector: Callable[[str], Tensor], info: MergeInfo | None = None
+    base: Weights, task_vectors: TaskVectors, vector: MergedVector, info: MergeInfo | None = None
 ) -> Static:
     """Make a static model of the base plus one vector a layer.
 
@@ -47,4 +53,12 @@ def add_to_base(
         vector: maps a layer's name to the merged vector, a fresh tensor of the layer's shape.
         info: what the method wants to report.
     """
-    return Static(Added(base, frozenset(task_vectors.names), vector), info or MergeInfo())
+    return Static(Added(base, task_vectors, vector), info or MergeInfo())
+
+
+def merged_vector(base: Weights, task_vectors: TaskVectors, merged: Static) -> MergedVector:
+    """The vector a static model adds to the base, one layer at a time."""
+    if isinstance(merged.weights, Added):
+        return merged.weights.vector
+    dtype = task_vectors.dtype
+    return lambda name: merged.weights.tensor(name).to(dtype).sub_(base.tensor(name).to(dtype))

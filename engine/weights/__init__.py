@@ -1,0 +1,18 @@
+"""Checkpoints: safe reading and writing, alignment, and lazy task vectors."""
+
+from .align import check_finite, check_same_architecture, visual
+from .files import Memory, SafetensorsFile, TorchFile, open_weights, read_into, write_weights
+from .task_vectors import LazyTaskVectors
+
+__all__ = [
+    "LazyTaskVectors",
+    "Memory",
+    "SafetensorsFile",
+    "TorchFile",
+    "check_finite",
+    "check_same_architecture",
+    "open_weights",
+    "read_into",
+    "visual",
+    "write_weights",
+]

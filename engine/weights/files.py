@@ -1,0 +1,276 @@
+"""Checkpoints on disk, one tensor at a time.
+
+A safetensors file is read with plain reads into a fresh buffer, never through a lasting memory map, so that resident
+memory stays at one tensor however many experts there are. Nothing in a file is ever executed.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import torch
+from torch import Tensor
+
+from ..errors import CheckpointError
+from ..types import Progress, Tensors, Weights
+from .header import CODES, Entry, header_bytes, read_header
+
+MAPPED_BYTES = 64 * 2**20  # a torch file is mapped again after reading this much, so that its pages are let go
+
+
+class Memory:
+    """Weights that are tensors in memory; reading gives copies, so that nobody changes them."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._tensors = dict(tensors)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Tensor names in the order given."""
+        return tuple(self._tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of one tensor."""
+        return tuple(self._tensors[name].shape)
+
+    def dtype(self, name: str) -> torch.dtype:
+        """Dtype of one tensor."""
+        return self._tensors[name].dtype
+
+    def tensor(self, name: str) -> Tensor:
+        """A copy of one tensor."""
+        return self._tensors[name].detach().clone(memory_format=torch.contiguous_format)
+
+    def read_into(self, name: str, out: Tensor) -> None:
+        """Copy one tensor, converted to the dtype of ``out``."""
+        out.copy_(self._tensors[name])
+
+
+class SafetensorsFile:
+    """Weights in a safetensors file. Opens the file for every read, so it can be shared between processes.
+
+    Raises:
+        CheckpointError: the file is missing, truncated, damaged, or not safetensors.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        with _open(self.path) as file:
+            self._stamp = _stamp(file)
+            self._entries, self.metadata = read_header(file, self.path)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Tensor names in the order of the header."""
+        return tuple(self._entries)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of one tensor, from the header."""
+        return self._entries[name].shape
+
+    def dtype(self, name: str) -> torch.dtype:
+        """Stored dtype of one tensor, from the header."""
+        return self._entries[name].dtype
+
+    def tensor(self, name: str) -> Tensor:
+        """Read one tensor."""
+        entry = self._entries[name]
+        out = torch.empty(entry.shape, dtype=entry.dtype)
+        self._read(entry, out)
+        return out
+
+    def read_into(self, name: str, out: Tensor) -> None:
+        """Read one tensor into ``out``, directly when the dtypes agree."""
+        entry = self._entries[name]
+        if entry.dtype == out.dtype and out.is_contiguous() and out.device.type == "cpu":
+            self._read(entry, out)
+        else:
+            out.copy_(self.tensor(name))
+
+    def _read(self, entry: Entry, out: Tensor) -> None:
+        if not entry.size:
+            return
+        view = memoryview(_bytes_of(out))
+        with _open(self.path) as file:
+            if _stamp(file) != self._stamp:
+                raise CheckpointError(f"{self.path.name} was changed while it was in use. Start again.")
+            file.seek(entry.start)
+            while view:
+                count = file.readinto(view)
+                if not count:
+                    raise CheckpointError(f"{self.path.name} ended early. Copy it again.")
+                view = view[count:]
+
+
+class TorchFile:
+    """Weights in a ``.pt``, ``.pth`` or ``.bin`` file that holds a table of tensors.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, or holds something other than tensors (a whole pickled model).
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        with _open(self.path) as file:
+            self._size = os.fstat(file.fileno()).st_size
+        self._read_bytes = 0
+        self._mapped = self._load()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Tensor names in the order of the file."""
+        return tuple(self._mapped)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of one tensor."""
+        return tuple(self._mapped[name].shape)
+
+    def dtype(self, name: str) -> torch.dtype:
+        """Stored dtype of one tensor."""
+        return self._mapped[name].dtype
+
+    def tensor(self, name: str) -> Tensor:
+        """Read one tensor."""
+        found = self._mapped[name].detach().clone(memory_format=torch.contiguous_format)
+        self._read_bytes += found.nbytes
+        if self._read_bytes > MAPPED_BYTES:
+            self._mapped, self._read_bytes = self._load(), 0
+        return found
+
+    def __reduce__(self) -> tuple[type[TorchFile], tuple[Path]]:
+        return TorchFile, (self.path,)
+
+    def _load(self) -> dict[str, Tensor]:
+        try:
+            with _open(self.path) as file:
+                mapped = file.read(2) == b"PK"
+            found = torch.load(self.path, map_location="cpu", weights_only=True, mmap=mapped)
+        except pickle.UnpicklingError as error:
+            raise CheckpointError(
+                f"{self.path.name} holds a whole pickled model or other objects, not only tensors; opening it would "
+                "run code from the file, so nothing was read. Save its weights with "
+                "torch.save(model.state_dict(), …) or as safetensors."
+            ) from error
+        except (RuntimeError, EOFError, ValueError, KeyError, AttributeError, OSError, TypeError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise CheckpointError(f"{self.path.name} is not a readable torch file: {reason:.200}") from error
+        return self._table(found)
+
+    def _table(self, found: object) -> dict[str, Tensor]:
+        if isinstance(found, Mapping) and isinstance(found.get("state_dict"), Mapping):
+            found = found["state_dict"]
+        if not isinstance(found, Mapping) or not found:
+            raise CheckpointError(
+                f"{self.path.name} holds a {type(found).__name__}; a table of named tensors is needed."
+            )
+        for name, value in found.items():
+            if not isinstance(name, str) or not isinstance(value, Tensor):
+                raise CheckpointError(
+                    f"{self.path.name}: entry {name!r:.80} is a {type(value).__name__}; only tensors can be read."
+                )
+            if value.layout != torch.strided or value.dtype not in CODES or value.nbytes > self._size:
+                raise CheckpointError(f"{self.path.name}: tensor {name} has an unusual layout, dtype or size.")
+        return dict(found)
+
+
+def open_weights(path: Path | str) -> Weights:
+    """Open a checkpoint by its content, whatever its name ends in.
+
+    Raises:
+        CheckpointError: the file is missing or is no checkpoint.
+    """
+    path = Path(path)
+    with _open(path) as file:
+        start = file.read(2)
+    if start in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+        return TorchFile(path)
+    return SafetensorsFile(path)
+
+
+def write_weights(
+    path: Path | str,
+    weights: Weights,
+    dtype: torch.dtype | None = None,
+    progress: Progress | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write weights as safetensors, one tensor at a time: temporary name, fsync, rename.
+
+    Args:
+        path: the file to make or replace.
+        weights: what to write; every tensor is asked for once.
+        dtype: store floating-point tensors in this dtype; None keeps each tensor's own.
+        progress: told how much is done.
+        metadata: free text for the header.
+
+    Raises:
+        CheckpointError: the file cannot be written.
+    """
+    path = Path(path)
+    entries, position = {}, 0
+    stored = {name: _stored_dtype(weights.dtype(name), dtype) for name in weights.names}
+    # The widest dtypes come first, so that every tensor starts at a multiple of its item size.
+    order = sorted(weights.names, key=lambda name: -stored[name].itemsize)
+    for name in order:
+        entries[name] = Entry(stored[name], weights.shape(name), position)
+        position += entries[name].size
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(header_bytes({name: entries[name] for name in weights.names}, dict(metadata or {})))
+            for name in order:
+                _write_tensor(file, name, weights.tensor(name), entries[name])
+                if progress:
+                    progress((entries[name].start + entries[name].size) / max(position, 1), f"Writing {name}")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be written: {error.strerror}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_into(weights: Weights, name: str, out: Tensor) -> None:
+    """Read a tensor into ``out``, without a copy in between where the weights can do that."""
+    direct = getattr(weights, "read_into", None)
+    if direct:
+        direct(name, out)
+    else:
+        out.copy_(weights.tensor(name))
+
+
+def _stored_dtype(own: torch.dtype, wanted: torch.dtype | None) -> torch.dtype:
+    return wanted if wanted is not None and own.is_floating_point else own
+
+
+def _write_tensor(file: BinaryIO, name: str, tensor: Tensor, entry: Entry) -> None:
+    if tuple(tensor.shape) != entry.shape:
+        raise CheckpointError(f"Tensor {name} came out as {tuple(tensor.shape)}; {entry.shape} was announced.")
+    file.write(memoryview(_bytes_of(tensor.to("cpu", entry.dtype).contiguous())))
+
+
+def _bytes_of(tensor: Tensor) -> object:
+    """The bytes of a contiguous tensor as a writable numpy view."""
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy()
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb", buffering=0)
+    except IsADirectoryError as error:
+        raise CheckpointError(f"{path} is a folder; a weights file is needed.") from error
+    except FileNotFoundError as error:
+        raise CheckpointError(f"There is no weights file {path}.") from error
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _stamp(file: BinaryIO) -> tuple[int, int, int]:
+    found = os.fstat(file.fileno())
+    return found.st_ino, found.st_size, found.st_mtime_ns

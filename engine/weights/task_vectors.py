@@ -1,0 +1,79 @@
+"""Task vectors, one tensor at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ..types import Weights
+from .buffers import Buffers
+from .files import read_into
+
+
+class LazyTaskVectors:
+    """τ_k = w_k (θ_k − θ_0), read from the experts when asked for.
+
+    Only floating-point tensors of the base are layers; integer buffers stay the base's. Any mixture of stored dtypes
+    is converted to the compute dtype before the subtraction.
+    """
+
+    def __init__(
+        self,
+        base: Weights,
+        experts: Mapping[str, Weights],
+        weights: Sequence[float] | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Bind base and experts; nothing is read yet.
+
+        Args:
+            base: the pretrained weights θ_0.
+            experts: fine-tuned weights by name, of the base's architecture.
+            weights: how much of each expert's task vector takes part, in the experts' order.
+            dtype: the compute dtype.
+        """
+        self._base, self._experts, self._dtype = base, dict(experts), dtype
+        self._buffers = Buffers()
+        self._names = tuple(name for name in base.names if base.dtype(name).is_floating_point)
+        factors = [1.0] * len(self._experts) if weights is None else list(weights)
+        self.weights = dict(zip(self._experts, factors, strict=True))
+
+    @property
+    def experts(self) -> tuple[str, ...]:
+        """Names of the experts."""
+        return tuple(self._experts)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the layers, in the base's order."""
+        return self._names
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The compute dtype."""
+        return self._dtype
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of one layer."""
+        return self._base.shape(name)
+
+    def vector(self, name: str, expert: str) -> Tensor:
+        """τ of one expert for one layer."""
+        return self._read(name, (expert,))[0]
+
+    def stack(self, name: str) -> Tensor:
+        """τ of all experts for one layer: shape (K, *shape)."""
+        return self._read(name, self.experts)
+
+    def _read(self, name: str, experts: Sequence[str]) -> Tensor:
+        base = self._buffers.empty(self.shape(name), self._dtype)
+        read_into(self._base, name, base)
+        out = self._buffers.empty((len(experts), *base.shape), self._dtype)
+        for row, expert in enumerate(experts):
+            read_into(self._experts[expert], name, out[row])
+            out[row].sub_(base)
+            if self.weights[expert] != 1.0:
+                out[row].mul_(self.weights[expert])
+        return out
