@@ -1,0 +1,150 @@
+"""A table with one row per image and state, and the images whose fate changes between two states."""
+
+# ruff: noqa: F722
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+
+from ..errors import DataError, nearest
+from .accuracy import logits, predictions, probabilities
+from .bias import sample_shift
+
+COLUMNS = ("task", "index", "split", "state", "label", "prediction", "probability", "margin", "shift", "sigma")
+
+
+class ArrayHead(Protocol):
+    """A head as arrays: ``weight`` (classes, dim), rows of unit norm, and ``scale`` = exp(logit_scale)."""
+
+    weight: Float[np.ndarray, "classes dim"]
+    scale: float
+
+
+def margin(scores: Float[np.ndarray, "n classes"], labels: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Score of the label minus the best other score; positive iff the label wins alone.
+
+    A task of one class has no other score: its margin is NaN.
+    """
+    rows = np.arange(len(scores))
+    own = scores[rows, labels]
+    others = np.array(scores, copy=True)
+    others[rows, labels] = -np.inf
+    best = others.max(1)
+    return np.where(np.isfinite(best), own - best, np.nan)
+
+
+def sample_table(
+    task: str,
+    states: Mapping[str, Float[np.ndarray, "n dim"]],
+    head: ArrayHead,
+    labels: Int[np.ndarray, " n"],
+    index: Int[np.ndarray, " n"],
+    split: str | Sequence[str],
+    expert: Float[np.ndarray, "n dim"] | None = None,
+    sigma: Mapping[str, Float[np.ndarray, " n"]] | None = None,
+) -> pd.DataFrame:
+    """One row per state and image of a task.
+
+    Args:
+        task: its name.
+        states: state → features of the same images, un-normalised.
+        head: the task's head.
+        labels: class numbers.
+        index: position of each image in the task's data.
+        split: name of the split of all images, or of each.
+        expert: features of the task's expert; without them ``shift`` is NaN.
+        sigma: state → mean predicted σ of each image, for states that predict one.
+
+    Returns:
+        Columns ``COLUMNS``. ``probability`` is the softmax probability of the predicted class; ``margin`` the cosine
+        similarity with the label's row of the head minus the best other one (positive iff right); ``shift`` the
+        Euclidean distance to the expert's feature.
+
+    Raises:
+        DataError: numbers of rows differ.
+        UnpairedFeatures: a state's features and the expert's do.
+    """
+    frames = []
+    for state, features in states.items():
+        if not len(features) == len(labels) == len(index):
+            raise DataError(
+                f"'{task}' has {len(features)} features of '{state}', {len(labels)} labels and {len(index)} indices; "
+                "equally many are needed."
+            )
+        scores = logits(features, head.weight, 1.0)
+        predicted = predictions(scores)
+        chances = probabilities(scores * head.scale)
+        frames.append(
+            pd.DataFrame(
+                {
+                    "task": task,
+                    "index": np.asarray(index, dtype=np.int64),
+                    "split": split,
+                    "state": state,
+                    "label": np.asarray(labels, dtype=np.int64),
+                    "prediction": predicted.astype(np.int64),
+                    "probability": chances[np.arange(len(scores)), predicted].astype(np.float64),
+                    "margin": margin(scores, labels).astype(np.float64),
+                    "shift": np.nan if expert is None else sample_shift(features, expert),
+                    "sigma": np.nan if sigma is None or state not in sigma else sigma[state].astype(np.float64),
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)[list(COLUMNS)]
+
+
+def changes(table: pd.DataFrame, before: str, after: str) -> pd.DataFrame:
+    """Images that are right in one state and wrong in the other.
+
+    Args:
+        table: rows of :func:`sample_table`.
+        before: a state.
+        after: another state.
+
+    Returns:
+        Columns task, index, label, ``prediction_before``, ``prediction_after``, ``kind`` (``to_wrong`` or
+        ``to_right``); images that are missing in one of the states are left out.
+
+    Raises:
+        DataError: the table has no such state.
+    """
+    left, right = (_state(table, name)[["task", "index", "label", "prediction"]] for name in (before, after))
+    both = left.merge(right[["task", "index", "prediction"]], on=["task", "index"], suffixes=("_before", "_after"))
+    was_right = both["prediction_before"] == both["label"]
+    is_right = both["prediction_after"] == both["label"]
+    both["kind"] = np.where(was_right, "to_wrong", "to_right")
+    return both[was_right != is_right].reset_index(drop=True)
+
+
+def lost_by_merging(table: pd.DataFrame) -> pd.DataFrame:
+    """Images that the expert gets right and the merged model wrong."""
+    found = changes(table, "expert", "merged")
+    return found[found["kind"] == "to_wrong"].reset_index(drop=True)
+
+
+def repaired(table: pd.DataFrame, calibrator: str, on: str = "merged") -> pd.DataFrame:
+    """Images that the merged model gets wrong and the calibrated one right."""
+    found = changes(table, on, calibrator)
+    return found[found["kind"] == "to_right"].reset_index(drop=True)
+
+
+def broken(table: pd.DataFrame, calibrator: str, on: str = "merged") -> pd.DataFrame:
+    """Images that the merged model gets right and the calibrated one wrong."""
+    found = changes(table, on, calibrator)
+    return found[found["kind"] == "to_wrong"].reset_index(drop=True)
+
+
+def most_shifted(table: pd.DataFrame, state: str, count: int) -> pd.DataFrame:
+    """The images of a state that are farthest from their expert feature, farthest first."""
+    return _state(table, state).nlargest(count, "shift", keep="first").reset_index(drop=True)
+
+
+def _state(table: pd.DataFrame, state: str) -> pd.DataFrame:
+    rows = table[table["state"] == state]
+    if rows.empty:
+        raise DataError(f"The table has no state '{state}'. {nearest(state, table['state'].unique())}")
+    return rows
