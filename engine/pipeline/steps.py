@@ -44,6 +44,9 @@ STEPS: dict[str, str] = {
     "projection": ".pipeline.projecting:projection",
 }
 
+# Functions without arguments that workers call once when they start, to have slow things compiled ahead.
+WARM_UP: tuple[str, ...] = ()
+
 
 @dataclass(frozen=True)
 class Step:

@@ -31,7 +31,7 @@ def is_alive(owner: str, heartbeat: float | None = None) -> bool:
         heartbeat: when it was last heard of; decides for processes of other hosts.
     """
     parts = owner.split(":")
-    if len(parts) == 4 and parts[1] == _host():
+    if is_neighbour(owner):
         started = _start_of(int(parts[2]))
         return started != "gone" and started == parts[3]
     return is_fresh(heartbeat)
@@ -40,6 +40,12 @@ def is_alive(owner: str, heartbeat: float | None = None) -> bool:
 def is_fresh(heartbeat: float | None) -> bool:
     """Whether a heartbeat is recent."""
     return heartbeat is not None and time.time() - heartbeat < STALE_AFTER
+
+
+def is_neighbour(owner: str) -> bool:
+    """Whether a process runs on this host, so that its number means something here."""
+    parts = owner.split(":")
+    return len(parts) == 4 and parts[1] == _host()
 
 
 @lru_cache(maxsize=1)

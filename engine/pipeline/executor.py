@@ -1,0 +1,242 @@
+"""Carries steps out: one step with its claim, or a whole plan in this process (the command line)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import Cancelled, EngineError, StoreError
+from .steps import Inputs, Monitor, Plan, Silent, Step, StepTools, step_function
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..store import Store
+
+WAIT = 0.1  # seconds between two looks at a step that another process computes
+HEARTBEAT = 2.0  # seconds between two heartbeats of a claim
+
+
+class MissingInput(StoreError):
+    """An artefact that a step reads is not in the store (any more)."""
+
+    def __init__(self, key: str, label: str) -> None:
+        super().__init__(f"'{label}' reads artefact {key[:12]}…, which is not in the store. Run again what makes it.")
+        self.key = key
+
+
+def run_step(store: Store, step: Step, tools: StepTools, *, owner: str | None = None) -> Path:
+    """Make sure that a step's artefact exists; compute it unless it is there or another process is at it.
+
+    Args:
+        store: where artefacts are.
+        step: what to compute.
+        tools: device, threads and monitor for the step.
+        owner: name of this process in the claim table.
+
+    Returns:
+        The artefact's folder.
+
+    Raises:
+        Cancelled: the monitor says so.
+        MissingInput: an input is not in the store.
+        EngineError: the step's own reason.
+    """
+    owner = owner or _this_process()
+    while True:
+        found = store.find(step.key)
+        if found is not None:
+            return found
+        if store.claims.take(step.key, owner):
+            break
+        tools.monitor.progress(0.0, "Another process computes this step")
+        tools.check()
+        time.sleep(WAIT)
+    with _claim_kept(store, step.key, owner):
+        return store.find(step.key) or _compute(store, step, tools)
+
+
+def run_inline(plan: Plan, store: Store, monitor: Monitor | None = None, *, device: str | None = None) -> Path:
+    """Carry a whole plan out in this process.
+
+    Args:
+        plan: the graph.
+        store: where artefacts go.
+        monitor: gets the plan's progress (0 to 1 over all steps), metrics and log; may cancel.
+        device: ``cpu``, ``cuda`` or ``mps``; default what is there, for steps that want an accelerator.
+
+    Returns:
+        Folder of the result.
+    """
+    listener = monitor or Silent()
+    needed = needed_steps(plan, store)
+    progress = PlanProgress(plan, {step.key for step in needed})
+    for step in needed:
+        share = _Share(listener, progress, step)
+        share.progress(0.0, "")
+        threads = set_threads(step.threads or os.cpu_count() or 1)
+        tools = StepTools(store, share, device=device or device_for(step), threads=threads)
+        tools.check()
+        run_step(store, step, tools)
+        share.progress(1.0, "")
+    found = store.find(plan.result)
+    if found is None:
+        raise StoreError("The result could not be read back after it was written. Is the disk full?")
+    return found
+
+
+def needed_steps(plan: Plan, store: Store) -> list[Step]:
+    """Steps that have to be computed, in order: those whose artefact is missing and somebody needs."""
+    table = plan.by_key()
+    wanted: dict[str, bool] = {}
+    stack = list(plan.sinks())
+    while stack:
+        key = stack.pop()
+        if key in wanted or key not in table:
+            continue
+        wanted[key] = store.find(key) is None
+        if wanted[key]:
+            stack.extend(table[key].needs)
+    return [step for key, step in table.items() if wanted.get(key)]
+
+
+class PlanProgress:
+    """How much of a plan is done: finished steps' weights plus the running ones' shares."""
+
+    def __init__(self, plan: Plan, needed: set[str]) -> None:
+        self.weights = {step.key: max(step.weight, 0.0) for step in plan.steps}
+        self.done = {key: float(key not in needed) for key in self.weights}
+        self.needed = needed
+
+    @property
+    def fraction(self) -> float:
+        """0 to 1."""
+        total = sum(self.weights.values())
+        return sum(self.weights[key] * part for key, part in self.done.items()) / total if total else 1.0
+
+    @property
+    def number(self) -> int:
+        """The step at work is number n of those to compute, counted from 1."""
+        return min(sum(self.done[key] >= 1 for key in self.needed) + 1, max(len(self.needed), 1))
+
+    @property
+    def count(self) -> int:
+        """How many steps are to be computed."""
+        return len(self.needed)
+
+
+class _Share:
+    """Turns one step's progress into the plan's."""
+
+    def __init__(self, monitor: Monitor, progress: PlanProgress, step: Step) -> None:
+        self._monitor, self._progress, self._step = monitor, progress, step
+
+    def progress(self, fraction: float, message: str) -> None:
+        self._progress.done[self._step.key] = fraction
+        place = f"{self._progress.number}/{self._progress.count} {self._step.label or self._step.name}"
+        self._monitor.progress(self._progress.fraction, f"{place}: {message}" if message else place)
+
+    def metrics(self, values: Mapping[str, Any]) -> None:
+        self._monitor.metrics(values)
+
+    def log(self, line: str) -> None:
+        self._monitor.log(line)
+
+    def cancelled(self) -> bool:
+        return self._monitor.cancelled()
+
+
+def explain_failure(error: BaseException, step: Step) -> tuple[str, str, str]:
+    """Message for people, kind and traceback of what went wrong in a step.
+
+    Returns:
+        The message of an ``EngineError`` as it is; of anything else where it happened and what it was.
+    """
+    kind = type(error).__name__
+    trace = "".join(traceback.format_exception(error))
+    if isinstance(error, EngineError):
+        return str(error), kind, trace
+    if isinstance(error, MemoryError) or kind == "OutOfMemoryError":
+        return f"Step '{step.label or step.name}' ran out of memory: {error or kind}.", kind, trace
+    return f"Unexpected error in step '{step.label or step.name}': {kind}: {error}", kind, trace
+
+
+def device_for(step: Step) -> str:
+    """Where a step computes in this process."""
+    if not step.gpu:
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def set_threads(count: int) -> int:
+    """Set the numeric threads of this process; libraries that are not imported yet read the environment."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ.setdefault(name, str(os.cpu_count() or 1))
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(count)
+    if "threadpoolctl" in sys.modules:
+        sys.modules["threadpoolctl"].threadpool_limits(limits=count)
+    return count
+
+
+def _compute(store: Store, step: Step, tools: StepTools) -> Path:
+    inputs: Inputs = {role: _folders(store, keys, step) for role, keys in step.inputs.items()}
+    function: Callable[..., None] = step_function(step.name)
+    label = step.label or step.name
+    with store.create(step.key, step=step.name, version=step.version, label=label, uses=tools.uses) as output:
+        function(inputs, step.params, output, tools)
+        if tools.monitor.cancelled():
+            raise Cancelled("Cancelled.")
+    found = store.find(step.key)
+    if found is None:
+        raise StoreError(f"The artefact of '{label}' could not be read back after it was written. Is the disk full?")
+    return found
+
+
+def _folders(store: Store, keys: str | tuple[str, ...] | list[str], step: Step) -> Path | tuple[Path, ...]:
+    if not isinstance(keys, str):
+        return tuple(_folder(store, key, step) for key in keys)
+    return _folder(store, keys, step)
+
+
+def _folder(store: Store, key: str, step: Step) -> Path:
+    found = store.find(key)
+    if found is None:
+        raise MissingInput(key, step.label or step.name)
+    return found
+
+
+@contextmanager
+def _claim_kept(store: Store, key: str, owner: str) -> Iterator[None]:
+    """Renew a claim while the block runs and give it back at the end."""
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(HEARTBEAT):
+            store.claims.renew(key, owner)
+
+    thread = threading.Thread(target=renew, name="claim", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        store.claims.release(key, owner)
+
+
+def _this_process() -> str:
+    from ..store.owners import this_process
+
+    return this_process("step")
