@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -32,6 +33,11 @@ def main() -> None:
     except EngineError as error:
         sys.stderr.write(f"Error: {error}\n")
         raise SystemExit(1) from None
+    except Exception as error:
+        if os.environ.get("MERGELENS_DEBUG"):
+            raise
+        sys.stderr.write(f"Unexpected {type(error).__name__}: {error}\nSet MERGELENS_DEBUG=1 to see where.\n")
+        raise SystemExit(70) from None
     except KeyboardInterrupt:
         sys.stderr.write("Stopped.\n")
         raise SystemExit(130) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -70,11 +69,6 @@ def summary(report: Report) -> str:
     )
     lines += [f"Warning: {warning}" for warning in report.warnings]
     return "\n".join(lines)
-
-
-def copy_result(folder: Path, out: Path) -> None:
-    """Copy what a run left behind, without the store's own bookkeeping."""
-    shutil.copytree(folder, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("artefact.json"))
 
 
 def _cell(value: float | None, digits: int = 1) -> str:

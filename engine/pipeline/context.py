@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ..errors import MergeError
@@ -59,13 +57,8 @@ class MergeContext:
 
     def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
         """Tensors that depend on one expert (and the base) only, kept in the store."""
-        parts = {"params": dict(params), "base": self._digests["base"], "expert": self._digests[expert]}
-
-        def write(folder: Path) -> None:
-            save_file({name: tensor.contiguous() for name, tensor in compute().items()}, folder / "tensors.safetensors")
-
-        folder = self._tools.cached(quantity, parts, write, label=f"{quantity} of {expert}")
-        return load_file(folder / "tensors.safetensors")
+        digests = {"base": self._digests["base"], "expert": self._digests[expert]}
+        return self._tools.cached({"quantity": quantity, "params": dict(params), **digests}, compute)
 
     def batches(self, task: str, split: str, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Endless shuffled batches of a task's adaptation (``adapt``) or labelled ``validation`` images."""

@@ -200,7 +200,9 @@ class _Run:
             "zoo": self.zoo.digest(self.store.digest_file),
             "sources": {**self.sources, "recipe_zoo": self.recipe.zoo},
         }
-        return self.add("bundle", params, inputs, "Measuring accuracy and bias")
+        key = self.add("bundle", params, inputs, "Measuring accuracy and bias")
+        params["sources"]["identity"] = key
+        return key
 
     def _one_seed(self, seed: int) -> dict[str, str]:
         """Keys of one seed's artefacts by role ``seed/state/task``."""

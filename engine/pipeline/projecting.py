@@ -87,6 +87,8 @@ def projection(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Pat
 
 def project_folder(folder: Path, view: ProjectionRequest, output: Path, tools: StepTools) -> None:
     """Project the features in a run's folder and write the result beside ``output``."""
+    import pandas as pd
+
     from ..analysis.projection import joint_projection, sample_rows
 
     report = read_report(folder)
@@ -104,9 +106,11 @@ def project_folder(folder: Path, view: ProjectionRequest, output: Path, tools: S
         if all(f"{state}/{task}/evaluate" in features for task in tasks)
     }
     tools.progress(0.05, f"{view.title} of {sum(map(len, rows.values()))} images in {len(chosen)} states")
+    table = pd.read_parquet(folder / "samples.parquet", columns=["task", "state", "index"])
+    table = table[table.state == "pretrained"]
     frame, metrics = joint_projection(
         chosen,
-        rows,
+        {task: table[table.task == task]["index"].to_numpy()[rows[task]] for task in tasks},
         method=view.method,
         perplexity=view.perplexity,
         neighbours=view.neighbours,

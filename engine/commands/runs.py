@@ -1,0 +1,126 @@
+"""Commands on the run table and on what runs left behind."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import EngineError, StoreError
+from ..report import Report, read_report
+from ..store import Run, Store, collect
+
+app = typer.Typer(no_args_is_help=True, help="List, inspect, cancel, resume and delete runs.")
+RunId = Annotated[str, typer.Argument(help="The id of a run, as `runs list` prints it.")]
+
+
+@app.command("list")
+def list_runs(limit: Annotated[int, typer.Option(help="At most so many, newest first.")] = 20) -> None:
+    """List runs, newest first."""
+    rows = Store().runs.list(limit=limit)
+    for row in rows:
+        typer.echo(
+            f"{row.id}  {row.state:<10} {100 * row.fraction:3.0f} %  {row.elapsed:6.1f} s  {row.kind}: {row.name}"
+        )
+    if not rows:
+        typer.echo("The store holds no runs yet.")
+
+
+@app.command()
+def show(run: RunId) -> None:
+    """Show one run: its state, its numbers, its log."""
+    from .work import summary
+
+    store = Store()
+    row = store.runs.get(run)
+    created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.created))
+    typer.echo(f"{row.id}  {row.state}  {row.name}  (asked for {created}, {row.elapsed:.1f} s)")
+    if row.error:
+        typer.echo(f"Reason: {row.error}")
+    if row.state == "finished" and row.kind == "run":
+        typer.echo(summary(_report(store, row)))
+    for line in store.runs.log(row.id):
+        typer.echo(f"  {line.text}")
+
+
+@app.command()
+def cancel(run: RunId) -> None:
+    """Ask a run to stop."""
+    typer.echo(f"{run} is {Store().runs.request_cancel(run).state}.")
+
+
+@app.command()
+def resume(run: RunId) -> None:
+    """Queue a cancelled or failed run again; its finished steps are kept."""
+    typer.echo(f"{run} is {Store().runs.resume(run).state}.")
+
+
+@app.command()
+def delete(
+    run: RunId, undo: Annotated[bool, typer.Option("--undo", help="Bring a deleted run back instead.")] = False
+) -> None:
+    """Delete a run; until garbage collection it can be brought back."""
+    runs = Store().runs
+    if undo:
+        typer.echo(f"{runs.undelete(run).id} is back.")
+        return
+    runs.delete(run)
+    typer.echo(f"{run} is deleted; `runs delete --undo {run}` brings it back.")
+
+
+@app.command()
+def gc(
+    days: Annotated[float, typer.Option(help="Forget runs that were deleted longer ago than this.")] = 7.0,
+) -> None:
+    """Remove artefacts that no run refers to."""
+    typer.echo(collect(Store(), days=days))
+
+
+def export(
+    run: Annotated[str, typer.Argument(help="The id of a finished run, or the folder of one.")],
+    to: Annotated[Path, typer.Option(help="metrics.csv, report.json, recipe.yaml or merged.safetensors.")],
+) -> None:
+    """Write one part of what a run left behind to a file."""
+    folder = Path(run) if Path(run).is_dir() else _folder(Store(), Store().runs.get(run))
+    if to.exists():
+        raise EngineError(f"{to} exists already; give a new name.")
+    if to.suffix == ".csv":
+        _metrics(read_report(folder), to)
+    else:
+        names = {".json": "report.json", ".yaml": "recipe.yaml", ".safetensors": "merged.safetensors"}
+        source = folder / names.get(to.suffix, to.name)
+        if to.suffix not in names or not source.is_file():
+            raise EngineError(f"The run has nothing to write to {to.name}: give .csv, .json, .yaml or .safetensors.")
+        shutil.copyfile(source, to)
+    typer.echo(f"Wrote {to}.")
+
+
+def _report(store: Store, row: Run) -> Report:
+    return read_report(_folder(store, row))
+
+
+def _folder(store: Store, row: Run) -> Path:
+    if row.state != "finished":
+        raise StoreError(f"Run {row.id} is {row.state}; only a finished run left results.")
+    found = store.find(row.result)
+    if found is None:
+        raise StoreError(f"The results of run {row.id} are no longer in the store. Run its recipe again.")
+    return found
+
+
+def _metrics(report: Report, to: Path) -> None:
+    """One row per state and task: accuracy in percent and the four biases."""
+    with to.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["state", "task", "domain", "n", "accuracy", "accuracy_sd", "l1", "l2", "cosine", "cka"])
+        for state in report.states():
+            for task, value in report.accuracy[state].items():
+                bias = report.bias.get(state)
+                parts = [getattr(bias, name).get(task) if bias else None for name in ("l1", "l2", "cosine", "cka")]
+                sd = report.accuracy_sd.get(state, {}).get(task)
+                domain, count = report.tasks[task].domain, report.samples[task].evaluate
+                table.writerow([state, task, domain, count, value, sd, *parts])

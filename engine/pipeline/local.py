@@ -1,0 +1,115 @@
+"""Carrying a recipe out in this process, with a row in the run table like any other run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import EngineError
+from ..recipe import Recipe
+from ..report import Report, read_report
+from ..store import Store
+from ..store.owners import this_process
+from ..store.reporter import Reporter
+from ..types import Progress
+from .executor import run_inline
+from .plan import plan_run
+from .projecting import ProjectionRequest, projection_step
+from .steps import Plan
+
+
+class _Listener:
+    """Writes progress into the run's row and passes it on to the terminal."""
+
+    def __init__(self, reporter: Reporter, store: Store, run: str, progress: Progress | None) -> None:
+        self._reporter, self._store, self._run, self._progress = reporter, store, run, progress
+
+    def progress(self, fraction: float, message: str) -> None:
+        self._reporter.set(fraction=fraction, message=message)
+        if self._progress is not None:
+            self._progress(fraction, message)
+
+    def metrics(self, values: Mapping[str, Any]) -> None:
+        self._reporter.metrics(values)
+
+    def log(self, line: str) -> None:
+        self._store.runs.append_log(self._run, line)
+
+    def cancelled(self) -> bool:
+        return False  # a run at the terminal is stopped with Ctrl-C
+
+
+def run_recipe(
+    recipe: Recipe,
+    store: Store,
+    *,
+    view: Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Run a recipe and return its report.
+
+    Args:
+        recipe: what to do.
+        store: where artefacts and the row of the run go.
+        view: parameters of a projection to compute as well.
+        out: folder to copy everything into.
+        progress: told how far the run is.
+
+    Raises:
+        EngineError: with the reason; the row of the run then says it too.
+    """
+    request = {"recipe": recipe.model_dump(mode="json"), "projection": dict(view) if view else None}
+    projection = ProjectionRequest.parse(view) if view else None
+
+    plan = plan_run(recipe, store, projection)
+    folder = _carry_out(plan, store, "run", request, title_of(recipe), progress)
+    if progress is not None:
+        progress(1.0, "finished")
+    if out is not None:
+        copy_result(folder, out)
+        if projection is not None:
+            made = store.find(projection_step(projection, plan.result).key)
+            copy_result(made, out / "projections" / projection.method)
+    return read_report(folder)
+
+
+def _carry_out(
+    plan: Plan, store: Store, kind: str, request: Mapping[str, Any], title: str, progress: Progress | None
+) -> Path:
+    """Run a plan inline under a row of its own, whatever its end."""
+    runs = store.runs
+    row = runs.submit(kind, request, name=title, requested_by="command line", owner=this_process("inline"))
+    runs.set_step_keys(row.id, (step.key for step in plan.steps))
+    reporter = Reporter(runs, row.id)
+    try:
+        folder = run_inline(plan, store, _Listener(reporter, store, row.id, progress))
+    except KeyboardInterrupt:
+        runs.cancelled(row.id)
+        raise
+    except Exception as error:
+        runs.fail(row.id, str(error), type(error).__name__)
+        raise
+    reporter.flush(now=True)
+    runs.finish(row.id, plan.result)
+    return folder
+
+
+def title_of(recipe: Recipe) -> str:
+    """What a run is called until somebody gives it another name."""
+    from ..catalog import MERGE_METHODS, TRANSFORMS
+
+    row = MERGE_METHODS.get(recipe.merge.method)
+    parts = [row.title if row else recipe.merge.method]
+    parts += [TRANSFORMS[call.method].title for call in recipe.transforms if call.method in TRANSFORMS]
+    parts += [call.name for call in recipe.calibrators]
+    return f"{' + '.join(parts)} on {Path(recipe.zoo).name}"
+
+
+def copy_result(folder: Path | None, out: Path) -> None:
+    """Copy an artefact's files, without the store's own bookkeeping."""
+    if folder is None:
+        raise EngineError("The result is no longer in the store.")
+    shutil.copytree(folder, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("artefact.json"))
