@@ -225,6 +225,7 @@ function layOut(scatter) {
   scatter.ratio = Math.min(globalThis.devicePixelRatio || 1, 3);
   const side = Math.floor((width - GAP * (columns - 1)) / columns) - 2;
   const height = Math.min(scatter.height, Math.max(side, 120));
+  grid.dataset.narrow = String(side < 220);
   for (const plot of scatter.plots) {
     plot.stage.style.height = `${height}px`;
     plot.plane = { ...plot.plane, width: side, height };

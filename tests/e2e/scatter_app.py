@@ -53,6 +53,8 @@ kind = left.segmented_control(
     "Colour", ["task", "shift", "verdict"], default=st.query_params.get("colour", "task"), key="colour"
 )
 hide = right.toggle("Hide the second half", key="hide")
+if not more.toggle("Show the view", value=True, key="shown"):
+    st.stop()
 if more.button("Select rows 1 to 3"):
     st.session_state["outside"] = [1, 2, 3]
 

@@ -245,6 +245,22 @@ def test_the_page_may_select_and_a_later_gesture_replaces_it(visit):
     expect(view(page)).to_have_attribute("data-revision", "3")
 
 
+def test_a_view_that_comes_back_remembers(visit):
+    page = visit()
+    drag(page, "Expert", RIGHT_SIDE)
+    count = selected(page)
+    page.get_by_role("button", name="Lasso").click()
+    page.get_by_role("button", name="Zoom in").click()
+    expect_python(page, SELECTED=count)
+    page.get_by_text("Show the view").click()
+    expect(view(page)).to_have_count(0)
+    page.get_by_text("Show the view").click()
+    expect(view(page)).to_have_attribute("data-selected", str(count), timeout=15_000)
+    expect(view(page)).to_have_attribute("data-mode", "lasso")
+    expect(view(page)).to_have_attribute("data-zoom", "1.35")
+    expect_python(page, SELECTED=count, REVISION=1)
+
+
 def test_hidden_and_greyed_points_are_not_brushed(visit):
     page = visit()
     page.get_by_text("Hide the second half").click()
