@@ -1,18 +1,24 @@
 """Calibrators: modules that are trained on paired features and repair a merged model's representations."""
 
 from .base import Calibrator, calibrator_from_state, load_calibrator
+from .deep import DeepCalibrator
+from .interv_merge import IntervMerge
 from .output import OutputCalibrator
 from .prob_surgery import ProbSurgery
 from .report import FitReport, Monitor
 from .surgery import Surgery
+from .surgery_v2 import SurgeryV2
 
 __all__ = [
     "Calibrator",
+    "DeepCalibrator",
     "FitReport",
+    "IntervMerge",
     "Monitor",
     "OutputCalibrator",
     "ProbSurgery",
     "Surgery",
+    "SurgeryV2",
     "calibrator_from_state",
     "load_calibrator",
 ]

@@ -1,0 +1,222 @@
+"""Calibrators that act inside the encoder: trained on images, with everything before them cached."""
+
+# ruff: noqa: F722
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..catalog.calibrators import TrainingParams
+from ..errors import CalibrationError
+from .base import Calibrator
+from .loop import run_loop
+from .report import FitReport, Monitor
+from .sampling import EndlessBatches, check_pairs, check_rows, generator_for
+from .stack import IndependentAdam
+from .tower import Tower, dtype_of, frozen
+
+MONITOR_EVERY = 25
+ENCODE_BATCH = 256
+CACHE_BYTES = 2 * 2**30
+
+Prefix = tuple[Tensor, ...]
+
+
+class DeepCalibrator(Calibrator):
+    """Changes activations inside a frozen, merged vision transformer.
+
+    Subclasses say what the untouched part of the encoder leaves (:meth:`prefix`), how the rest runs with the modules
+    (:meth:`student`) and what is aligned with the expert (:meth:`teach`, :meth:`losses`).
+    """
+
+    deep = True
+    config: TrainingParams | None
+
+    def prefix(self, tower: Tower, images: Float[Tensor, "n 3 h w"]) -> Prefix:
+        """Activations that no module has changed yet; each tensor has n rows."""
+        raise NotImplementedError
+
+    def student(self, tower: Tower, prefix: Prefix, rows: slice) -> Float[Tensor, "stack batch aligned"]:
+        """Run the rest of the encoder with the modules of some rows.
+
+        Args:
+            tower: the encoder.
+            prefix: of stack · batch images, row after row of the stack.
+            rows: which modules.
+
+        Returns:
+            What is aligned; its last ``dim`` columns are the features.
+        """
+        raise NotImplementedError
+
+    def losses(
+        self, student: Float[Tensor, "stack batch aligned"], teacher: Float[Tensor, "stack batch aligned"]
+    ) -> Float[Tensor, " stack"]:
+        """Loss of every row."""
+        raise NotImplementedError
+
+    def target_width(self, sizes: Mapping[str, int]) -> int:
+        """Columns of what :meth:`teach` returns."""
+        return sizes["dim"]
+
+    def after_update(self) -> None:
+        """Bring parameters back where they must be after an update; nothing unless a subclass needs it."""
+
+    @torch.no_grad()
+    def teach(
+        self, encoder: nn.Module, images: Float[Tensor, "n 3 h w"], config: TrainingParams
+    ) -> Float[Tensor, "n aligned"]:
+        """What ``fit_deep`` needs from a task's expert: its plain features.
+
+        Args:
+            encoder: the expert's.
+            images: pre-processed.
+            config: parameters that will be trained with.
+        """
+        with frozen(encoder):
+            tower = Tower(encoder)
+            return torch.cat([_features(tower, chunk) for chunk in images.split(ENCODE_BATCH)])
+
+    @torch.no_grad()
+    def correct_features(
+        self, encoder: nn.Module, images: Float[Tensor, "n 3 h w"], task: str
+    ) -> Float[Tensor, "n dim"]:
+        """Features of images through the merged encoder with the task's modules; its plain features before fitting.
+
+        Args:
+            encoder: the merged model's; left as it was.
+            images: pre-processed.
+            task: whose modules act.
+
+        Raises:
+            CalibrationError: not trained for this task, or not an encoder this calibrator can act in.
+        """
+        with frozen(encoder):
+            tower = Tower(encoder)
+            if not self.built:
+                return torch.cat([_features(tower, chunk) for chunk in images.split(ENCODE_BATCH)])
+            self._check_encoder(tower)
+            rows = slice(self.row(task), self.row(task) + 1)
+            chunks = images.split(ENCODE_BATCH)
+            return torch.cat(
+                [self.student(tower, self.prefix(tower, c), rows)[0, :, -self.sizes["dim"] :] for c in chunks]
+            )
+
+    def fit_deep(
+        self,
+        encoder: nn.Module,
+        images: Mapping[str, Float[Tensor, "_ 3 h w"]],
+        expert_features: Mapping[str, Float[Tensor, "_ aligned"]],
+        config: TrainingParams,
+        seed: int,
+        monitor: Monitor | None = None,
+        monitor_every: int = MONITOR_EVERY,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> FitReport:
+        """Forget everything and train inside a merged encoder; all tasks train together, each with its own Adam.
+
+        Args:
+            encoder: the merged model's; frozen meanwhile and left as it was.
+            images: task → pre-processed images; tasks may differ in number.
+            expert_features: task → what :meth:`teach` gives for the task's expert on these images, in their order
+                (for IntervMerge the expert's plain features).
+            config: parameters of the catalog row.
+            seed: start values and batches.
+            monitor: sees the state after every ``monitor_every`` updates and may cancel.
+            monitor_every: updates in an interval.
+            cache_bytes: how much may be held of what the encoder computes before the first module; more than that is
+                computed again for every batch.
+
+        Raises:
+            UnpairedFeatures: a task's images and expert features differ in number.
+            CalibrationError: a task without images or smaller than a batch; an unusable encoder or teacher.
+        """
+        with frozen(encoder):
+            tower = Tower(encoder)
+            for task in images:
+                check_rows(task, len(images[task]), len(expert_features.get(task, ())), config.batch_size)
+            check_pairs(expert_features, expert_features, config.batch_size)
+            tasks = tuple(images)
+            stack = self.reset(tasks, tower.sizes(), config, seed, dtype_of(tower), tower.weight.device)
+            self._check_teacher(expert_features)
+            feed = _Feed(self, tower, images, expert_features, config.batch_size, seed, cache_bytes)
+            adam = IndependentAdam(stack, config.learning_rate)
+
+            def update() -> Tensor:
+                prefix, teacher = feed.next()
+                stack.gradients.zero_()
+                with torch.enable_grad():
+                    losses = self.losses(self.student(tower, prefix, slice(None)), teacher)
+                    losses.sum().backward()
+                adam.step()
+                self.after_update()
+                return losses.detach()
+
+            report = run_loop(self, stack, config.steps, update, monitor, monitor_every)
+        self.zero_grad(set_to_none=True)
+        return report
+
+    def _check_teacher(self, expert_features: Mapping[str, Tensor]) -> None:
+        width = self.target_width(self.sizes)
+        for task, features in expert_features.items():
+            if features.shape[1] != width:
+                raise CalibrationError(
+                    f"{self.method} needs {width} columns from the expert of '{task}', found {features.shape[1]}. "
+                    "Compute them with its `teach` method and the expert's encoder."
+                )
+
+    def _check_encoder(self, tower: Tower) -> None:
+        if tower.sizes() != self.sizes:
+            raise CalibrationError(
+                f"{self.method} was trained inside an encoder of {self.sizes}; this one has {tower.sizes()}."
+            )
+
+
+class _Feed:
+    """Batches of every task: prefixes of tasks · batch images, and the teacher's (tasks, batch, aligned)."""
+
+    def __init__(
+        self,
+        module: DeepCalibrator,
+        tower: Tower,
+        images: Mapping[str, Tensor],
+        teacher: Mapping[str, Tensor],
+        batch: int,
+        seed: int,
+        cache_bytes: int,
+    ) -> None:
+        self._module, self._tower, self._images = module, tower, images
+        weight = tower.weight
+        self._teacher = [teacher[task].to(weight.device, weight.dtype) for task in images]
+        self._batches = [EndlessBatches(len(images[t]), batch, generator_for(seed, t, "batches")) for t in images]
+        with torch.no_grad():
+            first = next(iter(images.values()))
+            one = sum(part.numel() * part.element_size() for part in module.prefix(tower, first[:1]))
+            fits = one * sum(len(part) for part in images.values()) <= cache_bytes
+            self._cache = [self._encode(part) for part in images.values()] if fits else None
+
+    def next(self) -> tuple[Prefix, Tensor]:
+        """The next batch of every task."""
+        numbers = [batches.take(1)[0] for batches in self._batches]
+        teacher = torch.stack([part[n.to(part.device)] for part, n in zip(self._teacher, numbers, strict=True)])
+        with torch.no_grad():
+            if self._cache is None:
+                drawn = [part[n.to(part.device)] for part, n in zip(self._images.values(), numbers, strict=True)]
+                return self._module.prefix(self._tower, torch.cat(drawn)), teacher
+            picked = [
+                tuple(tensor[n.to(tensor.device)] for tensor in prefix)
+                for prefix, n in zip(self._cache, numbers, strict=True)
+            ]
+            return tuple(torch.cat(parts) for parts in zip(*picked, strict=True)), teacher
+
+    def _encode(self, images: Tensor) -> Prefix:
+        chunks = [self._module.prefix(self._tower, chunk) for chunk in images.split(ENCODE_BATCH)]
+        return tuple(torch.cat(parts) for parts in zip(*chunks, strict=True))
+
+
+def _features(tower: Tower, images: Tensor) -> Tensor:
+    """Plain features: all blocks, then the read-out."""
+    return tower.read_out(tower.run(tower.embed(images), 0, len(tower.blocks)))

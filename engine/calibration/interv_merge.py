@@ -1,0 +1,143 @@
+"""IntervMerge: low-rank changes of single tokens inside the merged encoder."""
+
+# ruff: noqa: F722
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..catalog.calibrators import IntervMergeParams
+from ..errors import CalibrationError
+from .base import kaiming_bound, uniform
+from .deep import DeepCalibrator, Prefix
+from .interventions import FUNCTIONS, block_numbers, orthonormal, segment_starts, token_numbers
+from .losses import distance
+from .tower import Tower
+
+
+class IntervMerge(DeepCalibrator):
+    """Changes the attention output v of chosen tokens in chosen blocks, v ← v + δ(v), before the residual addition.
+
+    Every (task, block, token, slice) has its own module; tensors have shape (tasks, blocks, tokens, slices, …). The
+    final features are aligned with the expert's. Untrained modules are random, not the identity.
+
+    The last block computes the class token only, because nothing else is read; changes of patches there have no effect.
+
+    Source: Osial et al., arXiv:2412.17023, §3, Tables 2–4 and 7.
+    Departure: all modules train, each once per update; the code registers each tensor three times (try a learning rate
+    of 3e-3 for its numbers) and trains only the first patch of "patch tokens". Merging coefficients stay frozen.
+    The teacher is the real expert also for TIES.
+    """
+
+    method: ClassVar[str] = "interv_merge"
+    starts_as_identity: ClassVar[bool] = False
+    config: IntervMergeParams | None
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Table 7's tensors: matrices (blocks, tokens, slices, r, k), biases (blocks, tokens, slices, r)."""
+        blocks, tokens = self._blocks(), self._tokens()
+        starts, length = segment_starts(self.config, blocks[-1], self.sizes["width"])
+        if self.config.rank > length:
+            raise CalibrationError(f"A rank of {self.config.rank} is more than the {length} dimensions that change.")
+        lead = (len(blocks), len(tokens), len(starts), self.config.rank)
+        names, _ = FUNCTIONS[self.config.function]
+        return {name: lead if name.endswith("bias") else (*lead, length) for name in names}
+
+    def initialise(self, name: str, values: Tensor, generator: torch.Generator) -> None:
+        """R random orthonormal; without W: b ~ U(0, 1); all else ~ U(−1/√k, 1/√k)."""
+        if name == "rotation":
+            uniform(values, 1.0, generator)
+            values.copy_(orthonormal(values))
+        elif name == "bias" and self.config.function in ("lobireft", "consreft"):
+            uniform(values, 0.5, generator)
+            values.add_(0.5)
+        else:
+            _, length = segment_starts(self.config, 0, self.sizes["width"])
+            uniform(values, kaiming_bound(length), generator)
+
+    def inference_parameter_count(self) -> int:
+        """As stored, except that a bias alone collapses to one vector Rᵀb per module."""
+        if self.built and self.config.function == "lobireft":
+            return self.rotation.numel() // self.config.rank
+        return super().inference_parameter_count()
+
+    def after_update(self) -> None:
+        """Bring R back to orthonormal rows."""
+        if hasattr(self, "rotation"):
+            with torch.no_grad():
+                self.rotation.copy_(orthonormal(self.rotation))
+
+    def prefix(self, tower: Tower, images: Float[Tensor, "n 3 h w"]) -> Prefix:
+        """At the first changed block: chosen tokens before it, their attention output, and all others after it."""
+        first, tokens = self._blocks()[0], list(self._tokens())
+        x = tower.run(tower.embed(images), 0, first)
+        attended = tower.attend(first, x)
+        others = [token for token in range(x.shape[1]) if token not in tokens]
+        rest = tower.finish(first, x[:, others], attended[:, others])
+        return x[:, tokens], attended[:, tokens], rest
+
+    def student(self, tower: Tower, prefix: Prefix, rows: slice) -> Float[Tensor, "stack batch dim"]:
+        """Features of the images with the modules of some rows."""
+        blocks, tokens = self._blocks(), list(self._tokens())
+        before, attended, rest = prefix
+        changed = tower.finish(blocks[0], before, self.change(attended, 0, rows))
+        order = torch.tensor([*tokens, *(t for t in range(self.sizes["tokens"]) if t not in tokens)]).argsort()
+        x = torch.cat([changed, rest], 1)[:, order]
+        last = len(tower.blocks) - 1
+        for number in range(blocks[0] + 1, last + 1):
+            x = self._block(tower, number, x, rows, class_only=number == last)
+        features = tower.read_out(x)
+        return features.view(self._stacked(rows), -1, features.shape[1])
+
+    def _block(self, tower: Tower, number: int, x: Tensor, rows: slice, class_only: bool) -> Tensor:
+        """One block after the first changed one."""
+        attended = tower.attend(number, x, class_only)
+        blocks, tokens = self._blocks(), list(self._tokens())
+        if number in blocks and not (class_only and 0 not in tokens):
+            asked = [0] if class_only else tokens
+            changed = self.change(attended[:, asked], blocks.index(number), rows, len(asked))
+            attended = attended.index_copy(1, torch.tensor(asked, device=x.device), changed)
+        return tower.finish(number, x[:, :1] if class_only else x, attended)
+
+    def change(
+        self, v: Float[Tensor, "n chosen width"], place: int, rows: slice, chosen: int | None = None
+    ) -> Float[Tensor, "n chosen width"]:
+        """Apply v + δ(v) to the chosen tokens.
+
+        Args:
+            v: attention outputs of stack · batch images.
+            place: number of the block among the changed ones.
+            rows: which tasks' modules.
+            chosen: how many of the first modules are used; all unless said.
+        """
+        names, delta = FUNCTIONS[self.config.function]
+        starts, length = segment_starts(self.config, self._blocks()[place], self.sizes["width"])
+        parts = {name: getattr(self, name)[rows, place, :chosen] for name in names}
+        stacked = v.view(self._stacked(rows), -1, *v.shape[1:])  # (stack, batch, tokens, width)
+        slices = torch.stack([stacked[..., start : start + length] for start in starts], -2)
+        h = slices.permute(0, 2, 3, 1, 4)  # (stack, tokens, slices, batch, k)
+        moved = (h + delta(h, parts)).permute(0, 3, 1, 2, 4)
+        if length == v.shape[-1]:
+            return moved.reshape(v.shape)
+        out = stacked.clone()
+        for number, start in enumerate(starts):
+            out[..., start : start + length] = moved[..., number, :]
+        return out.view(v.shape)
+
+    def losses(
+        self, student: Float[Tensor, "stack batch dim"], teacher: Float[Tensor, "stack batch dim"]
+    ) -> Float[Tensor, " stack"]:
+        """Distance of the features to the expert's."""
+        return distance(self.config.loss, student - teacher)
+
+    def _blocks(self) -> tuple[int, ...]:
+        return block_numbers(self.config, self.sizes["blocks"])
+
+    def _tokens(self) -> tuple[int, ...]:
+        return token_numbers(self.config.positions, self.sizes["tokens"])
+
+    def _stacked(self, rows: slice) -> int:
+        return len(range(*rows.indices(len(self.tasks))))

@@ -1,0 +1,110 @@
+"""The stations of an open_clip vision transformer that deep calibrators stop at."""
+
+# ruff: noqa: F722
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..errors import CalibrationError
+
+Tokens = Float[Tensor, "n tokens width"]
+
+
+class Tower:
+    """Walks through a vision transformer block by block; n images, L tokens (class token first), width W.
+
+    Raises:
+        CalibrationError: the encoder is not such a transformer.
+    """
+
+    def __init__(self, encoder: nn.Module) -> None:
+        self.visual = getattr(encoder, "visual", encoder)
+        blocks = getattr(getattr(self.visual, "transformer", None), "resblocks", None)
+        usable = blocks is not None and all(isinstance(getattr(b, "attn", None), nn.MultiheadAttention) for b in blocks)
+        if not usable or getattr(self.visual, "attn_pool", None) is not None or self.visual.pool_type != "tok":
+            raise CalibrationError(
+                f"This calibrator acts inside open_clip vision transformers that read the class token; "
+                f"{type(self.visual).__name__} is not one. Choose a calibrator of the output, such as Surgery."
+            )
+        self.blocks = list(blocks)
+        self.batch_first = self.visual.transformer.batch_first
+
+    @property
+    def weight(self) -> Tensor:
+        """A tensor whose device and dtype are the encoder's."""
+        return self.visual.conv1.weight
+
+    def sizes(self) -> dict[str, int]:
+        """``dim`` of the features, ``width`` and number of ``tokens``, number of ``blocks``."""
+        tokens, width = self.visual.positional_embedding.shape
+        return {"dim": self.visual.proj.shape[1], "width": width, "blocks": len(self.blocks), "tokens": tokens}
+
+    def embed(self, images: Float[Tensor, "n 3 h w"]) -> Tokens:
+        """Tokens before the first block."""
+        return self.visual._embeds(images.to(self.weight.device, self.weight.dtype))
+
+    def attend(self, number: int, x: Tokens, class_only: bool = False) -> Float[Tensor, "n asked width"]:
+        """Output of a block's attention, after its output projection and before the residual addition.
+
+        Args:
+            number: of the block, from 0.
+            x: tokens that enter the block.
+            class_only: compute the class token's row only.
+        """
+        block = self.blocks[number]
+        normed = block.ln_1(x)
+        asked = normed[:, :1] if class_only else normed
+        if self.batch_first:
+            return block.attn(asked, normed, normed, need_weights=False)[0]
+        asked, normed = (tensor.transpose(0, 1) for tensor in (asked, normed))
+        return block.attn(asked, normed, normed, need_weights=False)[0].transpose(0, 1)
+
+    def finish(self, number: int, x: Tokens, attended: Tokens) -> Tokens:
+        """The rest of a block, token by token: residual addition, then the MLP branch."""
+        block = self.blocks[number]
+        x = x + block.ls_1(attended)
+        return x + block.ls_2(block.mlp(block.ln_2(x)))
+
+    def run(self, x: Tokens, first: int, stop: int) -> Tokens:
+        """Whole blocks from ``first`` up to ``stop`` (exclusive)."""
+        for number in range(first, stop):
+            x = self.finish(number, x, self.attend(number, x))
+        return x
+
+    def read_out(self, x: Float[Tensor, "n some width"]) -> Float[Tensor, "n dim"]:
+        """Un-normalised features from the tokens after the last block; only the class token (first) is read."""
+        return self.visual.ln_post(x[:, 0]) @ self.visual.proj
+
+
+@contextmanager
+def frozen(encoder: nn.Module) -> Iterator[None]:
+    """Keep an encoder in evaluation mode and without gradients, and leave it as it was found."""
+    wanted = [(parameter, parameter.requires_grad) for parameter in encoder.parameters()]
+    modes = [(module, module.training) for module in encoder.modules()]
+    try:
+        for parameter, _ in wanted:
+            parameter.requires_grad_(False)
+        encoder.eval()
+        yield
+    finally:
+        for parameter, gradient in wanted:
+            parameter.requires_grad_(gradient)
+        for module, training in modes:
+            module.training = training
+
+
+def dtype_of(tower: Tower) -> torch.dtype:
+    """The encoder's dtype.
+
+    Raises:
+        CalibrationError: half precision, in which these small modules cannot be trained.
+    """
+    dtype = tower.weight.dtype
+    if dtype not in (torch.float32, torch.float64):
+        raise CalibrationError(f"The encoder is in {dtype}; deep calibrators train in float32. Convert it first.")
+    return dtype
