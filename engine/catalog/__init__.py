@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from ..errors import RecipeError, nearest
 from ..recipe import CalibratorCall, MethodCall, Recipe, explain
-from . import basic, calibrators
+from . import basic, calibrators, low_rank, optimisation, routing, sparse, transforms
 from .row import CalibratorRow, MergeRow, NoParams, Params, Preset, Row, TransformRow
 
 AnyRow = TypeVar("AnyRow", bound=Row)
@@ -43,8 +43,8 @@ def _table(*groups: tuple[AnyRow, ...]) -> dict[str, AnyRow]:
     return table
 
 
-MERGE_METHODS: dict[str, MergeRow] = _table(basic.ROWS)
-TRANSFORMS: dict[str, TransformRow] = _table()
+MERGE_METHODS: dict[str, MergeRow] = _table(basic.ROWS, sparse.ROWS, low_rank.ROWS, optimisation.ROWS, routing.ROWS)
+TRANSFORMS: dict[str, TransformRow] = _table(transforms.ROWS)
 CALIBRATORS: dict[str, CalibratorRow] = _table(calibrators.ROWS)
 
 
@@ -78,7 +78,7 @@ def resolve(recipe: Recipe) -> Recipe:
         RecipeError: an unknown method or parameter, or a combination that a row forbids.
     """
     merge_row = row_of(MERGE_METHODS, recipe.merge.method, "merge method")
-    transforms = tuple(_resolve_call(TRANSFORMS, call, "transform") for call in recipe.transforms)
+    transforms_ = tuple(_resolve_call(TRANSFORMS, call, "transform") for call in recipe.transforms)
     calibrators_ = tuple(
         CalibratorCall(
             **_resolve_call(CALIBRATORS, call, "calibrator").model_dump(exclude={"name", "on"}),
@@ -91,7 +91,7 @@ def resolve(recipe: Recipe) -> Recipe:
         _check_experts(recipe, merge_row)
     return recipe.model_copy(
         update={
-            "transforms": transforms,
+            "transforms": transforms_,
             "merge": _resolve_call(MERGE_METHODS, recipe.merge, "merge method"),
             "calibrators": calibrators_,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Literal
 
@@ -58,9 +58,21 @@ class Row:
 
 @dataclass(frozen=True)
 class TransformRow(Row):
-    """Changes task vectors before the merge, or the merged vector after it."""
+    """Changes task vectors before the merge, or the merged vector after it.
+
+    A function of stage ``task_vectors`` is called with (base, task_vectors, params, context) and returns lazy task
+    vectors. One of stage ``merged_vector`` is called with (base, task_vectors, merged, params, context), where merged
+    is the ``Static`` model, and returns a ``Static`` model.
+    """
 
     stage: Literal["task_vectors", "merged_vector"] = "task_vectors"
+    after_learning: str = ""  # a second function, of stage merged_vector, for merges that learn layer coefficients
+    min_experts: int = 1
+    stochastic: bool = False
+
+    def load_after_learning(self) -> Callable[..., Any]:
+        """Import the second function."""
+        return replace(self, function=self.after_learning).load()
 
 
 @dataclass(frozen=True)
@@ -74,6 +86,11 @@ class MergeRow(Row):
     order_matters: bool = False
     weighted: bool = False  # honours the weights given to experts in a recipe
     stochastic: bool = False
+
+    def learned(self, params: Params) -> str:
+        """Which coefficients the method learns with these parameters; '' for none."""
+        granularity = getattr(params, "granularity", "")
+        return f"{granularity}_coefficients" if granularity and self.learns else self.learns
 
 
 @dataclass(frozen=True)

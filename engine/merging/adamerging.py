@@ -1,0 +1,112 @@
+"""AdaMerging: coefficients learned by minimising the entropy of predictions on unlabelled images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ..catalog.optimisation import AdaMergingParams
+from ..types import Context, Head, MergeInfo, Static, TaskVectors, Weights
+from .assemble import add_to_base, flat
+from .ties import elected
+
+
+def adamerging(base: Weights, task_vectors: TaskVectors, params: AdaMergingParams, context: Context) -> Static:
+    """Learn one coefficient a task, or one a task and layer, without labels.
+
+    The gradient of a coefficient is the inner product of the loss's gradient in the weights with the task vector, so
+    one backward pass a batch is enough and the merge itself is never differentiated.
+
+    Source: Yang et al., ICLR 2024, arXiv:2310.02575.
+    Departure: the authors draw two batches a task and step; here it is one. Coefficients are clamped to [0, 1] in the
+        forward pass as in the authors' code, which stops those that leave the interval.
+    """
+    if params.plus_plus:
+        task_vectors = elected(task_vectors, params.density, context)
+    coefficients, losses = _learn(base, task_vectors, params, context)
+    rows = dict(zip(task_vectors.names, coefficients, strict=True))
+    details = {
+        "layers": list(task_vectors.names) if params.granularity == "layer" else [],
+        "coefficients": {
+            expert: column.tolist() if params.granularity == "layer" else column[0].item()
+            for expert, column in zip(task_vectors.experts, coefficients.T, strict=True)
+        },
+        "loss": losses,
+    }
+    return add_to_base(
+        base, task_vectors, lambda name: combine(rows[name], task_vectors.stack(name)), MergeInfo(details=details)
+    )
+
+
+def combine(coefficients: Tensor, stack: Tensor) -> Tensor:
+    """Σ_k λ_k τ_k of a layer: coefficients (K,), stack (K, *shape)."""
+    return (coefficients.to(stack.dtype) @ flat(stack)).view(stack.shape[1:])
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Mean Shannon entropy (nats) of the softmax of logits (n, classes)."""
+    logs = functional.log_softmax(logits, dim=-1)
+    return -(logs.exp() * logs).sum(dim=-1).mean()
+
+
+def predict(features: Tensor, head: Head) -> Tensor:
+    """Logits (n, classes) of features (n, dim) under a zero-shot head."""
+    return head.scale * functional.normalize(features, dim=-1) @ head.weight.to(features.dtype).T
+
+
+def _learn(
+    base: Weights, task_vectors: TaskVectors, params: AdaMergingParams, context: Context
+) -> tuple[Tensor, list[float]]:
+    """Coefficients (L, K) after training, and the loss of every step."""
+    layers, experts = len(task_vectors.names), len(task_vectors.experts)
+    rows = layers if params.granularity == "layer" else 1
+    learned = torch.full((rows, experts), params.initial, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.Adam([learned], lr=params.learning_rate)
+    streams = {task: context.batches(task, "adapt", params.batch_size) for task in dict.fromkeys(context.tasks)}
+    losses = []
+    for step in range(params.steps):
+        context.progress(step / params.steps, f"Learning coefficients, step {step + 1} of {params.steps}")
+        used = _used(learned, params, layers)
+        batches = {task: next(stream)[0] for task, stream in streams.items()}
+        loss, gradient = _gradient(base, task_vectors, used.detach(), batches, context)
+        optimiser.zero_grad()
+        used.backward(gradient)
+        optimiser.step()
+        losses.append(round(loss, 6))
+    return _used(learned, params, layers).detach(), losses
+
+
+def _used(learned: Tensor, params: AdaMergingParams, layers: int) -> Tensor:
+    bounded = learned.clamp(0, 1) if params.clamp else learned
+    return bounded.expand(layers, -1)
+
+
+def _gradient(
+    base: Weights, task_vectors: TaskVectors, coefficients: Tensor, batches: dict[str, Tensor], context: Context
+) -> tuple[float, Tensor]:
+    """The summed loss of all tasks at these coefficients (L, K), and its gradient in them."""
+    device = next(iter(batches.values())).device
+    weights = _merged(base, task_vectors, coefficients, device)
+    total = 0.0
+    for task, images in batches.items():
+        loss = entropy(predict(context.forward(weights, images), context.head(task)))
+        loss.backward()
+        total += loss.item()
+    gradient = torch.zeros_like(coefficients)
+    for row, name in zip(gradient, task_vectors.names, strict=True):
+        slope = weights[name].grad
+        if slope is not None:
+            row.copy_(flat(task_vectors.stack(name)) @ slope.reshape(-1).to("cpu", task_vectors.dtype))
+    return total, gradient
+
+
+def _merged(base: Weights, task_vectors: TaskVectors, coefficients: Tensor, device: torch.device) -> dict[str, Tensor]:
+    weights = {name: base.tensor(name).to(device) for name in base.names if name not in task_vectors.names}
+    rows: Sequence[Tensor] = tuple(coefficients)
+    for row, name in zip(rows, task_vectors.names, strict=True):
+        merged = combine(row, task_vectors.stack(name)).add_(base.tensor(name).to(task_vectors.dtype))
+        weights[name] = merged.to(device).requires_grad_()
+    return weights

@@ -1,0 +1,77 @@
+"""Transforms and a merge method in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..catalog import MERGE_METHODS, TRANSFORMS, TransformRow, check_needs, params_of, row_of
+from ..errors import MergeError
+from ..recipe import MethodCall
+from ..types import Context, Merged, Static, TaskVectors, Tensors, Weights
+
+
+def merge(
+    base: Weights, task_vectors: TaskVectors, transforms: Sequence[MethodCall], method: MethodCall, context: Context
+) -> Merged:
+    """Apply transforms and a merge method in the order a recipe gives.
+
+    Args:
+        base: the pretrained weights.
+        task_vectors: of the chosen experts.
+        transforms: changes of the task vectors, in order; those of stage ``merged_vector`` act after the merge.
+        method: the merge method.
+        context: what methods may ask for.
+
+    Returns:
+        The merged model; most of the work is done when its tensors are read.
+
+    Raises:
+        RecipeError: unknown names or parameters, or too few or too many experts.
+        MergeError: a method cannot be carried out, or a transform does not fit the merge.
+    """
+    calls = [(row_of(TRANSFORMS, call.method, "transform"), call.params) for call in transforms]
+    stages = [(row, params_of(row, given)) for row, given in calls]
+    row = row_of(MERGE_METHODS, method.method, "merge method")
+    params = params_of(row, method.params)
+    check_needs(row, len(task_vectors.experts))
+    details: dict[str, Any] = {}
+    for transform, transform_params in stages:
+        if transform.stage == "task_vectors":
+            task_vectors = transform.load()(base, task_vectors, transform_params, context)
+            details[transform.name] = dict(getattr(task_vectors, "details", {}))
+            context = _Uncached(context)
+    merged = row.load()(base, task_vectors, params, context)
+    for transform, transform_params in stages:
+        function = _after_merge(transform, row.learned(params))
+        if function is None:
+            continue
+        if not isinstance(merged, Static):
+            raise MergeError(f"{transform.title} scales one merged model; {row.title} makes one for each task.")
+        merged = function(base, task_vectors, merged, transform_params, context)
+    if details:
+        merged = replace(merged, info=replace(merged.info, details={**merged.info.details, "transforms": details}))
+    return merged
+
+
+def _after_merge(transform: TransformRow, learned: str) -> Callable[..., Static] | None:
+    if transform.stage == "merged_vector":
+        return transform.load()
+    if transform.after_learning and learned == "layer_coefficients":
+        return transform.load_after_learning()
+    return None
+
+
+class _Uncached:
+    """A context without a cache: after a transform, what belongs to one expert may depend on all of them."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
+        """Compute, and keep nothing."""
+        return compute()

@@ -1,0 +1,47 @@
+"""Singular value decompositions and what is made of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..types import Context, TaskVectors
+
+
+def is_matrix(name: str, shape: tuple[int, ...], matrices: str = "all") -> bool:
+    """Whether low-rank methods treat a tensor as a matrix.
+
+    ``all``: every 2-D tensor but the text projection, positional embedding and output projection included, as in the
+    authors' codes. ``blocks``: only those inside transformer blocks.
+    """
+    return len(shape) == 2 and "text_projection" not in name and (matrices == "all" or ".resblocks." in name)
+
+
+def svd(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Thin singular value decomposition U (m, r), σ (r,), Vᵀ (r, n)."""
+    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+    return left, values, right
+
+
+def leading_svd(
+    task_vectors: TaskVectors, name: str, expert: str, rank: int, context: Context
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The first ``rank`` singular triples of one expert's layer, computed once and kept by the context."""
+
+    def compute() -> dict[str, Tensor]:
+        left, values, right = svd(task_vectors.vector(name, expert))
+        return {
+            "left": left[:, :rank].contiguous(),
+            "values": values[:rank].contiguous(),
+            "right": right[:rank].contiguous(),
+        }
+
+    key = {"layer": name, "rank": rank, "dtype": str(task_vectors.dtype)}
+    found = context.cached(expert, "svd", key, compute)
+    return found["left"], found["values"], found["right"]
+
+
+def polar(matrix: Tensor) -> Tensor:
+    """The nearest matrix with orthonormal columns or rows: PQᵀ of the decomposition P D Qᵀ."""
+    left, _, right = svd(matrix)
+    return left @ right

@@ -1,0 +1,242 @@
+"""Every merge method and transform of the catalog through the same checks."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.catalog import MERGE_METHODS, TRANSFORMS, MergeRow, Params
+from engine.errors import EngineError
+from engine.merging.apply import merge
+from engine.recipe import MethodCall
+from engine.types import Merged, Weights
+from engine.weights import LazyTaskVectors, Memory
+from tests.reference.merging.support import EXPERTS, TinyContext, models, tensors_of, toy
+
+QUICK = {"adamerging": {"steps": 2, "batch_size": 4}}
+PLAIN = MethodCall(method="task_arithmetic")
+
+
+def variants() -> Iterator[Any]:
+    for row in MERGE_METHODS.values():
+        settings = [("defaults", {}), *((preset.name, preset.params) for preset in row.presets)]
+        for name, params in settings:
+            call = MethodCall(method=row.name, params={**params, **QUICK.get(row.name, {})})
+            yield pytest.param(row, (), call, id=f"{row.name}-{name}")
+    for row in TRANSFORMS.values():
+        settings = [("defaults", {}), *((preset.name, preset.params) for preset in row.presets)]
+        for name, params in settings:
+            yield pytest.param(row, (MethodCall(method=row.name, params=params),), PLAIN, id=f"{row.name}-{name}")
+
+
+every = pytest.mark.parametrize(("row", "transforms", "call"), list(variants()))
+
+
+def experts_for(row: Any, wanted: int = 4) -> tuple[str, ...]:
+    """As many experts as wanted, or as many as the row takes."""
+    most = getattr(row, "max_experts", None) or wanted
+    return EXPERTS[: max(min(wanted, most), row.min_experts)]
+
+
+def run(
+    base: Weights,
+    experts: dict[str, Weights],
+    transforms: tuple[MethodCall, ...],
+    call: MethodCall,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+) -> Merged:
+    context = TinyContext(tuple(experts), seed=seed)
+    return merge(base, LazyTaskVectors(base, experts, dtype=dtype), transforms, call, context)
+
+
+def read(base: Weights, merged: Merged) -> dict[str, dict[str, Tensor]]:
+    return {task: tensors_of(weights) for task, weights in models(base, merged).items()}
+
+
+def full(names: tuple[str, ...]) -> tuple[Memory, dict[str, Weights]]:
+    """Weights with frozen layers, a scalar, an integer buffer, and tensors of 1 to 4 dimensions."""
+    return toy("pretrained", "toyfull"), {name: toy(name, "toyfull") for name in names}
+
+
+def assert_close(found: dict[str, dict[str, Tensor]], wanted: dict[str, dict[str, Tensor]], atol: float = 2e-5) -> None:
+    assert set(found) == set(wanted)
+    for task, tensors in wanted.items():
+        for name, tensor in tensors.items():
+            torch.testing.assert_close(
+                found[task][name], tensor, rtol=1e-5, atol=atol, msg=lambda m, n=name: f"{n}: {m}"
+            )
+
+
+@every
+def test_names_shapes_dtypes_and_finiteness(row, transforms, call):
+    base, experts = full(experts_for(row))
+    for dtype in (torch.float32, torch.float64):
+        for weights in models(base, run(base, experts, transforms, call, dtype=dtype)).values():
+            assert weights.names == base.names
+            for name in base.names:
+                tensor = weights.tensor(name)
+                assert tuple(tensor.shape) == weights.shape(name) == base.shape(name)
+                assert tensor.dtype == weights.dtype(name)
+                if base.dtype(name).is_floating_point:
+                    assert tensor.dtype == dtype
+                    assert tensor.isfinite().all(), name
+
+
+@every
+def test_merging_does_something(row, transforms, call):
+    base, experts = full(experts_for(row))
+    before = tensors_of(base)
+    for tensors in read(base, run(base, experts, transforms, call)).values():
+        assert any(not torch.equal(tensors[name], before[name]) for name in before)
+
+
+@every
+def test_frozen_and_integer_tensors_stay_the_bases(row, transforms, call):
+    base, experts = full(experts_for(row))
+    frozen = [name for name in base.names if not name.startswith("visual.")]
+    assert len(frozen) == 6
+    for tensors in read(base, run(base, experts, transforms, call)).values():
+        assert torch.equal(tensors["visual.position_ids"], base.tensor("visual.position_ids"))
+        for name in frozen:
+            torch.testing.assert_close(tensors[name], base.tensor(name), rtol=1e-6, atol=1e-7)
+
+
+@every
+def test_inputs_are_not_changed_and_reading_twice_agrees(row, transforms, call):
+    base, experts = full(experts_for(row))
+    before = [tensors_of(weights) for weights in (base, *experts.values())]
+    merged = run(base, experts, transforms, call)
+    parts = {name: tensor.clone() for name, tensor in getattr(merged, "parts", {}).items()}
+    first, second = read(base, merged), read(base, merged)
+    assert_close(second, first, atol=0)
+    for weights, tensors in zip((base, *experts.values()), before, strict=True):
+        assert all(torch.equal(weights.tensor(name), tensor) for name, tensor in tensors.items())
+    assert all(torch.equal(merged.parts[name], tensor) for name, tensor in parts.items())
+
+
+@every
+def test_experts_equal_to_the_base_give_the_base(row, transforms, call):
+    base, _ = full(EXPERTS)
+    experts = {name: base for name in experts_for(row)}
+    found = read(base, run(base, experts, transforms, call))
+    assert_close(found, {task: tensors_of(base) for task in found}, atol=1e-6)
+
+
+@every
+def test_order_of_experts(row, transforms, call):
+    base, experts = full(experts_for(row))
+    turned = dict(reversed(experts.items()))
+    first = read(base, run(base, experts, transforms, call, dtype=torch.float64))
+    second = read(base, run(base, turned, transforms, call, dtype=torch.float64))
+    if getattr(row, "order_matters", False):
+        with pytest.raises(AssertionError):
+            assert_close(second, first)
+    else:
+        assert_close(second, first, atol=1e-6)
+
+
+@every
+def test_seeds(row, transforms, call):
+    base, experts = full(experts_for(row))
+    first, again, other = (read(base, run(base, experts, transforms, call, seed=seed)) for seed in (3, 3, 4))
+    assert_close(again, first, atol=0)
+    if row.stochastic:
+        with pytest.raises(AssertionError):
+            assert_close(other, first, atol=0)
+    else:
+        assert_close(other, first, atol=0)
+
+
+@every
+@pytest.mark.parametrize("count", [1, 2])
+def test_few_experts_are_merged_or_refused(row, transforms, call, count):
+    base, experts = full(EXPERTS[:count])
+    if count < row.min_experts:
+        with pytest.raises(EngineError, match="at least"):
+            run(base, experts, transforms, call)
+        return
+    found = read(base, run(base, experts, transforms, call))
+    assert all(tensor.isfinite().all() for tensors in found.values() for tensor in tensors.values())
+
+
+@every
+def test_half_precision_files(row, transforms, call):
+    base, experts = full(experts_for(row))
+    half = {
+        name: Memory({key: cast(value) for key, value in tensors_of(weights).items()})
+        for name, weights in (("base", base), *experts.items())
+    }
+    wide = {name: Memory({key: widen(weights.tensor(key)) for key in weights.names}) for name, weights in half.items()}
+    first = read(half["base"], run(half.pop("base"), half, transforms, call))
+    second = read(wide["base"], run(wide.pop("base"), wide, transforms, call))
+    assert_close(first, second, atol=1e-6)
+
+
+def cast(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.float16) if tensor.is_floating_point() else tensor
+
+
+def widen(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor
+
+
+@every
+def test_an_expert_without_a_difference_is_harmless(row, transforms, call):
+    base, experts = full(experts_for(row))
+    experts[next(iter(experts))] = base
+    found = read(base, run(base, experts, transforms, call))
+    assert all(tensor.isfinite().all() for tensors in found.values() for tensor in tensors.values())
+
+
+@every
+def test_layers_without_entries_are_kept(row, transforms, call):
+    base, experts = full(experts_for(row))
+    empty = {"visual.empty": torch.zeros(0, 4)}
+    base, *rest = (Memory({**tensors_of(weights), **empty}) for weights in (base, *experts.values()))
+    found = read(base, run(base, dict(zip(experts, rest, strict=True)), transforms, call))
+    assert all(tensors["visual.empty"].shape == (0, 4) for tensors in found.values())
+
+
+@pytest.mark.parametrize("row", [*MERGE_METHODS.values(), *TRANSFORMS.values()], ids=lambda row: row.name)
+def test_rows_say_what_people_need(row):
+    assert issubclass(row.params, Params)
+    assert row.title
+    assert row.summary.endswith(".")
+    assert row.equation
+    assert row.source
+    assert row.url.startswith("https://")
+    for name, field in row.params.model_fields.items():
+        assert field.title, name
+        assert field.description, name
+        if field.annotation in (int, float):
+            bounds = {type(item).__name__ for item in field.metadata}
+            assert bounds & {"Ge", "Gt"}, f"{name} has no lower bound"
+            assert bounds & {"Le", "Lt"}, f"{name} has no upper bound"
+    for preset in row.presets:
+        row.params.model_validate(preset.params)
+    documented = row.load().__doc__
+    assert "Source:" in documented
+    if row.departure:
+        assert "Departure:" in documented
+
+
+def test_methods_that_need_images_say_so():
+    learning = {row.name for row in MERGE_METHODS.values() if row.learns}
+    assert all("unlabelled" in MERGE_METHODS[name].needs for name in learning)
+
+
+@pytest.mark.parametrize("row", [row for row in MERGE_METHODS.values() if not row.needs], ids=lambda row: row.name)
+def test_methods_without_needs_ask_for_no_images(row: MergeRow):
+    base, experts = full(experts_for(row))
+
+    class Blind(TinyContext):
+        def batches(self, *arguments: Any) -> Any:
+            raise AssertionError("images were asked for")
+
+        forward = head = batches
+
+    merged = merge(base, LazyTaskVectors(base, experts), [], MethodCall(method=row.name), Blind(tuple(experts)))
+    assert read(base, merged)

@@ -1,0 +1,263 @@
+"""Merge methods against numbers made with the authors' code (or written from the equations where there is none)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from engine.masks import lwptv_masks
+from engine.merging.adamerging import combine, entropy
+from engine.merging.apply import merge
+from engine.merging.assemble import Changed, add_to_base
+from engine.merging.emr import MASK, RESCALER, UNIFIED, unpack
+from engine.merging.lwptv import lwptv, salience, scale_learned
+from engine.merging.ties import elected
+from engine.recipe import MethodCall
+from tests.reference.merging.support import (
+    EXPERTS,
+    FOLDER,
+    TinyContext,
+    models,
+    output,
+    reference_entries,
+    tensor_order,
+    tensors_of,
+    toy_vectors,
+    worst_excess,
+)
+
+ENTRIES = reference_entries()
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
+LWPTV = {"lwptv": {"eta": 0.7}}
+
+
+def case(name: str, method: str, params: dict[str, Any] | None = None, **more: Any) -> Any:
+    return pytest.param(name, method, params or {}, more, id=name)
+
+
+def ties(density: float, how: str, scaling: float) -> dict[str, Any]:
+    return {"density": density, "merge": how, "scaling": scaling}
+
+
+STATIC = [
+    case("weight_average", "weight_average"),
+    *(case(f"task_arithmetic_l{value}", "task_arithmetic", {"scaling": value}) for value in (0.3, 0.4, 1.0)),
+    case("task_negation_e0_l0.5", "task_arithmetic", {"scaling": 0.5}, experts=[0], weights=[-1.0]),
+    case("task_analogy_C+B-A_l0.4", "task_arithmetic", {"scaling": 0.4}, experts=[0, 1, 2], weights=[-1.0, 1.0, 1.0]),
+    *(
+        case(f"ties_k{percent}_{how}_l{scaling}", "ties", ties(percent / 100, how, scaling))
+        for percent in (20, 50, 80)
+        for how, scaling in (("sum", 0.3), ("mean", 1.0), ("max", 0.3))
+    ),
+    case("toyfull_ties_k20_sum_l0.3", "ties", ties(0.2, "sum", 0.3), kind="toyfull"),
+    case("ties_mergekit_d0.2_norm_l1.0", "ties", {**ties(0.2, "mean", 1.0), "scope": "tensor"}),
+    *(case(f"tsvm_K{count}_a1.0", "tsv_m", experts=range(count)) for count in (2, 3, 4)),
+    case("tsvm_K4_exclude_proj_pos", "tsv_m", {"matrices": "blocks"}),
+    *(
+        case(f"lwptv_ta_eta{eta}_l0.3", "task_arithmetic", transforms={"lwptv": {"eta": eta}})
+        for eta in (0.5, 0.7, 0.9)
+    ),
+    case("lwptv_ties_k20_sum_eta0.7_l0.3", "ties", ties(0.2, "sum", 0.3), transforms=LWPTV),
+    case("lwptv_ties_k20_mean_eta0.7_l1.0", "ties", ties(0.2, "mean", 1.0), transforms=LWPTV),
+    case("toyfull_lwptv_ta_eta0.7_l0.3", "task_arithmetic", kind="toyfull", transforms=LWPTV),
+    case("abs_value_layer_ta_eta0.7_l0.3", "task_arithmetic", transforms={"absolute_value": {"eta": 0.7}}),
+]
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+@pytest.mark.parametrize(("name", "method", "params", "more"), STATIC)
+def test_merged_weights(name, method, params, more, precision):
+    got = merged_model(method, params, precision, **more)
+    check(got, output(name), name, precision)
+
+
+def merged_model(
+    method: str,
+    params: dict[str, Any],
+    precision: str,
+    *,
+    kind: str = "toy",
+    experts: Sequence[int] = range(4),
+    weights: Sequence[float] | None = None,
+    transforms: dict[str, dict[str, Any]] | None = None,
+    context: TinyContext | None = None,
+) -> dict[str, torch.Tensor]:
+    names = [EXPERTS[index] for index in experts]
+    base, vectors = toy_vectors(kind, names, DTYPES[precision], weights=weights)
+    calls = [MethodCall(method=key, params=value) for key, value in (transforms or {}).items()]
+    merged = merge(base, vectors, calls, MethodCall(method=method, params=params), context or TinyContext(tuple(names)))
+    return tensors_of(merged.weights)
+
+
+def check(got: dict[str, torch.Tensor], want: dict[str, torch.Tensor], name: str, precision: str) -> None:
+    tolerance = ENTRIES[name]["tolerance"][precision]
+    assert worst_excess(got, want, tolerance) <= 0
+
+
+def by_task(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Reference tensors named task0/layer as stacks by layer."""
+    layers = [name.removeprefix("task0/") for name in tensors if name.startswith("task0/")]
+    return {name: torch.stack([tensors[f"task{k}/{name}"] for k in range(4)]) for name in layers}
+
+
+def test_every_copied_reference_is_used():
+    used = {parameter.id for parameter in STATIC} | SPECIAL
+    assert set(ENTRIES) == used
+    files = {entry["file"].removeprefix("outputs/") for entry in ENTRIES.values() if "file" in entry}
+    assert {path.name for path in (FOLDER / "outputs").iterdir()} == files
+
+
+SPECIAL = {
+    "ties_edge_cases",
+    "ties_k20_selected_entries",
+    "lwptv_edge_cases",
+    "lwptv_eta0.5_masks",
+    "lwptv_eta0.7_masks",
+    "lwptv_eta0.9_masks",
+    "emr_unified",
+    "emr_masks",
+    "emr_task0",
+    "emr_task3",
+    "adamerging_tw_clamp0",
+    "adamerging_tw_clamp1",
+    "adamerging_lw_clamp0",
+    "adamerging_lw_clamp1",
+    "adamergingpp_lw_clamp1",
+    "lwptv_tw_adamerging_eta0.7",
+    "lwptv_lw_adamerging_eta0.7",
+    "lwptv_lw_adamergingpp_eta0.7",
+    "entropy_loss",
+}
+
+
+@pytest.mark.parametrize("how", ["sum", "mean", "max"])
+@pytest.mark.parametrize("density", [0.25, 0.5, 0.75])
+def test_ties_where_magnitudes_and_signs_tie(density, how):
+    from engine.weights import LazyTaskVectors, Memory
+
+    entry = ENTRIES["ties_edge_cases"]
+    rows = torch.tensor(entry["params"]["input"])
+    base = Memory({"w": torch.zeros(8)})
+    vectors = LazyTaskVectors(base, {f"e{k}": Memory({"w": row}) for k, row in enumerate(rows)})
+    call = MethodCall(method="ties", params=ties(density, how, 1.0))
+    merged = merge(base, vectors, [], call, TinyContext(vectors.experts))
+    assert merged.weights.tensor("w").tolist() == entry["values"][f"k{density * 100:.0f}_{how}"]
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+def test_trimmed_and_elected_task_vectors(precision):
+    _, vectors = toy_vectors(dtype=DTYPES[precision])
+    found = elected(vectors, 0.2, TinyContext())
+    got = {name: found.stack(name) for name in found.names}
+    check(got, by_task(output("ties_k20_selected_entries")), "ties_k20_selected_entries", precision)
+
+
+@pytest.mark.parametrize("eta", [0.5, 0.7, 0.9])
+@pytest.mark.parametrize("precision", DTYPES)
+def test_lwptv_salience_and_masks(eta, precision):
+    name = f"lwptv_eta{eta}_masks"
+    names, scores = salience(toy_vectors(dtype=DTYPES[precision])[1])
+    want = output(name)
+    assert list(names) == tensor_order()
+    tolerance = ENTRIES[name]["tolerance"][precision]
+    np.testing.assert_allclose(scores, want["salience"].numpy(), rtol=tolerance["rtol"], atol=tolerance["atol"])
+    masks, shared = lwptv_masks(scores, eta)
+    assert masks.tolist() == want["task_masks"].bool().tolist()
+    assert shared.tolist() == want["shared_mask"].bool().tolist()
+
+
+def test_lwptv_mask_rule():
+    values = ENTRIES["lwptv_edge_cases"]["values"]
+    for key, eta in (("eta0.7_mask", 0.7), ("eta0.95_mask", 0.95), ("eta1_mask", 1.0)):
+        assert lwptv_masks(np.array([values["s"]]), eta)[0][0].astype(int).tolist() == values[key]
+    for key, eta in (("tied_eta0.5_mask", 0.5), ("tied_eta0.3_mask", 0.3)):
+        assert lwptv_masks(np.array([values["tied_s"]]), eta)[0][0].astype(int).tolist() == values[key]
+    for layers, kept in values["kept_for_L_eta0.7"].items():
+        assert lwptv_masks(np.arange(1.0, int(layers) + 1)[None], 0.7)[0].sum() == kept
+    assert lwptv_masks(np.array([values["s"]]), 0.0)[1].all(), "departure: nothing is pruned at 0"
+
+
+def test_counting_frozen_layers_equals_having_them():
+    frozen = salience(toy_vectors("toyfull")[1])[1]
+    visual = salience(toy_vectors()[1])[1]
+    assert frozen.shape[1] == visual.shape[1] + 6
+    for eta in (0.0, 0.1, 0.3, 0.7, 1.0):
+        np.testing.assert_array_equal(lwptv_masks(frozen, eta)[0][:, 6:], lwptv_masks(visual, eta, 6)[0])
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+def test_counting_frozen_parameters_equals_having_them(precision):
+    want = output("toyfull_ties_k20_sum_l0.3")
+    count = sum(want[name].numel() for name in want if not name.startswith("visual."))
+    got = merged_model("ties", {**ties(0.2, "sum", 0.3), "frozen_parameters": count}, precision)
+    check(got, {name: want[name] for name in got}, "toyfull_ties_k20_sum_l0.3", precision)
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+def test_emr(precision):
+    base, vectors = toy_vectors(dtype=DTYPES[precision])
+    merged = merge(base, vectors, [], MethodCall(method="emr"), TinyContext())
+    unified = {name: merged.parts[UNIFIED + name] for name in vectors.names}
+    check(unified, output("emr_unified"), "emr_unified", precision)
+    masks = {
+        f"task{k}/{name}": unpack(merged.parts[f"{MASK}{task}/{name}"], tensor.shape).to(torch.uint8)
+        for k, task in enumerate(EXPERTS)
+        for name, tensor in unified.items()
+    }
+    check(masks, output("emr_masks"), "emr_masks", precision)
+    rescalers = [merged.parts[RESCALER + task].item() for task in EXPERTS]
+    assert rescalers == pytest.approx(ENTRIES["emr_task0"]["values"]["rescalers"], rel=1e-6)
+    for k in (0, 3):
+        check(tensors_of(models(base, merged)[EXPERTS[k]]), output(f"emr_task{k}"), f"emr_task{k}", precision)
+
+
+def given_coefficients(granularity: str, clamp: bool) -> dict[str, torch.Tensor]:
+    stored = load_file(FOLDER / "inputs/lambdas.safetensors")
+    rows = stored["layer_wise"] if granularity == "lw" else stored["task_wise"].expand(len(tensor_order()), -1)
+    return dict(zip(tensor_order(), rows.clamp(0, 1) if clamp else rows, strict=True))
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+@pytest.mark.parametrize(
+    ("name", "granularity", "clamp", "pruned", "plus_plus"),
+    [
+        *((f"adamerging_{grain}_clamp{int(clamp)}", grain, clamp, False, False)
+          for grain in ("tw", "lw") for clamp in (False, True)),
+        ("adamergingpp_lw_clamp1", "lw", True, False, True),
+        ("lwptv_tw_adamerging_eta0.7", "tw", True, True, False),
+        ("lwptv_lw_adamerging_eta0.7", "lw", True, True, False),
+        ("lwptv_lw_adamergingpp_eta0.7", "lw", True, True, True),
+    ],
+)  # fmt: skip
+def test_adamerging_at_given_coefficients(name, granularity, clamp, pruned, plus_plus, precision):
+    from engine.catalog.transforms import LwptvParams
+
+    base, vectors = toy_vectors(dtype=DTYPES[precision])
+    context, params = TinyContext(), LwptvParams(eta=0.7)
+    if pruned:
+        vectors = lwptv(base, vectors, params, context)
+    if plus_plus:
+        vectors = elected(vectors, 0.2, context)
+    rows = given_coefficients(granularity, clamp)
+    merged = add_to_base(base, vectors, lambda layer: combine(rows[layer], vectors.stack(layer)))
+    if pruned and granularity == "lw":
+        merged = scale_learned(base, vectors, merged, params, context)
+    check(tensors_of(merged.weights), output(name), name, precision)
+
+
+def test_entropy_and_its_gradient():
+    want = output("entropy_loss")
+    logits = want["logits"].requires_grad_()
+    loss = entropy(logits)
+    loss.backward()
+    torch.testing.assert_close(loss.detach(), want["entropy"].mean(), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(logits.grad, want["grad_of_mean"], rtol=1e-9, atol=1e-11)
+
+
+def masked(vectors: Any, name: str, factor: float) -> Changed:
+    """Task vectors under a reference's saved random masks, multiplied by a factor."""
+    masks = by_task(output(name))
+    return Changed(vectors, lambda layer, stack, experts: stack.mul_(masks[layer]).mul_(factor), together=True)

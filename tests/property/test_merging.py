@@ -1,0 +1,216 @@
+"""Properties of merging that hold for any weights."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from engine.errors import Cancelled
+from engine.masks import lwptv_masks
+from engine.merging.adamerging import _gradient, entropy, predict
+from engine.merging.apply import merge
+from engine.merging.emr import pack, unpack
+from engine.merging.selection import order_statistic
+from engine.recipe import MethodCall
+from engine.weights import LazyTaskVectors, Memory
+from tests.reference.merging.support import EXPERTS, TinyContext, models, toy_vectors
+
+quick = settings(max_examples=25, deadline=None)
+# Few distinct values, so that magnitudes tie and sums cancel.
+coarse = st.integers(-3, 3).map(lambda value: value / 2)
+
+
+@st.composite
+def task_vectors(draw: st.DrawFn) -> dict[str, Tensor]:
+    """Stacks (K, *shape) of one to four experts and one to three tiny layers."""
+    experts = draw(st.integers(1, 4))
+    shapes = draw(st.lists(st.lists(st.integers(1, 3), max_size=3).map(tuple), min_size=1, max_size=3))
+    stacks = {}
+    for index, shape in enumerate(shapes):
+        count = experts * int(np.prod(shape, dtype=int))
+        values = draw(st.lists(coarse, min_size=count, max_size=count))
+        stacks[f"visual.resblocks.{index}.w"] = torch.tensor(values, dtype=torch.float64).view(experts, *shape)
+    return stacks
+
+
+def merged(stacks: dict[str, Tensor], method: str, params: dict, transforms: tuple = ()) -> dict[str, dict]:
+    """The merged vectors (the base is zero), by task."""
+    experts = len(next(iter(stacks.values())))
+    base = Memory({name: torch.zeros_like(stack[0]) for name, stack in stacks.items()})
+    files = {f"e{k}": Memory({name: stack[k] for name, stack in stacks.items()}) for k in range(experts)}
+    vectors = LazyTaskVectors(base, files, dtype=torch.float64)
+    calls = [MethodCall(method=name, params=values) for name, values in transforms]
+    result = merge(base, vectors, calls, MethodCall(method=method, params=params), TinyContext(tuple(files)))
+    return {task: {name: item.tensor(name) for name in base.names} for task, item in models(base, result).items()}
+
+
+@quick
+@given(stacks=task_vectors())
+@pytest.mark.parametrize("method", ["task_arithmetic", "ties", "tsv_m"])
+def test_scaling_zero_gives_the_base(stacks, method):
+    found = merged(stacks, method, {"scaling": 0.0})["all"]
+    assert all(not tensor.any() for tensor in found.values())
+
+
+@quick
+@given(
+    stacks=task_vectors(),
+    density=st.sampled_from([0.01, 0.2, 0.5, 0.9, 1.0]),
+    how=st.sampled_from(["sum", "mean", "max"]),
+)
+def test_ties_is_trim_elect_merge_written_out(stacks, density, how):
+    rows = torch.cat([stack.flatten(1) if stack.dim() > 1 else stack[:, None] for stack in stacks.values()], dim=1)
+    size = rows.shape[1]
+    rank = size - int(size * density)
+    if rank:
+        rows = torch.where(rows.abs() >= rows.abs().sort(dim=1).values[:, rank - 1 : rank], rows, 0.0)
+    sign = rows.sum(dim=0).sign()
+    sign[sign == 0] = sign.sum().sign()
+    expected = []
+    for column, direction in zip(rows.T.tolist(), sign.tolist(), strict=True):
+        kept = [value for value in column if (value > 0 if direction > 0 else value < 0)]
+        total = sum(kept) / (max(len(kept), 1) if how == "mean" else 1)
+        expected.append(max(map(abs, kept), default=0.0) * direction if how == "max" else total)
+    found = merged(stacks, "ties", {"density": density, "merge": how, "scaling": 1.0})["all"]
+    got = torch.cat([tensor.reshape(-1) for tensor in found.values()])
+    torch.testing.assert_close(got, torch.tensor(expected, dtype=torch.float64))
+
+
+@quick
+@given(stacks=task_vectors())
+def test_one_expert_is_its_own_tsv_and_emr_model(stacks):
+    alone = {name: stack[:1] for name, stack in stacks.items()}
+    for found in (merged(alone, "tsv_m", {})["all"], merged(alone, "emr", {})["e0"]):
+        for name, stack in alone.items():
+            torch.testing.assert_close(found[name], stack[0])
+
+
+@quick
+@given(stacks=task_vectors())
+def test_emr_entries_have_the_sign_of_their_expert(stacks):
+    found = merged(stacks, "emr", {})
+    for k, vectors in enumerate(found.values()):
+        for name, vector in vectors.items():
+            assert ((vector == 0) | (vector.sign() == stacks[name][k].sign())).all()
+
+
+@quick
+@given(stacks=task_vectors(), eta=st.floats(0, 1))
+def test_lwptv_takes_whole_layers_from_task_arithmetic(stacks, eta):
+    if len(next(iter(stacks.values()))) < 2:
+        return
+    plain = merged(stacks, "task_arithmetic", {"scaling": 0.3})["all"]
+    pruned = merged(stacks, "task_arithmetic", {"scaling": 0.3}, (("lwptv", {"eta": eta}),))["all"]
+    for name, tensor in pruned.items():
+        assert torch.equal(tensor, plain[name]) or not tensor.any()
+    if eta == 0:
+        assert all(torch.equal(tensor, plain[name]) for name, tensor in pruned.items())
+
+
+@quick
+@given(
+    scores=st.lists(st.lists(coarse.map(abs), min_size=7, max_size=7), min_size=1, max_size=4),
+    eta=st.floats(0, 1),
+    frozen=st.integers(0, 3),
+)
+def test_lwptv_masks_prune_at_least_their_share_and_shrink_with_eta(scores, eta, frozen):
+    scores = np.array(scores)
+    masks, shared = lwptv_masks(scores, eta, frozen)
+    assert (shared == masks.any(axis=0)).all()
+    assert (masks.sum(axis=1) <= np.ceil((7 + frozen) * (1 - eta) + 1e-9)).all()
+    assert not (lwptv_masks(scores, min(1.0, eta + 0.2), frozen)[0] & ~masks).any()
+    assert not lwptv_masks(scores, 1.0, frozen)[1].any()
+
+
+@quick
+@given(values=st.lists(st.lists(coarse, max_size=40), min_size=1, max_size=6), data=st.data())
+def test_order_statistics_are_exact_however_small_the_sample(values, data):
+    everything = sorted(value for piece in values for value in piece)
+    if not everything:
+        return
+    rank = data.draw(st.integers(1, len(everything)))
+    sample = data.draw(st.integers(1, 50))
+    pieces = [torch.tensor(piece, dtype=torch.float64) for piece in values]
+    assert order_statistic(lambda: iter(pieces), len(everything), rank, sample).item() == everything[rank - 1]
+
+
+def test_order_statistics_of_many_numbers_are_exact_when_the_sample_misleads():
+    steep = torch.exp(20 * torch.linspace(0, 1, 40_000)) * torch.arange(40_000).remainder(7).add(1)
+    pieces = [*steep.split(777), torch.zeros(5_000)]
+    ordered = torch.cat(pieces).sort().values
+    for rank in (1, 2, 4_999, 5_001, 12_345, 36_000, 44_999, 45_000):
+        assert order_statistic(lambda: iter(pieces), 45_000, rank, 64) == ordered[rank - 1]
+
+
+@quick
+@given(bits=st.lists(st.booleans(), max_size=30))
+def test_packed_masks_come_back(bits):
+    mask = torch.tensor(bits, dtype=torch.bool)
+    assert torch.equal(unpack(pack(mask), mask.shape), mask)
+
+
+def test_adamerging_follows_the_gradient_through_the_merge():
+    """The coefficients after one step of gradient descent equal those of autograd through the whole merge."""
+
+    base, vectors = toy_vectors()
+    context = TinyContext()
+    batches = {task: next(context.batches(task, "adapt", 6))[0].double() for task in EXPERTS}
+    start = torch.rand(len(vectors.names), 4, dtype=torch.float64)
+    _, found = _gradient(base, vectors, start, batches, context)
+    free = start.clone().requires_grad_()
+    weights = {
+        name: base.tensor(name).double() + torch.einsum("k,k...->...", row, vectors.stack(name))
+        for row, name in zip(free, vectors.names, strict=True)
+    }
+    total = sum(entropy(predict(context.forward(weights, batches[task]), context.head(task))) for task in EXPERTS)
+    total.backward()
+    assert found.abs().max() > 0
+    torch.testing.assert_close(found, free.grad)
+
+
+@pytest.mark.parametrize("granularity", ["task", "layer"])
+def test_adamerging_lowers_the_entropy_and_reports_its_coefficients(granularity):
+
+    base, vectors = toy_vectors()
+    params = {"granularity": granularity, "steps": 40, "learning_rate": 0.03, "batch_size": 32}
+    result = merge(base, vectors, [], MethodCall(method="adamerging", params=params), TinyContext())
+    details = result.info.details
+    losses = details["loss"]
+    assert sum(losses[-5:]) < sum(losses[:5])
+    assert set(details["coefficients"]) == set(EXPERTS)
+    values = torch.tensor(list(details["coefficients"].values()))
+    assert values.shape == ((4, len(vectors.names)) if granularity == "layer" else (4,))
+    assert values.min() >= 0
+    assert values.max() <= 1
+    assert (values - 0.3).abs().max() > 0.01
+
+
+def test_cancelling_stops_adamerging_between_steps():
+
+    class Stopped(TinyContext):
+        def progress(self, fraction: float, message: str = "") -> None:
+            super().progress(fraction, message)
+            if len(self.fractions) == 3:
+                raise Cancelled("stopped")
+
+    context = Stopped()
+    base, vectors = toy_vectors()
+    with pytest.raises(Cancelled):
+        merge(base, vectors, [], MethodCall(method="adamerging"), context)
+    assert len(context.fractions) == 3
+
+
+def test_thresholds_are_kept_by_expert_but_not_after_a_transform():
+
+    base, vectors = toy_vectors()
+    context = TinyContext()
+    ties = MethodCall(method="ties")
+    merge(base, vectors, [], ties, context)
+    assert len(context.kept) == 4
+    merge(base, vectors, [], ties, context)
+    assert len(context.kept) == 4
+    asked = len(context.asked)
+    merge(base, vectors, [MethodCall(method="lwptv")], ties, context)
+    assert len(context.asked) == asked
