@@ -1,0 +1,202 @@
+"""Accuracy per task and state: bars, differences, confusions. All accuracies are percentages of evaluation images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from ..analysis.accuracy import confusion, deltas, wilson_interval
+from ..report import Report
+from .drawing import Drawing, colour_bar, dress, listed, number, plain, task_titles
+from .palette import CIVIDIS, GAP, MUTED, Theme, diverging, state_colour, state_pattern, state_title
+
+NUMBERS_UP_TO = 12
+AVERAGES = (("within", "In-domain mean"), ("out", "Out-of-domain mean"))
+
+
+def accuracy_table(report: Report) -> pd.DataFrame:
+    """One row per task and state.
+
+    Returns:
+        Columns task, title, domain, state, accuracy, sd (over training seeds, NaN with one), low and high (95 %
+        Wilson interval of one evaluation), n (evaluation images); accuracies NaN where a state has none.
+    """
+    rows, titles = [], task_titles(report)
+    for task, summary in report.tasks.items():
+        counts = report.samples.get(task)
+        n = counts.evaluate if counts else 0
+        for state in report.states():
+            value = report.accuracy[state].get(task)
+            low, high = wilson_interval(value, n) if value is not None and n else (np.nan, np.nan)
+            rows.append(
+                {
+                    "task": task,
+                    "title": titles[task],
+                    "domain": summary.domain,
+                    "state": state,
+                    "accuracy": np.nan if value is None else value,
+                    "sd": _sd(report, state, task),
+                    "low": low,
+                    "high": high,
+                    "n": n,
+                }
+            )
+    return pd.DataFrame(rows, columns=["task", "title", "domain", "state", "accuracy", "sd", "low", "high", "n"])
+
+
+def accuracy_bars(report: Report, theme: Theme, states: Sequence[str] | None = None) -> Drawing:
+    """Grouped bars: a group per task and one per average, a bar per state, with 95 % Wilson intervals."""
+    chosen = [state for state in report.states() if states is None or state in states]
+    table = accuracy_table(report)
+    figure = go.Figure()
+    for state in chosen:
+        rows = table[(table["state"] == state)]
+        means = _means(report, state)
+        figure.add_bar(
+            name=plain(state_title(state, report)),
+            x=[*map(plain, rows["title"]), *(f"<b>{name}</b>" for name, _ in means)],
+            y=[*rows["accuracy"], *(value for _, value in means)],
+            error_y={
+                "type": "data",
+                "symmetric": False,
+                "array": [*(rows["high"] - rows["accuracy"]), *(np.nan for _ in means)],
+                "arrayminus": [*(rows["accuracy"] - rows["low"]), *(np.nan for _ in means)],
+                "thickness": 1,
+                "width": 2,
+                "color": MUTED[theme],
+            },
+            marker={
+                "color": state_colour(state, theme),
+                "pattern": {"shape": state_pattern(state, chosen), "fgopacity": 0.55, "size": 5},
+            },
+            customdata=[*map(_interval, rows["low"], rows["high"], rows["n"]), *("mean over tasks" for _ in means)],
+            hovertemplate="%{y:.1f} %  (%{customdata})",
+        )
+    dress(figure, theme, height=400, legend=True, barmode="group", bargap=0.22, bargroupgap=0.04, hovermode="x unified")
+    figure.update_xaxes(type="category")
+    figure.update_yaxes(title="Accuracy (%)", range=[0, 102], tickvals=[0, 25, 50, 75, 100])
+    averages = [
+        (state_title(state, report), report.average[state].within) for state in chosen if state in report.average
+    ]
+    alt = f"Accuracy of {len(report.tasks)} tasks in {len(chosen)} states. In-domain means: {listed(averages)}."
+    return Drawing(figure, table[table["state"].isin(chosen)].reset_index(drop=True), alt, "accuracy")
+
+
+def delta_heatmap(report: Report, reference: str, theme: Theme) -> Drawing:
+    """Accuracy minus a reference state's, in percentage points: a row per state, a column per task.
+
+    The scale is symmetric around zero; cells without a value stay empty and are marked with a dash.
+    """
+    states = [state for state in report.states() if state != reference]
+    base = report.accuracy.get(reference, {})
+    table = pd.DataFrame(
+        {state: pd.Series(deltas(report.accuracy[state], base), dtype=float) for state in states}
+    ).T.reindex(index=states, columns=list(report.tasks))
+    values = table.to_numpy(dtype=float)
+    limit = float(np.nanmax(np.abs(values))) if np.isfinite(values).any() else 1.0
+    titles = [plain(title) for title in task_titles(report).values()]
+    small = max(values.shape) <= NUMBERS_UP_TO
+    figure = go.Figure(
+        go.Heatmap(
+            z=values,
+            x=titles,
+            y=[plain(state_title(state, report)) for state in states],
+            colorscale=diverging(theme),
+            zmin=-max(limit, 1e-9),
+            zmax=max(limit, 1e-9),
+            text=[[_signed(value) for value in row] for row in values],
+            texttemplate="%{text}" if small else None,
+            hovertemplate="%{y}, %{x}: %{text} points<extra></extra>",
+            xgap=2,
+            ygap=2,
+            colorbar=colour_bar("percentage points", theme),
+        )
+    )
+    dress(figure, theme, height=150 + 34 * len(states), plot_bgcolor=GAP[theme])
+    _mark_missing(figure, values, theme)
+    figure.update_yaxes(type="category", autorange="reversed", showgrid=False)
+    figure.update_xaxes(type="category", showgrid=False)
+    alt = (
+        f"Accuracy of {len(states)} states on {len(titles)} tasks, minus that of {state_title(reference, report)}, in "
+        f"percentage points, from {number(np.nanmin(values) if np.isfinite(values).any() else None)} to "
+        f"{number(np.nanmax(values) if np.isfinite(values).any() else None)}."
+    )
+    return Drawing(figure, table.reset_index(names="state"), alt, f"accuracy-minus-{reference}")
+
+
+def confusion_table(samples: pd.DataFrame, task: str, state: str, classes: Sequence[str]) -> pd.DataFrame:
+    """Counts of evaluation images by true class (rows) and predicted class (columns); empty if there are none."""
+    rows = samples[(samples["task"] == task) & (samples["state"] == state)]
+    if rows.empty:
+        return pd.DataFrame(columns=list(classes))
+    counts = confusion(rows["prediction"].to_numpy(), rows["label"].to_numpy(), len(classes))
+    return pd.DataFrame(counts, index=pd.Index(classes, name="true class"), columns=list(classes))
+
+
+def confusion_figure(counts: pd.DataFrame, state: str, report: Report, theme: Theme) -> Drawing:
+    """A confusion matrix in percent of the true class, on the fixed range 0 to 100 so that states can be compared."""
+    totals = counts.to_numpy(dtype=float).sum(axis=1, keepdims=True)
+    share = np.divide(100 * counts.to_numpy(dtype=float), totals, out=np.full(counts.shape, np.nan), where=totals > 0)
+    names = [plain(name) for name in counts.columns]
+    size = len(names)
+    figure = go.Figure(
+        go.Heatmap(
+            z=share,
+            x=names,
+            y=names,
+            customdata=counts.to_numpy(),
+            colorscale=CIVIDIS,
+            zmin=0,
+            zmax=100,
+            texttemplate="%{z:.0f}" if size <= NUMBERS_UP_TO else None,
+            hovertemplate="true %{y}, predicted %{x}: %{z:.1f} % (%{customdata} images)<extra></extra>",
+            xgap=1,
+            ygap=1,
+            colorbar=colour_bar("% of the true class", theme),
+        )
+    )
+    dress(figure, theme, height=200 + max(240, 26 * size), plot_bgcolor=GAP[theme])
+    _mark_missing(figure, share, theme)
+    figure.update_xaxes(type="category", title="Predicted class", showgrid=False, dtick=1, tickangle=-90)
+    figure.update_yaxes(type="category", title="True class", showgrid=False, autorange="reversed", dtick=1)
+    total = int(totals.sum())
+    right = 100 * float(np.trace(counts.to_numpy())) / total if total else None
+    title = state_title(state, report)
+    alt = f"Confusion matrix of {title}: {size} classes, {total} images, {number(right)} % on the diagonal."
+    return Drawing(figure, counts.reset_index(), alt, f"confusion-{state}")
+
+
+def _means(report: Report, state: str) -> list[tuple[str, float]]:
+    """Averages that exist for any state, so that every state has the same groups."""
+    found = []
+    for field, title in AVERAGES:
+        if any(getattr(average, field) is not None for average in report.average.values()):
+            average = report.average.get(state)
+            value = getattr(average, field) if average else None
+            found.append((title, np.nan if value is None else value))
+    return found
+
+
+def _sd(report: Report, state: str, task: str) -> float:
+    value = report.accuracy_sd.get(state, {}).get(task)
+    return np.nan if value is None else value
+
+
+def _interval(low: float, high: float, n: int) -> str:
+    return f"95 % interval {low:.1f} to {high:.1f}, n = {n:,}" if np.isfinite(low) else "no value"
+
+
+def _signed(value: float) -> str:
+    return "" if not np.isfinite(value) else f"{value:+.1f}".replace("-", "−")
+
+
+def _mark_missing(figure: go.Figure, values: np.ndarray, theme: Theme) -> None:
+    """A dash in every cell without a value."""
+    rows, columns = np.nonzero(~np.isfinite(values))
+    if max(values.shape, default=0) > 40:
+        return
+    for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+        figure.add_annotation(x=column, y=row, text="–", showarrow=False, font={"color": MUTED[theme]})

@@ -1,0 +1,235 @@
+"""Salience of layers: the heatmap, the masks at a pruning ratio η, and what is kept as η moves.
+
+Everything is computed from the scores that the run has stored, so a page can move η freely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from ..masks import lwptv_masks
+from ..report import SaliencePart
+from .drawing import Drawing, colour_bar, dress, plain
+from .layers import Layer, layers_of
+from .palette import CIVIDIS, GAP, MUTED, STATES, Theme, state_colour
+
+NAMES_UP_TO = 30  # layers that are named one by one; above it, blocks are
+MEGABYTE = 2**20
+STEPS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What a pruning ratio keeps.
+
+    ``masks`` (experts, layers) and ``shared`` (layers) in the report's order of experts and layers; a layer is kept
+    in the merged task vector where any expert keeps it.
+    """
+
+    eta: float
+    masks: np.ndarray
+    shared: np.ndarray
+    layers: int
+    parameters: int
+    of_parameters: int
+
+    @property
+    def layers_percent(self) -> float:
+        """Share of layers that are kept."""
+        return 100.0 * self.layers / max(1, len(self.shared))
+
+    @property
+    def parameters_percent(self) -> float:
+        """Share of parameters that are kept."""
+        return 100.0 * self.parameters / max(1, self.of_parameters)
+
+    @property
+    def megabytes(self) -> float:
+        """Size of the kept parameters in float32, in units of 2²⁰ bytes."""
+        return self.parameters * 4 / MEGABYTE
+
+
+def masks_at(part: SaliencePart, eta: float) -> Kept:
+    """Threshold the stored scores at a pruning ratio (LwPTV, Eq. 6 to 8)."""
+    masks, shared = lwptv_masks(np.array(list(part.score.values()), dtype=float), eta)
+    sizes = np.array(part.parameters, dtype=np.int64)
+    return Kept(eta, masks, shared, int(shared.sum()), int(sizes[shared].sum()), int(sizes.sum()))
+
+
+def kept_curve(part: SaliencePart, titles: Sequence[str] | None = None) -> pd.DataFrame:
+    """Kept layers and parameters in percent, and megabytes, for η from 0 to 1 in steps of 0.01."""
+    rows = [masks_at(part, step / STEPS) for step in range(STEPS + 1)]
+    names = titles or list(part.score)
+    table = pd.DataFrame(
+        {
+            "eta": [row.eta for row in rows],
+            "layers_percent": [row.layers_percent for row in rows],
+            "parameters_percent": [row.parameters_percent for row in rows],
+            "megabytes": [row.megabytes for row in rows],
+        }
+    )
+    shares = np.array([row.masks.mean(axis=1) for row in rows]) * 100
+    return pd.concat([table, pd.DataFrame(shares, columns=[f"{name}_layers_percent" for name in names])], axis=1)
+
+
+def salience_heatmap(
+    part: SaliencePart,
+    theme: Theme,
+    *,
+    titles: Sequence[str] | None = None,
+    components: Sequence[str] | None = None,
+    logarithmic: bool = True,
+) -> Drawing:
+    """Salience of every layer for every expert: experts are rows, layers columns in order of depth.
+
+    Args:
+        part: the report's salience.
+        theme: ``light`` or ``dark``.
+        titles: of the experts; default their names.
+        components: which kinds of layers are shown; default all.
+        logarithmic: colour by log₁₀; layers of salience 0 (never trained) are marked as missing then.
+    """
+    layers = _shown(part, components)
+    scores = np.array(list(part.score.values()), dtype=float)[:, [layer.column for layer in layers]]
+    names = list(titles or part.score)
+    drawn = np.log10(scores, out=np.full(scores.shape, np.nan), where=scores > 0) if logarithmic else scores
+    figure = go.Figure(
+        go.Heatmap(
+            z=drawn,
+            x=list(range(len(layers))),
+            y=[plain(name) for name in names],
+            colorscale=CIVIDIS,
+            customdata=_hover(layers, part, scores),
+            hovertemplate="%{y}<br>%{customdata[0]}<br>salience %{customdata[2]}<br>%{customdata[1]}<extra></extra>",
+            xgap=1 if len(layers) <= NAMES_UP_TO else 0,
+            ygap=2,
+            colorbar=_bar(drawn, logarithmic, theme),
+        )
+    )
+    _layer_axis(figure, layers, names, theme, 64)
+    figure.update_layout(plot_bgcolor=GAP[theme])
+    table = pd.DataFrame(scores.T, columns=names)
+    table.insert(0, "parameters", [part.parameters[layer.column] for layer in layers])
+    table.insert(0, "component", [layer.component for layer in layers])
+    table.insert(0, "layer", [layer.name for layer in layers])
+    top = max(zip(scores.mean(axis=0), layers, strict=True), key=lambda pair: pair[0], default=(0.0, None))[1]
+    alt = f"Salience of {len(layers)} layers for {len(names)} experts." + (
+        f" Highest on average: {top.name}." if top else ""
+    )
+    return Drawing(figure, table, alt, "salience")
+
+
+def mask_figure(
+    part: SaliencePart,
+    kept: Kept,
+    theme: Theme,
+    *,
+    titles: Sequence[str] | None = None,
+    components: Sequence[str] | None = None,
+) -> Drawing:
+    """Which layers are kept: a row per expert, and the shared mask that the merge would use."""
+    layers = _shown(part, components)
+    columns = [layer.column for layer in layers]
+    names = [*(titles or part.score), "Shared mask"]
+    rows = np.vstack([kept.masks[:, columns], 2 * kept.shared[None, columns]]).astype(float)
+    off, on, shared = GAP[theme], STATES[theme]["expert"], state_colour("merged", theme)
+    words = [["kept" if value else "pruned" for value in row] for row in rows]
+    figure = go.Figure(
+        go.Heatmap(
+            z=rows,
+            x=list(range(len(layers))),
+            y=[plain(name) for name in names],
+            zmin=0,
+            zmax=2,
+            colorscale=[[0, off], [1 / 3, off], [1 / 3, on], [2 / 3, on], [2 / 3, shared], [1, shared]],
+            showscale=False,
+            customdata=[[(layer.name, word) for layer, word in zip(layers, row, strict=True)] for row in words],
+            hovertemplate="%{y}<br>%{customdata[0]}<br>%{customdata[1]}<extra></extra>",
+            xgap=1,
+            ygap=3,
+        )
+    )
+    _layer_axis(figure, layers, names, theme, 8)
+    table = pd.DataFrame(rows.T.astype(bool), columns=names)
+    table.insert(0, "layer", [layer.name for layer in layers])
+    alt = (
+        f"Layers kept at a pruning ratio of {kept.eta:.2f}: {kept.layers} of {len(kept.shared)} in the shared mask, "
+        f"{kept.parameters_percent:.1f} % of the parameters."
+    )
+    return Drawing(figure, table, alt, f"masks-eta-{kept.eta:.2f}")
+
+
+def kept_figure(curve: pd.DataFrame, kept: Kept, theme: Theme) -> Drawing:
+    """Kept layers and parameters in percent against η, with the chosen η marked."""
+    figure = go.Figure()
+    for column, title, state, dash in (
+        ("parameters_percent", "Parameters", "merged", "solid"),
+        ("layers_percent", "Layers", "expert", "dash"),
+    ):
+        figure.add_scatter(
+            name=title,
+            x=curve["eta"].tolist(),
+            y=curve[column].tolist(),
+            mode="lines",
+            line={"color": state_colour(state, theme), "width": 2.4, "dash": dash, "shape": "hv"},
+            hovertemplate="%{y:.1f} %",
+        )
+    figure.add_vline(x=kept.eta, line={"color": MUTED[theme], "width": 1.2, "dash": "dot"})
+    dress(figure, theme, height=280, legend=True, hovermode="x unified")
+    figure.update_xaxes(title="Pruning ratio η", range=[0, 1], tickformat=".1f")
+    figure.update_yaxes(title="Kept in the shared mask (%)", range=[0, 103])
+    alt = (
+        f"Kept layers and parameters fall as the pruning ratio grows; at {kept.eta:.2f} {kept.layers_percent:.0f} % of "
+        f"the layers and {kept.parameters_percent:.0f} % of the parameters are kept."
+    )
+    return Drawing(figure, curve, alt, "kept-by-eta")
+
+
+def _shown(part: SaliencePart, components: Sequence[str] | None) -> list[Layer]:
+    return [layer for layer in layers_of(part.layers) if components is None or layer.component in components]
+
+
+def _hover(layers: Sequence[Layer], part: SaliencePart, scores: np.ndarray) -> list[list[tuple[str, str, str]]]:
+    about = [(layer.name, f"{part.parameters[layer.column]:,} parameters, {layer.component}") for layer in layers]
+    return [[(*words, f"{value:.3g}") for words, value in zip(about, row, strict=True)] for row in scores]
+
+
+def _layer_axis(figure: go.Figure, layers: Sequence[Layer], rows: Sequence[str], theme: Theme, top: int) -> None:
+    """Dress a plot of layers: names of few layers; of many, where each block begins. Columns align between plots."""
+    left = 14 + round(7.3 * max(len(name) for name in [*rows, "Shared mask"]))
+    named = len(layers) <= NAMES_UP_TO
+    bottom = 20 + round(7.3 * max((len(layer.short) for layer in layers), default=0)) if named else 52
+    dress(figure, theme, height=top + bottom + 26 * len(rows))
+    figure.update_layout(margin={"l": left, "r": 12, "t": top, "b": bottom})
+    figure.update_yaxes(type="category", autorange="reversed", showgrid=False, dtick=1, automargin=False)
+    figure.update_xaxes(showgrid=False, zeroline=False, automargin=False)
+    if named:
+        names = [plain(layer.short) for layer in layers]
+        figure.update_xaxes(tickvals=list(range(len(layers))), ticktext=names, tickangle=-90)
+        return
+    starts = [i for i, layer in enumerate(layers) if i == 0 or layer.group != layers[i - 1].group]
+    middle = [(start + end - 1) / 2 for start, end in zip(starts, [*starts[1:], len(layers)], strict=True)]
+    names = [_tick(layers[start]) for start in starts]
+    figure.update_xaxes(tickvals=middle, ticktext=names, title="Block, from input to output", tickangle=0)
+    for start in starts[1:]:
+        figure.add_vline(x=start - 0.5, line={"color": "rgba(128,128,128,0.55)", "width": 1})
+
+
+def _tick(layer: Layer) -> str:
+    return str(layer.block) if layer.block is not None else layer.group
+
+
+def _bar(drawn: np.ndarray, logarithmic: bool, theme: Theme) -> dict:
+    """The colour bar; on a logarithmic scale it is labelled with the salience itself."""
+    bar = colour_bar("Salience (mean |τ − mean τ|)", theme) | {"exponentformat": "power"}
+    finite = drawn[np.isfinite(drawn)]
+    if logarithmic and finite.size:
+        low, high = float(finite.min()), float(finite.max())
+        marks = np.linspace(low, high, 4) if high > low else np.array([low])
+        bar |= {"tickvals": marks.tolist(), "ticktext": [f"{10**mark:.1g}" for mark in marks]}
+    return bar
