@@ -26,7 +26,7 @@ def check(zoo: Annotated[str, typer.Argument(help="A bundled zoo's name, or a pa
     """Check everything about a zoo: files, architecture, keys, shapes, values, heads, data."""
     from ..zoo.check import check_zoo
 
-    findings = check_zoo(zoo, progress=lambda fraction, message="": typer.echo(message, err=True))
+    findings = check_zoo(zoo, progress=lambda fraction, message="": None)
     for finding in findings:
         typer.echo(finding)
 

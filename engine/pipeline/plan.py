@@ -49,7 +49,8 @@ def plan_request(kind: str, request: Mapping[str, Any], store: Store) -> Plan:
 
 def plan_run(recipe: Recipe, store: Store, view: ProjectionRequest | None = None) -> Plan:
     """Plan a run: merge, features, calibrators, report; optionally one projection of it."""
-    run = _Run(Zoo.open(recipe.zoo), resolve(recipe), store)
+    resolved = resolve(recipe)
+    run = _Run(Zoo.open(recipe.zoo), resolved, store)
     bundle = run.bundle()
     if view is not None:
         step = projection_step(view, bundle, inputs={"bundle": bundle})
@@ -102,8 +103,11 @@ class _Run:
         if self.zoo.manifest.heads:
             self.digests["heads"] = self.store.digest_file(self.zoo.path(self.zoo.manifest.heads))
         scored = [task for task in self.expert_of if task in self.zoo.data]
-        if self.recipe.calibrators and not scored:
-            raise RecipeError("Calibrators need images; none of the chosen experts' tasks has data.")
+        if self.recipe.calibrators and not (scored and self.zoo.manifest.heads):
+            raise RecipeError(
+                "Calibrators need images and heads; the chosen experts' tasks lack one of them. "
+                "Take the calibrators out, or add `data:` and `heads:` to zoo.yaml."
+            )
 
     def add(self, name: str, params: dict[str, Any], inputs: Mapping[str, Any], label: str, weight: float = 1.0) -> str:
         """Add a step (once) and return its key."""

@@ -31,9 +31,20 @@ ROOMS = [
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 HEAVY = ("torch", "open_clip", "umap", "dask", "distributed", "sklearn")
 LIGHT = (
-    "engine.errors engine.types engine.masks engine.recipe engine.report engine.catalog engine.manifest engine.store "
-    "engine.figures engine.zoo.data engine.pipeline.steps engine.pipeline.projecting engine.service.client"
-).split()
+    "engine.errors",
+    "engine.types",
+    "engine.masks",
+    "engine.recipe",
+    "engine.report",
+    "engine.catalog",
+    "engine.manifest",
+    "engine.store",
+    "engine.figures",
+    "engine.zoo.data",
+    "engine.pipeline.steps",
+    "engine.pipeline.projecting",
+    "engine.service.client",
+)
 
 
 def room_of(module: str) -> str:

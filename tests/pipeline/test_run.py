@@ -1,0 +1,155 @@
+"""Whole runs on a small made zoo: what a run leaves behind, what is computed again, what protocols mean."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import load_file
+
+from engine.errors import EngineError, RecipeError, ZooError
+from engine.pipeline.executor import needed_steps
+from engine.pipeline.local import run_recipe
+from engine.pipeline.plan import plan_run
+from engine.recipe import parse_recipe
+from engine.report import Report, read_report
+from engine.store import Store
+from tests.tiny_zoo import make_zoo
+
+CALIBRATORS = [
+    {"method": "surgery", "params": {"rank": 4, "steps": 40, "batch_size": 8}},
+    {"method": "prob_surgery", "params": {"hidden": 8, "steps": 40, "batch_size": 8}},
+    {"name": "control", "method": "surgery", "params": {"rank": 4, "steps": 40, "batch_size": 8}, "on": "pretrained"},
+]
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    return make_zoo(tmp_path_factory.mktemp("zoo") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return Store(tmp_path_factory.mktemp("store"))
+
+
+def recipe(zoo, **changes):
+    return parse_recipe({"zoo": str(zoo), "calibrators": CALIBRATORS, "seeds": [0, 1], **changes})
+
+
+@pytest.fixture(scope="module")
+def finished(zoo, store, tmp_path_factory):
+    out = tmp_path_factory.mktemp("out") / "run"
+    return run_recipe(recipe(zoo), store, view={"method": "pca", "images": 40}, out=out), out
+
+
+def test_a_run_leaves_its_report_and_everything_beside_it(finished):
+    report, out = finished
+    assert read_report(out) == report
+    assert set(report.states()) == {"pretrained", "merged", "surgery", "prob_surgery", "control", "expert"}
+    assert set(report.accuracy["merged"]) == {"alpha", "beta", "gamma", "outside"}
+    assert set(report.accuracy["expert"]) == set(report.accuracy["surgery"]) == {"alpha", "beta", "gamma"}
+    assert report.samples["alpha"].model_dump() == {"adapt": 24, "evaluate": 24, "validation": 12, "available": 24}
+    assert report.salience is not None
+    assert report.salience.kept_layers == sum(report.salience.shared_mask)
+    for part in ("recipe.yaml", "merged.safetensors", "calibrators/surgery.safetensors", "samples.parquet"):
+        assert (out / part).is_file()
+    assert (out / "seeds" / "1" / "calibrators" / "prob_surgery.safetensors").is_file()
+    document = json.loads((out / "report.json").read_text())
+    assert set(document["average"]["merged"]) == {"in", "out", "h_score", "recovered"}
+
+
+def test_the_table_of_samples_agrees_with_the_report(finished):
+    report, out = finished
+    table = pd.read_parquet(out / "samples.parquet")
+    first = table[(table.state == "merged") & (table.task == "beta")]
+    assert 100 * (first.prediction == first.label).mean() == pytest.approx(report.accuracy["merged"]["beta"])
+    assert table[table.state == "expert"]["shift"].max() == 0
+    assert table[table.state == "prob_surgery"].sigma.notna().all()
+    assert table[table.state == "surgery"].sigma.isna().all()
+
+
+def test_bias_in_the_report_is_that_of_the_features(finished):
+    report, out = finished
+    features = load_file(out / "features.safetensors")
+    expected = np.abs(features["merged/alpha/evaluate"] - features["expert/alpha/evaluate"]).mean()
+    assert report.bias["merged"].l1["alpha"] == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_the_projection_is_joint_and_names_its_images(finished):
+    _, out = finished
+    frame = pd.read_parquet(out / "projections" / "pca" / "projection.parquet")
+    document = json.loads((out / "projections" / "pca" / "projection.json").read_text())
+    assert document["images"] == {"alpha": 14, "beta": 13, "gamma": 13} or sum(document["images"].values()) == 40
+    counts = frame.groupby("state").size()
+    assert counts.nunique() == 1
+    assert counts.iloc[0] == 40
+    one, other = (frame[frame.state == state].reset_index() for state in ("merged", "expert"))
+    assert (one["index"] == other["index"]).all()
+
+
+def test_nothing_is_computed_twice(zoo, store, finished):
+    assert needed_steps(plan_run(recipe(zoo), store), store) == []
+    changed = [{**CALIBRATORS[0], "params": {**CALIBRATORS[0]["params"], "rank": 2}}, *CALIBRATORS[1:]]
+    names = [step.name for step in needed_steps(plan_run(recipe(zoo, calibrators=changed), store), store)]
+    assert names == ["calibrate", "calibrate", "bundle"]
+    names = [
+        step.name for step in needed_steps(plan_run(recipe(zoo, merge={"method": "weight_average"}), store), store)
+    ]
+    assert names.count("merge") == 1
+    assert names.count("salience") == 0
+    assert names.count("features") == 4
+
+
+def test_the_same_zoo_at_another_place_is_the_same_run(zoo, store, finished, tmp_path):
+    moved = make_zoo(tmp_path / "elsewhere")
+    assert needed_steps(plan_run(recipe(moved), store), store) == []
+
+
+def test_the_paper_protocol_adapts_on_what_it_evaluates(zoo, store):
+    report = run_recipe(recipe(zoo, calibrators=[], probe={"protocol": "paper"}), store)
+    assert report.samples["alpha"].adapt == report.samples["alpha"].evaluate == 24
+
+
+def test_held_out_without_adaptation_images_halves_the_test_images(tmp_path, store):
+    report = run_recipe(recipe(make_zoo(tmp_path / "halved", adapt=False), calibrators=[]), store)
+    assert report.samples["alpha"].adapt == report.samples["alpha"].evaluate == 12
+
+
+def test_sampling_is_stated(zoo, store):
+    report = run_recipe(recipe(zoo, calibrators=[], probe={"samples_per_task": 9}), store)
+    assert report.samples["alpha"].evaluate == 9
+    assert report.samples["alpha"].available == 24
+
+
+def test_one_expert_is_enough(zoo, store):
+    report = run_recipe(recipe(zoo, experts=["beta"], calibrators=[]), store)
+    assert report.salience is None
+    assert report.accuracy["merged"]["beta"] is not None
+    assert set(report.tasks) == {"beta", "outside"}
+
+
+def test_an_unknown_expert_is_named(zoo, store):
+    with pytest.raises(RecipeError, match=r"no expert 'bata'\. Did you mean 'beta'"):
+        run_recipe(recipe(zoo, experts=["bata"]), store)
+
+
+def test_a_zoo_without_heads_still_merges(tmp_path, store):
+    folder = make_zoo(tmp_path / "headless")
+    text = (folder / "zoo.yaml").read_text()
+    (folder / "zoo.yaml").write_text(text.replace("heads: heads.safetensors\n", ""))
+    report = run_recipe(recipe(folder, calibrators=[]), store)
+    assert report.accuracy == {}
+    assert "nothing could be scored" in report.warnings[0]
+    with pytest.raises(EngineError, match="heads"):
+        run_recipe(recipe(folder), store)
+
+
+def test_a_finished_report_follows_its_schema(finished):
+    report, _ = finished
+    assert Report.model_validate(report.model_dump(mode="json")) == report
+
+
+def test_a_missing_zoo_names_the_bundled_ones(store):
+    with pytest.raises(ZooError, match="There is no zoo 'nowhere'"):
+        run_recipe(parse_recipe({"zoo": "nowhere"}), store)
