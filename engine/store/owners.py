@@ -14,7 +14,7 @@ STALE_AFTER = 15.0  # seconds without a heartbeat after which a process of anoth
 
 def this_process(role: str = "process") -> str:
     """A name for this process that no other process has, also after its number is used again."""
-    return f"{role}:{_host()}:{os.getpid()}:{_start_of(os.getpid())}"
+    return f"{role}:{_host()}:{os.getpid()}:{start_of(os.getpid())}"
 
 
 def process_id(owner: str) -> int:
@@ -32,7 +32,7 @@ def is_alive(owner: str, heartbeat: float | None = None) -> bool:
     """
     parts = owner.split(":")
     if is_neighbour(owner):
-        started = _start_of(int(parts[2]))
+        started = start_of(int(parts[2]))
         return started != "gone" and started == parts[3]
     return is_fresh(heartbeat)
 
@@ -61,7 +61,7 @@ def _host() -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
-def _start_of(pid: int) -> str:
+def start_of(pid: int) -> str:
     """When a process began, as text; ``gone`` when it does not run (a zombie does not run)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -85,18 +85,26 @@ class Work:
         where = (run_table.c.id == run) & run_table.c.state.in_(ACTIVE)
         return self._end(where, owner, **ended("cancelled"))
 
-    def release(self, owner: str) -> int:
-        """Give the rows of a process back to the queue (it leaves in order); those to be cancelled are."""
-        held = run_table.c.owner == owner
+    def release(self, owner: str, *, keep: Iterable[str] = ()) -> int:
+        """Give the rows of a process back to the queue (it leaves in order); those to be cancelled are.
+
+        Args:
+            owner: the process.
+            keep: ids of rows that it still works on.
+        """
+        held = (run_table.c.owner == owner) & run_table.c.id.not_in(tuple(keep))
         self._update(held & (run_table.c.state == "cancelling"), **ended("cancelled"))
         values = {"state": "queued", "owner": None, "attempts": run_table.c.attempts - 1, "message": ""}
         return self._update(held & (run_table.c.state == "running"), **values)
 
-    def requeue_orphans(self) -> list[str]:
+    def requeue_orphans(self, *, service: str | None = None) -> list[str]:
         """Give rows whose process has died back to the queue.
 
         A row that has been taken up too often fails (it may be what kills the service), and so does one that a
         command line was carrying out.
+
+        Args:
+            service: the service that has the lease, if that is who asks; rows of any other service are orphans then.
 
         Returns:
             Ids of the rows that are queued again.
@@ -104,7 +112,7 @@ class Work:
         query = sa.select(run_table).where(run_table.c.state.in_(HELD))
         with self._database.read() as connection:
             rows = [run_of(row) for row in connection.execute(query).mappings()]
-        return [row.id for row in rows if not is_alive(row.owner or "", row.heartbeat) and self._take_away(row)]
+        return [row.id for row in rows if _orphan(row, service) and self._take_away(row)]
 
     def _take_away(self, row: Run) -> bool:
         """Take a row from a dead process; True when it is queued again."""
@@ -127,3 +135,10 @@ class Work:
     def _update(self, where: Any, **values: Any) -> int:
         with self._database.write() as connection:
             return connection.execute(sa.update(run_table).where(where).values(**values)).rowcount
+
+
+def _orphan(row: Run, service: str | None) -> bool:
+    owner = row.owner or ""
+    if service is not None and owner.startswith("service:"):
+        return owner != service
+    return not is_alive(owner, row.heartbeat)

@@ -1,0 +1,26 @@
+"""The service as a process of its own: ``python -m engine.service [--stop]``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ..store import Store
+
+
+def main() -> int:
+    """Serve the store of the environment, or end the service that does."""
+    parser = argparse.ArgumentParser(prog="serve", description=__doc__)
+    parser.add_argument("--stop", action="store_true", help="end the service of this store")
+    if parser.parse_args().stop:
+        from .client import stop_service
+
+        print(stop_service(Store()))
+        return 0
+    from .main import serve
+
+    return serve(Store())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

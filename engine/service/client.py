@@ -1,0 +1,164 @@
+"""What pages and the command line need of the service: start it, see it, end it. Free of dask and torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ..store import Store
+from ..store.artefacts import ENV_DATABASE, ENV_ROOT
+from ..store.owners import is_neighbour, start_of
+from .version import code_version
+
+PACKAGE = __name__.split(".", maxsplit=1)[0]
+START_TIMEOUT = 20.0  # seconds after which a start that is not heard of counts as failed
+STARTING = Path("logs") / "service.starting"  # there from the launch until the service is ready
+PAGE_INTERVAL = 20.0  # seconds between two heartbeats of the pages
+STOP_TIMEOUT = 15.0
+MAX_LOG = 5_000_000  # bytes
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """How the engine is, in words for people."""
+
+    state: Literal["ready", "starting", "outdated", "failed", "absent"]
+    message: str
+    devices: tuple[str, ...] = ()
+    workers: int = 0
+    busy: int = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether runs are taken up at once. Runs may be submitted in any state."""
+        return self.state in ("ready", "outdated")
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def service_state(store: Store) -> ServiceState:
+    """How the service is, without doing anything about it."""
+    status = store.lease.status()
+    if status is None or not status.alive:
+        return ServiceState("absent", "The engine is not running.")
+    if status.state != "ready":
+        return ServiceState("starting", "The engine is starting." if status.state == "starting" else "It is stopping.")
+    facts = (status.devices, status.workers, status.busy)
+    if status.version != code_version():
+        return ServiceState("outdated", "The engine runs other code; it is replaced when it is idle.", *facts)
+    extra = f", {len(status.devices)} accelerator(s)" if status.devices else ""
+    return ServiceState("ready", f"The engine is ready: {status.workers} workers{extra}.", *facts)
+
+
+def ensure_service(store: Store) -> ServiceState:
+    """Start the service in the background unless it runs; for pages, at every script run (a millisecond or two).
+
+    It also is the pages' heartbeat, which keeps the service from going to sleep, and it replaces an idle service of
+    another version of the code.
+    """
+    if time.time() - store.lease.last_page() > PAGE_INTERVAL:
+        store.lease.page_seen()
+    found = service_state(store)
+    if found.state == "outdated" and not found.busy:
+        store.lease.request_stop()
+        return ServiceState("starting", "The engine is being replaced by one of the present version.")
+    if found.state != "absent":
+        return found
+    return _start(store)
+
+
+def stop_service(store: Store, timeout: float = STOP_TIMEOUT) -> str:
+    """End the service; its runs go back to the queue.
+
+    Returns:
+        A sentence that says what happened.
+    """
+    status = store.lease.status()
+    if status is None or not status.alive:
+        return "No service is running."
+    store.lease.request_stop(status.owner)
+    deadline = time.monotonic() + timeout
+    while _is_there(store, status.owner) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if _is_there(store, status.owner) and is_neighbour(status.owner):
+        os.kill(status.pid, signal.SIGKILL)
+        return f"The service (process {status.pid}) did not answer and was killed."
+    return f"The service (process {status.pid}) has ended."
+
+
+def start_command() -> list[str]:
+    """The command line that serves a store."""
+    return [sys.executable, "-m", f"{PACKAGE}.service"]
+
+
+def _start(store: Store) -> ServiceState:
+    logs = store.root / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    marker = store.root / STARTING
+    earlier = _earlier_start(marker)
+    if earlier is not None:
+        age, alive = earlier
+        if age < START_TIMEOUT:
+            if alive:
+                return ServiceState("starting", "The engine is starting.")
+            return ServiceState("failed", f"The engine ended while it started. {_last_line(logs / 'service.log')}")
+        marker.unlink(missing_ok=True)
+    try:
+        with marker.open("x") as file:
+            process = _launch(store, logs / "service.log")
+            file.write(f"{process.pid} {time.time()}")
+    except FileExistsError:
+        pass  # another page was faster
+    return ServiceState("starting", "The engine is starting.")
+
+
+def _launch(store: Store, log: Path) -> subprocess.Popen[bytes]:
+    """Start the service as a process that outlives this one."""
+    if log.is_file() and log.stat().st_size > MAX_LOG:
+        log.replace(log.with_suffix(".1.log"))
+    home = str(Path(__file__).resolve().parents[2])
+    paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    environment = {**os.environ, ENV_ROOT: str(store.root), ENV_DATABASE: store.database_url}
+    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            start_command(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def _earlier_start(marker: Path) -> tuple[float, bool] | None:
+    """Age of the last start and whether its process lives; None when there was none."""
+    try:
+        text = marker.read_text()
+        age = time.time() - marker.stat().st_mtime
+    except FileNotFoundError:
+        return None
+    number = text.split()[0] if text else ""
+    if not number:
+        return age, True  # being written
+    return age, start_of(int(number)) != "gone"
+
+
+def _last_line(log: Path) -> str:
+    try:
+        lines = log.read_text("utf-8", "replace").strip().splitlines()
+    except OSError:
+        return ""
+    return f"Last line of its log: {lines[-1][:300]}" if lines else ""
+
+
+def _is_there(store: Store, owner: str) -> bool:
+    status = store.lease.status()
+    return status is not None and status.owner == owner and status.alive

@@ -1,0 +1,188 @@
+"""The dask cluster: our own on loopback, or an existing one, seen as a set of workers that take one step each."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import signal
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import dask
+from dask.system import CPU_COUNT
+from distributed import Client, Future, Nanny, Scheduler, Security, SpecCluster
+
+from ..errors import StoreError
+from ..pipeline.steps import Step
+from ..store import Store
+from ..store.owners import is_neighbour, process_id
+from .worker import Preload, compute, stop
+
+ENV_SCHEDULER = "MERGELENS_SCHEDULER"
+MAX_WORKERS = 4
+CONNECT_TIMEOUT = 20.0
+LOOPBACK = "127.0.0.1:0"
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+SETTINGS = {
+    "distributed.scheduler.allowed-failures": 0,  # the service counts and retries itself
+    "distributed.scheduler.worker-ttl": None,  # a step may hold the interpreter for long
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.low-level-log-length": 100,
+    "distributed.scheduler.http.routes": [],  # no dashboard, no pages at all
+    "distributed.worker.http.routes": [],
+    "distributed.nanny.pre-spawn-environ": {
+        "MALLOC_TRIM_THRESHOLD_": 65536,
+        # The most that a step may ask for; how many it gets is set when it starts.
+        **dict.fromkeys(THREAD_VARIABLES, CPU_COUNT),
+    },
+}
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something a worker or dask reports."""
+
+    type: str  # from workers: hello, started, progress, metrics, log; from dask: done, lost; from planning: planned
+    ticket: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+Inbox = queue.SimpleQueue[Event]
+
+
+class Cluster:
+    """Starts or joins a cluster, hands out steps, and passes everything that happens into one queue."""
+
+    def __init__(
+        self, store: Store, inbox: Inbox, *, topic: str, steps: Mapping[str, str] | None, devices: tuple[str, ...]
+    ) -> None:
+        """Start.
+
+        Args:
+            store: artefacts; workers write into the same folder.
+            inbox: gets an event for everything that happens.
+            topic: where workers send their reports; one a service.
+            steps: a step table for the workers in place of the package's.
+            devices: CUDA devices of this host, one worker each.
+        """
+        dask.config.set(SETTINGS)
+        self._store, self._topic, self._inbox = store, topic, inbox
+        self._messages = ThreadPoolExecutor(4, thread_name_prefix="message")  # a worker that computes may not answer
+        self._futures: dict[str, Future] = {}
+        address = os.environ.get(ENV_SCHEDULER)
+        self._cluster = None if address else _own_cluster(store, devices)
+        self._client = _connect(address) if address else Client(self._cluster, set_as_default=False)
+        self._client.subscribe_topic(topic, self._report)
+        self._client.register_plugin(Preload(topic, steps))
+
+    def workers(self) -> dict[str, bool]:
+        """Address of every living worker → whether it has a GPU."""
+        found = self._client.run_on_scheduler(_resources)
+        return {address: bool(resources.get("GPU")) for address, resources in found.items()}
+
+    def submit(self, step: Step, ticket: str, worker: str) -> None:
+        """Hand a step to a worker; ``done`` or ``lost`` follows in the inbox."""
+        future = self._client.submit(
+            compute, self._store, step, ticket, self._topic, key=ticket, workers=[worker], pure=False, retries=0
+        )
+        self._futures[ticket] = future
+        future.add_done_callback(lambda ended: self._ended(ticket, ended))
+
+    def forget(self, ticket: str) -> None:
+        """Drop a step: it is not started any more, and what it still does is of no interest."""
+        future = self._futures.pop(ticket, None)
+        if future is not None:
+            self._client.cancel([future])
+
+    def ask_to_stop(self, ticket: str, worker: str) -> None:
+        """Raise the flag that a step looks at between batches."""
+        self._run_on(worker, stop, ticket)
+
+    def kill(self, worker: str, owner: str) -> None:
+        """End the process that runs a step, whatever it is doing; its nanny starts another one."""
+        if owner and is_neighbour(owner):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process_id(owner), signal.SIGKILL)
+        else:
+            self._run_on(worker, _kill_child, nanny=True)
+
+    def close(self) -> None:
+        """Leave the cluster; end it when it is our own."""
+        self._futures.clear()
+        self._messages.shutdown(wait=False, cancel_futures=True)
+        with contextlib.suppress(Exception):
+            self._client.close(timeout=2)
+        if self._cluster is not None:
+            with contextlib.suppress(Exception):
+                self._cluster.close(timeout=5)
+
+    def _run_on(self, worker: str, function: Any, *args: Any, nanny: bool = False) -> None:
+        self._messages.submit(
+            self._client.run, function, *args, workers=[worker], nanny=nanny, wait=False, on_error="ignore"
+        )
+
+    def _report(self, event: tuple[float, dict[str, Any]]) -> None:
+        values = event[1]
+        self._inbox.put(Event(values["type"], values.get("ticket", ""), values))
+
+    def _ended(self, ticket: str, future: Future) -> None:
+        """Runs in dask's callback thread."""
+        if future.status == "finished":
+            try:
+                self._inbox.put(Event("done", ticket, {"outcome": future.result(timeout=10)}))
+                return
+            except Exception:
+                logger.exception("The outcome of %s could not be fetched.", ticket)
+        reason = ""
+        if future.status == "error":
+            with contextlib.suppress(Exception):
+                reason = repr(future.exception(timeout=10))
+        self._inbox.put(Event("lost", ticket, {"reason": reason or future.status}))
+
+
+def _own_cluster(store: Store, devices: tuple[str, ...]) -> SpecCluster:
+    security = Security.temporary()
+    common: dict[str, Any] = {
+        "host": "127.0.0.1",
+        "protocol": "tls://",
+        "security": security,
+        "nthreads": 1,
+        "memory_limit": None,  # checkpoints are memory-mapped; dask would count and kill them
+        "dashboard_address": LOOPBACK,
+        "local_directory": str(store.root / "scratch"),
+        "silence_logs": logging.WARNING,
+    }
+    workers: dict[Any, Any] = {}
+    for number in range(min(MAX_WORKERS, CPU_COUNT)):
+        options = {**common, "resources": {"CPU": 1}, "env": {"CUDA_VISIBLE_DEVICES": ""}}
+        workers[f"cpu-{number}"] = {"cls": Nanny, "options": options}
+    for number, device in enumerate(devices):
+        options = {**common, "resources": {"GPU": 1}, "env": {"CUDA_VISIBLE_DEVICES": device}}
+        workers[f"gpu-{number}"] = {"cls": Nanny, "options": options}
+    scheduler = {"host": "127.0.0.1", "port": 0, "protocol": "tls://", "security": security}
+    scheduler |= {"dashboard": False, "dashboard_address": LOOPBACK}
+    return SpecCluster(
+        workers=workers, scheduler={"cls": Scheduler, "options": scheduler}, security=security, name="mergelens"
+    )
+
+
+def _connect(address: str) -> Client:
+    try:
+        return Client(address, timeout=CONNECT_TIMEOUT, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"The cluster {address} ({ENV_SCHEDULER}) cannot be reached: {error}.") from error
+
+
+def _resources(dask_scheduler: Scheduler) -> dict[str, dict[str, float]]:
+    return {address: dict(worker.resources) for address, worker in dask_scheduler.workers.items()}
+
+
+def _kill_child(dask_worker: Nanny) -> None:
+    os.kill(dask_worker.pid, signal.SIGKILL)

@@ -1,0 +1,64 @@
+"""Heartbeats, from a thread of their own so that nothing the service does can delay them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+from ..store import Store
+from ..store.owners import STALE_AFTER
+
+INTERVAL = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class Keeper:
+    """Renews the lease and the heartbeats of the service's runs, and listens for the wish to stop."""
+
+    def __init__(self, store: Store, owner: str) -> None:
+        self._store, self._owner = store, owner
+        self.stop = threading.Event()  # somebody asked the service to end
+        self.lost = threading.Event()  # another service has the lease
+        self._ended = threading.Event()
+        self._values: dict[str, Any] = {}
+        self._heard = time.monotonic()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def publish(self, **values: Any) -> None:
+        """Put state, devices, workers or busy into the lease, at once when something changed."""
+        if any(self._values.get(name) != value for name, value in values.items()):
+            self._values |= values
+            self._renew()
+
+    def close(self) -> None:
+        """End, and give the lease back."""
+        self._ended.set()
+        self._thread.join(timeout=5)
+        self._store.lease.release(self._owner)
+
+    def _beat(self) -> None:
+        while not self._ended.wait(INTERVAL):
+            self._renew()
+
+    def _renew(self) -> None:
+        try:
+            status = self._store.lease.renew(self._owner, **self._values)
+            if self._values.get("busy"):
+                self._store.runs.heartbeat(self._owner)
+        except Exception:
+            logger.exception("The heartbeat could not be written.")
+            if time.monotonic() - self._heard > STALE_AFTER:
+                self.lost.set()
+            return
+        self._heard = time.monotonic()
+        if status is None:
+            self.lost.set()
+        elif status.stop:
+            self.stop.set()

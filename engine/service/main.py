@@ -1,0 +1,165 @@
+"""``python -m engine serve``: the service from its first heartbeat to its last."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import EngineError, StoreError
+from ..pipeline.steps import Plan
+from ..store import Store
+from ..store.owners import this_process
+from .client import STARTING, stop_service
+from .devices import cuda_devices
+from .keeper import Keeper
+from .version import code_version
+
+IDLE_MINUTES = 30.0
+WORKER_TIMEOUT = 60.0  # seconds until the first worker must be there
+MAX_FAILURES = 10
+
+_importing = threading.Lock()  # two threads that import the same modules at once see half-made ones
+logger = logging.getLogger(__name__)
+
+
+def serve(
+    store: Store, *, planner: Any = None, steps: Mapping[str, str] | None = None, idle_minutes: float = IDLE_MINUTES
+) -> int:
+    """Serve a store until somebody stops the service or nobody needs it.
+
+    Args:
+        store: whose rows are taken up.
+        planner: ``(kind, request, store) -> Plan``; default the pipeline's.
+        steps: a step table for the workers in place of the package's.
+        idle_minutes: it ends after so long without work and without a page.
+
+    Returns:
+        Exit status: 0 after an orderly end, 1 when another service has the store.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s", force=True)
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    owner = this_process("service")
+    if not _take_lease(store, owner):
+        return 1
+    keeper = Keeper(store, owner)
+    stop = threading.Event()
+    handlers = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    keeper.start()
+    try:
+        _serve(store, owner, keeper, stop, planner or plan_with_pipeline, steps, idle_minutes * 60)
+    finally:
+        keeper.publish(state="stopping")
+        store.runs.release(owner)
+        keeper.close()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    logger.info("The service has ended.")
+    return 0
+
+
+def plan_with_pipeline(kind: str, request: Mapping[str, Any], store: Store) -> Plan:
+    """The pipeline's planner, imported when it is needed first."""
+    with _importing:
+        from ..pipeline.plan import plan_request
+    return plan_request(kind, request, store)
+
+
+def _take_lease(store: Store, owner: str) -> bool:
+    """Take the lease; an idle service of another version makes room for this one."""
+    if store.lease.acquire(owner, code_version()):
+        return True
+    status = store.lease.status()
+    if status is not None and status.version != code_version() and not status.busy:
+        stop_service(store)
+        if store.lease.acquire(owner, code_version()):
+            return True
+    number = status.pid if status else 0
+    print(f"Another service (process {number}) serves {store.root}; this one is not needed.", file=sys.stderr)
+    return False
+
+
+def _serve(
+    store: Store,
+    owner: str,
+    keeper: Keeper,
+    stop: threading.Event,
+    planner: Any,
+    steps: Mapping[str, str] | None,
+    idle_seconds: float,
+) -> None:
+    from .cluster import Cluster, Inbox
+    from .loop import Loop
+
+    inbox: Inbox = queue.SimpleQueue()
+    devices = cuda_devices()
+    store.runs.requeue_orphans(service=owner)
+    cluster = Cluster(store, inbox, topic=f"mergelens-{os.getpid()}-{time.time_ns()}", steps=steps, devices=devices)
+    loop = Loop(store, owner, cluster, inbox, planner)
+    try:
+        _await_worker(loop, keeper, stop)
+        keeper.publish(state="ready", devices=[f"cuda:{name}" for name in devices], workers=len(loop.workers))
+        (store.root / STARTING).unlink(missing_ok=True)
+        logger.info("Ready with %d workers.", len(loop.workers))
+        threading.Thread(target=_warm_up, args=(store, planner), name="warm-up", daemon=True).start()
+        failures = 0
+        while not (stop.is_set() or keeper.stop.is_set() or keeper.lost.is_set()):
+            failures = _tick(loop, failures)
+            keeper.publish(busy=len(loop.board.jobs), workers=len(loop.workers))
+            if not loop.board.jobs and _nobody_needs_it(store, loop.last_active, idle_seconds):
+                logger.info("Nobody needed the service for %.0f minutes.", idle_seconds / 60)
+                return
+    finally:
+        keeper.publish(state="stopping")
+        loop.close()
+        cluster.close()
+
+
+def _tick(loop: Any, failures: int) -> int:
+    """One round of the loop; a database that is locked for a while does not end the service.
+
+    Returns:
+        How many rounds in a row have failed.
+    """
+    try:
+        loop.tick()
+    except StoreError:
+        if failures >= MAX_FAILURES:
+            raise
+        logger.exception("The store did not answer; trying again.")
+        return failures + 1
+    return 0
+
+
+def _await_worker(loop: Any, keeper: Keeper, stop: threading.Event) -> None:
+    deadline = time.monotonic() + WORKER_TIMEOUT
+    while not loop.workers:
+        loop.refresh_workers()
+        if stop.is_set() or keeper.stop.is_set():
+            return
+        if time.monotonic() > deadline:
+            raise EngineError(f"No worker appeared within {WORKER_TIMEOUT:.0f} seconds. See the service's log.")
+        time.sleep(0.05)
+
+
+def _nobody_needs_it(store: Store, last_active: float, idle_seconds: float) -> bool:
+    if time.time() - last_active < idle_seconds:
+        return False
+    return time.time() - store.lease.last_page() >= idle_seconds
+
+
+def _warm_up(store: Store, planner: Any) -> None:
+    """Import the planner ahead, and clear away what dead writers left behind."""
+    try:
+        store.empty_trash()
+        if planner is plan_with_pipeline:
+            with _importing:
+                from ..pipeline import plan  # noqa: F401
+    except Exception:
+        logger.exception("Warming up failed; the first run will say why.")

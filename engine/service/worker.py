@@ -1,0 +1,190 @@
+"""What runs inside a worker process: one step at a time, with its reports and its ears."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from dask.system import CPU_COUNT
+from distributed import Worker, get_worker
+from distributed.diagnostics.plugin import WorkerPlugin
+
+from ..errors import Cancelled
+from ..pipeline.executor import MissingInput, device_for, explain_failure, run_step, set_threads
+from ..pipeline.steps import PACKAGE, STEPS, WARM_UP, Step, StepTools, step_function
+from ..store import Store
+from ..store.owners import is_neighbour, this_process
+
+METRICS_INTERVAL = 0.25  # seconds between two publications of live metrics
+THREADS_INTERVAL = 1.0  # seconds between two looks at how many workers are busy
+
+logger = logging.getLogger(__name__)
+_loaded = threading.Event()  # two threads that import the same modules at once see half-made ones
+_cancelled: set[str] = set()  # tickets nobody wants any more
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a step ended, as plain values that cross processes."""
+
+    state: str  # finished, failed, cancelled, missing
+    message: str = ""
+    kind: str = ""
+    trace: str = ""
+    key: str = ""  # the artefact that is missing
+    seconds: float = 0.0
+
+
+class Preload(WorkerPlugin):
+    """Imports torch and the steps' modules on the side when a worker starts, so that the first run is quick."""
+
+    name = "mergelens"
+
+    def __init__(self, topic: str, steps: Mapping[str, str] | None = None) -> None:
+        """Say what to import.
+
+        Args:
+            topic: where to say hello.
+            steps: a step table to use in place of the package's; only its modules are imported ahead then.
+        """
+        self.topic = topic
+        self.steps = None if steps is None else dict(steps)
+
+    def setup(self, worker: Worker) -> None:
+        """Say hello, and start importing."""
+        ahead = ("torch",) if self.steps is None else ()
+        if self.steps is not None:
+            STEPS.clear()
+            STEPS.update(self.steps)
+        worker.log_event(self.topic, {"type": "hello", "worker": worker.address})
+        threading.Thread(target=_preload, args=(ahead,), name="preload", daemon=True).start()
+
+
+def compute(store: Store, step: Step, ticket: str, topic: str) -> Outcome:
+    """Carry one step out; never raises.
+
+    Args:
+        store: where artefacts are.
+        step: what to compute.
+        ticket: names this attempt.
+        topic: where reports go.
+    """
+    monitor = WorkerMonitor(store, step, ticket, topic)
+    began = time.monotonic()
+    owner = this_process("worker")
+    try:
+        monitor.send("started", owner=owner, worker=get_worker().address)
+        if not _loaded.is_set():
+            monitor.send("progress", fraction=0.0, message="Loading libraries")
+            _loaded.wait()
+        step_function(step.name)
+        monitor.share_threads()
+        tools = StepTools(store, monitor, device=device_for(step), threads=monitor.threads)
+        monitor.tools = tools
+        run_step(store, step, tools, owner=owner)
+        monitor.flush()
+        return Outcome("finished", seconds=time.monotonic() - began)
+    except MissingInput as error:
+        return Outcome("missing", str(error), key=error.key)
+    except Cancelled:
+        return Outcome("cancelled")
+    except Exception as error:
+        return Outcome("failed", *explain_failure(error, step))
+    finally:
+        _cancelled.discard(ticket)
+
+
+def stop(ticket: str) -> None:
+    """Tell a step that nobody wants it; runs in the worker's event loop."""
+    _cancelled.add(ticket)
+
+
+@dataclass
+class WorkerMonitor:
+    """Sends a step's reports to the service and hears when nobody wants the step any more."""
+
+    store: Store
+    step: Step
+    ticket: str
+    topic: str
+    threads: int = 1
+    tools: StepTools | None = None
+    _metrics: dict[str, Any] = field(default_factory=dict)
+    _sent: float = 0.0
+    _looked: float = 0.0
+
+    def send(self, kind: str, **values: Any) -> None:
+        """Send one report."""
+        get_worker().log_event(self.topic, {"type": kind, "ticket": self.ticket, **values})
+
+    def progress(self, fraction: float, message: str) -> None:
+        """Send the fraction, and share the cores anew with workers that became busy or idle."""
+        self.send("progress", fraction=fraction, message=message)
+        self.flush(wait=True)
+        if time.monotonic() - self._looked >= THREADS_INTERVAL:
+            self.share_threads()
+
+    def metrics(self, values: Mapping[str, Any]) -> None:
+        """Collect metrics and send them at most four times a second."""
+        self._metrics |= values
+        self.flush(wait=True)
+
+    def log(self, line: str) -> None:
+        """Send a log line."""
+        self.send("log", line=str(line))
+
+    def cancelled(self) -> bool:
+        """Whether the service asked this attempt to stop."""
+        return self.ticket in _cancelled
+
+    def flush(self, *, wait: bool = False) -> None:
+        """Send collected metrics; with ``wait`` only if the last ones went out long enough ago."""
+        if self._metrics and not (wait and time.monotonic() - self._sent < METRICS_INTERVAL):
+            values, self._metrics = self._metrics, {}
+            self._sent = time.monotonic()
+            self.send("metrics", values=_plain(values))
+
+    def share_threads(self) -> None:
+        """Numeric threads of this step: what it asks for, else cores ÷ busy workers."""
+        self._looked = time.monotonic()
+        wanted = self.step.threads
+        if wanted is None:
+            busy = {owner for owner in self.store.claims.active().values() if is_neighbour(owner)}
+            busy.add(this_process("worker"))
+            wanted = max(1, CPU_COUNT // len(busy))
+        if wanted != self.threads or self.tools is None:
+            self.threads = set_threads(wanted)
+            if self.tools is not None:
+                self.tools.threads = wanted
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics as JSON knows them; numbers of numpy and torch become plain ones."""
+    import json
+
+    return json.loads(json.dumps(values, default=lambda item: item.item() if hasattr(item, "item") else str(item)))
+
+
+def _preload(ahead: tuple[str, ...]) -> None:
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        for name in dict.fromkeys((*ahead, *(place.partition(":")[0] for place in STEPS.values()))):
+            _try(name, lambda name=name: import_module(name, PACKAGE))
+    finally:
+        _loaded.set()
+    for place in WARM_UP if ahead else ():
+        module, _, attribute = place.partition(":")
+        _try(place, getattr(import_module(module, PACKAGE), attribute))
+
+
+def _try(name: str, action: Callable[[], Any]) -> None:
+    try:
+        action()
+    except Exception:
+        logger.exception("%s failed ahead of time; the step that needs it will say so.", name)

@@ -1,0 +1,16 @@
+"""Serves the store of the environment with toy steps; a process of its own in the tests."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from toy_steps import STEPS, planner
+
+from engine.service.main import serve
+from engine.store import Store
+
+if __name__ == "__main__":
+    idle = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
+    sys.exit(serve(Store(), planner=planner, steps=STEPS, idle_minutes=idle))
