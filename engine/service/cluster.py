@@ -7,6 +7,7 @@ import logging
 import os
 import queue
 import signal
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from .worker import Preload, compute, stop
 ENV_SCHEDULER = "MERGELENS_SCHEDULER"
 MAX_WORKERS = 4
 CONNECT_TIMEOUT = 20.0
+AWAY = 45.0  # seconds that a worker may take to come back
 LOOPBACK = "127.0.0.1:0"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -35,6 +37,7 @@ SETTINGS = {
     "distributed.admin.low-level-log-length": 100,
     "distributed.scheduler.http.routes": [],  # no dashboard, no pages at all
     "distributed.worker.http.routes": [],
+    "distributed.deploy.lost-worker-timeout": "1000 days",  # dask would give up nannies that restart at that moment
     "distributed.nanny.pre-spawn-environ": {
         "MALLOC_TRIM_THRESHOLD_": 65536,
         # The most that a step may ask for; how many it gets is set when it starts.
@@ -76,6 +79,7 @@ class Cluster:
         self._store, self._topic, self._inbox = store, topic, inbox
         self._messages = ThreadPoolExecutor(4, thread_name_prefix="message")  # a worker that computes may not answer
         self._futures: dict[str, Future] = {}
+        self._missing: dict[str, float] = {}  # since when
         address = os.environ.get(ENV_SCHEDULER)
         self._cluster = None if address else _own_cluster(store, devices)
         self._client = _connect(address) if address else Client(self._cluster, set_as_default=False)
@@ -85,7 +89,8 @@ class Cluster:
     def workers(self) -> dict[str, bool]:
         """Address of every living worker → whether it has a GPU."""
         found = self._client.run_on_scheduler(_resources)
-        return {address: bool(resources.get("GPU")) for address, resources in found.items()}
+        self._replace_missing({name for name, _ in found.values()})
+        return {address: bool(resources.get("GPU")) for address, (_, resources) in found.items()}
 
     def submit(self, step: Step, ticket: str, worker: str) -> None:
         """Hand a step to a worker; ``done`` or ``lost`` follows in the inbox."""
@@ -122,6 +127,23 @@ class Cluster:
         if self._cluster is not None:
             with contextlib.suppress(Exception):
                 self._cluster.close(timeout=5)
+
+    def _replace_missing(self, present: set[str]) -> None:
+        """Give up nannies of our own cluster whose worker stays away, and start new ones."""
+        if self._cluster is None:
+            return
+        now = time.monotonic()
+        names = set(self._cluster.worker_spec)
+        self._missing = {name: self._missing.get(name, now) for name in names - present}
+        given_up = [name for name, since in self._missing.items() if now - since > AWAY]
+        for name in given_up:
+            del self._missing[name]
+            nanny = self._cluster.workers.pop(name, None)
+            logger.warning("Worker %s did not come back; a new one is started.", name)
+            if nanny is not None:
+                self._cluster.loop.add_callback(nanny.close, timeout=2)
+        if given_up:
+            self._cluster.scale(len(names))
 
     def _run_on(self, worker: str, function: Any, *args: Any, nanny: bool = False) -> None:
         self._messages.submit(
@@ -180,8 +202,9 @@ def _connect(address: str) -> Client:
         raise StoreError(f"The cluster {address} ({ENV_SCHEDULER}) cannot be reached: {error}.") from error
 
 
-def _resources(dask_scheduler: Scheduler) -> dict[str, dict[str, float]]:
-    return {address: dict(worker.resources) for address, worker in dask_scheduler.workers.items()}
+def _resources(dask_scheduler: Scheduler) -> dict[str, tuple[str, dict[str, float]]]:
+    """Name and resources of every worker by address."""
+    return {address: (str(worker.name), dict(worker.resources)) for address, worker in dask_scheduler.workers.items()}
 
 
 def _kill_child(dask_worker: Nanny) -> None:

@@ -44,7 +44,8 @@ def serve(
         Exit status: 0 after an orderly end, 1 when another service has the store.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s", force=True)
-    logging.getLogger("distributed").setLevel(logging.WARNING)
+    for name in ("distributed", "distributed.scheduler", "distributed.core", "distributed.worker", "distributed.nanny"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     owner = this_process("service")
     if not _take_lease(store, owner):
         return 1
