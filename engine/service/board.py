@@ -42,6 +42,7 @@ class Job:
     reporter: Reporter
     plan: Plan | None = None  # None while it is being planned
     progress: PlanProgress | None = None
+    order: dict[str, int] = field(default_factory=dict)  # places of the steps in the plan
     lines: list[str] = field(default_factory=list)  # log lines not yet written
     stopping: set[str] = field(default_factory=set)  # steps whose end a cancelled run waits for
     cancelled: bool = False
@@ -66,9 +67,17 @@ class Board:
 
     def add(self, job: Job, needed: Iterable[Step]) -> None:
         """A job has been planned: its needed steps join the board."""
+        job.order = {step.key: place for place, step in enumerate(job.plan.steps)} if job.plan else {}
         for step in needed:
             node = self.nodes.setdefault(step.key, Node(step))
             node.runs.add(job.run.id)
+
+    def again(self, job: Job, step: Step) -> None:
+        """A step whose artefact has gone is needed again."""
+        node = self.nodes.setdefault(step.key, Node(step))
+        node.runs.add(job.run.id)
+        if node.state == "done":
+            node.state = "waiting"
 
     def waiting(self) -> list[Node]:
         """Nodes whose inputs are there, in the order in which they are to be computed."""
@@ -122,10 +131,7 @@ class Board:
         return all(key not in self.nodes or self.nodes[key].state == "done" for key in node.step.needs)
 
     def _rank(self, node: Node) -> tuple[bool, str, int]:
-        ranks = [(job.run.kind not in INTERACTIVE, job.run.id, _index(job, node)) for job in self.jobs_of(node)]
+        ranks = [
+            (job.run.kind not in INTERACTIVE, job.run.id, job.order.get(node.step.key, 0)) for job in self.jobs_of(node)
+        ]
         return min(ranks, default=(True, "~", 0))
-
-
-def _index(job: Job, node: Node) -> int:
-    keys = list(job.progress.weights) if job.progress else []
-    return keys.index(node.step.key) if node.step.key in keys else 0

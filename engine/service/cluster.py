@@ -75,7 +75,7 @@ class Cluster:
             steps: a step table for the workers in place of the package's.
             devices: CUDA devices of this host, one worker each.
         """
-        dask.config.set(SETTINGS)
+        dask.config.set({**SETTINGS, "temporary-directory": str(store.root / "scratch")})
         self._store, self._topic, self._inbox = store, topic, inbox
         self._messages = ThreadPoolExecutor(4, thread_name_prefix="message")  # a worker that computes may not answer
         self._futures: dict[str, Future] = {}
@@ -146,9 +146,7 @@ class Cluster:
             self._cluster.scale(len(names))
 
     def _run_on(self, worker: str, function: Any, *args: Any, nanny: bool = False) -> None:
-        self._messages.submit(
-            self._client.run, function, *args, workers=[worker], nanny=nanny, wait=False, on_error="ignore"
-        )
+        self._messages.submit(self._client.run, function, *args, workers=[worker], nanny=nanny, on_error="ignore")
 
     def _report(self, event: tuple[float, dict[str, Any]]) -> None:
         values = event[1]

@@ -44,8 +44,6 @@ def serve(
         Exit status: 0 after an orderly end, 1 when another service has the store.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s", force=True)
-    for name in ("distributed", "distributed.scheduler", "distributed.core", "distributed.worker", "distributed.nanny"):
-        logging.getLogger(name).setLevel(logging.WARNING)
     owner = this_process("service")
     if not _take_lease(store, owner):
         return 1
@@ -98,6 +96,9 @@ def _serve(
     from .cluster import Cluster, Inbox
     from .loop import Loop
 
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    for name in ("core", "nanny", "scheduler", "worker", "http.proxy"):
+        logging.getLogger(f"distributed.{name}").setLevel(logging.WARNING)
     inbox: Inbox = queue.SimpleQueue()
     devices = cuda_devices()
     store.runs.requeue_orphans(service=owner)

@@ -94,7 +94,7 @@ def compute(store: Store, step: Step, ticket: str, topic: str) -> Outcome:
         return Outcome("missing", str(error), key=error.key)
     except Cancelled:
         return Outcome("cancelled")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Outcome("failed", *explain_failure(error, step))
     finally:
         _cancelled.discard(ticket)

@@ -34,7 +34,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """A connection that sees one consistent state and writes nothing."""
-        with self.engine().connect() as connection:
+        with _explained(), self.engine().connect() as connection:
             yield connection
 
     @contextmanager
