@@ -1,0 +1,44 @@
+"""MergeLens: the entry point with theme and navigation. What computes is in ``engine/``, what draws in ``pages/``."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from engine.figures.palette import INK
+from pages._chrome import error_state, theme
+from pages._jobs import keep_service
+
+HERE = Path(__file__).parent
+LENS = """<circle cx="12" cy="16" r="9" fill="#D55E00" fill-opacity=".85"/>
+<circle cx="20" cy="16" r="9" fill="#0072B2" fill-opacity=".85"/>"""
+ICON = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">{LENS}</svg>'
+NAME = 'font-family="system-ui, sans-serif" font-size="20" font-weight="600"'
+LOGO = f"""<svg xmlns="http://www.w3.org/2000/svg" width="176" height="32" viewBox="0 0 176 32">{LENS}
+<text x="40" y="23" {NAME} fill="{{ink}}">MergeLens</text></svg>"""
+PAGES = (
+    ("lab", "Lab", "Merge experts, repair the merged model, see what happened."),
+    ("representations", "Representations", "The same images in the features of every state, linked."),
+    ("accuracy", "Accuracy", "Accuracy per task and state, and what changed."),
+    ("salience", "Salience", "Which layers matter to which expert."),
+    ("runs", "Runs", "All runs of this store, and the examples."),
+)
+
+
+def main() -> None:
+    """Draw the page that the address names."""
+    st.set_page_config(page_title="MergeLens", page_icon=ICON, layout="wide", initial_sidebar_state="auto")
+    listed = [
+        st.Page(f"pages/{name}.py", title=title, help=text, default=name == "lab")
+        for name, title, text in PAGES
+        if (HERE / "pages" / f"{name}.py").is_file()
+    ]
+    st.logo(LOGO.format(ink=INK[theme()]), size="medium", icon_image=ICON)
+    page = st.navigation(listed, position="top")
+    try:
+        keep_service()
+        page.run()
+    except Exception as error:  # the boundary: whatever happens, people read a sentence, never a traceback
+        error_state(error)
+
+
+main()

@@ -1,0 +1,387 @@
+"""The recipe form, made from the catalog's rows; what it holds survives a change of page."""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, MergeRow, check_needs, params_of, resolve
+from engine.errors import EngineError, RecipeError
+from engine.manifest import Manifest, bundled_zoos, locate_zoo, read_manifest
+from engine.recipe import Recipe, parse_recipe, read_recipe
+from pages._chrome import plain, stale_state
+from pages._params import method_notes, param_fields, seeded
+
+RECIPE = "form.recipe"  # the recipe as set, in the session; no widget owns this key
+MEMORY = "form.memory"  # parameters of every method that was looked at, so that they survive a change of method
+PREFIX = "form.w."  # keys of widgets
+SHOWN_CHANGES = 3
+FIRST_RECIPE = {
+    "zoo": "mini8",
+    "merge": {"method": "task_arithmetic"},
+    "calibrators": [{"method": "surgery"}, {"method": "prob_surgery", "params": {"steps": 1000}}],
+}
+CATEGORIES = ("basic", "weighted", "sparse", "low_rank", "optimisation", "routing")
+PROTOCOLS = {
+    "held_out": ("Held out", "Calibrators adapt on images that are not scored."),
+    "paper": ("As in the papers", "They adapt on the scored images, without labels. Flatters the result."),
+}
+
+
+def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any]) -> None:
+    """Draw the form; ``shown`` is the recipe of the run on the page, ``submit`` is called with a valid recipe."""
+    document = _document(shown)
+    st.subheader("Recipe", anchor=False)
+    merge = _merge(document["merge"])
+    calibrators = _calibrators(document["calibrators"])
+    button = st.container()
+    zoo, experts = _experts(document)
+    transforms = _transforms(document["transforms"])
+    probe, seeds = _probe(document)
+    built = {"zoo": zoo, "experts": experts, "transforms": transforms, "merge": merge}
+    built |= {"calibrators": calibrators, "probe": probe, "seeds": seeds}
+    st.session_state[RECIPE] = built
+    recipe, problem = check(built)
+    _text(recipe, shown)
+    with button:
+        if problem:
+            st.error(plain(problem), icon=":material/error:")
+        if st.button(
+            "Run",
+            key="form.run",
+            type="primary",
+            icon=":material/play_arrow:",
+            width="stretch",
+            disabled=recipe is None,
+        ):
+            submit(recipe)
+            st.rerun()
+        changes = differences(shown, recipe) if shown and recipe else []
+        if changes:
+            more = len(changes) - SHOWN_CHANGES
+            listed = ", ".join(changes[:SHOWN_CHANGES]) + (f" and {more} more" if more > 0 else "")
+            stale_state(f"Settings changed, not run yet: {listed}")
+
+
+def check(document: Mapping[str, Any]) -> tuple[Recipe | None, str]:
+    """The recipe with its defaults written out, or what is wrong with it."""
+    try:
+        recipe = resolve(parse_recipe(dict(document), origin="form"))
+        manifest = zoo_manifest(recipe.zoo)
+        known = manifest.expert_table
+        chosen = list(known) if recipe.experts == "all" else [expert.name for expert in recipe.experts]
+        missing = [name for name in chosen if name not in known]
+        if missing:
+            raise RecipeError(f"The zoo '{manifest.name}' has no expert '{missing[0]}'. Choose the experts again.")
+        check_needs(MERGE_METHODS[recipe.merge.method], len(chosen))
+    except EngineError as error:
+        return None, str(error)
+    return recipe, ""
+
+
+def load(recipe: Recipe) -> None:
+    """Set the form to a recipe."""
+    for key in [key for key in st.session_state if str(key).startswith(PREFIX)]:
+        del st.session_state[key]
+    st.session_state[MEMORY] = {}
+    st.session_state[RECIPE] = recipe.model_dump(mode="json")
+    for place, calls in (("transform", recipe.transforms), ("merge", (recipe.merge,))):
+        for call in calls:
+            _memory(place, call.method).update(call.params)
+
+
+def is_changed(shown: Recipe) -> bool:
+    """Whether the form holds something else than a run's recipe."""
+    document = st.session_state.get(RECIPE)
+    if document is None:
+        return False
+    recipe, _ = check(document)
+    return recipe is None or bool(differences(shown, recipe))
+
+
+def differences(before: Recipe, after: Recipe) -> list[str]:
+    """What differs between two recipes, one phrase each."""
+    try:
+        before = resolve(before)
+    except EngineError:
+        return ["method"]
+    old, new = (_flat(recipe.model_dump(mode="json")) for recipe in (before, after))
+    names = dict.fromkeys([*new, *old])
+    return [
+        f"{_name_of(name)} {_said(old, name)} → {_said(new, name)}" for name in names if old.get(name) != new.get(name)
+    ]
+
+
+def zoo_manifest(zoo: str) -> Manifest:
+    """A zoo's manifest, read once per change of the file.
+
+    Raises:
+        ZooError: there is no such zoo, or its manifest cannot be used.
+    """
+    folder = locate_zoo(zoo)
+    return _manifest(str(folder), (folder / "zoo.yaml").stat().st_mtime_ns)
+
+
+def _document(shown: Recipe | None) -> dict[str, Any]:
+    """What the form starts from: what it held, else the run shown, else a first recipe."""
+    if RECIPE not in st.session_state:
+        load(shown or parse_recipe(FIRST_RECIPE))
+    return st.session_state[RECIPE]
+
+
+def _merge(call: Mapping[str, Any]) -> dict[str, Any]:
+    rows = sorted(MERGE_METHODS.values(), key=lambda row: CATEGORIES.index(row.category))
+    titles = {row.name: f"{row.title} · {row.category.replace('_', ' ')}" for row in rows}
+    key = seeded(f"{PREFIX}merge", call["method"] if call["method"] in titles else rows[0].name)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="xsmall"):
+        method = st.selectbox("Merge method", list(titles), format_func=titles.__getitem__, key=key)
+        row = MERGE_METHODS[method]
+        _about(row, f"{PREFIX}merge.about")
+    params = param_fields(row, _memory("merge", method), f"{PREFIX}merge.{method}")
+    _complain(row, params)
+    return {"method": method, "params": params}
+
+
+def _about(row: Any, key: str) -> None:
+    with st.popover("", icon=":material/info:", type="tertiary", help=f"About {plain(row.title)}", key=key):
+        st.markdown(f"**{plain(row.title)}**")
+        method_notes(row)
+        if isinstance(row, MergeRow) and row.yields != "static":
+            st.caption("Makes weights for each task, so the task must be known at inference.")
+
+
+def _calibrators(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A card per calibrator; they are alternatives, each repairs the merged model by itself."""
+    st.session_state.setdefault("form.cards", {})
+    cards: dict[str, dict[str, Any]] = st.session_state["form.cards"]
+    if f"{PREFIX}cards" not in st.session_state:
+        cards.clear()
+        cards.update({f"c{number}": dict(call) for number, call in enumerate(calls) if call["method"] in CALIBRATORS})
+        st.session_state[f"{PREFIX}cards"] = True
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(
+            "Calibrators", width="stretch", help="Small modules that repair the features. Alternatives, not a chain."
+        )
+        st.menu_button(
+            "Add",
+            list(CALIBRATORS),
+            format_func=lambda name: CALIBRATORS[name].title,
+            key=f"{PREFIX}add",
+            icon=":material/add:",
+            type="tertiary",
+            on_click=_add_card,
+        )
+    return [_calibrator(ident, card) for ident, card in list(cards.items())]
+
+
+def _calibrator(ident: str, card: dict[str, Any]) -> dict[str, Any]:
+    row, key = CALIBRATORS[card["method"]], f"{PREFIX}{ident}"
+    name = card.get("name") or row.name
+    with st.expander(f"{plain(row.title)}" + ("" if name == row.name else f" · {plain(name)}"), key=f"{key}.card"):
+        params = param_fields(row, card.setdefault("params", {}), key)
+        _complain(row, params)
+        card["name"] = st.text_input(
+            "Name", key=seeded(f"{key}.name", name), max_chars=40, help="Lower-case letters, digits and underscores."
+        )
+        card["on"] = st.segmented_control(
+            "Repairs",
+            ["merged", "pretrained"],
+            key=seeded(f"{key}.on", card.get("on", "merged")),
+            required=True,
+            help="On the pretrained model it is a control: what does the calibrator achieve without any merging?",
+        )
+        with st.container(horizontal=True, vertical_alignment="center"):
+            _about(row, f"{key}.about")
+            st.button(
+                "Remove",
+                key=f"{key}.remove",
+                icon=":material/delete:",
+                type="tertiary",
+                on_click=_remove_card,
+                args=(ident,),
+            )
+    return {"name": card["name"], "method": row.name, "params": params, "on": card["on"]}
+
+
+def _add_card() -> None:
+    method = st.session_state.get(f"{PREFIX}add")
+    if method not in CALIBRATORS:
+        return
+    cards = st.session_state["form.cards"]
+    names = {card.get("name") or card["method"] for card in cards.values()}
+    name = next(n for n in (method, *(f"{method}_{i}" for i in range(2, 99))) if n not in names)
+    ident = f"c{max((int(ident[1:]) for ident in cards), default=-1) + 1}"
+    cards[ident] = {"method": method, "name": name}
+
+
+def _remove_card(ident: str) -> None:
+    st.session_state["form.cards"].pop(ident, None)
+
+
+def _experts(document: Mapping[str, Any]) -> tuple[str, Any]:
+    options = list(dict.fromkeys([*bundled_zoos(), document["zoo"]]))
+    with st.expander("Zoo and experts", icon=":material/category:", key=f"{PREFIX}experts.card"):
+        key = seeded(f"{PREFIX}zoo", document["zoo"])
+        zoo = st.selectbox(
+            "Zoo", options, format_func=_zoo_title, key=key, help="A base model and experts fine-tuned from it."
+        )
+        try:
+            manifest = zoo_manifest(zoo)
+        except EngineError as error:
+            st.error(plain(error))
+            return zoo, document["experts"]
+        names = list(manifest.expert_table)
+        titles = {
+            e.name: manifest.task_table[e.task].label if e.task in manifest.task_table else e.name
+            for e in manifest.experts
+        }
+        given = document["experts"]
+        before = (
+            names
+            if given == "all" or zoo != document["zoo"]
+            else [e["name"] if isinstance(e, dict) else e for e in given]
+        )
+        chosen = st.multiselect(
+            "Experts",
+            names,
+            format_func=titles.__getitem__,
+            key=seeded(f"{PREFIX}experts.{zoo}", [name for name in before if name in names]),
+            placeholder="Choose experts",
+        )
+    weights = {} if given == "all" else {e["name"]: e.get("weight", 1.0) for e in given if isinstance(e, dict)}
+    if len(chosen) == len(names) and all(weights.get(name, 1.0) == 1.0 for name in chosen):
+        return zoo, "all"
+    return zoo, [{"name": name, "weight": weights.get(name, 1.0)} for name in chosen]
+
+
+def _transforms(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if not TRANSFORMS:
+        return []
+    with st.expander("Transforms", icon=":material/filter_alt:", key=f"{PREFIX}transforms.card"):
+        chosen = st.multiselect(
+            "Applied in this order",
+            list(TRANSFORMS),
+            format_func=lambda name: TRANSFORMS[name].title,
+            key=seeded(f"{PREFIX}transforms", [call["method"] for call in calls if call["method"] in TRANSFORMS]),
+            placeholder="None",
+            help="Change the task vectors before they are merged.",
+        )
+        built = []
+        for method in chosen:
+            row = TRANSFORMS[method]
+            with st.container(horizontal=True, vertical_alignment="center"):
+                st.markdown(f"**{plain(row.title)}**", width="stretch")
+                _about(row, f"{PREFIX}transform.{method}.about")
+            params = param_fields(row, _memory("transform", method), f"{PREFIX}transform.{method}")
+            _complain(row, params)
+            built.append({"method": method, "params": params})
+    return built
+
+
+def _probe(document: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    probe = document["probe"]
+    with st.expander("Images and seeds", icon=":material/image_search:", key=f"{PREFIX}probe.card"):
+        limit = probe.get("samples_per_task", "all")
+        samples = st.number_input(
+            "Images a task, at most",
+            min_value=2,
+            key=seeded(f"{PREFIX}samples", None if limit == "all" else limit),
+            placeholder="all",
+            help="Fewer images run faster and are less exact. Drawn evenly over the classes.",
+        )
+        protocol = st.radio(
+            "Protocol",
+            list(PROTOCOLS),
+            format_func=lambda name: PROTOCOLS[name][0],
+            captions=[text for _, text in PROTOCOLS.values()],
+            key=seeded(f"{PREFIX}protocol", probe.get("protocol", "held_out")),
+        )
+        split = st.number_input(
+            "Split seed", min_value=0, step=1, key=seeded(f"{PREFIX}split", probe.get("split_seed", 0))
+        )
+        text = st.text_input(
+            "Training seeds",
+            key=seeded(f"{PREFIX}seeds", ", ".join(map(str, document["seeds"]))),
+            help="Whole numbers, separated by commas. Several give a mean and a standard deviation.",
+        )
+    return {"samples_per_task": samples or "all", "protocol": protocol, "split_seed": split}, _seeds(text)
+
+
+def _seeds(text: str) -> list[Any]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    return [int(part) if part.isdecimal() else part for part in parts]
+
+
+def _text(recipe: Recipe | None, shown: Recipe | None) -> None:
+    """The recipe as YAML: to copy, or to paste another one in."""
+    with st.expander("Recipe as text", icon=":material/data_object:", key=f"{PREFIX}text.card"):
+        if recipe is not None:
+            st.code(recipe.to_yaml(), language="yaml", height=200)
+        st.text_area("Paste a recipe", key="form.paste", height=100, placeholder="merge: {method: task_arithmetic}")
+        st.button("Use the pasted recipe", key="form.use", on_click=_use_pasted, width="stretch")
+        if problem := st.session_state.pop("form.problem", ""):
+            st.error(plain(problem), icon=":material/error:")
+    if shown is not None:
+        st.button("Set the form to the run shown", key="form.reset", type="tertiary", on_click=load, args=(shown,))
+
+
+def _use_pasted() -> None:
+    """Read the pasted text with the caps and checks of a recipe file."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "pasted.yaml"
+            path.write_text(st.session_state.get("form.paste") or "", "utf-8")
+            recipe = resolve(read_recipe(path))
+        load(recipe)
+    except EngineError as error:
+        st.session_state["form.problem"] = str(error)
+
+
+def _complain(row: Any, params: dict[str, Any]) -> None:
+    """Say what is wrong with a method's parameters, right under them."""
+    try:
+        params_of(row, params)
+    except RecipeError as error:
+        st.error(plain(error), icon=":material/error:")
+
+
+def _memory(place: str, method: str) -> dict[str, Any]:
+    return st.session_state.setdefault(MEMORY, {}).setdefault(f"{place}.{method}", {})
+
+
+def _zoo_title(zoo: str) -> str:
+    try:
+        manifest = zoo_manifest(zoo)
+    except EngineError:
+        return Path(zoo).name
+    return f"{manifest.title or manifest.name} ({manifest.name})"
+
+
+def _flat(value: Any, place: str = "") -> dict[str, Any]:
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        items = ((item.get("name") or item.get("method"), item) for item in value)
+    else:
+        return {place: value}
+    return {
+        name: leaf
+        for part, inner in items
+        for name, leaf in _flat(inner, f"{place}.{part}" if place else str(part)).items()
+    }
+
+
+def _name_of(place: str) -> str:
+    parts = [part for part in place.split(".") if part not in ("params", "merge", "probe", "method", "calibrators")]
+    return " ".join(parts[-2:]).replace("_", " ") or "method"
+
+
+def _said(values: Mapping[str, Any], name: str) -> str:
+    return str(values[name]) if name in values else "none"
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _manifest(folder: str, modified: int) -> Manifest:
+    return read_manifest(Path(folder))

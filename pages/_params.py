@@ -1,0 +1,160 @@
+"""Widgets for a method's parameters, made from the fields of its params model."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args, get_origin
+
+import streamlit as st
+from pydantic.fields import FieldInfo
+
+from engine.catalog import Row
+from pages._chrome import plain
+
+SLIDER_SPAN = 4.0  # bounded numbers of at most this range get a slider
+COMMON = ("steps",)  # inherited parameters that are shown at once
+
+
+def method_notes(row: Row) -> None:
+    """What a method does: summary, equation, source, needs, and where paper and code differ."""
+    st.write(plain(row.summary))
+    st.latex(row.equation)
+    link = f" [Paper]({row.url})" if row.url.startswith("https://") else ""
+    st.caption(f"{plain(row.source)}{link}")
+    needs = {
+        "unlabelled": "unlabelled images of each task",
+        "validation": "labelled validation images of each task",
+        "heads": "the tasks' classification heads",
+        "same_task_experts": "several experts of one task",
+    }
+    wanted = ", ".join(needs[need] for need in sorted(row.needs)) or "the weights alone"
+    st.caption(f"Needs {wanted}.")
+    if row.departure:
+        st.caption(f"Departure from the paper: {plain(row.departure)}")
+
+
+def param_fields(row: Row, memory: dict[str, Any], key: str) -> dict[str, Any]:
+    """Draw a method's parameters and return their values.
+
+    Args:
+        row: the method.
+        memory: values to start from, kept up to date; what is missing has its default.
+        key: prefix of the widgets' keys.
+    """
+    fields = row.params.model_fields
+    values = {name: _now(field, f"{key}.{name}", memory.get(name, _default(field))) for name, field in fields.items()}
+    if row.presets:
+        _presets(row, values, memory, key)
+    first = [name for name in fields if name in row.params.__annotations__ or name in COMMON]
+    rest = [name for name in fields if name not in first]
+    values |= {name: _field(fields[name], name, values[name], f"{key}.{name}") for name in first}
+    if rest and st.toggle("All parameters", key=seeded(f"{key}._all", False)):
+        values |= {name: _field(fields[name], name, values[name], f"{key}.{name}") for name in rest}
+    memory.clear()
+    memory.update(values)
+    return values
+
+
+def seeded(key: str, value: Any) -> str:
+    """Give a widget its first value, unless it has one already; returns the key."""
+    if key not in st.session_state:
+        st.session_state[key] = value
+    return key
+
+
+def _presets(row: Row, values: Mapping[str, Any], memory: dict[str, Any], key: str) -> None:
+    """Published settings; choosing one sets the parameters it names and gives the others their defaults."""
+    fields = row.params.model_fields
+    presets = {preset.name: preset for preset in row.presets}
+    defaults = {name: _default(field) for name, field in fields.items()}
+    match = next((name for name, preset in presets.items() if values == {**defaults, **preset.params}), None)
+    st.session_state[f"{key}._preset"] = match
+
+    def choose() -> None:
+        chosen = presets.get(st.session_state[f"{key}._preset"])
+        if chosen is not None:
+            memory.update({**defaults, **chosen.params})
+            for name, field in fields.items():
+                st.session_state[f"{key}.{name}"] = _shown(field, memory[name])
+
+    st.selectbox(
+        "Preset",
+        list(presets),
+        index=None,
+        format_func=lambda name: presets[name].title,
+        placeholder="Own settings (presets)",
+        label_visibility="collapsed",
+        key=f"{key}._preset",
+        on_change=choose,
+        help=plain("; ".join(f"{p.title}: {p.source}" for p in row.presets if p.source)) or None,
+    )
+
+
+def _field(field: FieldInfo, name: str, value: Any, key: str) -> Any:
+    """One widget; returns the value as the params model wants it."""
+    label, hint = field.title or name, plain(field.description) if field.description else None
+    low, high = _bound(field, "ge"), _bound(field, "le")
+    seeded(key, _shown(field, value))
+    choices = _choices(field)
+    if choices:
+        if len(choices) <= 3 and sum(map(len, choices)) <= 22:
+            return st.segmented_control(label, choices, key=key, help=hint, required=True)
+        return st.selectbox(label, choices, key=key, help=hint)
+    if field.annotation is bool:
+        return st.toggle(label, key=key, help=hint)
+    if field.annotation is int:
+        step = 100 if isinstance(value, int) and value >= 500 else 1
+        return st.number_input(
+            label, *(None if b is None else int(b) for b in (low, high)), step=step, key=key, help=hint
+        )
+    if _slides(field):
+        return st.slider(label, float(low), float(high), step=0.05 if high - low > 1 else 0.01, key=key, help=hint)
+    return _parsed(st.text_input(label, key=key, help=hint))
+
+
+def _default(field: FieldInfo) -> Any:
+    return field.get_default(call_default_factory=True)
+
+
+def _now(field: FieldInfo, key: str, remembered: Any) -> Any:
+    """The value that a widget holds at this moment, else the remembered one."""
+    if key not in st.session_state:
+        return remembered
+    held = st.session_state[key]
+    return _parsed(held) if isinstance(held, str) and not _choices(field) else held
+
+
+def _shown(field: FieldInfo, value: Any) -> Any:
+    """A value in the form that its widget holds."""
+    if field.annotation in (int, bool) or _choices(field):
+        return value
+    if _slides(field):
+        return float(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _parsed(text: str | None) -> Any:
+    """A number, a list of numbers or a word, as it was typed; the params model says whether it is valid."""
+    text = (text or "").strip()
+    if "," in text:
+        return [_parsed(part) for part in text.split(",") if part.strip()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None if text.lower() in ("", "none") else text
+
+
+def _slides(field: FieldInfo) -> bool:
+    """Whether a number is bounded tightly enough for a slider."""
+    low, high = _bound(field, "ge"), _bound(field, "le")
+    return field.annotation is float and low is not None and high is not None and high - low <= SLIDER_SPAN
+
+
+def _choices(field: FieldInfo) -> list[str] | None:
+    return list(get_args(field.annotation)) if get_origin(field.annotation) is Literal else None
+
+
+def _bound(field: FieldInfo, name: str) -> float | None:
+    return next((getattr(item, name) for item in field.metadata if hasattr(item, name)), None)

@@ -1,0 +1,212 @@
+"""Which run the pages show: from the address, the session, an example, or the newest finished run."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
+from engine.errors import EngineError, StoreError
+from engine.manifest import ASSETS
+from engine.recipe import Recipe, parse_recipe
+from engine.report import Report, read_report
+from engine.store import Run, Store
+
+EXAMPLES = ASSETS / "examples"
+RUN = "run"  # the address parameter and, in the session, the id of the run shown
+LISTED = 100  # finished runs offered in the switcher
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A finished run as the pages see it."""
+
+    id: str  # run id, or an example's name
+    title: str
+    folder: Path
+    report: Report
+    key: str | None  # artefact key in the store; None for an example
+    example: bool
+
+    @property
+    def stamp(self) -> str:
+        """Names the content of the folder; cache by it."""
+        return self.key or f"{self.id}:{_modified(self.folder)}"
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """A finished run or example that can be opened."""
+
+    id: str
+    title: str
+    example: bool
+    created: float | None = None  # seconds since the epoch
+
+
+def store() -> Store:
+    """The store of this app, opened once per process."""
+    return _store(os.environ.get("MERGELENS_STORE", ""), os.environ.get("MERGELENS_DATABASE_URL", ""))
+
+
+def current_run() -> RunView:
+    """The run that the page shows; where there is none, an explanation, and the page ends here."""
+    view = find_current()
+    if view is None:
+        st.subheader("No run yet")
+        st.write("This view shows a finished run. Run a recipe in the lab; its result appears here.")
+        st.stop()
+    return view
+
+
+def find_current() -> RunView | None:
+    """The run named by the address, else by the session, else the first example, else the newest finished run."""
+    asked = st.query_params.get(RUN)
+    remembered = st.session_state.get(RUN)
+    if asked and asked != remembered:
+        view = _try(asked)
+        if view is None:
+            st.toast("The address names a run that is not here (any more). Another one is shown.")
+    else:
+        view = _try(remembered) if remembered else None
+    if view is None:
+        view = next((found for entry in finished_runs() if (found := _try(entry.id))), None)
+    if view is None:
+        st.query_params.pop(RUN, None)
+        return None
+    show_run(view.id)
+    return view
+
+
+def show_run(run: str) -> None:
+    """Make a run the one that pages show, here and in the address."""
+    st.session_state[RUN] = run
+    if st.query_params.get(RUN) != run:
+        st.query_params[RUN] = run
+
+
+def finished_runs() -> list[RunEntry]:
+    """Examples in their order, then finished runs, newest first."""
+    rows = store().runs.list(kinds=("run",), states=("finished",), limit=LISTED)
+    return [*examples(), *(RunEntry(row.id, run_title(row), False, row.created) for row in rows)]
+
+
+def examples() -> list[RunEntry]:
+    """The finished examples that come with the app."""
+    index = EXAMPLES / "index.json"
+    return list(_examples(str(index), index.stat().st_mtime_ns)) if index.is_file() else []
+
+
+def open_run(run: str) -> RunView:
+    """Open a finished run or an example.
+
+    Raises:
+        StoreError: there is none, it has not finished, or what it left is no longer in the store.
+    """
+    for entry in examples():
+        if entry.id == run:
+            folder = EXAMPLES / entry.id
+            return RunView(run, entry.title, folder, _report(str(folder), _modified(folder)), None, True)
+    row = store().runs.get(run)
+    if row.state != "finished" or row.deleted:
+        raise StoreError(f"Run '{run}' is {'deleted' if row.deleted else row.state}; only a finished run can be shown.")
+    folder = result_folder(row.result)
+    if folder is None:
+        raise StoreError(f"What run '{run}' left is no longer in the store. Run its recipe again.")
+    report = _report(str(folder), _modified(folder))
+    return RunView(row.id, run_title(row), folder, report, row.result, False)
+
+
+def samples(view: RunView) -> pd.DataFrame:
+    """The run's table of samples; do not change it in place."""
+    return _samples(str(view.folder), view.stamp)
+
+
+def run_title(row: Run) -> str:
+    """What a row is called: its name, else its recipe in one line."""
+    if row.name:
+        return row.name
+    try:
+        return recipe_title(parse_recipe(row.request.get("recipe")))
+    except EngineError:
+        return row.kind.capitalize()
+
+
+def recipe_title(recipe: Recipe) -> str:
+    """A recipe in one line, such as ``Task Arithmetic λ 0.3, Surgery``."""
+    merge = MERGE_METHODS.get(recipe.merge.method)
+    parts = [_title(TRANSFORMS, call.method) for call in recipe.transforms]
+    scaling = recipe.merge.params.get("scaling")
+    parts.append((merge.title if merge else recipe.merge.method) + (f" λ {scaling:g}" if scaling is not None else ""))
+    parts += [calibrator_title(call.name, call.method) for call in recipe.calibrators]
+    return ", ".join(parts)
+
+
+def calibrator_title(name: str, method: str) -> str:
+    """A calibrator's title, with its name where it was given one."""
+    title = _title(CALIBRATORS, method)
+    return title if name in ("", method) else f"{title} ({name})"
+
+
+def _title(table: Any, method: str) -> str:
+    return table[method].title if method in table else method
+
+
+def _try(run: str) -> RunView | None:
+    try:
+        return open_run(run)
+    except EngineError:
+        return None
+
+
+def result_folder(result: str) -> Path | None:
+    """Folder of a finished row: an artefact of the store, or the folder a command line wrote to."""
+    if "/" in result or "\\" in result:
+        folder = Path(result)
+        return folder if (folder / "report.json").is_file() else None
+    return store().find(result, checksums=False) if result else None
+
+
+def _modified(folder: Path) -> int:
+    try:
+        return (folder / "report.json").stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _store(root: str, database: str) -> Store:
+    return Store(root or None, database_url=database or None)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _report(folder: str, modified: int) -> Report:
+    return read_report(Path(folder))
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _samples(folder: str, stamp: str) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(Path(folder) / "samples.parquet")
+    except OSError as error:
+        raise StoreError(f"The run has no table of samples ({error.strerror}). Run its recipe again.") from error
+
+
+@st.cache_data(max_entries=2, show_spinner=False)
+def _examples(index: str, modified: int) -> list[RunEntry]:
+    try:
+        document = json.loads(Path(index).read_text("utf-8"))
+    except (OSError, ValueError):
+        return []
+    items = document.get("examples", []) if isinstance(document, dict) else document
+    entries = []
+    for item in items if isinstance(items, list) else []:
+        item = {"name": item} if isinstance(item, str) else item
+        name = item.get("name", "") if isinstance(item, dict) else ""
+        if name and (Path(index).parent / name / "report.json").is_file() and Path(name).name == name:
+            entries.append(RunEntry(name, str(item.get("title") or name), True))
+    return entries
