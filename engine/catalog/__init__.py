@@ -98,16 +98,17 @@ def resolve(recipe: Recipe) -> Recipe:
     )
 
 
-def check_needs(row: MergeRow, experts: int) -> None:
-    """Refuse a merge of too few or too many experts.
+def check_needs(row: MergeRow | TransformRow, experts: int) -> None:
+    """Refuse too few or too many experts.
 
     Raises:
         RecipeError: with how many there are and how many the method takes.
     """
     if experts < row.min_experts:
         raise RecipeError(f"{row.title} needs at least {row.min_experts} experts; {experts} chosen.")
-    if row.max_experts is not None and experts > row.max_experts:
-        raise RecipeError(f"{row.title} takes at most {row.max_experts} experts; {experts} chosen.")
+    most = getattr(row, "max_experts", None)
+    if most is not None and experts > most:
+        raise RecipeError(f"{row.title} takes at most {most} experts; {experts} chosen.")
 
 
 def _check_experts(recipe: Recipe, row: MergeRow) -> None:

@@ -9,6 +9,7 @@ import typer
 import yaml
 
 from ..errors import RecipeError
+from ..recipe import MethodCall
 
 
 def merge(
@@ -31,7 +32,7 @@ def merge(
         seconds = merge_recipe(read_recipe(recipe), out)
     else:
         transforms = [_call(text) for text in transform or []]
-        call = {"method": method, "params": _params(param or [])}
+        call = MethodCall(method=method, params=_params(param or []))
         seconds = merge_files(base, expert or [], call, transforms, out)
     typer.echo(f"Wrote {out} ({out.stat().st_size / 2**20:.1f} MiB) in {seconds:.2f} s.")
 
@@ -46,6 +47,6 @@ def _params(items: list[str]) -> dict[str, object]:
     return found
 
 
-def _call(text: str) -> dict[str, object]:
+def _call(text: str) -> MethodCall:
     name, _, params = text.partition(":")
-    return {"method": name, "params": _params([item for item in params.split(",") if item])}
+    return MethodCall(method=name, params=_params([item for item in params.split(",") if item]))

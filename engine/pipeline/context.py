@@ -34,6 +34,7 @@ class MergeContext:
         probe: Probe,
         seed: int,
         tools: StepTools,
+        factors: Mapping[str, float] | None = None,
         device: str = "auto",
     ) -> None:
         """Bind a zoo's parts.
@@ -45,11 +46,13 @@ class MergeContext:
             probe: which images may be adapted on.
             seed: seed of every random choice.
             tools: progress, cancellation and the artefact cache of the running step.
+            factors: how much of each expert's task vector takes part; belongs to what is cached.
             device: where batches and heads are put.
         """
         self._zoo, self._digests, self._probe, self._tools = zoo, dict(digests), probe, tools
         self.tasks, self.seed = tasks, seed
         self.device = choose_device(device)
+        self._factors = dict(factors or {})
 
     def progress(self, fraction: float, message: str = "") -> None:
         """Report progress; raises ``Cancelled`` when the run is to stop."""
@@ -58,7 +61,9 @@ class MergeContext:
     def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
         """Tensors that depend on one expert (and the base) only, kept in the store."""
         digests = {"base": self._digests["base"], "expert": self._digests[expert]}
-        return self._tools.cached({"quantity": quantity, "params": dict(params), **digests}, compute)
+        return self._tools.cached(
+            {"quantity": quantity, "params": dict(params), "factor": self._factors.get(expert, 1.0), **digests}, compute
+        )
 
     def batches(self, task: str, split: str, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Endless shuffled batches of a task's adaptation (``adapt``) or labelled ``validation`` images."""

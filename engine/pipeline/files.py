@@ -9,10 +9,11 @@ from typing import Any, NoReturn
 
 import torch
 
-from ..catalog import MERGE_METHODS, TRANSFORMS, check_needs, params_of, resolve, row_of
+from ..catalog import resolve
 from ..errors import CheckpointError, MergeError, RecipeError
-from ..recipe import Recipe
-from ..types import Merged, PerTask, TaskVectors, Tensors, Weights
+from ..merging.apply import merge as merge_experts
+from ..recipe import MethodCall, Recipe
+from ..types import PerTask, Tensors, Weights
 from ..weights import LazyTaskVectors, check_same_architecture, open_weights, visual, write_weights
 from ..zoo.folder import Zoo
 
@@ -50,8 +51,8 @@ class WeightsOnly:
 def merge_files(
     base: Path,
     experts: Sequence[Path],
-    merge: Mapping[str, Any],
-    transforms: Sequence[Mapping[str, Any]],
+    merge: MethodCall,
+    transforms: Sequence[MethodCall],
     out: Path,
     seed: int = 0,
 ) -> float:
@@ -60,8 +61,8 @@ def merge_files(
     Args:
         base: the pretrained weights.
         experts: the experts' weights, fine-tuned from the base.
-        merge: ``{"method": …, "params": …}``.
-        transforms: the same, in the order in which they are applied.
+        merge: the merge method.
+        transforms: in the order in which they are applied.
         out: the safetensors file to write.
         seed: seed of random choices.
 
@@ -80,7 +81,7 @@ def merge_files(
     for name, weights in models.items():
         check_same_architecture(base_weights, weights, name)
     vectors = LazyTaskVectors(base_weights, models)
-    merged = apply_methods(base_weights, vectors, merge, transforms, WeightsOnly(names, seed))
+    merged = merge_experts(base_weights, vectors, transforms, merge, WeightsOnly(names, seed))
     if isinstance(merged, PerTask):
         raise MergeError("This method makes weights for each task; one file cannot hold them. Use `run` with a zoo.")
     write_weights(out, _Finite(merged.weights))
@@ -99,37 +100,7 @@ def merge_recipe(recipe: Recipe, out: Path) -> float:
     if any(weight != 1.0 for _, weight in chosen):
         raise RecipeError("Weights of single experts are honoured by `run`; leave them at 1 here.")
     paths = [zoo.weights_path(name) for name, _ in chosen]
-    transforms = [call.model_dump() for call in recipe.transforms]
-    return merge_files(
-        zoo.weights_path("base"), paths, recipe.merge.model_dump(), transforms, out, seed=recipe.seeds[0]
-    )
-
-
-def apply_methods(
-    base: Weights,
-    vectors: TaskVectors,
-    merge: Mapping[str, Any],
-    transforms: Sequence[Mapping[str, Any]],
-    context: Any,
-) -> Merged:
-    """Apply transforms of task vectors, the merge method, then transforms of the merged vector.
-
-    Raises:
-        RecipeError: unknown methods or parameters, or too few or too many experts.
-    """
-    row = row_of(MERGE_METHODS, merge["method"], "merge method")
-    params = params_of(row, merge.get("params", {}))
-    check_needs(row, len(vectors.experts))
-    calls = [(row_of(TRANSFORMS, call["method"], "transform"), call.get("params", {})) for call in transforms]
-    settled = [(transform, params_of(transform, given)) for transform, given in calls]
-    for transform, given in settled:
-        if transform.stage == "task_vectors":
-            vectors = transform.load()(base, vectors, given, context)
-    merged = row.load()(base, vectors, params, context)
-    for transform, given in settled:
-        if transform.stage == "merged_vector":
-            merged = transform.load()(base, vectors, merged, given, context)
-    return merged
+    return merge_files(zoo.weights_path("base"), paths, recipe.merge, recipe.transforms, out, seed=recipe.seeds[0])
 
 
 class _Finite:

@@ -13,14 +13,14 @@ import torch
 
 from ..catalog import MERGE_METHODS, row_of
 from ..errors import CheckpointError
+from ..merging.apply import merge as merge_experts
 from ..merging.lwptv import salience as layer_salience
-from ..recipe import Probe
+from ..recipe import MethodCall, Probe
 from ..types import Merged, PerTask, Static, Weights
 from ..weights import LazyTaskVectors, check_finite, check_same_architecture, open_weights, write_weights
 from ..weights.files import Memory
 from ..zoo.folder import Zoo
 from .context import MergeContext
-from .files import apply_methods
 
 if TYPE_CHECKING:
     from .steps import StepTools
@@ -36,10 +36,12 @@ def merge(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, to
     base, experts = _models(zoo, params)
     names = [name for name, _ in params["experts"]]
     tasks = tuple(zoo.manifest.expert_table[name].task for name in names)
-    context = MergeContext(zoo, tasks, params["digests"], Probe.model_validate(params["probe"]), params["seed"], tools)
+    probe = Probe.model_validate(params["probe"])
+    context = MergeContext(zoo, tasks, params["digests"], probe, params["seed"], tools, dict(params["experts"]))
     _refuse_not_finite(base, experts, context)
     vectors = LazyTaskVectors(base, experts, weights=[weight for _, weight in params["experts"]])
-    merged = apply_methods(base, vectors, params["merge"], params["transforms"], context)
+    transforms = [MethodCall.model_validate(call) for call in params["transforms"]]
+    merged = merge_experts(base, vectors, transforms, MethodCall.model_validate(params["merge"]), context)
     _save(merged, base, params, output, tools, time.perf_counter() - started)
 
 

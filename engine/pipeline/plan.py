@@ -81,7 +81,8 @@ class _Run:
     def __post_init__(self) -> None:
         manifest = self.zoo.manifest
         self.experts = self.zoo.choose(self.recipe)
-        check_needs(MERGE_METHODS[self.recipe.merge.method], len(self.experts))
+        for row in (MERGE_METHODS[self.recipe.merge.method], *(TRANSFORMS[t.method] for t in self.recipe.transforms)):
+            check_needs(row, len(self.experts))
         digest = self.store.digest_file
         self.digests = {name: digest(self.zoo.weights_path(name)) for name in ("base", *(n for n, _ in self.experts))}
         self.references = [reference.name for reference in manifest.references]

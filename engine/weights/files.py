@@ -148,8 +148,11 @@ class TorchFile:
     def _load(self) -> dict[str, Tensor]:
         try:
             with _open(self.path) as file:
-                mapped = file.read(2) == b"PK"
-            found = torch.load(self.path, map_location="cpu", weights_only=True, mmap=mapped)
+                mapped = file.read(2) == b"PK" and self.path.suffix != ".safetensors"
+                file.seek(0)
+                # torch.load would take the name's ending for the content's form
+                source = self.path if mapped else file
+                found = torch.load(source, map_location="cpu", weights_only=True, mmap=mapped)
         except pickle.UnpicklingError as error:
             raise CheckpointError(
                 f"{self.path.name} holds a whole pickled model or other objects, not only tensors; opening it would "
