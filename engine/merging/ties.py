@@ -26,33 +26,40 @@ def ties(base: Weights, task_vectors: TaskVectors, params: TiesParams, context: 
         (the authors' code fails there). ``scope: tensor`` is the variant of mergekit: trimmed within each tensor,
         and a zero sum counts as positive.
     """
-    trim = trimmer(task_vectors, params.density, params.scope, context, params.frozen_parameters)
-    majority = _majority(task_vectors, trim) if params.scope == "model" else lambda: 1.0
+    limits = trim_limits(task_vectors, params.density, params.scope, context, params.frozen_parameters)
+    majority = _majority(task_vectors, limits) if params.scope == "model" else lambda: 1.0
 
     def vector(name: str) -> Tensor:
-        stack = trim(name, task_vectors.stack(name), task_vectors.experts)
-        return in_columns(stack, lambda part: _merge(part, params.merge, majority)).mul_(params.scaling)
+        stack = task_vectors.stack(name)
+        bounds = limits(stack)
+        return in_columns(stack, lambda part: _merge(trimmed(part, bounds), params.merge, majority)).mul_(
+            params.scaling
+        )
 
     return add_to_base(base, task_vectors, vector)
 
 
-def trimmer(
+def trim_limits(
     task_vectors: TaskVectors, density: float, scope: str, context: Context, frozen_parameters: int = 0
-) -> Callable[[str, Tensor, Iterable[str]], Tensor]:
-    """A function that zeroes, in place, every entry below its expert's magnitude threshold."""
+) -> Callable[[Tensor], list[float]]:
+    """A function from a layer's stack to the magnitude that each expert's entries must reach to be kept."""
+    experts = len(task_vectors.experts)
     if density >= 1:
-        return lambda name, stack, experts: stack
-    if scope == "model":
-        limits = magnitude_thresholds(task_vectors, density, context, frozen_parameters)
+        return lambda stack: [0.0] * experts
+    if scope == "tensor":
+        return lambda stack: [_tensor_threshold(vector, density) for vector in stack]
+    found = magnitude_thresholds(task_vectors, density, context, frozen_parameters)
+    return lambda stack: [found[expert].item() for expert in task_vectors.experts]
 
-    def trim(name: str, stack: Tensor, experts: Iterable[str]) -> Tensor:
-        for row, expert in zip(stack, experts, strict=True):
-            limit = limits[expert] if scope == "model" else _tensor_threshold(row, density)
-            for part in row.view(-1).split(COLUMNS):
-                part.mul_(part.abs() >= limit)
-        return stack
 
-    return trim
+def trimmed(part: Tensor, limits: Iterable[float]) -> Tensor:
+    """Zero, in place, every entry of (K, n) below its expert's limit."""
+    for row, limit in zip(part, limits, strict=True):
+        if limit > 0:
+            # hardshrink drops magnitudes up to its bound; entries at the limit are to be kept.
+            below = torch.nextafter(torch.tensor(limit, dtype=part.dtype), torch.zeros((), dtype=part.dtype))
+            torch.hardshrink(row, below.item(), out=row)
+    return part
 
 
 def magnitude_thresholds(
@@ -89,14 +96,15 @@ def magnitude_thresholds(
 
 def elected(task_vectors: TaskVectors, density: float, context: Context) -> Changed:
     """Trimmed task vectors without the entries that disagree with the elected sign (the input of AdaMerging++)."""
-    trim = trimmer(task_vectors, density, "model", context)
-    majority = _majority(task_vectors, trim)
+    limits = trim_limits(task_vectors, density, "model", context)
+    majority = _majority(task_vectors, limits)
 
     def agree(name: str, stack: Tensor, experts: Iterable[str]) -> Tensor:
-        stack = trim(name, stack, experts)
-        total = stack.sum(dim=0)
-        sign = torch.where(total == 0, majority(), total.sign())
-        return stack.mul_(torch.where(sign > 0, stack > 0, stack < 0))
+        for part in flat(stack).split(COLUMNS, dim=1):
+            total = trimmed(part, limits(stack)).sum(dim=0)
+            sign = torch.where(total == 0, majority(), total.sign())
+            part.mul_(torch.where(sign > 0, part > 0, part < 0))
+        return stack
 
     return Changed(task_vectors, agree, together=True)
 
@@ -109,22 +117,23 @@ def in_columns(stack: Tensor, merge: Callable[[Tensor], Tensor]) -> Tensor:
     return out
 
 
-def _tensor_threshold(vector: Tensor, density: float) -> Tensor:
+def _tensor_threshold(vector: Tensor, density: float) -> float:
     """The magnitude of the last of the int(n · density) largest entries, at least one."""
     size = vector.numel()
     kept = max(int(size * density), 1)
-    return vector.abs().view(-1).kthvalue(size - kept + 1).values if size else vector.new_zeros(())
+    return vector.abs().view(-1).kthvalue(size - kept + 1).values.item() if size else 0.0
 
 
-def _majority(task_vectors: TaskVectors, trim: Callable[[str, Tensor, Iterable[str]], Tensor]) -> Callable[[], float]:
+def _majority(task_vectors: TaskVectors, limits: Callable[[Tensor], list[float]]) -> Callable[[], float]:
     """The sign that most elected signs have; read from all layers, once, and only if some entry needs it."""
 
     @cache
     def majority() -> float:
         balance = 0
         for name in task_vectors.names:
-            total = trim(name, task_vectors.stack(name), task_vectors.experts).sum(dim=0)
-            balance += int((total > 0).count_nonzero()) - int((total < 0).count_nonzero())
+            stack = task_vectors.stack(name)
+            for part in flat(stack).split(COLUMNS, dim=1):
+                balance += int(trimmed(part, limits(stack)).sum(dim=0).sign().sum(dtype=torch.float64))
         return float((balance > 0) - (balance < 0))
 
     return majority
@@ -132,21 +141,22 @@ def _majority(task_vectors: TaskVectors, trim: Callable[[str, Tensor, Iterable[s
 
 def _merge(part: Tensor, how: str, majority: Callable[[], float]) -> Tensor:
     """Merge trimmed entries (K, n) into (n,)."""
-    positive = part.clamp(min=0)
-    negative = part.clamp(max=0)
     total = part.sum(dim=0)
+    positive = part.clamp(min=0).sum(dim=0)
     up = total > 0
     # Where the sum is zero and nothing was left, every choice gives zero; only exact cancellation needs the majority.
-    tied = (total == 0) & (positive.amax(dim=0) > 0)
+    tied = (total == 0) & (positive > 0)
     undecided = False
     if tied.any():
         undecided = majority() == 0
-        up = up | (tied & (majority() > 0))
+        up |= tied & (majority() > 0)
     if how == "max":
-        merged = torch.where(up, positive.amax(dim=0), negative.amin(dim=0))
-        return merged.masked_fill_(tied, 0) if undecided else merged
-    summed = torch.where(up, positive.sum(dim=0), negative.sum(dim=0))
-    if how == "sum":
-        return summed
-    agreeing = torch.where(up, (part > 0).sum(dim=0), (part < 0).sum(dim=0))
-    return summed.div_(agreeing.clamp_(min=1))
+        largest = torch.where(up, part.amax(dim=0), part.amin(dim=0))
+        return largest.masked_fill_(tied, 0) if undecided else largest
+    merged = torch.where(up, positive, total.sub_(positive))
+    if how == "mean":
+        signs = part.sign()
+        balance = signs.sum(dim=0)
+        upward = signs.clamp_(min=0).sum(dim=0)
+        merged.div_(torch.where(up, upward, upward - balance).clamp_(min=1))
+    return merged
