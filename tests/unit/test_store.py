@@ -1,0 +1,239 @@
+"""Artefacts: whole or absent, whatever happens; digests, trash and garbage collection."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.errors import StoreError
+from engine.store import Store, artefacts, collect, step_key
+
+ROOT = Path(__file__).parents[2]
+HOUR_AGO = -7200
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store", database_url=f"sqlite:///{tmp_path / 'store' / 'runs.sqlite'}")
+
+
+@pytest.fixture
+def forgetful():
+    """As if every artefact were read by a process that has not seen it before."""
+    artefacts._verified.clear()
+
+
+def make(store, name="a", text="hello", **options):
+    key = step_key(name, 1, {}, {})
+    with store.create(key, step=name, **options) as folder:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "text").write_text(text)
+    return key
+
+
+def python(code: str, *arguments: str) -> subprocess.Popen:
+    command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def test_an_artefact_is_found_and_described(store):
+    key = make(store, label="An example")
+    folder = store.find(key)
+    assert folder == store.root / "artefacts" / key[:2] / key
+    assert (folder / "inner" / "text").read_text() == "hello"
+    found = store.describe(key)
+    assert (found.step, found.label, found.size, list(found.files)) == ("a", "An example", 5, ["inner/text"])
+    assert store.find(step_key("b", 1, {}, {})) is None
+    assert store.sizes()["artefacts"] > 5
+
+
+def test_keys_depend_on_everything_and_on_no_order():
+    base = step_key("a", 1, {"x": 1, "y": [1, 2]}, {"in": "k"}, "cpu")
+    assert base == step_key("a", 1, {"y": [1, 2], "x": 1}, {"in": "k"}, "cpu")
+    others = [
+        step_key("b", 1, {"x": 1, "y": [1, 2]}, {"in": "k"}, "cpu"),
+        step_key("a", 2, {"x": 1, "y": [1, 2]}, {"in": "k"}, "cpu"),
+        step_key("a", 1, {"x": 1, "y": [2, 1]}, {"in": "k"}, "cpu"),
+        step_key("a", 1, {"x": 1, "y": [1, 2]}, {"in": "l"}, "cpu"),
+        step_key("a", 1, {"x": 1, "y": [1, 2]}, {"in": "k"}, "cuda"),
+    ]
+    assert len({base, *others}) == 6
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        step_key("a", 1, {"x": float("nan")}, {})
+
+
+def test_a_failing_writer_leaves_nothing(store):
+    key = step_key("a", 1, {}, {})
+
+    def fail():
+        with store.create(key, step="a") as folder:
+            (folder / "half").write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert store.find(key) is None
+    assert not list((store.root / "incoming").iterdir())
+    assert not (store.root / "artefacts").exists()
+
+
+def test_a_killed_writer_leaves_nothing_among_the_artefacts(store):
+    code = """
+        import os, signal, sys
+        from engine.store import Store, step_key
+        with Store(sys.argv[1]).create(step_key("a", 1, {}, {}), step="a") as folder:
+            (folder / "half").write_text("half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    python(code, str(store.root)).communicate()
+    assert not (store.root / "artefacts").exists()
+    assert len(list((store.root / "incoming").iterdir())) == 1
+    store.empty_trash()
+    assert not list((store.root / "incoming").iterdir())
+
+
+def test_the_folder_of_a_living_writer_is_left_alone(store):
+    key = step_key("a", 1, {}, {})
+    with store.create(key, step="a") as folder:
+        store.empty_trash(0)
+        assert folder.is_dir()
+    assert store.find(key)
+
+
+def test_the_second_writer_loses_silently(store):
+    key = step_key("a", 1, {}, {})
+    with store.create(key, step="a") as first:
+        (first / "text").write_text("slow")
+        with store.create(key, step="a") as second:
+            (second / "text").write_text("fast")
+    assert (store.find(key) / "text").read_text() == "fast"
+    assert not list((store.root / "incoming").iterdir())
+
+
+@pytest.mark.parametrize("text", ["hell", "jello"])
+def test_a_damaged_artefact_counts_as_absent(store, forgetful, caplog, text):
+    key = make(store)
+    artefacts._verified.clear()
+    (store.find(key, checksums=False) / "inner" / "text").write_text(text)
+    assert store.find(key) is None
+    assert "is damaged" in caplog.text
+    assert len(list((store.root / "damaged").iterdir())) == 1
+    make(store)
+    assert store.find(key)
+
+
+def test_checksums_are_compared_once_a_process(store, forgetful, monkeypatch):
+    key = make(store)
+    artefacts._verified.clear()
+    read = []
+    monkeypatch.setattr("engine.store.files.sha256_of", lambda path: read.append(path) or "")
+    assert store.find(key, checksums=False)
+    assert read == []
+    assert store.find(key) is None
+    assert len(read) == 1
+
+
+def test_deleting_can_be_undone_for_some_days(store):
+    key = make(store)
+    assert store.delete(key)
+    assert store.find(key) is None
+    assert store.restore(key)
+    assert store.find(key)
+    store.delete(key)
+    assert store.empty_trash(days=1) == 0
+    assert store.empty_trash(days=0) > 0
+    assert not store.restore(key)
+
+
+def test_names_that_are_no_keys_are_refused(store):
+    with pytest.raises(StoreError, match="is no artefact key"):
+        store.find("../../etc/passwd")
+
+
+def test_links_are_refused(store):
+    key = step_key("a", 1, {}, {})
+
+    def link():
+        with store.create(key, step="a") as folder:
+            (folder / "link").symlink_to("/etc/hostname")
+
+    with pytest.raises(StoreError, match="link is something else"):
+        link()
+
+
+def test_digests_are_remembered_until_the_file_changes(store, tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.write_text("one")
+    os.utime(file, (time.time() + HOUR_AGO,) * 2)
+    first = store.digest_file(file)
+    calls = []
+    original = artefacts.DigestCache
+    monkeypatch.setattr("engine.store.digests.sha256_of", lambda path: calls.append(path) or "fresh")
+    assert original(store.database).digest(file) == first
+    assert calls == []
+    file.write_text("two")
+    assert store.digest_file(file) == "fresh"
+    assert store.digest_file(file) == "fresh"
+    assert len(calls) == 2  # changed just now: not remembered yet
+    with pytest.raises(StoreError, match="cannot be read"):
+        store.digest_file(tmp_path / "nothing")
+
+
+def test_garbage_collection_follows_references(store):
+    kept, nested, loose, young = (make(store, name) for name in ("kept", "nested", "loose", "young"))
+    record = store.folder_of(kept) / "artefact.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"uses": [nested]}))
+    for key in (kept, nested, loose):
+        path = store.folder_of(key) / "artefact.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"created": time.time() + HOUR_AGO}))
+    run = store.runs.submit("run", {})
+    store.runs.set_step_keys(run.id, [kept])
+    assert collect(store, dry=True).artefacts == 1
+    assert store.find(loose)
+    assert collect(store).artefacts == 1
+    assert [key for key in (kept, nested, loose, young) if store.find(key)] == [kept, nested, young]
+    store.runs.request_cancel(run.id)
+    store.runs.delete(run.id)
+    assert collect(store, days=1).runs == 0
+    gone = collect(store, days=0)
+    assert (gone.runs, gone.artefacts) == (1, 2)
+    assert store.runs.find(run.id) is None
+
+
+def test_a_store_travels_to_other_processes(store):
+    copy = pickle.loads(pickle.dumps(store))
+    assert (copy.root, copy.database_url) == (store.root, store.database_url)
+
+
+def test_the_environment_names_the_store(tmp_path, monkeypatch):
+    monkeypatch.setenv("MERGELENS_STORE", str(tmp_path / "elsewhere"))
+    monkeypatch.delenv("MERGELENS_DATABASE_URL", raising=False)
+    assert Store().root == tmp_path / "elsewhere"
+    assert Store().database_url.endswith("elsewhere/runs.sqlite")
+
+
+def test_an_unusable_folder_is_explained(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be made"):
+        Store(tmp_path / "file" / "store", database_url="sqlite://").runs.list()
+
+
+def test_pages_bring_in_nothing_heavy():
+    code = """
+        import sys, time
+        began = time.perf_counter()
+        import engine.store, engine.service.client
+        heavy = {"torch", "dask", "distributed", "umap", "open_clip", "pandas", "numpy", "sklearn"}
+        print(",".join(sorted(heavy & set(sys.modules))))
+    """
+    process = python(code)
+    assert process.communicate()[0].strip() == ""
+    assert process.returncode == 0
