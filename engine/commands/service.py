@@ -24,4 +24,4 @@ def serve(
         return
     from ..service.main import serve as serve_forever
 
-    serve_forever(store)
+    raise typer.Exit(serve_forever(store))
