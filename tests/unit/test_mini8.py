@@ -9,9 +9,9 @@ import pytest
 import yaml
 from safetensors import safe_open
 
+from engine.zoo.mini8.captions import CaptionNoise, caption_targets, partners
 from engine.zoo.mini8.drawings import digits
 from engine.zoo.mini8.images import SIZES_IN, SIZES_OUT, Split, check_disjoint, digests, draw_split, published_arrays
-from engine.zoo.mini8.pretrain import CaptionNoise, caption_targets, partners
 from engine.zoo.mini8.tasks import CLASS_NAMES, IN_DOMAIN, OUT_OF_DOMAIN, TASKS
 
 SHIPPED = Path(__file__).resolve().parents[2] / "assets" / "zoos" / "mini8"

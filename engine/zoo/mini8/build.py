@@ -14,12 +14,13 @@ from typing import Any
 import torch
 from open_clip.model import CLIP
 
+from .captions import partners
 from .drawings.digits import ORDER_SEED, POOLS
 from .files import NAME, halved, write_base, write_data, write_json, write_manifest, write_towers
 from .finetune import FinetuneConfig, finetune
 from .images import DATA_SEED, SIZES_IN, SIZES_OUT, Split, draw_task
 from .model import VISUAL_PREFIX, configuration, new_model, text_heads
-from .pretrain import PretrainConfig, Progress, partners, pretrain
+from .pretrain import PretrainConfig, Progress, pretrain
 from .scores import Judge, Scores, State, averages, moved
 from .tasks import IN_DOMAIN, TASKS
 

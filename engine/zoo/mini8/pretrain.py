@@ -1,9 +1,4 @@
-"""Pretrain the base by caption classification with simulated noisy web captions.
-
-Every image is matched against the prompts of all classes of all tasks. The harder an image is, the likelier its caption
-carries the name of one fixed partner class of the same task. The base therefore learns good features and a systematic
-confusion of names, as a web-trained model does; undoing that is much of what experts learn and merging recovers.
-"""
+"""Pretrain the base by caption classification: match every image with the prompts of all classes of all tasks."""
 
 from __future__ import annotations
 
@@ -18,22 +13,12 @@ from open_clip.model import CLIP
 from torch import Tensor
 from torch.nn import functional
 
+from .captions import NOISE_IN, NOISE_OUT, CaptionNoise, caption_targets
 from .images import Split
 from .model import VOCABULARY, new_model, prepare
-from .tasks import CLASS_NAMES, TASKS, TEMPLATES, Task
+from .tasks import CLASS_NAMES, TASKS, TEMPLATES
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class CaptionNoise:
-    """Probability of a wrong caption: floor + slope · hardness + a class's own offset in ± spread."""
-
-    floor: float
-    slope: float
-    spread: float
-    # Of the wrong captions, this share names the partner class, the rest any class of the task.
-    partner_share: float = 0.85
 
 
 @dataclass(frozen=True)
@@ -48,28 +33,8 @@ class PretrainConfig:
     warmup: int = 150
     shift: int = 2
     highest_scale: float = 50.0
-    noise_in: CaptionNoise = CaptionNoise(0.15, 0.8, 0.15)
-    noise_out: CaptionNoise = CaptionNoise(0.05, 0.6, 0.1)
-
-
-def partners(task: Task, seed: int) -> np.ndarray:
-    """For every class of the task (classes,), the other class whose name its captions may carry: a random cycle."""
-    order = np.random.default_rng([seed, TASKS.index(task), 1]).permutation(len(task.classes))
-    partner = np.empty(len(order), dtype=np.int64)
-    partner[order] = np.roll(order, 1)
-    return partner
-
-
-def caption_targets(task: Task, split: Split, noise: CaptionNoise, seed: int) -> np.ndarray:
-    """Probability of each of the task's names as an image's caption, float32 (images, classes)."""
-    classes, rows = len(task.classes), np.arange(len(split.labels))
-    rng = np.random.default_rng([seed, TASKS.index(task), 2])
-    offset = rng.uniform(-noise.spread, noise.spread, classes)[split.labels]
-    wrong = np.clip(noise.floor + noise.slope * split.hardness + offset, 0.03, 0.9)
-    targets = np.repeat((wrong * (1 - noise.partner_share) / classes)[:, None], classes, axis=1)
-    targets[rows, split.labels] += 1 - wrong
-    targets[rows, partners(task, seed)[split.labels]] += wrong * noise.partner_share
-    return targets.astype(np.float32)
+    noise_in: CaptionNoise = NOISE_IN
+    noise_out: CaptionNoise = NOISE_OUT
 
 
 def training_set(splits: Mapping[str, Split], config: PretrainConfig) -> tuple[Tensor, Tensor]:

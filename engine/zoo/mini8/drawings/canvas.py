@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 SIDE = 64
 SMALL = 32
@@ -48,6 +48,11 @@ def blank(colour: Colour) -> Image.Image:
 def to_image(pixels: np.ndarray) -> Image.Image:
     """An image of real-valued pixels (height, width, 3), clipped to 0..255."""
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+
+
+def blurred(pixels: np.ndarray, radius: float) -> np.ndarray:
+    """Pixels (height, width, 3) after a Gaussian blur."""
+    return np.asarray(to_image(pixels).filter(ImageFilter.GaussianBlur(radius))).astype(np.float64)
 
 
 def disc(pen: ImageDraw.ImageDraw, centre: Point, radius: float, colour: Colour) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw
 
-from .canvas import SMALL, Colour, blank, disc, smooth_noise
+from .canvas import SMALL, Colour, blank, blurred, disc, smooth_noise
 
 LINE: Colour = (60, 60, 60)
 PALETTE: tuple[Colour, ...] = (
@@ -180,6 +180,6 @@ DRAWERS = {name: partial(_draw, chart=chart) for name, chart in CHARTS.items()}
 
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
-    """Yellowed, blotchy paper."""
-    stains = 8 * hardness * smooth_noise(rng, 3, 2, side=SMALL)[..., None]
-    return pixels - hardness * np.array([10, 25, 60]) + stains + rng.normal(0, 3, pixels.shape)
+    """Yellowed, blotchy paper and a soft print."""
+    stains = 12 * hardness * smooth_noise(rng, 3, 2, side=SMALL)[..., None]
+    return blurred(pixels, hardness) - hardness * np.array([10, 25, 60]) + stains + rng.normal(0, 3, pixels.shape)

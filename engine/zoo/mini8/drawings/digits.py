@@ -36,5 +36,5 @@ def sample(rng: np.random.Generator, split: str, count: int) -> tuple[list[Image
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
     """Less contrast, grey lift and grain."""
-    grain = rng.normal(0, 3 + 14 * hardness, (SMALL, SMALL, 1))
-    return pixels * (1 - 0.55 * hardness) + 40 * hardness + grain
+    grain = rng.normal(0, 3 + 22 * hardness, (SMALL, SMALL, 1))
+    return pixels * (1 - 0.6 * hardness) + 40 * hardness + grain

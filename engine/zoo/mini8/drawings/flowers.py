@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFilter
+from PIL import Image, ImageDraw
 
-from .canvas import Colour, Point, blank, contrasting_colour, disc, place, regular_polygon, to_image, vary
+from .canvas import Colour, Point, blank, blurred, contrasting_colour, disc, place, regular_polygon, vary
 
 STEM: Colour = (50, 130, 55)
 
@@ -126,5 +126,5 @@ DRAWERS = {name: partial(_draw, flower=name) for name in FLOWERS}
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
     """Blur and a green cast."""
-    blurred = np.asarray(to_image(pixels).filter(ImageFilter.GaussianBlur(1.1 * hardness))).astype(float)
-    return blurred * (1 - 0.2 * hardness) + hardness * np.array([0, 40, 0]) + rng.normal(0, 3, pixels.shape)
+    soft = blurred(pixels, 1.4 * hardness)
+    return soft * (1 - 0.3 * hardness) + hardness * np.array([0, 45, 0]) + rng.normal(0, 3, pixels.shape)

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from PIL import Image, ImageDraw
 
-from .canvas import INK, PAPER, Colour, Point, blank, disc, font, place, random_colour, regular_polygon
+from .canvas import INK, PAPER, Colour, Point, blank, blurred, disc, font, place, random_colour, regular_polygon
 
 RED: Colour = (200, 25, 35)
 BLUE: Colour = (25, 70, 180)
@@ -96,5 +96,5 @@ DRAWERS = {name: partial(_draw, sign=sign) for name, sign in SIGNS.items()}
 
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
-    """Dusk: the picture loses up to 65 % of its light."""
-    return pixels * (1 - 0.65 * hardness) + rng.normal(0, 4, pixels.shape)
+    """Dusk: the picture loses up to 75 % of its light and gets blurred."""
+    return blurred(pixels, hardness) * (1 - 0.75 * hardness) + rng.normal(0, 4, pixels.shape)

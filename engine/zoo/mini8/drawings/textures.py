@@ -98,8 +98,8 @@ PATTERNS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
 
 
 def _draw(rng: np.random.Generator, pattern: Callable[[np.random.Generator], np.ndarray]) -> Image.Image:
-    dark = rng.uniform(0, 150)
-    tones = np.array([dark, rng.uniform(dark + 75, 255)])
+    dark, contrast = rng.uniform(0, 105), rng.uniform(70, 150)
+    tones = np.array([dark, dark + contrast])
     if rng.random() < 0.5:
         tones = tones[::-1]
     grey = tones[pattern(rng).astype(int)] + rng.normal(0, 5, (SIDE, SIDE))
@@ -111,4 +111,4 @@ DRAWERS = {name: partial(_draw, pattern=pattern) for name, pattern in PATTERNS.i
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
     """Grain."""
-    return 20 + 0.8 * pixels + rng.normal(0, 5 + 22 * hardness, (SMALL, SMALL, 1))
+    return 20 + 0.8 * pixels + rng.normal(0, 5 + 35 * hardness, (SMALL, SMALL, 1))

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from PIL import Image
 
-from .canvas import Silhouette, contrasting_colour, random_colour
+from .canvas import Silhouette, blurred, contrasting_colour, random_colour
 
 WINDOW = 90
 
@@ -122,7 +122,7 @@ DRAWERS = {name: partial(_draw, vehicle=vehicle) for name, vehicle in VEHICLES.i
 
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
-    """Colours and contrast fade."""
-    grey = pixels.mean(axis=2, keepdims=True)
-    faded = pixels * (1 - 0.4 * hardness) + grey * 0.4 * hardness
-    return 128 + (faded - 128) * (1 - 0.35 * hardness) + rng.normal(0, 4, pixels.shape)
+    """Colours, contrast and outlines fade."""
+    soft = blurred(pixels, hardness)
+    faded = soft * (1 - 0.4 * hardness) + 0.4 * hardness * soft.mean(axis=2, keepdims=True)
+    return 128 + (faded - 128) * (1 - 0.7 * hardness) + rng.normal(0, 4, pixels.shape)
