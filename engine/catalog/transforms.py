@@ -30,6 +30,56 @@ class LwptvParams(LayerPruningParams):
     """Parameters of LwPTV."""
 
 
+class EntryPruningParams(Params):
+    """Parameters of transforms that prune single entries."""
+
+    eta: float = Field(
+        0.7, ge=0, le=1, title="Pruning ratio η", description="Share of each expert's entries given back to the base."
+    )
+    shared: bool = Field(
+        True, title="Shared mask", description="Keep an entry for all experts when any expert keeps it."
+    )
+
+
+class DareParams(Params):
+    """Parameters of DARE."""
+
+    drop_rate: float = Field(
+        0.5, ge=0, le=0.999, title="Drop rate p", description="Probability that an entry of a task vector is dropped."
+    )
+    rescale: bool = Field(True, title="Rescale", description="Divide what is left by 1 − p.")
+
+
+class RandomMaskParams(Params):
+    """Parameters of the random mask."""
+
+    keep: float = Field(0.3, ge=0, le=1, title="Share kept", description="Probability that an entry is kept.")
+
+
+class WiseFtParams(Params):
+    """Parameters of WiSE-FT."""
+
+    alpha: float = Field(
+        0.5, ge=0, le=1, title="Mixing α", description="How far from the base towards each expert: 0 base, 1 expert."
+    )
+
+
+class LinesParams(Params):
+    """Parameters of LiNeS."""
+
+    alpha_from_norms: bool = Field(
+        True,
+        title="α from norms",
+        description="Take α from the norms of the summed and the merged vector (1/K for a plain sum).",
+    )
+    alpha: float = Field(
+        0.3, ge=0, le=2, title="Scale of the first block α", description="Used when α is not taken from norms."
+    )
+    beta: float = Field(
+        0.5, ge=0, le=2, title="Growth β", description="How much more than the first block the last block is scaled."
+    )
+
+
 ROWS = (
     TransformRow(
         name="lwptv",
@@ -58,5 +108,81 @@ ROWS = (
         source=LWPTV + ", Table 3",
         url=LWPTV_URL,
         departure="The paper does not say how layers are chosen; LwPTV's threshold and shared mask are used.",
+    ),
+    TransformRow(
+        name="pwptv",
+        title="PwPTV",
+        category="transform",
+        params=EntryPruningParams,
+        function=".merging.entry_pruning:pwptv",
+        summary="Prunes the entries that differ least from the experts' mean.",
+        equation=r"m_{k,p} = \mathbb{1}[\,|\tau_{k,p} - \bar\tau_p| > s_k^{(\lfloor d\eta\rfloor)}]",
+        source=LWPTV + ", Table 3",
+        url=LWPTV_URL,
+        departure="The paper gives no rule; LwPTV's threshold is applied to all entries of an expert.",
+        min_experts=2,
+    ),
+    TransformRow(
+        name="magnitude",
+        title="Magnitude pruning",
+        category="transform",
+        params=EntryPruningParams,
+        function=".merging.entry_pruning:magnitude",
+        summary="Prunes the smallest entries of every task vector.",
+        equation=r"m_{k,p} = \mathbb{1}[\,|\tau_{k,p}| > s_k^{(\lfloor d\eta\rfloor)}]",
+        source=LWPTV + ", Table 3; Han et al., NeurIPS 2015, arXiv:1506.02626",
+        url="https://arxiv.org/abs/1506.02626",
+        departure="The paper gives no rule; LwPTV's threshold is applied to all entries of an expert.",
+    ),
+    TransformRow(
+        name="dare",
+        title="DARE",
+        category="transform",
+        params=DareParams,
+        function=".merging.dropping:dare",
+        summary="Drops entries at random and rescales the rest.",
+        equation=r"\tilde\tau_k = \frac{m_k \circ \tau_k}{1-p},\quad m_k \sim \mathrm{Bernoulli}(1-p)",
+        source="Yu et al., Language models are super Mario, ICML 2024, arXiv:2311.03099",
+        url="https://arxiv.org/abs/2311.03099",
+        presets=(Preset("language_models", "Language models", {"drop_rate": 0.9}, "arXiv:2311.03099"),),
+        departure="mergekit rescales each tensor to its L1 norm; the paper's factor is used.",
+        stochastic=True,
+    ),
+    TransformRow(
+        name="random_mask",
+        title="Random mask",
+        category="transform",
+        params=RandomMaskParams,
+        function=".merging.dropping:random_mask",
+        summary="Keeps a random part of the entries, the same for all experts, as a control.",
+        equation=r"\tilde\tau_k = m \circ \tau_k,\quad m \sim \mathrm{Bernoulli}(q)",
+        source=LWPTV + ", Table 3",
+        url=LWPTV_URL,
+        departure="The paper does not say at which level it draws; entries are drawn here.",
+        stochastic=True,
+    ),
+    TransformRow(
+        name="wise_ft",
+        title="WiSE-FT",
+        category="transform",
+        params=WiseFtParams,
+        function=".merging.dropping:wise_ft",
+        summary="Moves every expert part of the way back to the base before merging.",
+        equation=r"\theta_k \leftarrow (1-\alpha)\,\theta_0 + \alpha\,\theta_k",
+        source="Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022, arXiv:2109.01903",
+        url="https://arxiv.org/abs/2109.01903",
+    ),
+    TransformRow(
+        name="lines",
+        title="LiNeS",
+        category="transform",
+        params=LinesParams,
+        function=".merging.lines:lines",
+        summary="Scales the merged vector by depth, so that shallow layers keep more of the base.",
+        equation=r"\lambda^\ell = \alpha + \beta\,\frac{\ell}{B-1}",
+        source="Wang et al., LiNeS, ICLR 2025, arXiv:2410.17146",
+        url="https://arxiv.org/abs/2410.17146",
+        departure="Blocks are found by their name, not by any dotted number; tensors outside them take α.",
+        stage="merged_vector",
     ),
 )

@@ -12,70 +12,92 @@ from torch import Tensor
 SAMPLE = 2**20
 BLOCK = 2**16  # numbers that are compared at once: they stay in the processor's cache
 
+Pieces = Callable[[], Iterable[Tensor]]
 
-def order_statistic(values: Callable[[], Iterable[Tensor]], count: int, rank: int, sample: int = SAMPLE) -> Tensor:
-    """The rank-th smallest of ``count`` numbers, exactly.
 
-    A sample brackets the answer; one more pass counts what lies below the bracket and keeps what lies inside. If the
-    bracket misses, a larger sample is drawn, in the end everything, so the answer never depends on luck.
+def order_statistic(pieces: Pieces, count: int, rank: int, sample: int = SAMPLE) -> Tensor:
+    """The rank-th smallest of ``count`` numbers, exactly; see :func:`order_statistics`."""
+    return order_statistics(lambda: (piece[None] for piece in pieces()), count, rank, sample)[0]
+
+
+def order_statistics(pieces: Pieces, count: int, rank: int, sample: int = SAMPLE) -> Tensor:
+    """The rank-th smallest number of every row of a wide matrix, exactly.
+
+    A sample brackets the answer; one more pass counts what lies below the bracket and keeps what lies inside. Where
+    the bracket misses, a larger sample is drawn, in the end everything, so the answer never depends on luck.
 
     Args:
-        values: starts a pass over the numbers, in flat pieces that must not be changed; called several times.
-        count: how many numbers there are.
+        pieces: starts a pass over the matrix, in pieces (K, n) that are not changed; called several times.
+        count: how many columns all pieces have together.
         rank: from 1 to ``count``.
-        sample: how many numbers are held at first.
+        sample: how many numbers of a row are held at first.
 
     Returns:
-        A 0-d tensor.
+        A tensor of shape (K,).
     """
+    found: dict[int, Tensor] = {}
     stride = max(1, count // sample)
+    rows = range(len(next(iter(pieces()))))
     while stride > 1:
-        low, high = _bracket(_every(values(), stride), rank / count)
-        below, at_low, at_high, inside = _count(values(), low, high)
-        position = rank - below
-        if 0 < position <= at_low:
-            return low
-        if 0 < position - at_low <= len(inside):
-            return inside.kthvalue(position - at_low).values
-        if 0 < position - at_low - len(inside) <= at_high:
-            return high
+        sampled = _every(pieces(), stride)
+        brackets = {row: _Bracket(sampled[row], rank / count) for row in rows if row not in found}
+        for piece in pieces():
+            for row, bracket in brackets.items():
+                bracket.see(piece[row].numpy())
+        for row, bracket in brackets.items():
+            answer = bracket.answer(rank)
+            if answer is not None:
+                found[row] = answer
+        if len(found) == len(rows):
+            return torch.stack([found[row] for row in rows])
         stride //= 8
-    return torch.cat(list(values())).kthvalue(rank).values
+    return torch.cat(list(pieces()), dim=1).kthvalue(rank, dim=1).values
 
 
 def _every(pieces: Iterable[Tensor], stride: int) -> Tensor:
-    """Every stride-th number of the whole stream."""
+    """Every stride-th column of the whole matrix."""
     chosen, position = [], 0
     for piece in pieces:
-        chosen.append(piece[-position % stride :: stride].clone())
-        position += len(piece)
-    return torch.cat(chosen)
+        chosen.append(piece[:, -position % stride :: stride].clone())
+        position += piece.shape[1]
+    return torch.cat(chosen, dim=1)
 
 
-def _bracket(sample: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """Two sample values between which the share-quantile of everything very probably lies."""
-    size = len(sample)
-    margin = 6 * math.sqrt(size * share * (1 - share)) + 0.001 * size + 1
-    first = min(max(0, math.floor(size * share - margin)), size - 1)
-    last = min(max(0, math.ceil(size * share + margin)), size - 1)
-    return sample.kthvalue(first + 1).values, sample.kthvalue(last + 1).values
+class _Bracket:
+    """Two values between which a row's quantile very probably lies, and what lies around them."""
 
+    def __init__(self, sample: Tensor, share: float) -> None:
+        size = len(sample)
+        margin = 6 * math.sqrt(size * share * (1 - share)) + 0.001 * size + 1
+        first = min(max(0, math.floor(size * share - margin)), size - 1)
+        last = min(max(0, math.ceil(size * share + margin)), size - 1)
+        self.low, self.high = sample.kthvalue(first + 1).values, sample.kthvalue(last + 1).values
+        self._below = self._at_low = self._at_high = 0
+        self._inside: list[np.ndarray] = []
 
-def _count(pieces: Iterable[Tensor], low: Tensor, high: Tensor) -> tuple[int, int, int, Tensor]:
-    """How many numbers are below, at the low end and at the high end of a bracket, and those strictly inside."""
-    below = at_low = at_high = 0
-    kept = []
-    first, last = low.numpy(), high.numpy()
-    for piece in pieces:
-        numbers = piece.numpy()
+    def see(self, numbers: np.ndarray) -> None:
+        """Count numbers below the bracket and at its ends; keep those strictly inside."""
+        low, high = self.low.numpy(), self.high.numpy()
         for start in range(0, len(numbers), BLOCK):
             block = numbers[start : start + BLOCK]
-            smaller = block < first
-            below += np.count_nonzero(smaller)
-            near = block[(block <= last) ^ smaller]
-            inside = near[(near > first) & (near < last)]
-            kept.append(inside)
-            lowest = np.count_nonzero(near == first)
-            at_low += lowest
-            at_high += len(near) - len(inside) - lowest
-    return below, at_low, at_high, torch.from_numpy(np.concatenate(kept))
+            smaller = block < low
+            near = block[(block <= high) ^ smaller]
+            inside = near[(near > low) & (near < high)]
+            lowest = np.count_nonzero(near == low)
+            self._below += np.count_nonzero(smaller)
+            self._at_low += lowest
+            self._at_high += len(near) - len(inside) - lowest
+            self._inside.append(inside)
+
+    def answer(self, rank: int) -> Tensor | None:
+        """The rank-th smallest number of all that were seen; None where the bracket missed it."""
+        position = rank - self._below
+        if position < 1:
+            return None
+        if position <= self._at_low:
+            return self.low
+        inside = np.concatenate(self._inside)
+        position -= self._at_low
+        if position <= len(inside):
+            return torch.from_numpy(inside).kthvalue(position).values
+        return self.high if position - len(inside) <= self._at_high else None

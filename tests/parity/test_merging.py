@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from engine.masks import lwptv_masks
 from engine.merging.adamerging import combine, entropy
 from engine.merging.apply import merge
-from engine.merging.assemble import Changed, add_to_base
+from engine.merging.assemble import add_to_base
 from engine.merging.emr import MASK, RESCALER, UNIFIED, unpack
 from engine.merging.lwptv import lwptv, salience, scale_learned
 from engine.merging.ties import elected
@@ -64,6 +64,31 @@ STATIC = [
     case("lwptv_ties_k20_mean_eta0.7_l1.0", "ties", ties(0.2, "mean", 1.0), transforms=LWPTV),
     case("toyfull_lwptv_ta_eta0.7_l0.3", "task_arithmetic", kind="toyfull", transforms=LWPTV),
     case("abs_value_layer_ta_eta0.7_l0.3", "task_arithmetic", transforms={"absolute_value": {"eta": 0.7}}),
+    *(
+        case(f"{short}_{word}_eta0.7_l0.3", "task_arithmetic", transforms={name: {"eta": 0.7, "shared": shared}})
+        for short, name in (("pwptv", "pwptv"), ("mwp", "magnitude"))
+        for word, shared in (("or", True), ("noor", False))
+    ),
+    *(
+        case(f"wise_ft_e0_a{a}", "task_arithmetic", {"scaling": 1.0}, experts=[0], transforms={"wise_ft": {"alpha": a}})
+        for a in (0.3, 0.5)
+    ),
+    *(
+        case(
+            f"lines_sum_a{alpha}_b{beta}",
+            "task_arithmetic",
+            {"scaling": 1.0},
+            transforms={"lines": {"alpha_from_norms": False, "alpha": alpha, "beta": beta}},
+        )
+        for alpha, beta in ((0.25, 0.7), (0.3, 0.7), (0.25, 0.0))
+    ),
+    case(
+        "lines_single_e0_a0.4_b0.6",
+        "task_arithmetic",
+        {"scaling": 1.0},
+        experts=[0],
+        transforms={"lines": {"alpha_from_norms": False, "alpha": 0.4, "beta": 0.6}},
+    ),
 ]
 
 
@@ -111,6 +136,9 @@ def test_every_copied_reference_is_used():
 
 
 SPECIAL = {
+    *(f"dare_p{rate}_{what}" for rate in (0.5, 0.9) for what in ("masks", "ta_l0.3", "ties_k20_sum_l0.3")),
+    "random_mask_param_keep0.3_mask",
+    "random_mask_param_keep0.3_ta_l0.3",
     "ties_edge_cases",
     "ties_k20_selected_entries",
     "lwptv_edge_cases",
@@ -257,7 +285,40 @@ def test_entropy_and_its_gradient():
     torch.testing.assert_close(logits.grad, want["grad_of_mean"], rtol=1e-9, atol=1e-11)
 
 
-def masked(vectors: Any, name: str, factor: float) -> Changed:
-    """Task vectors under a reference's saved random masks, multiplied by a factor."""
-    masks = by_task(output(name))
-    return Changed(vectors, lambda layer, stack, experts: stack.mul_(masks[layer]).mul_(factor), together=True)
+def test_lines_takes_alpha_from_the_norms():
+    plain = {"alpha_from_norms": False, "alpha": 0.25, "beta": 0.7}
+    given = merged_model("task_arithmetic", {"scaling": 1.0}, "float64", transforms={"lines": plain})
+    found = merged_model("task_arithmetic", {"scaling": 1.0}, "float64", transforms={"lines": {"beta": 0.7}})
+    assert worst_excess(found, given, {"rtol": 1e-9, "atol": 1e-11}) <= 0, "1/K for a sum of four"
+
+
+def draw_from(masks: dict[str, torch.Tensor]) -> Any:
+    """A stand-in for random masks that returns those a reference has saved."""
+
+    def saved(keep: Any, shape: tuple[int, ...], seed: int, method: str, *place: str) -> torch.Tensor:
+        name = place[-1] if len(place) == 1 else f"{place[0].replace('expert', 'task')}/{place[1]}"
+        assert masks[name].shape == shape
+        return masks[name].bool()
+
+    return saved
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+@pytest.mark.parametrize("rate", [0.5, 0.9])
+def test_dare_with_saved_masks(rate, precision, monkeypatch):
+    monkeypatch.setattr("engine.merging.dropping.bernoulli", draw_from(output(f"dare_p{rate}_masks")))
+    transforms = {"dare": {"drop_rate": rate}}
+    for method, params, suffix in (
+        ("task_arithmetic", {"scaling": 0.3}, "ta_l0.3"),
+        ("ties", ties(0.2, "sum", 0.3), "ties_k20_sum_l0.3"),
+    ):
+        name = f"dare_p{rate}_{suffix}"
+        check(merged_model(method, params, precision, transforms=transforms), output(name), name, precision)
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+def test_random_mask_with_the_saved_mask(precision, monkeypatch):
+    monkeypatch.setattr("engine.merging.dropping.bernoulli", draw_from(output("random_mask_param_keep0.3_mask")))
+    name = "random_mask_param_keep0.3_ta_l0.3"
+    got = merged_model("task_arithmetic", {"scaling": 0.3}, precision, transforms={"random_mask": {"keep": 0.3}})
+    check(got, output(name), name, precision)
