@@ -40,6 +40,11 @@ class IntervMerge(DeepCalibrator):
         """Table 7's tensors: matrices (blocks, tokens, slices, r, k), biases (blocks, tokens, slices, r)."""
         blocks, tokens = self._blocks(), self._tokens()
         starts, length = segment_starts(self.config, blocks[-1], self.sizes["width"])
+        if blocks == (self.sizes["blocks"] - 1,) and 0 not in tokens:
+            raise CalibrationError(
+                f"Changing only {self.config.positions} tokens in the last block has no effect: after it only the "
+                "class token is read. Choose an earlier block or the class token."
+            )
         if self.config.rank > length:
             raise CalibrationError(f"A rank of {self.config.rank} is more than the {length} dimensions that change.")
         lead = (len(blocks), len(tokens), len(starts), self.config.rank)
