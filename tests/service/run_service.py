@@ -1,5 +1,6 @@
 """Serves the store of the environment with toy steps; a process of its own in the tests."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -8,9 +9,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from toy_steps import STEPS, planner
 
-from engine.service.main import serve
+from engine.service import main
 from engine.store import Store
 
 if __name__ == "__main__":
     idle = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
-    sys.exit(serve(Store(), planner=planner, steps=STEPS, idle_minutes=idle))
+    main.code_version = lambda: os.environ.get("TOY_VERSION", "toy")
+    sys.exit(main.serve(Store(), planner=planner, steps=STEPS, idle_minutes=idle))

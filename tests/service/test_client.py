@@ -1,0 +1,66 @@
+"""What pages do: start the service, see how it is, replace it, end it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import pytest
+from conftest import HERE
+
+from engine.service import client
+
+
+@pytest.fixture
+def startable(own_service, monkeypatch):
+    monkeypatch.setattr(client, "start_command", lambda: [sys.executable, str(HERE / "run_service.py")])
+    monkeypatch.setattr(client, "code_version", lambda: "toy")
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.delenv("MERGELENS_SCHEDULER", raising=False)
+    yield own_service
+    client.stop_service(own_service.store)
+
+
+def test_pages_start_replace_and_stop_the_service(startable, monkeypatch):
+    store = startable.store
+    assert client.service_state(store).state == "absent"
+    began = time.monotonic()
+    assert [client.ensure_service(store).state for _ in range(3)] == ["starting"] * 3
+    assert time.monotonic() - began < 1
+    startable.until(lambda: client.ensure_service(store).state == "ready", 30)
+    state = client.ensure_service(store)
+    assert (state.ready, state.busy, str(state)) == (True, 0, f"The engine is ready: {state.workers} workers.")
+    assert time.time() - store.lease.last_page() < 30
+    first = store.lease.status().pid
+    assert os.getsid(first) == first  # it outlives the page's process
+    assert startable.ended(startable.submit(["write", {"text": "a"}, []])).state == "finished"
+
+    run = startable.submit(["sleep", {"seconds": 60}, []])
+    startable.until(lambda: store.runs.get(run.id).message == "asleep")
+    monkeypatch.setattr(client, "code_version", lambda: "another")
+    assert client.ensure_service(store).state == "outdated"  # busy: not replaced
+    assert "has ended" in client.stop_service(store)
+    assert startable.state(run) == "queued"
+    assert client.stop_service(store) == "No service is running."
+    assert client.service_state(store).state == "absent"
+
+
+def test_an_idle_service_of_another_version_is_asked_to_go(own_service):
+    from engine.store.owners import this_process
+
+    store, owner = own_service.store, this_process("service")
+    store.lease.acquire(owner, "another version")
+    store.lease.renew(owner, state="ready", busy=1)
+    assert client.ensure_service(store).state == "outdated"
+    assert not store.lease.status().stop
+    store.lease.renew(owner, busy=0)
+    assert client.ensure_service(store).state == "starting"
+    assert store.lease.status().stop
+
+
+def test_a_start_that_fails_is_reported(own_service, monkeypatch):
+    monkeypatch.setattr(client, "start_command", lambda: [sys.executable, "-c", "raise SystemExit('no such thing')"])
+    assert client.ensure_service(own_service.store).state == "starting"
+    own_service.until(lambda: client.ensure_service(own_service.store).state == "failed", 10)
+    assert "no such thing" in client.ensure_service(own_service.store).message
