@@ -8,21 +8,27 @@ import streamlit as st
 
 from pages._chrome import plain
 
-SHOWN = {"accuracy_evaluate": "Accuracy, %", "l1_evaluate": "L1 bias", "loss": "Loss"}
+SHOWN = {
+    "accuracy_evaluate": ("Accuracy", "{:.1f}\u00a0%"),
+    "l1_evaluate": ("L1 bias", "{:.3f}"),
+    "loss": ("Loss", "{:.4f}"),
+}
 
 
 def live_curves(metrics: Mapping[str, Any]) -> None:
-    """Draw the curves found in a run's live metrics: accuracy and bias on evaluation images, or the loss alone."""
+    """Draw what is found in a run's live metrics: where each quantity is, and its curve so far."""
     for title, columns, rows in curves_in(metrics):
-        frame = pd.DataFrame(rows, columns=list(columns)).set_index("step")
-        shown = [name for name in SHOWN if name in frame and frame[name].notna().any()][:2]
+        frame = pd.DataFrame(rows, columns=list(columns))
+        shown = [name for name in SHOWN if name in frame and frame[name].notna().any()]
         if len(frame) < 2 or not shown:
             continue
-        if title:
-            st.caption(plain(title))
-        for column, name in zip(st.columns(len(shown)), shown, strict=True):
-            column.caption(f"{SHOWN[name]}, mean over tasks, by training step")
-            column.line_chart(frame[[name]].rename(columns={name: SHOWN[name]}), height=130, width="stretch")
+        of = f"{plain(title)}, training" if title else "Training"
+        st.caption(f"{of} step {frame['step'].iloc[-1]:,.0f}; means over tasks, accuracy and bias on evaluation images")
+        with st.grid(len(shown), gap="small"):
+            for name in shown:
+                label, form = SHOWN[name]
+                values = frame[name].dropna()
+                st.metric(label, form.format(values.iloc[-1]), chart_data=values.tolist(), chart_type="line")
 
 
 def curves_in(metrics: Mapping[str, Any], title: str = "") -> Iterator[tuple[str, list[str], list[list[Any]]]]:

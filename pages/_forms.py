@@ -30,8 +30,14 @@ PROTOCOLS = {
 }
 
 
-def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any]) -> None:
-    """Draw the form; ``shown`` is the recipe of the run on the page, ``submit`` is called with a valid recipe."""
+def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any], running: Recipe | None = None) -> None:
+    """Draw the form.
+
+    Args:
+        shown: recipe of the run on the page.
+        submit: called with a valid recipe.
+        running: recipe of the run at work.
+    """
     document = _document(shown)
     st.subheader("Recipe", anchor=False)
     merge = _merge(document["merge"])
@@ -44,7 +50,11 @@ def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any]) -> None:
     built |= {"calibrators": calibrators, "probe": probe, "seeds": seeds}
     st.session_state[RECIPE] = built
     recipe, problem = check(built)
-    _text(recipe, shown)
+    _text(recipe)
+    if shown is not None and (recipe is None or differences(shown, recipe)):
+        st.button(
+            "Back to the settings of the run shown", key="form.reset", type="tertiary", on_click=load, args=(shown,)
+        )
     with button:
         if problem:
             st.error(plain(problem), icon=":material/error:")
@@ -59,7 +69,9 @@ def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any]) -> None:
             submit(recipe)
             st.rerun()
         changes = differences(shown, recipe) if shown and recipe else []
-        if changes:
+        if running and recipe and not differences(running, recipe):
+            st.caption(":material/hourglass_top: These settings are running.")
+        elif changes:
             more = len(changes) - SHOWN_CHANGES
             listed = ", ".join(changes[:SHOWN_CHANGES]) + (f" and {more} more" if more > 0 else "")
             stale_state(f"Settings changed, not run yet: {listed}")
@@ -314,7 +326,7 @@ def _seeds(text: str) -> list[Any]:
     return [int(part) if part.isdecimal() else part for part in parts]
 
 
-def _text(recipe: Recipe | None, shown: Recipe | None) -> None:
+def _text(recipe: Recipe | None) -> None:
     """The recipe as YAML: to copy, or to paste another one in."""
     with st.expander("Recipe as text", icon=":material/data_object:", key=f"{PREFIX}text.card"):
         if recipe is not None:
@@ -323,8 +335,6 @@ def _text(recipe: Recipe | None, shown: Recipe | None) -> None:
         st.button("Use the pasted recipe", key="form.use", on_click=_use_pasted, width="stretch")
         if problem := st.session_state.pop("form.problem", ""):
             st.error(plain(problem), icon=":material/error:")
-    if shown is not None:
-        st.button("Set the form to the run shown", key="form.reset", type="tertiary", on_click=load, args=(shown,))
 
 
 def _use_pasted() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.pipeline.projecting import ProjectionRequest
+from engine.pipeline.projecting import ProjectionRequest, projection_step
 from engine.recipe import Recipe
 from engine.service.client import ensure_service
 from engine.store import ACTIVE, Run, Store
@@ -16,6 +16,7 @@ from pages._curves import live_curves
 from pages._state import recipe_title, run_title, show_run, store
 
 JOB = "job"  # the address parameter and, in the session, the id of the run at work
+PAGE = "page"  # who asked for a run
 TICK = 0.5  # seconds between two looks at a run at work
 CURVE_TICK = 1.5
 KEEP_ALIVE = 10.0  # seconds between two looks at the service
@@ -57,9 +58,9 @@ def keep_service() -> Keeper:
 
 
 def submit(recipe: Recipe) -> Run:
-    """Ask for a run and follow it."""
-    request = {"recipe": recipe.model_dump(mode="json"), "projection": ProjectionRequest().model_dump(mode="json")}
-    row = store().runs.submit("run", request, name=recipe_title(recipe), requested_by="page")
+    """Ask for a run and follow it; its projection is asked for once the result can be shown (see `_project`)."""
+    request = {"recipe": recipe.model_dump(mode="json"), "projection": None}
+    row = store().runs.submit("run", request, name=recipe_title(recipe), requested_by=PAGE)
     follow(row.id)
     _keeper(str(store().root)).touch(now=True)
     return row
@@ -85,16 +86,22 @@ def current_job() -> Run | None:
         follow(row.id)
         return row
     unfollow()
-    return next(iter(store().runs.list(kinds=("run",), states=ACTIVE, limit=1)), None)
+    row = next(iter(store().runs.list(kinds=("run",), states=ACTIVE, limit=1)), None)
+    if row is not None and row.requested_by == PAGE and not row.request.get("projection"):
+        follow(row.id)  # asked for in a lab, so that its result is waited for
+    return row
 
 
-def job_panel() -> None:
-    """Progress of the run at work, or how it ended; a finished one becomes the run shown."""
+def job_panel() -> Run | None:
+    """Progress of the run at work, or how it ended; a finished one becomes the run shown.
+
+    Returns:
+        The run at work, or the one that failed or was cancelled; None when there is nothing to tell.
+    """
     row = current_job()
     if row is None:
-        return
+        return None
     if row.active:
-        follow(row.id)
         with st.container(border=True, key="job"):
             st.fragment(_progress, run_every=TICK)(row.id)
             if row.request.get("recipe", {}).get("calibrators"):
@@ -102,9 +109,12 @@ def job_panel() -> None:
     elif row.state == "finished":
         unfollow()
         show_run(row.id)
+        _project(row)
         st.toast(f"Finished in {duration(row.elapsed)}.", icon=":material/check:")
+        return None
     else:
         _ended(row)
+    return row
 
 
 def progress_text(row: Run) -> str:
@@ -122,6 +132,14 @@ def log_view(run: str) -> None:
     lines = store().runs.log(run)[-LOG_LINES:]
     text = "\n".join(f"{time.strftime('%H:%M:%S', time.localtime(line.time))}  {line.line}" for line in lines)
     st.code(text or "No lines yet.", language=None, wrap_lines=True, height=200)
+
+
+def _project(row: Run) -> None:
+    """Ask for the projection that the feature view shows first; the result itself does not wait for it."""
+    view = ProjectionRequest()
+    if store().find(projection_step(view, row.result).key, checksums=False) is None:
+        request = {**view.model_dump(mode="json"), "bundle": row.result}
+        store().runs.submit("projection", request, name=view.title, parent=row.id, requested_by=PAGE)
 
 
 def _progress(run: str) -> None:

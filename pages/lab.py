@@ -1,14 +1,15 @@
 """The lab: what the run shown says, and the recipe for the next one."""
 
-from importlib import import_module
-from importlib.util import find_spec
-
 import streamlit as st
 
+from engine.errors import EngineError
 from engine.figures import accuracy_bars
+from engine.recipe import Recipe, parse_recipe
+from engine.store import Run
 from pages import _forms as forms
 from pages._cards import expert_cards
 from pages._chrome import context_bar, empty_state, figure, theme
+from pages._features import feature_view
 from pages._jobs import job_panel, submit
 from pages._state import RunView, find_current
 from pages._story import headline, metrics
@@ -18,11 +19,13 @@ SEEN = "lab.seen"  # id and recipe of the run last shown, to tell whether the fo
 
 def main() -> None:
     """Job at work, result, recipe."""
-    job_panel()
+    job = job_panel()
+    asked = _recipe_of(job)
     run = find_current()
-    _follow(run)
+    _follow(run, asked)
     with st.sidebar:
-        st.fragment(forms.recipe_form)(run.report.recipe if run else None, submit)
+        shown = run.report.recipe if run else None
+        st.fragment(forms.recipe_form)(shown, submit, asked if job and job.active else None)
     if run is None:
         st.title("Merge fine-tuned experts, see what merging does to them, repair it", anchor=False)
         empty_state(
@@ -34,14 +37,25 @@ def main() -> None:
     _result(run)
 
 
-def _follow(run: RunView | None) -> None:
-    """A newly shown run brings its recipe into the form, unless the form holds changes of its own."""
+def _follow(run: RunView | None, asked: Recipe | None) -> None:
+    """A newly shown run brings its recipe into the form, unless the form holds changes of its own.
+
+    After a reload the form starts from what was asked for last.
+    """
     seen = st.session_state.get(SEEN)
-    if run is None or (seen and seen[0] == run.id):
-        return
-    if seen is None or not forms.is_changed(seen[1]):
+    if seen is None and asked is not None:
+        forms.load(asked)
+    elif run is not None and (seen is None or (seen[0] != run.id and not forms.is_changed(seen[1]))):
         forms.load(run.report.recipe)
-    st.session_state[SEEN] = (run.id, run.report.recipe)
+    if run is not None:
+        st.session_state[SEEN] = (run.id, run.report.recipe)
+
+
+def _recipe_of(job: Run | None) -> Recipe | None:
+    try:
+        return parse_recipe(job.request.get("recipe")) if job else None
+    except EngineError:
+        return None
 
 
 def _result(run: RunView) -> None:
@@ -50,9 +64,8 @@ def _result(run: RunView) -> None:
     metrics(run.report)
     st.subheader("Accuracy per task", anchor=False)
     figure(accuracy_bars(run.report, theme()), key="lab.accuracy", run=run, unit="Accuracy in percent")
-    if find_spec("pages._features"):
-        st.subheader("The same images in every state's features", anchor=False)
-        import_module("pages._features").feature_view(run, key="lab.features", compact=True)
+    st.subheader("The same images in the features of every state", anchor=False)
+    feature_view(run, key="lab.features", compact=True)
     st.subheader("The experts", anchor=False)
     expert_cards(run)
 
