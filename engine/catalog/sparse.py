@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from .row import MergeRow, Params, Preset
 
@@ -36,6 +36,89 @@ class TiesParams(Params):
     )
 
 
+class BreadcrumbsParams(Params):
+    """Parameters of Model Breadcrumbs."""
+
+    beta: float = Field(0.15, gt=0, le=1, title="Kept share β", description="Share of entries kept in each row.")
+    gamma: float = Field(
+        0.006, ge=0, lt=1, title="Dropped outliers γ", description="Share of the largest entries that is dropped first."
+    )
+    scaling: float = Field(
+        0.2, ge=-2, le=2, title="Scaling coefficient α", description="How much of the summed vectors to add."
+    )
+    scope: Literal["row", "tensor"] = Field(
+        "row", title="Mask scope", description="Rank entries within each row (the authors) or each tensor (mergekit)."
+    )
+
+
+class DellaParams(Params):
+    """Parameters of DELLA."""
+
+    density: float = Field(0.5, gt=0, lt=1, title="Density ρ", description="Mean probability that an entry is kept.")
+    epsilon: float = Field(
+        0.15,
+        ge=0,
+        lt=0.5,
+        title="Spread ε",
+        description="The smallest entry is kept with ρ − ε, the largest with ρ + ε.",
+    )
+    rescale: bool = Field(True, title="Rescale", description="Divide a kept entry by its probability.")
+    elect: bool = Field(True, title="Elect signs", description="Merge only entries that agree with the elected sign.")
+    scaling: float = Field(
+        1.1, ge=-2, le=5, title="Scaling coefficient λ", description="How much of the merged vector to add."
+    )
+
+    @model_validator(mode="after")
+    def _probabilities(self) -> Self:
+        if not 0 < self.density - self.epsilon <= self.density + self.epsilon < 1:
+            raise ValueError("density − epsilon and density + epsilon must lie strictly between 0 and 1")
+        return self
+
+
+class TallParams(Params):
+    """Parameters of TALL-masks."""
+
+    mask_strictness: float = Field(
+        0.4,
+        ge=0,
+        le=5,
+        title="Mask strictness λ",
+        description="How strongly an entry must outweigh the other tasks to belong to a task.",
+    )
+
+
+class ConsensusParams(TallParams):
+    """Parameters of Consensus Merging."""
+
+    agreeing: int = Field(
+        2, ge=0, le=100, title="Agreeing tasks k", description="Entries that serve fewer tasks are given up."
+    )
+    scaling: float = Field(
+        0.3, ge=-2, le=5, title="Scaling coefficient α", description="How much of the masked sum to add."
+    )
+
+
+class PcbParams(Params):
+    """Parameters of PCB-Merging."""
+
+    density: float = Field(0.05, gt=0, le=1, title="Density r", description="Share of scores that stay above zero.")
+    scaling: float = Field(
+        1.2, ge=-2, le=5, title="Scaling coefficient λ", description="How much of the merged vector to add."
+    )
+    clip: float = Field(
+        1e-4, ge=0, le=0.1, title="Clipped tails", description="Share of magnitudes clipped at each end of a task."
+    )
+    balance: Literal["task_vectors", "normalised"] = Field(
+        "task_vectors", title="Balance among tasks", description="Compare with summed vectors or normalised ones."
+    )
+
+
+class LocalizeParams(Params):
+    """Parameters of Localize-and-Stitch."""
+
+    density: float = Field(0.1, gt=0, le=1, title="Density s", description="Share of each expert's entries kept.")
+
+
 ROWS = (
     MergeRow(
         name="ties",
@@ -62,5 +145,80 @@ ROWS = (
         ),
         departure="The paper takes the mean of agreeing entries with λ around 1, published vision numbers their sum "
         "with λ = 0.3; both are presets.",
+    ),
+    MergeRow(
+        name="breadcrumbs",
+        title="Model Breadcrumbs",
+        category="sparse",
+        params=BreadcrumbsParams,
+        function=".merging.row_pruning:breadcrumbs",
+        summary="Drops the largest and the smallest entries of every task vector and adds what is left.",
+        equation=r"\theta = \theta_0 + \alpha \sum_k m_k^{\beta,\gamma} \circ \tau_k",
+        source="Davari & Belilovsky, Model Breadcrumbs, ECCV 2024, arXiv:2312.06795",
+        url="https://arxiv.org/abs/2312.06795",
+        presets=(
+            Preset(
+                "mergekit", "mergekit: each tensor", {"beta": 0.9, "gamma": 0.01, "scope": "tensor"}, "arXiv:2403.13257"
+            ),
+        ),
+        departure="The paper masks layers, the authors' code rows, which is the default.",
+    ),
+    MergeRow(
+        name="della",
+        title="DELLA",
+        category="sparse",
+        params=DellaParams,
+        function=".merging.row_pruning:della",
+        summary="Drops small entries more often than large ones at random, then elects signs and merges.",
+        equation=r"\tilde\tau_{k,i} = \frac{m_{k,i}}{p_i}\,\tau_{k,i},\quad "
+        r"p_i = \rho - \epsilon + 2\epsilon\,\tfrac{r_i}{n-1}",
+        source="Deep et al., DELLA-Merging, 2024, arXiv:2406.11617",
+        url="https://arxiv.org/abs/2406.11617",
+        stochastic=True,
+        departure="Kept entries are divided by their own probability; mergekit matches L1 norms instead.",
+    ),
+    MergeRow(
+        name="consensus",
+        title="Consensus Merging",
+        category="sparse",
+        params=ConsensusParams,
+        function=".merging.consensus:consensus",
+        summary="Keeps the entries of the summed task vectors that serve at least a few tasks.",
+        equation=r"\theta = \theta_0 + \alpha\, \mathbb{1}[\textstyle\sum_t m_t \ge k] \circ \sum_j \tau_j,\quad "
+        r"m_t = \mathbb{1}[\,|\tau_t| > \lambda\,|\sum_j \tau_j - \tau_t|\,]",
+        source="Wang et al., Localizing task information, ICML 2024, arXiv:2405.07813",
+        url="https://arxiv.org/abs/2405.07813",
+        departure="The authors choose λ for every task by validation accuracy; here it is one parameter.",
+    ),
+    MergeRow(
+        name="pcb",
+        title="PCB-Merging",
+        category="sparse",
+        params=PcbParams,
+        function=".merging.pcb:pcb",
+        summary="Weights every entry by its standing within its task and among tasks, and drops low scores.",
+        equation=r"\theta = \theta_0 + \lambda\, \frac{\sum_k \hat\beta_k \circ \tau_k}{\sum_k \hat\beta_k}",
+        source="Du et al., Parameter Competition Balancing, NeurIPS 2024, arXiv:2410.02396",
+        url="https://arxiv.org/abs/2410.02396",
+        presets=(
+            Preset("lwptv", "As in LwPTV", {"density": 0.05, "scaling": 1.2}, "arXiv:2506.09093"),
+            Preset(
+                "vision_script", "Authors' vision script", {"clip": 0.01, "balance": "normalised"}, "arXiv:2410.02396"
+            ),
+        ),
+        departure="Magnitudes are clipped and min–max normalised as in the authors' code; the paper writes a softmax.",
+    ),
+    MergeRow(
+        name="localize_and_stitch",
+        title="Localize-and-Stitch",
+        category="sparse",
+        params=LocalizeParams,
+        function=".merging.localize:localize_and_stitch",
+        summary="Keeps each expert's largest entries and averages where they overlap (dataless variant).",
+        equation=r"\theta = \theta_0 + \frac{\sum_k m_k \circ \tau_k}{\sum_k m_k},\quad "
+        r"m_k = \mathbb{1}[\,|\tau_k| > |\tau_k|^{(n)}]",
+        source="He et al., Localize-and-Stitch, TMLR 2025, arXiv:2408.13656",
+        url="https://arxiv.org/abs/2408.13656",
+        departure="An entry must exceed the n-th largest magnitude, as in the authors' code, so n − 1 are kept.",
     ),
 )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..catalog import NoParams
-from ..errors import MergeError
-from ..types import Context, MergeInfo, PerTask, TaskVectors, Tensors, Weights
-from .assemble import Added, flat
-
-UNIFIED, MASK, RESCALER = "unified/", "mask/", "rescaler/"
+from ..types import Context, MergeInfo, PerTask, TaskVectors, Weights
+from .assemble import flat
+from .masked import MASK, RESCALER, VECTOR, distinct_tasks, pack, rebuild
 
 
 def emr(base: Weights, task_vectors: TaskVectors, params: NoParams, context: Context) -> PerTask:
@@ -31,7 +28,7 @@ def emr(base: Weights, task_vectors: TaskVectors, params: NoParams, context: Con
         sign = torch.where(stack.sum(dim=0) > 0, 1.0, -1.0).to(stack.dtype)
         agrees = stack * sign > 0
         unified = (stack * sign).clamp_(min=0).amax(dim=0).mul_(sign)
-        parts[UNIFIED + name] = unified
+        parts[VECTOR + name] = unified
         for task, mask in zip(tasks, agrees, strict=True):
             parts[f"{MASK}{task}/{name}"] = pack(mask)
         entries += unified.numel()
@@ -48,45 +45,3 @@ def emr(base: Weights, task_vectors: TaskVectors, params: NoParams, context: Con
         details={"rescaler": {task: float(parts[RESCALER + task]) for task in tasks}},
     )
     return PerTask(parts, rebuild, tasks, info)
-
-
-def rebuild(base: Weights, parts: Tensors, task: str) -> Added:
-    """The weights of one task: θ_0 + λ_k M_k ∘ τ_uni.
-
-    Args:
-        base: the pretrained weights.
-        parts: what :func:`emr` stored.
-        task: one of the tasks it was made for.
-    """
-    layers = frozenset(name.removeprefix(UNIFIED) for name in parts if name.startswith(UNIFIED))
-    # Stored scalars multiply in the vectors' own precision.
-    rescaler = float(parts[RESCALER + task])
-
-    def vector(name: str) -> Tensor:
-        unified = parts[UNIFIED + name]
-        return unified * unpack(parts[f"{MASK}{task}/{name}"], unified.shape) * rescaler
-
-    dtype = next((parts[UNIFIED + name].dtype for name in layers), torch.float32)
-    return Added(base, layers, dtype, vector)
-
-
-def distinct_tasks(context: Context) -> tuple[str, ...]:
-    """The experts' tasks, which must differ for weights that depend on the task.
-
-    Raises:
-        MergeError: two experts are of one task.
-    """
-    if len(set(context.tasks)) != len(context.tasks):
-        twice = next(task for task in context.tasks if context.tasks.count(task) > 1)
-        raise MergeError(f"Two experts are of task '{twice}'; a merge by task needs one expert a task.")
-    return context.tasks
-
-
-def pack(mask: Tensor) -> Tensor:
-    """A boolean tensor as bytes of 8 bits."""
-    return torch.from_numpy(np.packbits(mask.reshape(-1).numpy()))
-
-
-def unpack(bits: Tensor, shape: torch.Size) -> Tensor:
-    """The boolean tensor that was packed."""
-    return torch.from_numpy(np.unpackbits(bits.numpy(), count=shape.numel()).astype(bool)).view(shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import cache
 
@@ -32,7 +33,7 @@ def ties(base: Weights, task_vectors: TaskVectors, params: TiesParams, context: 
     def vector(name: str) -> Tensor:
         stack = task_vectors.stack(name)
         bounds = limits(stack)
-        return in_columns(stack, lambda part: _merge(trimmed(part, bounds), params.merge, majority)).mul_(
+        return in_columns(stack, lambda part: disjoint_merge(trimmed(part, bounds), params.merge, majority)).mul_(
             params.scaling
         )
 
@@ -73,9 +74,13 @@ def magnitude_thresholds(
         context: keeps the thresholds of experts it has seen.
         frozen_parameters: zeros outside the layers that count in the share.
     """
-    sizes = [torch.Size(task_vectors.shape(name)).numel() for name in task_vectors.names]
-    count = sum(sizes) + frozen_parameters
-    rank = count - int(count * density) - frozen_parameters
+    count = sum(math.prod(task_vectors.shape(name)) for name in task_vectors.names) + frozen_parameters
+    return thresholds_at(task_vectors, count - int(count * density) - frozen_parameters, context)
+
+
+def thresholds_at(task_vectors: TaskVectors, rank: int, context: Context) -> dict[str, Tensor]:
+    """The rank-th smallest magnitude of every expert's entries (0 for a rank below 1), kept by the context."""
+    sizes = [math.prod(task_vectors.shape(name)) for name in task_vectors.names]
 
     def compute(expert: str) -> dict[str, Tensor]:
         def magnitudes() -> Iterable[Tensor]:
@@ -139,8 +144,11 @@ def _majority(task_vectors: TaskVectors, limits: Callable[[Tensor], list[float]]
     return majority
 
 
-def _merge(part: Tensor, how: str, majority: Callable[[], float]) -> Tensor:
-    """Merge trimmed entries (K, n) into (n,)."""
+def disjoint_merge(part: Tensor, how: str, majority: Callable[[], float]) -> Tensor:
+    """Merge trimmed entries (K, n) into (n,): those with the sign of their sum, by ``how`` (sum, mean or max).
+
+    ``majority`` is asked for the sign (1, 0 or −1) of entries whose sum is zero; 0 keeps negative ones, or none (max).
+    """
     total = part.sum(dim=0)
     positive = part.clamp(min=0).sum(dim=0)
     up = total > 0

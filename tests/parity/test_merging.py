@@ -8,14 +8,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from engine.catalog.sparse import PcbParams
+from engine.catalog.transforms import LwptvParams
 from engine.masks import lwptv_masks
 from engine.merging.adamerging import combine, entropy
 from engine.merging.apply import merge
 from engine.merging.assemble import add_to_base
-from engine.merging.emr import MASK, RESCALER, UNIFIED, unpack
+from engine.merging.consensus import tall_masks
 from engine.merging.lwptv import lwptv, salience, scale_learned
+from engine.merging.masked import MASK, RESCALER, VECTOR, unpack
+from engine.merging.pcb import _Competition
+from engine.merging.row_pruning import keep_probabilities
 from engine.merging.ties import elected
 from engine.recipe import MethodCall
+from engine.weights import LazyTaskVectors, Memory
 from tests.reference.merging.support import (
     EXPERTS,
     FOLDER,
@@ -69,6 +75,25 @@ STATIC = [
         for short, name in (("pwptv", "pwptv"), ("mwp", "magnitude"))
         for word, shared in (("or", True), ("noor", False))
     ),
+    *(
+        case(f"breadcrumbs_rowwise_b{b}_g0.1_a0.3", "breadcrumbs", {"beta": b, "gamma": 0.1, "scaling": 0.3})
+        for b in (0.15, 0.5)
+    ),
+    case(
+        "breadcrumbs_mergekit_d0.85_g0.1_l0.3",
+        "breadcrumbs",
+        {"beta": 0.85, "gamma": 0.1, "scaling": 0.3, "scope": "tensor"},
+    ),
+    *(
+        case(f"pcb_r{r}_l{scaling}", "pcb", {"density": r, "scaling": scaling})
+        for r, scaling in ((0.05, 1.0), (0.05, 1.2), (0.1, 1.2), (0.2, 1.2))
+    ),
+    case(
+        "pcb_vision_script_r0.05_l1.2", "pcb", {"density": 0.05, "scaling": 1.2, "clip": 0.01, "balance": "normalised"}
+    ),
+    case("lwptv_pcb_r0.05_l1.2_eta0.7", "pcb", transforms=LWPTV),
+    *(case(f"consensus_ta_lam0.4_k{k}_l0.3", "consensus", {"agreeing": k}) for k in (1, 2, 3)),
+    *(case(f"localize_stitch_dataless_s{s}", "localize_and_stitch", {"density": s}) for s in (0.1, 0.3)),
     *(
         case(f"wise_ft_e0_a{a}", "task_arithmetic", {"scaling": 1.0}, experts=[0], transforms={"wise_ft": {"alpha": a}})
         for a in (0.3, 0.5)
@@ -136,6 +161,15 @@ def test_every_copied_reference_is_used():
 
 
 SPECIAL = {
+    *(f"della_{who}_d0.5_e0.15_{what}" for who in ("official", "mergekit") for what in ("probs", "masks", "ta_l0.3")),
+    "della_official_elect_mean_l1.1",
+    "breadcrumbs_mergekit_d0.3_g0.05_l0.3",
+    "tall_masks_lam0.2",
+    "tall_masks_lam0.4",
+    "tall_masks_lam0.6",
+    "tall_masks_lam1.0",
+    "tall_task1_lam0.4",
+    "pcb_r0.05_scale",
     *(f"dare_p{rate}_{what}" for rate in (0.5, 0.9) for what in ("masks", "ta_l0.3", "ties_k20_sum_l0.3")),
     "random_mask_param_keep0.3_mask",
     "random_mask_param_keep0.3_ta_l0.3",
@@ -164,8 +198,6 @@ SPECIAL = {
 @pytest.mark.parametrize("how", ["sum", "mean", "max"])
 @pytest.mark.parametrize("density", [0.25, 0.5, 0.75])
 def test_ties_where_magnitudes_and_signs_tie(density, how):
-    from engine.weights import LazyTaskVectors, Memory
-
     entry = ENTRIES["ties_edge_cases"]
     rows = torch.tensor(entry["params"]["input"])
     base = Memory({"w": torch.zeros(8)})
@@ -228,7 +260,7 @@ def test_counting_frozen_parameters_equals_having_them(precision):
 def test_emr(precision):
     base, vectors = toy_vectors(dtype=DTYPES[precision])
     merged = merge(base, vectors, [], MethodCall(method="emr"), TinyContext())
-    unified = {name: merged.parts[UNIFIED + name] for name in vectors.names}
+    unified = {name: merged.parts[VECTOR + name] for name in vectors.names}
     check(unified, output("emr_unified"), "emr_unified", precision)
     masks = {
         f"task{k}/{name}": unpack(merged.parts[f"{MASK}{task}/{name}"], tensor.shape).to(torch.uint8)
@@ -261,8 +293,6 @@ def given_coefficients(granularity: str, clamp: bool) -> dict[str, torch.Tensor]
     ],
 )  # fmt: skip
 def test_adamerging_at_given_coefficients(name, granularity, clamp, pruned, plus_plus, precision):
-    from engine.catalog.transforms import LwptvParams
-
     base, vectors = toy_vectors(dtype=DTYPES[precision])
     context, params = TinyContext(), LwptvParams(eta=0.7)
     if pruned:
@@ -322,3 +352,64 @@ def test_random_mask_with_the_saved_mask(precision, monkeypatch):
     name = "random_mask_param_keep0.3_ta_l0.3"
     got = merged_model("task_arithmetic", {"scaling": 0.3}, precision, transforms={"random_mask": {"keep": 0.3}})
     check(got, output(name), name, precision)
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+@pytest.mark.parametrize(("who", "rescale"), [("official", True), ("mergekit", False)])
+def test_della_with_saved_masks(who, rescale, precision, monkeypatch):
+    name = f"della_{who}_d0.5_e0.15"
+    _, vectors = toy_vectors(dtype=DTYPES[precision])
+    found = {
+        f"task{k}/{layer}": keep_probabilities(vectors.vector(layer, expert), 0.5, 0.15)
+        for k, expert in enumerate(EXPERTS)
+        for layer in vectors.names
+    }
+    check(found, output(f"{name}_probs"), f"{name}_probs", precision)
+    monkeypatch.setattr("engine.merging.row_pruning.bernoulli", draw_from(output(f"{name}_masks")))
+    params = {"rescale": rescale, "elect": False, "scaling": 0.3}
+    # The reference's probabilities are float32, so its quotients are known no better.
+    check(merged_model("della", params, precision), output(f"{name}_ta_l0.3"), f"{name}_ta_l0.3", "float32")
+    if rescale:
+        elected_name = "della_official_elect_mean_l1.1"
+        check(merged_model("della", {}, precision), output(elected_name), elected_name, "float32")
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+def test_breadcrumbs_by_tensor_does_not_zero_small_tensors(precision):
+    """Where int(γ n) is 0 the reference zeroes the tensor by mistake; everywhere else the numbers agree."""
+    name = "breadcrumbs_mergekit_d0.3_g0.05_l0.3"
+    params = {"beta": 0.3, "gamma": 0.05, "scaling": 0.3, "scope": "tensor"}
+    base, _ = toy_vectors()
+    got, want = merged_model("breadcrumbs", params, precision), output(name)
+    large = [layer for layer in want if int(0.05 * want[layer].numel())]
+    assert 0 < len(large) < len(want)
+    check({layer: got[layer] for layer in large}, {layer: want[layer] for layer in large}, name, precision)
+    for layer in set(want) - set(large):
+        assert torch.equal(want[layer], base.tensor(layer).double())
+        assert not torch.equal(got[layer].double(), want[layer])
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+@pytest.mark.parametrize("strictness", [0.2, 0.4, 0.6, 1.0])
+def test_tall_masks(strictness, precision):
+    _, vectors = toy_vectors(dtype=DTYPES[precision])
+    stacks = {layer: vectors.stack(layer) for layer in vectors.names}
+    masks = {layer: tall_masks(stack, stack.sum(dim=0), strictness) for layer, stack in stacks.items()}
+    name = f"tall_masks_lam{strictness}"
+    check({layer: mask.to(torch.uint8) for layer, mask in masks.items()}, by_task(output(name)), name, precision)
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+def test_tall_model_of_a_task(precision):
+    base, vectors = toy_vectors(dtype=DTYPES[precision])
+    merged = merge(base, vectors, [], MethodCall(method="tall"), TinyContext())
+    got = tensors_of(models(base, merged)["expert1"])
+    check(got, output("tall_task1_lam0.4"), "tall_task1_lam0.4", precision)
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+def test_pcb_scores(precision):
+    _, vectors = toy_vectors(dtype=DTYPES[precision])
+    competition = _Competition(vectors, PcbParams(density=0.05), TinyContext())
+    got = {name: competition.scores(name)[0].view(4, *vectors.shape(name)) for name in vectors.names}
+    check(got, by_task(output("pcb_r0.05_scale")), "pcb_r0.05_scale", precision)

@@ -11,7 +11,7 @@ from engine.errors import Cancelled
 from engine.masks import lwptv_masks
 from engine.merging.adamerging import _gradient, entropy, predict
 from engine.merging.apply import merge
-from engine.merging.emr import pack, unpack
+from engine.merging.masked import pack, unpack
 from engine.merging.selection import order_statistic
 from engine.recipe import MethodCall
 from engine.weights import LazyTaskVectors, Memory

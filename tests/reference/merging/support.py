@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,12 @@ def output(name: str) -> dict[str, Tensor]:
     return load_file(FOLDER / "outputs" / f"{name}.safetensors")
 
 
+@cache
 def tensor_order() -> list[str]:
     return json.loads((FOLDER / "inputs/tensor_order.json").read_text())["tensor_order"]
 
 
+@cache
 def toy(model: str, kind: str = "toy") -> Memory:
     """One of the reference models, its tensors in the order of the network, text-side ones first."""
     tensors = load_file(FOLDER / "inputs" / f"{kind}_{model}.safetensors")
