@@ -110,6 +110,11 @@ class Cluster:
         """Raise the flag that a step looks at between batches."""
         self._run_on(worker, stop, ticket)
 
+    @property
+    def own(self) -> bool:
+        """Whether the cluster ends with the service."""
+        return self._cluster is not None
+
     def kill(self, worker: str, owner: str) -> None:
         """End the process that runs a step, whatever it is doing; its nanny starts another one."""
         if owner and is_neighbour(owner):
@@ -126,6 +131,7 @@ class Cluster:
             self._client.close(timeout=2)
         if self._cluster is not None:
             with contextlib.suppress(Exception):
+                self._cluster.sync(_end_workers, list(self._cluster.workers.values()))
                 self._cluster.close(timeout=5)
 
     def _replace_missing(self, present: set[str]) -> None:
@@ -203,6 +209,15 @@ def _connect(address: str) -> Client:
 def _resources(dask_scheduler: Scheduler) -> dict[str, tuple[str, dict[str, float]]]:
     """Name and resources of every worker by address."""
     return {address: (str(worker.name), dict(worker.resources)) for address, worker in dask_scheduler.workers.items()}
+
+
+async def _end_workers(nannies: list[Nanny]) -> None:
+    """End worker processes at once, whatever they do, and have them not started again."""
+    for nanny in nannies:
+        nanny.close_gracefully(reason="the service ends")
+        if nanny.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(nanny.pid, signal.SIGKILL)
 
 
 def _kill_child(dask_worker: Nanny) -> None:

@@ -68,7 +68,7 @@ class Loop(Attempts):
     def close(self) -> None:
         """Stop everything; the rows go back to the queue."""
         self._planning.shutdown(wait=False, cancel_futures=True)
-        for node in self.board.at_work():
+        for node in self.board.at_work() if not self.cluster.own else ():
             self.cluster.kill(node.worker, node.owner)
         for job in self.board.jobs.values():
             self._write_log(job)

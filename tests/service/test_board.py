@@ -1,0 +1,229 @@
+"""Who gets which worker, with a cluster that only writes down what it is told."""
+
+from __future__ import annotations
+
+import queue
+import time
+
+import pytest
+
+from engine.pipeline.steps import Plan, make_step
+from engine.service.cluster import Event
+from engine.service.loop import MAX_JOBS, Loop
+from engine.service.worker import Outcome
+from engine.store import Store
+from engine.store.owners import this_process
+
+
+class PaperCluster:
+    own = True
+
+    def __init__(self, **workers: bool) -> None:
+        self.alive = workers
+        self.given: dict[str, tuple[str, str]] = {}  # worker → ticket, label
+        self.history: list[str] = []
+        self.told_to_stop: list[str] = []
+        self.killed: list[str] = []
+
+    def workers(self):
+        return dict(self.alive)
+
+    def submit(self, step, ticket, worker):
+        self.given[worker] = (ticket, step.label)
+        self.history.append(step.label)
+
+    def forget(self, ticket):
+        self.given = {worker: entry for worker, entry in self.given.items() if entry[0] != ticket}
+
+    def ask_to_stop(self, ticket, worker):
+        self.told_to_stop.append(worker)
+
+    def kill(self, worker, owner):
+        self.killed.append(worker)
+
+
+class Table:
+    """A loop over a paper cluster."""
+
+    def __init__(self, store: Store, **workers: bool) -> None:
+        self.store, self.inbox, self.cluster = store, queue.SimpleQueue(), PaperCluster(**workers)
+        self.owner = this_process("service")
+        self.loop = Loop(store, self.owner, self.cluster, self.inbox, lambda kind, request, store: request_plans.pop(0))
+
+    def submit(self, *steps, kind="run"):
+        request_plans.append(Plan(steps, steps[-1].key))
+        run = self.store.runs.submit(kind, {})
+        self.turn(lambda: run.id not in self.loop.board.jobs or self.loop.board.jobs[run.id].plan)
+        return run
+
+    def turn(self, condition=lambda: True):
+        deadline = time.monotonic() + 5
+        self.loop._due.clear()
+        self.loop.tick()
+        while not condition() and time.monotonic() < deadline:
+            self.loop._due.clear()
+            self.loop.tick()
+
+    def end(self, worker, state="finished", **values):
+        ticket, _ = self.cluster.given[worker]
+        self.inbox.put(Event("done", ticket, {"outcome": Outcome(state, **values)}))
+        self.turn()
+        self.turn()
+
+    def labels(self):
+        return {worker: label for worker, (_, label) in self.cluster.given.items()}
+
+
+request_plans: list[Plan] = []
+
+
+@pytest.fixture
+def store(tmp_path):
+    request_plans.clear()
+    return Store(tmp_path, database_url=f"sqlite:///{tmp_path / 'runs.sqlite'}")
+
+
+def step(label, *needs, gpu=False):
+    return make_step("toy", params={"label": label}, inputs={"in": tuple(n.key for n in needs)}, label=label, gpu=gpu)
+
+
+def test_inputs_come_first_and_workers_take_one_step_each(store):
+    table = Table(store, w1=False, w2=False)
+    first, second, third = step("first"), step("second"), step("third")
+    run = table.submit(first, second, third, step("last", first, third))
+    assert table.labels() == {"w1": "first", "w2": "second"}
+    table.end("w1")
+    assert table.labels() == {"w1": "third", "w2": "second"}
+    table.end("w2")
+    assert table.labels() == {"w1": "third"}
+    table.end("w1")
+    assert list(table.labels().values()) == ["last"]
+    table.end(*table.labels())
+    assert store.runs.get(run.id).state == "finished"
+    assert table.loop.board.nodes == {}
+
+
+def test_steps_that_want_a_gpu_wait_for_it(store):
+    table = Table(store, cpu=False, gpu=True)
+    table.submit(step("plain"), step("encode 1", gpu=True), step("encode 2", gpu=True), step("plain 2"))
+    assert table.labels() == {"cpu": "plain", "gpu": "encode 1"}
+    table.end("cpu")
+    assert table.labels() == {"cpu": "plain 2", "gpu": "encode 1"}
+    table.end("gpu")
+    assert table.labels()["gpu"] == "encode 2"
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_one_kind_of_worker_takes_everything(store, gpu):
+    table = Table(store, only=gpu)
+    table.submit(step("plain"), step("encode", gpu=True))
+    table.end("only")
+    assert table.cluster.history == ["plain", "encode"]
+
+
+def test_older_runs_first_but_somebody_who_waits_before_all(store):
+    table = Table(store, w=False)
+    table.submit(step("a1"), step("a2"))
+    table.submit(step("b1"))
+    table.submit(step("view"), kind="projection")
+    for _ in range(4):
+        table.end("w")
+    assert table.cluster.history == ["a1", "view", "a2", "b1"]
+
+
+def test_only_so_many_runs_at_once(store):
+    table = Table(store, w=False)
+    for number in range(MAX_JOBS + 2):
+        request_plans.append(Plan((step(f"s{number}"),), step(f"s{number}").key))
+        store.runs.submit("run", {})
+    table.turn(lambda: len(table.loop.board.nodes) == MAX_JOBS)
+    table.turn()
+    assert len(store.runs.list(states=["running"])) == MAX_JOBS
+    table.end("w")
+    assert len(store.runs.list(states=["queued"])) == 1
+
+
+def test_a_step_that_two_want_goes_on_when_one_leaves(store):
+    table = Table(store, w=False)
+    shared = step("shared")
+    one, two = table.submit(shared), table.submit(shared, step("more", shared))
+    store.runs.request_cancel(one.id)
+    table.turn()
+    assert store.runs.get(one.id).state == "cancelled"
+    assert table.cluster.told_to_stop == []
+    store.runs.request_cancel(two.id)
+    table.turn()
+    assert store.runs.get(two.id).state == "cancelling"
+    assert table.cluster.told_to_stop == ["w"]
+    table.end("w", "cancelled")
+    assert store.runs.get(two.id).state == "cancelled"
+    assert table.loop.board.nodes == {}
+
+
+def test_a_step_that_is_wanted_again_while_it_stops_is_computed_again(store):
+    table = Table(store, w=False)
+    shared = step("shared")
+    one = table.submit(shared)
+    store.runs.request_cancel(one.id)
+    table.turn()
+    two = table.submit(shared)
+    table.end("w", "cancelled")
+    assert store.runs.get(one.id).state == "cancelled"
+    assert table.cluster.history == ["shared", "shared"]
+    table.end("w")
+    assert store.runs.get(two.id).state == "finished"
+
+
+def test_a_step_that_ends_although_it_was_to_stop_sets_the_run_free(store):
+    table = Table(store, w=False)
+    shared = step("shared")
+    one = table.submit(shared)
+    store.runs.request_cancel(one.id)
+    table.turn()
+    two = table.submit(shared)
+    table.end("w", "finished")
+    assert store.runs.get(one.id).state == "cancelled"
+    assert store.runs.get(two.id).state == "finished"
+
+
+def test_all_who_want_a_failing_step_fail(store):
+    table = Table(store, w1=False, w2=False)
+    bad, other = step("bad"), step("other")
+    one, two = table.submit(bad, other), table.submit(bad)
+    table.end("w1", "failed", message="No.", kind="MergeError")
+    assert [store.runs.get(run.id).error for run in (one, two)] == ["No.", "No."]
+    assert table.cluster.told_to_stop == ["w2"]
+    table.end("w2", "cancelled")
+    assert table.loop.board.nodes == {}
+
+
+def test_a_missing_input_is_made_again(store):
+    table = Table(store, w=False)
+    source = step("source")
+    reader = step("reader", source)
+    with store.create(source.key, step="toy"):
+        pass
+    run = table.submit(source, reader)
+    assert table.labels() == {"w": "reader"}
+    table.end("w", "missing", key=source.key)
+    assert table.labels() == {"w": "source"}
+    table.end("w")
+    assert table.labels() == {"w": "reader"}
+    table.end("w", "missing", key="f" * 64, message="Gone.")
+    assert store.runs.get(run.id).error == "Gone."
+
+
+def test_rows_without_a_job_go_back_to_the_queue(store):
+    table = Table(store, w=False)
+    run = store.runs.submit("run", {})
+    store.runs.claim_next(table.owner)
+    table.loop._due["poll"] = time.monotonic() + 60
+    table.loop.tick()
+    assert store.runs.get(run.id).state == "queued"
+
+
+def test_closing_gives_rows_back(store):
+    table = Table(store, w=False)
+    run = table.submit(step("a"))
+    table.loop.close()
+    assert store.runs.get(run.id).state == "queued"
