@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from ..errors import RecipeError, nearest
 from ..recipe import CalibratorCall, MethodCall, Recipe, explain
-from . import basic, calibrators, low_rank, optimisation, routing, sparse, transforms
+from . import basic, calibrators, low_rank, optimisation, routing, sparse, transforms, weighted
 from .row import CalibratorRow, MergeRow, NoParams, Params, Preset, Row, TransformRow
 
 AnyRow = TypeVar("AnyRow", bound=Row)
@@ -43,7 +43,9 @@ def _table(*groups: tuple[AnyRow, ...]) -> dict[str, AnyRow]:
     return table
 
 
-MERGE_METHODS: dict[str, MergeRow] = _table(basic.ROWS, sparse.ROWS, low_rank.ROWS, optimisation.ROWS, routing.ROWS)
+MERGE_METHODS: dict[str, MergeRow] = _table(
+    basic.ROWS, weighted.ROWS, sparse.ROWS, low_rank.ROWS, optimisation.ROWS, routing.ROWS
+)
 TRANSFORMS: dict[str, TransformRow] = _table(transforms.ROWS)
 CALIBRATORS: dict[str, CalibratorRow] = _table(calibrators.ROWS)
 
