@@ -146,7 +146,8 @@ def _gather(subject: Subject, parts: Mapping[str, Path], result: Measured) -> No
             found = load_file(path / "features.safetensors")
             selection = subject.chosen[task]
             result.evaluate.setdefault(state, {})[task] = found["test"][selection.evaluate_rows]
-            result.adapt.setdefault(state, {})[task] = found[selection.adapt_source][selection.adapt_rows]
+            if selection.adapt_source in found:
+                result.adapt.setdefault(state, {})[task] = found[selection.adapt_source][selection.adapt_rows]
 
 
 def _gather_corrected(subject: Subject, name: str, path: Path, result: Measured) -> None:

@@ -37,7 +37,7 @@ def features(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path,
     )
     device = choose_device()
     images = {"test": data.images("test", chosen.test)}
-    if chosen.adapt is not None:
+    if chosen.adapt is not None and params["adapt"]:
         images["adapt"] = data.images("adapt", chosen.adapt)
     total = sum(len(part) for part in images.values())
     tensors: dict[str, Tensor] = {}

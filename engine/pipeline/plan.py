@@ -152,14 +152,15 @@ class _Run:
         }
         return self.add("salience", params, {}, "Measuring the salience of every layer")
 
-    def features(self, model: str, task: Task, merge: str = "") -> str:
-        """Features of one model on one task."""
+    def features(self, model: str, task: Task, merge: str = "", *, adapt: bool = True) -> str:
+        """Features of one model on one task; of the adaptation images only where somebody reads them."""
         params: dict[str, Any] = {
             "model": model,
             "digest": merge or self.digests[model],
             "task": task.name,
             "data": self.data_digests[task.name],
             "probe": self.probe,
+            "adapt": adapt,
             "architecture": self.config,
             "preprocess": self.preprocess,
             "sources": self.sources,
@@ -215,12 +216,13 @@ class _Run:
         inputs = {f"{seed}/merge": merge}
         if not self.zoo.manifest.heads:
             return inputs
+        control = any(call.on == CONTROL for call in self.recipe.calibrators)
         for task in self._scored():
-            inputs[f"{seed}/pretrained/{task.name}"] = self.features("base", task)
+            inputs[f"{seed}/pretrained/{task.name}"] = self.features("base", task, adapt=control)
             if self._merged_can_score(task):
                 inputs[f"{seed}/merged/{task.name}"] = self.features("merged", task, merge)
             for reference in self.references:
-                inputs[f"{seed}/{reference}/{task.name}"] = self.features(reference, task)
+                inputs[f"{seed}/{reference}/{task.name}"] = self.features(reference, task, adapt=False)
             expert = self.expert_of.get(task.shifted_from or task.name)
             if expert:
                 inputs[f"{seed}/expert/{task.name}"] = self.features(expert, task)
