@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from .bias import sample_shift
 COLUMNS = ("task", "index", "split", "state", "label", "prediction", "probability", "margin", "shift", "sigma")
 
 
+@runtime_checkable
 class ArrayHead(Protocol):
     """A head as arrays: ``weight`` (classes, dim), rows of unit norm, and ``scale`` = exp(logit_scale)."""
 

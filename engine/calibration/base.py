@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -137,7 +137,7 @@ class Calibrator(nn.Module):
         return tensors, metadata
 
     @classmethod
-    def from_state(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> Self:
+    def from_state(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> Calibrator:
         """Make a calibrator from what :meth:`state` gave.
 
         Raises:
@@ -168,7 +168,7 @@ class Calibrator(nn.Module):
         save_file(tensors, path, metadata={METADATA_KEY: json.dumps(metadata, sort_keys=True)})
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: Path) -> Calibrator:
         """Read a file that :meth:`save` wrote.
 
         Raises:

@@ -39,7 +39,7 @@ def run_loop(
         ``diverged_at`` names the update.
     """
     began = time.perf_counter()
-    curve: list[tuple[float, ...]] = []
+    curve: list[tuple[float | int, ...]] = []
     done, diverged_at, cancelled = 0, None, False
     while done < steps and not cancelled:
         good = stack.snapshot()

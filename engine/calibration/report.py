@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import nn
 
 
+@runtime_checkable
 class Monitor(Protocol):
     """Looks at a calibrator while it is trained."""
 
@@ -39,7 +40,7 @@ class FitReport:
     steps: int
     parameters: int
     seconds: float
-    curve: tuple[tuple[float, ...], ...] = ()
+    curve: tuple[tuple[float | int, ...], ...] = ()
     diverged_at: int | None = None
     cancelled: bool = False
     warnings: tuple[str, ...] = field(default=())

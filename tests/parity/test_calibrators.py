@@ -129,7 +129,7 @@ def test_prob_surgery_trajectory_matches(name, sharing, semantics):
     mine, theirs = trajectory(ProbSurgery, PROB_NAMES, name, config, semantics)
     excess = mine - theirs  # the reference logs the alignment alone, without 1e-4 times the divergence
     assert (excess >= -1e-9).all()
-    assert (excess < 1e-6).all()
+    assert (excess < 1e-5).all()
 
 
 PDA_FORMS = {

@@ -26,12 +26,12 @@ def states(n=20, dim=6, seed=0):
 @pytest.mark.parametrize("method", ["pca", "tsne"])
 def test_a_projection_has_a_row_per_state_and_image(method):
     features, rows = states()
-    table, metrics = joint_projection(features, rows, method=method, perplexity=10)
+    table, metrics = joint_projection(features, rows, method=method, perplexity=10.0)
     assert list(table.columns) == ["state", "task", "index", "x", "y"]
     assert len(table) == 3 * 2 * 20
     assert table.groupby(["state", "task"])["index"].apply(list).map(tuple).nunique() == 1
     assert np.isfinite(table[["x", "y"]].to_numpy()).all()
-    again, _ = joint_projection(features, rows, method=method, perplexity=10)
+    again, _ = joint_projection(features, rows, method=method, perplexity=10.0)
     np.testing.assert_array_equal(table["x"], again["x"])
     means = table.groupby("task")[["x", "y"]].mean()
     assert np.linalg.norm(means.loc["a"] - means.loc["b"]) > 5 * 0.5
@@ -51,7 +51,7 @@ def test_pca_is_the_projection_on_the_first_two_components():
 
 def test_metrics_say_how_a_projection_was_made():
     features, rows = states()
-    _, metrics = joint_projection(features, rows, perplexity=5, seed=1)
+    _, metrics = joint_projection(features, rows, perplexity=5.0, seed=1)
     assert metrics["perplexity"] == 5.0
     assert metrics["seed"] == 1
     assert metrics["kl"] > 0
@@ -85,7 +85,7 @@ def test_umap_gets_its_parameters_and_a_seed(monkeypatch):
 def test_neighbourhoods_as_large_as_the_data_are_refused():
     features, rows = states(n=3)
     with pytest.raises(RecipeError, match="perplexity of 18 must be below the number of points, 18"):
-        joint_projection(features, rows, perplexity=18)
+        joint_projection(features, rows, perplexity=18.0)
     with pytest.raises(RecipeError, match="18 neighbours must be fewer than the number of points, 18"):
         joint_projection(features, rows, method="umap", neighbours=18)
     with pytest.raises(RecipeError, match=r"no projection 'tsnee'\. Did you mean 'tsne'"):
