@@ -1,0 +1,120 @@
+"""The app as a process and a browser that notices what must not happen: errors, and requests off the host."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM = Path(os.environ.get("MERGELENS_CHROMIUM", "/usr/bin/chromium"))
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+ON_HOST = re.compile(r"^((https?|wss?)://(127\.0\.0\.1|localhost)[:/]|data:|blob:|about:)")
+PROBING = re.compile(r"/(health|host-config)$")  # Streamlit asks for these below a page's own path first, and gets 404
+
+
+@dataclass
+class Watch:
+    """What went wrong in a browser page."""
+
+    problems: list[str] = field(default_factory=list)
+
+    def follow(self, page: Any) -> None:
+        """Listen to a page."""
+        page.on("pageerror", lambda error: self.problems.append(f"page error: {error}"))
+        page.on("console", self._console)
+        page.on("request", self._request)
+
+    def _console(self, message: Any) -> None:
+        where = (message.location or {}).get("url", "")
+        if message.type == "error" and not PROBING.search(where):
+            self.problems.append(f"console: {message.text} ({where})")
+
+    def _request(self, request: Any) -> None:
+        if not ON_HOST.match(request.url):
+            self.problems.append(f"request off the host: {request.url}")
+
+
+@contextmanager
+def serve_app(store: Path) -> Iterator[str]:
+    """Start the app on a free port and a store; yields its address, ends app and engine service."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {**os.environ, "MERGELENS_STORE": str(store)}
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as server:
+        try:
+            _wait_until_healthy(f"http://127.0.0.1:{port}/_stcore/health", server)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+            stop = [sys.executable, "-m", "engine", "serve", "--stop"]
+            subprocess.run(stop, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, timeout=60)
+
+
+@contextmanager
+def open_browser() -> Iterator[Any]:
+    """Chromium through Playwright."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """The browser; without Chromium tests are skipped, in CI they fail."""
+    if not CHROMIUM.exists():
+        reason = f"No Chromium at {CHROMIUM}; install it or set MERGELENS_CHROMIUM."
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    with open_browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def app_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of the app on an empty store of its own."""
+    with serve_app(tmp_path_factory.mktemp("e2e") / "store") as address:
+        yield address
+
+
+@pytest.fixture
+def app_page(chromium: Any) -> Iterator[Any]:
+    """A browser page; afterwards nothing has gone wrong in it."""
+    page = chromium.new_page(viewport={"width": 1280, "height": 800})
+    watch = Watch()
+    watch.follow(page)
+    yield page
+    page.close()
+    assert not watch.problems
+
+
+def _wait_until_healthy(url: str, server: subprocess.Popen, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise RuntimeError(f"The app did not answer at {url} within {seconds} s (exit code {server.poll()}).")

@@ -1,0 +1,82 @@
+"""A whole visit: the finished example, another λ, a run, a reload in the middle of it, its result."""
+
+import re
+
+import pytest
+
+sync_api = pytest.importorskip("playwright.sync_api")
+expect = sync_api.expect
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+FIRST_PAINT = 20_000  # ms; measured 1 to 4 s, CI machines vary
+RUN = 600_000  # ms; about a minute on two free cores
+
+
+def headline(page):
+    return page.get_by_role("heading", level=1)
+
+
+def press(page, slider, times):
+    """Move a slider by keys and wait until the page has taken it over."""
+    before = float(slider.get_attribute("aria-valuenow"))
+    slider.focus()
+    for _ in range(times):
+        slider.press("ArrowRight")
+    expect(slider).not_to_have_attribute("aria-valuenow", str(before))
+
+
+def test_first_open_shows_the_finished_example(app_page, app_address):
+    app_page.goto(app_address)
+    expect(headline(app_page)).to_contain_text("experts reach", timeout=FIRST_PAINT)
+    expect(app_page.get_by_role("button", name="Run", exact=True)).to_be_in_viewport()
+    expect(app_page.get_by_text("Merged", exact=True).first).to_be_visible()
+    expect(app_page.locator(".js-plotly-plot").first).to_be_visible()
+    expect(app_page).to_have_url(re.compile(r"\?run=[a-z]"))
+    expect(app_page.get_by_text("Settings changed")).to_have_count(0)
+    expect(app_page.get_by_role("alert")).to_have_count(0)
+
+
+def test_pages_keep_the_run_and_the_settings(app_page, app_address):
+    app_page.goto(app_address)
+    expect(headline(app_page)).to_be_visible(timeout=FIRST_PAINT)
+    slider = app_page.get_by_role("slider").first
+    press(app_page, slider, 3)
+    expect(app_page.get_by_text("Settings changed, not run yet")).to_be_visible()
+    chosen = slider.get_attribute("aria-valuenow")
+    for name in ("Accuracy", "Runs"):
+        app_page.get_by_role("link", name=name, exact=True).click()
+        expect(headline(app_page)).to_contain_text(name)
+        expect(app_page.get_by_role("alert")).to_have_count(0)
+    app_page.get_by_role("link", name="Lab", exact=True).click()
+    expect(app_page.get_by_role("slider").first).to_have_attribute("aria-valuenow", chosen)
+    expect(app_page).to_have_url(re.compile(r"run="))
+
+
+def test_change_lambda_run_reload_and_see_the_result(app_page, app_address):
+    app_page.goto(app_address)
+    expect(headline(app_page)).to_contain_text("experts reach", timeout=FIRST_PAINT)
+    before = headline(app_page).inner_text()
+    app_page.get_by_text("Images and seeds").click()
+    seeds = app_page.get_by_label("Training seeds")
+    seeds.fill("0")
+    seeds.press("Enter")
+    press(app_page, app_page.get_by_role("slider").first, 4)
+    expect(app_page.get_by_text("Settings changed, not run yet")).to_be_visible()
+
+    app_page.get_by_role("button", name="Run", exact=True).click()
+    cancel = app_page.get_by_role("button", name="Cancel")
+    expect(cancel).to_be_visible()
+    expect(app_page.get_by_role("progressbar").first).to_be_visible()
+    expect(app_page).to_have_url(re.compile(r"job="))
+    expect(headline(app_page)).to_have_text(before)  # the old result stays in the meantime
+
+    app_page.reload()
+    expect(cancel).to_be_visible(timeout=FIRST_PAINT)
+    expect(app_page.get_by_text("These settings are running")).to_be_visible()
+
+    expect(cancel).to_have_count(0, timeout=RUN)
+    expect(headline(app_page)).not_to_have_text(before)
+    expect(app_page).not_to_have_url(re.compile(r"job="))
+    expect(app_page.get_by_text("Settings changed")).to_have_count(0)
+    expect(app_page.get_by_text("failed")).to_have_count(0)
