@@ -1,6 +1,6 @@
 """Report parts and tables become Plotly figures here, each with the table behind it. Free of torch and Streamlit."""
 
-from .accuracy import accuracy_bars, accuracy_table, confusion_figure, confusion_table, delta_heatmap
+from .accuracy import accuracy_bars, accuracy_table, confusion_figure, confusion_table, delta_heatmap, scored_states
 from .bias import MEASURES, Measure, bias_bars, bias_table, class_bias
 from .curves import curve_table, training_curves
 from .drawing import Drawing
@@ -29,6 +29,7 @@ __all__ = [
     "mask_figure",
     "masks_at",
     "salience_heatmap",
+    "scored_states",
     "state_colour",
     "state_title",
     "task_colours",

@@ -11,10 +11,15 @@ import plotly.graph_objects as go
 from ..analysis.accuracy import confusion, deltas, wilson_interval
 from ..report import Report
 from .drawing import Drawing, colour_bar, dress, listed, number, plain, task_titles
-from .palette import CIVIDIS, GAP, MUTED, Theme, diverging, state_colour, state_pattern, state_title
+from .palette import CIVIDIS, GAP, MUTED, Theme, diverging, fill, state_title
 
 NUMBERS_UP_TO = 12
 AVERAGES = (("within", "In-domain mean"), ("out", "Out-of-domain mean"))
+
+
+def scored_states(report: Report) -> list[str]:
+    """States that have accuracies, in the order in which they are shown."""
+    return [state for state in report.states() if state in report.accuracy]
 
 
 def accuracy_table(report: Report) -> pd.DataFrame:
@@ -28,7 +33,7 @@ def accuracy_table(report: Report) -> pd.DataFrame:
     for task, summary in report.tasks.items():
         counts = report.samples.get(task)
         n = counts.evaluate if counts else 0
-        for state in report.states():
+        for state in scored_states(report):
             value = report.accuracy[state].get(task)
             low, high = wilson_interval(value, n) if value is not None and n else (np.nan, np.nan)
             rows.append(
@@ -49,7 +54,7 @@ def accuracy_table(report: Report) -> pd.DataFrame:
 
 def accuracy_bars(report: Report, theme: Theme, states: Sequence[str] | None = None) -> Drawing:
     """Grouped bars: a group per task and one per average, a bar per state, with 95 % Wilson intervals."""
-    chosen = [state for state in report.states() if states is None or state in states]
+    chosen = [state for state in scored_states(report) if states is None or state in states]
     table = accuracy_table(report)
     figure = go.Figure()
     for state in chosen:
@@ -68,16 +73,13 @@ def accuracy_bars(report: Report, theme: Theme, states: Sequence[str] | None = N
                 "width": 2,
                 "color": MUTED[theme],
             },
-            marker={
-                "color": state_colour(state, theme),
-                "pattern": {"shape": state_pattern(state, chosen), "fgopacity": 0.55, "size": 5},
-            },
+            marker=fill(state, chosen, theme),
             customdata=[*map(_interval, rows["low"], rows["high"], rows["n"]), *("mean over tasks" for _ in means)],
             hovertemplate="%{y:.1f} %  (%{customdata})",
         )
     dress(figure, theme, height=400, legend=True, barmode="group", bargap=0.22, bargroupgap=0.04, hovermode="x unified")
     figure.update_xaxes(type="category")
-    figure.update_yaxes(title="Accuracy (%)", range=[0, 102], tickvals=[0, 25, 50, 75, 100])
+    figure.update_yaxes(title_text="Accuracy (%)", range=[0, 102], tickvals=[0, 25, 50, 75, 100])
     averages = [
         (state_title(state, report), report.average[state].within) for state in chosen if state in report.average
     ]
@@ -90,7 +92,7 @@ def delta_heatmap(report: Report, reference: str, theme: Theme) -> Drawing:
 
     The scale is symmetric around zero; cells without a value stay empty and are marked with a dash.
     """
-    states = [state for state in report.states() if state != reference]
+    states = [state for state in scored_states(report) if state != reference]
     base = report.accuracy.get(reference, {})
     table = pd.DataFrame(
         {state: pd.Series(deltas(report.accuracy[state], base), dtype=float) for state in states}
@@ -160,8 +162,8 @@ def confusion_figure(counts: pd.DataFrame, state: str, report: Report, theme: Th
     )
     dress(figure, theme, height=200 + max(240, 26 * size), plot_bgcolor=GAP[theme])
     _mark_missing(figure, share, theme)
-    figure.update_xaxes(type="category", title="Predicted class", showgrid=False, dtick=1, tickangle=-90)
-    figure.update_yaxes(type="category", title="True class", showgrid=False, autorange="reversed", dtick=1)
+    figure.update_xaxes(type="category", title_text="Predicted class", showgrid=False, dtick=1, tickangle=-90)
+    figure.update_yaxes(type="category", title_text="True class", showgrid=False, autorange="reversed", dtick=1)
     total = int(totals.sum())
     right = 100 * float(np.trace(counts.to_numpy())) / total if total else None
     title = state_title(state, report)

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from ..report import Report
 from .drawing import Drawing, dress, listed, number, plain, task_titles
-from .palette import Theme, state_colour, state_pattern, state_title
+from .palette import Theme, fill, state_colour, state_title
 
 CLASSES_SHOWN = 30
 
@@ -72,15 +72,12 @@ def bias_bars(report: Report, measure: str, theme: Theme, states: Sequence[str] 
             x=[plain(title) for title in rows["title"]],
             y=rows["value"].tolist(),
             customdata=rows["n"].tolist(),
-            marker={
-                "color": state_colour(state, theme),
-                "pattern": {"shape": state_pattern(state, chosen), "fgopacity": 0.55, "size": 5},
-            },
+            marker=fill(state, chosen, theme),
             hovertemplate=f"%{{y:.{known.digits}f}} (n = %{{customdata:,}})",
         )
     dress(figure, theme, height=340, legend=True, barmode="group", bargap=0.25, bargroupgap=0.04, hovermode="x unified")
     figure.update_xaxes(type="category")
-    figure.update_yaxes(title=f"{known.title} to the expert ({known.unit})", rangemode="tozero")
+    figure.update_yaxes(title_text=f"{known.title} to the expert ({known.unit})", rangemode="tozero")
     means = [(state_title(state, report), _mean(table, state)) for state in chosen]
     alt = (
         f"{known.title} between features and the expert's, {known.closer}. "
@@ -121,7 +118,7 @@ def class_bias(report: Report, task: str, theme: Theme, states: Sequence[str] | 
         )
     dress(figure, theme, height=110 + 24 * len(names), legend=True, hovermode="y unified")
     figure.update_yaxes(type="category", autorange="reversed", dtick=1, showgrid=False)
-    figure.update_xaxes(title="L1 to the expert (feature units)", rangemode="tozero")
+    figure.update_xaxes(title_text="L1 to the expert (feature units)", rangemode="tozero")
     first = shown.iloc[0] if len(shown) and chosen else None
     worst = "" if first is None else f" Farthest: {first['class']} at {number(first[order], 3)}."
     more = f" The {CLASSES_SHOWN} farthest of {len(classes)} classes." if len(classes) > CLASSES_SHOWN else ""

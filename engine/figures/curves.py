@@ -61,8 +61,8 @@ def training_curves(report: Report, quantity: str, theme: Theme, calibrators: Se
         ends.append(f"{state_title(name, report)} {end}")
     _levels(figure, report, quantity, theme)
     dress(figure, theme, height=340, legend=True, hovermode="x unified")
-    figure.update_xaxes(title="Training step (updates of every task)", rangemode="tozero")
-    figure.update_yaxes(title=known.axis)
+    figure.update_xaxes(title_text="Training step (updates of every task)", rangemode="tozero")
+    figure.update_yaxes(title_text=known.axis)
     alt = f"{known.title} of {len(names)} calibrators while they are trained. At the end: {'; '.join(ends) or 'none'}."
     columns = [c for c in ("calibrator", "step", known.adapt, known.evaluate) if c in table]
     return Drawing(figure, table.loc[table["calibrator"].isin(names), columns], alt, f"training-{quantity}")

@@ -51,6 +51,7 @@ def dress(figure: go.Figure, theme: Theme, *, height: int, legend: bool = False,
         "zerolinecolor": GRID[theme],
         "linecolor": GRID[theme],
         "automargin": True,
+        "ticks": "",
         "title": {"standoff": 8, "font": {"size": 12.5, "color": MUTED[theme]}},
     }
     figure.update_layout(

@@ -25,7 +25,7 @@ class Layer:
     @property
     def group(self) -> str:
         """Where in the encoder it is."""
-        return f"Block {self.block}" if self.block is not None else ("Input" if self.depth == 0 else "Output")
+        return f"Block {self.block}" if self.block is not None else ("In" if self.depth == 0 else "Out")
 
 
 def layers_of(names: Sequence[str]) -> list[Layer]:

@@ -8,7 +8,7 @@ blindness (ΔE ≥ 18.6) and stand out from both backgrounds; several calibrator
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from ..catalog import CALIBRATORS
 from ..report import Report
@@ -68,6 +68,12 @@ def state_colour(state: str, theme: Theme) -> str:
 def state_pattern(state: str, states: Sequence[str]) -> str:
     """Fill pattern, the second cue that tells calibrators (and the pretrained model from the expert) apart."""
     return "/" if state == "pretrained" else PATTERNS[_rank(state, states) % len(PATTERNS)]
+
+
+def fill(state: str, states: Sequence[str], theme: Theme) -> dict[str, Any]:
+    """Plotly's marker of a bar: the state's colour, hatched where the colour alone does not tell it apart."""
+    hatch = {"shape": state_pattern(state, states), "fillmode": "overlay", "fgcolor": SURFACE[theme], "fgopacity": 0.75}
+    return {"color": state_colour(state, theme), "pattern": {**hatch, "size": 6, "solidity": 0.22}}
 
 
 def state_dash(state: str, states: Sequence[str]) -> str:

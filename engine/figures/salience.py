@@ -181,8 +181,8 @@ def kept_figure(curve: pd.DataFrame, kept: Kept, theme: Theme) -> Drawing:
         )
     figure.add_vline(x=kept.eta, line={"color": MUTED[theme], "width": 1.2, "dash": "dot"})
     dress(figure, theme, height=280, legend=True, hovermode="x unified")
-    figure.update_xaxes(title="Pruning ratio η", range=[0, 1], tickformat=".1f")
-    figure.update_yaxes(title="Kept in the shared mask (%)", range=[0, 103])
+    figure.update_xaxes(title_text="Pruning ratio η", range=[0, 1], tickformat=".1f")
+    figure.update_yaxes(title_text="Kept in the shared mask (%)", range=[0, 103])
     alt = (
         f"Kept layers and parameters fall as the pruning ratio grows; at {kept.eta:.2f} {kept.layers_percent:.0f} % of "
         f"the layers and {kept.parameters_percent:.0f} % of the parameters are kept."
@@ -215,7 +215,7 @@ def _layer_axis(figure: go.Figure, layers: Sequence[Layer], rows: Sequence[str],
     starts = [i for i, layer in enumerate(layers) if i == 0 or layer.group != layers[i - 1].group]
     middle = [(start + end - 1) / 2 for start, end in zip(starts, [*starts[1:], len(layers)], strict=True)]
     names = [_tick(layers[start]) for start in starts]
-    figure.update_xaxes(tickvals=middle, ticktext=names, title="Block, from input to output", tickangle=0)
+    figure.update_xaxes(tickvals=middle, ticktext=names, title_text="Block, from input to output", tickangle=0)
     for start in starts[1:]:
         figure.add_vline(x=start - 0.5, line={"color": "rgba(128,128,128,0.55)", "width": 1})
 

@@ -1,0 +1,159 @@
+"""Accuracy: what every state gets right, task by task, what changed, and which classes are confused."""
+
+import pandas as pd
+import streamlit as st
+
+from engine.analysis.accuracy import deltas
+from engine.figures import (
+    accuracy_bars,
+    accuracy_table,
+    confusion_figure,
+    confusion_table,
+    delta_heatmap,
+    scored_states,
+    state_title,
+    training_curves,
+)
+from engine.figures.curves import QUANTITIES
+from engine.figures.drawing import task_titles
+from pages._chrome import context_bar, empty_state, figure, plain, theme
+from pages._state import RunView, current_run, samples
+
+MATRICES = 3  # confusion matrices side by side
+
+
+def main() -> None:
+    """Averages, bars, differences, confusions, training."""
+    run = current_run()
+    context_bar(run)
+    st.title("Accuracy, task by task", anchor=False)
+    if not run.report.accuracy:
+        empty_state(
+            "No accuracy",
+            "This page shows what share of images every state gets right. This run merged weights only: its zoo has no "
+            "images or no heads. Run a recipe on a zoo that has both.",
+        )
+        return
+    _averages(run)
+    figure(accuracy_bars(run.report, theme()), key="accuracy.bars", run=run,
+           unit="Accuracy in percent, lines are 95 % Wilson intervals")  # fmt: skip
+    _cost(run)
+    _differences(run)
+    _confusions(run)
+    _training(run)
+
+
+def _averages(run: RunView) -> None:
+    """A row per state: averages, their differences, and the gap between merged and experts that is closed."""
+    report = run.report
+    rows = [(state, report.average[state]) for state in scored_states(report) if state in report.average]
+    within = pd.Series([average.within for _, average in rows], [state for state, _ in rows], dtype=float)
+    against = {"pretrained": "vs pretrained", "merged": "vs merged", "expert": "vs experts"}
+    columns = {
+        "State": [state_title(state, report) for state, _ in rows],
+        "In-domain (%)": within.tolist(),
+        **{title: (within - within[state]).tolist() for state, title in against.items() if state in within},
+        "Out-of-domain (%)": [average.out for _, average in rows],
+        "H (%)": [average.h_score for _, average in rows],
+        "Gap closed (%)": [average.recovered for _, average in rows],
+    }
+    table = pd.DataFrame(columns).dropna(axis=1, how="all")
+    numbers = {
+        name: st.column_config.NumberColumn(format="%+.1f" if name.startswith("vs") else "%.1f")
+        for name in table.columns[1:]
+    }
+    st.dataframe(table, hide_index=True, key="accuracy.averages", column_config=numbers, placeholder="–")
+    st.caption(
+        "Means over tasks, each task counts the same; differences are in-domain percentage points. H is the harmonic "
+        "mean of in- and out-of-domain accuracy. Gap closed: how much of the way from merged to experts is regained."
+    )
+
+
+def _cost(run: RunView) -> None:
+    """In a sentence: which task merging cost most, and which one was repaired best."""
+    accuracy, titles = run.report.accuracy, task_titles(run.report)
+    lost = {task: value for task, value in deltas(accuracy.get("merged", {}), accuracy.get("expert", {})).items()
+            if value is not None}  # fmt: skip
+    if not lost:
+        return
+    worst = min(lost, key=lost.get)
+    text = f"Merging costs {plain(titles[worst])} most: {lost[worst]:+.1f} points against its expert."
+    for name in list(run.report.calibrators)[-1:]:
+        gained = {task: v for task, v in deltas(accuracy.get(name, {}), accuracy["merged"]).items() if v is not None}
+        if gained:
+            best = max(gained, key=gained.get)
+            title = plain(state_title(name, run.report))
+            text += f" {title} gives most back to {plain(titles[best])}: {gained[best]:+.1f} points."
+    st.write(text.replace("-", "−"))
+
+
+def _differences(run: RunView) -> None:
+    """The heatmap of differences to a state that is chosen."""
+    states = scored_states(run.report)
+    if len(states) < 2:
+        return
+    st.subheader("What changed", anchor=False)
+    reference = st.segmented_control(
+        "Compared with", states, format_func=lambda state: state_title(state, run.report), required=True,
+        default="merged" if "merged" in states else states[0], key=f"accuracy.reference.{run.id}",
+    )  # fmt: skip
+    figure(delta_heatmap(run.report, reference, theme()), key="accuracy.delta", run=run, unit="Percentage points")
+    noise = _noise(run)
+    if noise:
+        st.caption(f"With these numbers of images a single accuracy is known to about ±{noise:.0f} points (95 %).")
+
+
+def _noise(run: RunView) -> float:
+    """Half the widest interval of the merged model's accuracies."""
+    table = accuracy_table(run.report)
+    widths = (table["high"] - table["low"])[table["state"] == "merged"]
+    return float(widths.max() / 2) if widths.notna().any() else 0.0
+
+
+def _confusions(run: RunView) -> None:
+    """Confusion matrices of one task, states side by side on one scale."""
+    st.subheader("Which classes are confused", anchor=False)
+    table, titles = samples(run), task_titles(run.report)
+    tasks = [task for task in titles if (table["task"] == task).any()]
+    if not tasks:
+        empty_state("No predictions", "Here you see true against predicted classes. The run keeps no predictions.")
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        task = st.selectbox("Task", tasks, format_func=titles.get, key=f"accuracy.task.{run.id}", width=260)
+        there = [s for s in scored_states(run.report) if ((table["task"] == task) & (table["state"] == s)).any()]
+        last = [state for state in run.report.calibrators if state in there][-1:]
+        wanted = [state for state in ("merged", *last, "expert") if state in there][:MATRICES]
+        states = st.pills(
+            "States", there, selection_mode="multi", default=wanted, key=f"accuracy.states.{run.id}.{task}",
+            format_func=lambda state: state_title(state, run.report),
+        )  # fmt: skip
+    classes = run.report.tasks[task].classes
+    with st.grid("auto", min_column_width=340, gap="medium"):
+        for state in states:
+            with st.container():
+                st.markdown(f"**{plain(state_title(state, run.report))}**")
+                drawing = confusion_figure(confusion_table(table, task, state, classes), state, run.report, theme())
+                figure(drawing, key=f"accuracy.confusion.{state}", run=run, unit="Percent of true class", tasks=[task])
+    st.caption("Rows are true classes. Wrong answers that pile up in one column mean that merging favours that class.")
+
+
+def _training(run: RunView) -> None:
+    """How the calibrators converged."""
+    st.subheader("How the calibrators learned", anchor=False)
+    if not any(part.curve for part in run.report.calibrators.values()):
+        empty_state(
+            "No calibrator was trained",
+            "Here you see accuracy, bias and loss while a calibrator is trained. Add one to the recipe in the lab.",
+        )
+        return
+    quantity = st.segmented_control(
+        "Curve", list(QUANTITIES), format_func=lambda name: QUANTITIES[name].title, default="accuracy", required=True,
+        key="accuracy.quantity", persist_state="session",
+    )  # fmt: skip
+    figure(
+        training_curves(run.report, quantity, theme()), key="accuracy.curves", run=run, unit=QUANTITIES[quantity].axis
+    )
+    st.caption("The last step is what is reported: the best step would be a choice made on evaluation images.")
+
+
+main()

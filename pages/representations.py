@@ -1,0 +1,75 @@
+"""Representations: where merging moves the features of images, and how far correction brings them back."""
+
+import streamlit as st
+
+from engine.figures import MEASURES, bias_bars, bias_table, class_bias, state_title
+from engine.figures.bias import bias_states
+from engine.figures.drawing import task_titles
+from pages._chrome import context_bar, empty_state, figure, plain, theme
+from pages._features import feature_view
+from pages._state import RunView, current_run
+
+
+def main() -> None:
+    """The linked feature view, then the distances behind it."""
+    run = current_run()
+    context_bar(run)
+    st.title("Where merging moves the features", anchor=False)
+    st.write(
+        "An encoder turns an image into a feature, a point in a space of many dimensions; the head reads the class off "
+        "that point. Averaging weights moves the points away from where each expert put them, and the head no longer "
+        "finds them. That drift is the representation bias."
+    )
+    feature_view(run, key="features")
+    st.subheader("How far the features are from the experts'", anchor=False)
+    if not bias_states(run.report):
+        empty_state(
+            "No distances",
+            "Here you see how far each state's features are from the expert's, task by task. This run scored no images "
+            "of an expert's task; run a recipe on a zoo with images and heads.",
+        )
+        return
+    _distances(run)
+
+
+def _distances(run: RunView) -> None:
+    """Bars by task, a table of means, and the classes of one task."""
+    report = run.report
+    measure = st.segmented_control(
+        "Distance", list(MEASURES), format_func=lambda name: MEASURES[name].title, default="l1", required=True,
+        key="representations.measure", bind="query-params", persist_state="session",
+    )  # fmt: skip
+    known = MEASURES[measure]
+    figure(
+        bias_bars(report, measure, theme()), key="representations.bias", run=run, unit=f"{known.title}, {known.unit}"
+    )
+    _means(run, measure)
+    st.caption(
+        f"{known.title} is the {known.explanation}, on evaluation images and in feature space; {known.closer}. "
+        "Distances are never read off the projection."
+    )
+    tasks = [task for task in report.tasks if any(task in part.l1_by_class for part in report.bias.values())]
+    if not tasks:
+        return
+    st.subheader("Class by class", anchor=False)
+    titles = task_titles(report)
+    task = st.selectbox("Task", tasks, format_func=titles.get, key=f"representations.task.{run.id}", width=320)
+    drawing = class_bias(report, task, theme())
+    figure(drawing, key="representations.classes", run=run, unit="L1, feature units", tasks=[task])
+
+
+def _means(run: RunView, measure: str) -> None:
+    """In one sentence a state: the mean over tasks and the share of the merged model's distance that is gone."""
+    table = bias_table(run.report, measure)
+    means = table.groupby("state", sort=False)["value"].mean()
+    merged, lines = means.get("merged"), []
+    for state, value in means.items():
+        text = f"**{plain(state_title(state, run.report))}** {value:.3f}"
+        if state in run.report.calibrators and merged and measure != "cka":
+            change = 100 * (value - merged) / merged
+            text += f" ({abs(change):.0f} % {'closer' if change < 0 else 'farther'} than merged)"
+        lines.append(text)
+    st.markdown("Mean over tasks: " + ", ".join(lines) + ".")
+
+
+main()

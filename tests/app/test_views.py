@@ -1,0 +1,268 @@
+"""The pages on a run's representations, accuracy and salience."""
+
+import json
+import secrets
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.manifest import read_manifest
+from engine.pipeline.projecting import ProjectionRequest, projection_step
+from engine.store import Store
+from engine.zoo.thumbnails import thumbnails
+from tests.made_run import EVALUATED, TASKS, made_report, made_samples, write_projection, write_run
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("representations", "accuracy", "salience")
+
+
+@pytest.fixture
+def key():
+    """Keys name contents and pages cache by them, so every test has its own."""
+    return secrets.token_hex(32)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("MERGELENS_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr("pages._jobs.ensure_service", lambda store: "not started in tests")
+    monkeypatch.setattr("pages._state.EXAMPLES", tmp_path / "no examples")
+    return Store(tmp_path / "store")
+
+
+def finish(store, key, report=None, projected=True, zoo=None):
+    """Put a finished run into the store."""
+    report = report or made_report()
+    if zoo is not None:
+        report = report.model_copy(update={"recipe": report.recipe.model_copy(update={"zoo": str(zoo)})})
+    with store.create(key, step="bundle") as folder:
+        write_run(folder, report, projections=())
+    if projected:
+        with store.create(projection_step(ProjectionRequest(), key).key, step="projection") as folder:
+            write_projection(folder / "x", "tsne", made_samples(report), report)
+            for file in (folder / "x").iterdir():
+                file.rename(folder / file.name)
+            (folder / "x").rmdir()
+    row = store.runs.submit(
+        "run", {"recipe": report.recipe.model_dump(mode="json")}, name="Made", owner="process:x:1:1"
+    )
+    store.runs.finish(row.id, key)
+    return row.id
+
+
+def open_page(name, **query):
+    app = AppTest.from_file(str(ROOT / "pages" / f"{name}.py"), default_timeout=30)
+    for field, value in query.items():
+        app.query_params[field] = value
+    return app.run()
+
+
+def texts(app):
+    return "\n".join(
+        item.value for kind in ("markdown", "caption", "title", "subheader") for item in getattr(app, kind)
+    )
+
+
+def only(items, start):
+    return next(item for item in items if item.label.startswith(start))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_finished_run_is_shown(store, key, page):
+    finish(store, key)
+    app = open_page(page)
+    assert not app.exception
+    assert not app.error
+    assert app.title[0].value
+    assert not [name for name in ("torch", "open_clip", "umap", "dask") if name in sys.modules]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_without_any_run_the_page_says_what_it_would_show(store, key, page):
+    app = open_page(page)
+    assert not app.exception
+    assert "No run yet" in texts(app)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_an_unknown_run_in_the_address_falls_back_to_one_that_is_there(store, key, page):
+    run = finish(store, key)
+    app = open_page(page, run="0000nothere")
+    assert not app.exception
+    assert app.toast
+    assert app.query_params["run"] in (run, [run])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_run_of_weights_only_leaves_no_page_without_an_answer(store, key, page):
+    bare = made_report(accuracy={}, average={}, bias={}, salience=None, calibrators={}, tasks={}, samples={})
+    with store.create(key, step="bundle") as folder:
+        (folder / "report.json").write_text(bare.model_dump_json(by_alias=True))
+    row = store.runs.submit("run", {}, name="Bare", owner="process:x:1:1")
+    store.runs.finish(row.id, key)
+    app = open_page(page)
+    assert not app.exception
+    assert not app.error
+    assert "**No " in texts(app)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_one_expert_without_calibrators_or_foreign_tasks(store, key, page):
+    report = made_report(calibrators={}, salience=None, experts=("digits",),
+                         tasks={"digits": made_report().tasks["digits"]},
+                         accuracy={name: {"digits": 50.0} for name in ("pretrained", "merged", "expert")})  # fmt: skip
+    finish(store, key, report)
+    app = open_page(page)
+    assert not app.exception
+    assert not app.error
+
+
+class TestRepresentations:
+    def test_the_caption_says_what_the_projection_is(self, store, key):
+        finish(store, key)
+        said = texts(open_page("representations"))
+        for part in (
+            "perplexity 30",
+            "seed 0",
+            f"{2 * EVALUATED} of {2 * EVALUATED}",
+            "not metric",
+            "0\\.93",
+            "0\\.41",
+        ):
+            assert part in said, part
+
+    @pytest.mark.parametrize("colour", ["class", "correct", "prediction", "shift", "margin", "sigma"])
+    def test_every_colour_can_be_chosen(self, store, key, colour):
+        run = finish(store, key)
+        app = open_page("representations")
+        app.session_state["features.colour"] = colour
+        app.session_state[f"features.shown.{run}"] = "signs"
+        app.run()
+        assert not app.exception
+        assert not app.error
+        assert f"{EVALUATED} of them shown" in texts(app)
+
+    def test_a_pick_selects_images_and_shows_what_models_say(self, store, key):
+        finish(store, key)
+        app = open_page("representations")
+        only(app.button, "Repaired").click().run()
+        assert not app.exception
+        count = int(only(app.button, "Repaired").label.split("(")[1].rstrip(")"))
+        assert f"{count} images selected" in texts(app)
+        assert "Distance to the expert's feature" in texts(app)
+        table = app.dataframe[0].value
+        assert (table["merged prediction"] != table["true class"]).all()
+        assert (table["surgery prediction"] == table["true class"]).all()
+
+    def test_a_missing_projection_offers_to_compute_it_and_keeps_the_old_one(self, store, key):
+        finish(store, key)
+        app = open_page("representations")
+        app.session_state["features.method"] = "umap"
+        app.run()
+        assert "earlier projection is shown" in texts(app)
+        assert "t\\-SNE, perplexity 30" in texts(app)
+        only(app.button, "Compute UMAP").click().run()
+        row = store.runs.list(kinds=("projection",))[0]
+        assert row.request == {**ProjectionRequest(method="umap").model_dump(mode="json"), "bundle": key}
+        assert not app.exception
+        assert only(app.button, "Cancel")
+
+    def test_a_failed_projection_says_why(self, store, key):
+        finish(store, key, projected=False)
+        app = open_page("representations")
+        assert "Not projected yet" in texts(app)
+        only(app.button, "Compute t-SNE").click().run()
+        row = store.runs.list(kinds=("projection",))[0]
+        store.runs.fail(row.id, "Perplexity must be below 10.", "RecipeError")
+        app.run()
+        assert "Perplexity must be below 10" in app.error[0].value
+        assert not app.exception
+
+    def test_a_damaged_projection_is_an_error_in_words(self, store, key):
+        finish(store, key)
+        folder = store.find(projection_step(ProjectionRequest(), key).key)
+        path = folder / "projection.json"
+        path.write_bytes(b"{" + b" " * (path.stat().st_size - 1))
+        app = open_page("representations")
+        assert not app.exception
+        assert "cannot be read" in app.error[0].value
+
+    def test_images_of_the_zoo_are_shown(self, store, key, tmp_path):
+        zoo = made_zoo(tmp_path / "zoo")
+        finish(store, key, zoo=zoo)
+        app = open_page("representations")
+        assert "not at hand" not in texts(app)
+        only(app.button, "Most shifted").click().run()
+        assert not app.exception
+        assert len(app.get("image")) == 12
+
+    def test_without_images_it_still_works(self, store, key):
+        finish(store, key)
+        assert "not at hand" in texts(open_page("representations"))
+
+    def test_the_distance_can_be_changed(self, store, key):
+        finish(store, key)
+        app = open_page("representations")
+        app.session_state["representations.measure"] = "cka"
+        app.run()
+        assert not app.exception
+        assert "higher is closer" in texts(app)
+
+
+class TestAccuracy:
+    def test_the_averages_and_their_differences(self, store, key):
+        finish(store, key)
+        table = open_page("accuracy").dataframe[0].value.set_index("State")
+        assert table.loc["Merged", "In-domain (%)"] == 56
+        assert table.loc["Surgery", "vs merged"] == 20
+        assert np.isnan(table.loc["Surgery", "Out-of-domain (%)"])
+
+    def test_another_task_has_other_classes(self, store, key):
+        run = finish(store, key)
+        app = open_page("accuracy")
+        app.selectbox(key=f"accuracy.task.{run}").set_value("scenes").run()
+        assert not app.exception
+        assert any("hill" in frame.value.columns for frame in app.dataframe)
+
+    def test_markup_in_names_is_text(self, store, key):
+        run = finish(store, key)
+        app = open_page("accuracy")
+        app.selectbox(key=f"accuracy.task.{run}").set_value("signs").run()
+        assert "<b>left</b>" not in texts(app)
+
+
+class TestSalience:
+    def test_the_ratio_moves_the_mask(self, store, key):
+        finish(store, key)
+        app = open_page("salience")
+        assert app.metric[0].value == "2 of 5"
+        app.slider[0].set_value(0.0).run()
+        assert app.metric[0].value == "5 of 5"
+        assert app.metric[1].value == "100.0 %"
+
+    def test_it_says_whether_the_run_pruned(self, store, key):
+        part = made_report().salience
+        finish(store, key, made_report(salience=part.model_copy(update={"applied": True})))
+        app = open_page("salience")
+        assert "This is the mask that the run used" in texts(app)
+        app.slider[0].set_value(0.2).run()
+        assert "preview" in texts(app)
+
+
+def made_zoo(folder):
+    """A zoo's folder with images, enough for thumbnails."""
+    folder.mkdir()
+    tasks = []
+    for name, classes in TASKS.items():
+        images = np.full((2 * EVALUATED, 16, 16, 3), 40, np.uint8)
+        np.savez(folder / f"{name}.npz", test_x=images, test_y=np.zeros(2 * EVALUATED, np.int64))
+        tasks.append({"name": name, "domain": "in", "data": f"{name}.npz", "classes": list(classes)})
+    experts = [{"name": name, "task": name, "weights": f"{name}.safetensors"} for name in TASKS]
+    backbone = {"architecture": "ViT-B-32", "weights": "base.safetensors"}
+    document = {"format": 1, "name": "made", "backbone": backbone, "experts": experts, "tasks": tasks}
+    (folder / "zoo.yaml").write_text(json.dumps(document))
+    assert thumbnails(folder, read_manifest(folder).task_table["digits"]).shape == (2 * EVALUATED, 16, 16, 3)
+    return folder

@@ -1,0 +1,88 @@
+"""Small pictures of any zoo's images."""
+
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.errors import DataError
+from engine.manifest import Task
+from engine.zoo.thumbnails import data_uri, png, strip, thumbnails
+
+
+def zoo_with(folder, images, compressed=True):
+    save = np.savez_compressed if compressed else np.savez
+    save(folder / "t.npz", test_x=images, test_y=np.zeros(len(images), np.int64))
+    return Task(name="t", domain="in", data="t.npz", classes=("a", "b"))
+
+
+def test_small_colour_images_are_kept_as_they_are(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (5, 32, 32, 3), np.uint8)
+    found = thumbnails(tmp_path, zoo_with(tmp_path, images), [4, 0])
+    np.testing.assert_array_equal(found, images[[4, 0]])
+
+
+def test_grey_images_become_colour(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (3, 28, 28), np.uint8)
+    found = thumbnails(tmp_path, zoo_with(tmp_path, images))
+    assert found.shape == (3, 28, 28, 3)
+    np.testing.assert_array_equal(found[..., 1], images)
+
+
+def test_large_images_shrink_and_oblong_ones_are_centred_on_grey(tmp_path):
+    images = np.full((2, 60, 120, 3), 200, np.uint8)
+    found = thumbnails(tmp_path, zoo_with(tmp_path, images, compressed=False))
+    assert found.shape == (2, 48, 48, 3)
+    assert (found[:, 12:36] == 200).all()
+    assert (found[:, :12] == 127).all()
+    assert (found[:, 36:] == 127).all()
+
+
+def test_pictures_are_kept_on_disk_and_follow_the_file(tmp_path):
+    cache = tmp_path / "cache"
+    task = zoo_with(tmp_path, np.zeros((2, 8, 8, 3), np.uint8))
+    assert thumbnails(tmp_path, task, cache=cache).max() == 0
+    assert len(list(cache.glob("*.npy"))) == 1
+    zoo_with(tmp_path, np.full((3, 8, 8, 3), 9, np.uint8))
+    assert thumbnails(tmp_path, task, cache=cache).min() == 9
+    assert len(list(cache.glob("*"))) == 2
+
+
+@pytest.mark.parametrize("row", [-1, 2])
+def test_a_row_that_does_not_exist_is_refused(tmp_path, row):
+    task = zoo_with(tmp_path, np.zeros((2, 8, 8, 3), np.uint8))
+    with pytest.raises(DataError, match="has 2 test images"):
+        thumbnails(tmp_path, task, [row])
+
+
+def test_a_split_that_does_not_exist_is_refused(tmp_path):
+    task = zoo_with(tmp_path, np.zeros((2, 8, 8, 3), np.uint8))
+    with pytest.raises(DataError, match="no adapt images"):
+        thumbnails(tmp_path, task, split="adapt")
+
+
+def test_a_strip_lays_images_out_on_a_transparent_ground():
+    images = np.stack([np.full((4, 4, 3), value, np.uint8) for value in (10, 20, 30)])
+    sheet = np.asarray(Image.open(io.BytesIO(strip(images, columns=2, gap=1))))
+    assert sheet.shape == (9, 9, 4)
+    assert sheet[0, 0].tolist() == [10, 10, 10, 255]
+    assert sheet[0, 5, 0] == 20
+    assert sheet[5, 0, 0] == 30
+    assert sheet[5, 5, 3] == 0
+    with pytest.raises(DataError):
+        strip(images[:0])
+
+
+def test_enlarging_repeats_pixels():
+    image = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    large = np.asarray(Image.open(io.BytesIO(png(image, 3))))
+    np.testing.assert_array_equal(large[::3, ::3], image)
+    assert data_uri(image).startswith("data:image/png;base64,iVBOR")
+
+
+def test_thumbnails_need_no_torch():
+    code = "import sys, engine.zoo.thumbnails; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
