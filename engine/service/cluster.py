@@ -33,7 +33,13 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 SETTINGS = {
     "distributed.scheduler.allowed-failures": 0,  # the service counts and retries itself
     "distributed.scheduler.worker-ttl": None,  # a step may hold the interpreter for long
+    "distributed.scheduler.work-stealing": False,  # the service hands out one step a worker
+    "distributed.scheduler.active-memory-manager.start": False,
     "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",  # an idle service should not be noticed
+    "distributed.admin.tick.cycle": "10s",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.client.scheduler-info-interval": "10s",
     "distributed.admin.low-level-log-length": 100,
     "distributed.scheduler.http.routes": [],  # no dashboard, no pages at all
     "distributed.worker.http.routes": [],

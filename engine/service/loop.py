@@ -22,8 +22,10 @@ from .cluster import Cluster, Event, Inbox
 Planner = Callable[[str, Mapping[str, Any], Store], Plan]
 
 TICK = 0.05  # seconds to wait for an event
+IDLE_TICK = 0.15  # when nothing is going on
 POLL = 0.15  # seconds between two looks at the run table
 REFRESH = 1.0  # seconds between two looks at the workers
+IDLE_REFRESH = 5.0
 HOUSEKEEPING = 5.0
 MAX_JOBS = 8  # runs worked on at the same time; the others stay queued
 
@@ -57,7 +59,7 @@ class Loop(Attempts):
         if self._time_for("housekeeping", HOUSEKEEPING):
             self.store.runs.requeue_orphans(service=self.owner)
             self.store.runs.release(self.owner, keep=self.board.jobs)
-        if self._time_for("workers", REFRESH):
+        if self._time_for("workers", REFRESH if self.board.jobs else IDLE_REFRESH):
             self.refresh_workers()
         self.end_the_deaf()
         self.hand_out()
@@ -77,7 +79,7 @@ class Loop(Attempts):
 
     def _collect_events(self) -> None:
         try:
-            self._events.append(self.inbox.get(timeout=TICK))
+            self._events.append(self.inbox.get(timeout=TICK if self.board.jobs else IDLE_TICK))
             while True:
                 self._events.append(self.inbox.get_nowait())
         except queue.Empty:

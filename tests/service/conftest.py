@@ -24,6 +24,7 @@ class Service:
     def __init__(self, root: Path) -> None:
         self.store = Store(root, database_url=f"sqlite:///{root / 'runs.sqlite'}")
         self.process: subprocess.Popen | None = None
+        self.launched: list[subprocess.Popen] = []
 
     def launch(self, *arguments: str) -> subprocess.Popen:
         paths = os.pathsep.join([str(HERE), str(HERE.parents[1])])
@@ -33,7 +34,9 @@ class Service:
         self.store.root.mkdir(parents=True, exist_ok=True)
         with (self.store.root / "service.txt").open("ab") as log:
             command = [sys.executable, str(HERE / "run_service.py"), *arguments]
-            return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+        self.launched.append(process)
+        return process
 
     def start(self, *arguments: str) -> None:
         self.process = self.launch(*arguments)
@@ -61,10 +64,10 @@ class Service:
         return self.store.runs.get(run.id)
 
     def kill(self) -> None:
-        if self.process is not None:
+        for process in self.launched:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 @pytest.fixture

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from conftest import HERE
 
 from engine.service import client
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture
