@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from .row import MergeRow, Params
+from .row import MergeRow, Params, Preset
 
 
 class SpectralParams(Params):
@@ -26,6 +26,67 @@ class TsvMergeParams(SpectralParams):
     """Parameters of TSV-M."""
 
 
+class IsoCParams(SpectralParams):
+    """Parameters of ISO-C."""
+
+
+class IsoCtsParams(SpectralParams):
+    """Parameters of ISO-CTS."""
+
+    common: float = Field(
+        0.8, ge=0, le=1, title="Common fraction", description="Share of directions taken from the sum of all experts."
+    )
+
+
+class SubspaceBoostingParams(SpectralParams):
+    """Parameters of Subspace Boosting."""
+
+    scaling: float = Field(
+        0.3, ge=-2, le=5, title="Scaling coefficient λ", description="How much of the boosted sum to add."
+    )
+    share: float = Field(
+        0.9,
+        gt=0,
+        le=1,
+        title="Share β",
+        description="Singular values after those that make up this share of their sum are raised to the last of them.",
+    )
+
+
+class OpcmParams(Params):
+    """Parameters of OPCM."""
+
+    alpha: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        title="Projection threshold α",
+        description="Share of the spectrum whose directions are protected from later experts.",
+    )
+
+
+class KnotsParams(Params):
+    """Parameters of KnOTS."""
+
+    density: float = Field(0.2, gt=0, le=1, title="Density", description="Share of coordinates that survives the trim.")
+    merge: Literal["ties_mean", "ties_sum", "sum"] = Field(
+        "ties_mean", title="Merge", description="How aligned coordinates are merged."
+    )
+    scaling: float = Field(
+        0.6, ge=-2, le=5, title="Scaling coefficient λ", description="How much of the merged vector to add."
+    )
+    smallest: float = Field(
+        1e-5, ge=0, le=1, title="Smallest singular value", description="Directions below this are left out."
+    )
+    matrices: Literal["all", "blocks"] = Field(
+        "all", title="Matrices", description="Align every 2-D tensor, or only those in transformer blocks."
+    )
+    merge_others: bool = Field(False, title="Average other tensors", description="Instead of leaving them at the base.")
+
+
+ISO = "Marczak et al., No task left behind, ICML 2025, arXiv:2502.04959"
+ISO_URL = "https://arxiv.org/abs/2502.04959"
+
 ROWS = (
     MergeRow(
         name="tsv_m",
@@ -39,5 +100,71 @@ ROWS = (
         source="Gargiulo et al., Task Singular Vectors, CVPR 2025, arXiv:2412.00081",
         url="https://arxiv.org/abs/2412.00081",
         departure="Tensors that are not matrices take the mean task vector, as in the authors' code.",
+    ),
+    MergeRow(
+        name="iso_c",
+        title="ISO-C",
+        category="low_rank",
+        params=IsoCParams,
+        function=".merging.isotropic:iso_c",
+        summary="Gives all singular directions of the summed task matrices the same strength.",
+        equation=r"\tau = \bar\sigma\, U V^\top,\quad U \Sigma V^\top = \sum_k \tau_k",
+        source=ISO,
+        url=ISO_URL,
+        departure="Directions with a singular value of zero are left out; other tensors take the mean task vector.",
+    ),
+    MergeRow(
+        name="iso_cts",
+        title="ISO-CTS",
+        category="low_rank",
+        params=IsoCtsParams,
+        function=".merging.isotropic:iso_cts",
+        summary="Fills a part of the isotropic spectrum with directions that single tasks need.",
+        equation=r"\tau = \bar\sigma\, U_\perp V_\perp^\top,\quad U = [U_{\mathrm{common}}|U_1|\dots|U_K]",
+        source=ISO,
+        url=ISO_URL,
+        departure="Directions with a singular value of zero are left out; other tensors take the mean task vector.",
+    ),
+    MergeRow(
+        name="knots",
+        title="KnOTS",
+        category="low_rank",
+        params=KnotsParams,
+        function=".merging.knots:knots",
+        summary="Merges the experts' coordinates in a basis they share.",
+        equation=r"[\tau_1|\dots|\tau_K] = U \Sigma [V_1|\dots|V_K]^\top,\quad "
+        r"\tau = U\,\mathrm{TIES}(\Sigma V_1^\top, \dots, \Sigma V_K^\top)",
+        source="Stoica et al., Model merging with SVD to tie the knots, ICLR 2025, arXiv:2410.19735",
+        url="https://arxiv.org/abs/2410.19735",
+        presets=(
+            Preset("vit_b_32", "ViT-B/32", {"scaling": 0.6}, "arXiv:2410.19735"),
+            Preset("sum", "Sum", {"merge": "sum", "scaling": 0.3}, "arXiv:2410.19735"),
+        ),
+        departure="Made for low-rank adapters; used on complete task matrices.",
+    ),
+    MergeRow(
+        name="opcm",
+        title="OPCM",
+        category="low_rank",
+        params=OpcmParams,
+        function=".merging.opcm:opcm",
+        summary="Merges experts one after the other, each projected off the merge so far.",
+        equation=r"\tau^{(t)} = \tfrac{1}{\lambda_t}\big(\lambda_{t-1}\tau^{(t-1)} + P_\alpha(\tau_t)\big)",
+        source="Tang et al., Merging models on the fly without retraining, 2025, arXiv:2501.09522",
+        url="https://arxiv.org/abs/2501.09522",
+        order_matters=True,
+        departure="Experts are taken in the order given; the reference shuffles them.",
+    ),
+    MergeRow(
+        name="subspace_boosting",
+        title="Subspace Boosting",
+        category="low_rank",
+        params=SubspaceBoostingParams,
+        function=".merging.isotropic:subspace_boosting",
+        summary="Raises the small singular values of the summed task matrices to a floor.",
+        equation=r"\tau = U \max(\Sigma, \sigma_{k(\beta)}) V^\top",
+        source="Skorobogat et al., Subspace-Boosted Model Merging, 2025, arXiv:2506.16506",
+        url="https://arxiv.org/abs/2506.16506",
+        departure="Written from the description; the authors' code was not compared.",
     ),
 )

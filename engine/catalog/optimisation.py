@@ -26,6 +26,57 @@ class AdaMergingParams(Params):
     clamp: bool = Field(True, title="Clamp to [0, 1]", description="Keep coefficients in [0, 1] in the forward pass.")
 
 
+class ClosedFormParams(Params):
+    """Parameters of the closed form."""
+
+    omega: float = Field(
+        0.1, gt=0, le=1e6, title="Ridge ω", description="Large values give the mean of task vectors weighted by 1/‖τ‖²."
+    )
+    relative: bool = Field(
+        True,
+        title="Relative ridge",
+        description="Multiply ω by the mean squared norm of a column of the task matrices.",
+    )
+
+
+class WudiParams(Params):
+    """Parameters of WUDI-Merging."""
+
+    steps: int = Field(
+        300, ge=0, le=10_000, title="Steps", description="Adam steps; stopping early is the regulariser."
+    )
+    learning_rate: float = Field(
+        1e-5, gt=0, le=1, title="Learning rate", description="Adam's step size, in units of the weights."
+    )
+    matrices: Literal["blocks", "all"] = Field(
+        "blocks", title="Matrices", description="Those in transformer blocks (the authors), or all (FusionBench)."
+    )
+
+
+class DogeParams(Params):
+    """Parameters of DOGE."""
+
+    scaling: float = Field(
+        0.07, ge=0, le=10, title="Scale η", description="Length of each expert's scaled task matrix, λ_k = η/‖τ_k‖."
+    )
+    density: float = Field(0.3, gt=0, le=1, title="Density", description="Share of each expert's entries that is kept.")
+    basis_divisor: int = Field(
+        6, ge=1, le=1000, title="Shared basis", description="The shared basis has this fraction of a matrix's rank."
+    )
+    steps: int = Field(400, ge=0, le=10_000, title="Steps", description="Adam steps on the correction of a layer.")
+    learning_rate: float = Field(1e-4, gt=0, le=1, title="Learning rate", description="Adam's step size.")
+
+
+class FisherParams(Params):
+    """Parameters of Fisher Merging."""
+
+    examples: int = Field(256, ge=1, le=100_000, title="Images", description="Unlabelled images of each task.")
+    normalise: bool = Field(True, title="Normalise", description="Divide each expert's Fisher information by its norm.")
+    smallest: float = Field(
+        1e-6, gt=0, le=1, title="Smallest weight", description="Added to every entry's Fisher information."
+    )
+
+
 ROWS = (
     MergeRow(
         name="adamerging",
@@ -47,5 +98,60 @@ ROWS = (
         weighted=False,
         stochastic=True,
         departure="One batch a task and step, where the authors draw two.",
+    ),
+    MergeRow(
+        name="closed_form",
+        title="Closed form",
+        category="optimisation",
+        params=ClosedFormParams,
+        function=".merging.quadratic:closed_form",
+        summary="The vector that differs least from every expert in the expert's own directions.",
+        equation=r"\min_\tau \sum_k \tfrac{1}{\|\tau_k\|^2}"
+        r"\big(\|(\tau-\tau_k)\tau_k^\top\|^2 + \omega\|\tau-\tau_k\|^2\big)",
+        source="Objective of Cheng et al., WUDI-Merging, ICML 2025, arXiv:2503.08099, with a ridge",
+        url="https://arxiv.org/abs/2503.08099",
+        departure="Tensors that are not matrices take the mean task vector.",
+    ),
+    MergeRow(
+        name="wudi",
+        title="WUDI-Merging",
+        category="optimisation",
+        params=WudiParams,
+        function=".merging.quadratic:wudi",
+        summary="A few steps from the sum of task vectors towards the least interference between experts.",
+        equation=r"\min_\tau \sum_k \tfrac{1}{\|\tau_k\|^2} \|(\tau-\tau_k)\tau_k^\top\|^2",
+        source="Cheng et al., WUDI-Merging, ICML 2025, arXiv:2503.08099",
+        url="https://arxiv.org/abs/2503.08099",
+        presets=(Preset("fusionbench", "FusionBench", {"matrices": "all", "steps": 400}, "arXiv:2406.03280"),),
+        departure="The authors leave tensors outside transformer blocks at the base, FusionBench averages them.",
+    ),
+    MergeRow(
+        name="doge",
+        title="DOGE",
+        category="optimisation",
+        params=DogeParams,
+        function=".merging.doge:doge",
+        summary="Learns a correction outside the directions that all experts share, then adds their large entries.",
+        equation=r"\theta = \theta_0 + \sum_k \lambda_k\, m_k \circ (\tau_k + \delta),\quad "
+        r"\lambda_k = \eta/\|\tau_k\|",
+        source="Wei et al., Modeling multi-task model merging as adaptive projective gradient descent, ICML 2025, "
+        "arXiv:2501.01230",
+        url="https://arxiv.org/abs/2501.01230",
+        departure="Entries are chosen by the size of τ, not of the corrected τ, as in the authors' code.",
+    ),
+    MergeRow(
+        name="fisher",
+        title="Fisher Merging",
+        category="optimisation",
+        params=FisherParams,
+        function=".merging.fisher:fisher",
+        summary="Averages weights entry by entry, trusting each expert where its predictions depend on the entry.",
+        equation=r"\theta = \frac{\sum_k c_k (F_k + \epsilon)\,\theta_k}{\sum_k c_k (F_k + \epsilon)},\quad "
+        r"F_k = \mathbb{E}\,(\nabla\log p(y|x))^2",
+        source="Matena & Raffel, NeurIPS 2022, arXiv:2111.09832",
+        url="https://arxiv.org/abs/2111.09832",
+        needs=frozenset({"unlabelled", "heads"}),
+        stochastic=True,
+        departure="One label is drawn from the expert's prediction for each image, and gradients are squared by image.",
     ),
 )

@@ -81,13 +81,14 @@ class Changed:
 
     ``change`` maps a layer's name, the stacked vectors (which it may overwrite) and the experts they belong to onto
     the changed stack. ``together`` says that it must see all experts at once. Layers in ``pruned`` are zero and are
-    not read at all.
+    not read at all. ``only`` leaves all other layers out.
     """
 
     inner: TaskVectors
     change: Change
     together: bool = False
     pruned: frozenset[str] = frozenset()
+    only: tuple[str, ...] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -98,7 +99,7 @@ class Changed:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the layers."""
-        return self.inner.names
+        return self.inner.names if self.only is None else self.only
 
     @property
     def dtype(self) -> torch.dtype:

@@ -41,6 +41,13 @@ def leading_svd(
     return found["left"], found["values"], found["right"]
 
 
+def rank_of(values: Tensor, shape: tuple[int, ...]) -> int:
+    """How many singular values (descending) are above rounding error; the directions of others are arbitrary."""
+    if values.numel() == 0:
+        return 0
+    return int((values > values[0] * max(shape) * torch.finfo(values.dtype).eps).sum())
+
+
 def polar(matrix: Tensor) -> Tensor:
     """The nearest matrix with orthonormal columns or rows: PQᵀ of the decomposition P D Qᵀ."""
     left, _, right = svd(matrix)

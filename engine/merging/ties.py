@@ -27,17 +27,28 @@ def ties(base: Weights, task_vectors: TaskVectors, params: TiesParams, context: 
         (the authors' code fails there). ``scope: tensor`` is the variant of mergekit: trimmed within each tensor,
         and a zero sum counts as positive.
     """
-    limits = trim_limits(task_vectors, params.density, params.scope, context, params.frozen_parameters)
-    majority = _majority(task_vectors, limits) if params.scope == "model" else lambda: 1.0
+    merge = merge_trimmed(task_vectors, params.density, params.merge, context, params.scope, params.frozen_parameters)
+    return add_to_base(base, task_vectors, lambda name: merge(name).mul_(params.scaling))
+
+
+def merge_trimmed(
+    task_vectors: TaskVectors,
+    density: float,
+    how: str,
+    context: Context,
+    scope: str = "model",
+    frozen_parameters: int = 0,
+) -> Callable[[str], Tensor]:
+    """A function from a layer's name to its trimmed, elected and merged vector."""
+    limits = trim_limits(task_vectors, density, scope, context, frozen_parameters)
+    majority = _majority(task_vectors, limits) if scope == "model" else lambda: 1.0
 
     def vector(name: str) -> Tensor:
         stack = task_vectors.stack(name)
         bounds = limits(stack)
-        return in_columns(stack, lambda part: disjoint_merge(trimmed(part, bounds), params.merge, majority)).mul_(
-            params.scaling
-        )
+        return in_columns(stack, lambda part: disjoint_merge(trimmed(part, bounds), how, majority))
 
-    return add_to_base(base, task_vectors, vector)
+    return vector
 
 
 def trim_limits(

@@ -15,7 +15,12 @@ from engine.types import Merged, Weights
 from engine.weights import LazyTaskVectors, Memory
 from tests.reference.merging.support import EXPERTS, TinyContext, models, tensors_of, toy
 
-QUICK = {"adamerging": {"steps": 2, "batch_size": 4}}
+QUICK = {
+    "adamerging": {"steps": 2, "batch_size": 4},
+    "wudi": {"steps": 5},
+    "doge": {"steps": 5},
+    "fisher": {"examples": 3},
+}
 PLAIN = MethodCall(method="task_arithmetic")
 
 

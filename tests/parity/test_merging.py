@@ -106,6 +106,19 @@ STATIC = [
     case("model_stock_K2", "model_stock", {"clamp": False}, experts=[0, 1], tolerance="float32"),
     case("model_stock_K4_fusionbench", "model_stock", {"clamp": False}, tolerance="float32"),
     case("model_stock_K4_mergekit_filter0", "model_stock", {"clamp": False, "average": "cosines"}),
+    *(case(f"iso_c_K{k}_a1.0", "iso_c", experts=range(k)) for k in (3, 4)),
+    *(case(f"iso_cts_K{k}_f0.8_a1.0", "iso_cts", experts=range(k)) for k in (3, 4)),
+    *(case(f"opcm_alpha{alpha}", "opcm", {"alpha": alpha}) for alpha in (0.0, 0.5)),
+    case("knots_ties_k20_mean_l0.6", "knots"),
+    case("knots_ties_k30_sum_l0.3", "knots", {"density": 0.3, "merge": "ties_sum", "scaling": 0.3}),
+    case("knots_tv_k100_sum_l0.3", "knots", {"merge": "sum", "scaling": 0.3}),
+    *(
+        case(f"closed_form_eq20_w{w}", "closed_form", {"omega": float(w), "relative": False})
+        for w in ("1e-06", "0.0001", "1")
+    ),
+    *(case(f"wudi_official_it{n}", "wudi", {"steps": n}) for n in (50, 300)),
+    case("wudi_fusionbench_it300", "wudi", {"matrices": "all"}),
+    case("doge_ta_sub6_K30_l0.07", "doge"),
     *(
         case(f"wise_ft_e0_a{a}", "task_arithmetic", {"scaling": 1.0}, experts=[0], transforms={"wise_ft": {"alpha": a}})
         for a in (0.3, 0.5)
@@ -175,6 +188,8 @@ def test_every_copied_reference_is_used():
 
 
 SPECIAL = {
+    "fisher_norm0",
+    "fisher_norm1",
     "multislerp_base_w4321",
     "model_stock_K4_mergekit_filter1",
     *(f"della_{who}_d0.5_e0.15_{what}" for who in ("official", "mergekit") for what in ("probs", "masks", "ta_l0.3")),
@@ -444,3 +459,24 @@ def test_model_stock_by_row(precision):
     want = output(name)
     got = merged_model("model_stock", {"clamp": False, "average": "cosines", "scope": "row"}, precision)
     check({layer: got[layer] for layer in want}, want, name, precision)
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+@pytest.mark.parametrize("normalise", [False, True])
+def test_fisher_with_saved_information(normalise, precision):
+    stored = load_file(FOLDER / "inputs/fisher_diagonals.safetensors")
+
+    class Measured(TinyContext):
+        def cached(self, expert: str, *arguments: Any) -> dict[str, torch.Tensor]:
+            prefix = expert.replace("expert", "task") + "/"
+            return {name.removeprefix(prefix): item for name, item in stored.items() if name.startswith(prefix)}
+
+    name = f"fisher_norm{int(normalise)}"
+    got = merged_model("fisher", {"normalise": normalise}, precision, context=Measured())
+    check(got, output(name), name, precision)
+
+
+def test_opcm_reports_its_factors():
+    base, vectors = toy_vectors()
+    merged = merge(base, vectors, [], MethodCall(method="opcm"), TinyContext())
+    assert merged.info.details["factor"] == pytest.approx(ENTRIES["opcm_alpha0.5"]["values"]["lambda_t"])
