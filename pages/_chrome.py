@@ -21,6 +21,8 @@ PROTOCOLS = {
     "paper": "calibrators adapt on the scored images, without labels",
 }
 
+FONT = '"Source Sans", system-ui, sans-serif'  # the app's own, so that figures and text match
+
 logger = logging.getLogger(__name__)
 
 
@@ -128,6 +130,7 @@ def figure(
 ) -> None:
     """A figure with its provenance, and its numbers as a table to read and to download."""
     config = {"displaylogo": False, "toImageButtonOptions": {"format": "svg", "filename": f"{run.id}-{drawing.name}"}}
+    drawing.figure.update_layout(font_family=FONT)
     st.plotly_chart(drawing.figure, width="stretch", theme=None, key=key, config=config, alt=drawing.alt)
     st.caption(plain(" ".join([note, provenance(run, unit, tasks)]).strip()))
     with st.expander("Table and download", icon=":material/table_rows:"):

@@ -39,10 +39,12 @@ def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any], running: 
         running: recipe of the run at work.
     """
     document = _document(shown)
-    st.subheader("Recipe", anchor=False)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.subheader("Recipe", anchor=False, width="stretch")
+        button = st.container(width="content")
+    said = st.container()
     merge = _merge(document["merge"])
     calibrators = _calibrators(document["calibrators"])
-    button = st.container()
     zoo, experts = _experts(document)
     transforms = _transforms(document["transforms"])
     probe, seeds = _probe(document)
@@ -56,25 +58,28 @@ def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any], running: 
             "Back to the settings of the run shown", key="form.reset", type="tertiary", on_click=load, args=(shown,)
         )
     with button:
-        if problem:
-            st.error(plain(problem), icon=":material/error:")
-        if st.button(
-            "Run",
-            key="form.run",
-            type="primary",
-            icon=":material/play_arrow:",
-            width="stretch",
-            disabled=recipe is None,
-        ):
+        if st.button("Run", key="form.run", type="primary", icon=":material/play_arrow:", disabled=recipe is None):
             submit(recipe)
             st.rerun()
-        changes = differences(shown, recipe) if shown and recipe else []
-        if running and recipe and not differences(running, recipe):
-            st.caption(":material/hourglass_top: These settings are running.")
-        elif changes:
-            more = len(changes) - SHOWN_CHANGES
-            listed = ", ".join(changes[:SHOWN_CHANGES]) + (f" and {more} more" if more > 0 else "")
-            stale_state(f"Settings changed, not run yet: {listed}")
+    with said:
+        _status(recipe, problem, shown, running)
+
+
+def _status(recipe: Recipe | None, problem: str, shown: Recipe | None, running: Recipe | None) -> None:
+    """How the form stands to the run shown and to the run at work."""
+    if problem:
+        st.error(plain(problem), icon=":material/error:")
+    if recipe is None:
+        return
+    changes = differences(shown, recipe) if shown else []
+    if running and not differences(running, recipe):
+        st.caption(":material/hourglass_top: These settings are running.")
+    elif changes:
+        more = len(changes) - SHOWN_CHANGES
+        listed = ", ".join(changes[:SHOWN_CHANGES]) + (f" and {more} more" if more > 0 else "")
+        stale_state(f"Settings changed, not run yet: {listed}")
+    elif shown:
+        st.caption("The settings of the run shown.")
 
 
 def check(document: Mapping[str, Any]) -> tuple[Recipe | None, str]:

@@ -37,7 +37,7 @@ def metrics(report: Report) -> None:
     shown = [state for state in report.states() if _mean(report, state) is not None]
     if not shown:
         return
-    with st.grid("auto", min_column_width=140, gap="small"):
+    with st.grid("auto", min_column_width=124, gap="xsmall"):
         for state in shown:
             value = _mean(report, state)
             reference, words = _reference(report, state)

@@ -8,7 +8,7 @@ from engine.recipe import Recipe, parse_recipe
 from engine.store import Run
 from pages import _forms as forms
 from pages._cards import expert_cards
-from pages._chrome import context_bar, empty_state, figure, theme
+from pages._chrome import context_bar, empty_state, error_state, figure, theme
 from pages._features import feature_view
 from pages._jobs import job_panel, submit
 from pages._state import RunView, find_current
@@ -65,7 +65,10 @@ def _result(run: RunView) -> None:
     st.subheader("Accuracy per task", anchor=False)
     figure(accuracy_bars(run.report, theme()), key="lab.accuracy", run=run, unit="Accuracy in percent")
     st.subheader("The same images in the features of every state", anchor=False)
-    feature_view(run, key="lab.features", compact=True)
+    try:
+        feature_view(run, key="lab.features", compact=True)
+    except Exception as error:  # the rest of the page does not depend on it
+        error_state(error)
     st.subheader("The experts", anchor=False)
     expert_cards(run)
 
