@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,12 @@ def test_every_room_is_listed():
         path.parent.name for path in (ROOT / "engine").glob("*/__init__.py")
     }
     assert found - {"__init__"} == set(LEVEL)
+
+
+def test_every_package_is_installed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    folders = [path.parent.relative_to(ROOT / "engine").parts for path in (ROOT / "engine").rglob("__init__.py")]
+    assert set(project["tool"]["setuptools"]["packages"]) == {".".join(("mergelens", *parts)) for parts in folders}
 
 
 def test_light_rooms_stay_light():
