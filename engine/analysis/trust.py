@@ -11,7 +11,7 @@ from jaxtyping import Float
 from .neighbours import distances
 
 NEIGHBOURHOOD = 15
-ANCHORS = 1000
+ANCHORS = 500
 CHUNK = 250
 
 
