@@ -77,6 +77,19 @@ class FisherParams(Params):
     )
 
 
+class RegMeanParams(Params):
+    """Parameters of RegMean."""
+
+    examples: int = Field(256, ge=1, le=100_000, title="Images", description="Unlabelled images of each task.")
+    off_diagonal: float = Field(
+        0.95,
+        ge=0,
+        le=1,
+        title="Off-diagonal factor",
+        description="How much of the off-diagonal inner products is kept; below 1 the solution is stable.",
+    )
+
+
 ROWS = (
     MergeRow(
         name="adamerging",
@@ -153,5 +166,19 @@ ROWS = (
         needs=frozenset({"unlabelled", "heads"}),
         stochastic=True,
         departure="One label is drawn from the expert's prediction for each image, and gradients are squared by image.",
+    ),
+    MergeRow(
+        name="regmean",
+        title="RegMean",
+        category="optimisation",
+        params=RegMeanParams,
+        function=".merging.regmean:regmean",
+        summary="Merges linear layers by least squares on the inputs that each expert sees; averages the rest.",
+        equation=r"W = \Big(\sum_k W_k G_k\Big)\Big(\sum_k G_k\Big)^{-1},\quad G_k = X_k^\top X_k",
+        source="Jin et al., Dataless knowledge fusion, ICLR 2023, arXiv:2212.09849",
+        url="https://arxiv.org/abs/2212.09849",
+        needs=frozenset({"unlabelled"}),
+        stochastic=True,
+        departure="Inner products are divided by the number of tokens, as in FusionBench; the paper takes raw sums.",
     ),
 )

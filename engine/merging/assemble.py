@@ -13,6 +13,7 @@ from torch import Tensor
 from ..types import MergeInfo, Static, TaskVectors, Weights
 
 MergedVector = Callable[[str], Tensor]
+COLUMNS = 2**16  # entries of a layer that are worked on at once: eight experts' worth stays in the cache
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,14 @@ def merged_vector(base: Weights, task_vectors: TaskVectors, merged: Static) -> M
 def flat(stack: Tensor) -> Tensor:
     """A stack of layers (K, *shape) as a matrix (K, n), a view; also for layers that are scalars or empty."""
     return stack.view(len(stack), math.prod(stack.shape[1:]))
+
+
+def in_columns(stack: Tensor, merge: Callable[[Tensor], Tensor]) -> Tensor:
+    """Apply an elementwise merge (K, n) → (n,) piece by piece and return the layer's shape."""
+    out = torch.empty(stack.shape[1:], dtype=stack.dtype)
+    for target, part in zip(out.view(-1).split(COLUMNS), flat(stack).split(COLUMNS, dim=1), strict=True):
+        target.copy_(merge(part))
+    return out
 
 
 Change = Callable[[str, Tensor, Sequence[str]], Tensor]

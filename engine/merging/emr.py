@@ -7,7 +7,6 @@ from torch import Tensor
 
 from ..catalog import NoParams
 from ..types import Context, MergeInfo, PerTask, TaskVectors, Weights
-from .assemble import flat
 from .masked import MASK, RESCALER, VECTOR, distinct_tasks, pack, rebuild
 
 
@@ -26,15 +25,15 @@ def emr(base: Weights, task_vectors: TaskVectors, params: NoParams, context: Con
     for index, name in enumerate(task_vectors.names):
         stack = task_vectors.stack(name)
         sign = torch.where(stack.sum(dim=0) > 0, 1.0, -1.0).to(stack.dtype)
-        agrees = stack * sign > 0
-        unified = (stack * sign).clamp_(min=0).amax(dim=0).mul_(sign)
-        parts[VECTOR + name] = unified
-        for task, mask in zip(tasks, agrees, strict=True):
+        aligned = stack.mul_(sign)
+        largest = aligned.amax(dim=0).clamp_(min=0)
+        entries += largest.numel()
+        for row, (task, vector) in enumerate(zip(tasks, aligned, strict=True)):
+            mask = vector > 0
             parts[f"{MASK}{task}/{name}"] = pack(mask)
-        entries += unified.numel()
-        if unified.numel():
-            wanted += flat(stack).abs().mean(dim=1).double()
-            found += flat(agrees * unified).abs().mean(dim=1).double()
+            wanted[row] += vector.abs().sum().item() / max(vector.numel(), 1)
+            found[row] += (largest * mask).sum().item() / max(vector.numel(), 1)
+        parts[VECTOR + name] = largest.mul_(sign)
         context.progress((index + 1) / len(task_vectors.names), f"Electing {name}")
     for task, rescaler in zip(tasks, torch.where(found > 0, wanted / found, 0.0), strict=True):
         parts[RESCALER + task] = rescaler.reshape(1)

@@ -11,7 +11,7 @@ from ..catalog.transforms import LayerPruningParams, LwptvParams
 from ..errors import MergeError
 from ..masks import lwptv_masks
 from ..types import Context, Static, TaskVectors, Weights
-from .assemble import Changed, add_to_base, flat, merged_vector
+from .assemble import COLUMNS, Changed, add_to_base, flat, merged_vector
 
 __all__ = ["absolute_value", "lwptv", "lwptv_masks", "salience", "scale_learned"]
 
@@ -74,8 +74,8 @@ def _scores(
     scores = np.zeros((len(task_vectors.experts), len(names)))
     for index, name in enumerate(names):
         stack = flat(task_vectors.stack(name))
-        if stack.numel():
-            scores[:, index] = score(stack).mean(dim=1).double().numpy()
+        for part in stack.split(COLUMNS, dim=1):
+            scores[:, index] += score(part).sum(dim=1).double().numpy() / max(stack.shape[1], 1)
         if context:
             context.progress((index + 1) / len(names), f"Salience of {name}")
     return names, scores

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from ..catalog.sparse import BreadcrumbsParams, DellaParams
 from ..types import Context, Static, TaskVectors, Weights
-from .assemble import add_to_base
+from .assemble import add_to_base, in_columns
 from .chance import bernoulli
-from .ties import disjoint_merge, in_columns
+from .ties import disjoint_merge
 
 
 def breadcrumbs(base: Weights, task_vectors: TaskVectors, params: BreadcrumbsParams, context: Context) -> Static:

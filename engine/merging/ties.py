@@ -11,10 +11,8 @@ from torch import Tensor
 
 from ..catalog.sparse import TiesParams
 from ..types import Context, Static, TaskVectors, Weights
-from .assemble import Changed, add_to_base, flat
+from .assemble import COLUMNS, Changed, add_to_base, flat, in_columns
 from .selection import order_statistic
-
-COLUMNS = 2**16  # entries of a layer that are merged at once: eight experts' worth stays in the processor's cache
 
 
 def ties(base: Weights, task_vectors: TaskVectors, params: TiesParams, context: Context) -> Static:
@@ -123,14 +121,6 @@ def elected(task_vectors: TaskVectors, density: float, context: Context) -> Chan
         return stack
 
     return Changed(task_vectors, agree, together=True)
-
-
-def in_columns(stack: Tensor, merge: Callable[[Tensor], Tensor]) -> Tensor:
-    """Apply an elementwise merge (K, n) → (n,) piece by piece and return the layer's shape."""
-    out = torch.empty(stack.shape[1:], dtype=stack.dtype)
-    for target, part in zip(out.view(-1).split(COLUMNS), flat(stack).split(COLUMNS, dim=1), strict=True):
-        target.copy_(merge(part))
-    return out
 
 
 def _tensor_threshold(vector: Tensor, density: float) -> float:

@@ -20,6 +20,7 @@ QUICK = {
     "wudi": {"steps": 5},
     "doge": {"steps": 5},
     "fisher": {"examples": 3},
+    "regmean": {"examples": 40},
 }
 PLAIN = MethodCall(method="task_arithmetic")
 

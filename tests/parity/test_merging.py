@@ -188,6 +188,9 @@ def test_every_copied_reference_is_used():
 
 
 SPECIAL = {
+    "regmean_a0.9",
+    "regmean_a0.95",
+    "regmean_a1.0",
     "fisher_norm0",
     "fisher_norm1",
     "multislerp_base_w4321",
@@ -461,18 +464,31 @@ def test_model_stock_by_row(precision):
     check({layer: got[layer] for layer in want}, want, name, precision)
 
 
+class Measured(TinyContext):
+    """A context that returns what a reference measured on images."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self.stored = load_file(FOLDER / f"inputs/{file}.safetensors")
+
+    def cached(self, expert: str, *arguments: Any) -> dict[str, torch.Tensor]:
+        prefix = expert.replace("expert", "task") + "/"
+        return {name.removeprefix(prefix): item for name, item in self.stored.items() if name.startswith(prefix)}
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+@pytest.mark.parametrize("factor", [0.9, 0.95, 1.0])
+def test_regmean_with_saved_inner_products(factor, precision):
+    name = f"regmean_a{factor}"
+    got = merged_model("regmean", {"off_diagonal": factor}, precision, context=Measured("gram_matrices"))
+    check(got, output(name), name, precision)
+
+
 @pytest.mark.parametrize("precision", DTYPES)
 @pytest.mark.parametrize("normalise", [False, True])
 def test_fisher_with_saved_information(normalise, precision):
-    stored = load_file(FOLDER / "inputs/fisher_diagonals.safetensors")
-
-    class Measured(TinyContext):
-        def cached(self, expert: str, *arguments: Any) -> dict[str, torch.Tensor]:
-            prefix = expert.replace("expert", "task") + "/"
-            return {name.removeprefix(prefix): item for name, item in stored.items() if name.startswith(prefix)}
-
     name = f"fisher_norm{int(normalise)}"
-    got = merged_model("fisher", {"normalise": normalise}, precision, context=Measured())
+    got = merged_model("fisher", {"normalise": normalise}, precision, context=Measured("fisher_diagonals"))
     check(got, output(name), name, precision)
 
 

@@ -1,5 +1,7 @@
 """Properties of merging that hold for any weights."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.errors import Cancelled
+from engine.errors import Cancelled, MergeError
 from engine.masks import lwptv_masks
 from engine.merging.adamerging import _gradient, entropy, predict
 from engine.merging.apply import merge
 from engine.merging.masked import pack, unpack
+from engine.merging.regmean import LayerInputs
 from engine.merging.selection import order_statistic
 from engine.recipe import MethodCall
 from engine.weights import LazyTaskVectors, Memory
@@ -174,7 +177,7 @@ def test_adamerging_follows_the_gradient_through_the_merge():
 def test_adamerging_lowers_the_entropy_and_reports_its_coefficients(granularity):
 
     base, vectors = toy_vectors()
-    params = {"granularity": granularity, "steps": 40, "learning_rate": 0.03, "batch_size": 32}
+    params = {"granularity": granularity, "steps": 60, "learning_rate": 0.03, "batch_size": 128}
     result = merge(base, vectors, [], MethodCall(method="adamerging", params=params), TinyContext())
     details = result.info.details
     losses = details["loss"]
@@ -214,3 +217,57 @@ def test_thresholds_are_kept_by_expert_but_not_after_a_transform():
     asked = len(context.asked)
     merge(base, vectors, [MethodCall(method="lwptv")], ties, context)
     assert len(context.asked) == asked
+
+
+def test_inputs_of_linear_layers_are_seen_inside_attention():
+    torch.manual_seed(0)
+    attention = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    weights = {name: tensor.detach().clone().requires_grad_() for name, tensor in attention.named_parameters()}
+    tokens = torch.randn(3, 5, 8)
+    watched = LayerInputs({name: tensor for name, tensor in weights.items() if tensor.dim() == 2})
+    with watched:
+        found = torch.func.functional_call(attention, weights, (tokens, tokens, tokens), {"need_weights": False})[0]
+    flat_tokens = tokens.reshape(-1, 8)
+    assert watched.tokens == {"in_proj_weight": 15, "out_proj.weight": 15}
+    torch.testing.assert_close(watched.products["in_proj_weight"], flat_tokens.T @ flat_tokens)
+    # The output projection is square here, so its inputs follow from the outputs.
+    inputs = torch.linalg.solve(weights["out_proj.weight"], (found - weights["out_proj.bias"]).reshape(-1, 8).T).T
+    torch.testing.assert_close(watched.products["out_proj.weight"], inputs.T @ inputs, rtol=1e-3, atol=1e-4)
+
+
+def test_regmean_reproduces_experts_on_their_own_inputs_better_than_averaging():
+    base, vectors = toy_vectors()
+    context = TinyContext()
+    merged_ = merge(base, vectors, [], MethodCall(method="regmean", params={"examples": 64}), context)
+    name = "visual.transformer.resblocks.0.mlp.c_fc.weight"
+    stack, found = vectors.stack(name), merged_.weights.tensor(name) - base.tensor(name).double()
+    grams = [json.loads(key) for key in context.kept]
+    assert [key[0] for key in grams] == list(EXPERTS)
+    kept = [tensors[name].double() for tensors in context.kept.values()]
+
+    def error(vector: Tensor) -> float:
+        return sum(
+            ((vector - own) @ gram @ (vector - own).T).trace().item() for own, gram in zip(stack, kept, strict=True)
+        )
+
+    assert error(found) < error(stack.mean(dim=0))
+
+
+def test_regmean_refuses_too_few_images():
+    base, vectors = toy_vectors()
+    params = {"examples": 1, "off_diagonal": 1.0}
+    result = merge(base, vectors, [], MethodCall(method="regmean", params=params), TinyContext())
+    with pytest.raises(MergeError, match="Use more images"):
+        result.weights.tensor("visual.transformer.resblocks.0.mlp.c_proj.weight")
+
+
+def test_fisher_information_is_the_mean_squared_gradient():
+    """With one class that is certain the gradient vanishes; with a real choice it does not."""
+    base, vectors = toy_vectors()
+    context = TinyContext()
+    merge(base, vectors, [], MethodCall(method="fisher", params={"examples": 5}), context)
+    first = next(iter(context.kept.values()))
+    assert set(first) == set(vectors.names)
+    assert all((tensor >= 0).all() for tensor in first.values())
+    assert first["visual.proj"].max() > 0
+    assert not first["visual.prompt_tokens"].any(), "the encoder does not use them"

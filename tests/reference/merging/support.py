@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.nn import functional
 
 from engine.types import Merged, Static, Tensors, Weights
 from engine.weights import LazyTaskVectors, Memory
@@ -57,7 +58,7 @@ class TinyHead:
 
 @dataclass
 class TinyContext:
-    """A context whose encoder is a convolution, a rectifier and a projection, and whose images are noise."""
+    """A context whose encoder is a convolution, one block's perceptron and a projection, and whose images are noise."""
 
     tasks: tuple[str, ...] = EXPERTS
     seed: int = 0
@@ -86,13 +87,17 @@ class TinyContext:
 
     def forward(self, weights: Tensors, images: Tensor) -> Tensor:
         kernel = weights["visual.conv1.weight"]
-        patches = torch.nn.functional.conv2d(images.to(kernel.dtype), kernel, stride=2).flatten(2).mean(dim=2)
-        return (patches + weights["visual.class_embedding"]).relu() @ weights["visual.proj"]
+        patches = functional.conv2d(images.to(kernel.dtype), kernel, stride=2).flatten(2).mean(dim=2)
+        hidden = (patches + weights["visual.class_embedding"]).relu()
+        block = "visual.transformer.resblocks.0.mlp."
+        wide = functional.linear(hidden, weights[block + "c_fc.weight"], weights[block + "c_fc.bias"]).relu()
+        hidden = hidden + functional.linear(wide, weights[block + "c_proj.weight"], weights[block + "c_proj.bias"])
+        return hidden @ weights["visual.proj"]
 
     def head(self, task: str) -> TinyHead:
         generator = torch.Generator().manual_seed(sum(map(ord, task)))
         weight = torch.randn(5, 10, generator=generator)
-        return TinyHead(torch.nn.functional.normalize(weight, dim=1))
+        return TinyHead(functional.normalize(weight, dim=1))
 
 
 def models(base: Weights, merged: Merged) -> dict[str, Weights]:
