@@ -137,7 +137,7 @@ def _colouring(run: RunView, space: Space, key: str) -> tuple[str, str]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         colour = st.segmented_control(
             "Colour", options, format_func=COLOURS.get, default="task", required=True, key=f"{key}.colour",
-            bind="query-params", persist_state="session",
+            bind="query-params", persist_state="session", wrap=True,
         )  # fmt: skip
         task = st.selectbox("Show", ["all", *space.tasks], format_func=lambda name: names.get(name, "All tasks"),
                             width=200, key=f"{key}.shown.{run.id}")  # fmt: skip

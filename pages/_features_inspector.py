@@ -50,7 +50,9 @@ def inspector(
     pages, page = -(-len(rows) // PAGE), 1
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.subheader(f"{len(rows):,} image{'s' if len(rows) != 1 else ''} selected", anchor=False, width="stretch")
-        order = st.selectbox("Order", list(ORDERS), format_func=ORDERS.get, key=f"{key}.order", width=220)
+        order = "row"
+        if len(rows) > 1:
+            order = st.selectbox("Order", list(ORDERS), format_func=ORDERS.get, key=f"{key}.order", width=220)
         if pages > 1:
             page = st.number_input(f"Page of {pages}", 1, pages, key=f"{key}.page.{pages}", width=140)
     ordered = _ordered(space, np.asarray(rows, dtype=int), order, base)
@@ -69,7 +71,9 @@ def _card(run: RunView, space: Space, row: int, states: Sequence[str], atlas: At
     truth = class_name(run.report, task, int(space.label[row]))
     if atlas is not None:
         image = atlas.images[row]
-        st.image(png(image, max(1, ZOOM_TO // image.shape[0])), width=96, alt=f"An image of {truth}")
+        st.image(
+            png(image, max(1, ZOOM_TO // image.shape[0])), width=96, output_format="PNG", alt=f"An image of {truth}"
+        )
     st.markdown(f"**{plain(truth)}**")
     lines = []
     for state in states:
@@ -77,7 +81,9 @@ def _card(run: RunView, space: Space, row: int, states: Sequence[str], atlas: At
         mark = ":green[:material/check:]" if number == space.label[row] else ":red[:material/close:]"
         chance = space.numbers["probability"][state][row]
         said = (
-            f"{plain(class_name(run.report, task, number))}, {100 * chance:.0f} %" if number >= 0 else "no prediction"
+            f"{plain(class_name(run.report, task, number))}, {100 * chance:.0f}\u00a0%"
+            if number >= 0
+            else "no prediction"
         )
         lines.append(f"{mark} {plain(state_title(state, run.report))}: {said}")
     shifts = [
@@ -103,11 +109,12 @@ def _neighbours(run: RunView, space: Space, row: int, states: Sequence[str], atl
         rows = own[near]
         same = int((space.label[rows] == space.label[row]).sum())
         names = ", ".join(class_name(run.report, task, int(space.label[n])) for n in rows)
-        st.image(strip(atlas.images[rows], zoom=max(1, 48 // atlas.images.shape[1])), width="content", alt=names)
         st.caption(
             f"{plain(state_title(state, run.report))}: {same} of {len(rows)} are of the same class, "
             f"distances {away[0]:.3f} to {away[-1]:.3f}"
         )
+        zoom = max(1, ZOOM_TO // 2 // atlas.images.shape[1])
+        st.image(strip(atlas.images[rows], gap=3, zoom=zoom), width="content", output_format="PNG", alt=names)
 
 
 def _features(run: RunView, space: Space, row: int, states: Sequence[str]) -> dict[str, np.ndarray]:

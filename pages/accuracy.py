@@ -87,6 +87,7 @@ def _cost(run: RunView) -> None:
     st.write(text.replace("-", "−"))
 
 
+@st.fragment
 def _differences(run: RunView) -> None:
     """The heatmap of differences to a state that is chosen."""
     states = scored_states(run.report)
@@ -110,6 +111,7 @@ def _noise(run: RunView) -> float:
     return float(widths.max() / 2) if widths.notna().any() else 0.0
 
 
+@st.fragment
 def _confusions(run: RunView) -> None:
     """Confusion matrices of one task, states side by side on one scale."""
     st.subheader("Which classes are confused", anchor=False)
@@ -137,6 +139,7 @@ def _confusions(run: RunView) -> None:
     st.caption("Rows are true classes. Wrong answers that pile up in one column mean that merging favours that class.")
 
 
+@st.fragment
 def _training(run: RunView) -> None:
     """How the calibrators converged."""
     st.subheader("How the calibrators learned", anchor=False)

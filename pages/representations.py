@@ -32,6 +32,7 @@ def main() -> None:
     _distances(run)
 
 
+@st.fragment
 def _distances(run: RunView) -> None:
     """Bars by task, a table of means, and the classes of one task."""
     report = run.report

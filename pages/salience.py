@@ -54,6 +54,7 @@ def _filter(part: SaliencePart) -> list[str] | None:
     return chosen or None
 
 
+@st.fragment
 def _pruning(run: RunView, part: SaliencePart, titles: list[str], components: list[str] | None) -> None:
     """The pruning ratio, live on the stored scores."""
     st.subheader("What a pruning ratio keeps", anchor=False)

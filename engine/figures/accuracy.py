@@ -10,11 +10,13 @@ import plotly.graph_objects as go
 
 from ..analysis.accuracy import confusion, deltas, wilson_interval
 from ..report import Report
-from .drawing import Drawing, colour_bar, dress, listed, number, plain, task_titles
-from .palette import CIVIDIS, GAP, MUTED, Theme, diverging, fill, state_title
+from .drawing import Drawing, colour_bar, compose, listed, number, plain, task_titles, wrapped
+from .palette import CIVIDIS, GAP, INK, MUTED, Theme, diverging, fill, state_title
 
-NUMBERS_UP_TO = 12
-AVERAGES = (("within", "In-domain mean"), ("out", "Out-of-domain mean"))
+NUMBERS_UP_TO = 12  # rows or columns of a heatmap up to which cells carry numbers
+MARKED_UP_TO = 40  # and up to which missing cells are marked one by one
+CATEGORIES = {"type": "category", "showgrid": False, "dtick": 1}
+AVERAGES = (("within", "<b>In-domain<br>mean</b>"), ("out", "<b>Out-of-domain<br>mean</b>"))
 
 
 def scored_states(report: Report) -> list[str]:
@@ -56,30 +58,18 @@ def accuracy_bars(report: Report, theme: Theme, states: Sequence[str] | None = N
     """Grouped bars: a group per task and one per average, a bar per state, with 95 % Wilson intervals."""
     chosen = [state for state in scored_states(report) if states is None or state in states]
     table = accuracy_table(report)
-    figure = go.Figure()
-    for state in chosen:
-        rows = table[(table["state"] == state)]
-        means = _means(report, state)
-        figure.add_bar(
-            name=plain(state_title(state, report)),
-            x=[*map(plain, rows["title"]), *(f"<b>{name}</b>" for name, _ in means)],
-            y=[*rows["accuracy"], *(value for _, value in means)],
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": [*(rows["high"] - rows["accuracy"]), *(np.nan for _ in means)],
-                "arrayminus": [*(rows["accuracy"] - rows["low"]), *(np.nan for _ in means)],
-                "thickness": 1,
-                "width": 2,
-                "color": MUTED[theme],
-            },
-            marker=fill(state, chosen, theme),
-            customdata=[*map(_interval, rows["low"], rows["high"], rows["n"]), *("mean over tasks" for _ in means)],
-            hovertemplate="%{y:.1f} %  (%{customdata})",
-        )
-    dress(figure, theme, height=400, legend=True, barmode="group", bargap=0.22, bargroupgap=0.04, hovermode="x unified")
-    figure.update_xaxes(type="category")
-    figure.update_yaxes(title_text="Accuracy (%)", range=[0, 102], tickvals=[0, 25, 50, 75, 100])
+    figure = compose(
+        [_bar(report, state, chosen, table[table["state"] == state], theme) for state in chosen],
+        theme,
+        height=400,
+        legend=True,
+        barmode="group",
+        bargap=0.22,
+        bargroupgap=0.04,
+        hovermode="x unified",
+        xaxis={"type": "category"},
+        yaxis={"title": "Accuracy (%)", "range": [0, 102], "tickvals": [0, 25, 50, 75, 100]},
+    )
     averages = [
         (state_title(state, report), report.average[state].within) for state in chosen if state in report.average
     ]
@@ -99,28 +89,32 @@ def delta_heatmap(report: Report, reference: str, theme: Theme) -> Drawing:
     ).T.reindex(index=states, columns=list(report.tasks))
     values = table.to_numpy(dtype=float)
     limit = float(np.nanmax(np.abs(values))) if np.isfinite(values).any() else 1.0
-    titles = [plain(title) for title in task_titles(report).values()]
+    titles = [wrapped(title) for title in task_titles(report).values()]
     small = max(values.shape) <= NUMBERS_UP_TO
-    figure = go.Figure(
-        go.Heatmap(
-            z=values,
-            x=titles,
-            y=[plain(state_title(state, report)) for state in states],
-            colorscale=diverging(theme),
-            zmin=-max(limit, 1e-9),
-            zmax=max(limit, 1e-9),
-            text=[[_signed(value) for value in row] for row in values],
-            texttemplate="%{text}" if small else None,
-            hovertemplate="%{y}, %{x}: %{text} points<extra></extra>",
-            xgap=2,
-            ygap=2,
-            colorbar=colour_bar("percentage points", theme),
-        )
+    heatmap = go.Heatmap(
+        z=values,
+        x=titles,
+        y=[plain(state_title(state, report)) for state in states],
+        colorscale=diverging(theme),
+        zmin=-max(limit, 1e-9),
+        zmax=max(limit, 1e-9),
+        text=[[_signed(value) for value in row] for row in values],
+        texttemplate="%{text}" if small else None,
+        textfont={"color": INK["dark"]} if theme == "dark" else {},
+        hovertemplate="%{y}, %{x}: %{text} points<extra></extra>",
+        xgap=2,
+        ygap=2,
+        colorbar=colour_bar("percentage points", theme),
     )
-    dress(figure, theme, height=150 + 34 * len(states), plot_bgcolor=GAP[theme])
-    _mark_missing(figure, values, theme)
-    figure.update_yaxes(type="category", autorange="reversed", showgrid=False)
-    figure.update_xaxes(type="category", showgrid=False)
+    figure = compose(
+        [heatmap],
+        theme,
+        height=150 + 34 * len(states),
+        plot_bgcolor=GAP[theme],
+        xaxis=CATEGORIES,
+        yaxis={**CATEGORIES, "autorange": "reversed"},
+        annotations=_dashes(values, theme),
+    )
     alt = (
         f"Accuracy of {len(states)} states on {len(titles)} tasks, minus that of {state_title(reference, report)}, in "
         f"percentage points, from {number(np.nanmin(values) if np.isfinite(values).any() else None)} to "
@@ -144,31 +138,57 @@ def confusion_figure(counts: pd.DataFrame, state: str, report: Report, theme: Th
     share = np.divide(100 * counts.to_numpy(dtype=float), totals, out=np.full(counts.shape, np.nan), where=totals > 0)
     names = [plain(name) for name in counts.columns]
     size = len(names)
-    figure = go.Figure(
-        go.Heatmap(
-            z=share,
-            x=names,
-            y=names,
-            customdata=counts.to_numpy(),
-            colorscale=CIVIDIS,
-            zmin=0,
-            zmax=100,
-            texttemplate="%{z:.0f}" if size <= NUMBERS_UP_TO else None,
-            hovertemplate="true %{y}, predicted %{x}: %{z:.1f} % (%{customdata} images)<extra></extra>",
-            xgap=1,
-            ygap=1,
-            colorbar=colour_bar("% of the true class", theme),
-        )
+    heatmap = go.Heatmap(
+        z=share,
+        x=names,
+        y=names,
+        customdata=counts.to_numpy(),
+        colorscale=CIVIDIS,
+        zmin=0,
+        zmax=100,
+        texttemplate="%{z:.0f}" if size <= NUMBERS_UP_TO else None,
+        hovertemplate="true %{y}, predicted %{x}: %{z:.1f} % (%{customdata} images)<extra></extra>",
+        xgap=1,
+        ygap=1,
+        colorbar=colour_bar("% of the true class", theme),
     )
-    dress(figure, theme, height=200 + max(240, 26 * size), plot_bgcolor=GAP[theme])
-    _mark_missing(figure, share, theme)
-    figure.update_xaxes(type="category", title_text="Predicted class", showgrid=False, dtick=1, tickangle=-90)
-    figure.update_yaxes(type="category", title_text="True class", showgrid=False, autorange="reversed", dtick=1)
+    figure = compose(
+        [heatmap],
+        theme,
+        height=200 + max(240, 26 * size),
+        plot_bgcolor=GAP[theme],
+        xaxis={**CATEGORIES, "title": "Predicted class", "tickangle": -90},
+        yaxis={**CATEGORIES, "title": "True class", "autorange": "reversed"},
+        annotations=_dashes(share, theme),
+    )
     total = int(totals.sum())
     right = 100 * float(np.trace(counts.to_numpy())) / total if total else None
     title = state_title(state, report)
     alt = f"Confusion matrix of {title}: {size} classes, {total} images, {number(right)} % on the diagonal."
     return Drawing(figure, counts.reset_index(), alt, f"confusion-{state}")
+
+
+def _bar(report: Report, state: str, states: Sequence[str], rows: pd.DataFrame, theme: Theme) -> go.Bar:
+    """One state's bars: tasks, then averages."""
+    means = _means(report, state)
+    blank = [np.nan] * len(means)
+    return go.Bar(
+        name=plain(state_title(state, report)),
+        x=[*map(wrapped, rows["title"]), *(name for name, _ in means)],
+        y=[*rows["accuracy"], *(value for _, value in means)],
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "array": [*(rows["high"] - rows["accuracy"]), *blank],
+            "arrayminus": [*(rows["accuracy"] - rows["low"]), *blank],
+            "thickness": 1,
+            "width": 2,
+            "color": MUTED[theme],
+        },
+        marker=fill(state, states, theme),
+        customdata=[*map(_interval, rows["low"], rows["high"], rows["n"]), *("mean over tasks" for _ in means)],
+        hovertemplate="%{y:.1f} %  (%{customdata})",
+    )
 
 
 def _means(report: Report, state: str) -> list[tuple[str, float]]:
@@ -195,10 +215,10 @@ def _signed(value: float) -> str:
     return "" if not np.isfinite(value) else f"{value:+.1f}".replace("-", "−")
 
 
-def _mark_missing(figure: go.Figure, values: np.ndarray, theme: Theme) -> None:
-    """A dash in every cell without a value."""
-    rows, columns = np.nonzero(~np.isfinite(values))
-    if max(values.shape, default=0) > 40:
-        return
-    for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
-        figure.add_annotation(x=column, y=row, text="–", showarrow=False, font={"color": MUTED[theme]})
+def _dashes(values: np.ndarray, theme: Theme) -> list[dict]:
+    """A dash for every cell without a value."""
+    if max(values.shape, default=0) > MARKED_UP_TO:
+        return []
+    font = {"color": MUTED[theme]}
+    cells = np.argwhere(~np.isfinite(values)).tolist()
+    return [{"x": column, "y": row, "text": "–", "showarrow": False, "font": font} for row, column in cells]

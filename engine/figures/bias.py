@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ..report import Report
-from .drawing import Drawing, dress, listed, number, plain, task_titles
+from .drawing import Drawing, compose, listed, number, plain, task_titles, wrapped
 from .palette import Theme, fill, state_colour, state_title
 
 CLASSES_SHOWN = 30
@@ -64,20 +64,19 @@ def bias_bars(report: Report, measure: str, theme: Theme, states: Sequence[str] 
     known = MEASURES[measure]
     table = bias_table(report, measure)
     chosen = [state for state in bias_states(report) if states is None or state in states]
-    figure = go.Figure()
-    for state in chosen:
-        rows = table[table["state"] == state]
-        figure.add_bar(
-            name=plain(state_title(state, report)),
-            x=[plain(title) for title in rows["title"]],
-            y=rows["value"].tolist(),
-            customdata=rows["n"].tolist(),
-            marker=fill(state, chosen, theme),
-            hovertemplate=f"%{{y:.{known.digits}f}} (n = %{{customdata:,}})",
-        )
-    dress(figure, theme, height=340, legend=True, barmode="group", bargap=0.25, bargroupgap=0.04, hovermode="x unified")
-    figure.update_xaxes(type="category")
-    figure.update_yaxes(title_text=f"{known.title} to the expert ({known.unit})", rangemode="tozero")
+    bars = [_bar(report, state, chosen, table[table["state"] == state], known.digits, theme) for state in chosen]
+    figure = compose(
+        bars,
+        theme,
+        height=340,
+        legend=True,
+        barmode="group",
+        bargap=0.25,
+        bargroupgap=0.04,
+        hovermode="x unified",
+        xaxis={"type": "category"},
+        yaxis={"title": f"{known.title} to the expert ({known.unit})", "rangemode": "tozero"},
+    )
     means = [(state_title(state, report), _mean(table, state)) for state in chosen]
     alt = (
         f"{known.title} between features and the expert's, {known.closer}. "
@@ -104,11 +103,8 @@ def class_bias(report: Report, task: str, theme: Theme, states: Sequence[str] | 
     table = table.sort_values(order, ascending=False, kind="stable", na_position="last").reset_index(drop=True)
     shown = table.head(CLASSES_SHOWN)
     names = [plain(name) for name in shown["class"]]
-    figure = go.Figure()
-    if len(chosen) > 1:
-        _connect(figure, shown[chosen], names, theme)
-    for state in chosen:
-        figure.add_scatter(
+    dots = [
+        go.Scatter(
             name=plain(state_title(state, report)),
             x=shown[state].tolist(),
             y=names,
@@ -116,9 +112,17 @@ def class_bias(report: Report, task: str, theme: Theme, states: Sequence[str] | 
             marker={"color": state_colour(state, theme), "size": 10, "symbol": _symbol(state, chosen)},
             hovertemplate="%{x:.3f}",
         )
-    dress(figure, theme, height=110 + 24 * len(names), legend=True, hovermode="y unified")
-    figure.update_yaxes(type="category", autorange="reversed", dtick=1, showgrid=False)
-    figure.update_xaxes(title_text="L1 to the expert (feature units)", rangemode="tozero")
+        for state in chosen
+    ]
+    figure = compose(
+        [*_connections(shown[chosen], names, theme), *dots],
+        theme,
+        height=110 + 24 * len(names),
+        legend=True,
+        hovermode="y unified",
+        xaxis={"title": "L1 to the expert (feature units)", "rangemode": "tozero"},
+        yaxis={"type": "category", "autorange": "reversed", "dtick": 1, "showgrid": False},
+    )
     first = shown.iloc[0] if len(shown) and chosen else None
     worst = "" if first is None else f" Farthest: {first['class']} at {number(first[order], 3)}."
     more = f" The {CLASSES_SHOWN} farthest of {len(classes)} classes." if len(classes) > CLASSES_SHOWN else ""
@@ -126,13 +130,26 @@ def class_bias(report: Report, task: str, theme: Theme, states: Sequence[str] | 
     return Drawing(figure, table, alt, f"bias-by-class-{task}")
 
 
-def _connect(figure: go.Figure, values: pd.DataFrame, names: Sequence[str], theme: Theme) -> None:
+def _bar(report: Report, state: str, states: Sequence[str], rows: pd.DataFrame, digits: int, theme: Theme) -> go.Bar:
+    return go.Bar(
+        name=plain(state_title(state, report)),
+        x=[wrapped(title) for title in rows["title"]],
+        y=rows["value"].tolist(),
+        customdata=rows["n"].tolist(),
+        marker=fill(state, states, theme),
+        hovertemplate=f"%{{y:.{digits}f}} (n = %{{customdata:,}})",
+    )
+
+
+def _connections(values: pd.DataFrame, names: Sequence[str], theme: Theme) -> list[go.Scatter]:
     """A thin line from the nearest to the farthest state of every class."""
+    if values.shape[1] < 2:
+        return []
     low, high = values.min(axis=1), values.max(axis=1)
     xs = [x for pair in zip(low, high, strict=True) for x in (*pair, None)]
     ys = [y for name in names for y in (name, name, None)]
     line = {"color": state_colour("pretrained", theme), "width": 1}
-    figure.add_scatter(x=xs, y=ys, mode="lines", line=line, showlegend=False, hoverinfo="skip")
+    return [go.Scatter(x=xs, y=ys, mode="lines", line=line, showlegend=False, hoverinfo="skip")]
 
 
 def _symbol(state: str, states: Sequence[str]) -> str:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pandas as pd
 import plotly.graph_objects as go
 
+from ..analysis.accuracy import mean
 from ..report import Report
-from .drawing import Drawing, dress, number, plain
+from .drawing import Drawing, compose, number, plain
 from .palette import Theme, state_colour, state_dash, state_title
 
 
@@ -47,29 +48,36 @@ def training_curves(report: Report, quantity: str, theme: Theme, calibrators: Se
     known = QUANTITIES[quantity]
     table = curve_table(report)
     names = [name for name in report.calibrators if calibrators is None or name in calibrators]
-    figure = go.Figure()
-    ends = []
+    lines, ends = [], []
     for name in names:
         rows = table[table["calibrator"] == name]
         line = {"color": state_colour(name, theme), "dash": state_dash(name, names)}
         for column, split, width in ((known.adapt, "adaptation", 1.2), (known.evaluate, "evaluation", 2.6)):
             if column in rows and rows[column].notna().any():
                 title = state_title(name, report) + (f", {split}" if known.evaluate else "")
-                _add(figure, rows["step"], rows[column], plain(title), line | {"width": width}, known.digits)
+                lines.append(_line(rows["step"], rows[column], plain(title), line | {"width": width}, known.digits))
         last = rows[known.evaluate or known.adapt].dropna() if (known.evaluate or known.adapt) in rows else []
         end = number(float(last.iloc[-1]) if len(last) else None, known.digits)
         ends.append(f"{state_title(name, report)} {end}")
-    _levels(figure, report, quantity, theme)
-    dress(figure, theme, height=340, legend=True, hovermode="x unified")
-    figure.update_xaxes(title_text="Training step (updates of every task)", rangemode="tozero")
-    figure.update_yaxes(title_text=known.axis)
+    levels = _levels(report, quantity)
+    figure = compose(
+        lines,
+        theme,
+        height=340,
+        legend=True,
+        hovermode="x unified",
+        xaxis={"title": "Training step (updates of every task)", "rangemode": "tozero"},
+        yaxis={"title": known.axis},
+        shapes=[_rule(state, value, theme) for state, value in levels],
+        annotations=[_rule_name(state, value, report, theme) for state, value in levels],
+    )
     alt = f"{known.title} of {len(names)} calibrators while they are trained. At the end: {'; '.join(ends) or 'none'}."
     columns = [c for c in ("calibrator", "step", known.adapt, known.evaluate) if c in table]
     return Drawing(figure, table.loc[table["calibrator"].isin(names), columns], alt, f"training-{quantity}")
 
 
-def _add(figure: go.Figure, steps: pd.Series, values: pd.Series, title: str, line: dict, digits: int) -> None:
-    figure.add_scatter(
+def _line(steps: pd.Series, values: pd.Series, title: str, line: dict, digits: int) -> go.Scatter:
+    return go.Scatter(
         name=title,
         x=steps.tolist(),
         y=values.tolist(),
@@ -80,26 +88,26 @@ def _add(figure: go.Figure, steps: pd.Series, values: pd.Series, title: str, lin
     )
 
 
-def _levels(figure: go.Figure, report: Report, quantity: str, theme: Theme) -> None:
+def _levels(report: Report, quantity: str) -> list[tuple[str, float]]:
     """Where the merged model starts and, for accuracy, where the experts are."""
-    levels: list[tuple[str, float | None]] = []
+    levels: dict[str, float | None] = {}
     if quantity == "accuracy":
-        means = {state: report.average[state].within for state in ("merged", "expert") if state in report.average}
-        levels = list(means.items())
+        levels = {state: report.average[state].within for state in ("merged", "expert") if state in report.average}
     elif quantity == "bias" and "merged" in report.bias:
-        values = [value for task, value in report.bias["merged"].l1.items() if _in(report, task) and value is not None]
-        levels = [("merged", sum(values) / len(values) if values else None)]
-    for state, value in levels:
-        if value is not None:
-            figure.add_hline(
-                y=value,
-                line={"color": state_colour(state, theme), "width": 1.2, "dash": "dot"},
-                annotation={
-                    "text": state_title(state, report),
-                    "font": {"color": state_colour(state, theme), "size": 12},
-                },
-                annotation_position="top left",
-            )
+        levels = {"merged": mean(value for task, value in report.bias["merged"].l1.items() if _in(report, task))}
+    return [(state, value) for state, value in levels.items() if value is not None]
+
+
+def _rule(state: str, value: float, theme: Theme) -> dict:
+    """A dotted line across the plot."""
+    line = {"color": state_colour(state, theme), "width": 1.2, "dash": "dot"}
+    return {"type": "line", "xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": value, "y1": value, "line": line}
+
+
+def _rule_name(state: str, value: float, report: Report, theme: Theme) -> dict:
+    font = {"color": state_colour(state, theme), "size": 12}
+    place = {"xref": "paper", "x": 0, "xanchor": "left", "y": value, "yanchor": "bottom", "showarrow": False}
+    return {**place, "text": plain(state_title(state, report)), "font": font}
 
 
 def _in(report: Report, task: str) -> bool:

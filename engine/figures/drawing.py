@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,39 +37,67 @@ def plain(text: object) -> str:
     return escaped.replace("%{", "%&#8203;{")
 
 
-def dress(figure: go.Figure, theme: Theme, *, height: int, legend: bool = False, **layout: Any) -> go.Figure:
-    """Give a figure the look of all figures: transparent, the theme's ink, room for every label.
+def compose(
+    traces: Sequence[Any],
+    theme: Theme,
+    *,
+    height: int,
+    legend: bool = False,
+    xaxis: Mapping[str, Any] | None = None,
+    yaxis: Mapping[str, Any] | None = None,
+    **layout: Any,
+) -> go.Figure:
+    """Make a figure with the look of all figures: transparent, the theme's ink, room for every label.
+
+    Everything is handed over at once, because Plotly takes ten times as long to change a figure as to make one.
 
     Args:
-        figure: changed in place.
+        traces: what is drawn.
         theme: ``light`` or ``dark``.
         height: px.
         legend: whether to show one, in a row above the plot.
+        xaxis: fields of the horizontal axis; ``title`` is its text.
+        yaxis: the same for the vertical axis.
         layout: further fields of the layout.
     """
+    look = {
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
+        "height": height,
+        "margin": {"l": 8, "r": 12, "t": 36 if legend else 12, "b": 8},
+        "font": {"family": FONT, "size": 13, "color": INK[theme]},
+        "hoverlabel": {
+            "bgcolor": SURFACE[theme],
+            "bordercolor": GRID[theme],
+            "font": {"color": INK[theme], "size": 13},
+        },
+        "showlegend": legend,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "bgcolor": CLEAR, "title": {"text": ""}},
+        "dragmode": False,
+        "xaxis": _axis(theme, xaxis or {}),
+        "yaxis": _axis(theme, yaxis or {}),
+    }
+    return go.Figure(data=list(traces), layout={**look, **layout})
+
+
+def vertical(x: float, theme: Theme, dash: str = "solid") -> dict[str, Any]:
+    """A thin vertical line over the whole height, as a shape."""
+    line = {"color": MUTED[theme], "width": 1, "dash": dash}
+    return {"type": "line", "xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": line}
+
+
+def _axis(theme: Theme, fields: Mapping[str, Any]) -> dict[str, Any]:
     axis = {
         "gridcolor": GRID[theme],
         "zerolinecolor": GRID[theme],
         "linecolor": GRID[theme],
         "automargin": True,
         "ticks": "",
-        "title": {"standoff": 8, "font": {"size": 12.5, "color": MUTED[theme]}},
+        "tickfont": {"color": MUTED[theme]},
+        **fields,
     }
-    figure.update_layout(
-        paper_bgcolor=CLEAR,
-        plot_bgcolor=CLEAR,
-        height=height,
-        margin={"l": 8, "r": 12, "t": 36 if legend else 12, "b": 8},
-        font={"family": FONT, "size": 13, "color": INK[theme]},
-        hoverlabel={"bgcolor": SURFACE[theme], "bordercolor": GRID[theme], "font": {"color": INK[theme], "size": 13}},
-        showlegend=legend,
-        legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "bgcolor": CLEAR, "title": {"text": ""}},
-        dragmode=False,
-    )
-    figure.update_xaxes(**axis, tickfont={"color": MUTED[theme]})
-    figure.update_yaxes(**axis, tickfont={"color": MUTED[theme]})
-    figure.update_layout(**layout)
-    return figure
+    title = {"text": fields.get("title", ""), "standoff": 8, "font": {"size": 12.5, "color": MUTED[theme]}}
+    return {**axis, "title": title}
 
 
 def colour_bar(title: str, theme: Theme) -> dict[str, Any]:
@@ -89,6 +118,12 @@ def colour_bar(title: str, theme: Theme) -> dict[str, Any]:
         "tickfont": {"color": MUTED[theme], "size": 12},
         "nticks": 5,
     }
+
+
+def wrapped(text: str, width: int = 14) -> str:
+    """A name on short lines, so that labels under narrow groups stay upright; words are never cut."""
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [text]
+    return "<br>".join(map(plain, lines))
 
 
 def task_titles(report: Report, tasks: Iterable[str] | None = None) -> dict[str, str]:

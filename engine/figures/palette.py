@@ -47,7 +47,7 @@ GAP = {"light": "#EEF0F2", "dark": "#262B30"}
 CIVIDIS = "Cividis"
 PURPLE_ORANGE = {  # losses orange, gains purple, zero in the tone of the page
     "light": ("#B35806", "#E08214", "#FDB863", "#FEE0B6", "#F7F7F7", "#D8DAEB", "#B2ABD2", "#8073AC", "#542788"),
-    "dark": ("#FDB863", "#E08214", "#B35806", "#6B3A0C", "#2A2F35", "#40346B", "#6250A0", "#8D7FC9", "#C3BBE8"),
+    "dark": ("#C2610C", "#A3520D", "#7C410F", "#52301A", "#2A2F35", "#3A3357", "#4F4380", "#6550A6", "#7C63C9"),
 }
 
 

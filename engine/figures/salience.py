@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,13 +15,14 @@ import plotly.graph_objects as go
 
 from ..masks import lwptv_masks
 from ..report import SaliencePart
-from .drawing import Drawing, colour_bar, dress, plain
+from .drawing import Drawing, colour_bar, compose, plain, vertical
 from .layers import Layer, layers_of
-from .palette import CIVIDIS, GAP, MUTED, STATES, Theme, state_colour
+from .palette import CIVIDIS, GAP, STATES, Theme, state_colour
 
 NAMES_UP_TO = 30  # layers that are named one by one; above it, blocks are
 MEGABYTE = 2**20
 STEPS = 100
+LETTER = 7.3  # px of a letter, on the safe side
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,21 +100,18 @@ def salience_heatmap(
     scores = np.array(list(part.score.values()), dtype=float)[:, [layer.column for layer in layers]]
     names = list(titles or part.score)
     drawn = np.log10(scores, out=np.full(scores.shape, np.nan), where=scores > 0) if logarithmic else scores
-    figure = go.Figure(
-        go.Heatmap(
-            z=drawn,
-            x=list(range(len(layers))),
-            y=[plain(name) for name in names],
-            colorscale=CIVIDIS,
-            customdata=_hover(layers, part, scores),
-            hovertemplate="%{y}<br>%{customdata[0]}<br>salience %{customdata[2]}<br>%{customdata[1]}<extra></extra>",
-            xgap=1 if len(layers) <= NAMES_UP_TO else 0,
-            ygap=2,
-            colorbar=_bar(drawn, logarithmic, theme),
-        )
+    heatmap = go.Heatmap(
+        z=drawn,
+        x=list(range(len(layers))),
+        y=[plain(name) for name in names],
+        colorscale=CIVIDIS,
+        customdata=_hover(layers, part, scores),
+        hovertemplate="%{y}<br>%{customdata[0]}<br>salience %{customdata[2]}<br>%{customdata[1]}<extra></extra>",
+        xgap=1 if len(layers) <= NAMES_UP_TO else 0,
+        ygap=2,
+        colorbar=_colour_bar(drawn, logarithmic, theme),
     )
-    _layer_axis(figure, layers, names, theme, 64)
-    figure.update_layout(plot_bgcolor=GAP[theme])
+    figure = _by_layer(heatmap, layers, names, theme, top=64, plot_bgcolor=GAP[theme])
     table = pd.DataFrame(scores.T, columns=names)
     table.insert(0, "parameters", [part.parameters[layer.column] for layer in layers])
     table.insert(0, "component", [layer.component for layer in layers])
@@ -139,22 +138,20 @@ def mask_figure(
     rows = np.vstack([kept.masks[:, columns], 2 * kept.shared[None, columns]]).astype(float)
     off, on, shared = GAP[theme], STATES[theme]["expert"], state_colour("merged", theme)
     words = [["kept" if value else "pruned" for value in row] for row in rows]
-    figure = go.Figure(
-        go.Heatmap(
-            z=rows,
-            x=list(range(len(layers))),
-            y=[plain(name) for name in names],
-            zmin=0,
-            zmax=2,
-            colorscale=[[0, off], [1 / 3, off], [1 / 3, on], [2 / 3, on], [2 / 3, shared], [1, shared]],
-            showscale=False,
-            customdata=[[(layer.name, word) for layer, word in zip(layers, row, strict=True)] for row in words],
-            hovertemplate="%{y}<br>%{customdata[0]}<br>%{customdata[1]}<extra></extra>",
-            xgap=1,
-            ygap=3,
-        )
+    heatmap = go.Heatmap(
+        z=rows,
+        x=list(range(len(layers))),
+        y=[plain(name) for name in names],
+        zmin=0,
+        zmax=2,
+        colorscale=[[0, off], [1 / 3, off], [1 / 3, on], [2 / 3, on], [2 / 3, shared], [1, shared]],
+        showscale=False,
+        customdata=[[(layer.name, word) for layer, word in zip(layers, row, strict=True)] for row in words],
+        hovertemplate="%{y}<br>%{customdata[0]}<br>%{customdata[1]}<extra></extra>",
+        xgap=1,
+        ygap=3,
     )
-    _layer_axis(figure, layers, names, theme, 8)
+    figure = _by_layer(heatmap, layers, names, theme, top=8)
     table = pd.DataFrame(rows.T.astype(bool), columns=names)
     table.insert(0, "layer", [layer.name for layer in layers])
     alt = (
@@ -166,12 +163,8 @@ def mask_figure(
 
 def kept_figure(curve: pd.DataFrame, kept: Kept, theme: Theme) -> Drawing:
     """Kept layers and parameters in percent against η, with the chosen η marked."""
-    figure = go.Figure()
-    for column, title, state, dash in (
-        ("parameters_percent", "Parameters", "merged", "solid"),
-        ("layers_percent", "Layers", "expert", "dash"),
-    ):
-        figure.add_scatter(
+    lines = [
+        go.Scatter(
             name=title,
             x=curve["eta"].tolist(),
             y=curve[column].tolist(),
@@ -179,10 +172,21 @@ def kept_figure(curve: pd.DataFrame, kept: Kept, theme: Theme) -> Drawing:
             line={"color": state_colour(state, theme), "width": 2.4, "dash": dash, "shape": "hv"},
             hovertemplate="%{y:.1f} %",
         )
-    figure.add_vline(x=kept.eta, line={"color": MUTED[theme], "width": 1.2, "dash": "dot"})
-    dress(figure, theme, height=280, legend=True, hovermode="x unified")
-    figure.update_xaxes(title_text="Pruning ratio η", range=[0, 1], tickformat=".1f")
-    figure.update_yaxes(title_text="Kept in the shared mask (%)", range=[0, 103])
+        for column, title, state, dash in (
+            ("parameters_percent", "Parameters", "merged", "solid"),
+            ("layers_percent", "Layers", "expert", "dash"),
+        )
+    ]
+    figure = compose(
+        lines,
+        theme,
+        height=280,
+        legend=True,
+        hovermode="x unified",
+        xaxis={"title": "Pruning ratio η", "range": [0, 1], "tickformat": ".1f"},
+        yaxis={"title": "Kept in the shared mask (%)", "range": [0, 103]},
+        shapes=[vertical(kept.eta, theme, "dot")],
+    )
     alt = (
         f"Kept layers and parameters fall as the pruning ratio grows; at {kept.eta:.2f} {kept.layers_percent:.0f} % of "
         f"the layers and {kept.parameters_percent:.0f} % of the parameters are kept."
@@ -199,32 +203,46 @@ def _hover(layers: Sequence[Layer], part: SaliencePart, scores: np.ndarray) -> l
     return [[(*words, f"{value:.3g}") for words, value in zip(about, row, strict=True)] for row in scores]
 
 
-def _layer_axis(figure: go.Figure, layers: Sequence[Layer], rows: Sequence[str], theme: Theme, top: int) -> None:
-    """Dress a plot of layers: names of few layers; of many, where each block begins. Columns align between plots."""
-    left = 14 + round(7.3 * max(len(name) for name in [*rows, "Shared mask"]))
+def _by_layer(
+    heatmap: go.Heatmap, layers: Sequence[Layer], rows: Sequence[str], theme: Theme, *, top: int, **layout: Any
+) -> go.Figure:
+    """A plot of layers: few are named one by one, of many the blocks are. Columns align between such plots."""
     named = len(layers) <= NAMES_UP_TO
-    bottom = 20 + round(7.3 * max((len(layer.short) for layer in layers), default=0)) if named else 52
-    dress(figure, theme, height=top + bottom + 26 * len(rows))
-    figure.update_layout(margin={"l": left, "r": 12, "t": top, "b": bottom})
-    figure.update_yaxes(type="category", autorange="reversed", showgrid=False, dtick=1, automargin=False)
-    figure.update_xaxes(showgrid=False, zeroline=False, automargin=False)
+    left = 14 + round(LETTER * max(len(name) for name in [*rows, "Shared mask"]))
+    bottom = 20 + round(LETTER * max((len(layer.short) for layer in layers), default=0)) if named else 52
+    return compose(
+        [heatmap],
+        theme,
+        height=top + bottom + 26 * len(rows),
+        margin={"l": left, "r": 12, "t": top, "b": bottom},
+        xaxis={"showgrid": False, "zeroline": False, "automargin": False, **_layer_ticks(layers, named)},
+        yaxis={"type": "category", "autorange": "reversed", "showgrid": False, "dtick": 1, "automargin": False},
+        shapes=[] if named else [vertical(start - 0.5, theme) | {"opacity": 0.5} for start in _starts(layers)[1:]],
+        **layout,
+    )
+
+
+def _layer_ticks(layers: Sequence[Layer], named: bool) -> dict[str, Any]:
+    """Ticks under every layer, or in the middle of every block."""
     if named:
         names = [plain(layer.short) for layer in layers]
-        figure.update_xaxes(tickvals=list(range(len(layers))), ticktext=names, tickangle=-90)
-        return
-    starts = [i for i, layer in enumerate(layers) if i == 0 or layer.group != layers[i - 1].group]
+        return {"tickvals": list(range(len(layers))), "ticktext": names, "tickangle": -90}
+    starts = _starts(layers)
     middle = [(start + end - 1) / 2 for start, end in zip(starts, [*starts[1:], len(layers)], strict=True)]
     names = [_tick(layers[start]) for start in starts]
-    figure.update_xaxes(tickvals=middle, ticktext=names, title_text="Block, from input to output", tickangle=0)
-    for start in starts[1:]:
-        figure.add_vline(x=start - 0.5, line={"color": "rgba(128,128,128,0.55)", "width": 1})
+    return {"tickvals": middle, "ticktext": names, "title": "Block, from input to output", "tickangle": 0}
+
+
+def _starts(layers: Sequence[Layer]) -> list[int]:
+    """Where each block begins."""
+    return [i for i, layer in enumerate(layers) if i == 0 or layer.group != layers[i - 1].group]
 
 
 def _tick(layer: Layer) -> str:
     return str(layer.block) if layer.block is not None else layer.group
 
 
-def _bar(drawn: np.ndarray, logarithmic: bool, theme: Theme) -> dict:
+def _colour_bar(drawn: np.ndarray, logarithmic: bool, theme: Theme) -> dict:
     """The colour bar; on a logarithmic scale it is labelled with the salience itself."""
     bar = colour_bar("Salience (mean |τ − mean τ|)", theme) | {"exponentformat": "power"}
     finite = drawn[np.isfinite(drawn)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from streamlit.testing.v1 import AppTest
 
 from engine.manifest import read_manifest
@@ -33,13 +34,15 @@ def store(tmp_path, monkeypatch):
     return Store(tmp_path / "store")
 
 
-def finish(store, key, report=None, projected=True, zoo=None):
+def finish(store, key, report=None, projected=True, zoo=None, features=None):
     """Put a finished run into the store."""
     report = report or made_report()
     if zoo is not None:
         report = report.model_copy(update={"recipe": report.recipe.model_copy(update={"zoo": str(zoo)})})
     with store.create(key, step="bundle") as folder:
         write_run(folder, report, projections=())
+        if features:
+            save_file(features, folder / "features.safetensors")
     if projected:
         with store.create(projection_step(ProjectionRequest(), key).key, step="projection") as folder:
             write_projection(folder / "x", "tsne", made_samples(report), report)
@@ -198,6 +201,16 @@ class TestRepresentations:
         only(app.button, "Most shifted").click().run()
         assert not app.exception
         assert len(app.get("image")) == 12
+
+    def test_one_image_has_neighbours_in_feature_space(self, store, key, tmp_path):
+        features = {f"{s}/digits/evaluate": np.eye(EVALUATED, 3, dtype=np.float32) for s in ("merged", "expert")}
+        finish(store, key, zoo=made_zoo(tmp_path / "zoo"), features=features)
+        app = open_page("representations")
+        app.session_state["features.picked"] = (0,)
+        app.run()
+        assert not app.exception
+        assert "1 image selected" in texts(app)
+        assert "Merged: 2 of 8 are of the same class" in texts(app)
 
     def test_without_images_it_still_works(self, store, key):
         finish(store, key)

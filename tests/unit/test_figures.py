@@ -26,7 +26,7 @@ from engine.figures import (
     task_colours,
     training_curves,
 )
-from engine.figures.drawing import plain
+from engine.figures.drawing import plain, wrapped
 from engine.figures.palette import INK, STATES, state_pattern
 from engine.report import Averages, CalibratorPart, SaliencePart, TaskSummary
 from tests.made_run import EVALUATED, LAYERS, TASKS, made_report, made_samples
@@ -117,6 +117,11 @@ def test_tasks_of_one_title_are_told_apart():
     accuracy = {"merged": {"x": 10.0, "y": 20.0}}
     report = made_report(tasks=tasks, accuracy=accuracy, average={}, samples={}, calibrators={})
     assert list(accuracy_bars(report, "light").figure.data[0].x) == ["Same (x)", "Same (y)"]
+
+
+def test_long_titles_go_on_two_lines_and_stay_text():
+    assert wrapped("Handwritten <b> digits") == "Handwritten<br>&lt;b&gt; digits"
+    assert wrapped("Landcoverclassification") == "Landcoverclassification"
 
 
 def test_names_are_shown_as_they_are():
@@ -245,4 +250,4 @@ def test_eight_tasks_have_eight_colours_and_calibrators_are_told_apart():
 def test_a_run_without_out_of_domain_tasks_has_one_mean():
     average = {state: Averages(within=50.0) for state in made_report().average}
     bar = accuracy_bars(made_report(average=average), "light").figure.data[0]
-    assert list(bar.x)[-1] == "<b>In-domain mean</b>"
+    assert list(bar.x)[-1] == "<b>In-domain<br>mean</b>"
