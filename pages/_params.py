@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 from engine.catalog import Row
 from pages._chrome import plain
 
-SLIDER_SPAN = 4.0  # bounded numbers of at most this range get a slider
+SLIDER_SPAN = 7.0  # bounded numbers of at most this range get a slider, if their default lies on its steps
 COMMON = ("steps",)  # inherited parameters that are shown at once
 
 
@@ -105,8 +105,11 @@ def _field(field: FieldInfo, name: str, value: Any, key: str) -> Any:
         return st.number_input(
             label, *(None if b is None else int(b) for b in (low, high)), step=step, key=key, help=hint
         )
-    if _slides(field):
-        return st.slider(label, float(low), float(high), step=0.05 if high - low > 1 else 0.01, key=key, help=hint)
+    track = _track(field)
+    if track:
+        first, last, step = track
+        first, last = min(first, float(value)), max(last, float(value))
+        return st.slider(label, first, last, step=step, key=key, help=hint)
     return _parsed(st.text_input(label, key=key, help=hint))
 
 
@@ -126,7 +129,7 @@ def _shown(field: FieldInfo, value: Any) -> Any:
     """A value in the form that its widget holds."""
     if field.annotation in (int, bool) or _choices(field):
         return value
-    if _slides(field):
+    if _track(field):
         return float(value)
     if isinstance(value, float):
         return f"{value:g}"
@@ -146,15 +149,23 @@ def _parsed(text: str | None) -> Any:
     return None if text.lower() in ("", "none") else text
 
 
-def _slides(field: FieldInfo) -> bool:
-    """Whether a number is bounded tightly enough for a slider."""
-    low, high = _bound(field, "ge"), _bound(field, "le")
-    return field.annotation is float and low is not None and high is not None and high - low <= SLIDER_SPAN
+def _track(field: FieldInfo) -> tuple[float, float, float] | None:
+    """First, last and step of a tightly bounded number's slider; None where it could not hit the default."""
+    low, high = (_bound(field, *names) for names in (("ge", "gt"), ("le", "lt")))
+    default = _default(field)
+    if field.annotation is not float or low is None or high is None or high - low > SLIDER_SPAN:
+        return None
+    step = 0.05 if high - low > 1 else 0.01
+    if abs(default / step - round(default / step)) > 1e-6:
+        return None
+    first = low if _bound(field, "ge") is not None else low + step
+    last = high if _bound(field, "le") is not None else high - step
+    return float(first), float(last), step
 
 
 def _choices(field: FieldInfo) -> list[str] | None:
     return list(get_args(field.annotation)) if get_origin(field.annotation) is Literal else None
 
 
-def _bound(field: FieldInfo, name: str) -> float | None:
-    return next((getattr(item, name) for item in field.metadata if hasattr(item, name)), None)
+def _bound(field: FieldInfo, *names: str) -> float | None:
+    return next((getattr(item, name) for item in field.metadata for name in names if hasattr(item, name)), None)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
 from engine.recipe import parse_recipe
 from pages import _forms as forms
 from pages import _story as story
@@ -140,6 +141,31 @@ def test_a_preset_sets_the_parameters_it_names(workspace, open_app):
     assert app.number_input(key="form.w.c0.rank").value == 128
     app.number_input(key="form.w.c0.rank").set_value(17).run()
     assert app.selectbox(key="form.w.c0._preset").value is None
+
+
+def test_every_row_of_the_catalog_has_a_form_whose_defaults_are_valid(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    for method, row in MERGE_METHODS.items():
+        app.selectbox(key="form.w.merge").set_value(method).run()
+        assert not app.exception, method
+        unmet = [text for text in problems(app) if "Parameters of" in text]
+        assert not unmet, (method, unmet)
+        assert app.session_state[forms.RECIPE]["merge"]["method"] == method
+        assert set(app.session_state[forms.RECIPE]["merge"]["params"]) == set(row.params.model_fields)
+    app.selectbox(key="form.w.merge").set_value("task_arithmetic").run()
+    calls = [{"method": name, "name": f"{name}_x"} for name in CALIBRATORS]
+    pasted = {"zoo": str(workspace.zoo), "transforms": [{"method": t} for t in TRANSFORMS], "calibrators": calls}
+    app.text_area(key="form.paste").set_value(yaml.safe_dump(pasted)).run()
+    app.button(key="form.use").click().run()
+    for toggle in [toggle.key for toggle in app.toggle if toggle.key.endswith("._all")]:
+        app.toggle(key=toggle).set_value(True)
+    app.run()
+    assert not app.exception
+    held = app.session_state[forms.RECIPE]
+    assert [call["method"] for call in held["transforms"]] == list(TRANSFORMS)
+    recipe, _ = forms.check({**held, "transforms": []})
+    assert recipe == workspace.recipe(calibrators=calls)
 
 
 def test_an_address_of_no_run_shows_another_one(workspace, open_app):
