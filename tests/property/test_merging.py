@@ -271,3 +271,57 @@ def test_fisher_information_is_the_mean_squared_gradient():
     assert all((tensor >= 0).all() for tensor in first.values())
     assert first["visual.proj"].max() > 0
     assert not first["visual.prompt_tokens"].any(), "the encoder does not use them"
+
+
+@pytest.mark.parametrize("granularity", ["layer", "task"])
+def test_lwptv_scales_what_was_learned_by_layer_only(granularity):
+    base, vectors = toy_vectors()
+    params = {"granularity": granularity, "steps": 2}
+    call, pruning = MethodCall(method="adamerging", params=params), MethodCall(method="lwptv", params={"eta": 0.6})
+    result = merge(base, vectors, [pruning], call, TinyContext())
+    kept = result.info.details["transforms"]["lwptv"]
+    assert 0 < kept["kept_layers"] < kept["layers"] == len(vectors.names)
+    coefficients = torch.tensor(list(result.info.details["coefficients"].values()), dtype=torch.float64)
+    moved = 0
+    for index, name in enumerate(vectors.names):
+        column = coefficients[:, index] if granularity == "layer" else coefficients
+        found = result.weights.tensor(name) - base.tensor(name).double()
+        wanted = torch.einsum("k,k...->...", column, vectors.stack(name)) * (0.6 if granularity == "layer" else 1.0)
+        if found.any():
+            moved += 1
+            torch.testing.assert_close(found, wanted)
+    assert moved == kept["kept_layers"]
+
+
+def test_scaling_a_merge_by_task_is_refused():
+    base, vectors = toy_vectors()
+    with pytest.raises(MergeError, match="one for each task"):
+        merge(base, vectors, [MethodCall(method="lines")], MethodCall(method="emr"), TinyContext())
+
+
+@quick
+@given(stacks=task_vectors(), share=st.sampled_from([0.2, 0.5, 0.8, 1.0]))
+def test_subspace_boosting_raises_small_singular_values_only(stacks, share):
+    boosted = merged(stacks, "subspace_boosting", {"scaling": 1.0, "share": share})["all"]
+    for name, stack in stacks.items():
+        total = stack.sum(dim=0)
+        if total.dim() != 2:
+            torch.testing.assert_close(boosted[name], total)
+            continue
+        before, after = torch.linalg.svdvals(total), torch.linalg.svdvals(boosted[name])
+        rank = int((before > 1e-9).sum())
+        assert (after[:rank] >= before[:rank] - 1e-9).all()
+        torch.testing.assert_close(after[:1], before[:1])
+        assert (after[rank:] < 1e-9).all()
+        if share == 1.0:
+            torch.testing.assert_close(boosted[name], total)
+
+
+@quick
+@given(stacks=task_vectors())
+def test_aligned_sums_are_sums(stacks):
+    """KnOTS with a plain sum is task arithmetic on the matrices."""
+    plain = merged(stacks, "task_arithmetic", {"scaling": 0.3})["all"]
+    aligned = merged(stacks, "knots", {"merge": "sum", "scaling": 0.3})["all"]
+    for name, tensor in aligned.items():
+        torch.testing.assert_close(tensor, plain[name] if tensor.dim() == 2 else torch.zeros_like(tensor))
