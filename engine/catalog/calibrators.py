@@ -208,7 +208,7 @@ ROWS = (
         function=".calibration.surgery_v2:SurgeryV2",
         summary="Surgery on all tokens after every residual block, and on the output.",
         equation=r"X_l \leftarrow X_l - U_l\,\mathrm{ReLU}(D_l X_l)",
-        source="Yang et al., SurgeryV2: Deep Representation Surgery, arXiv:2410.14389",
+        source="Yang et al., SurgeryV2: Deep Representation Surgery, 2024, arXiv:2410.14389",
         url="https://arxiv.org/abs/2410.14389",
         presets=(Preset("paper", "ViT-B", {"rank": 16, "steps": 1000}, "official code: two updates an iteration"),),
         departure="Blocks and widths are derived from the encoder; the code fixes 12 and 768.",
@@ -222,7 +222,7 @@ ROWS = (
         function=".calibration.interv_merge:IntervMerge",
         summary="Low-rank changes of the class token inside the merged encoder's blocks.",
         equation=r"v \leftarrow v + W_2^\top(W_1 v + b_1 - W_2 v - b_2)",
-        source="Osial et al., Parameter-Efficient Interventions for Enhanced Model Merging, arXiv:2412.17023",
+        source="Osial et al., Parameter-Efficient Interventions for Enhanced Model Merging, 2024, arXiv:2412.17023",
         url="https://arxiv.org/abs/2412.17023",
         presets=(
             Preset(

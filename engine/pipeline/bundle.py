@@ -189,6 +189,10 @@ def _report(subject: Subject, measured: list[Measured], inputs: Mapping[str, Any
         call.name: json.loads((inputs[f"{recipe.seeds[0]}/calibrator/{call.name}"] / "calibration.json").read_text())
         for call in recipe.calibrators
     }
+    if merged["kind"] != "static" and any(manifest.task_table[task].domain == "out" for task in subject.chosen):
+        subject.warnings.append(
+            "The merged model has weights for the experts' tasks only, so it is not scored on out-of-domain tasks."
+        )
     for name, document in calibrations.items():
         subject.warnings.extend(f"{name}: {warning}" for warning in document["warnings"])
     expert_of = {manifest.expert_table[name].task: name for name, _ in subject.zoo.choose(recipe)}

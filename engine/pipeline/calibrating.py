@@ -127,8 +127,12 @@ def _deep(
         )
         for task, part in training.items()
     }
-    expert = {task: part.expert_adapt for task, part in training.items()}
-    report = calibrator.fit_deep(encoder, images, expert, config, params["seed"], watch.loss_only, every)
+    teachers = {}
+    for task in training:
+        watch.tools.progress(0.0, f"what the expert of {task} does inside")
+        expert = encoder_of(zoo, zoo.manifest.expert_of(task).name)
+        teachers[task] = calibrator.teach(expert, images[task], config)
+    report = calibrator.fit_deep(encoder, images, teachers, config, params["seed"], watch.loss_only, every)
     corrected = {}
     for task, own in params["targets"].items():
         pixels = to_tensor(zoo.data[task].images("test", training[own].chosen.test), preprocess)

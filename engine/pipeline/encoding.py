@@ -61,9 +61,10 @@ def read_features(folder: Path) -> dict[str, Tensor]:
     return load_file(folder / "features.safetensors")
 
 
-def encoder_of(zoo: Zoo, state: str, merged: Path | None) -> nn.Module:
-    """The encoder of the pretrained or the (static) merged model."""
-    weights = load_merged(merged, zoo.weights("base")) if state == "merged" else zoo.weights("base")
+def encoder_of(zoo: Zoo, model: str, merged: Path | None = None) -> nn.Module:
+    """The encoder of ``pretrained``, of the (static) ``merged`` model in a folder, or of an expert by name."""
+    name = "base" if model == "pretrained" else model
+    weights = load_merged(merged, zoo.weights("base")) if model == "merged" else zoo.weights(name)
     return load_encoder(architecture(zoo.folder, zoo.manifest), weights)
 
 

@@ -104,6 +104,14 @@ class _Run:
         if self.zoo.manifest.heads:
             self.digests["heads"] = self.store.digest_file(self.zoo.path(self.zoo.manifest.heads))
         scored = [task for task in self.expert_of if task in self.zoo.data]
+        static = MERGE_METHODS[self.recipe.merge.method].yields == "static"
+        for call in self.recipe.calibrators:
+            if CALIBRATORS[call.method].deep and call.on == "merged" and not static:
+                raise RecipeError(
+                    f"{CALIBRATORS[call.method].title} acts inside one merged encoder, but "
+                    f"{MERGE_METHODS[self.recipe.merge.method].title} makes one for each task. "
+                    "Choose a calibrator of the output, such as Surgery, or another merge method."
+                )
         if self.recipe.calibrators and not (scored and self.zoo.manifest.heads):
             raise RecipeError(
                 "Calibrators need images and heads; the chosen experts' tasks lack one of them. "

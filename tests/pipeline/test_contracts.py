@@ -87,6 +87,19 @@ def test_a_deep_calibrator_acts_inside_the_encoder(zoo, store, tmp_path):
     assert (tmp_path / "run" / "calibrators" / "interv_merge.safetensors").is_file()
 
 
+def test_surgery_v2_aligns_every_block(zoo, store):
+    call = {"method": "surgery_v2", "params": {"rank": 2, "steps": 6, "batch_size": 8}}
+    report = run(zoo, store, calibrators=[call])
+    blocks, width, dim, rank = 2, 32, 16, 2
+    assert report.calibrators["surgery_v2"].parameters == len(EXPERTS) * 2 * rank * (blocks * width + dim)
+    assert report.bias["surgery_v2"].l1["alpha"] != report.bias["merged"].l1["alpha"]
+
+
+def test_a_deep_calibrator_needs_one_merged_model(zoo, store):
+    with pytest.raises(RecipeError, match="one merged encoder"):
+        run(zoo, store, merge={"method": "emr"}, calibrators=[{"method": "interv_merge"}])
+
+
 def test_lwptv_prunes_before_the_merge(zoo, store):
     plain = run(zoo, store, merge={"method": "ties"})
     pruned = run(zoo, store, merge={"method": "ties"}, transforms=[{"method": "lwptv", "params": {"eta": 0.7}}])
