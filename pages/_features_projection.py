@@ -51,6 +51,7 @@ def _settings(run: RunView, key: str, method: str, default: ProjectionRequest) -
         values[name] = st.number_input(
             field.title or name.capitalize(), kind(low), kind(high), getattr(default, name), kind(step),
             help=field.description, key=f"{key}.{name}", persist_state="session",
+            format="%g" if kind is float else "%d",
         )  # fmt: skip
 
     if method == "tsne":

@@ -155,7 +155,7 @@ def confusion_figure(counts: pd.DataFrame, state: str, report: Report, theme: Th
     figure = compose(
         [heatmap],
         theme,
-        height=200 + max(240, 26 * size),
+        height=180 + max(240, 26 * size),
         plot_bgcolor=GAP[theme],
         xaxis={**CATEGORIES, "title": "Predicted class", "tickangle": -90},
         yaxis={**CATEGORIES, "title": "True class", "autorange": "reversed"},

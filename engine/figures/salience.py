@@ -209,7 +209,7 @@ def _by_layer(
     """A plot of layers: few are named one by one, of many the blocks are. Columns align between such plots."""
     named = len(layers) <= NAMES_UP_TO
     left = 14 + round(LETTER * max(len(name) for name in [*rows, "Shared mask"]))
-    bottom = 20 + round(LETTER * max((len(layer.short) for layer in layers), default=0)) if named else 52
+    bottom = 20 + round(LETTER * max((len(layer.short) for layer in layers), default=0)) if named else 32
     return compose(
         [heatmap],
         theme,
@@ -230,7 +230,7 @@ def _layer_ticks(layers: Sequence[Layer], named: bool) -> dict[str, Any]:
     starts = _starts(layers)
     middle = [(start + end - 1) / 2 for start, end in zip(starts, [*starts[1:], len(layers)], strict=True)]
     names = [_tick(layers[start]) for start in starts]
-    return {"tickvals": middle, "ticktext": names, "title": "Block, from input to output", "tickangle": 0}
+    return {"tickvals": middle, "ticktext": names, "tickangle": 0}
 
 
 def _starts(layers: Sequence[Layer]) -> list[int]:
@@ -239,7 +239,8 @@ def _starts(layers: Sequence[Layer]) -> list[int]:
 
 
 def _tick(layer: Layer) -> str:
-    return str(layer.block) if layer.block is not None else layer.group
+    """A block's number; the first one says that it is one."""
+    return layer.group if layer.block in (None, 0) else str(layer.block)
 
 
 def _colour_bar(drawn: np.ndarray, logarithmic: bool, theme: Theme) -> dict:

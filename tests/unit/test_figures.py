@@ -236,7 +236,7 @@ def test_many_layers_are_named_by_block():
     part = SaliencePart(layers=layers, parameters=(1,) * len(layers), score={"a": ones, "b": ones}, eta=0.7,
                         mask={"a": true, "b": true}, shared_mask=true, kept_layers=40, kept_parameters_percent=100,
                         kept_megabytes=0.1, applied=True)  # fmt: skip
-    assert list(salience_heatmap(part, "light").figure.layout.xaxis.ticktext) == ["0", "1", "2", "3"]
+    assert list(salience_heatmap(part, "light").figure.layout.xaxis.ticktext) == ["Block 0", "1", "2", "3"]
 
 
 def test_eight_tasks_have_eight_colours_and_calibrators_are_told_apart():
