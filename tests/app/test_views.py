@@ -216,6 +216,30 @@ class TestRepresentations:
         finish(store, key)
         assert "not at hand" in texts(open_page("representations"))
 
+    def test_an_example_brings_its_projection_and_asks_for_others_by_its_recipe(self, store, tmp_path, monkeypatch):
+        report = made_report()
+        write_run(tmp_path / "examples" / "first", report)
+        (tmp_path / "examples" / "index.json").write_text(json.dumps({"examples": [{"name": "first"}]}))
+        monkeypatch.setattr("pages._state.EXAMPLES", tmp_path / "examples")
+        app = open_page("representations")
+        assert "t\\-SNE, perplexity 30" in texts(app)
+        app.session_state["features.method"] = "pca"
+        app.run()
+        only(app.button, "Compute PCA").click().run()
+        row = store.runs.list(kinds=("run",))[0]
+        assert row.request["recipe"] == report.recipe.model_dump(mode="json")
+        assert row.request["projection"]["method"] == "pca"
+        with store.create(projection_step(ProjectionRequest(method="pca"), "cd" * 32).key, step="projection") as folder:
+            write_projection(folder / "x", "pca", made_samples(report), report)
+            for file in (folder / "x").iterdir():
+                file.rename(folder / file.name)
+            (folder / "x").rmdir()
+        store.runs.claim_next("process:x:1:1")
+        assert store.runs.finish(row.id, "cd" * 32)
+        app.run()
+        assert "earlier projection" not in texts(app)
+        assert "PCA, seed 0" in texts(app)
+
     def test_the_distance_can_be_changed(self, store, key):
         finish(store, key)
         app = open_page("representations")
