@@ -65,14 +65,16 @@ def context_bar(run: RunView) -> None:
         for ident, entry in entries.items()
     }
     labels.setdefault(run.id, run.title)
-    st.session_state["chrome.run"] = run.id
+    key = f"chrome.run.{run.id}"  # a key for each run shown: the browser may send the run before a moment late
+    st.session_state[key] = run.id
     switcher, said = st.columns((2, 3), vertical_alignment="center")
     switcher.selectbox(
         "Run shown",
         list(labels),
         format_func=labels.__getitem__,
-        key="chrome.run",
+        key=key,
         on_change=_switch,
+        args=(key,),
         label_visibility="collapsed",
         help="Every page shows this run. The address of the page names it.",
     )
@@ -178,8 +180,8 @@ def error_id(error: BaseException) -> str:
     return "E-" + hashlib.sha256(f"{type(error).__name__}: {error}".encode()).hexdigest()[:8]
 
 
-def _switch() -> None:
-    show_run(st.session_state["chrome.run"])
+def _switch(key: str) -> None:
+    show_run(st.session_state[key])
 
 
 def _call(title: str, params: dict[str, Any]) -> str:

@@ -184,15 +184,17 @@ def _ended(row: Run) -> None:
     with st.container(border=True, key="job"):
         if row.state == "failed":
             st.error(f"**{plain(run_title(row))}** failed. {plain(row.error)}", icon=":material/error:")
-            advice = "The settings are kept. Change them and run again, or try the same again: finished steps are kept."
-            st.caption(advice)
-            st.code(f"{error_id(EngineError(row.error))} {row.id}", language=None, width="content")
+            st.caption(
+                "The settings are kept. Change them and run again, or try the same again: finished steps are kept."
+            )
         else:
             st.info(f"**{plain(run_title(row))}** was cancelled. Finished steps are kept.", icon=":material/info:")
-        with st.container(horizontal=True):
+        with st.container(horizontal=True, vertical_alignment="center"):
             st.button("Try again", key="job.resume", icon=":material/replay:", on_click=_resume, args=(row.id,))
             st.button("Dismiss", key="job.dismiss", on_click=unfollow)
             st.toggle("Log", key="job.ended.log")
+            if row.state == "failed":
+                st.code(f"{error_id(EngineError(row.error))} {row.id}", language=None, width="content")
         if st.session_state.get("job.ended.log"):
             log_view(row.id)
 

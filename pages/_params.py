@@ -61,12 +61,15 @@ def seeded(key: str, value: Any) -> str:
 
 
 def _presets(row: Row, values: Mapping[str, Any], memory: dict[str, Any], key: str) -> None:
-    """Published settings; choosing one sets the parameters it names and gives the others their defaults."""
+    """Published settings; choosing one sets the parameters it names and gives the others their defaults.
+
+    A menu holds no state: a select that follows the parameters would be sent back by the browser a moment late, and
+    count as a choice.
+    """
     fields = row.params.model_fields
     presets = {preset.name: preset for preset in row.presets}
     defaults = {name: _default(field) for name, field in fields.items()}
-    match = next((name for name, preset in presets.items() if values == {**defaults, **preset.params}), None)
-    st.session_state[f"{key}._preset"] = match
+    match = next((preset.title for preset in row.presets if values == {**defaults, **preset.params}), "")
 
     def choose() -> None:
         chosen = presets.get(st.session_state[f"{key}._preset"])
@@ -75,16 +78,16 @@ def _presets(row: Row, values: Mapping[str, Any], memory: dict[str, Any], key: s
             for name, field in fields.items():
                 st.session_state[f"{key}.{name}"] = _shown(field, memory[name])
 
-    st.selectbox(
-        "Preset",
+    sources = "; ".join(f"{preset.title}: {preset.source}" for preset in row.presets if preset.source)
+    st.menu_button(
+        plain(match) if match else "Presets",
         list(presets),
-        index=None,
         format_func=lambda name: presets[name].title,
-        placeholder="Own settings (presets)",
-        label_visibility="collapsed",
         key=f"{key}._preset",
-        on_change=choose,
-        help=plain("; ".join(f"{p.title}: {p.source}" for p in row.presets if p.source)) or None,
+        icon=":material/bookmark:" if match else ":material/bookmark_border:",
+        width="stretch",
+        on_click=choose,
+        help=f"Published settings. {plain(sources)}",
     )
 
 

@@ -84,7 +84,7 @@ def test_a_finished_run_becomes_the_run_shown(workspace, open_app):
     assert not app.exception
     assert app.query_params["run"] == row.id
     assert "job" not in app.query_params
-    assert app.selectbox(key="chrome.run").value == row.id
+    assert app.selectbox(key=f"chrome.run.{row.id}").value == row.id
 
 
 def test_a_failed_run_says_why_and_keeps_the_inputs(workspace, open_app):
@@ -134,13 +134,32 @@ def test_settings_survive_a_change_of_page_and_of_method(workspace, open_app):
     assert app.slider(key="form.w.merge.task_arithmetic.scaling").value == 0.8
 
 
+def menu(app, key):
+    return next(found for found in app.get("menu_button") if found.key == key)
+
+
 def test_a_preset_sets_the_parameters_it_names(workspace, open_app):
     workspace.example()
     app = open_app()
-    app.selectbox(key="form.w.c0._preset").set_value("width_128").run()
+    menu(app, "form.w.c0._preset").set_value("width_128").run()
     assert app.number_input(key="form.w.c0.rank").value == 128
+    assert menu(app, "form.w.c0._preset").label == "As wide as ProbSurgery"
     app.number_input(key="form.w.c0.rank").set_value(17).run()
-    assert app.selectbox(key="form.w.c0._preset").value is None
+    assert menu(app, "form.w.c0._preset").label == "Presets"
+    assert app.number_input(key="form.w.c0.rank").value == 17
+
+
+def test_calibrators_are_added_named_apart_and_removed(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    menu(app, "form.w.add").set_value("surgery").run()
+    assert [call["name"] for call in app.session_state[forms.RECIPE]["calibrators"]] == ["surgery", "surgery_2"]
+    app.text_input(key="form.w.c1.name").set_value("merged").run()
+    assert any("cannot be named" in problem for problem in problems(app))
+    app.button(key="form.w.c0.remove").click().run()
+    app.text_input(key="form.w.c1.name").set_value("other").run()
+    assert [call["name"] for call in app.session_state[forms.RECIPE]["calibrators"]] == ["other"]
+    assert not problems(app)
 
 
 def test_every_row_of_the_catalog_has_a_form_whose_defaults_are_valid(workspace, open_app):

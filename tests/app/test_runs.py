@@ -76,7 +76,7 @@ def test_open_shows_the_run_in_the_lab(workspace, open_app):
     app.button(key="runs.open").click().run()
     assert not app.exception
     assert app.query_params["run"] == row.id
-    assert app.selectbox(key="chrome.run").value == row.id
+    assert app.selectbox(key=f"chrome.run.{row.id}").value == row.id
 
 
 def test_a_run_at_work_can_be_cancelled(workspace, open_app):

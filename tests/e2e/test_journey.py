@@ -61,7 +61,8 @@ def test_change_lambda_run_reload_and_see_the_result(app_page, app_address):
     seeds = app_page.get_by_role("textbox", name="Training seeds")
     seeds.fill("0")
     seeds.press("Enter")
-    press(app_page.get_by_role("slider").first, 4)
+    slider = app_page.get_by_role("slider").first
+    chosen = press(slider, 4)
     expect(app_page.get_by_text("Settings changed, not run yet")).to_be_visible()
 
     app_page.get_by_role("button", name="Run", exact=True).click()
@@ -74,9 +75,11 @@ def test_change_lambda_run_reload_and_see_the_result(app_page, app_address):
     app_page.reload()
     expect(cancel).to_be_visible(timeout=FIRST_PAINT)
     expect(app_page.get_by_text("These settings are running")).to_be_visible()
+    expect(slider).to_have_value(chosen)
 
     expect(cancel).to_have_count(0, timeout=RUN)
     expect(headline(app_page)).not_to_have_text(before)
+    expect(app_page.get_by_text(f"Task Arithmetic λ {chosen}").first).to_be_visible()
     expect(app_page).not_to_have_url(re.compile(r"job="))
     expect(app_page.get_by_text("Settings changed")).to_have_count(0)
     expect(app_page.get_by_text("failed")).to_have_count(0)
