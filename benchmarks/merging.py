@@ -105,13 +105,13 @@ class PlainContext:
 
 
 def run_one(folder: Path, what: str, threads: int) -> dict[str, float]:
-    """Run one line in this process: seconds, and the highest resident memory in GiB."""
+    """Run one line in this process: seconds, processor seconds, and the highest resident memory in GiB."""
     torch.set_num_threads(threads)
     base = visual(open_weights(folder / "base.safetensors"))
     files = sorted(folder.glob("expert*.safetensors"))
     experts = {path.stem: visual(open_weights(path)) for path in files}
     target = folder / f"merged-{what.replace('+', '-')}.safetensors"
-    started = time.perf_counter()
+    started, worked = time.perf_counter(), time.process_time()
     if what == "floor":
         for weights in (base, *experts.values()):
             for name in weights.names:
@@ -123,7 +123,11 @@ def run_one(folder: Path, what: str, threads: int) -> dict[str, float]:
         context = PlainContext(tuple(experts))
         merged = merge(base, LazyTaskVectors(base, experts), calls, MethodCall(method=method), context)
         write_weights(target, merged.weights if isinstance(merged, Static) else Memory(merged.parts))
-    return {"seconds": time.perf_counter() - started, "peak_gib": peak_memory()}
+    return {
+        "seconds": time.perf_counter() - started,
+        "cpu_seconds": time.process_time() - worked,
+        "peak_gib": peak_memory(),
+    }
 
 
 def peak_memory() -> float:
@@ -162,13 +166,13 @@ def main() -> None:
             f"{platform.machine()}, {os.cpu_count()} cores, {options.threads} thread(s), Python "
             f"{platform.python_version()}, torch {torch.__version__}; {EXPERTS} experts of ViT-B/32 in float32"
         )
-        print(f"{'':28}{'seconds':>9}{'ratio':>8}{'peak GiB':>10}")
-        floor = None
+        print(f"{'':28}{'seconds':>9}{'ratio':>8}{'CPU s':>9}{'ratio':>8}{'peak GiB':>10}")
+        floor: dict[str, float] = {}
         for what in dict.fromkeys(("floor", *options.methods)):
             found = run_apart(folder, what, options.threads)
-            floor = floor or found["seconds"]
-            line = f"{what:28}{found['seconds']:9.2f}{found['seconds'] / floor:8.1f}{found['peak_gib']:10.2f}"
-            print(line, flush=True)
+            floor = floor or found
+            times = "".join(f"{found[key]:9.2f}{found[key] / floor[key]:8.1f}" for key in ("seconds", "cpu_seconds"))
+            print(f"{what:28}{times}{found['peak_gib']:10.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -71,7 +69,7 @@ def _learn(
         context.progress(step / params.steps, f"Learning coefficients, step {step + 1} of {params.steps}")
         used = _used(learned, params, layers)
         batches = {task: next(stream)[0] for task, stream in streams.items()}
-        loss, gradient = _gradient(base, task_vectors, used.detach(), batches, context)
+        loss, gradient = coefficient_gradient(base, task_vectors, used.detach(), batches, context)
         optimiser.zero_grad()
         used.backward(gradient)
         optimiser.step()
@@ -84,7 +82,7 @@ def _used(learned: Tensor, params: AdaMergingParams, layers: int) -> Tensor:
     return bounded.expand(layers, -1)
 
 
-def _gradient(
+def coefficient_gradient(
     base: Weights, task_vectors: TaskVectors, coefficients: Tensor, batches: dict[str, Tensor], context: Context
 ) -> tuple[float, Tensor]:
     """The summed loss of all tasks at these coefficients (L, K), and its gradient in them."""
@@ -105,8 +103,7 @@ def _gradient(
 
 def _merged(base: Weights, task_vectors: TaskVectors, coefficients: Tensor, device: torch.device) -> dict[str, Tensor]:
     weights = {name: base.tensor(name).to(device) for name in base.names if name not in task_vectors.names}
-    rows: Sequence[Tensor] = tuple(coefficients)
-    for row, name in zip(rows, task_vectors.names, strict=True):
+    for row, name in zip(coefficients, task_vectors.names, strict=True):
         merged = combine(row, task_vectors.stack(name)).add_(base.tensor(name).to(task_vectors.dtype))
         weights[name] = merged.to(device).requires_grad_()
     return weights

@@ -21,7 +21,7 @@ def pcb(base: Weights, task_vectors: TaskVectors, params: PcbParams, context: Co
     Departure: magnitudes are clipped to quantiles and the competition within a task is exp(K · m²) of min–max
         normalised magnitudes m, as in the authors' code. ``balance: normalised`` is their vision script's variant.
     """
-    competition = _Competition(task_vectors, params, context)
+    competition = Competition(task_vectors, params, context)
 
     def vector(name: str) -> Tensor:
         scores, clipped = competition.scores(name)
@@ -31,7 +31,7 @@ def pcb(base: Weights, task_vectors: TaskVectors, params: PcbParams, context: Co
     return add_to_base(base, task_vectors, vector)
 
 
-class _Competition:
+class Competition:
     """Scores of all entries, from a few numbers a task that are measured first."""
 
     def __init__(self, task_vectors: TaskVectors, params: PcbParams, context: Context) -> None:

@@ -17,7 +17,7 @@ from engine.merging.assemble import add_to_base
 from engine.merging.consensus import tall_masks
 from engine.merging.lwptv import lwptv, salience, scale_learned
 from engine.merging.masked import MASK, RESCALER, VECTOR, unpack
-from engine.merging.pcb import _Competition
+from engine.merging.pcb import Competition
 from engine.merging.row_pruning import keep_probabilities
 from engine.merging.spherical import mean_direction
 from engine.merging.ties import elected
@@ -444,7 +444,7 @@ def test_tall_model_of_a_task(precision):
 @pytest.mark.parametrize("precision", DTYPES)
 def test_pcb_scores(precision):
     _, vectors = toy_vectors(dtype=DTYPES[precision])
-    competition = _Competition(vectors, PcbParams(density=0.05), TinyContext())
+    competition = Competition(vectors, PcbParams(density=0.05), TinyContext())
     got = {name: competition.scores(name)[0].view(4, *vectors.shape(name)) for name in vectors.names}
     check(got, by_task(output("pcb_r0.05_scale")), "pcb_r0.05_scale", precision)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.errors import Cancelled, MergeError
 from engine.masks import lwptv_masks
-from engine.merging.adamerging import _gradient, entropy, predict
+from engine.merging.adamerging import coefficient_gradient, entropy, predict
 from engine.merging.apply import merge
 from engine.merging.masked import pack, unpack
 from engine.merging.regmean import LayerInputs
@@ -161,7 +161,7 @@ def test_adamerging_follows_the_gradient_through_the_merge():
     context = TinyContext()
     batches = {task: next(context.batches(task, "adapt", 6))[0].double() for task in EXPERTS}
     start = torch.rand(len(vectors.names), 4, dtype=torch.float64)
-    _, found = _gradient(base, vectors, start, batches, context)
+    _, found = coefficient_gradient(base, vectors, start, batches, context)
     free = start.clone().requires_grad_()
     weights = {
         name: base.tensor(name).double() + torch.einsum("k,k...->...", row, vectors.stack(name))
