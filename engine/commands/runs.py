@@ -82,7 +82,7 @@ def gc(
 
 def export(
     run: Annotated[str, typer.Argument(help="The id of a finished run, or the folder of one.")],
-    to: Annotated[Path, typer.Option(help="metrics.csv, report.json, recipe.yaml or merged.safetensors.")],
+    to: Annotated[Path, typer.Option(help="metrics.csv, table.tex, report.json, recipe.yaml or merged.safetensors.")],
 ) -> None:
     """Write one part of what a run left behind to a file."""
     folder = Path(run) if Path(run).is_dir() else _folder(Store(), Store().runs.get(run))
@@ -90,11 +90,15 @@ def export(
         raise EngineError(f"{to} exists already; give a new name.")
     if to.suffix == ".csv":
         _metrics(read_report(folder), to)
+    elif to.suffix == ".tex":
+        to.write_text(_latex(read_report(folder)), "utf-8")
     else:
         names = {".json": "report.json", ".yaml": "recipe.yaml", ".safetensors": "merged.safetensors"}
         source = folder / names.get(to.suffix, to.name)
         if to.suffix not in names or not source.is_file():
-            raise EngineError(f"The run has nothing to write to {to.name}: give .csv, .json, .yaml or .safetensors.")
+            raise EngineError(
+                f"The run has nothing to write to {to.name}: give .csv, .tex, .json, .yaml or .safetensors."
+            )
         shutil.copyfile(source, to)
     typer.echo(f"Wrote {to}.")
 
@@ -124,3 +128,35 @@ def _metrics(report: Report, to: Path) -> None:
                 sd = report.accuracy_sd.get(state, {}).get(task)
                 domain, count = report.tasks[task].domain, report.samples[task].evaluate
                 table.writerow([state, task, domain, count, value, sd, *parts])
+
+
+def _latex(report: Report) -> str:
+    """A table of accuracies in percent, one row per state, with what it was measured on in its caption."""
+    tasks = list(report.tasks)
+    lines = [
+        r"\begin{table}\centering",
+        rf"\begin{{tabular}}{{l{'r' * (len(tasks) + 2)}}}",
+        r"\hline",
+        " & ".join(["", *(_escaped(report.tasks[task].title) for task in tasks), "in", "out"]) + r" \\",
+        r"\hline",
+    ]
+    for state in report.states():
+        row, average = report.accuracy[state], report.average[state]
+        cells = [row.get(task) for task in tasks] + [average.within, average.out]
+        texts = ["--" if value is None else f"{value:.1f}" for value in cells]
+        lines.append(" & ".join([_escaped(state.replace("_", " ")), *texts]) + r" \\")
+    counts = sorted({samples.evaluate for samples in report.samples.values()})
+    caption = (
+        f"Accuracy (percent) on {counts[0]}--{counts[-1]} evaluation images a task of zoo {report.zoo.name}, "
+        f"protocol {report.protocol}, split seed {report.split_seed}, "
+        f"training seeds {', '.join(map(str, report.seeds))}."
+    )
+    return "\n".join([*lines, r"\hline", r"\end{tabular}", rf"\caption{{{_escaped(caption)}}}", r"\end{table}", ""])
+
+
+def _escaped(text: str) -> str:
+    """Text that LaTeX prints as it is."""
+    replaced = text.replace("\\", r"\textbackslash ")
+    for character in "&%$#_{}":
+        replaced = replaced.replace(character, "\\" + character)
+    return replaced

@@ -168,7 +168,7 @@ class _Run:
             "task": task.name,
             "data": self.data_digests[task.name],
             "probe": self.probe,
-            "adapt": adapt,
+            "adapt": adapt and task.domain == "in",
             "architecture": self.config,
             "preprocess": self.preprocess,
             "sources": self.sources,

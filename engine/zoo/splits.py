@@ -37,12 +37,15 @@ def select(data: TaskData, probe: Probe) -> Selection:
 
     Returns:
         The selection. ``held_out`` adapts on ``adapt_x`` where there is one, else on a seeded half of the test
-        images, stratified by class; ``paper`` adapts and evaluates on all (sampled) test images.
+        images, stratified by class; ``paper`` adapts and evaluates on all (sampled) test images. Out-of-domain and
+        shifted tasks are never adapted on, so all their test images are evaluated.
     """
     labels = data.labels("test")
     generator = np.random.default_rng(_seed(data.task.name, probe.split_seed))
     test = _sample_per_class(labels, probe.samples_per_task, generator)
     everything = np.arange(len(test))
+    if data.task.domain == "out" or data.task.shifted_from is not None:
+        return Selection(test, None, "test", everything, everything[:0], len(labels))
     if probe.protocol == "paper":
         return Selection(test, None, "test", everything, everything, len(labels))
     if data.has("adapt"):

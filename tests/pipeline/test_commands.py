@@ -1,0 +1,129 @@
+"""The command line on a small made zoo: what people type, and what they get."""
+
+import csv
+import sys
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from engine.__main__ import main
+from engine.commands.sweep import parse_setting, set_place
+from engine.errors import RecipeError
+from tests.tiny_zoo import make_zoo
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    return make_zoo(tmp_path_factory.mktemp("zoo") / "tiny")
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["mergelens", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        printed = capsys.readouterr()
+        return stopped.value.code or 0, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def recipe(zoo, tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump({"zoo": str(zoo), "merge": {"method": "task_arithmetic"}}))
+    return path
+
+
+def test_run_prints_a_table_and_refuses_a_full_folder(command, recipe, tmp_path):
+    code, out, _ = command("run", recipe, "--out", tmp_path / "run", "-q")
+    assert code == 0
+    assert "pretrained" in out
+    assert "24 evaluation images" in out.replace("24-24", "24")
+    code, _, err = command("run", recipe, "--out", tmp_path / "run", "-q")
+    assert code == 1
+    assert "not empty" in err
+
+
+def test_merging_files_adds_scaled_task_vectors(command, zoo, tmp_path):
+    experts = [zoo / "experts" / f"{name}.safetensors" for name in ("alpha", "beta")]
+    named = [part for path in experts for part in ("--expert", path)]
+    out = tmp_path / "merged.safetensors"
+    code, text, _ = command("merge", "--base", zoo / "base.safetensors", *named, "--param", "scaling=0.5", "--out", out)
+    assert code == 0
+    assert "Wrote" in text
+    base, merged = load_file(zoo / "base.safetensors"), load_file(out)
+    moved = [load_file(path) for path in experts]
+    for name, tensor in base.items():
+        expected = tensor + 0.5 * sum(expert[name] - tensor for expert in moved)
+        torch.testing.assert_close(merged[name], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_merging_files_of_nothing_is_explained(command, zoo):
+    code, _, err = command("merge", "--base", zoo / "base.safetensors")
+    assert code == 1
+    assert "--expert" in err
+
+
+def test_a_recipe_merges_to_the_same_weights_as_a_run(command, recipe, tmp_path):
+    assert command("run", recipe, "--out", tmp_path / "run", "-q")[0] == 0
+    assert command("merge", recipe, "--out", tmp_path / "m.safetensors")[0] == 0
+    one, other = load_file(tmp_path / "run" / "merged.safetensors"), load_file(tmp_path / "m.safetensors")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_runs_can_be_listed_shown_exported_and_deleted(command, recipe, tmp_path):
+    command("run", recipe, "-q")
+    listed = command("runs", "list")[1]
+    run = listed.split()[0]
+    assert "finished" in listed
+    assert "merged" in command("runs", "show", run)[1]
+    assert command("export", run, "--to", tmp_path / "metrics.csv")[0] == 0
+    with (tmp_path / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["state"] for row in rows} == {"pretrained", "merged", "expert"}
+    assert {row["n"] for row in rows} == {"24"}
+    assert command("export", run, "--to", tmp_path / "table.tex")[0] == 0
+    assert r"\begin{tabular}" in (tmp_path / "table.tex").read_text()
+    assert command("runs", "delete", run)[0] == 0
+    assert "no runs" in command("runs", "list")[1]
+    assert command("runs", "delete", "--undo", run)[0] == 0
+    assert run in command("runs", "list")[1]
+
+
+def test_a_sweep_writes_one_row_a_value(command, recipe, tmp_path):
+    out = tmp_path / "sweep.csv"
+    assert command("sweep", recipe, "--set", "merge.params.scaling=0.1:0.3:0.1", "--out", out)[0] == 0
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["merge.params.scaling"]) for row in rows] == pytest.approx([0.1, 0.2, 0.3])
+    assert all(row["merged.in"] and row["merged.h_score"] for row in rows)
+
+
+def test_settings_of_a_sweep():
+    assert parse_setting("a.b=1:7:3") == ("a.b", [1, 4, 7])
+    assert parse_setting("a=0.1:0.3:0.1")[1] == pytest.approx([0.1, 0.2, 0.3])
+    assert parse_setting("merge.method=ties,tsv_m")[1] == ["ties", "tsv_m"]
+    for wrong in ("a", "a=", "a=1:0:1", "a=0:1:0", "a=x:y:z"):
+        with pytest.raises(RecipeError):
+            parse_setting(wrong)
+    with pytest.raises(RecipeError, match="Did you mean 'merge'"):
+        set_place({"merge": {"params": {}}}, "merg.params.scaling", 1)
+
+
+def test_a_zoo_is_checked_and_every_fault_named_at_once(command, tmp_path):
+    folder = make_zoo(tmp_path / "tiny")
+    code, out, _ = command("zoo", "check", folder)
+    assert code == 0
+    assert "alpha" in out
+    (folder / "experts" / "alpha.safetensors").write_bytes(b"not weights")
+    (folder / "data" / "beta.npz").unlink()
+    code, _, err = command("zoo", "check", folder)
+    assert code == 1
+    assert "2 faults" in err
+    assert "alpha" in err
+    assert "beta" in err
+    assert "Traceback" not in err
