@@ -12,7 +12,7 @@ from engine.manifest import locate_zoo
 from engine.report import Report
 from engine.zoo.data import open_task
 from pages._chrome import percent, plain
-from pages._forms import zoo_manifest
+from pages._recipes import zoo_manifest
 from pages._state import RunView
 
 IMAGES = 6

@@ -13,6 +13,7 @@ from pages import _forms as forms
 from pages import _story as story
 from pages._chrome import plain
 from pages._curves import curves_in
+from pages._recipes import check
 from tests.made_run import made_report
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,7 +184,7 @@ def test_every_row_of_the_catalog_has_a_form_whose_defaults_are_valid(workspace,
     assert not app.exception
     held = app.session_state[forms.RECIPE]
     assert [call["method"] for call in held["transforms"]] == list(TRANSFORMS)
-    recipe, _ = forms.check({**held, "transforms": []})
+    recipe, _ = check({**held, "transforms": []})
     assert recipe == workspace.recipe(calibrators=calls)
 
 

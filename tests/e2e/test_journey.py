@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from tests.e2e.conftest import serve_app
+
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
 expect.set_options(timeout=30_000)  # ms; nothing here takes that long on free cores
@@ -37,6 +39,14 @@ def test_first_open_shows_the_finished_example(app_page, app_address):
     expect(app_page).to_have_url(re.compile(r"\?run=\w"))
     expect(app_page.get_by_text("Settings changed")).to_have_count(0)
     expect(app_page.get_by_role("alert")).to_have_count(0)
+
+
+def test_the_first_address_of_a_fresh_server_may_be_any_page(app_page, tmp_path):
+    with serve_app(tmp_path / "store") as address:
+        app_page.goto(f"{address}/runs")
+        expect(headline(app_page)).to_have_text("Runs", timeout=FIRST_PAINT)
+        expect(app_page.get_by_role("link", name="Lab", exact=True)).to_be_visible()
+        expect(app_page.get_by_role("link", name="chrome")).to_have_count(0)
 
 
 def test_pages_keep_the_run_and_the_settings(app_page, app_address):

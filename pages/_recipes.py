@@ -1,0 +1,79 @@
+"""Recipes as the form sees them: are they valid, how do they differ, what is their zoo. No widgets."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from engine.catalog import MERGE_METHODS, check_needs, resolve
+from engine.errors import EngineError, RecipeError
+from engine.manifest import Manifest, locate_zoo, read_manifest
+from engine.recipe import Recipe, parse_recipe
+
+
+def check(document: Mapping[str, Any]) -> tuple[Recipe | None, str]:
+    """The recipe with its defaults written out, or what is wrong with it."""
+    try:
+        recipe = resolve(parse_recipe(dict(document), origin="form"))
+        manifest = zoo_manifest(recipe.zoo)
+        known = manifest.expert_table
+        chosen = list(known) if recipe.experts == "all" else [expert.name for expert in recipe.experts]
+        missing = [name for name in chosen if name not in known]
+        if missing:
+            raise RecipeError(f"The zoo '{manifest.name}' has no expert '{missing[0]}'. Choose the experts again.")
+        check_needs(MERGE_METHODS[recipe.merge.method], len(chosen))
+    except EngineError as error:
+        return None, str(error)
+    return recipe, ""
+
+
+def differences(before: Recipe, after: Recipe) -> list[str]:
+    """What differs between two recipes, one phrase each."""
+    try:
+        before = resolve(before)
+    except EngineError:
+        return ["method"]
+    old, new = (_flat(recipe.model_dump(mode="json")) for recipe in (before, after))
+    names = dict.fromkeys([*new, *old])
+    return [
+        f"{_name_of(name)} {_said(old, name)} → {_said(new, name)}" for name in names if old.get(name) != new.get(name)
+    ]
+
+
+def zoo_manifest(zoo: str) -> Manifest:
+    """A zoo's manifest, read once per change of the file.
+
+    Raises:
+        ZooError: there is no such zoo, or its manifest cannot be used.
+    """
+    folder = locate_zoo(zoo)
+    return _manifest(str(folder), (folder / "zoo.yaml").stat().st_mtime_ns)
+
+
+def _flat(value: Any, place: str = "") -> dict[str, Any]:
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        items = ((item.get("name") or item.get("method"), item) for item in value)
+    else:
+        return {place: value}
+    return {
+        name: leaf
+        for part, inner in items
+        for name, leaf in _flat(inner, f"{place}.{part}" if place else str(part)).items()
+    }
+
+
+def _name_of(place: str) -> str:
+    parts = [part for part in place.split(".") if part not in ("params", "merge", "probe", "method", "calibrators")]
+    return " ".join(parts[-2:]).replace("_", " ") or "method"
+
+
+def _said(values: Mapping[str, Any], name: str) -> str:
+    return str(values[name]) if name in values else "none"
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _manifest(folder: str, modified: int) -> Manifest:
+    return read_manifest(Path(folder))
