@@ -47,6 +47,7 @@ def test_the_first_address_of_a_fresh_server_may_be_any_page(app_page, tmp_path)
         expect(headline(app_page)).to_have_text("Runs", timeout=FIRST_PAINT)
         expect(app_page.get_by_role("link", name="Lab", exact=True)).to_be_visible()
         expect(app_page.get_by_role("link", name="chrome")).to_have_count(0)
+        app_page.goto("about:blank")  # before the server ends
 
 
 def test_pages_keep_the_run_and_the_settings(app_page, app_address):
