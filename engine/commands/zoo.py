@@ -32,6 +32,14 @@ def check(zoo: Annotated[str, typer.Argument(help="A bundled zoo's name, or a pa
 
 
 @app.command()
+def init(folder: Annotated[Path, typer.Argument(help="Holds base.safetensors, experts/, data/ and so on.")]) -> None:
+    """Write a first zoo.yaml from the files in a folder, to be completed by hand."""
+    from ..zoo.draft import draft_manifest
+
+    typer.echo(f"Wrote {draft_manifest(folder)}. Complete it, then check it with `zoo check {folder}`.")
+
+
+@app.command()
 def build(
     name: Annotated[str, typer.Argument(help="Which bundled zoo to build; mini8 is the one there is.")],
     out: Annotated[Path, typer.Option(help="A new folder for it.")],
