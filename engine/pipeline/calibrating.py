@@ -51,7 +51,7 @@ def calibrate(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path
     config = params_of(row, params["params"])
     zoo = Zoo.open(params["sources"]["zoo"])
     data = _read(zoo, inputs, params)
-    watch = _Watch(data, config.steps, tools)
+    watch = _Watch(params["sources"]["name"], data, config.steps, tools)
     calibrator: Calibrator = row.load()()
     training = {task: data[task] for task in params["tasks"]}
     every = max(1, config.steps // MONITORED)
@@ -154,8 +154,8 @@ def _sigmas(calibrator: Calibrator, data: Mapping[str, TaskFeatures], targets: M
 class _Watch:
     """Measures both splits while a calibrator is trained, reports, and stops it when the run is cancelled."""
 
-    def __init__(self, data: Mapping[str, TaskFeatures], steps: int, tools: StepTools) -> None:
-        self.data, self.steps, self.tools = data, steps, tools
+    def __init__(self, name: str, data: Mapping[str, TaskFeatures], steps: int, tools: StepTools) -> None:
+        self.name, self.data, self.steps, self.tools = name, data, steps, tools
         self.curve: list[list[float | None]] = []
 
     def __call__(self, step: int, loss: Mapping[str, float], module: Calibrator) -> bool:
@@ -174,7 +174,7 @@ class _Watch:
 
     def _add(self, step: int, loss: Mapping[str, float], columns: list[float | None]) -> None:
         self.curve.append([step, sum(loss.values()) / len(loss), *columns])
-        self.tools.metrics({"columns": COLUMNS, "curve": self.curve})
+        self.tools.metrics({self.name: {"columns": COLUMNS, "curve": self.curve}})
         self.tools.progress(step / self.steps, f"step {step:,} of {self.steps:,}")
 
 
