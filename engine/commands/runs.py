@@ -82,7 +82,9 @@ def gc(
 
 def export(
     run: Annotated[str, typer.Argument(help="The id of a finished run, or the folder of one.")],
-    to: Annotated[Path, typer.Option(help="metrics.csv, table.tex, report.json, recipe.yaml or merged.safetensors.")],
+    to: Annotated[
+        Path, typer.Option(help="metrics.csv, table.tex, report.html, report.json, recipe.yaml or merged.safetensors.")
+    ],
 ) -> None:
     """Write one part of what a run left behind to a file."""
     folder = Path(run) if Path(run).is_dir() else _folder(Store(), Store().runs.get(run))
@@ -92,12 +94,16 @@ def export(
         _metrics(read_report(folder), to)
     elif to.suffix == ".tex":
         to.write_text(_latex(read_report(folder)), "utf-8")
+    elif to.suffix == ".html":
+        from ..figures import html_document
+
+        to.write_text(html_document(folder), "utf-8")
     else:
         names = {".json": "report.json", ".yaml": "recipe.yaml", ".safetensors": "merged.safetensors"}
         source = folder / names.get(to.suffix, to.name)
         if to.suffix not in names or not source.is_file():
             raise EngineError(
-                f"The run has nothing to write to {to.name}: give .csv, .tex, .json, .yaml or .safetensors."
+                f"The run has nothing to write to {to.name}: give .csv, .tex, .html, .json, .yaml or .safetensors."
             )
         shutil.copyfile(source, to)
     typer.echo(f"Wrote {to}.")

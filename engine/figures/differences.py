@@ -1,0 +1,141 @@
+"""How the recipes of several runs differ, and what in their measurement keeps them from being comparable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from ..recipe import MethodCall
+from ..report import Report
+from .compare import Compared, tasks_of
+
+NAMED = 3  # tasks that a warning names one by one
+
+
+def recipe_differences(runs: Sequence[Compared]) -> pd.DataFrame:
+    """Settings in which the recipes differ: a row each, columns setting and the runs' letters, "–" where absent.
+
+    Keys are those of the resolved recipe, joined by dots. A calibrator or transform that only some runs have is one
+    row with all its parameters.
+    """
+    calls = [_calls(run.report) for run in runs]
+    fields = [_settings(run.report) for run in runs]
+    for name in dict.fromkeys(name for found in calls for name in found):
+        everywhere = all(name in found for found in calls)
+        for flat, found in zip(fields, calls, strict=True):
+            if name in found:
+                flat |= _flat(name, found[name]) if everywhere else {name: _line(found[name])}
+    rows = []
+    for key in dict.fromkeys(key for flat in fields for key in flat):
+        values = [_text(flat.get(key)) for flat in fields]
+        if len(set(values)) > 1:
+            rows.append([key, *values])
+    return pd.DataFrame(rows, columns=["setting", *(run.letter for run in runs)])
+
+
+def measurement_warnings(runs: Sequence[Compared]) -> list[str]:
+    """Sentences on what keeps the runs from being comparable; none if they were measured alike."""
+    checks = (
+        ("zoos", lambda r: f"{r.zoo.title or r.zoo.name} ({r.zoo.digest[:8]})",
+         "Tasks of one name may hold other images."),
+        ("protocols", lambda r: r.protocol.replace("_", "-"),
+         "Under the paper protocol calibrators adapt on the very images that are scored."),
+        ("split seeds", lambda r: str(r.split_seed), "The scored images are not the same ones."),
+        ("numbers of training seeds", lambda r: str(len(r.seeds)), "Accuracies are means over them."),
+    )  # fmt: skip
+    found = []
+    for what, value, meaning in checks:
+        values = [(run.letter, value(run.report)) for run in runs]
+        if len({text for _, text in values}) > 1:
+            found.append(f"Different {what}: {_by_value(values)}. {meaning}")
+    return [*found, *_task_warnings(runs), *_count_warnings(runs)]
+
+
+def _settings(report: Report) -> dict[str, Any]:
+    """What a recipe says beside its transforms and calibrators; experts with weights other than 1."""
+    recipe = report.recipe
+    weights = {} if recipe.experts == "all" else {expert.name: expert.weight for expert in recipe.experts}
+    chosen = weights or dict.fromkeys(report.experts, 1.0)
+    experts = [name if weight == 1 else f"{weight:g} × {name}" for name, weight in chosen.items()]
+    probe = recipe.probe.model_dump(mode="json")
+    return {
+        "zoo": report.zoo.name,
+        "experts": experts,
+        **_flat("merge", recipe.merge),
+        **{f"probe.{name}": value for name, value in probe.items()},
+        "seeds": list(recipe.seeds),
+    }
+
+
+def _calls(report: Report) -> dict[str, MethodCall]:
+    """Transforms by their place and calibrators by their name."""
+    transforms = {f"transforms.{place}": call for place, call in enumerate(report.recipe.transforms, 1)}
+    return transforms | {f"calibrators.{call.name}": call for call in report.recipe.calibrators}
+
+
+def _flat(prefix: str, call: MethodCall) -> dict[str, Any]:
+    on = {f"{prefix}.on": call.on} if hasattr(call, "on") else {}
+    return {f"{prefix}.method": call.method, **on, **{f"{prefix}.{name}": value for name, value in call.params.items()}}
+
+
+def _line(call: MethodCall) -> str:
+    return ", ".join([call.method, *(f"{name} {_text(value)}" for name, value in call.params.items())])
+
+
+def _text(value: Any) -> str:
+    """A setting as it is shown."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_text, value)) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(item)}" for name, item in value.items()) or "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _task_warnings(runs: Sequence[Compared]) -> list[str]:
+    """Whether averages are over the same tasks, in the same roles."""
+    found = []
+    groups: dict[str, list[str]] = {}
+    for task in tasks_of(runs):
+        having = [run.letter for run in runs if task in run.report.tasks]
+        if len(having) < len(runs):
+            groups.setdefault(", ".join(having), []).append(task)
+    if groups:
+        texts = [f"{_some(tasks)} only in {letters}" for letters, tasks in groups.items()]
+        found.append(f"Different tasks: {'; '.join(texts)}. Averages are over each run's own tasks.")
+    moved = [task for task in tasks_of(runs)
+             if len({run.report.tasks[task].domain for run in runs if task in run.report.tasks}) > 1]  # fmt: skip
+    if moved:
+        found.append(f"In-domain in one run, out-of-domain in another: {_some(moved)}.")
+    return found
+
+
+def _count_warnings(runs: Sequence[Compared]) -> list[str]:
+    """Whether as many images were scored and adapted on."""
+    found = []
+    for field, what in (("evaluate", "scored"), ("adapt", "adapted on")):
+        texts = []
+        for task in tasks_of(runs):
+            having = [run for run in runs if task in run.report.samples]
+            values = [(run.letter, f"{getattr(run.report.samples[task], field):,}") for run in having]
+            if len({text for _, text in values}) > 1:
+                texts.append(f"{task} {_by_value(values)}")
+        if texts:
+            found.append(f"Different numbers of images {what}: {_some(texts, '; ')}.")
+    return found
+
+
+def _by_value(values: Sequence[tuple[str, str]]) -> str:
+    """Letters grouped by what they have: ``held-out (A, C), paper (B)``."""
+    groups = {text: [letter for letter, other in values if other == text] for _, text in values}
+    return ", ".join(f"{text} ({', '.join(letters)})" for text, letters in groups.items())
+
+
+def _some(texts: Sequence[str], between: str = ", ") -> str:
+    more = len(texts) - NAMED
+    return between.join(texts[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,160 @@
+"""Compare: several finished runs side by side; what differs in them, what came out, what it cost."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from engine.figures import average_table, html_document, lettered, pareto_figure, recipe_differences, task_table
+from engine.figures.compare import Compared, comparable_states, state_label, state_of, uncertainty
+from engine.figures.differences import measurement_warnings
+from engine.figures.exchange import EXPORTS, measured
+from engine.figures.pareto import AXES, point_table
+from pages._choice import choose_runs
+from pages._chrome import FONT, empty_state, plain, theme
+from pages._state import RunView
+
+MEANS = {
+    "run": st.column_config.TextColumn("", width="small"),
+    "state": "State",
+    "in": st.column_config.NumberColumn("In-domain (%)", format="%.1f"),
+    "in_delta": st.column_config.NumberColumn("Difference", format="%+.1f", help="Percentage points against A"),
+    "out": st.column_config.NumberColumn("Out-of-domain (%)", format="%.1f"),
+    "out_delta": st.column_config.NumberColumn("Difference (out)", format="%+.1f", help="Percentage points against A"),
+    "h_score": st.column_config.NumberColumn("H (%)", format="%.1f"),
+    "recovered": st.column_config.NumberColumn("Gap closed (%)", format="%.1f"),
+    "l1": st.column_config.NumberColumn("L1 bias", format="%.3f"),
+    "parameters": st.column_config.NumberColumn("Extra parameters", format="localized"),
+    "seconds": st.column_config.NumberColumn("Seconds", format="%.1f", help="To merge and calibrate"),
+}
+
+
+def main() -> None:
+    """Choice, warnings, runs, recipes, accuracy, cost, files."""
+    st.title("Runs side by side", anchor=False)
+    views = choose_runs()
+    runs = lettered((view.id, view.title, view.report) for view in views)
+    if len(runs) < 2:
+        empty_state(
+            "Choose two to six finished runs",
+            "Here you see what differs in their recipes, what each gets right task by task, and what that costs.",
+        )
+        if views:
+            _files(runs, views, "")
+        return
+    _measured(runs)
+    _recipes(runs)
+    state = _results(runs)
+    _pareto(runs)
+    _files(runs, views, state)
+
+
+def _measured(runs: Sequence[Compared]) -> None:
+    """Which letter is which run, and what keeps them from being comparable."""
+    st.markdown("\n".join(f"- **{run.letter}** {plain(run.title)} :gray[· {plain(measured(run))}]" for run in runs))
+    found = measurement_warnings(runs)
+    if found:
+        text = "\n".join(f"- {plain(sentence)}" for sentence in found)
+        st.warning(f"**These runs were not measured alike.** Read differences with care.\n\n{text}")
+
+
+def _recipes(runs: Sequence[Compared]) -> None:
+    st.subheader("What differs in the recipes", anchor=False)
+    table = recipe_differences(runs)
+    if table.empty:
+        st.write("Nothing: the recipes ask for the same.")
+        return
+    st.dataframe(table, hide_index=True, key="compare.recipes", column_config={"setting": "Setting"})
+    st.caption("Settings with their defaults written out; the rest is the same in all of these runs.")
+
+
+def _results(runs: Sequence[Compared]) -> str:
+    """Averages and tasks of one state; returns the state."""
+    states = comparable_states(runs)
+    if not states:
+        empty_state("No accuracies", "These runs merged weights only: their zoos have no images or no heads.")
+        return ""
+    st.subheader("What came out", anchor=False)
+    state = st.selectbox(
+        "State compared", states, format_func=lambda name: state_label(name, runs), width=320, key="compare.state",
+        bind="query-params", persist_state="session",
+    )  # fmt: skip
+    lacking = [run.letter for run in runs if state_of(run, state) is None]
+    if lacking:
+        st.caption(f"{', '.join(lacking)}: no such state.")
+    means = average_table(runs, state).drop(columns="title").dropna(axis=1, how="all")
+    st.dataframe(means, hide_index=True, key="compare.means", column_config=MEANS, placeholder="–")
+    st.caption(
+        "Means over tasks; differences are percentage points against A, where both are over the same tasks. L1 bias: "
+        "mean distance of features to the expert's, feature units. Extra parameters: beyond one model, 32 bits of a "
+        "mask count as one. Seconds: merging and calibrating, as computed first, encoding not counted."
+    )
+    _tasks(task_table(runs, state), runs, state)
+    return state
+
+
+def _tasks(table: pd.DataFrame, runs: Sequence[Compared], state: str) -> None:
+    columns = {"title": "Task", "domain": "Domain", "n": st.column_config.TextColumn("n", help="Images scored")}
+    numbers = {
+        name: st.column_config.NumberColumn(f"{name} (%)" if len(name) == 1 else name,
+                                            format="%.1f" if len(name) == 1 else "%+.1f")
+        for name in table.columns[4:]
+    }  # fmt: skip
+    st.dataframe(
+        table.drop(columns="task"), hide_index=True, key="compare.tasks", column_config=columns | numbers,
+        placeholder="–", height="content" if len(table) <= 12 else 460,
+    )  # fmt: skip
+    st.caption(
+        f"Accuracy in percent of n test images; differences in percentage points against {runs[0].letter}. With these "
+        f"n a single accuracy is known to about ±{uncertainty(runs, state):.0f} points (95 %)."
+    )
+
+
+def _pareto(runs: Sequence[Compared]) -> None:
+    """In-domain accuracy against a cost; the front."""
+    there = {axis: known for axis, known in AXES.items() if len(point_table(runs, axis)) > 1}
+    if not there:
+        return
+    st.subheader("What is gained, and at what price", anchor=False)
+    axis = st.segmented_control(
+        "Against", list(there), format_func=lambda name: there[name].title, default=next(iter(there)), required=True,
+        key="compare.axis", persist_state="session",
+    )  # fmt: skip
+    drawing = pareto_figure(runs, axis, theme())
+    drawing.figure.update_layout(font_family=FONT)
+    config = {"displaylogo": False, "toImageButtonOptions": {"format": "svg", "filename": drawing.name}}
+    st.plotly_chart(drawing.figure, width="stretch", theme=None, key="compare.pareto", config=config, alt=drawing.alt)
+    st.caption(_reading(runs, axis))
+
+
+def _reading(runs: Sequence[Compared], axis: str) -> str:
+    text = "Large marks with a rim are on the front: no other state is at least as good in both. "
+    if axis == "out":
+        text += "Calibrators know only their own tasks, so they have no out-of-domain value. "
+    machines = {run.report.environment.get("machine", "") for run in runs}
+    if axis == "seconds" and len(machines) > 1:
+        text += "Seconds were taken on different machines. "
+    apart = point_table(runs, axis)["group"].nunique() > 1
+    return text + ("Runs that were measured on different images have fronts of their own." if apart else "")
+
+
+def _files(runs: Sequence[Compared], views: Sequence[RunView], state: str) -> None:
+    """The comparison and every run as files, made on click."""
+    st.subheader("Take it with you", anchor=False)
+    with st.container(horizontal=True):
+        for title, (ending, kind, render) in EXPORTS.items() if state else ():
+            st.download_button(
+                f"Comparison, {title}", lambda render=render: render(runs, state), key=f"compare.{ending}",
+                file_name=f"comparison-{state}.{ending}", mime=kind, on_click="ignore", icon=":material/download:",
+            )  # fmt: skip
+    with st.container(horizontal=True):
+        for run, view in zip(runs, views, strict=True):
+            st.download_button(
+                f"Report of {run.letter}, HTML", lambda view=view: html_document(view.folder, view.title),
+                key=f"compare.html.{run.id}", file_name=f"{run.id}.html", mime="text/html", on_click="ignore",
+                icon=":material/description:", help=f"{plain(run.title)}: figures, recipe, provenance in one file",
+            )  # fmt: skip
+    st.caption("A report is one file that loads nothing from the network.")
+
+
+main()
