@@ -128,7 +128,9 @@ def _pareto(runs: Sequence[Compared]) -> None:
 
 
 def _reading(runs: Sequence[Compared], axis: str) -> str:
-    text = "Large marks with a rim are on the front: no merged or calibrated state beats them in both. "
+    text = (
+        "Large marks with a rim are on the front: no merged or calibrated state is better in one and as good in both. "
+    )
     if axis == "out":
         text += "Calibrators know only their own tasks, so they have no out-of-domain value. "
     machines = {run.report.environment.get("machine", "") for run in runs}
