@@ -116,25 +116,34 @@ def split(report: Report) -> str:
     return f"{report.protocol.replace('_', '-')}, seed {report.split_seed}"
 
 
-def provenance(run: RunView, unit: str, tasks: Sequence[str] | None = None) -> str:
-    """The line under a figure: unit, n of N, split, seeds, run."""
+def provenance(run: RunView, unit: str, tasks: Sequence[str] | None = None, *, images: bool = True) -> str:
+    """The line under a figure: unit, n of N, split, seeds, run; of weights alone, how many models they are of."""
     report = run.report
+    source = f"{'example' if run.example else 'run'} {run.id}"
+    if not images:
+        return f"{unit}; weights of {len(report.experts)} experts of the zoo {report.zoo.name}; {source}"
     seeds = ", ".join(map(str, report.seeds))
     return (
         f"{unit}; n = {counts(report, tasks)} test images a task; {PROTOCOLS[report.protocol]}; "
-        f"split seed {report.split_seed}, training seed{'s' if len(report.seeds) > 1 else ''} {seeds}; "
-        f"{'example' if run.example else 'run'} {run.id}"
+        f"split seed {report.split_seed}, training seed{'s' if len(report.seeds) > 1 else ''} {seeds}; {source}"
     )
 
 
 def figure(
-    drawing: Drawing, *, key: str, run: RunView, unit: str, tasks: Sequence[str] | None = None, note: str = ""
+    drawing: Drawing,
+    *,
+    key: str,
+    run: RunView,
+    unit: str,
+    tasks: Sequence[str] | None = None,
+    note: str = "",
+    images: bool = True,
 ) -> None:
     """A figure with its provenance, and its numbers as a table to read and to download."""
     config = {"displaylogo": False, "toImageButtonOptions": {"format": "svg", "filename": f"{run.id}-{drawing.name}"}}
     drawing.figure.update_layout(font_family=FONT)
     st.plotly_chart(drawing.figure, width="stretch", theme=None, key=key, config=config, alt=drawing.alt)
-    st.caption(plain(" ".join([note, provenance(run, unit, tasks)]).strip()))
+    st.caption(plain(" ".join([note, provenance(run, unit, tasks, images=images)]).strip()))
     with st.expander("Table and download", icon=":material/table_rows:"):
         st.dataframe(drawing.table, width="stretch", hide_index=True, key=f"{key}.table")
         st.download_button(

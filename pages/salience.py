@@ -34,6 +34,7 @@ def main() -> None:
         key="salience.heatmap",
         run=run,
         unit="Salience, mean |τ − mean τ| over a layer's parameters",
+        images=False,
     )
     _pruning(run, part, titles, components)
 
@@ -73,13 +74,14 @@ def _pruning(run: RunView, part: SaliencePart, titles: list[str], components: li
         key="salience.masks",
         run=run,
         unit=f"Layers kept at η = {eta:.2f}, per expert and shared",
+        images=False,
     )
     st.write(
         "The shared mask keeps a layer for all experts as soon as one of them finds it salient, so more is kept than "
         "1 − η suggests. Below: how fast layers and parameters go; a few large matrices hold most of them."
     )
     figure(kept_figure(_curve(run.stamp, part, tuple(titles)), kept, theme()), key="salience.kept", run=run,
-           unit="Percent of layers and of parameters in the shared mask")  # fmt: skip
+           unit="Percent of layers and of parameters in the shared mask", images=False)  # fmt: skip
 
 
 def _used(run: RunView, part: SaliencePart, eta: float) -> str:

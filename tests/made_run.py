@@ -149,7 +149,7 @@ def write_projection(folder: Path, method: str, samples: pd.DataFrame, report: R
             frames.append(pd.DataFrame({"state": state, "task": task, "index": index.to_numpy(),
                                         "x": points[:, 0], "y": points[:, 1]}))  # fmt: skip
     pd.concat(frames).to_parquet(folder / "projection.parquet", index=False)
-    params = {"method": method, "task": "all", "images": 500, "seed": 0}
+    params = {"method": method, "task": "all", "images": 320, "seed": 0}
     params |= {"tsne": {"perplexity": 30.0}, "umap": {"neighbours": 15, "minimum_distance": 0.1}}.get(method, {})
     document = {
         "params": params,

@@ -81,7 +81,7 @@ def run_inline(plan: Plan, store: Store, monitor: Monitor | None = None, *, devi
     for step in needed:
         share = _Share(listener, progress, step)
         share.progress(0.0, "")
-        threads = set_threads(step.threads or os.cpu_count() or 1)
+        threads = set_threads(step.threads or default_threads())
         tools = StepTools(store, share, device=device or device_for(step), threads=threads)
         tools.check()
         run_step(store, step, tools)
@@ -177,6 +177,12 @@ def device_for(step: Step) -> str:
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def default_threads() -> int:
+    """Numeric threads of a step that has this process to itself: ``MERGELENS_THREADS``, else every core."""
+    wanted = os.environ.get("MERGELENS_THREADS", "")
+    return int(wanted) if wanted.isdigit() and int(wanted) > 0 else os.cpu_count() or 1
 
 
 def set_threads(count: int) -> int:

@@ -1,0 +1,85 @@
+"""The shipped zoo and example runs are those of the present code, and show what they are there to show."""
+
+import json
+
+import pytest
+import torch
+
+from engine.manifest import ASSETS
+from engine.pipeline.examples import EXAMPLES, example_recipe
+from engine.pipeline.local import run_recipe
+from engine.pipeline.plan import plan_run
+from engine.report import read_report
+from engine.store import Store
+from engine.zoo.check import check_zoo
+
+FOLDER = ASSETS / "examples"
+NAMES = [name for name, _, _ in EXAMPLES]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return Store(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def reports():
+    return {name: read_report(FOLDER / name) for name in NAMES}
+
+
+def test_the_bundled_zoo_is_in_order():
+    findings = check_zoo("mini8", progress=lambda fraction, message="": None)
+    assert len(findings) == 1 + 1 + 8 + 12 + 1
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available(), reason="examples are built on the CPU; a GPU's runs have other identities"
+)
+@pytest.mark.parametrize(("name", "parts"), [(name, parts) for name, _, parts in EXAMPLES], ids=NAMES)
+def test_an_example_is_the_run_that_its_recipe_asks_for(name, parts, reports, store):
+    plan = plan_run(example_recipe(parts), store)
+    assert reports[name].identity == plan.identity, "run `make examples`"
+
+
+def test_examples_are_listed_in_order():
+    index = json.loads((FOLDER / "index.json").read_text())
+    assert [entry["name"] for entry in index["examples"]] == NAMES
+    for name in NAMES:
+        assert {path.name for path in (FOLDER / name / "projections").iterdir()} == {"pca", "tsne", "umap"}
+
+
+def test_merging_costs_accuracy_and_calibrators_win_it_back_on_other_images(reports):
+    report = reports["task-arithmetic"]
+    means = {state: average.within for state, average in report.average.items()}
+    assert report.protocol == "held_out"
+    assert means["expert"] >= 95
+    assert min(report.accuracy["expert"].values()) >= 85
+    assert 35 <= means["pretrained"] <= 60
+    assert means["merged"] >= means["pretrained"] + 15
+    assert means["merged"] <= means["expert"] - 12
+    assert report.average["surgery"].recovered >= 60
+    assert report.average["prob_surgery"].recovered >= report.average["surgery"].recovered
+    assert max(means["surgery"], means["prob_surgery"]) <= means["expert"] - 2
+    assert all(value > 0 for value in report.bias["merged"].l1.values())
+
+
+def test_pruning_layers_wins_back_accuracy_out_of_domain(reports):
+    plain, pruned = reports["task-arithmetic"].average, reports["task-arithmetic-lwptv"].average
+    lost = plain["pretrained"].out - plain["merged"].out
+    assert lost >= 10
+    assert pruned["merged"].out - plain["merged"].out >= lost / 3
+    assert pruned["merged"].h_score >= plain["merged"].h_score + 3
+
+
+@pytest.mark.slow
+def test_an_example_comes_out_again(reports, store):
+    shown = reports["ties-lwptv"]
+    parts = dict(next(parts for name, _, parts in EXAMPLES if name == "ties-lwptv"))
+    recipe = example_recipe(parts).model_copy(update={"seeds": (0,)})
+    report = run_recipe(recipe, store)
+    for task, percent in shown.accuracy["merged"].items():
+        assert report.accuracy["merged"][task] == pytest.approx(percent, abs=0.5), task
+    for task, value in shown.bias["merged"].l1.items():
+        assert report.bias["merged"].l1[task] == pytest.approx(value, rel=0.01), task
+    for name in ("surgery", "prob_surgery"):
+        assert report.average[name].within == pytest.approx(shown.average[name].within, abs=1.0)
