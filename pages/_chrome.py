@@ -144,12 +144,21 @@ def figure(
     drawing.figure.update_layout(font_family=FONT)
     st.plotly_chart(drawing.figure, width="stretch", theme=None, key=key, config=config, alt=drawing.alt)
     st.caption(plain(" ".join([note, provenance(run, unit, tasks, images=images)]).strip()))
-    with st.expander("Table and download", icon=":material/table_rows:"):
+    _numbers(drawing, key, run.id)
+
+
+@st.fragment
+def _numbers(drawing: Drawing, key: str, run: str) -> None:
+    """The numbers behind a figure, sent to the browser when somebody opens them."""
+    part = st.expander("Table and download", icon=":material/table_rows:", key=f"{key}.numbers", on_change="rerun")
+    if not part.open:
+        return
+    with part:
         st.dataframe(drawing.table, width="stretch", hide_index=True, key=f"{key}.table")
         st.download_button(
             "Download CSV",
             lambda: drawing.table.to_csv(index=False).encode(),
-            file_name=f"{run.id}-{drawing.name}.csv",
+            file_name=f"{run}-{drawing.name}.csv",
             mime="text/csv",
             key=f"{key}.csv",
             on_click="ignore",

@@ -295,7 +295,10 @@ def _seeds(text: str) -> list[Any]:
 
 def _text(recipe: Recipe | None) -> None:
     """The recipe as YAML: to copy, or to paste another one in."""
-    with st.expander("Recipe as text", icon=":material/data_object:", key=f"{PREFIX}text.card"):
+    part = st.expander("Recipe as text", icon=":material/data_object:", key=f"{PREFIX}text.card", on_change="rerun")
+    if not part.open:
+        return
+    with part:
         if recipe is not None:
             st.code(recipe.to_yaml(), language="yaml", height=200)
         st.text_area("Paste a recipe", key="form.paste", height=100, placeholder="merge: {method: task_arithmetic}")

@@ -62,13 +62,13 @@ def _result(run: RunView) -> None:
     context_bar(run)
     st.title(headline(run.report), anchor=False)
     metrics(run.report)
-    st.subheader("Accuracy per task", anchor=False)
-    figure(accuracy_bars(run.report, theme()), key="lab.accuracy", run=run, unit="Accuracy in percent")
     st.subheader("The same images in the features of every state", anchor=False)
     try:
         feature_view(run, key="lab.features", compact=True)
     except Exception as error:  # the rest of the page does not depend on it
         error_state(error)
+    st.subheader("Accuracy per task", anchor=False)
+    figure(accuracy_bars(run.report, theme()), key="lab.accuracy", run=run, unit="Accuracy in percent")
     st.subheader("The experts", anchor=False)
     expert_cards(run)
 

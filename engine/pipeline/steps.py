@@ -45,7 +45,7 @@ STEPS: dict[str, str] = {
 }
 
 # Functions without arguments that workers call once when they start, to have slow things compiled ahead.
-WARM_UP: tuple[str, ...] = ()
+WARM_UP: tuple[str, ...] = (".pipeline.warm:warm_up",)
 
 
 @dataclass(frozen=True)

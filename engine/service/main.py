@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -24,6 +25,7 @@ from .version import code_version
 IDLE_MINUTES = 30.0
 WORKER_TIMEOUT = 60.0  # seconds until the first worker must be there
 MAX_FAILURES = 10
+POLITENESS = 10  # added to the service's nice value
 
 _importing = threading.Lock()  # two threads that import the same modules at once see half-made ones
 logger = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ def serve(
         Exit status: 0 after an orderly end, 1 when another service has the store.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s", force=True)
+    _give_way()
     owner = this_process("service")
     if not _take_lease(store, owner):
         return 1
@@ -61,6 +64,12 @@ def serve(
             signal.signal(number, handler)
     logger.info("The service has ended.")
     return 0
+
+
+def _give_way() -> None:
+    """Let pages and browsers on this machine go first; the workers inherit it, and idle cores are theirs anyway."""
+    with contextlib.suppress(AttributeError, OSError):
+        os.nice(POLITENESS)
 
 
 def plan_with_pipeline(kind: str, request: Mapping[str, Any], store: Store) -> Plan:

@@ -22,10 +22,12 @@ from ..store import Store
 from ..store.owners import is_neighbour, this_process
 
 METRICS_INTERVAL = 0.25  # seconds between two publications of live metrics
+CALM = 5.0  # seconds that a new worker leaves to the page that its service was started for
 THREADS_INTERVAL = 1.0  # seconds between two looks at how many workers are busy
 
 logger = logging.getLogger(__name__)
 _loaded = threading.Event()  # two threads that import the same modules at once see half-made ones
+_wanted = threading.Event()  # a step has come, so nothing is put off any more
 _cancelled: set[str] = set()  # tickets nobody wants any more
 
 
@@ -80,6 +82,7 @@ def compute(store: Store, step: Step, ticket: str, topic: str) -> Outcome:
     owner = this_process("worker")
     try:
         monitor.send("started", owner=owner, worker=get_worker().address)
+        _wanted.set()
         if not _loaded.is_set():
             monitor.send("progress", fraction=0.0, message="Loading libraries")
             _loaded.wait()
@@ -173,6 +176,8 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _preload(ahead: tuple[str, ...]) -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if ahead:
+        _wanted.wait(CALM)
     try:
         for name in dict.fromkeys((*ahead, *(place.partition(":")[0] for place in STEPS.values()))):
             _try(name, lambda name=name: import_module(name, PACKAGE))

@@ -113,6 +113,10 @@ def test_a_bad_parameter_is_named_in_place_and_cannot_be_run(workspace, open_app
 def test_a_pasted_recipe_sets_the_form_or_says_what_is_wrong(workspace, open_app):
     workspace.example()
     app = open_app()
+    assert not app.get("code")  # what is closed is not sent
+    app.session_state["form.w.text.card"] = True
+    app.run()
+    assert app.get("code")
     pasted = {"zoo": str(workspace.zoo), "merge": {"method": "weight_average"}, "calibrators": [{"method": "surgery"}]}
     app.text_area(key="form.paste").set_value(yaml.safe_dump({**pasted, "merg": 1})).run()
     app.button(key="form.use").click().run()
@@ -176,6 +180,8 @@ def test_every_row_of_the_catalog_has_a_form_whose_defaults_are_valid(workspace,
     app.selectbox(key="form.w.merge").set_value("task_arithmetic").run()
     calls = [{"method": name, "name": f"{name}_x"} for name in CALIBRATORS]
     pasted = {"zoo": str(workspace.zoo), "transforms": [{"method": t} for t in TRANSFORMS], "calibrators": calls}
+    app.session_state["form.w.text.card"] = True
+    app.run()
     app.text_area(key="form.paste").set_value(yaml.safe_dump(pasted)).run()
     app.button(key="form.use").click().run()
     for toggle in [toggle.key for toggle in app.toggle if toggle.key.endswith("._all")]:

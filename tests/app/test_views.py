@@ -261,6 +261,9 @@ class TestAccuracy:
         run = finish(store, key)
         app = open_page("accuracy")
         app.selectbox(key=f"accuracy.task.{run}").set_value("scenes").run()
+        assert not any("hill" in frame.value.columns for frame in app.dataframe)  # closed tables are not sent
+        app.session_state["accuracy.confusion.merged.numbers"] = True
+        app.run()
         assert not app.exception
         assert any("hill" in frame.value.columns for frame in app.dataframe)
 
