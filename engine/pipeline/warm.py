@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
+LIBRARIES = ("open_clip.model", "pandas", "pyarrow.parquet", "sklearn.manifold", "torchvision.transforms.v2")
+PACKAGE = __name__.split(".", maxsplit=1)[0]
+
 
 def warm_up() -> None:
     """Import what the steps import when they run."""
-    import open_clip.model
-    import pandas
-    import pyarrow.parquet
-    import sklearn.manifold
-    import torchvision.transforms.v2  # noqa: F401
-
-    from ..analysis import projection  # noqa: F401
-    from . import bundle, calibrating, encoding, merging, projecting  # noqa: F401
+    for name in LIBRARIES:
+        import_module(name)
+    import_module(".analysis.projection", PACKAGE)
