@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -162,16 +162,27 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         ZooError: naming the key or the path at fault.
     """
-    document: Any = read_yaml(folder / "zoo.yaml", ZooError, "manifest")
+    path = folder / "zoo.yaml"
+    try:
+        stamp = path.stat()
+    except OSError as error:
+        raise ZooError(f"The manifest {path} cannot be read: {error.strerror}.") from error
+    manifest = _parse_manifest(path, stamp.st_mtime_ns, stamp.st_size)
+    for named in _named_files(manifest):
+        resolve_inside(folder, named)
+    return manifest
+
+
+@lru_cache(maxsize=16)
+def _parse_manifest(path: Path, modified: int, size: int) -> Manifest:
+    """Parse a manifest once for every state of its file: each step of a run opens the zoo again."""
+    document: Any = read_yaml(path, ZooError, "manifest")
     if not isinstance(document, dict):
         raise ZooError("zoo.yaml holds no mapping; it needs keys such as `format`, `name`, `backbone`, `experts`.")
     try:
-        manifest = Manifest.model_validate(document)
+        return Manifest.model_validate(document)
     except ValidationError as error:
         raise ZooError(f"zoo.yaml cannot be used: {explain(error, Manifest)}") from error
-    for path in _named_files(manifest):
-        resolve_inside(folder, path)
-    return manifest
 
 
 def resolve_inside(folder: Path, relative: str) -> Path:

@@ -12,7 +12,7 @@ from ..manifest import Preprocess
 from ..types import Progress
 from ..zoo.backbone import to_tensor
 
-CPU_BATCH = 125
+CPU_BATCH = 64
 GPU_BATCH = 512
 
 

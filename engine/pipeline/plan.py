@@ -20,7 +20,7 @@ from ..weights import check_same_architecture
 from ..zoo.backbone import architecture, preprocessing
 from ..zoo.folder import Zoo
 from .projecting import ProjectionRequest, projection_step
-from .steps import Plan, Step
+from .steps import SHARE, Plan, Step
 
 VERSIONS = {"merge": 1, "salience": 1, "features": 1, "calibrate": 1, "bundle": 1}
 DEFAULT_ETA = 0.7
@@ -124,7 +124,7 @@ class _Run:
         key = step_key(name, VERSIONS[name], identity, inputs, self.device)
         if key not in self.steps:
             gpu = name == "features" and self.device.startswith("cuda")
-            threads = 1 if name == "calibrate" else None
+            threads = {"calibrate": 1, "features": SHARE}.get(name)
             self.steps[key] = Step(name, key, params, dict(inputs), label, weight, gpu, threads, VERSIONS[name])
         return key
 

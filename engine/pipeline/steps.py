@@ -32,6 +32,7 @@ StepFunction = Callable[[Inputs, Mapping[str, Any], Path, "StepTools"], None]
 
 PACKAGE = __name__.split(".", maxsplit=1)[0]
 PROGRESS_INTERVAL = 0.1  # seconds between two reports of one step
+SHARE = 0  # threads of a step that comes in numbers: an equal share of the cores for each worker
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 # Step name → where its function lives; a leading dot means "inside this package". Imported when the step runs.
@@ -59,7 +60,7 @@ class Step:
     label: str = ""  # for people, e.g. "Encode digits with the merged model"
     weight: float = 1.0  # relative cost, for the progress bar
     gpu: bool = False  # wants an accelerator when there is one
-    threads: int | None = None  # numeric threads; None: cores ÷ busy workers
+    threads: int | None = None  # numeric threads; None: cores ÷ busy workers; SHARE: cores ÷ workers
     version: int = 1
 
     @property

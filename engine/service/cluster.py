@@ -21,10 +21,9 @@ from ..errors import StoreError
 from ..pipeline.steps import Step
 from ..store import Store
 from ..store.owners import is_neighbour, process_id
-from .worker import Preload, compute, stop
+from .worker import MAX_WORKERS, Preload, compute, stop
 
 ENV_SCHEDULER = "MERGELENS_SCHEDULER"
-MAX_WORKERS = 4
 CONNECT_TIMEOUT = 20.0
 AWAY = 45.0  # seconds that a worker may take to come back
 LOOPBACK = "127.0.0.1:0"

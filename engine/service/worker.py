@@ -17,11 +17,12 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from ..errors import Cancelled
 from ..pipeline.executor import MissingInput, device_for, explain_failure, run_step, set_threads
-from ..pipeline.steps import PACKAGE, STEPS, WARM_UP, Step, StepTools, step_function
+from ..pipeline.steps import PACKAGE, SHARE, STEPS, WARM_UP, Step, StepTools, step_function
 from ..store import Store
 from ..store.owners import is_neighbour, this_process
 
 METRICS_INTERVAL = 0.25  # seconds between two publications of live metrics
+MAX_WORKERS = 4  # processes of a cluster that the service owns, at most one a core
 CALM = 5.0  # seconds that a new worker leaves to the page that its service was started for
 THREADS_INTERVAL = 1.0  # seconds between two looks at how many workers are busy
 
@@ -157,7 +158,9 @@ class WorkerMonitor:
         """Numeric threads of this step: what it asks for, else cores ÷ busy workers."""
         self._looked = time.monotonic()
         wanted = self.step.threads
-        if wanted is None:
+        if wanted == SHARE:
+            wanted = max(1, CPU_COUNT // min(MAX_WORKERS, CPU_COUNT))
+        elif wanted is None:
             busy = {owner for owner in self.store.claims.active().values() if is_neighbour(owner)}
             busy.add(this_process("worker"))
             wanted = max(1, CPU_COUNT // len(busy))
