@@ -24,10 +24,20 @@ MAX_BYTES = 64 * 2**20  # larger data is not opened on the page for a strip of t
 def expert_cards(run: RunView) -> None:
     """Draw a card for every in-domain task of a run."""
     report = run.report
+    if description := _description(report):
+        st.caption(plain(description))
     with st.grid("auto", min_column_width=230, gap="small"):
         for task in report.tasks_of("in"):
             with st.container(border=True, height="stretch", gap="xsmall"):
                 _card(report, task)
+
+
+def _description(report: Report) -> str:
+    """What the zoo says of itself: where its images come from and how its base was made."""
+    try:
+        return zoo_manifest(report.recipe.zoo).description
+    except EngineError:
+        return ""
 
 
 def _card(report: Report, task: str) -> None:
