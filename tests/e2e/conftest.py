@@ -53,21 +53,30 @@ class Watch:
 
 
 @contextmanager
-def serve_app(store: Path) -> Iterator[str]:
-    """Start the app on a free port and a store; yields its address, ends app and engine service."""
+def serve(script: str, environment: dict[str, str]) -> Iterator[str]:
+    """Serve a Streamlit script on a free port, with the project's configuration; yields its address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    environment = {**os.environ, "MERGELENS_STORE": str(store)}
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    command = [sys.executable, "-m", "streamlit", "run", script, "--server.port", str(port)]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as server:
         try:
             _wait_until_healthy(f"http://127.0.0.1:{port}/_stcore/health", server)
             yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()
-            stop = [sys.executable, "-m", "engine", "serve", "--stop"]
-            subprocess.run(stop, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, timeout=60)
+
+
+@contextmanager
+def serve_app(store: Path) -> Iterator[str]:
+    """Start the app on a store; yields its address, ends app and engine service."""
+    environment = {**os.environ, "MERGELENS_STORE": str(store)}
+    try:
+        with serve("app.py", environment) as address:
+            yield address
+    finally:
+        stop = [sys.executable, "-m", "engine", "serve", "--stop"]
+        subprocess.run(stop, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, timeout=60)
 
 
 @contextmanager

@@ -2,32 +2,17 @@
 
 import os
 import re
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
+
+from tests.e2e.conftest import ROOT, serve
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
 
 pytestmark = pytest.mark.browser
 
-ROOT = Path(__file__).parents[2]
-CHROMIUM = Path(os.environ.get("MERGELENS_CHROMIUM", "/usr/bin/chromium"))
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 PANELS = ("Merged", "Corrected", "Expert")
 PIXEL_SHARE = """(points, [r, g, b]) => {
     const { data } = points.getContext('2d').getImageData(0, 0, points.width, points.height);
@@ -40,57 +25,18 @@ PIXEL_SHARE = """(points, [r, g, b]) => {
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """The address of the small app, started on a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    options = {
-        "server.port": port,
-        "server.address": "127.0.0.1",
-        "server.headless": "true",
-        "server.fileWatcherType": "none",
-        "browser.gatherUsageStats": "false",
-    }
-    command = [sys.executable, "-m", "streamlit", "run", str(ROOT / "tests/e2e/scatter_app.py")]
-    command += [f"--{name}={value}" for name, value in options.items()]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as server:
-        try:
-            wait_until_healthy(f"http://127.0.0.1:{port}/_stcore/health", server)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-
-
-def wait_until_healthy(url: str, server: subprocess.Popen, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"The app did not answer at {url} within {seconds} s (exit code {server.poll()}).")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    if not CHROMIUM.exists():
-        reason = f"No Chromium at {CHROMIUM}; install it or set MERGELENS_CHROMIUM."
-        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
-        yield chromium
-        chromium.close()
+    """The address of the small app."""
+    with serve("tests/e2e/scatter_app.py", {**os.environ, "PYTHONPATH": str(ROOT)}) as found:
+        yield found
 
 
 @pytest.fixture
-def visit(address, browser) -> Iterator[Callable]:
+def visit(address, chromium) -> Iterator[Callable]:
     """Open the app; afterwards, nothing may have failed and no request may have left the host."""
     contexts, faults = [], []
 
     def open_page(query: str = "", **options):
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: faults.append(f"page: {error}"))
