@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -78,7 +80,7 @@ def _connect(url: str) -> sa.Engine:
     def configure(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # SQLAlchemy's BEGIN below is the only one
         connection.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT * 1000)}")
-        connection.execute(f"PRAGMA journal_mode = {journal}")
+        _set_journal(connection, journal)
         connection.execute(f"PRAGMA synchronous = {'NORMAL' if journal == 'WAL' else 'FULL'}")
 
     @sa.event.listens_for(engine, "begin")
@@ -87,6 +89,23 @@ def _connect(url: str) -> sa.Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _set_journal(connection: Any, journal: str) -> None:
+    """Set the journal mode of a database, which several processes may open for the first time at once.
+
+    SQLite changes the mode only while nobody else is at the file, and does not wait for that.
+    """
+    deadline = time.monotonic() + BUSY_TIMEOUT
+    while True:
+        try:
+            if connection.execute("PRAGMA journal_mode").fetchone()[0].upper() != journal:
+                connection.execute(f"PRAGMA journal_mode = {journal}")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 def _prepare(engine: sa.Engine) -> None:
