@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from ..catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, check_needs, resolve
-from ..errors import EngineError, RecipeError
+from ..errors import EngineError, RecipeError, nearest
 from ..features import choose_device, device_class
 from ..manifest import Task
 from ..recipe import CalibratorCall, Recipe, parse_recipe
@@ -20,31 +21,42 @@ from ..weights import check_same_architecture
 from ..zoo.backbone import architecture, preprocessing
 from ..zoo.folder import Zoo
 from .projecting import ProjectionRequest, projection_step
-from .steps import SHARE, Plan, Step
+from .steps import PACKAGE, SHARE, Plan, Step
 
 VERSIONS = {"merge": 1, "salience": 1, "features": 1, "calibrate": 1, "bundle": 1}
 DEFAULT_ETA = 0.7
 CONTROL = "pretrained"
+
+# Kind of a row of the run table → the function (request, store) → Plan; a leading dot means "inside this package".
+PLANNERS: dict[str, str] = {
+    "run": ".pipeline.plan:plan_run_request",
+    "projection": ".pipeline.plan:plan_projection",
+}
 
 
 def plan_request(kind: str, request: Mapping[str, Any], store: Store) -> Plan:
     """Plan what a row of the run table asks for.
 
     Args:
-        kind: ``run`` or ``projection``.
+        kind: a row of PLANNERS.
         request: for a run ``{"recipe": …, "projection": …}``, for a projection its parameters and the run's key.
         store: gives digests of files.
 
     Raises:
         EngineError: the request cannot be carried out, with the reason.
     """
-    if kind == "run":
-        recipe = parse_recipe(request.get("recipe"))
-        view = ProjectionRequest.parse(request["projection"]) if request.get("projection") else None
-        return plan_run(recipe, store, view)
-    if kind == "projection":
-        return plan_projection(request, store)
-    raise EngineError(f"There is no kind of work '{kind}'.")
+    place = PLANNERS.get(kind)
+    if place is None:
+        raise EngineError(f"There is no kind of work '{kind}'. {nearest(kind, PLANNERS)}")
+    module, _, name = place.partition(":")
+    return getattr(import_module(module, PACKAGE), name)(request, store)
+
+
+def plan_run_request(request: Mapping[str, Any], store: Store) -> Plan:
+    """Plan a run as a page asks for it: a recipe, and optionally one projection of its result."""
+    recipe = parse_recipe(request.get("recipe"))
+    view = ProjectionRequest.parse(request["projection"]) if request.get("projection") else None
+    return plan_run(recipe, store, view)
 
 
 def plan_run(recipe: Recipe, store: Store, view: ProjectionRequest | None = None) -> Plan:
