@@ -31,6 +31,8 @@ CONTROL = "pretrained"
 PLANNERS: dict[str, str] = {
     "run": ".pipeline.plan:plan_run_request",
     "projection": ".pipeline.plan:plan_projection",
+    "weights": ".pipeline.weight_plans:plan_weights",
+    "interpolation": ".pipeline.weight_plans:plan_interpolation",
 }
 
 
@@ -79,6 +81,11 @@ def plan_projection(request: Mapping[str, Any], store: Store) -> Plan:
         raise EngineError("The run to be projected is no longer in the store. Run its recipe again.")
     step = projection_step(view, run, sources={"folder": str(folder)})
     return Plan(steps=(step,), result=step.key, identity=step.key)
+
+
+def steps_of(recipe: Recipe, store: Store) -> _Run:
+    """A recipe's checked models and data, and the steps that are asked of it: for plans of other kinds than a run."""
+    return _Run(Zoo.open(recipe.zoo), resolve(recipe), store)
 
 
 @dataclass
@@ -194,7 +201,7 @@ class _Run:
     def calibrate(self, call: CalibratorCall, seed: int, merge: str, inputs: dict[str, str]) -> str:
         """One calibrator, trained with one seed."""
         row = CALIBRATORS[call.method]
-        tasks = [task.name for task in self._in_domain()]
+        tasks = [task.name for task in self.in_domain()]
         state = "pretrained" if call.on == CONTROL else "merged"
         targets = {task.name: self._domain_of(task) for task in self._scored() if self._domain_of(task) in tasks}
         roles = {role: inputs[role] for task in targets for role in (f"{state}/{task}", f"expert/{task}")}
@@ -259,7 +266,7 @@ class _Run:
             if task.name in self.zoo.data and (task.domain == "out" or self._domain_of(task) in self.expert_of)
         ]
 
-    def _in_domain(self) -> list[Task]:
+    def in_domain(self) -> list[Task]:
         """Tasks that a calibrator is trained on."""
         return [task for task in self._scored() if task.name in self.expert_of and not task.shifted_from]
 

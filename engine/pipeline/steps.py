@@ -43,6 +43,11 @@ STEPS: dict[str, str] = {
     "calibrate": ".pipeline.calibrating:calibrate",
     "bundle": ".pipeline.bundle:bundle",
     "projection": ".pipeline.projecting:projection",
+    "weight_geometry": ".pipeline.weight_views:geometry",
+    "weight_kept": ".pipeline.weight_views:kept",
+    "weight_spectra": ".pipeline.weight_views:spectra",
+    "path": ".pipeline.weight_views:path",
+    "interpolation": ".pipeline.weight_views:interpolation",
 }
 
 # Functions without arguments that workers call once when they start, to have slow things compiled ahead.

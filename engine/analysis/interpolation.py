@@ -1,0 +1,67 @@
+"""Models on the straight line between two models, and how far the loss rises above that line's ends."""
+
+# ruff: noqa: F722
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from ..types import Head, Weights
+
+
+@dataclass(frozen=True)
+class Between:
+    """Weights (1 − α) θ_a + α θ_b, read one tensor at a time; tensors that are not floating-point are θ_a's."""
+
+    start: Weights
+    end: Weights
+    alpha: float
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the first model's tensors."""
+        return self.start.names
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of one tensor."""
+        return self.start.shape(name)
+
+    def dtype(self, name: str) -> torch.dtype:
+        """Float32 for floating-point tensors, else the first model's dtype."""
+        found = self.start.dtype(name)
+        return torch.float32 if found.is_floating_point else found
+
+    def tensor(self, name: str) -> Tensor:
+        """One tensor; at α = 0 and α = 1 exactly the models' own."""
+        first = self.start.tensor(name)
+        if not first.is_floating_point() or self.alpha == 0:
+            return first
+        second = self.end.tensor(name).float()
+        return second if self.alpha == 1 else torch.lerp(first.float(), second, self.alpha)
+
+
+def accuracy_and_loss(features: Float[Tensor, "n dim"], head: Head, labels: Int[Tensor, " n"]) -> tuple[float, float]:
+    """Accuracy in percent and mean cross-entropy (nats) of features under a zero-shot head."""
+    logits = head.scale * functional.normalize(features, dim=-1) @ head.weight.to(features.dtype).T
+    right = (logits.argmax(dim=-1) == labels).double().mean()
+    return 100 * float(right), float(functional.cross_entropy(logits.double(), labels))
+
+
+def barrier(alphas: Sequence[float], losses: Sequence[float]) -> float:
+    """How far the loss rises above the straight line between its values at both ends; 0 if it never does.
+
+    Args:
+        alphas: positions on the path, from 0 to 1, ascending.
+        losses: at these positions.
+
+    Source: Frankle et al., ICML 2020, arXiv:1912.05671, §2 (instability); Entezari et al., ICLR 2022,
+        arXiv:2110.06296, Eq. (1). Departure: the maximum is taken over the positions given.
+    """
+    first, last = losses[0], losses[-1]
+    return max(loss - ((1 - alpha) * first + alpha * last) for alpha, loss in zip(alphas, losses, strict=True))
