@@ -30,7 +30,7 @@ def run(
     if out is not None and out.exists() and any(out.iterdir()):
         raise EngineError(f"The folder {out} is not empty. Give a new folder, so that nothing is overwritten.")
     view = None if projection == "none" else {"method": projection}
-    finished = run_recipe(document, Store(), view=view, out=out, progress=None if quiet else _progress_line())
+    finished = run_recipe(document, Store(), view=view, out=out, progress=None if quiet else progress_line())
     typer.echo(summary(finished))
 
 
@@ -46,7 +46,7 @@ def examples(
     from ..pipeline.examples import build_examples
     from ..store import Store
 
-    build_examples(Store(), out, progress=_progress_line())
+    build_examples(Store(), out, progress=progress_line())
 
 
 def summary(report: Report) -> str:
@@ -75,7 +75,7 @@ def _cell(value: float | None, digits: int = 1) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def _progress_line() -> Progress:
+def progress_line() -> Progress:
     """A single line on the terminal that is written over."""
     terminal = sys.stderr.isatty()
 

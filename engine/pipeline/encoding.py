@@ -32,9 +32,7 @@ def features(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path,
     zoo = Zoo.open(params["sources"]["zoo"])
     data = zoo.data[params["task"]]
     chosen = select(data, Probe.model_validate(params["probe"]))
-    encoder = _encoder(
-        str(zoo.folder), params["model"], params["digest"], str(inputs.get("merged", "")), params.get("weights_of")
-    )
+    encoder = encoder_for(zoo, inputs, params)
     device = choose_device()
     images = {"test": data.images("test", chosen.test)}
     if chosen.adapt is not None and params["adapt"]:
@@ -59,6 +57,12 @@ def features(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path,
 def read_features(folder: Path) -> dict[str, Tensor]:
     """The matrices that a features step wrote, by array name."""
     return load_file(folder / "features.safetensors")
+
+
+def encoder_for(zoo: Zoo, inputs: Mapping[str, Any], params: Mapping[str, Any]) -> nn.Module:
+    """The encoder that a step asks for, kept between the tasks that one worker encodes with it."""
+    merged = str(inputs.get("merged", ""))
+    return _encoder(str(zoo.folder), params["model"], params["digest"], merged, params.get("weights_of"))
 
 
 def encoder_of(zoo: Zoo, model: str, merged: Path | None = None) -> nn.Module:

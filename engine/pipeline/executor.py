@@ -63,7 +63,14 @@ def run_step(store: Store, step: Step, tools: StepTools, *, owner: str | None = 
         return store.find(step.key) or _compute(store, step, tools)
 
 
-def run_inline(plan: Plan, store: Store, monitor: Monitor | None = None, *, device: str | None = None) -> Path:
+def run_inline(
+    plan: Plan,
+    store: Store,
+    monitor: Monitor | None = None,
+    *,
+    device: str | None = None,
+    made: Callable[[Plan], None] | None = None,
+) -> Path:
     """Carry a whole plan out in this process.
 
     Args:
@@ -71,25 +78,55 @@ def run_inline(plan: Plan, store: Store, monitor: Monitor | None = None, *, devi
         store: where artefacts go.
         monitor: gets the plan's progress (0 to 1 over all steps), metrics and log; may cancel.
         device: ``cpu``, ``cuda`` or ``mps``; default what is there, for steps that want an accelerator.
+        made: called with the plan before its first step and after every step that makes a part of it; with another
+            plan when the given one goes on without steps that failed.
 
     Returns:
         Folder of the result.
     """
     listener = monitor or Silent()
+    while True:
+        failed = _run_needed(plan, store, listener, device, made or (lambda plan: None))
+        if failed is None:
+            break
+        step, error = failed
+        rest = plan.without_failed(step.key, explain_failure(error, step)[0])
+        if rest is None:
+            raise error
+        listener.log(f"Going on without what needs '{step.label or step.name}': {error}")
+        plan = rest
+    found = store.find(plan.result)
+    if found is None:
+        raise StoreError("The result could not be read back after it was written. Is the disk full?")
+    return found
+
+
+def _run_needed(
+    plan: Plan, store: Store, listener: Monitor, device: str | None, made: Callable[[Plan], None]
+) -> tuple[Step, Exception] | None:
+    """Compute what is missing; returns the step that failed and why, where the plan may go on without it."""
     needed = needed_steps(plan, store)
     progress = PlanProgress(plan, {step.key for step in needed})
+    parts = {part.key for part in plan.parts}
+    made(plan)
     for step in needed:
         share = _Share(listener, progress, step)
         share.progress(0.0, "")
         threads = set_threads(step.threads or default_threads())
         tools = StepTools(store, share, device=device or device_for(step), threads=threads)
         tools.check()
-        run_step(store, step, tools)
+        try:
+            run_step(store, step, tools)
+        except Cancelled:
+            raise
+        except Exception as error:
+            if plan.without is None:
+                raise
+            return step, error
         share.progress(1.0, "")
-    found = store.find(plan.result)
-    if found is None:
-        raise StoreError("The result could not be read back after it was written. Is the disk full?")
-    return found
+        if step.key in parts:
+            made(plan)
+    return None
 
 
 def needed_steps(plan: Plan, store: Store) -> list[Step]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from ..report import Report, read_report
 from ..store import Store
 from ..store.owners import this_process
 from ..store.reporter import Reporter
+from ..sweeps import SweepRequest, SweepTable, read_table, sweep_title
 from ..types import Progress
 from .executor import run_inline
-from .plan import plan_run
+from .plan import plan_request, plan_run
 from .projecting import ProjectionRequest, projection_step
 from .steps import Plan
 
@@ -76,6 +77,33 @@ def run_recipe(
     return read_report(folder)
 
 
+def run_sweep(
+    recipe: Recipe,
+    settings: Sequence[tuple[str, Sequence[Any]]],
+    store: Store,
+    *,
+    progress: Progress | None = None,
+) -> SweepTable:
+    """Run a recipe for several values of one or two of its places and return the table.
+
+    Args:
+        recipe: what is varied.
+        settings: place and values, one or two.
+        store: where artefacts and the rows of the sweep and of its runs go.
+        progress: told how far the sweep is.
+
+    Raises:
+        EngineError: with the reason; a run that fails while others do not is said in the table.
+    """
+    listed = [{"place": place, "values": list(values)} for place, values in settings]
+    request = {"recipe": recipe.model_dump(mode="json"), "settings": listed}
+    plan = plan_request("sweep", request, store)
+    folder = _carry_out(plan, store, "sweep", request, sweep_title(SweepRequest.parse(request)), progress)
+    if progress is not None:
+        progress(1.0, "finished")
+    return read_table(folder)
+
+
 def _carry_out(
     plan: Plan, store: Store, kind: str, request: Mapping[str, Any], title: str, progress: Progress | None
 ) -> Path:
@@ -83,9 +111,9 @@ def _carry_out(
     runs = store.runs
     row = runs.submit(kind, request, name=title, requested_by="command line", owner=this_process("inline"))
     runs.set_step_keys(row.id, (step.key for step in plan.steps))
-    reporter = Reporter(runs, row.id)
+    reporter, adopt = Reporter(runs, row.id), _Adopter(store, row.id, plan)
     try:
-        folder = run_inline(plan, store, _Listener(reporter, store, row.id, progress))
+        folder = run_inline(plan, store, _Listener(reporter, store, row.id, progress), made=adopt)
     except KeyboardInterrupt:
         runs.cancelled(row.id)
         raise
@@ -93,8 +121,24 @@ def _carry_out(
         runs.fail(row.id, str(error), type(error).__name__)
         raise
     reporter.flush(now=True)
-    runs.finish(row.id, plan.result)
+    runs.finish(row.id, adopt.plan.result)
     return folder
+
+
+class _Adopter:
+    """Gives the parts of a plan that are there a row of their own, and follows a plan that goes on without some."""
+
+    def __init__(self, store: Store, run: str, plan: Plan) -> None:
+        self._store, self._run, self.plan = store, run, plan
+
+    def __call__(self, plan: Plan) -> None:
+        if plan is not self.plan:
+            self.plan = plan
+            self._store.runs.set_step_keys(self._run, (step.key for step in plan.steps))
+        for part in plan.parts:
+            if self._store.find(part.key, checksums=False):
+                values = {"name": part.name, "request": part.request, "step_keys": part.step_keys}
+                self._store.runs.adopt(self._run, part.key, **values)
 
 
 def title_of(recipe: Recipe) -> str:

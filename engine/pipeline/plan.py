@@ -24,6 +24,8 @@ from .projecting import ProjectionRequest, projection_step
 from .steps import PACKAGE, SHARE, Plan, Step
 
 VERSIONS = {"merge": 1, "salience": 1, "features": 1, "calibrate": 1, "bundle": 1}
+VERSIONS |= {"validation_features": 1, "validate": 1, "sweep": 1}
+ENCODING = ("features", "validation_features")
 DEFAULT_ETA = 0.7
 CONTROL = "pretrained"
 
@@ -33,6 +35,7 @@ PLANNERS: dict[str, str] = {
     "projection": ".pipeline.plan:plan_projection",
     "weights": ".pipeline.weight_plans:plan_weights",
     "interpolation": ".pipeline.weight_plans:plan_interpolation",
+    "sweep": ".pipeline.sweeping:plan_sweep",
 }
 
 
@@ -64,7 +67,7 @@ def plan_run_request(request: Mapping[str, Any], store: Store) -> Plan:
 def plan_run(recipe: Recipe, store: Store, view: ProjectionRequest | None = None) -> Plan:
     """Plan a run: merge, features, calibrators, report; optionally one projection of it."""
     resolved = resolve(recipe)
-    run = _Run(Zoo.open(recipe.zoo), resolved, store)
+    run = RunSteps(Zoo.open(recipe.zoo), resolved, store)
     bundle = run.bundle()
     if view is not None:
         step = projection_step(view, bundle, inputs={"bundle": bundle})
@@ -83,13 +86,13 @@ def plan_projection(request: Mapping[str, Any], store: Store) -> Plan:
     return Plan(steps=(step,), result=step.key, identity=step.key)
 
 
-def steps_of(recipe: Recipe, store: Store) -> _Run:
+def steps_of(recipe: Recipe, store: Store) -> RunSteps:
     """A recipe's checked models and data, and the steps that are asked of it: for plans of other kinds than a run."""
-    return _Run(Zoo.open(recipe.zoo), resolve(recipe), store)
+    return RunSteps(Zoo.open(recipe.zoo), resolve(recipe), store)
 
 
 @dataclass
-class _Run:
+class RunSteps:
     """The steps of one run, collected in topological order."""
 
     zoo: Zoo
@@ -115,6 +118,11 @@ class _Run:
         self.expert_of = {manifest.expert_table[name].task: name for name, _ in self.experts}
         self._preflight()
 
+    @property
+    def static(self) -> bool:
+        """Whether the merge makes one model for all tasks."""
+        return MERGE_METHODS[self.recipe.merge.method].yields == "static"
+
     def _preflight(self) -> None:
         """Refuse at once what would fail after minutes."""
         base = self.zoo.weights("base")
@@ -123,9 +131,8 @@ class _Run:
         if self.zoo.manifest.heads:
             self.digests["heads"] = self.store.digest_file(self.zoo.path(self.zoo.manifest.heads))
         scored = [task for task in self.expert_of if task in self.zoo.data]
-        static = MERGE_METHODS[self.recipe.merge.method].yields == "static"
         for call in self.recipe.calibrators:
-            if CALIBRATORS[call.method].deep and call.on == "merged" and not static:
+            if CALIBRATORS[call.method].deep and call.on == "merged" and not self.static:
                 raise RecipeError(
                     f"{CALIBRATORS[call.method].title} acts inside one merged encoder, but "
                     f"{MERGE_METHODS[self.recipe.merge.method].title} makes one for each task. "
@@ -142,8 +149,8 @@ class _Run:
         identity = {key: value for key, value in params.items() if key != "sources"}
         key = step_key(name, VERSIONS[name], identity, inputs, self.device)
         if key not in self.steps:
-            gpu = name == "features" and self.device.startswith("cuda")
-            threads = {"calibrate": 1, "features": SHARE}.get(name)
+            gpu = name in ENCODING and self.device.startswith("cuda")
+            threads = SHARE if name in ENCODING else 1 if name == "calibrate" else None
             self.steps[key] = Step(name, key, params, dict(inputs), label, weight, gpu, threads, VERSIONS[name])
         return key
 
@@ -192,7 +199,7 @@ class _Run:
             "preprocess": self.preprocess,
             "sources": self.sources,
         }
-        if merge and MERGE_METHODS[self.recipe.merge.method].yields != "static":
+        if merge and not self.static:
             params["weights_of"] = task.name
         title = "pretrained" if model == "base" else model
         label = f"Encoding {task.label} with {title}" + (" expert" if model in self.zoo.manifest.expert_table else "")
@@ -227,7 +234,7 @@ class _Run:
         if len(self.experts) > 1:
             inputs["salience"] = self.salience()
         for seed in self.recipe.seeds:
-            inputs |= self._one_seed(seed)
+            inputs |= self.seed_inputs(seed)
         params = {
             "recipe": self.recipe.model_dump(mode="json", exclude={"zoo"}),
             "zoo": self.zoo.digest(self.store.digest_file),
@@ -237,7 +244,7 @@ class _Run:
         params["sources"]["identity"] = key
         return key
 
-    def _one_seed(self, seed: int) -> dict[str, str]:
+    def seed_inputs(self, seed: int) -> dict[str, str]:
         """Keys of one seed's artefacts by role ``seed/state/task``."""
         merge = self.merge(seed)
         inputs = {f"{seed}/merge": merge}
@@ -272,8 +279,7 @@ class _Run:
 
     def _merged_can_score(self, task: Task) -> bool:
         """Weights that depend on the task exist for the chosen experts' tasks only."""
-        static = MERGE_METHODS[self.recipe.merge.method].yields == "static"
-        return static or self._domain_of(task) in self.expert_of
+        return self.static or self._domain_of(task) in self.expert_of
 
     @staticmethod
     def _domain_of(task: Task) -> str:

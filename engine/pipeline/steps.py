@@ -48,6 +48,9 @@ STEPS: dict[str, str] = {
     "weight_spectra": ".pipeline.weight_views:spectra",
     "path": ".pipeline.weight_views:path",
     "interpolation": ".pipeline.weight_views:interpolation",
+    "validation_features": ".pipeline.validating:validation_features",
+    "validate": ".pipeline.validating:validate",
+    "sweep": ".pipeline.validating:gather",
 }
 
 # Functions without arguments that workers call once when they start, to have slow things compiled ahead.
@@ -75,12 +78,25 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A whole run inside a plan: it gets a finished row of its own as soon as its artefact is there."""
+
+    key: str  # of the artefact that the run leaves
+    name: str  # what people call it
+    request: Mapping[str, Any]  # what a row of its own would have asked for
+    step_keys: tuple[str, ...] = ()  # artefacts that it refers to
+
+
+@dataclass(frozen=True)
 class Plan:
     """A graph of steps in topological order."""
 
     steps: tuple[Step, ...]
     result: str  # key of the artefact that is the run's result
     identity: str = ""
+    parts: tuple[Part, ...] = ()
+    # (key of a step that failed, reason) → how to go on without it; None: not at all. The rest has a result of its own.
+    without: Callable[[str, str], Plan | None] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a plan that no executor could carry out. Inputs no step makes are read from the store.
@@ -101,9 +117,13 @@ class Plan:
         return {step.key: step for step in self.steps}
 
     def sinks(self) -> tuple[str, ...]:
-        """Keys nobody in the plan reads: what the run is for."""
-        read = {key for step in self.steps for key in step.needs}
-        return tuple(dict.fromkeys(step.key for step in self.steps if step.key not in read or step.key == self.result))
+        """Keys nobody in the plan reads, its result and its parts: what the run is for."""
+        read = {key for step in self.steps for key in step.needs} - {self.result, *(part.key for part in self.parts)}
+        return tuple(dict.fromkeys(step.key for step in self.steps if step.key not in read))
+
+    def without_failed(self, key: str, reason: str) -> Plan | None:
+        """The plan that is left when a step has failed, None when the whole run fails with it."""
+        return self.without(key, reason) if self.without is not None else None
 
 
 def make_step(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ..store import Store
@@ -39,7 +39,15 @@ class Attempts:
         raise NotImplementedError
 
     def fail(self, job: Job, message: str, kind: str, trace: str = "") -> None:
-        """A step of the job cannot be carried out."""
+        """The job cannot be carried out."""
+        raise NotImplementedError
+
+    def step_failed(self, job: Job, node: Node, message: str, kind: str, trace: str = "") -> None:
+        """A step of the job cannot be carried out; perhaps the job goes on without it."""
+        raise NotImplementedError
+
+    def step_made(self, job: Job, key: str) -> None:
+        """A step of the job is done; perhaps it was the last one of a part."""
         raise NotImplementedError
 
     def refresh_workers(self) -> None:
@@ -50,13 +58,13 @@ class Attempts:
             if node.owner and is_neighbour(node.owner) and not is_alive(node.owner):
                 self._lost(node, "its process is gone")
 
-    def detach(self, job: Job) -> list[Node]:
-        """The job wants nothing any more; steps that nobody else wants are asked to stop.
+    def detach(self, job: Job, keep: Collection[str] = ()) -> list[Node]:
+        """The job wants nothing any more except some steps; steps that nobody else wants are asked to stop.
 
         Returns:
             Those.
         """
-        orphans = self.board.detach(job.run.id)
+        orphans = self.board.detach(job.run.id, keep)
         for node in orphans:
             node.state, node.kill_at = "stopping", time.monotonic() + PATIENCE
             self.cluster.ask_to_stop(node.ticket, node.worker)
@@ -136,7 +144,7 @@ class Attempts:
             jobs = list(self.board.jobs_of(node))
             self._stopped(node)
             for job in jobs:
-                self.fail(job, outcome.message, outcome.kind, outcome.trace)
+                self.step_failed(job, node, outcome.message, outcome.kind, outcome.trace)
 
     def _step_finished(self, node: Node, outcome: Outcome) -> None:
         node.state, node.ticket, node.worker, node.owner = "done", "", "", ""
@@ -145,6 +153,7 @@ class Attempts:
             if job.progress is not None:
                 job.progress.done[node.step.key] = 1.0
                 job.report(node)
+            self.step_made(job, node.step.key)
             self.finish_if_complete(job)
         if not node.runs:
             self.board.idle(node)
@@ -179,7 +188,8 @@ class Attempts:
         for job in jobs:
             if node.deaths > MAX_DEATHS:
                 text = f"The worker process ended {node.deaths} times while it computed '{node.title}'. "
-                self.fail(job, text + "It may have run out of memory; try fewer images or experts.", "WorkerDied")
+                text += "It may have run out of memory; try fewer images or experts."
+                self.step_failed(job, node, text, "WorkerDied")
             else:
                 job.lines.append(f"{node.title}: the worker process ended; the step is tried again.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -98,14 +98,16 @@ class Board:
             if run in self.jobs:
                 yield self.jobs[run]
 
-    def detach(self, run: str) -> list[Node]:
-        """A run wants nothing any more.
+    def detach(self, run: str, keep: Collection[str] = ()) -> list[Node]:
+        """A run wants nothing any more, except the steps with the keys to keep.
 
         Returns:
             Nodes at work that nobody else wants: they are to stop.
         """
         orphans = []
         for key, node in list(self.nodes.items()):
+            if key in keep:
+                continue
             node.runs.discard(run)
             if node.runs:
                 continue

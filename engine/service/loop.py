@@ -16,7 +16,7 @@ from ..pipeline.executor import PlanProgress, needed_steps
 from ..pipeline.steps import Plan, Step
 from ..store import Reporter, Run, Store
 from .attempts import Attempts
-from .board import Job
+from .board import Job, Node
 from .cluster import Cluster, Event, Inbox
 
 Planner = Callable[[str, Mapping[str, Any], Store], Plan]
@@ -127,6 +127,9 @@ class Loop(Attempts):
         for step in needed:
             if self.board.nodes[step.key].state == "done":
                 job.progress.done[step.key] = 1.0
+        for part in job.plan.parts:
+            if job.progress.done[part.key] >= 1:
+                self.step_made(job, part.key)
         done, count = job.progress.fraction, job.progress.count
         job.reporter.set(fraction=done, step_count=count, message="Waiting for a worker")
         self.finish_if_complete(job)
@@ -157,6 +160,29 @@ class Loop(Attempts):
         self._leave(job)
         if job.plan is not None and not self.store.runs.finish(job.run.id, job.plan.result, owner=self.owner):
             self.store.runs.cancelled(job.run.id, owner=self.owner)
+
+    def step_made(self, job: Job, key: str) -> None:
+        """A whole run inside the job's plan gets its row as soon as it is there."""
+        for part in job.plan.parts if job.plan else ():
+            if part.key == key:
+                values = {"name": part.name, "request": part.request, "step_keys": part.step_keys}
+                self.store.runs.adopt(job.run.id, key, **values)
+
+    def step_failed(self, job: Job, node: Node, message: str, kind: str, trace: str = "") -> None:
+        """The run goes on with the plan that is left without the step, else it ends."""
+        rest = job.plan.without_failed(node.step.key, message) if job.plan and not job.cancelled else None
+        if rest is None or job.progress is None:
+            self.fail(job, message, kind, trace)
+            return
+        job.lines.append(f"{node.title}: {message} The rest goes on without it.")
+        keys, done = rest.by_key(), job.progress.done
+        self.detach(job, keep=keys)
+        needed = [step for key, step in keys.items() if key in job.progress.needed or key not in done]
+        job.plan, job.progress = rest, PlanProgress(rest, {step.key for step in needed})
+        job.progress.done |= {key: done[key] for key in keys if key in done}
+        self.board.add(job, needed)
+        self.store.runs.set_step_keys(job.run.id, keys)
+        self.finish_if_complete(job)
 
     def fail(self, job: Job, message: str, kind: str, trace: str = "") -> None:
         """The run ends with a reason that people can read."""

@@ -66,6 +66,29 @@ class RunTable(Work, Logs):
             connection.execute(sa.insert(run_table).values(**row))
         return self.get(row["id"])
 
+    def adopt(
+        self, parent: str, result: str, *, name: str, request: Mapping[str, Any], step_keys: Iterable[str] = ()
+    ) -> None:
+        """Add a finished run that another row's work has made along the way, once.
+
+        Args:
+            parent: the row that made it.
+            result: key of the artefact that it left.
+            name: what people call it.
+            request: what a row of its own would have asked for.
+            step_keys: artefacts that it refers to.
+        """
+        now = time.time()
+        values = {
+            "id": new_id(now), "kind": "run", "parent": parent, "name": name, "request": dict(request),
+            "state": "finished", "result": result, "fraction": 1.0, "created": now, "finished": now, "metrics": {},
+            "step_keys": list(dict.fromkeys((*step_keys, result))), "tags": [], "requested_by": "parent",
+        }  # fmt: skip
+        there = sa.select(run_table.c.id).where(run_table.c.parent == parent, run_table.c.result == result)
+        with self._database.write() as connection:
+            if connection.execute(there).first() is None:
+                connection.execute(sa.insert(run_table).values(**values))
+
     def find(self, run: str) -> Run | None:
         """A row, None when there is none."""
         with self._database.read() as connection:
@@ -89,6 +112,7 @@ class RunTable(Work, Logs):
         kinds: Iterable[str] | None = None,
         states: Iterable[str] | None = None,
         parent: str | None = None,
+        children: bool = True,
         tag: str | None = None,
         search: str = "",
         deleted: bool = False,
@@ -100,6 +124,7 @@ class RunTable(Work, Logs):
             kinds: only these.
             states: only these.
             parent: only children of this run.
+            children: False leaves out rows that belong to another one.
             tag: only with this tag.
             search: only with this text in id, name, notes, tags or request.
             deleted: the deleted ones instead of the others.
@@ -109,6 +134,7 @@ class RunTable(Work, Logs):
         where += [run_table.c.kind.in_(tuple(kinds))] if kinds is not None else []
         where += [run_table.c.state.in_(tuple(states))] if states is not None else []
         where += [run_table.c.parent == parent] if parent is not None else []
+        where += [] if children else [run_table.c.parent.is_(None)]
         where += [_contains(run_table.c.tags, f'"{tag}"')] if tag is not None else []
         if search.strip():
             columns = (run_table.c.id, run_table.c.name, run_table.c.notes, run_table.c.tags, run_table.c.request)

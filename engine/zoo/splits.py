@@ -58,6 +58,15 @@ def select(data: TaskData, probe: Probe) -> Selection:
     return Selection(test, None, "test", everything[~half], everything[half], len(labels))
 
 
+def select_validation(data: TaskData, probe: Probe) -> np.ndarray:
+    """Rows of the labelled validation images that choices are made on, (n,); at most as many as a probe takes.
+
+    They are drawn by themselves, so that no other split depends on them.
+    """
+    generator = np.random.default_rng(_seed(f"{data.task.name}/validation", probe.split_seed))
+    return _sample_per_class(data.labels("val"), probe.samples_per_task, generator)
+
+
 def _seed(task: str, split_seed: int) -> list[int]:
     """A seed of its own for each task, so that adding a task changes no other task's split."""
     return [split_seed, int.from_bytes(hashlib.sha256(task.encode()).digest()[:8], "little")]

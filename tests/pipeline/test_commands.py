@@ -9,8 +9,6 @@ import yaml
 from safetensors.torch import load_file
 
 from engine.__main__ import main
-from engine.commands.sweep import parse_setting, set_place
-from engine.errors import RecipeError
 from tests.tiny_zoo import make_zoo
 
 
@@ -94,24 +92,22 @@ def test_runs_can_be_listed_shown_exported_and_deleted(command, recipe, tmp_path
     assert run in command("runs", "list")[1]
 
 
-def test_a_sweep_writes_one_row_a_value(command, recipe, tmp_path):
+def test_a_sweep_prints_its_table_and_marks_the_best(command, recipe, tmp_path):
     out = tmp_path / "sweep.csv"
-    assert command("sweep", recipe, "--set", "merge.params.scaling=0.1:0.3:0.1", "--out", out)[0] == 0
+    code, printed, _ = command("sweep", recipe, "--set", "merge.params.scaling=0.1:0.3:0.1", "--out", out, "-q")
+    assert code == 0
+    assert printed.count("*") == 1
+    assert "chosen on 12 labelled validation images" in printed
     with out.open() as file:
-        rows = list(csv.DictReader(file))
+        rows = [row for row in csv.DictReader(file) if row["state"] == "merged"]
     assert [float(row["merge.params.scaling"]) for row in rows] == pytest.approx([0.1, 0.2, 0.3])
-    assert all(row["merged.in"] and row["merged.h_score"] for row in rows)
-
-
-def test_settings_of_a_sweep():
-    assert parse_setting("a.b=1:7:3") == ("a.b", [1, 4, 7])
-    assert parse_setting("a=0.1:0.3:0.1")[1] == pytest.approx([0.1, 0.2, 0.3])
-    assert parse_setting("merge.method=ties,tsv_m")[1] == ["ties", "tsv_m"]
-    for wrong in ("a", "a=", "a=1:0:1", "a=0:1:0", "a=x:y:z"):
-        with pytest.raises(RecipeError):
-            parse_setting(wrong)
-    with pytest.raises(RecipeError, match="Did you mean 'merge'"):
-        set_place({"merge": {"params": {}}}, "merg.params.scaling", 1)
+    assert all(row["in"] and row["h_score"] and row["validation_in"] for row in rows)
+    assert [row["best"] for row in rows].count("True") == 1
+    listed = command("runs", "list")[1]
+    assert "sweep: Scaling coefficient λ of Task Arithmetic" in listed
+    code, _, err = command("sweep", recipe, "--set", "merge.params.scaling=9", "-q")
+    assert code == 1
+    assert "less than or equal to 2" in err
 
 
 def test_a_zoo_is_checked_and_every_fault_named_at_once(command, tmp_path):

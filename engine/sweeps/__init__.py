@@ -1,0 +1,21 @@
+"""What a sweep is asked for and what it gives: places of a recipe, their values, and the table. Free of torch."""
+
+from .grid import MAX_POINTS, Point, Setting, SweepRequest, parse_setting, set_place, sweep_title
+from .places import Place, place_title, places
+from .table import SweepPoint, SweepTable, read_table
+
+__all__ = [
+    "MAX_POINTS",
+    "Place",
+    "Point",
+    "Setting",
+    "SweepPoint",
+    "SweepRequest",
+    "SweepTable",
+    "parse_setting",
+    "place_title",
+    "places",
+    "read_table",
+    "set_place",
+    "sweep_title",
+]
