@@ -6,8 +6,16 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
+from .catalog.datasets import known_dataset
 from .errors import ZooError
 from .recipe import Frozen, explain, read_yaml
 
@@ -70,6 +78,39 @@ class Task(Frozen):
     templates: tuple[str, ...] = ()
     source: str = ""
     licence: str = ""
+    dataset: str | None = None  # a row of the catalogue of data sets: what is left out above is taken from it
+    root: str | None = None  # folder of torchvision's data sets, inside the zoo
+    corrupt: Literal["error", "skip"] = "error"  # what to do about images that cannot be decoded
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_catalogue(cls, value: Any) -> Any:
+        """Fill in what the catalogue knows of the data set."""
+        if not isinstance(value, dict) or not isinstance(value.get("dataset"), str):
+            return value
+        try:
+            row = known_dataset(value["dataset"])
+        except ZooError as error:
+            raise ValueError(str(error)) from error
+        known = {"title": row.title, "classes": row.classes, "templates": row.templates, "licence": row.licence}
+        return {**known, "source": ", ".join(part for part in (row.paper, row.homepage) if part), **value}
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Later keys are written where they are used, so that the digests of older zoos stay what they were."""
+        document = handler(self)
+        for name in ("dataset", "root", "corrupt"):
+            if document.get(name) == type(self).model_fields[name].default:
+                document.pop(name, None)
+        return document
+
+    @field_validator("templates")
+    @classmethod
+    def _with_a_place(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for template in value:
+            if template.count("{}") != 1:
+                raise ValueError(f"the template '{template}' needs exactly one {{}}, where the class name goes")
+        return value
 
     @field_validator("classes")
     @classmethod
