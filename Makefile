@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 
 app: $(VENV)/.runtime
 	$(BIN)/python -m engine serve --detach
-	$(BIN)/streamlit run app.py
+	$(BIN)/python app.py
 
 test: $(VENV)/.development lint
 	$(BIN)/python -m pytest

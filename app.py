@@ -1,8 +1,14 @@
-"""MergeLens: the entry point with theme and navigation. What computes is in ``engine/``, what draws in ``pages/``."""
+"""MergeLens: the entry point with theme and navigation. What computes is in ``engine/``, what draws in ``pages/``.
 
+``python app.py`` loads what the pages need and then serves the app, so that the first page does not wait for it;
+``streamlit run app.py`` does the same the other way round.
+"""
+
+import sys
 from pathlib import Path
 
 import streamlit as st
+from streamlit import runtime
 
 from engine.figures.palette import INK
 from pages._chrome import error_state, theme
@@ -42,4 +48,19 @@ def main() -> None:
         error_state(error)
 
 
-main()
+def serve() -> None:
+    """Serve this file with Streamlit; options after the file name are Streamlit's."""
+    from streamlit.web import cli
+
+    import pages._cards
+    import pages._features
+    import pages._forms  # noqa: F401
+
+    sys.argv = ["streamlit", "run", __file__, *sys.argv[1:]]
+    cli.main(prog_name="streamlit")
+
+
+if runtime.exists():
+    main()
+elif __name__ == "__main__":
+    serve()

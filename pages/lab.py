@@ -11,6 +11,7 @@ from pages._cards import expert_cards
 from pages._chrome import context_bar, empty_state, error_state, figure, theme
 from pages._features import feature_view
 from pages._jobs import job_panel, submit
+from pages._later import later
 from pages._state import RunView, find_current
 from pages._story import headline, metrics
 
@@ -68,9 +69,13 @@ def _result(run: RunView) -> None:
     except Exception as error:  # the rest of the page does not depend on it
         error_state(error)
     st.subheader("Accuracy per task", anchor=False)
-    figure(accuracy_bars(run.report, theme()), key="lab.accuracy", run=run, unit="Accuracy in percent")
+    later(lambda: _accuracy(run), after="canvas[data-panel]", key="lab.later")
     st.subheader("The experts", anchor=False)
     expert_cards(run)
+
+
+def _accuracy(run: RunView) -> None:
+    figure(accuracy_bars(run.report, theme()), key="lab.accuracy", run=run, unit="Accuracy in percent")
 
 
 main()

@@ -21,6 +21,7 @@ START_TIMEOUT = 20.0  # seconds after which a start that is not heard of counts 
 STARTING = Path("logs") / "service.starting"  # there from the launch until the service is ready
 PAGE_INTERVAL = 20.0  # seconds between two heartbeats of the pages
 STOP_TIMEOUT = 15.0
+CALM = 6.0  # seconds that the workers of a new service leave to the page it was started for
 MAX_LOG = 5_000_000  # bytes
 
 
@@ -95,7 +96,7 @@ def stop_service(store: Store, timeout: float = STOP_TIMEOUT) -> str:
 
 def start_command() -> list[str]:
     """The command line that serves a store."""
-    return [sys.executable, "-m", f"{PACKAGE}.service"]
+    return [sys.executable, "-m", f"{PACKAGE}.service", "--calm", str(CALM)]
 
 
 def _start(store: Store) -> ServiceState:

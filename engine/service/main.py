@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import EngineError, StoreError
 from ..pipeline.steps import Plan
-from ..store import Store
+from ..store import ACTIVE, Store
 from ..store.owners import this_process
 from .client import STARTING, stop_service
 from .devices import cuda_devices
@@ -25,6 +25,7 @@ from .version import code_version
 IDLE_MINUTES = 30.0
 WORKER_TIMEOUT = 60.0  # seconds until the first worker must be there
 MAX_FAILURES = 10
+CALM_POLL = 0.1  # seconds between two looks for work
 POLITENESS = 10  # added to the service's nice value
 
 _importing = threading.Lock()  # two threads that import the same modules at once see half-made ones
@@ -32,7 +33,12 @@ logger = logging.getLogger(__name__)
 
 
 def serve(
-    store: Store, *, planner: Any = None, steps: Mapping[str, str] | None = None, idle_minutes: float = IDLE_MINUTES
+    store: Store,
+    *,
+    planner: Any = None,
+    steps: Mapping[str, str] | None = None,
+    idle_minutes: float = IDLE_MINUTES,
+    calm: float = 0.0,
 ) -> int:
     """Serve a store until somebody stops the service or nobody needs it.
 
@@ -41,6 +47,7 @@ def serve(
         planner: ``(kind, request, store) -> Plan``; default the pipeline's.
         steps: a step table for the workers in place of the package's.
         idle_minutes: it ends after so long without work and without a page.
+        calm: seconds without work before the workers start, left to the page that the service was started for.
 
     Returns:
         Exit status: 0 after an orderly end, 1 when another service has the store.
@@ -55,7 +62,8 @@ def serve(
     handlers = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     keeper.start()
     try:
-        _serve(store, owner, keeper, stop, planner or plan_with_pipeline, steps, idle_minutes * 60)
+        if _stay_calm(store, keeper, stop, calm):
+            _serve(store, owner, keeper, stop, planner or plan_with_pipeline, steps, idle_minutes * 60)
     finally:
         keeper.publish(state="stopping")
         store.runs.release(owner)
@@ -90,6 +98,16 @@ def _take_lease(store: Store, owner: str) -> bool:
             return True
     number = status.pid if status else 0
     print(f"Another service (process {number}) serves {store.root}; this one is not needed.", file=sys.stderr)
+    return False
+
+
+def _stay_calm(store: Store, keeper: Keeper, stop: threading.Event, seconds: float) -> bool:
+    """Wait, unless there is work; False when somebody ends the service meanwhile."""
+    deadline = time.monotonic() + seconds
+    while not (stop.is_set() or keeper.stop.is_set() or keeper.lost.is_set()):
+        if time.monotonic() >= deadline or store.runs.list(states=ACTIVE, limit=1):
+            return True
+        time.sleep(CALM_POLL)
     return False
 
 

@@ -23,12 +23,10 @@ from ..store.owners import is_neighbour, this_process
 
 METRICS_INTERVAL = 0.25  # seconds between two publications of live metrics
 MAX_WORKERS = 4  # processes of a cluster that the service owns, at most one a core
-CALM = 5.0  # seconds that a new worker leaves to the page that its service was started for
 THREADS_INTERVAL = 1.0  # seconds between two looks at how many workers are busy
 
 logger = logging.getLogger(__name__)
 _loaded = threading.Event()  # two threads that import the same modules at once see half-made ones
-_wanted = threading.Event()  # a step has come, so nothing is put off any more
 _cancelled: set[str] = set()  # tickets nobody wants any more
 
 
@@ -83,7 +81,6 @@ def compute(store: Store, step: Step, ticket: str, topic: str) -> Outcome:
     owner = this_process("worker")
     try:
         monitor.send("started", owner=owner, worker=get_worker().address)
-        _wanted.set()
         if not _loaded.is_set():
             monitor.send("progress", fraction=0.0, message="Loading libraries")
             _loaded.wait()
@@ -179,8 +176,6 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _preload(ahead: tuple[str, ...]) -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    if ahead:
-        _wanted.wait(CALM)
     try:
         for name in dict.fromkeys((*ahead, *(place.partition(":")[0] for place in STEPS.values()))):
             _try(name, lambda name=name: import_module(name, PACKAGE))

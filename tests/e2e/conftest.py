@@ -53,12 +53,16 @@ class Watch:
 
 
 @contextmanager
-def serve(script: str, environment: dict[str, str]) -> Iterator[str]:
-    """Serve a Streamlit script on a free port, with the project's configuration; yields its address."""
+def serve(script: str, environment: dict[str, str], *, alone: bool = False) -> Iterator[str]:
+    """Serve a Streamlit script on a free port, with the project's configuration; yields its address.
+
+    ``alone``: the script starts Streamlit itself.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", script, "--server.port", str(port)]
+    start = [] if alone else ["-m", "streamlit", "run"]
+    command = [sys.executable, *start, script, "--server.port", str(port)]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as server:
         try:
             _wait_until_healthy(f"http://127.0.0.1:{port}/_stcore/health", server)
@@ -68,11 +72,11 @@ def serve(script: str, environment: dict[str, str]) -> Iterator[str]:
 
 
 @contextmanager
-def serve_app(store: Path) -> Iterator[str]:
+def serve_app(store: Path, *, alone: bool = False) -> Iterator[str]:
     """Start the app on a store; yields its address, ends app and engine service."""
     environment = {**os.environ, "MERGELENS_STORE": str(store)}
     try:
-        with serve("app.py", environment) as address:
+        with serve("app.py", environment, alone=alone) as address:
             yield address
     finally:
         stop = [sys.executable, "-m", "engine", "serve", "--stop"]

@@ -41,6 +41,14 @@ def test_first_open_shows_the_finished_example(app_page, app_address):
     expect(app_page.get_by_role("alert")).to_have_count(0)
 
 
+def test_the_app_serves_itself_and_the_chart_follows_the_feature_view(app_page, tmp_path):
+    with serve_app(tmp_path / "store", alone=True) as address:
+        app_page.goto(address)
+        expect(app_page.locator("canvas[data-panel]").first).to_be_visible(timeout=FIRST_PAINT)
+        expect(app_page.locator(".js-plotly-plot").first).to_be_visible()
+        app_page.goto("about:blank")  # before the server ends
+
+
 def test_the_first_address_of_a_fresh_server_may_be_any_page(app_page, tmp_path):
     with serve_app(tmp_path / "store") as address:
         app_page.goto(f"{address}/runs")

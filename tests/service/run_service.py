@@ -14,5 +14,6 @@ from engine.store import Store
 
 if __name__ == "__main__":
     idle = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
+    calm = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
     main.code_version = lambda: os.environ.get("TOY_VERSION", "toy")
-    sys.exit(main.serve(Store(), planner=planner, steps=STEPS, idle_minutes=idle))
+    sys.exit(main.serve(Store(), planner=planner, steps=STEPS, idle_minutes=idle, calm=calm))

@@ -66,3 +66,20 @@ def test_a_start_that_fails_is_reported(own_service, monkeypatch):
     assert client.ensure_service(own_service.store).state == "starting"
     own_service.until(lambda: client.ensure_service(own_service.store).state == "failed", 10)
     assert "no such thing" in client.ensure_service(own_service.store).message
+
+
+def test_a_calm_service_leaves_the_first_moments_to_the_page_unless_there_is_work(own_service):
+    store = own_service.store
+    own_service.launch("30", "60")
+    own_service.until(lambda: client.service_state(store).state == "starting", 20)
+    time.sleep(1)
+    assert store.lease.status().workers == 0
+    run = own_service.submit(["write", {"text": "a"}, []])
+    assert own_service.ended(run).state == "finished"
+
+
+def test_a_calm_service_hears_that_it_is_not_needed(own_service):
+    process = own_service.launch("30", "60")
+    own_service.until(lambda: client.service_state(own_service.store).state == "starting", 20)
+    client.stop_service(own_service.store)
+    assert process.wait(10) == 0
