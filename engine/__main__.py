@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from .commands import merge, runs, service, sweep, work, zoo
+from .commands import merge, preflight, runs, service, sweep, work, zoo
 from .errors import EngineError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 app.command("run")(work.run)
 app.command("merge")(merge.merge)
+app.command("preflight")(preflight.preflight)
 app.command("sweep")(sweep.sweep)
 app.command("serve")(service.serve)
 app.command("examples")(work.examples)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -130,6 +130,17 @@ class Progress(Protocol):
 
     def __call__(self, fraction: float, message: str = "") -> None:
         """Take a fraction from 0 to 1 and a short text; raises ``Cancelled`` when the work is to stop."""
+
+
+Level = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a check found out: an error stops a run, a warning may spoil it, a note is in order."""
+
+    level: Level
+    text: str
 
 
 class ImageReader(Protocol):

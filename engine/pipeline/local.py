@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import EngineError
 from ..recipe import Recipe
@@ -19,6 +19,9 @@ from .executor import run_inline
 from .plan import plan_request, plan_run
 from .projecting import ProjectionRequest, projection_step
 from .steps import Plan
+
+if TYPE_CHECKING:
+    from .preflight import Preflight
 
 
 class _Listener:
@@ -102,6 +105,19 @@ def run_sweep(
     if progress is not None:
         progress(1.0, "finished")
     return read_table(folder)
+
+
+def preflight_recipe(recipe: Recipe, store: Store, progress: Progress | None = None) -> Preflight:
+    """Check everything about a recipe in this process, and estimate what it takes.
+
+    Raises:
+        EngineError: the check itself could not be carried out.
+    """
+    from .preflight import plan_preflight, read_preflight
+
+    request = {"recipe": recipe.model_dump(mode="json")}
+    plan = plan_preflight(request, store)
+    return read_preflight(_carry_out(plan, store, "preflight", request, f"Check of {title_of(recipe)}", progress))
 
 
 def _carry_out(

@@ -36,6 +36,7 @@ PLANNERS: dict[str, str] = {
     "weights": ".pipeline.weight_plans:plan_weights",
     "interpolation": ".pipeline.weight_plans:plan_interpolation",
     "sweep": ".pipeline.sweeping:plan_sweep",
+    "preflight": ".pipeline.preflight:plan_preflight",
 }
 
 

@@ -51,6 +51,7 @@ STEPS: dict[str, str] = {
     "validation_features": ".pipeline.validating:validation_features",
     "validate": ".pipeline.validating:validate",
     "sweep": ".pipeline.validating:gather",
+    "preflight": ".pipeline.preflight:preflight",
 }
 
 # Functions without arguments that workers call once when they start, to have slow things compiled ahead.

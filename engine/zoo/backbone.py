@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import ZooError, nearest
-from ..manifest import Manifest, Preprocess, resolve_inside
+from ..errors import ZooError
+from ..manifest import Preprocess
 from ..types import Weights
+from .architecture import architecture, preprocessing
+
+__all__ = [
+    "architecture",
+    "build_encoder",
+    "forward_with",
+    "load_encoder",
+    "misfits",
+    "outline",
+    "preprocessing",
+    "to_tensor",
+]
 
 PREFIX = "visual."
-MAX_CONFIG_BYTES = 100_000
-OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
-OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
-
-
-def architecture(folder: Path, manifest: Manifest) -> dict[str, Any]:
-    """The open_clip model config of a zoo's backbone.
-
-    Raises:
-        ZooError: the config is missing, unreadable or names no known architecture.
-    """
-    name = manifest.backbone.architecture
-    config = _read_config(resolve_inside(folder, name)) if name.endswith(".json") else _named_config(name)
-    gelu = manifest.backbone.quick_gelu
-    if gelu is not None:
-        config["quick_gelu"] = gelu
-    return config
 
 
 def build_encoder(config: Mapping[str, Any]) -> nn.Module:
-    """An open_clip vision tower with random weights, in evaluation mode.
+    """An open_clip vision tower without values yet, in evaluation mode.
 
     Its output is the un-normalised image embedding (n, embed_dim).
+
+    Raises:
+        ZooError: the config cannot be built.
+    """
+    return outline(config).to_empty(device="cpu").eval().requires_grad_(False)
+
+
+def outline(config: Mapping[str, Any]) -> nn.Module:
+    """The same tower on the meta device: names and shapes, no memory.
 
     Raises:
         ZooError: the config cannot be built.
@@ -47,12 +48,31 @@ def build_encoder(config: Mapping[str, Any]) -> nn.Module:
 
     try:
         with torch.device("meta"):
-            encoder = _build_vision_tower(
+            return _build_vision_tower(
                 config["embed_dim"], dict(config["vision_cfg"]), bool(config.get("quick_gelu", False))
             )
-        return encoder.to_empty(device="cpu").eval().requires_grad_(False)
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise ZooError(f"The backbone's config cannot be built by open_clip: {error}.") from error
+
+
+def misfits(config: Mapping[str, Any], weights: Weights) -> list[str]:
+    """Everything in which weights differ from an architecture, a sentence each; nothing but headers is read.
+
+    Raises:
+        ZooError: the config cannot be built.
+    """
+    expected = {PREFIX + name: tuple(tensor.shape) for name, tensor in outline(config).state_dict().items()}
+    found = set(weights.names)
+    sentences = [f"They lack {name}." for name in expected if name not in found]
+    sentences += [
+        f"They have {name}, which the architecture has not." for name in weights.names if name not in expected
+    ]
+    sentences += [
+        f"{name} has shape {weights.shape(name)}; the architecture has {shape}."
+        for name, shape in expected.items()
+        if name in found and weights.shape(name) != shape
+    ]
+    return sentences
 
 
 def load_encoder(config: Mapping[str, Any], weights: Weights) -> nn.Module:
@@ -88,14 +108,6 @@ def forward_with(encoder: nn.Module, weights: Mapping[str, Tensor], images: Tens
     return torch.func.functional_call(encoder, renamed, (images,))
 
 
-def preprocessing(folder: Path, manifest: Manifest) -> Preprocess:
-    """The zoo's own preprocessing, else OpenAI CLIP's at the architecture's image size."""
-    if manifest.backbone.preprocess is not None:
-        return manifest.backbone.preprocess
-    size = architecture(folder, manifest)["vision_cfg"]["image_size"]
-    return Preprocess(size=size, mean=OPENAI_MEAN, std=OPENAI_STD)
-
-
 def to_tensor(images: Any, preprocess: Preprocess) -> Tensor:
     """Turn uint8 images (n, h, w, 3) into normalised float32 (n, 3, size, size)."""
     from torchvision.transforms.v2 import functional as tv
@@ -114,33 +126,3 @@ def _interpolation(preprocess: Preprocess) -> Any:
     from torchvision.transforms import InterpolationMode
 
     return InterpolationMode(preprocess.interpolation)
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ZooError(f"{path.name} is too large for a model config.")
-        config = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ZooError(f"The backbone's config {path.name} cannot be read: {error}.") from error
-    missing = {"embed_dim", "vision_cfg"} - set(config if isinstance(config, dict) else ())
-    if missing:
-        raise ZooError(f"The backbone's config {path.name} lacks {', '.join(sorted(missing))}.")
-    if "timm_model_name" in config["vision_cfg"]:
-        raise ZooError("Backbones from timm are not supported; give an open_clip ViT config.")
-    return config
-
-
-@cache
-def _known_architectures() -> tuple[str, ...]:
-    import open_clip
-
-    return tuple(open_clip.list_models())
-
-
-def _named_config(name: str) -> dict[str, Any]:
-    import open_clip
-
-    if name not in _known_architectures():
-        raise ZooError(f"open_clip knows no architecture '{name}'. {nearest(name, _known_architectures())}")
-    return dict(open_clip.get_model_config(name))

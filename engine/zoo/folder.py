@@ -53,6 +53,15 @@ class Zoo:
         """The data of every task that names some, headers checked."""
         return {task.name: open_task(self.folder, task) for task in self.manifest.tasks if task.data}
 
+    def open_data(self, task: str) -> TaskData | None:
+        """The data of one task, None where it names none; what is wrong with other tasks does not matter.
+
+        Raises:
+            DataError: the data cannot be used.
+        """
+        entry = self.manifest.task_table[task]
+        return open_task(self.folder, entry) if entry.data else None
+
     def choose(self, recipe: Recipe) -> list[tuple[str, float]]:
         """The experts a recipe asks for, with their weights, in the recipe's order.
 

@@ -1,0 +1,174 @@
+"""What a pre-flight finds before anything long starts, and what it expects a run to take."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+
+from engine.__main__ import main
+from engine.catalog import resolve
+from engine.pipeline import estimating
+from engine.pipeline.estimating import estimate, gather
+from engine.pipeline.local import preflight_recipe, run_recipe
+from engine.pipeline.rates import Rates, keep_rates, known_rates
+from engine.recipe import parse_recipe
+from engine.store import Store
+from engine.zoo.architecture import architectures, tower_size
+from engine.zoo.backbone import outline
+from engine.zoo.folder import Zoo
+from tests.tiny_zoo import make_zoo
+
+CALIBRATORS = [{"method": "surgery", "params": {"rank": 4, "steps": 20}}]
+
+
+@pytest.fixture
+def zoo(tmp_path):
+    return make_zoo(tmp_path / "tiny")
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store", database_url=f"sqlite:///{tmp_path / 'runs.sqlite'}")
+
+
+def recipe_of(zoo, **changes):
+    return parse_recipe({"zoo": str(zoo), "calibrators": CALIBRATORS, **changes})
+
+
+def texts(found, level):
+    return " ".join(finding.text for finding in found.findings if finding.level == level)
+
+
+def test_a_sound_recipe_has_no_faults_and_an_estimate(zoo, store):
+    found = preflight_recipe(recipe_of(zoo), store)
+    assert found.faults == []
+    assert all(f"{name}: " in texts(found, "note") for name in ("base", "alpha", "beta", "gamma", "outside", "heads"))
+    assert set(found.estimate.parts) >= {"features", "calibrate"}
+    assert found.estimate.seconds > 0
+    assert "measured on this machine" in found.estimate.basis
+    (row,) = store.runs.list(kinds=("preflight",))
+    assert row.state == "finished"
+
+
+def test_everything_is_found_at_once(zoo, store):
+    broken = load_file(zoo / "experts" / "alpha.safetensors")
+    broken["visual.proj"][0, 0] = torch.nan
+    save_file(broken, zoo / "experts" / "alpha.safetensors")
+    short = load_file(zoo / "experts" / "beta.safetensors")
+    short["visual.proj"] = short["visual.proj"][:, :4].contiguous()
+    save_file(short, zoo / "experts" / "beta.safetensors")
+    with np.load(zoo / "data" / "gamma.npz") as arrays:
+        np.savez(zoo / "data" / "gamma.npz", **{**arrays, "test_y": arrays["test_y"] + 1})
+    heads = load_file(zoo / "heads.safetensors")
+    heads["outside"] = heads["outside"][:2].contiguous()
+    save_file(heads, zoo / "heads.safetensors")
+    found = preflight_recipe(recipe_of(zoo, merge={"method": "slerp"}), store)
+    said = " ".join(found.faults)
+    for part in ("1 NaN", "'beta' has visual.proj of shape", "holds the label 3", "head of 'outside'", "at most 2"):
+        assert part in said, part
+
+
+def test_experts_that_train_different_tensors_are_named(zoo, store):
+    frozen = load_file(zoo / "experts" / "alpha.safetensors")
+    frozen["visual.proj"] = load_file(zoo / "base.safetensors")["visual.proj"]
+    save_file(frozen, zoo / "experts" / "alpha.safetensors")
+    save_file(load_file(zoo / "base.safetensors"), zoo / "experts" / "gamma.safetensors")
+    warned = texts(preflight_recipe(recipe_of(zoo), store), "warning")
+    assert "visual.proj was fine-tuned in beta and kept at the base's values in alpha" in warned
+    assert "'gamma' equals the base" in warned
+
+
+def test_a_lower_precision_and_an_empty_class_are_warnings(zoo, store):
+    half = {name: value.half() for name, value in load_file(zoo / "experts" / "alpha.safetensors").items()}
+    save_file(half, zoo / "experts" / "alpha.safetensors")
+    with np.load(zoo / "data" / "beta.npz") as arrays:
+        np.savez(zoo / "data" / "beta.npz", **{**arrays, "test_y": arrays["test_y"] % 2})
+    found = preflight_recipe(recipe_of(zoo), store)
+    assert found.faults == []
+    assert "'alpha' is stored in float16, the base in float32" in texts(found, "warning")
+    assert "no test image is of class star" in texts(found, "warning")
+
+
+def test_a_full_disk_stops_and_little_memory_warns(zoo, store, monkeypatch):
+    monkeypatch.setattr("engine.pipeline.preflight.free_disk", lambda folder: 1000)
+    monkeypatch.setattr("engine.pipeline.preflight.psutil.virtual_memory", lambda: type("M", (), {"available": 1000}))
+    found = preflight_recipe(recipe_of(zoo), store)
+    assert "of disk are needed" in " ".join(found.faults)
+    assert "of memory are needed" in texts(found, "warning")
+
+
+def test_what_is_in_the_store_is_not_counted_again(zoo, store):
+    before = preflight_recipe(recipe_of(zoo), store).estimate
+    run_recipe(recipe_of(zoo), store)
+    after = preflight_recipe(recipe_of(zoo), store).estimate
+    assert sum(before.parts.values()) > 0
+    assert sum(after.parts.values()) == 0
+
+
+def test_the_probe_measures_a_machine_once(zoo, store):
+    preflight_recipe(recipe_of(zoo), store)
+    first = known_rates(store)
+    keep_rates(store, read=123.0)
+    preflight_recipe(recipe_of(zoo), store)
+    again = known_rates(store)
+    assert first.measured == again.measured > 0
+    assert again.read == 123.0
+    assert len(again.encode) == len(again.step) == 1
+
+
+def test_estimates_grow_with_what_is_asked_for(zoo):
+    def guess(**changes):
+        recipe = resolve(recipe_of(zoo, **changes))
+        return estimate(recipe, gather(Zoo.open(str(zoo)), recipe), Rates())
+
+    plain = guess()
+    more = [{"method": "surgery", "params": {"rank": 4, "steps": 2000}}]
+    assert guess(calibrators=more).parts["calibrate"] > 50 * plain.parts["calibrate"]
+    assert guess(probe={"samples_per_task": 6}).parts.get("features", 0) <= plain.parts.get("features", 0)
+    assert guess(merge={"method": "emr"}, calibrators=[]).disk_bytes > guess(calibrators=[]).disk_bytes
+    learned = guess(merge={"method": "adamerging"}, calibrators=[])
+    assert learned.seconds > guess(calibrators=[]).seconds
+    assert learned.peak_memory_bytes > estimating.LIBRARIES
+
+
+@pytest.mark.parametrize("name", ["ViT-B-32", "ViT-B-16", "ViT-L-14", "ViT-H-14", "ViT-B-32-quickgelu"])
+def test_sizes_of_official_architectures_are_exact(name):
+    assert name in set(architectures())
+    import open_clip
+
+    config = open_clip.get_model_config(name)
+    size = tower_size(config)
+    assert size.parameters == sum(tensor.numel() for tensor in outline(config).parameters())
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("MERGELENS_STORE", str(tmp_path / "store"))
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["mergelens", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        return stopped.value.code or 0, capsys.readouterr()
+
+    return call
+
+
+def test_the_command_prints_findings_and_an_estimate(command, zoo, tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump({"zoo": str(zoo), "calibrators": CALIBRATORS}))
+    code, printed = command("preflight", path)
+    assert code == 0
+    assert "About" in printed.out
+    assert "GiB of memory" in printed.out
+    (zoo / "experts" / "alpha.safetensors").write_bytes(b"nothing")
+    (zoo / "data" / "beta.npz").unlink()
+    code, printed = command("preflight", path, "--json")
+    assert code == 1
+    faults = [part["text"] for part in json.loads(printed.out)["findings"] if part["level"] == "error"]
+    assert len(faults) >= 2
+    assert "Traceback" not in printed.err
