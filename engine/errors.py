@@ -42,6 +42,10 @@ class UnpairedFeatures(CalibrationError):
     """Two feature matrices whose rows are not the same inputs."""
 
 
+class ReferenceFolderError(EngineError):
+    """A folder of reference numbers that cannot be read."""
+
+
 class StoreError(EngineError):
     """The store or the run table is not usable."""
 

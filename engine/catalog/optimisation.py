@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from .row import MergeRow, Params, Preset
+from .row import LATER, MergeRow, Params, Preset
 
 
 class AdaMergingParams(Params):
@@ -24,6 +24,14 @@ class AdaMergingParams(Params):
     batch_size: int = Field(16, ge=1, le=1024, title="Batch size", description="Images of each task in one update.")
     learning_rate: float = Field(1e-3, gt=0, le=1, title="Learning rate", description="Adam's step size.")
     clamp: bool = Field(True, title="Clamp to [0, 1]", description="Keep coefficients in [0, 1] in the forward pass.")
+    batches_per_step: int = Field(
+        1,
+        ge=1,
+        le=100,
+        title="Batches a step",
+        description="Batches of each task whose losses are added in one update; the authors' code draws two.",
+        json_schema_extra=LATER,
+    )
 
 
 class ClosedFormParams(Params):
@@ -106,11 +114,29 @@ ROWS = (
             Preset("task_wise", "Task-wise", {"granularity": "task"}, "arXiv:2310.02575"),
             Preset("layer_wise", "Layer-wise", {"granularity": "layer"}, "arXiv:2310.02575"),
             Preset("layer_wise_pp", "Layer-wise ++", {"granularity": "layer", "plus_plus": True}, "arXiv:2310.02575"),
+            Preset(
+                "official",
+                "Authors' code: layer-wise",
+                {"granularity": "layer", "batches_per_step": 2},
+                "EnnengYang/AdaMerging",
+            ),
+            Preset(
+                "official_pp",
+                "Authors' code: layer-wise ++",
+                {"granularity": "layer", "plus_plus": True, "batches_per_step": 2},
+                "EnnengYang/AdaMerging",
+            ),
+            Preset(
+                "fusionbench",
+                "FusionBench: layer-wise",
+                {"granularity": "layer", "clamp": False, "steps": 1000},
+                "arXiv:2406.03280",
+            ),
         ),
         learns="task_coefficients",
         weighted=False,
         stochastic=True,
-        departure="One batch a task and step, where the authors draw two.",
+        departure="One batch a task and step, where the authors' code draws two (a preset).",
     ),
     MergeRow(
         name="closed_form",

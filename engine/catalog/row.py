@@ -7,16 +7,26 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 Category = Literal["basic", "weighted", "sparse", "low_rank", "optimisation", "routing", "transform", "output", "deep"]
 Need = Literal["unlabelled", "validation", "heads", "same_task_experts"]
+LATER = {"later": True}  # json_schema_extra of a parameter that a method got after recipes with it were run
 
 
 class Params(BaseModel):
     """Base of every method's parameters: immutable, validated, unknown names refused, nothing but finite numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_serializer(mode="wrap")
+    def _keep_older_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave later parameters out where they hold their default, so that keys of older recipes stay as they were."""
+        values = handler(self)
+        for name, field_ in type(self).model_fields.items():
+            if field_.json_schema_extra == LATER and getattr(self, name) == field_.default:
+                values.pop(name, None)
+        return values
 
 
 class NoParams(Params):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from .row import Params, Preset, TransformRow
+from .row import LATER, Params, Preset, TransformRow
 
 LWPTV = "Zhang et al., Layer-wise pruning of task vectors, 2025, arXiv:2506.09093"
 LWPTV_URL = "https://arxiv.org/abs/2506.09093"
@@ -28,6 +28,13 @@ class LayerPruningParams(Params):
 
 class LwptvParams(LayerPruningParams):
     """Parameters of LwPTV."""
+
+    shared: bool = Field(
+        True,
+        title="Shared mask",
+        description="Keep a layer for all experts when any expert keeps it (the paper); else each expert by itself.",
+        json_schema_extra=LATER,
+    )
 
 
 class EntryPruningParams(Params):

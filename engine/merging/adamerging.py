@@ -19,12 +19,12 @@ def adamerging(base: Weights, task_vectors: TaskVectors, params: AdaMergingParam
     one backward pass a batch is enough and the merge itself is never differentiated.
 
     Source: Yang et al., ICLR 2024, arXiv:2310.02575.
-    Departure: the authors draw two batches a task and step; here it is one. Coefficients are clamped to [0, 1] in the
-        forward pass as in the authors' code, which stops those that leave the interval.
+    Departure: the authors draw two batches a task and step; here it is one unless told otherwise. Coefficients are
+        clamped to [0, 1] in the forward pass as in the authors' code, which stops those that leave the interval.
     """
     if params.plus_plus:
         task_vectors = elected(task_vectors, params.density, context)
-    coefficients, losses = _learn(base, task_vectors, params, context)
+    coefficients, losses = learn_coefficients(base, task_vectors, params, context)
     rows = dict(zip(task_vectors.names, coefficients, strict=True))
     details = {
         "layers": list(task_vectors.names) if params.granularity == "layer" else [],
@@ -32,7 +32,7 @@ def adamerging(base: Weights, task_vectors: TaskVectors, params: AdaMergingParam
             expert: column.tolist() if params.granularity == "layer" else column[0].item()
             for expert, column in zip(task_vectors.experts, coefficients.T, strict=True)
         },
-        "loss": losses,
+        "loss": [round(loss, 6) for loss in losses],
     }
     return add_to_base(
         base, task_vectors, lambda name: combine(rows[name], task_vectors.stack(name)), MergeInfo(details=details)
@@ -55,10 +55,10 @@ def predict(features: Tensor, head: Head) -> Tensor:
     return head.scale * functional.normalize(features, dim=-1) @ head.weight.to(features.dtype).T
 
 
-def _learn(
+def learn_coefficients(
     base: Weights, task_vectors: TaskVectors, params: AdaMergingParams, context: Context
 ) -> tuple[Tensor, list[float]]:
-    """Coefficients (L, K) after training, and the loss of every step."""
+    """Coefficients (L, K) after training, as they are used, and the loss of every step."""
     layers, experts = len(task_vectors.names), len(task_vectors.experts)
     rows = layers if params.granularity == "layer" else 1
     learned = torch.full((rows, experts), params.initial, dtype=torch.float64, requires_grad=True)
@@ -67,19 +67,24 @@ def _learn(
     losses = []
     for step in range(params.steps):
         context.progress(step / params.steps, f"Learning coefficients, step {step + 1} of {params.steps}")
-        used = _used(learned, params, layers)
-        batches = {task: next(stream)[0] for task, stream in streams.items()}
-        loss, gradient = coefficient_gradient(base, task_vectors, used.detach(), batches, context)
+        used = bounded(learned, params, layers)
+        total, slope = 0.0, torch.zeros_like(used)
+        for _ in range(params.batches_per_step):
+            batches = {task: next(stream)[0] for task, stream in streams.items()}
+            loss, gradient = coefficient_gradient(base, task_vectors, used.detach(), batches, context)
+            total += loss
+            slope += gradient
         optimiser.zero_grad()
-        used.backward(gradient)
+        used.backward(slope)
         optimiser.step()
-        losses.append(round(loss, 6))
-    return _used(learned, params, layers).detach(), losses
+        losses.append(total)
+    return bounded(learned, params, layers).detach(), losses
 
 
-def _used(learned: Tensor, params: AdaMergingParams, layers: int) -> Tensor:
-    bounded = learned.clamp(0, 1) if params.clamp else learned
-    return bounded.expand(layers, -1)
+def bounded(learned: Tensor, params: AdaMergingParams, layers: int) -> Tensor:
+    """Coefficients (L, K) as they are used, from what is learned: (L, K), or (1, K) for one a task."""
+    within = learned.clamp(0, 1) if params.clamp else learned
+    return within.expand(layers, -1)
 
 
 def coefficient_gradient(

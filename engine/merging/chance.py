@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from hashlib import blake2b
 
 import torch
 from torch import Tensor
+
+Draws = Callable[[tuple[str, ...]], Tensor]
+_STORED: ContextVar[Draws | None] = ContextVar("stored_draws", default=None)
+
+
+@contextmanager
+def stored_draws(draws: Draws) -> Iterator[None]:
+    """Within this block masks are looked up by their purpose instead of drawn, to repeat a draw somebody published."""
+    token = _STORED.set(draws)
+    try:
+        yield
+    finally:
+        _STORED.reset(token)
 
 
 def bernoulli(keep: float | Tensor, shape: tuple[int, ...], seed: int, *purpose: str) -> Tensor:
@@ -17,6 +33,9 @@ def bernoulli(keep: float | Tensor, shape: tuple[int, ...], seed: int, *purpose:
         seed: of the run.
         purpose: what the mask is for, such as the method, the expert and the layer.
     """
+    stored = _STORED.get()
+    if stored is not None:
+        return stored(purpose)
     digest = blake2b("/".join((str(seed), *purpose)).encode(), digest_size=8).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
     return torch.rand(shape, generator=generator) < keep

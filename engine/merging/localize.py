@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from ..catalog.sparse import LocalizeParams
@@ -18,17 +20,23 @@ def localize_and_stitch(base: Weights, task_vectors: TaskVectors, params: Locali
     Source: He et al., TMLR 2025, arXiv:2408.13656, §3 and its dataless variant.
     Departure: as in the authors' code an entry must exceed the n-th largest, so n − 1 are kept.
     """
+    masks = largest_entries(task_vectors, params.density, context)
+    return add_to_base(base, task_vectors, lambda name: stitched(task_vectors.stack(name), masks(name)))
+
+
+def largest_entries(task_vectors: TaskVectors, density: float, context: Context) -> Callable[[str], Tensor]:
+    """A function from a layer's name to the masks (K, *shape) of each expert's largest entries in the whole model."""
     count = sum(math.prod(task_vectors.shape(name)) for name in task_vectors.names)
-    largest = max(int(count * params.density), 1)
-    found = thresholds_at(task_vectors, count - largest + 1, context)
+    found = thresholds_at(task_vectors, count - max(int(count * density), 1) + 1, context)
+    limits = [found[expert] for expert in task_vectors.experts]
 
-    def vector(name: str) -> Tensor:
+    def masks(name: str) -> Tensor:
         stack = task_vectors.stack(name)
-        chosen = 0
-        for row, expert in zip(stack, task_vectors.experts, strict=True):
-            mask = row.abs() > found[expert]
-            row.mul_(mask)
-            chosen = mask.to(stack.dtype) + chosen
-        return stack.sum(dim=0).div_(chosen.clamp_(min=1))
+        return torch.stack([row.abs_() > limit for row, limit in zip(stack, limits, strict=True)])
 
-    return add_to_base(base, task_vectors, vector)
+    return masks
+
+
+def stitched(stack: Tensor, masks: Tensor) -> Tensor:
+    """The mean, entry by entry, of the experts (K, *shape) whose masks hold the entry; 0 where none does."""
+    return stack.mul_(masks).sum(dim=0).div_(masks.sum(dim=0).clamp_(min=1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -39,12 +39,12 @@ def salience(task_vectors: TaskVectors, context: Context | None = None) -> tuple
 def lwptv(base: Weights, task_vectors: TaskVectors, params: LwptvParams, context: Context) -> Changed:
     """Replace the least salient layers of every expert by the base's, the same layers for all.
 
-    Source: Zhang et al., 2025, arXiv:2506.09093, Algorithm 1.
+    Source: Zhang et al., 2025, arXiv:2506.09093, Algorithm 1; without ``shared`` the ablation of its shared mask.
     Departure: a layer is one parameter tensor; see ``engine.masks`` for η = 0, η = 1 and ties.
     """
     if len(task_vectors.experts) < 2:
         raise MergeError("LwPTV compares experts with each other; choose at least 2, or leave it out.")
-    return _pruned(task_vectors, params, salience(task_vectors, context))
+    return _pruned(task_vectors, params, salience(task_vectors, context), params.shared)
 
 
 def absolute_value(base: Weights, task_vectors: TaskVectors, params: LayerPruningParams, context: Context) -> Changed:
@@ -82,10 +82,26 @@ def _scores(
 
 
 def _pruned(
-    task_vectors: TaskVectors, params: LayerPruningParams, scored: tuple[tuple[str, ...], np.ndarray]
+    task_vectors: TaskVectors,
+    params: LayerPruningParams,
+    scored: tuple[tuple[str, ...], np.ndarray],
+    share: bool = True,
 ) -> Changed:
     names, scores = scored
-    _, shared = lwptv_masks(scores, params.eta, params.count_frozen)
+    masks, shared = lwptv_masks(scores, params.eta, params.count_frozen)
     pruned = frozenset(name for name, kept in zip(names, shared, strict=True) if not kept)
     details = {"kept_layers": int(shared.sum()), "layers": len(names)}
-    return Changed(task_vectors, lambda name, stack, experts: stack, pruned=pruned, details=details)
+    if share:
+        return Changed(task_vectors, lambda name, stack, experts: stack, pruned=pruned, details=details)
+    kept = {
+        expert: frozenset(name for name, keep in zip(names, mask, strict=True) if keep)
+        for expert, mask in zip(task_vectors.experts, masks, strict=True)
+    }
+
+    def prune(name: str, stack: Tensor, experts: Sequence[str]) -> Tensor:
+        for row, expert in zip(stack, experts, strict=True):
+            if name not in kept[expert]:
+                row.zero_()
+        return stack
+
+    return Changed(task_vectors, prune, pruned=pruned, details=details)

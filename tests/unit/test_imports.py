@@ -25,6 +25,7 @@ ROOMS = [
     ("calibration",),
     ("analysis",),
     ("figures",),
+    ("selfcheck",),
     ("pipeline",),
     ("service",),
     ("commands",),

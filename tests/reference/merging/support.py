@@ -1,46 +1,32 @@
-"""Small weights, reference numbers and a context in memory for the tests of merging."""
+"""The shipped references of merging, and a context in memory whose images are noise, for tests."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional
 
-from engine.types import Merged, Static, Tensors, Weights
+from engine.selfcheck.context import models, tensors_of
+from engine.selfcheck.reference import MergingReference
+from engine.types import Tensors
 from engine.weights import LazyTaskVectors, Memory
 
+__all__ = ["EXPERTS", "FOLDER", "REFERENCE", "TinyContext", "models", "tensors_of", "toy", "toy_vectors"]
+
 FOLDER = Path(__file__).parent
+REFERENCE = MergingReference(FOLDER)
 EXPERTS = ("expert0", "expert1", "expert2", "expert3")
 
 
-def reference_entries() -> dict[str, dict[str, Any]]:
-    return {entry["name"]: entry for entry in json.loads((FOLDER / "index.json").read_text())["entries"]}
-
-
-def output(name: str) -> dict[str, Tensor]:
-    return load_file(FOLDER / "outputs" / f"{name}.safetensors")
-
-
-@cache
-def tensor_order() -> list[str]:
-    return json.loads((FOLDER / "inputs/tensor_order.json").read_text())["tensor_order"]
-
-
-@cache
 def toy(model: str, kind: str = "toy") -> Memory:
     """One of the reference models, its tensors in the order of the network, text-side ones first."""
-    tensors = load_file(FOLDER / "inputs" / f"{kind}_{model}.safetensors")
-    order = tensor_order()
-    names = [name for name in tensors if name not in order] + order
-    return Memory({name: tensors[name] for name in names})
+    return REFERENCE.model(model, kind)
 
 
 def toy_vectors(
@@ -98,27 +84,3 @@ class TinyContext:
         generator = torch.Generator().manual_seed(sum(map(ord, task)))
         weight = torch.randn(5, 10, generator=generator)
         return TinyHead(functional.normalize(weight, dim=1))
-
-
-def models(base: Weights, merged: Merged) -> dict[str, Weights]:
-    """The models of a merge by task; one named 'all' where they do not depend on it."""
-    if isinstance(merged, Static):
-        return {"all": merged.weights}
-    return {task: merged.rebuild(base, merged.parts, task) for task in merged.tasks}
-
-
-def tensors_of(weights: Weights) -> dict[str, Tensor]:
-    return {name: weights.tensor(name) for name in weights.names}
-
-
-def worst_excess(got: Mapping[str, Tensor], want: Mapping[str, Tensor], tolerance: Mapping[str, float]) -> float:
-    """The largest |got − want| − (atol + rtol·|want|); at most 0 where everything is within its tolerance."""
-    assert set(got) == set(want)
-    worst = -1.0
-    for name, expected in want.items():
-        assert got[name].shape == expected.shape, name
-        expected = expected.double()
-        excess = (got[name].double() - expected).abs() - tolerance["atol"] - tolerance["rtol"] * expected.abs()
-        assert not excess.isnan().any(), name
-        worst = max(worst, excess.max().item() if excess.numel() else -1.0)
-    return worst

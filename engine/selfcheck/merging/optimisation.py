@@ -1,0 +1,81 @@
+"""References of methods that solve or learn for the merged weights."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from ...catalog.transforms import LwptvParams
+from ...merging.adamerging import combine, entropy
+from ...merging.assemble import add_to_base
+from ...merging.lwptv import lwptv, scale_learned
+from ...merging.ties import elected
+from ..context import Offline, tensors_of
+from ..measure import Check, Found
+from ..reference import MergingReference
+from .recipe import Recipe
+
+
+def at_given_coefficients(
+    reference: MergingReference,
+    name: str,
+    precision: str,
+    layer_wise: bool,
+    clamp: bool = True,
+    pruned: bool = False,
+    plus_plus: bool = False,
+) -> Found:
+    """AdaMerging's model at stored coefficients, behind LwPTV or with ++ where the reference says so."""
+    base, vectors = reference.vectors(precision)
+    context, params = Offline(vectors.experts), LwptvParams(eta=0.7)
+    stored, order = reference.inputs("lambdas"), reference.order
+    rows = stored["layer_wise"] if layer_wise else stored["task_wise"].expand(len(order), -1)
+    coefficients = dict(zip(order, rows.clamp(0, 1) if clamp else rows, strict=True))
+    changed = lwptv(base, vectors, params, context) if pruned else vectors
+    changed = elected(changed, 0.2, context) if plus_plus else changed
+    merged = add_to_base(base, changed, lambda layer: combine(coefficients[layer], changed.stack(layer)))
+    if pruned and layer_wise:
+        merged = scale_learned(base, changed, merged, params, context)
+    return Found(tensors_of(merged.weights), reference.output(name))
+
+
+def entropy_and_gradient(reference: MergingReference, name: str, precision: str) -> Found:
+    """Mean entropy of stored predictions, and its gradient."""
+    want = reference.output(name)
+    logits = want["logits"].to(getattr(torch, precision)).requires_grad_()
+    loss = entropy(logits)
+    loss.backward()
+    return Found(
+        {"entropy": loss, "gradient": logits.grad},
+        {"entropy": want["entropy"].mean(), "gradient": want["grad_of_mean"]},
+    )
+
+
+CHECKS: dict[str, Check] = {
+    **{
+        f"adamerging_{grain}_clamp{int(clamp)}": partial(at_given_coefficients, layer_wise=grain == "lw", clamp=clamp)
+        for grain in ("tw", "lw")
+        for clamp in (False, True)
+    },
+    "adamergingpp_lw_clamp1": partial(at_given_coefficients, layer_wise=True, plus_plus=True),
+    "lwptv_tw_adamerging_eta0.7": partial(at_given_coefficients, layer_wise=False, pruned=True),
+    "lwptv_lw_adamerging_eta0.7": partial(at_given_coefficients, layer_wise=True, pruned=True),
+    "lwptv_lw_adamergingpp_eta0.7": partial(at_given_coefficients, layer_wise=True, pruned=True, plus_plus=True),
+    "entropy_loss": entropy_and_gradient,
+    **{
+        f"regmean_a{factor}": Recipe("regmean", {"off_diagonal": factor}, measured="gram_matrices")
+        for factor in (0.9, 0.95, 1.0)
+    },
+    **{
+        f"fisher_norm{int(normalise)}": Recipe("fisher", {"normalise": normalise}, measured="fisher_diagonals")
+        for normalise in (False, True)
+    },
+    **{
+        f"closed_form_eq20_w{omega}": Recipe("closed_form", {"omega": float(omega), "relative": False})
+        for omega in ("1e-06", "0.0001", "1")
+    },
+    **{f"wudi_official_it{steps}": Recipe("wudi", {"steps": steps}) for steps in (50, 300)},
+    "wudi_fusionbench_it300": Recipe("wudi", {"matrices": "all"}),
+    "doge_ta_sub6_K30_l0.07": Recipe("doge"),
+}
