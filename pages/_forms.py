@@ -13,6 +13,7 @@ from engine.manifest import bundled_zoos
 from engine.recipe import Recipe, parse_recipe, read_recipe
 from pages._chrome import plain, stale_state
 from pages._params import method_notes, param_fields, seeded
+from pages._preflight import preflight_line, withdraw
 from pages._recipes import check, differences, zoo_manifest
 
 RECIPE = "form.recipe"  # the recipe as set, in the session; no widget owns this key
@@ -60,6 +61,7 @@ def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any], running: 
         )
     with button:
         if st.button("Run", key="form.run", type="primary", icon=":material/play_arrow:", disabled=recipe is None):
+            withdraw()
             submit(recipe)
             st.rerun()
     with said:
@@ -81,6 +83,8 @@ def _status(recipe: Recipe | None, problem: str, shown: Recipe | None, running: 
         stale_state(f"Settings changed, not run yet: {listed}")
     elif shown:
         st.caption("The settings of the run shown.")
+    if changes or not shown:
+        preflight_line(recipe, shown)
 
 
 def load(recipe: Recipe) -> None:

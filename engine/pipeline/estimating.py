@@ -17,10 +17,11 @@ from ..catalog import CALIBRATORS, MERGE_METHODS
 from ..errors import EngineError
 from ..manifest import Task
 from ..recipe import CalibratorCall, Frozen, Recipe
+from ..store import Store
 from ..zoo.architecture import FLOAT, TowerSize, architecture, tower_size
 from ..zoo.data import open_task
 from ..zoo.folder import Zoo
-from .rates import Rates
+from .rates import Rates, known_rates
 
 LIBRARIES = 550 * 2**20  # bytes that PyTorch itself takes in each process
 FEATURES = 512  # dimensions of a tower of unknown kind
@@ -47,6 +48,25 @@ class Estimate(Frozen):
     parts: dict[str, float] = Field(default_factory=dict)  # seconds of each kind of step
 
 
+class FindingPart(Frozen):
+    """A finding as it is written down."""
+
+    level: str
+    text: str
+
+
+class Preflight(Frozen):
+    """What a pre-flight leaves: ``preflight.json``."""
+
+    findings: tuple[FindingPart, ...]
+    estimate: Estimate | None  # None where the zoo cannot even be opened
+
+    @property
+    def faults(self) -> list[str]:
+        """What stops the run."""
+        return [finding.text for finding in self.findings if finding.level == "error"]
+
+
 @dataclass(frozen=True)
 class Facts:
     """What an estimate needs to know of a zoo, gathered from its manifest and the headers of its files."""
@@ -58,6 +78,15 @@ class Facts:
     in_domain: tuple[str, ...]  # tasks that calibrators are trained on
     references: int = 0
     unknown: tuple[str, ...] = field(default=())  # tasks whose images cannot be counted here
+
+
+def quick_estimate(recipe: Recipe, store: Store) -> Estimate:
+    """What a recipe takes by sizes and known rates, in milliseconds and without torch; nothing is measured.
+
+    Raises:
+        EngineError: the zoo cannot be used.
+    """
+    return estimate(recipe, gather(Zoo.open(recipe.zoo), recipe), known_rates(store))
 
 
 def gather(zoo: Zoo, recipe: Recipe) -> Facts:
@@ -113,6 +142,11 @@ def estimate(recipe: Recipe, facts: Facts, rates: Rates, shares: Mapping[str, fl
         basis=basis,
         parts=parts,
     )
+
+
+def read_preflight(folder: Path) -> Preflight:
+    """What a pre-flight step wrote."""
+    return Preflight.model_validate_json((folder / "preflight.json").read_bytes())
 
 
 def free_disk(folder: Path) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import EngineError
 from ..recipe import Recipe
@@ -15,13 +15,11 @@ from ..store.owners import this_process
 from ..store.reporter import Reporter
 from ..sweeps import SweepRequest, SweepTable, read_table, sweep_title
 from ..types import Progress
+from .estimating import Preflight, read_preflight
 from .executor import run_inline
 from .plan import plan_request, plan_run
 from .projecting import ProjectionRequest, projection_step
 from .steps import Plan
-
-if TYPE_CHECKING:
-    from .preflight import Preflight
 
 
 class _Listener:
@@ -113,7 +111,7 @@ def preflight_recipe(recipe: Recipe, store: Store, progress: Progress | None = N
     Raises:
         EngineError: the check itself could not be carried out.
     """
-    from .preflight import plan_preflight, read_preflight
+    from .preflight import plan_preflight
 
     request = {"recipe": recipe.model_dump(mode="json")}
     plan = plan_preflight(request, store)

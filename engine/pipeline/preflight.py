@@ -13,7 +13,7 @@ import torch
 from ..catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, check_needs, resolve
 from ..errors import EngineError
 from ..features import choose_device
-from ..recipe import Frozen, Recipe, parse_recipe
+from ..recipe import Recipe, parse_recipe
 from ..store import Store
 from ..types import Finding, Tensors, Weights
 from ..weights import check_finite
@@ -21,7 +21,7 @@ from ..zoo.architecture import architecture
 from ..zoo.check import inspect
 from ..zoo.folder import Zoo
 from ..zoo.splits import select
-from .estimating import Estimate, estimate, free_disk, gather
+from .estimating import Estimate, FindingPart, Preflight, estimate, free_disk, gather
 from .executor import needed_steps
 from .plan import plan_run
 from .probing import probe
@@ -30,25 +30,6 @@ from .steps import Plan, StepTools, make_step
 
 ORDER = {"error": 0, "warning": 1, "note": 2}
 SPARE = 0.9  # of the free disk and memory that a run may take without a word
-
-
-class FindingPart(Frozen):
-    """A finding as it is written down."""
-
-    level: str
-    text: str
-
-
-class Preflight(Frozen):
-    """What a pre-flight leaves: ``preflight.json``."""
-
-    findings: tuple[FindingPart, ...]
-    estimate: Estimate | None  # None where the zoo cannot even be opened
-
-    @property
-    def faults(self) -> list[str]:
-        """What stops the run."""
-        return [finding.text for finding in self.findings if finding.level == "error"]
 
 
 def plan_preflight(request: Mapping[str, Any], store: Store) -> Plan:
@@ -68,11 +49,6 @@ def preflight(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path
     """Check recipe, zoo, values, data, disk and memory; writes ``preflight.json``."""
     found = check_run(parse_recipe(params["recipe"]), tools)
     (output / "preflight.json").write_text(found.model_dump_json(indent=1), "utf-8")
-
-
-def read_preflight(folder: Path) -> Preflight:
-    """What a pre-flight step wrote."""
-    return Preflight.model_validate_json((folder / "preflight.json").read_bytes())
 
 
 def check_run(recipe: Recipe, tools: StepTools) -> Preflight:

@@ -47,6 +47,7 @@ LIGHT = (
     "engine.zoo.data",
     "engine.pipeline.steps",
     "engine.pipeline.projecting",
+    "engine.pipeline.estimating",
     "engine.service.client",
 )
 
