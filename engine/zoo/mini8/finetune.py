@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from open_clip.model import CLIP
 from torch import Tensor
-from torch.nn import functional
 
+from ..training import Schedule, Trainer
 from .images import Split
 from .model import prepare, visual_of, visual_state
-from .pretrain import descend, scheduled, shifted
+from .pretrain import shifted
 
 
 @dataclass(frozen=True)
@@ -43,20 +43,14 @@ def finetune(
         The trained tower's `visual.*` tensors.
     """
     rng = np.random.default_rng(config.seed)
-    visual = visual_of(base).train()
+    schedule = Schedule(config.steps, config.learning_rate, config.warmup)
     scale = base.logit_scale.detach().exp()
-    optimizer = torch.optim.AdamW(visual.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
+    trainer = Trainer(visual_of(base), [heads[task] for task in splits], scale, schedule)
     images = {task: prepare(split.images) for task, split in splits.items()}
     labels = {task: torch.from_numpy(split.labels) for task, split in splits.items()}
     share = config.batch // len(splits)
-    for step in range(config.steps):
+    for _ in range(config.steps):
         chosen = {task: torch.from_numpy(rng.integers(0, len(labels[task]), share)) for task in splits}
         batch = torch.cat([images[task][rows] for task, rows in chosen.items()])
-        features = functional.normalize(visual(shifted(batch, rng, config.shift)), dim=-1).split(share)
-        losses = [
-            functional.cross_entropy(scale * part @ heads[task].T, labels[task][chosen[task]])
-            for task, part in zip(splits, features, strict=True)
-        ]
-        rate = scheduled(config.learning_rate, step, config.steps, config.warmup)
-        descend(optimizer, torch.stack(losses).mean(), rate)
-    return visual_state(visual.eval())
+        trainer.advance(shifted(batch, rng, config.shift), [labels[task][rows] for task, rows in chosen.items()])
+    return visual_state(trainer.visual.eval())

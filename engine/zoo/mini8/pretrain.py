@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from open_clip.model import CLIP
 from torch import Tensor
 from torch.nn import functional
 
+from ..training import descend, scheduled
 from .captions import NOISE_IN, NOISE_OUT, CaptionNoise, caption_targets
 from .images import Split
 from .model import VOCABULARY, new_model, prepare
@@ -57,22 +57,6 @@ def shifted(images: Tensor, rng: np.random.Generator, pixels: int) -> Tensor:
     padded = functional.pad(images, (pixels,) * 4, mode="replicate")
     top, left = rng.integers(0, 2 * pixels + 1, 2).tolist()
     return padded[:, :, top : top + side, left : left + side]
-
-
-def scheduled(rate: float, step: int, steps: int, warmup: int) -> float:
-    """Linear warm-up, then cosine decay to zero."""
-    return rate * min(1.0, (step + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * step / steps))
-
-
-def descend(optimizer: torch.optim.Optimizer, loss: Tensor, rate: float) -> None:
-    """One optimisation step at a learning rate, gradients clipped to norm 1."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.zero_grad()
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-    optimizer.step()
 
 
 def _optimizer(model: CLIP, config: PretrainConfig) -> torch.optim.AdamW:
