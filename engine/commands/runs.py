@@ -44,7 +44,7 @@ def show(run: RunId) -> None:
     if row.state == "finished" and row.kind == "run":
         typer.echo(summary(_report(store, row)))
     for line in store.runs.log(row.id):
-        typer.echo(f"  {line.text}")
+        typer.echo(f"  {line.line}")
 
 
 @app.command()
