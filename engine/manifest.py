@@ -135,7 +135,7 @@ class Manifest(Frozen):
     description: str = ""
     backbone: Backbone
     references: tuple[Reference, ...] = ()
-    experts: tuple[Expert, ...] = Field(min_length=1)
+    experts: tuple[Expert, ...] = ()
     tasks: tuple[Task, ...] = ()
     heads: str | None = None
 

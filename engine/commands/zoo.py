@@ -9,8 +9,11 @@ import typer
 
 from ..errors import EngineError
 from ..manifest import ASSETS, bundled_zoos, read_manifest
+from . import finetune
 
-app = typer.Typer(no_args_is_help=True, help="List, check and build zoos.")
+app = typer.Typer(no_args_is_help=True, help="List, check and build zoos, and train their experts.")
+app.command("init")(finetune.init)
+app.command("finetune")(finetune.finetune)
 
 
 @app.command("list")
@@ -29,14 +32,6 @@ def check(zoo: Annotated[str, typer.Argument(help="A bundled zoo's name, or a pa
     findings = check_zoo(zoo, progress=lambda fraction, message="": None)
     for finding in findings:
         typer.echo(finding)
-
-
-@app.command()
-def init(folder: Annotated[Path, typer.Argument(help="Holds base.safetensors, experts/, data/ and so on.")]) -> None:
-    """Write a first zoo.yaml from the files in a folder, to be completed by hand."""
-    from ..zoo.draft import draft_manifest
-
-    typer.echo(f"Wrote {draft_manifest(folder)}. Complete it, then check it with `zoo check {folder}`.")
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -116,6 +117,30 @@ def preflight_recipe(recipe: Recipe, store: Store, progress: Progress | None = N
     request = {"recipe": recipe.model_dump(mode="json")}
     plan = plan_preflight(request, store)
     return read_preflight(_carry_out(plan, store, "preflight", request, f"Check of {title_of(recipe)}", progress))
+
+
+def finetune_experts(
+    request: Mapping[str, Any], store: Store, *, progress: Progress | None = None
+) -> dict[str, dict[str, Any]]:
+    """Train experts and put them into their zoo.
+
+    Args:
+        request: what :class:`engine.pipeline.finetuning.FinetuneRequest` holds.
+        store: where checkpoints, artefacts and the row of the run go.
+        progress: told how far the training is.
+
+    Returns:
+        Expert → record of its training.
+
+    Raises:
+        EngineError: with the reason; the row of the run then says it too.
+    """
+    plan = plan_request("finetune", request, store)
+    title = f"Experts of {Path(request['zoo']).name}"
+    folder = _carry_out(plan, store, "finetune", request, title, progress)
+    if progress is not None:
+        progress(1.0, "finished")
+    return json.loads((folder / "experts.json").read_text("utf-8"))
 
 
 def _carry_out(

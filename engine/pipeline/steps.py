@@ -52,6 +52,8 @@ STEPS: dict[str, str] = {
     "validate": ".pipeline.validating:validate",
     "sweep": ".pipeline.validating:gather",
     "preflight": ".pipeline.preflight:preflight",
+    "finetune": ".pipeline.finetuning:finetune",
+    "adopt_experts": ".pipeline.finetuning:adopt_experts",
 }
 
 # Functions without arguments that workers call once when they start, to have slow things compiled ahead.

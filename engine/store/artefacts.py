@@ -6,6 +6,7 @@ Layout of a store::
     incoming/               folders being written; renamed into place when whole
     trash/                  what was deleted, for some days
     damaged/                what failed its checksum
+    checkpoints/            of trainings that were stopped in the middle, for some days
     runs.sqlite             the run table (unless MERGELENS_DATABASE_URL names another database)
 """
 
@@ -219,6 +220,10 @@ class Store:
         for folder in (self.root / "incoming").glob("*"):
             if self._abandoned(folder):
                 freed += remove(folder)
+        for file in (self.root / "checkpoints").glob("*"):
+            if time.time() - file.stat().st_mtime >= days * DAY:
+                freed += file.stat().st_size
+                file.unlink(missing_ok=True)
         return freed
 
     def sizes(self) -> dict[str, int]:

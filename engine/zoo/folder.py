@@ -69,6 +69,11 @@ class Zoo:
             RecipeError: an expert that the zoo does not have.
         """
         table = self.manifest.expert_table
+        if not table:
+            raise RecipeError(
+                f"The zoo '{self.manifest.name}' has no experts yet. Train some with `zoo finetune`, or name them in "
+                "zoo.yaml."
+            )
         if recipe.experts == "all":
             return [(name, 1.0) for name in table]
         for expert in recipe.experts:

@@ -14,6 +14,11 @@ from ..manifest import Manifest, resolve_inside
 from ..weights import open_weights
 
 DEFAULT_LOGIT_SCALE = math.log(100.0)
+HEADS_KEY = "heads"  # in the header of a heads file: how they were made, where not from a text encoder
+MADE_OTHERWISE = {
+    "prototypes": "class means of the base's features on training images",
+    "probe": "linear probes on the base's features of training images",
+}
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,9 @@ def read_heads(folder: Path, manifest: Manifest, tasks: list[str]) -> tuple[dict
     file = open_weights(resolve_inside(folder, manifest.heads))
     names = set(file.names)
     scale, warnings = _logit_scale(folder, manifest, file)
+    made = MADE_OTHERWISE.get(str(getattr(file, "metadata", {}).get(HEADS_KEY)))
+    if made:
+        warnings.append(f"The heads are {made}, not zero-shot: accuracies of the pretrained model gain from labels.")
     heads = {}
     for task in tasks:
         if task not in names:
@@ -68,10 +76,19 @@ def _checked(weight: Tensor, task: str, manifest: Manifest) -> Tensor:
     return torch.nn.functional.normalize(weight, dim=1)
 
 
+def base_logit_scale(folder: Path, manifest: Manifest) -> float:
+    """The base's own logit scale (a logarithm), else ln 100."""
+    return _base_scale(folder, manifest)[0]
+
+
 def _logit_scale(folder: Path, manifest: Manifest, heads: object) -> tuple[float, list[str]]:
     """The heads' own logit scale, else the base's, else ln 100 with a warning."""
     if "logit_scale" in heads.names:
         return float(heads.tensor("logit_scale")), []
+    return _base_scale(folder, manifest)
+
+
+def _base_scale(folder: Path, manifest: Manifest) -> tuple[float, list[str]]:
     try:
         base = open_weights(resolve_inside(folder, manifest.backbone.weights))
         if "logit_scale" in base.names:

@@ -11,6 +11,8 @@ import numpy as np
 from ..recipe import Probe
 from .data import TaskData
 
+VALIDATION_SHARE = 0.1  # of the training images, where a task has no val_x
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -65,6 +67,28 @@ def select_validation(data: TaskData, probe: Probe) -> np.ndarray:
     """
     generator = np.random.default_rng(_seed(f"{data.task.name}/validation", probe.split_seed))
     return _sample_per_class(data.labels("val"), probe.samples_per_task, generator)
+
+
+def hold_out(data: TaskData, share: float = VALIDATION_SHARE) -> tuple[np.ndarray, np.ndarray | None]:
+    """Split training images into those that are trained on and those that training is watched on.
+
+    Args:
+        data: a task that has training images.
+        share: of every class's images to hold out, at least one of a class that has two.
+
+    Returns:
+        Rows to train on and rows to validate on; the latter None where the task has validation images of its own.
+    """
+    labels = data.labels("train")
+    rows = np.arange(len(labels))
+    if data.has("val"):
+        return rows, None
+    generator = np.random.default_rng(_seed(data.task.name, 0))
+    held = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        own = generator.permutation(np.flatnonzero(labels == label))
+        held[own[: min(max(1, round(share * len(own))), len(own) - 1)]] = True
+    return rows[~held], rows[held]
 
 
 def _seed(task: str, split_seed: int) -> list[int]:

@@ -1,0 +1,98 @@
+"""Commands that make experts: a new zoo from a base and images, and the training itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import EngineError
+from .work import Quiet, progress_line
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="A folder of weights to describe; with --base, the new zoo.")],
+    base: Annotated[
+        str | None, typer.Option(help="Start a new zoo from this zoo's base: a bundled zoo's name, or a path.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="With --base: the folder of NAME.npz and NAME.json files to learn from.")
+    ] = None,
+    heads: Annotated[
+        str,
+        typer.Option(help="With --base: text (zero-shot), prototypes (class means) or probe (linear classifier)."),
+    ] = "text",
+    outside: Annotated[
+        list[str] | None, typer.Option(help="With --base: a task that is out of domain and gets no expert.")
+    ] = None,
+) -> None:
+    """Write a first zoo.yaml for a folder of weights, or start a new zoo from a base and a folder of images."""
+    if base is None and data is None:
+        from ..zoo.draft import draft_manifest
+
+        typer.echo(f"Wrote {draft_manifest(folder)}. Complete it, then check it with `zoo check {folder}`.")
+        return
+    if base is None or data is None:
+        raise EngineError("A new zoo needs both --base and --data.")
+    from ..pipeline.new_zoo import new_zoo
+
+    for line in new_zoo(folder, base, data, heads=heads, outside=outside or (), say=typer.echo):
+        typer.echo(line)
+    typer.echo(f"Wrote {folder}. Train its experts with `zoo finetune {folder}`.")
+
+
+def finetune(
+    zoo: Annotated[str, typer.Argument(help="A zoo folder whose tasks have training images (train_x, train_y).")],
+    task: Annotated[
+        list[str] | None, typer.Option(help="Only this task; again for more. Default: all without an expert.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Batches to train on (default 250).")] = None,
+    epochs: Annotated[float | None, typer.Option(help="In place of --steps: passes over the images.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Images in a step.")] = 64,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Highest rate; default 5e-4 below 20 million parameters, else 1e-5.")
+    ] = None,
+    warmup: Annotated[int | None, typer.Option(help="Steps of linear warm-up (default a tenth of all).")] = None,
+    weight_decay: Annotated[float, typer.Option(help="AdamW's decoupled weight decay.")] = 0.0,
+    label_smoothing: Annotated[float, typer.Option(help="Share of the target spread over all classes.")] = 0.0,
+    augmentation: Annotated[str, typer.Option(help="none, shift, crop, shift_flip or crop_flip.")] = "shift",
+    seed: Annotated[int, typer.Option(help="Orders the batches and draws the augmentations.")] = 0,
+    dtype: Annotated[str, typer.Option(help="How the experts are stored: float32 or float16.")] = "float32",
+    checkpoint_every: Annotated[
+        int | None, typer.Option(help="Steps between checkpoints (default: every 30 seconds).")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Also train tasks that have an expert already.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train experts from a zoo's base on its tasks' training images and put them into the zoo.
+
+    AdamW on the whole image encoder, the head frozen, linear warm-up and a cosine to zero; the last iterate is kept.
+    Stopped in the middle, the same command goes on from the last checkpoint and ends with the same expert.
+    """
+    from ..pipeline.local import finetune_experts
+    from ..store import Store
+
+    config = {
+        "steps": steps,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "warmup": warmup,
+        "weight_decay": weight_decay,
+        "label_smoothing": label_smoothing,
+        "augmentation": augmentation,
+        "seed": seed,
+        "dtype": dtype,
+    }
+    request = {"zoo": zoo, "config": config, "replace": replace, "checkpoint_every": checkpoint_every}
+    if task:
+        request["tasks"] = task
+    records = finetune_experts(request, Store(), progress=None if quiet else progress_line())
+    for name, record in records.items():
+        accuracy, images = record["validation_accuracy"], record["images"]
+        typer.echo(
+            f"{name}: {accuracy['base']:.1f} % → {accuracy['expert']:.1f} % on {images['validation']} validation "
+            f"images, {record['config']['steps']} steps on {images['train']} images, {record['seconds']:.0f} s"
+        )
+    typer.echo(f"The experts are in {zoo}; how they were trained is in its build.json.")
