@@ -26,6 +26,7 @@ PAGES = (
     ("representations", "Representations", "The same images in the features of every state, linked."),
     ("accuracy", "Accuracy", "Accuracy per task and state, and what changed."),
     ("salience", "Salience", "Which layers matter to which expert."),
+    ("weights", "Weights", "Task vectors, what the merge kept of them, paths between models."),
     ("compare", "Compare", "Runs side by side: recipes, accuracy, cost."),
     ("runs", "Runs", "All runs of this store, and the examples."),
 )

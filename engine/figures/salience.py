@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,14 +14,13 @@ import plotly.graph_objects as go
 
 from ..masks import lwptv_masks
 from ..report import SaliencePart
+from .depth import NAMES_UP_TO, by_layer
 from .drawing import Drawing, colour_bar, compose, plain, vertical
 from .layers import Layer, layers_of
 from .palette import CIVIDIS, GAP, STATES, Theme, state_colour
 
-NAMES_UP_TO = 30  # layers that are named one by one; above it, blocks are
 MEGABYTE = 2**20
 STEPS = 100
-LETTER = 7.3  # px of a letter, on the safe side
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +109,7 @@ def salience_heatmap(
         ygap=2,
         colorbar=_colour_bar(drawn, logarithmic, theme),
     )
-    figure = _by_layer(heatmap, layers, names, theme, top=64, plot_bgcolor=GAP[theme])
+    figure = by_layer(heatmap, layers, names, theme, top=64, plot_bgcolor=GAP[theme])
     table = pd.DataFrame(scores.T, columns=names)
     table.insert(0, "parameters", [part.parameters[layer.column] for layer in layers])
     table.insert(0, "component", [layer.component for layer in layers])
@@ -151,7 +149,7 @@ def mask_figure(
         xgap=1,
         ygap=3,
     )
-    figure = _by_layer(heatmap, layers, names, theme, top=8)
+    figure = by_layer(heatmap, layers, names, theme, top=8)
     table = pd.DataFrame(rows.T.astype(bool), columns=names)
     table.insert(0, "layer", [layer.name for layer in layers])
     alt = (
@@ -201,46 +199,6 @@ def _shown(part: SaliencePart, components: Sequence[str] | None) -> list[Layer]:
 def _hover(layers: Sequence[Layer], part: SaliencePart, scores: np.ndarray) -> list[list[tuple[str, str, str]]]:
     about = [(layer.name, f"{part.parameters[layer.column]:,} parameters, {layer.component}") for layer in layers]
     return [[(*words, f"{value:.3g}") for words, value in zip(about, row, strict=True)] for row in scores]
-
-
-def _by_layer(
-    heatmap: go.Heatmap, layers: Sequence[Layer], rows: Sequence[str], theme: Theme, *, top: int, **layout: Any
-) -> go.Figure:
-    """A plot of layers: few are named one by one, of many the blocks are. Columns align between such plots."""
-    named = len(layers) <= NAMES_UP_TO
-    left = 14 + round(LETTER * max(len(name) for name in [*rows, "Shared mask"]))
-    bottom = 20 + round(LETTER * max((len(layer.short) for layer in layers), default=0)) if named else 32
-    return compose(
-        [heatmap],
-        theme,
-        height=top + bottom + 26 * len(rows),
-        margin={"l": left, "r": 12, "t": top, "b": bottom},
-        xaxis={"showgrid": False, "zeroline": False, "automargin": False, **_layer_ticks(layers, named)},
-        yaxis={"type": "category", "autorange": "reversed", "showgrid": False, "dtick": 1, "automargin": False},
-        shapes=[] if named else [vertical(start - 0.5, theme) | {"opacity": 0.5} for start in _starts(layers)[1:]],
-        **layout,
-    )
-
-
-def _layer_ticks(layers: Sequence[Layer], named: bool) -> dict[str, Any]:
-    """Ticks under every layer, or in the middle of every block."""
-    if named:
-        names = [plain(layer.short) for layer in layers]
-        return {"tickvals": list(range(len(layers))), "ticktext": names, "tickangle": -90}
-    starts = _starts(layers)
-    middle = [(start + end - 1) / 2 for start, end in zip(starts, [*starts[1:], len(layers)], strict=True)]
-    names = [_tick(layers[start]) for start in starts]
-    return {"tickvals": middle, "ticktext": names, "tickangle": 0}
-
-
-def _starts(layers: Sequence[Layer]) -> list[int]:
-    """Where each block begins."""
-    return [i for i, layer in enumerate(layers) if i == 0 or layer.group != layers[i - 1].group]
-
-
-def _tick(layer: Layer) -> str:
-    """A block's number; the first one says that it is one."""
-    return layer.group if layer.block in (None, 0) else str(layer.block)
 
 
 def _colour_bar(drawn: np.ndarray, logarithmic: bool, theme: Theme) -> dict:

@@ -1,0 +1,32 @@
+"""Weights: what fine-tuning changed, what the merge made of it, and what lies between the models."""
+
+import streamlit as st
+
+from pages._chrome import context_bar
+from pages._state import current_run
+from pages._weights import spectra, task_vectors, what_was_kept
+from pages._weights_learned import coefficients
+from pages._weights_path import path
+
+VIEWS = {
+    "vectors": ("Task vectors", task_vectors),
+    "kept": ("What the merge kept", what_was_kept),
+    "coefficients": ("Learned coefficients", coefficients),
+    "spectra": ("Spectra", spectra),
+    "path": ("Between two models", path),
+}
+
+
+def main() -> None:
+    """One view at a time; what is not chosen is neither computed nor sent."""
+    run = current_run()
+    context_bar(run)
+    st.title("What the weights say", anchor=False)
+    chosen = st.segmented_control(
+        "View", list(VIEWS), format_func=lambda name: VIEWS[name][0], default="vectors", required=True,
+        key="weights.view", bind="query-params", persist_state="session", label_visibility="collapsed",
+    )  # fmt: skip
+    VIEWS[chosen][1](run)
+
+
+main()
