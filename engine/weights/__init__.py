@@ -2,15 +2,18 @@
 
 from .align import check_finite, check_same_architecture, visual
 from .files import Memory, SafetensorsFile, TorchFile, open_weights, read_into, write_weights
+from .pickled import PickledFile, is_torch_file
 from .task_vectors import LazyTaskVectors
 
 __all__ = [
     "LazyTaskVectors",
     "Memory",
+    "PickledFile",
     "SafetensorsFile",
     "TorchFile",
     "check_finite",
     "check_same_architecture",
+    "is_torch_file",
     "open_weights",
     "read_into",
     "visual",

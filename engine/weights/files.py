@@ -95,16 +95,11 @@ class SafetensorsFile:
     def _read(self, entry: Entry, out: Tensor) -> None:
         if not entry.size:
             return
-        view = memoryview(_bytes_of(out))
         with _open(self.path) as file:
             if _stamp(file) != self._stamp:
                 raise CheckpointError(f"{self.path.name} was changed while it was in use. Start again.")
             file.seek(entry.start)
-            while view:
-                count = file.readinto(view)
-                if not count:
-                    raise CheckpointError(f"{self.path.name} ended early. Copy it again.")
-                view = view[count:]
+            read_exactly(file, out, self.path.name)
 
 
 class TorchFile:
@@ -246,6 +241,20 @@ def read_into(weights: Weights, name: str, out: Tensor) -> None:
         direct(name, out)
     else:
         out.copy_(weights.tensor(name))
+
+
+def read_exactly(file: BinaryIO, out: Tensor, origin: str) -> None:
+    """Fill a contiguous tensor from where a file stands.
+
+    Raises:
+        CheckpointError: the file ends before.
+    """
+    view = memoryview(_bytes_of(out))
+    while view:
+        count = file.readinto(view)
+        if not count:
+            raise CheckpointError(f"{origin} ended early. Copy it again.")
+        view = view[count:]
 
 
 def _stored_dtype(own: torch.dtype, wanted: torch.dtype | None) -> torch.dtype:

@@ -1,0 +1,122 @@
+"""Which public task a file or folder name means. Free of torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import PurePath
+
+from ...manifest import SAFE_NAME
+
+# Canonical name → title and how public checkpoints and data sets spell it (letters and digits only, lower case).
+TASKS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "sun397": ("SUN397", ("sun397", "sun")),
+    "stanford_cars": ("Stanford Cars", ("stanfordcars", "cars")),
+    "resisc45": ("RESISC45", ("resisc45", "resisc")),
+    "eurosat": ("EuroSAT", ("eurosat",)),
+    "svhn": ("SVHN", ("svhn",)),
+    "gtsrb": ("GTSRB", ("gtsrb",)),
+    "mnist": ("MNIST", ("mnist",)),
+    "dtd": ("DTD", ("dtd",)),
+    "flowers102": ("Oxford Flowers 102", ("oxfordflowers102", "flowers102", "flowers")),
+    "pcam": ("PatchCamelyon", ("patchcamelyon", "pcam")),
+    "fer2013": ("FER2013", ("fer2013",)),
+    "oxford_iiit_pet": ("Oxford-IIIT Pet", ("oxfordiiitpet", "oxfordpets", "pets", "oxfordpet")),
+    "stl10": ("STL-10", ("stl10",)),
+    "cifar100": ("CIFAR-100", ("cifar100",)),
+    "cifar10": ("CIFAR-10", ("cifar10",)),
+    "food101": ("Food-101", ("food101",)),
+    "fashion_mnist": ("Fashion-MNIST", ("fashionmnist", "fmnist")),
+    "emnist_letters": ("EMNIST Letters", ("emnistletters", "emnist")),
+    "kmnist": ("KMNIST", ("kmnist",)),
+    "rendered_sst2": ("Rendered SST-2", ("renderedsst2", "sst2")),
+}
+_ALIASES = sorted(
+    ((alias, name) for name, (_, aliases) in TASKS.items() for alias in aliases), key=lambda pair: -len(pair[0])
+)
+_BASES = ("zeroshot", "pretrained", "base", "openai", "laion")
+_EMPTY = ("finetuned", "model", "pytorchmodel", "checkpoint", "best", "last", "weights", "adaptermodel", "final")
+_ARCHITECTURE = re.compile(r"(open)?(clip)?vit(base|large|huge|giant|big)?[bslhg]?(patch)?(14|16|32)?(336)?")
+
+
+def known_task(text: str) -> str | None:
+    """The public task that a text names, the longest spelling first; None where there is none.
+
+    ``clip-vit-base-patch32_fashion_mnist`` means Fashion-MNIST, not MNIST.
+    """
+    letters = _letters(text)
+    if not letters:
+        return None
+    for alias, name in _ALIASES:
+        if letters == alias or letters.removesuffix("val") == alias:
+            return name
+    words = [word for word in re.split(r"[^a-z0-9]+", text.lower()) if word]
+    joined = {"".join(words[start:stop]) for start in range(len(words)) for stop in range(start + 1, len(words) + 1)}
+    for alias, name in _ALIASES:
+        if alias in joined:
+            return name
+    return None
+
+
+def title_of(task: str) -> str:
+    """A public task's title, else the name itself."""
+    return TASKS[task][0] if task in TASKS else task
+
+
+def expert_name(path: PurePath) -> str:
+    """The name of an expert from where its file lies: a public task's, else the most telling part of the path.
+
+    ``ViT-B-32/Cars/finetuned.pt`` is stanford_cars, ``runs/birds.safetensors`` is birds.
+    """
+    parts = [path.stem if path.suffix in (".pt", ".pth", ".bin", ".safetensors") else path.name, *_parents(path)]
+    for part in parts:
+        bare = re.sub(r"^(head|heads|expert)[_-]", "", part)
+        if found := known_task(bare):
+            return found
+        if _telling(bare):
+            return safe_name(bare)
+    return safe_name(parts[0])
+
+
+def looks_like_base(path: PurePath) -> bool:
+    """Whether a file's or folder's name says that it is the pretrained model."""
+    letters = _letters(path.stem if path.suffix else path.name)
+    return any(letters.startswith(word) for word in _BASES) or bool(letters and _ARCHITECTURE.fullmatch(letters))
+
+
+def looks_like_head(path: PurePath) -> bool:
+    """Whether a file's name says that it is a classification head."""
+    return path.stem.lower().startswith("head")
+
+
+def safe_name(text: str) -> str:
+    """A text as a name that a manifest takes: letters, digits, ``_``, ``.`` and ``-``, at most 64."""
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("_.-")[:64].rstrip("_.-")
+    return name if re.fullmatch(SAFE_NAME, name) else "expert"
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """The names, later ones of the same spelling numbered."""
+    taken: set[str] = set()
+    result = []
+    for name in names:
+        number, free = 2, name
+        while free in taken:
+            free, number = f"{name[:60]}_{number}", number + 1
+        taken.add(free)
+        result.append(free)
+    return result
+
+
+def _parents(path: PurePath) -> list[str]:
+    return [parent.name for parent in path.parents if parent.name][:2]
+
+
+def _telling(part: str) -> bool:
+    """Whether a part of a path says more than that there is a model of some architecture."""
+    letters = re.sub(r"\d+of\d+$", "", _letters(part))
+    return bool(letters) and letters not in _EMPTY and not _ARCHITECTURE.fullmatch(letters) and letters not in _BASES
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())

@@ -1,0 +1,149 @@
+"""Opening what people bring: a file or a folder → tensors, config documents, and what its form says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import CheckpointError
+from ...types import Weights
+from ...weights import PickledFile, SafetensorsFile, is_torch_file
+
+MAX_JSON_BYTES = 5_000_000
+SINGLE = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+INDEXED = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
+
+
+@dataclass
+class Source:
+    """One checkpoint as it was brought, nothing of it read but its structure."""
+
+    path: Path
+    weights: Weights
+    config: dict[str, Any] = field(default_factory=dict)  # config.json beside the weights
+    adapter: dict[str, Any] = field(default_factory=dict)  # adapter_config.json
+    preprocessor: dict[str, Any] = field(default_factory=dict)  # preprocessor_config.json
+    files: tuple[Path, ...] = ()  # what was opened
+
+    @property
+    def pickled(self) -> PickledFile | None:
+        """The pickle's own facts, where the file is a whole pickled module."""
+        return self.weights if isinstance(self.weights, PickledFile) and self.weights.whole_module else None
+
+
+def open_source(path: Path) -> Source:
+    """Open a checkpoint file, or a folder with weights and config files.
+
+    Raises:
+        CheckpointError: nothing to read, a damaged file, or more than one candidate.
+    """
+    if path.is_dir():
+        return _folder(path)
+    if path.name.endswith(".index.json"):
+        return _sharded(path)
+    source = Source(path, open_file(path), files=(path,))
+    named = path.name in (*SINGLE, *ADAPTERS)
+    return _with_configs(source, path.parent) if named else source
+
+
+def open_file(path: Path) -> Weights:
+    """Open one weights file by its content; nothing in it is executed.
+
+    Raises:
+        CheckpointError: it is missing or is no checkpoint.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"There is no weights file {path}.")
+    return PickledFile(path) if is_torch_file(path) else SafetensorsFile(path)
+
+
+def _folder(folder: Path) -> Source:
+    for name in (*ADAPTERS, *SINGLE):
+        if (folder / name).is_file():
+            path = folder / name
+            return _with_configs(Source(folder, open_file(path), files=(path,)), folder)
+    for name in INDEXED:
+        if (folder / name).is_file():
+            return _with_configs(_sharded(folder / name), folder)
+    found = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".pt", ".pth", ".bin"))
+    if len(found) != 1:
+        what = f"{len(found)} weights files ({', '.join(p.name for p in found[:4])} …)" if found else "no weights file"
+        raise CheckpointError(
+            f"{folder} holds {what}; model.safetensors, pytorch_model.bin or adapter_model.safetensors is expected. "
+            "Name the file itself."
+        )
+    return _with_configs(Source(folder, open_file(found[0]), files=(found[0],)), folder)
+
+
+def _with_configs(source: Source, folder: Path) -> Source:
+    config = _read_json(folder / "config.json")
+    if "model_cfg" in config or "open_clip_config.json" in {path.name for path in folder.glob("open_clip_config.json")}:
+        config = {}  # an open_clip folder; its weights say the rest
+    source.config, source.adapter = config, _read_json(folder / "adapter_config.json")
+    source.preprocessor = _read_json(folder / "preprocessor_config.json")
+    return source
+
+
+def _sharded(index: Path) -> Source:
+    table = _read_json(index).get("weight_map")
+    if not isinstance(table, dict) or not table or len(table) > 100_000:
+        raise CheckpointError(f"{index.name} lists no tensors under `weight_map`. Copy it again.")
+    files: dict[str, Weights] = {}
+    for name in dict.fromkeys(table.values()):
+        if not isinstance(name, str) or Path(name).name != name or len(files) > 1000:
+            raise CheckpointError(f"{index.name} names the file {name!r:.80}, which does not lie beside it.")
+        files[name] = open_file(index.parent / name)
+    for tensor, name in table.items():
+        if tensor not in files[name].names:
+            raise CheckpointError(f"{index.name} says that {tensor:.100} lies in {name}, which does not hold it.")
+    paths = tuple(index.parent / name for name in files)
+    return Source(index.parent, Joined({tensor: files[name] for tensor, name in table.items()}), files=paths)
+
+
+@dataclass
+class Joined:
+    """Weights that lie in several files."""
+
+    owners: dict[str, Weights]  # tensor → the file that holds it
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Tensor names."""
+        return tuple(self.owners)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of one tensor."""
+        return self.owners[name].shape(name)
+
+    def dtype(self, name: str) -> torch.dtype:
+        """Stored dtype of one tensor."""
+        return self.owners[name].dtype(name)
+
+    def tensor(self, name: str) -> Tensor:
+        """Read one tensor."""
+        return self.owners[name].tensor(name)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """A JSON object; empty where there is no such file.
+
+    Raises:
+        CheckpointError: too large, or not a JSON object.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise CheckpointError(f"{path.name} has more than {MAX_JSON_BYTES:,} bytes; it is no model config.")
+        document = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} cannot be read as JSON: {str(error)[:100]}.") from error
+    if not isinstance(document, dict):
+        raise CheckpointError(f"{path} holds a {type(document).__name__}; a JSON object is expected.")
+    return document
