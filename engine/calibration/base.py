@@ -21,6 +21,7 @@ from .stack import Stack
 
 FORMAT = 1
 METADATA_KEY = "mergelens"
+MAX_SIZE = 1_000_000  # of a width or a count
 
 
 class Calibrator(nn.Module):
@@ -149,13 +150,16 @@ class Calibrator(nn.Module):
                 f"'{cls.method}', format {FORMAT}, is needed."
             )
         made = cls()
-        if metadata["params"] is None:
+        if metadata.get("params") is None:
             return made
         row = catalog.row_of(catalog.CALIBRATORS, cls.method, "calibrator")
-        made.config = catalog.params_of(row, metadata["params"])
-        made.tasks, made.sizes = tuple(metadata["tasks"]), dict(metadata["sizes"])
+        made.tasks, made.sizes, params = _checked(metadata)
+        made.config = catalog.params_of(row, params)
         rows = 1 if made.shared else len(made.tasks)
-        expected = {name: (rows, *shape) for name, shape in made.shapes().items()}
+        try:
+            expected = {name: (rows, *shape) for name, shape in made.shapes().items()}
+        except KeyError as error:
+            raise CheckpointError(f"The sizes of calibrator '{cls.method}' lack {error}.") from error
         found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         if expected != found:
             raise CheckpointError(f"Weights of calibrator '{cls.method}' have shapes {found}; {expected} are needed.")
@@ -190,9 +194,30 @@ def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 raise CheckpointError(
                     f"{Path(path).name} holds no calibrator: its header has no '{METADATA_KEY}' entry."
                 )
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(header)  # noqa: SIM118
-    except (OSError, SafetensorError, json.JSONDecodeError) as error:
+            tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, json.loads(header)  # noqa: SIM118
+    except (OSError, SafetensorError, ValueError, RecursionError) as error:
         raise CheckpointError(f"Calibrator file {Path(path).name} cannot be read: {error}.") from error
+    if not isinstance(metadata, dict):
+        raise CheckpointError(f"{Path(path).name} holds no calibrator: its '{METADATA_KEY}' entry is no table.")
+    return tensors, metadata
+
+
+def _checked(metadata: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, int], dict[str, Any]]:
+    """Tasks, sizes and parameters of a header.
+
+    Raises:
+        CheckpointError: one of them is missing or of another form.
+    """
+    tasks, sizes, params = (metadata.get(name) for name in ("tasks", "sizes", "params"))
+    fits = isinstance(tasks, list) and isinstance(sizes, dict) and isinstance(params, dict)
+    if not fits or not all(isinstance(task, str) for task in tasks) or len(set(tasks)) != len(tasks) or not tasks:
+        raise CheckpointError("The calibrator's header does not name its tasks, sizes and parameters.")
+    for name, size in sizes.items():
+        if type(size) is not int or not 0 < size <= MAX_SIZE:
+            raise CheckpointError(
+                f"The calibrator's header gives '{name}' as {size!r:.40}; 1 to {MAX_SIZE:,} is valid."
+            )
+    return tuple(tasks), dict(sizes), dict(params)
 
 
 def load_calibrator(path: Path) -> Calibrator:

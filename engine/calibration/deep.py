@@ -81,6 +81,17 @@ class DeepCalibrator(Calibrator):
             tower = Tower(encoder)
             return torch.cat([_features(tower, chunk) for chunk in images.split(ENCODE_BATCH)])
 
+    def correct(self, z: Float[Tensor, "n dim"], task: str) -> Float[Tensor, "n dim"]:
+        """There is no correcting of features alone.
+
+        Raises:
+            CalibrationError: always.
+        """
+        raise CalibrationError(
+            f"{self.method} acts inside the encoder, so features alone cannot be corrected. "
+            "Use `correct_features(encoder, images, task)`."
+        )
+
     @torch.no_grad()
     def correct_features(
         self, encoder: nn.Module, images: Float[Tensor, "n 3 h w"], task: str

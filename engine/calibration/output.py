@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..catalog.calibrators import OutputParams
+from ..errors import CalibrationError
 from .base import Calibrator
 from .loop import run_loop
 from .report import FitReport, Monitor
@@ -123,6 +124,10 @@ class OutputCalibrator(Calibrator):
 
     def _cast(self, z: Tensor) -> Tensor:
         parameter = next(self.parameters())
+        if z.shape[-1] != self.sizes["dim"]:
+            raise CalibrationError(
+                f"{self.method} was trained on features of width {self.sizes['dim']}; these have {z.shape[-1]}."
+            )
         return z.detach().to(parameter.device, parameter.dtype)
 
 

@@ -21,6 +21,7 @@ from ..weights import LazyTaskVectors, check_finite, check_same_architecture, op
 from ..weights.files import Memory
 from ..zoo.folder import Zoo
 from .context import MergeContext
+from .describing import METADATA_KEY, describe_model
 
 if TYPE_CHECKING:
     from .steps import StepTools
@@ -42,7 +43,7 @@ def merge(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, to
     vectors = LazyTaskVectors(base, experts, weights=[weight for _, weight in params["experts"]])
     transforms = [MethodCall.model_validate(call) for call in params["transforms"]]
     merged = merge_experts(base, vectors, transforms, MethodCall.model_validate(params["merge"]), context)
-    _save(merged, base, params, output, tools, time.perf_counter() - started)
+    _save(merged, zoo, params, output, tools, time.perf_counter() - started)
 
 
 def salience(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
@@ -101,9 +102,7 @@ def _refuse_not_finite(base: Weights, experts: Mapping[str, Weights], context: M
         context.cached(name, "finite", {}, check)
 
 
-def _save(
-    merged: Merged, base: Weights, params: Mapping[str, Any], output: Path, tools: StepTools, seconds: float
-) -> None:
+def _save(merged: Merged, zoo: Zoo, params: Mapping[str, Any], output: Path, tools: StepTools, seconds: float) -> None:
     info = merged.info
     document = {
         "kind": "static" if isinstance(merged, Static) else "per_task",
@@ -112,12 +111,15 @@ def _save(
         "extra_parameters": info.extra_parameters,
         "extra_bits": info.extra_bits,
         "details": info.details,
+        "base": params["digests"]["base"],
+        "model": describe_model(zoo),
     }
+    metadata = {METADATA_KEY: json.dumps({**document["model"], "method": document["method"]}, sort_keys=True)}
     started = time.perf_counter()
     if isinstance(merged, PerTask):
         document["tasks"] = list(merged.tasks)
         write_weights(output / "parts.safetensors", Memory(dict(merged.parts)))
     else:
-        write_weights(output / "merged.safetensors", merged.weights, progress=tools.progress)
+        write_weights(output / "merged.safetensors", merged.weights, None, tools.progress, metadata)
     document["seconds"] = round(seconds + time.perf_counter() - started, 3)
     (output / "merged.json").write_text(json.dumps(document))
