@@ -13,7 +13,7 @@ from engine.recipe import MethodCall, Recipe, parse_recipe
 from pages._chrome import empty_state, figure, theme
 from pages._on_demand import on_demand
 from pages._state import RunView, open_run, store
-from pages._weights import expert_titles
+from pages._weights_vectors import expert_titles
 
 LOOKED_BACK = 300  # finished runs searched for the counterpart
 LAYER_WISE = {"method": "adamerging", "params": {"granularity": "layer"}}

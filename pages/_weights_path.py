@@ -13,7 +13,7 @@ from pages._chrome import figure, plain, theme
 from pages._on_demand import on_demand
 from pages._recipes import zoo_manifest
 from pages._state import RunView
-from pages._weights import expert_titles
+from pages._weights_vectors import expert_titles
 
 BARRIERS = {
     "task": "Task",

@@ -139,3 +139,9 @@ def test_a_path_needs_two_models_and_says_why_it_failed(open_view, made):
     app.run()
     assert "has NaN in conv1" in app.error[0].value.replace("\\", "")
     assert app.button(key="weights.path.compute")
+
+
+def test_no_page_shares_its_address_with_a_shared_module():
+    """On a first address below the root, Streamlit lists every file of the folder by its name without underscores."""
+    names = [path.stem.lstrip("_") for path in (ROOT / "pages").glob("*.py")]
+    assert len(set(names)) == len(names)
