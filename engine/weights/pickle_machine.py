@@ -224,7 +224,7 @@ def _persistent(machine: _Machine, _: Any) -> None:
 
 
 def _persistent_value(identity: Any) -> Any:
-    """A storage, which torch writes as ('storage', class, key, device, count, …), or of ('module', class, …) the class."""
+    """A storage, written as ('storage', class, key, device, count, …), or the class in ('module', class, …)."""
     if isinstance(identity, tuple) and len(identity) >= 2 and identity[0] == "module":
         return identity[1]
     if not (isinstance(identity, tuple) and len(identity) >= 5 and identity[0] == "storage"):

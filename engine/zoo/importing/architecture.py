@@ -6,12 +6,13 @@ import math
 import re
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from ...errors import CheckpointError
+from ...errors import CheckpointError, nearest
 from ...types import Weights
 from ..huggingface import vision_config
-from .sources import Source
+from .sources import Source, read_json
 
 QUICK_GELU_WIDTHS = (768, 1024)  # OpenAI's ViT-B and ViT-L; the larger ones were never trained with QuickGELU
 _BLOCK = re.compile(r"visual\.transformer\.resblocks\.(\d+)\.ln_1\.weight")
@@ -33,26 +34,54 @@ class Architecture:
         return self.name or f"{own}, {'QuickGELU' if self.config['quick_gelu'] else 'GELU'}"
 
 
-def recognise(source: Source, visual: Weights, quick_gelu: bool | None = None) -> Architecture:
+def recognise(source: Source, visual: Weights, asked: str = "", quick_gelu: bool | None = None) -> Architecture:
     """Recognise a base's architecture.
 
     Args:
         source: where the tensors come from; its config and its classes are asked first.
         visual: the canonical ``visual.*`` tensors, projection included.
+        asked: a person's word on it: a name that open_clip knows, or a file with an open_clip model config.
         quick_gelu: a person's word on the activation; None believes the checkpoint.
 
     Raises:
-        CheckpointError: not a CLIP ViT, or the number of attention heads cannot be known.
+        CheckpointError: not a CLIP ViT, another one than asked for, or the number of attention heads cannot be known.
     """
     shapes = _from_shapes(visual)
     warnings: list[str] = []
-    stated = vision_config(source.config) if source.config else None
+    stated = _asked_config(asked) if asked else _stated_config(source)
     if stated is not None:
-        _compare(stated, shapes, source)
+        _compare(stated, shapes, asked or f"{source.path.name}: config.json")
     heads = stated["vision_cfg"]["head_width"] if stated else _head_width(source, shapes["vision_cfg"]["width"])
     gelu = quick_gelu if quick_gelu is not None else _activation(source, stated, shapes, warnings)
     config = {**shapes, "quick_gelu": gelu, "vision_cfg": {**shapes["vision_cfg"], "head_width": heads}}
     return Architecture(_known_name(config), config, tuple(warnings))
+
+
+def _asked_config(asked: str) -> dict[str, Any]:
+    import open_clip
+
+    if asked.endswith(".json"):
+        return _filled(read_json(Path(asked).expanduser()), asked)
+    if asked not in open_clip.list_models():
+        raise CheckpointError(f"open_clip knows no architecture '{asked:.60}'. {nearest(asked, _known())}")
+    return _filled(dict(open_clip.get_model_config(asked)), asked)
+
+
+def _stated_config(source: Source) -> dict[str, Any] | None:
+    """What a config beside the weights says; None where there is none."""
+    if source.open_clip:
+        return _filled(source.open_clip, source.path.name)
+    return vision_config(source.config) if source.config else None
+
+
+def _filled(config: dict[str, Any], origin: str) -> dict[str, Any]:
+    """An open_clip model config with its defaults written out."""
+    vision = config.get("vision_cfg")
+    sizes = ("image_size", "layers", "width", "patch_size")
+    if not isinstance(vision, dict) or any(not isinstance(vision.get(name, 1), int) for name in sizes):
+        raise CheckpointError(f"{origin} is no open_clip config of a ViT: vision_cfg needs {', '.join(sizes)}.")
+    defaults = {"image_size": 224, "layers": 12, "width": 768, "patch_size": 16, "head_width": 64}
+    return {"quick_gelu": False, **config, "vision_cfg": {**defaults, **vision}}
 
 
 def _from_shapes(visual: Weights) -> dict[str, Any]:
@@ -84,11 +113,11 @@ def _from_shapes(visual: Weights) -> dict[str, Any]:
     return {"embed_dim": projection[1], "vision_cfg": {**vision, "mlp_ratio": hidden[0] / width}}
 
 
-def _compare(stated: dict[str, Any], found: dict[str, Any], source: Source) -> None:
+def _compare(stated: dict[str, Any], found: dict[str, Any], origin: str) -> None:
     for name in ("image_size", "layers", "width", "patch_size"):
         if stated["vision_cfg"][name] != found["vision_cfg"][name]:
             raise CheckpointError(
-                f"{source.path.name}: config.json says {name} {stated['vision_cfg'][name]}, the weights have "
+                f"{origin} says {name} {stated['vision_cfg'][name]}; the weights have "
                 f"{found['vision_cfg'][name]}. They do not belong together."
             )
 

@@ -29,6 +29,7 @@ class Source:
     config: dict[str, Any] = field(default_factory=dict)  # config.json beside the weights
     adapter: dict[str, Any] = field(default_factory=dict)  # adapter_config.json
     preprocessor: dict[str, Any] = field(default_factory=dict)  # preprocessor_config.json
+    open_clip: dict[str, Any] = field(default_factory=dict)  # an open_clip model config beside the weights
     files: tuple[Path, ...] = ()  # what was opened
 
     @property
@@ -82,16 +83,16 @@ def _folder(folder: Path) -> Source:
 
 
 def _with_configs(source: Source, folder: Path) -> Source:
-    config = _read_json(folder / "config.json")
-    if "model_cfg" in config or "open_clip_config.json" in {path.name for path in folder.glob("open_clip_config.json")}:
-        config = {}  # an open_clip folder; its weights say the rest
-    source.config, source.adapter = config, _read_json(folder / "adapter_config.json")
-    source.preprocessor = _read_json(folder / "preprocessor_config.json")
+    config, own = read_json(folder / "config.json"), read_json(folder / "open_clip_config.json").get("model_cfg")
+    source.open_clip = own if isinstance(own, dict) else config if "vision_cfg" in config else {}
+    source.config = {} if source.open_clip else config
+    source.adapter = read_json(folder / "adapter_config.json")
+    source.preprocessor = read_json(folder / "preprocessor_config.json")
     return source
 
 
 def _sharded(index: Path) -> Source:
-    table = _read_json(index).get("weight_map")
+    table = read_json(index).get("weight_map")
     if not isinstance(table, dict) or not table or len(table) > 100_000:
         raise CheckpointError(f"{index.name} lists no tensors under `weight_map`. Copy it again.")
     files: dict[str, Weights] = {}
@@ -130,7 +131,7 @@ class Joined:
         return self.owners[name].tensor(name)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """A JSON object; empty where there is no such file.
 
     Raises:

@@ -119,8 +119,7 @@ def _take_base(found: Survey) -> Weights:
     if source.adapter:
         raise CheckpointError(f"{source.path.name} is a LoRA adapter; the base must be the complete model it was for.")
     encoder = find_encoder(source)
-    architecture = recognise(source, encoder.visual, request.quick_gelu)
-    architecture = _as_asked(request, architecture)
+    architecture = recognise(source, encoder.visual, request.architecture, request.quick_gelu)
     found.architecture, found.base = architecture, source
     found.models["base"] = encoder.visual
     found.text = encoder.text if _is_whole(encoder.text) else _scale_only(encoder.text)
@@ -134,26 +133,6 @@ def _take_base(found: Survey) -> Weights:
     found.rows.append(row)
     found.warnings += architecture.warnings
     return encoder.visual
-
-
-def _as_asked(request: ImportRequest, found: Architecture) -> Architecture:
-    """A person's own word on the architecture, where the shapes allow it."""
-    if not request.architecture:
-        return found
-    import open_clip
-
-    if request.architecture not in open_clip.list_models():
-        raise ZooError(f"open_clip knows no architecture '{request.architecture:.60}'.")
-    config = open_clip.get_model_config(request.architecture)
-    if request.quick_gelu is not None:
-        config["quick_gelu"] = request.quick_gelu
-    for name in ("layers", "width", "patch_size", "image_size"):
-        if config["vision_cfg"].get(name) != found.config["vision_cfg"][name]:
-            raise ZooError(
-                f"{request.architecture} has {name} {config['vision_cfg'].get(name)}; the base's weights have "
-                f"{found.config['vision_cfg'][name]}. Leave --architecture out to have it recognised."
-            )
-    return Architecture(request.architecture, {"quick_gelu": False, **config})
 
 
 def _take_expert(found: Survey, item: Item, name: str, base: Weights) -> None:
