@@ -25,6 +25,7 @@ class Service:
         self.store = Store(root, database_url=f"sqlite:///{root / 'runs.sqlite'}")
         self.process: subprocess.Popen | None = None
         self.launched: list[subprocess.Popen] = []
+        self.script = "run_service.py"
 
     def launch(self, *arguments: str) -> subprocess.Popen:
         paths = os.pathsep.join([str(HERE), str(HERE.parents[1])])
@@ -33,7 +34,7 @@ class Service:
         environment.pop("MERGELENS_SCHEDULER", None)
         self.store.root.mkdir(parents=True, exist_ok=True)
         with (self.store.root / "service.txt").open("ab") as log:
-            command = [sys.executable, str(HERE / "run_service.py"), *arguments]
+            command = [sys.executable, str(HERE / self.script), *arguments]
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         self.launched.append(process)
         return process

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from engine.pipeline.steps import Plan, make_step
+from engine.pipeline.steps import Part, Plan, make_step
 from engine.service.cluster import Event
 from engine.service.loop import MAX_JOBS, Loop
 from engine.service.worker import Outcome
@@ -50,8 +50,8 @@ class Table:
         self.owner = this_process("service")
         self.loop = Loop(store, self.owner, self.cluster, self.inbox, lambda kind, request, store: request_plans.pop(0))
 
-    def submit(self, *steps, kind="run"):
-        request_plans.append(Plan(steps, steps[-1].key))
+    def submit(self, *steps, kind="run", **plan):
+        request_plans.append(Plan(steps, steps[-1].key, **plan))
         run = self.store.runs.submit(kind, {})
         self.turn(lambda: run.id not in self.loop.board.jobs or self.loop.board.jobs[run.id].plan)
         return run
@@ -227,3 +227,90 @@ def test_closing_gives_rows_back(store):
     run = table.submit(step("a"))
     table.loop.close()
     assert store.runs.get(run.id).state == "queued"
+
+
+def sweep_of(store, points):
+    """A plan of points that share a step, with a table; it goes on without points that fail."""
+    shared = step("shared")
+    runs = {name: step(name, shared) for name in points}
+
+    def plan(alive):
+        table = step("table of " + ",".join(alive), *(runs[name] for name in alive))
+
+        def without(key, reason):
+            rest = [name for name in alive if runs[name].key != key]
+            return plan(rest) if rest and len(rest) < len(alive) else None
+
+        parts = tuple(Part(runs[name].key, name, {"recipe": {}}, (shared.key,)) for name in alive)
+        return Plan((shared, *(runs[name] for name in alive), table), table.key, parts=parts, without=without)
+
+    return plan(points)
+
+
+def test_a_part_that_fails_leaves_the_others(store):
+    table = Table(store, w1=False, w2=False)
+    request_plans.append(sweep_of(store, ["a", "b", "c"]))
+    run = store.runs.submit("sweep", {})
+    table.turn(lambda: table.labels())
+    table.end("w1")
+    assert table.labels() == {"w1": "a", "w2": "b"}
+    table.end("w1", "failed", message="No.", kind="MergeError")
+    assert store.runs.get(run.id).state == "running"
+    assert table.labels() == {"w1": "c", "w2": "b"}
+    table.end("w2")
+    assert [row.name for row in store.runs.list(parent=run.id)] == ["b"]
+    table.end("w1")
+    assert list(table.labels().values()) == ["table of b,c"]
+    table.end(*table.labels())
+    row = store.runs.get(run.id)
+    assert (row.state, row.error, len(row.step_keys)) == ("finished", "", 4)
+    assert {child.name for child in store.runs.list(parent=run.id)} == {"b", "c"}
+    assert any("goes on without it" in line.line for line in store.runs.log(run.id))
+    assert table.loop.board.nodes == {}
+
+
+def test_a_shared_step_that_fails_fails_all(store):
+    table = Table(store, w=False)
+    request_plans.append(sweep_of(store, ["a", "b"]))
+    run = store.runs.submit("sweep", {})
+    table.turn(lambda: table.labels())
+    table.end("w", "failed", message="No.", kind="MergeError")
+    assert (store.runs.get(run.id).state, store.runs.get(run.id).error) == ("failed", "No.")
+    assert table.loop.board.nodes == {}
+
+
+def test_the_last_part_that_fails_fails_the_run(store):
+    table = Table(store, w=False)
+    request_plans.append(sweep_of(store, ["a", "b"]))
+    run = store.runs.submit("sweep", {})
+    table.turn(lambda: table.labels())
+    for state in ("finished", "failed", "failed"):
+        table.end("w", state, message="No.", kind="MergeError")
+    assert store.runs.get(run.id).state == "failed"
+    assert store.runs.list(parent=run.id) == []
+
+
+def test_a_sweep_that_is_cancelled_keeps_what_was_made(store):
+    table = Table(store, w=False)
+    request_plans.append(sweep_of(store, ["a", "b"]))
+    run = store.runs.submit("sweep", {})
+    table.turn(lambda: table.labels())
+    table.end("w")
+    table.end("w")
+    store.runs.request_cancel(run.id)
+    table.turn()
+    table.end("w", "cancelled")
+    assert store.runs.get(run.id).state == "cancelled"
+    assert [row.name for row in store.runs.list(parent=run.id)] == ["a"]
+    assert table.loop.board.nodes == {}
+
+
+def test_a_run_is_adopted_once(store):
+    parent = store.runs.submit("sweep", {})
+    for _ in range(2):
+        store.runs.adopt(parent.id, "ab" * 32, name="a", request={"recipe": {}}, step_keys=["cd" * 32])
+    row = store.runs.list(parent=parent.id)[0]
+    assert (row.state, row.result, row.step_keys, row.elapsed) == ("finished", "ab" * 32, ["cd" * 32, "ab" * 32], 0.0)
+    store.runs.delete(row.id)
+    store.runs.adopt(parent.id, "ab" * 32, name="a", request={})
+    assert store.runs.list(parent=parent.id) == []
