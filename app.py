@@ -27,6 +27,7 @@ PAGES = (
     ("accuracy", "Accuracy", "Accuracy per task and state, and what changed."),
     ("salience", "Salience", "Which layers matter to which expert."),
     ("weights", "Weights", "Task vectors, what the merge kept of them, paths between models."),
+    ("sweep", "Sweep", "How the result depends on λ, density, rank, method."),
     ("compare", "Compare", "Runs side by side: recipes, accuracy, cost."),
     ("runs", "Runs", "All runs of this store, and the examples."),
 )

@@ -92,7 +92,7 @@ def show_run(run: str) -> None:
 
 def finished_runs() -> list[RunEntry]:
     """Examples in their order, then finished runs, newest first."""
-    rows = store().runs.list(kinds=("run",), states=("finished",), limit=LISTED)
+    rows = store().runs.list(kinds=("run",), states=("finished",), children=False, limit=LISTED)
     return [*examples(), *(RunEntry(row.id, run_title(row), False, row.created) for row in rows)]
 
 

@@ -11,6 +11,7 @@ from .layers import COMPONENTS, Layer, layers_of
 from .palette import state_colour, state_title, task_colours
 from .pareto import pareto_figure, point_table
 from .salience import kept_curve, kept_figure, mask_figure, masks_at, salience_heatmap
+from .sweep import sweep_curves, sweep_map
 
 __all__ = [
     "COMPONENTS",
@@ -45,6 +46,8 @@ __all__ = [
     "scored_states",
     "state_colour",
     "state_title",
+    "sweep_curves",
+    "sweep_map",
     "task_colours",
     "task_table",
     "training_curves",

@@ -183,7 +183,8 @@ def _plan(
 def _part(entry: Planned, named: bool) -> Part:
     recipe = entry.point.recipe
     title = entry.point.title if named else f"{MERGE_METHODS[recipe.merge.method].title}, {entry.point.title}"
-    request = {"recipe": recipe.model_dump(mode="json"), "point": entry.point.number}
+    place = {"number": entry.point.number, "values": list(entry.point.values), "title": entry.point.title}
+    request = {"recipe": recipe.model_dump(mode="json"), "point": place}
     return Part(entry.run, title, request, entry.steps)
 
 

@@ -4,8 +4,11 @@ import pytest
 
 from engine.catalog import resolve
 from engine.errors import RecipeError, StoreError
+from engine.figures import sweep_curves, sweep_map
+from engine.pipeline.sweep_estimate import estimate_sweep
 from engine.recipe import parse_recipe
 from engine.report import Averages
+from engine.store import Store
 from engine.sweeps import (
     SweepPoint,
     SweepRequest,
@@ -104,3 +107,39 @@ def test_a_sweep_that_is_not_there_is_explained(tmp_path):
     (tmp_path / "sweep.json").write_text("{}")
     with pytest.raises(StoreError, match="another form"):
         read_table(tmp_path)
+
+
+def test_curves_mark_the_best_by_choice_not_by_what_is_drawn():
+    drawing = sweep_curves(table(50.0, 70.0, 60.0), "in", "light")
+    line, mark = drawing.figure.data
+    assert list(line.y) == [90.0, 89.0, 88.0]
+    assert list(mark.x) == [0.1]
+    assert "best λ 0.1 with 89.0 %" in drawing.alt
+    assert list(drawing.table["best"]) == [False, True, False]
+    assert len(sweep_curves(table(None, None), "in", "dark").figure.data) == 1
+
+
+def test_a_grid_is_a_map_with_a_frame_around_the_best():
+    points = tuple(
+        SweepPoint(number=n, values=(row, column), title=f"{row} {column}", run="ab" * 32,
+                   evaluation={"merged": Averages(within=10.0 * n)}, choice={"merged": -float(n)})
+        for n, (row, column) in enumerate([(1, "a"), (1, "b"), (2, "a")])
+    )  # fmt: skip
+    failed = SweepPoint(number=3, values=(2, "b"), title="2 b", failed="No.")
+    grid = SweepTable(places=("x", "y"), titles=("X", "<Y>"), points=(*points, failed), split="validation")
+    drawing = sweep_map(grid, "merged", "in", "light")
+    heat, frame = drawing.figure.data[0], drawing.figure.layout.shapes[0]
+    assert [list(row) for row in heat.z] == [[0.0, 10.0], [20.0, None]]
+    assert (frame.x0, frame.y0) == (-0.5, -0.5)
+    assert drawing.figure.layout.xaxis.title.text == "&lt;Y&gt;"
+    assert len(drawing.table) == 4
+
+
+def test_what_runs_share_is_counted_once(tmp_path):
+    store = Store(tmp_path)
+    surgery = [{"method": "surgery"}]
+    one = estimate_sweep(request(("merge.params.scaling", [0.1]), calibrators=surgery), store)
+    merges = estimate_sweep(request(("merge.params.scaling", [0.1, 0.2, 0.3]), calibrators=surgery), store)
+    ranks = estimate_sweep(request(("calibrators.surgery.params.rank", [4, 8, 16]), calibrators=surgery), store)
+    assert (merges.runs, merges.merges, ranks.runs, ranks.merges) == (3, 3, 3, 1)
+    assert one.seconds < ranks.seconds < merges.seconds < 3 * one.seconds

@@ -1,0 +1,229 @@
+"""Sweep: a recipe for several values of one or two of its parameters; curves, the best, and every run to open."""
+
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.figures.sweep import MEASURES, measured_states, sweep_curves, sweep_map, sweep_state_title
+from engine.store import Run
+from engine.sweeps import SweepRequest, SweepTable, sweep_title
+from engine.sweeps.grid import value_text
+from pages import _forms as forms
+from pages._chrome import FONT, age, duration, empty_state, error_state, plain, theme
+from pages._jobs import PAGE, cancel, keep_service, log_view, progress_text
+from pages._state import RUN, run_title, show_run, store
+from pages._sweep_form import sweep_form
+from pages._sweep_table import recipe_of, run_of_point, table_of
+
+SWEEP = "sweep"  # the address parameter: id of the sweep shown
+LISTED = 50
+TICK = 1.0
+
+
+def main() -> None:
+    """Form, then the sweep shown: progress, figure, table, what can be done with a point."""
+    st.title("How the result depends on a setting", anchor=False)
+    rows = store().runs.list(kinds=("sweep",), limit=LISTED)
+    with st.expander("New sweep", icon=":material/add_chart:", expanded=not rows, key="sweep.new"):
+        request = sweep_form()
+        if st.button(
+            "Start", key="sweep.start", type="primary", icon=":material/play_arrow:", disabled=request is None
+        ):
+            start(request)
+    row = _chosen(rows)
+    if row is None:
+        empty_state(
+            "No sweep yet",
+            "Choose a parameter and a range above: the recipe is run for every value, and a curve shows what in-domain "
+            "and out-of-domain accuracy do. The best value is chosen on validation images, not on those shown.",
+        )
+        return
+    if row.active:
+        st.fragment(_live, run_every=TICK)(row.id)
+    else:
+        _ended(row)
+        _result(row)
+
+
+def start(request: SweepRequest) -> None:
+    """Ask for a sweep and show it."""
+    document = request.model_dump(mode="json")
+    row = store().runs.submit("sweep", document, name=sweep_title(request), requested_by=PAGE)
+    st.query_params[SWEEP] = row.id
+    st.session_state["sweep.shown"] = row.id
+    keep_service().touch(now=True)
+    st.rerun()
+
+
+def _chosen(rows: list[Run]) -> Run | None:
+    """The sweep that the address names, else the newest."""
+    asked = st.query_params.get(SWEEP) or st.session_state.get("sweep.shown")
+    found = store().runs.find(asked) if asked else None
+    if found is None or found.kind != "sweep" or found.deleted:
+        if st.query_params.get(SWEEP):
+            st.toast("The address names a sweep that is not here (any more). Another one is shown.")
+        found = rows[0] if rows else None
+    if found is None:
+        st.query_params.pop(SWEEP, None)
+        return None
+    listed = {row.id: row for row in [*rows, found]}
+    key = f"sweep.choice.{found.id}"  # a key for each sweep shown, as in the context bar
+    st.session_state[key] = found.id
+    st.selectbox(
+        "Sweep shown",
+        list(listed),
+        format_func=lambda ident: f"{run_title(listed[ident])} · {age(listed[ident].created)} · {ident[-4:]}",
+        key=key,
+        on_change=lambda: _show(st.session_state[key]),
+    )
+    _show(found.id)
+    return found
+
+
+def _show(ident: str) -> None:
+    st.session_state["sweep.shown"] = ident
+    st.query_params[SWEEP] = ident
+
+
+def _live(ident: str) -> None:
+    """Progress, and the curve as far as it is."""
+    row = store().runs.find(ident)
+    if row is None or not row.active:
+        st.rerun()
+    with st.container(border=True, key="sweep.job"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f"**{plain(run_title(row))}**", width="stretch")
+            st.button(
+                "Cancel", key="sweep.cancel", icon=":material/stop_circle:", on_click=cancel, args=(ident,),
+                disabled=row.state == "cancelling",
+            )  # fmt: skip
+        st.progress(min(max(row.fraction, 0.0), 1.0), text=plain(progress_text(row)))
+        waiting = keep_service().message if row.state == "queued" else f"{duration(row.elapsed)} elapsed"
+        st.caption(f"{plain(waiting)} · sweep {row.id}")
+    table = table_of(row)
+    if table is not None and table.points:
+        st.caption(f"{len(table.points)} of {SweepRequest.parse(row.request).count()} runs are there.")
+        _figure(table, row, "in")
+
+
+def _ended(row: Run) -> None:
+    if row.state == "finished":
+        return
+    if row.state == "failed":
+        error_state(EngineError(row.error), "The runs that had finished are kept, and are below.")
+    else:
+        st.info("This sweep was cancelled. The runs that had finished are kept.", icon=":material/info:")
+    with st.container(horizontal=True):
+        st.button("Go on", key="sweep.resume", icon=":material/replay:", on_click=_resume, args=(row.id,))
+    with st.expander("Log", key="sweep.log"):
+        log_view(row.id)
+
+
+def _resume(ident: str) -> None:
+    try:
+        store().runs.resume(ident)
+    except EngineError as error:
+        st.toast(plain(error))
+    keep_service().touch(now=True)
+
+
+def _result(row: Run) -> None:
+    table = table_of(row)
+    if table is None or not any(point.evaluation or point.failed for point in table.points):
+        empty_state("No numbers", "No run of this sweep left accuracies: it was ended early, or its zoo has no images.")
+        return
+    there = [name for name in MEASURES if any(s not in ("expert",) for s in measured_states(table, name))]
+    if there:
+        measure = st.segmented_control(
+            "Measure", there, format_func=lambda name: MEASURES[name][0], default=there[0], required=True,
+            key="sweep.measure", label_visibility="collapsed", bind="query-params",
+        )  # fmt: skip
+        _figure(table, row, measure)
+    _best(table)
+    _points(table, row)
+
+
+def _figure(table: SweepTable, row: Run, measure: str) -> None:
+    states = [state for state in measured_states(table, measure) if state not in ("pretrained", "multitask", "expert")]
+    if not states:
+        return
+    if len(table.places) == 2:
+        state = st.selectbox(
+            "State", states, format_func=sweep_state_title, key=f"sweep.state.{measure}", width=320,
+        )  # fmt: skip
+        drawing = sweep_map(table, state, measure, theme())
+    else:
+        drawing = sweep_curves(table, measure, theme())
+    drawing.figure.update_layout(font_family=FONT)
+    config = {"displaylogo": False, "toImageButtonOptions": {"format": "svg", "filename": drawing.name}}
+    st.plotly_chart(
+        drawing.figure, width="stretch", theme=None, key="sweep.figure", config=config, alt=drawing.alt
+    )  # fmt: skip
+    st.caption(plain(f"{table.provenance()} Sweep {row.id}."))
+
+
+def _best(table: SweepTable) -> None:
+    """The best point of every state, in words."""
+    found = [(state, best) for state in table.states() if (best := table.best(state)) is not None]
+    if not found:
+        return
+    lines = []
+    for state, point in found:
+        value = point.evaluation[state].within if state in point.evaluation else None
+        equal = sum(other.choice.get(state) == point.choice[state] for other in table.points)
+        tie = f", the first of {equal} equals" if equal > 1 else ""
+        shown = "–" if value is None else f"{value:.1f}"
+        lines.append(
+            f"- **{plain(sweep_state_title(state))}**: {plain(point.title)} ({point.choice[state]:.1f} % on "
+            f"{table.split} images{tie}; {shown} % on evaluation images)"
+        )
+    st.markdown("\n".join(lines))
+
+
+def _points(table: SweepTable, row: Run) -> None:
+    """All points as a table, as CSV, and what can be done with one."""
+    lines = []
+    states = [state for state in table.states() if state not in ("pretrained", "multitask", "expert")]
+    best = {state: point.number for state in states if (point := table.best(state))}
+    for point in table.points:
+        line = {title: value_text(value) for title, value in zip(table.titles, point.values, strict=True)}
+        for state in states:
+            average = point.evaluation.get(state)
+            line[f"{sweep_state_title(state)} (%)"] = average.within if average else None
+            if table.split:
+                line[f"{sweep_state_title(state)}, {table.split} (%)"] = point.choice.get(state)
+        if "merged" in point.evaluation:
+            line |= {"Merged out (%)": point.evaluation["merged"].out, "H": point.evaluation["merged"].h_score}
+        line["Best of"] = ", ".join(sweep_state_title(state) for state in states if best.get(state) == point.number)
+        if any(other.failed for other in table.points):
+            line["Failed"] = point.failed
+        lines.append(line)
+    numbers = {name: st.column_config.NumberColumn(format="%.1f") for line in lines for name in line
+               if name.endswith("(%)") or name == "H"}  # fmt: skip
+    picked = st.dataframe(
+        lines, column_config=numbers, hide_index=True, key=f"sweep.points.{row.id}", on_select="rerun",
+        selection_mode="single-row", placeholder="–", alt=f"{len(lines)} runs of the sweep with their averages",
+        height="content" if len(lines) <= 12 else 460,
+    )  # fmt: skip
+    chosen = [table.points[number] for number in picked["selection"]["rows"] if number < len(table.points)]
+    with st.container(horizontal=True):
+        st.download_button(
+            "Download CSV", table.to_csv, file_name=f"sweep-{row.id}.csv", mime="text/csv", key="sweep.csv",
+            icon=":material/download:", on_click="ignore",
+        )  # fmt: skip
+        point = chosen[0] if chosen else None
+        child = run_of_point(row, point) if point else None
+        if st.button(
+            "Open this run", key="sweep.open", icon=":material/open_in_full:", disabled=child is None,
+            help="Choose a row of the table first." if point is None else None,
+        ):  # fmt: skip
+            show_run(child.id)
+            st.switch_page("pages/lab.py", query_params={RUN: child.id})
+        if st.button(
+            "Use these settings in the Lab", key="sweep.use", icon=":material/tune:", disabled=point is None,
+            help="The Lab's form gets the recipe of the chosen row; nothing is run.",
+        ):  # fmt: skip
+            forms.load(recipe_of(row, point))
+            st.switch_page("pages/lab.py")
+
+
+main()
