@@ -28,6 +28,7 @@ PAGES = (
     ("salience", "Salience", "Which layers matter to which expert."),
     ("weights", "Weights", "Task vectors, what the merge kept of them, paths between models."),
     ("sweep", "Sweep", "How the result depends on λ, density, rank, method."),
+    ("methods", "Methods", "Every merge method: what it needs, what it measured."),
     ("compare", "Compare", "Runs side by side: recipes, accuracy, cost."),
     ("runs", "Runs", "All runs of this store, and the examples."),
 )

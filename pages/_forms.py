@@ -7,8 +7,10 @@ from typing import Any
 
 import streamlit as st
 
-from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, MergeRow, params_of, resolve
+from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, MergeRow, TransformRow, params_of, resolve
 from engine.errors import EngineError, RecipeError
+from engine.figures.methods import CATEGORIES as FAMILIES
+from engine.figures.methods import at_inference, cost_of
 from engine.manifest import bundled_zoos
 from engine.recipe import Recipe, parse_recipe, read_recipe
 from pages._chrome import plain, stale_state
@@ -25,7 +27,6 @@ FIRST_RECIPE = {
     "merge": {"method": "task_arithmetic"},
     "calibrators": [{"method": "surgery"}, {"method": "prob_surgery", "params": {"steps": 1000}}],
 }
-CATEGORIES = ("basic", "weighted", "sparse", "low_rank", "optimisation", "routing")
 PROTOCOLS = {
     "held_out": ("Held out", "Calibrators adapt on images that are not scored."),
     "paper": ("As in the papers", "They adapt on the scored images, without labels. Flatters the result."),
@@ -115,8 +116,8 @@ def _document(shown: Recipe | None) -> dict[str, Any]:
 
 
 def _merge(call: Mapping[str, Any]) -> dict[str, Any]:
-    rows = sorted(MERGE_METHODS.values(), key=lambda row: CATEGORIES.index(row.category))
-    titles = {row.name: f"{row.title} · {row.category.replace('_', ' ')}" for row in rows}
+    rows = sorted(MERGE_METHODS.values(), key=lambda row: list(FAMILIES).index(row.category))
+    titles = {row.name: f"{FAMILIES[row.category]} · {row.title}" for row in rows}
     key = seeded(f"{PREFIX}merge", call["method"] if call["method"] in titles else rows[0].name)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="xsmall"):
         method = st.selectbox("Merge method", list(titles), format_func=titles.__getitem__, key=key)
@@ -131,8 +132,10 @@ def _about(row: Any, key: str) -> None:
     with st.popover("", icon=":material/info:", type="tertiary", help=f"About {plain(row.title)}", key=key):
         st.markdown(f"**{plain(row.title)}**")
         method_notes(row)
-        if isinstance(row, MergeRow) and row.yields != "static":
-            st.caption("Makes weights for each task, so the task must be known at inference.")
+        if isinstance(row, (MergeRow, TransformRow)):
+            st.caption(plain(f"Cost: {cost_of(row)}."))
+            st.caption(plain(f"At inference it needs {at_inference(row)}."))
+            st.page_link("pages/methods.py", label="All methods and what they measured", icon=":material/table_rows:")
 
 
 def _calibrators(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ BARRIERS = {
 def path(run: RunView) -> None:
     """Accuracy on the straight path between two models."""
     st.write(
-        "Models on the straight line between two models, θ(α) = (1 − α) θ_start + α θ_end. If the loss stays below "
+        "Models on the straight line between two models, θ(α) = (1 − α) θ₁ + α θ₂. If the loss stays below "
         "the line between its ends, both models lie in one basin (linear mode connectivity), and averaging them is "
         "safe; a barrier says how far it rises above."
     )

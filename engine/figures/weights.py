@@ -169,7 +169,7 @@ def fate_bars(arrays: Arrays, titles: Sequence[str], theme: Theme) -> Drawing:
             )
         )
     figure = compose(
-        bars, theme, height=90 + 30 * len(titles), legend=True, barmode="stack", bargap=0.3,
+        bars, theme, height=90 + 30 * len(titles), legend=True, legend_traceorder="normal", barmode="stack", bargap=0.3,
         xaxis={"title": "Percent of the entries that the expert moved", "range": [0, 100]},
         yaxis={"autorange": "reversed", "type": "category", "showgrid": False},
     )  # fmt: skip

@@ -1,0 +1,139 @@
+"""The table of methods: what each is and needs, and what finished runs on one zoo measured with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ..catalog import MERGE_METHODS, TRANSFORMS, MergeRow, TransformRow, params_of
+from ..errors import EngineError
+
+BEHIND = "task_arithmetic"  # the merge that transforms are measured with
+CATEGORIES = {
+    "basic": "Basic",
+    "weighted": "Weighted",
+    "sparse": "Sparse subspace",
+    "low_rank": "Low-rank subspace",
+    "optimisation": "Optimisation",
+    "routing": "Routing",
+    "transform": "Transform, before Task Arithmetic",
+}
+NEEDS = {
+    "unlabelled": "unlabelled images",
+    "validation": "labelled validation images",
+    "heads": "heads",
+    "same_task_experts": "several experts of one task",
+}
+YIELDS = {"static": "one model", "per_task": "weights by task", "per_sample": "weights by image"}
+LEARNS = {
+    "task_coefficients": "λ by task",
+    "layer_coefficients": "λ by layer",
+    "router": "a router",
+}
+Row = MergeRow | TransformRow
+Method = tuple[str, ...]  # transforms in order, then the merge method
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one finished run says about its merge."""
+
+    run: str
+    title: str
+    method: Method
+    params: Mapping[str, Any]  # of the merge and its transforms, by method
+    experts: int
+    within: float | None
+    out: float | None
+    h_score: float | None
+    seconds: float | None
+
+    @property
+    def default(self) -> bool:
+        """Whether every parameter has its default."""
+        try:
+            return all(dict(self.params[name]) == default_params(name) for name in self.method)
+        except EngineError:
+            return False
+
+
+def methods() -> dict[Method, Row]:
+    """Every row of the table: merge methods alone, and transforms in front of task arithmetic."""
+    ranks = list(CATEGORIES)
+    rows: list[tuple[Method, Row]] = [((row.name,), row) for row in MERGE_METHODS.values()]
+    rows += [((row.name, BEHIND), row) for row in TRANSFORMS.values()]
+    return dict(sorted(rows, key=lambda item: ranks.index(item[1].category)))
+
+
+def default_params(name: str) -> dict[str, Any]:
+    """A method's parameters with nothing set."""
+    row = MERGE_METHODS.get(name) or TRANSFORMS[name]
+    return params_of(row, {}).model_dump(mode="json")
+
+
+def fits(row: Row, experts: int) -> bool:
+    """Whether a method takes this many experts."""
+    most = getattr(row, "max_experts", None)
+    return row.min_experts <= experts and (most is None or experts <= most)
+
+
+def needs_of(row: Row) -> str:
+    """What a method needs beside the weights, in words."""
+    return ", ".join(NEEDS[need] for need in sorted(row.needs)) or "weights alone"
+
+
+def at_inference(row: Row) -> str:
+    """What must be known or stored to use what a method makes."""
+    yields = getattr(row, "yields", "static")
+    return {
+        "static": "nothing: one model",
+        "per_task": "the task of every image, and its masks",
+        "per_sample": "a router that looks at every image",
+    }[yields]
+
+
+def cost_of(row: Row) -> str:
+    """What carrying a method out takes, in words."""
+    if {"unlabelled", "validation"} & row.needs and getattr(row, "learns", ""):
+        return "trains: many passes through the encoder"
+    if {"unlabelled", "validation"} & row.needs:
+        return "a few hundred images through every expert"
+    if row.category == "low_rank":
+        return "singular value decompositions of every matrix, kept for each expert"
+    if row.category == "optimisation":
+        return "solves for every matrix"
+    return "reads the weights once or twice"
+
+
+def best_results(results: Iterable[Result]) -> dict[Method, Result]:
+    """One result a method: of those with default parameters the first, else the first."""
+    found: dict[Method, Result] = {}
+    for result in results:
+        before = found.get(result.method)
+        if before is None or (result.default and not before.default):
+            found[result.method] = result
+    return found
+
+
+def method_table(results: Mapping[Method, Result]) -> pd.DataFrame:
+    """One row a method, with the results of the runs given.
+
+    Args:
+        results: by method, on one zoo and set of experts.
+    """
+    rows = []
+    for method, row in methods().items():
+        result = results.get(method)
+        rows.append({
+            "category": CATEGORIES[row.category], "title": row.title, "needs": needs_of(row),
+            "learns": LEARNS.get(getattr(row, "learns", ""), ""),
+            "yields": YIELDS[getattr(row, "yields", "static")],
+            "in": result.within if result else None, "out": result.out if result else None,
+            "h_score": result.h_score if result else None, "seconds": result.seconds if result else None,
+            "parameters": ("default" if result.default else "changed") if result else "",
+            "run": result.run if result else "", "source": row.url, "method": "+".join(method),
+        })  # fmt: skip
+    return pd.DataFrame(rows)

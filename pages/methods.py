@@ -1,0 +1,154 @@
+"""Methods: every way to merge, what it needs, and what it measured on the current zoo."""
+
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.figures.methods import Method, Result, Row, at_inference, best_results, cost_of, fits, method_table, methods
+from engine.manifest import bundled_zoos
+from engine.store import ACTIVE
+from pages._chrome import duration, empty_state, error_state, plain
+from pages._jobs import cancel, keep_service
+from pages._methods_data import missing, recipe_for, results_on
+from pages._params import method_notes
+from pages._recipes import zoo_manifest
+from pages._state import RUN, find_current, recipe_title, show_run, store
+
+ASKED_BY = "methods"  # runs asked for here are told from those of the lab
+TICK = 1.0
+NUMBER = st.column_config.NumberColumn
+COLUMNS = {
+    "category": "Family",
+    "title": st.column_config.TextColumn("Method", width="medium", pinned=True),
+    "in": NUMBER("In-domain (%)", format="%.1f"),
+    "out": NUMBER("Out-of-domain (%)", format="%.1f"),
+    "h_score": NUMBER("H (%)", format="%.1f", help="Harmonic mean of both"),
+    "seconds": NUMBER("Merge (s)", format="%.2f", help="As computed first; encoding not counted"),
+    "parameters": st.column_config.TextColumn("Parameters", width="small"),
+    "needs": "Needs",
+    "learns": "Learns",
+    "yields": "Makes",
+    "source": st.column_config.LinkColumn("Source", display_text="paper", width="small"),
+}
+
+
+def main() -> None:
+    """Zoo, table, what is chosen in it, what is missing."""
+    st.title("Every method, side by side", anchor=False)
+    st.write(
+        "Merging methods by family, with what each needs beside the experts' weights and what it makes. Numbers come "
+        "from finished runs on this zoo that merge all of its experts: those with default parameters first."
+    )
+    zoo = _zoo()
+    try:
+        manifest = zoo_manifest(zoo)
+    except EngineError as error:
+        error_state(error)
+        return
+    experts = tuple(manifest.expert_table)
+    _at_work()
+    results = best_results(results_on(zoo, experts))
+    table = method_table(results)
+    picked = st.dataframe(
+        table, column_order=list(COLUMNS), column_config=COLUMNS, hide_index=True, key="methods.table",
+        on_select="rerun", selection_mode="multi-row", placeholder="–", height=640, width="stretch",
+        alt=f"{len(table)} methods with what they need and what {len(results)} of them measured on this zoo",
+    )  # fmt: skip
+    st.caption(
+        "Accuracy of the merged model, before any calibrator: means over tasks in percent. Settings that were tuned "
+        "elsewhere may not suit this zoo; a sweep in the lab finds better ones."
+    )
+    keys = list(methods())
+    chosen = [keys[number] for number in picked["selection"]["rows"] if number < len(keys)]
+    _actions(zoo, len(experts), results, chosen)
+    st.download_button("Download CSV", lambda: table.to_csv(index=False).encode(), "methods.csv", "text/csv",
+                       key="methods.csv", on_click="ignore", icon=":material/download:")  # fmt: skip
+
+
+def _zoo() -> str:
+    """Which zoo is looked at: that of the run shown, unless another is chosen."""
+    view = find_current()
+    shown = view.report.recipe.zoo if view else "mini8"
+    options = list(dict.fromkeys([shown, *bundled_zoos()]))
+    return st.selectbox("Zoo", options, key="methods.zoo", width=320, persist_state="session")
+
+
+def _actions(zoo: str, experts: int, results: dict[Method, Result], chosen: list[Method]) -> None:
+    table = methods()
+    gaps = missing(results, table, experts)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if chosen:
+            runnable = [name for name in chosen if fits(table[name], experts)]
+            st.button(
+                f"Run {len(runnable)} chosen" if len(chosen) > 1 else "Run it", key="methods.run", type="primary",
+                icon=":material/play_arrow:", on_click=_submit, args=(zoo, runnable), disabled=not runnable,
+            )  # fmt: skip
+        st.button(
+            f"Run the {len(gaps)} missing that need weights alone" if gaps else "Nothing is missing",
+            key="methods.missing", icon=":material/playlist_play:", disabled=not gaps, on_click=_submit,
+            args=(zoo, gaps),
+        )  # fmt: skip
+    if len(chosen) == 1:
+        _one(chosen[0], table[chosen[0]], results.get(chosen[0]), experts)
+    elif not chosen:
+        st.caption("Choose rows to run them, or one to read about it.")
+
+
+def _one(method: Method, row: Row, result: Result | None, experts: int) -> None:
+    """What one method is, and the run that its numbers come from."""
+    with st.container(border=True):
+        st.markdown(f"**{plain(row.title)}**")
+        method_notes(row)
+        st.caption(plain(f"Cost: {cost_of(row)}. At inference it needs {at_inference(row)}."))
+        if not fits(row, experts):
+            most = getattr(row, "max_experts", None)
+            wanted = f"at most {most}" if most and experts > most else f"at least {row.min_experts}"
+            st.caption(plain(f"Takes {wanted} experts; choose them in the lab."))
+        if result is None:
+            empty_state("Not run on this zoo yet", "Run it to see what it keeps of the experts.")
+        elif st.button(f"Open the run: {plain(result.title or result.run)}", key="methods.open", type="tertiary"):
+            show_run(result.run)
+            st.switch_page("pages/lab.py", query_params={RUN: result.run})
+
+
+def _submit(zoo: str, chosen: list[Method]) -> None:
+    """Put runs into the queue; the workers take them side by side."""
+    table = methods()
+    for method in chosen:
+        recipe = recipe_for(method, table[method], zoo)
+        request = {"recipe": recipe.model_dump(mode="json"), "projection": None}
+        store().runs.submit("run", request, name=recipe_title(recipe), requested_by=ASKED_BY)
+    keep_service().touch(now=True)
+
+
+def _active() -> list[str]:
+    rows = store().runs.list(kinds=("run",), states=ACTIVE, limit=200)
+    return [row.id for row in rows if row.requested_by == ASKED_BY]
+
+
+def _at_work() -> None:
+    waiting = _active()
+    if waiting:
+        with st.container(border=True, key="methods.active"):
+            st.fragment(_progress, run_every=TICK)(len(waiting))
+
+
+def _progress(before: int) -> None:
+    """How many runs are left; draws the page again when one has ended."""
+    waiting = _active()
+    if len(waiting) != before:
+        st.rerun()
+    first = store().runs.find(waiting[-1])
+    with st.container(horizontal=True, vertical_alignment="center"):
+        text = f"{len(waiting)} runs to go" if len(waiting) > 1 else "One run to go"
+        spent = duration(first.elapsed) if first and first.started else plain(keep_service().message)
+        name = plain(first.name) if first else ""
+        st.progress(min(max(first.fraction if first else 0.0, 0.0), 1.0), text=f"{text}: {name}, {spent}")
+        st.button("Cancel all", key="methods.cancel", icon=":material/stop_circle:", on_click=_cancel_all)
+
+
+def _cancel_all() -> None:
+    for ident in _active():
+        cancel(ident)
+
+
+main()

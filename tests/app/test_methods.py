@@ -1,0 +1,90 @@
+"""The table of methods: every row of the catalog, results of finished runs, runs that fill the gaps."""
+
+import pytest
+
+from engine.catalog import MERGE_METHODS, TRANSFORMS
+from engine.figures.methods import Result, best_results, default_params, fits, method_table, methods
+from engine.recipe import parse_recipe
+
+
+def result(run, method=("task_arithmetic",), within=50.0, **params):
+    known = {name: {**default_params(name), **params.get(name, {})} for name in method}
+    return Result(run, run, method, known, 2, within, 40.0, 44.4, 0.5)
+
+
+def table_of(app):
+    return app.dataframe[0].value.set_index("method")
+
+
+@pytest.fixture
+def open_methods(workspace, open_app):
+    def start():
+        app = open_app("methods")
+        app.selectbox(key="methods.zoo").set_value(str(workspace.zoo)).run()
+        assert not app.exception
+        return app
+
+    return start
+
+
+def test_every_method_of_the_catalog_is_a_row():
+    assert {row.name for row in methods().values()} == {*MERGE_METHODS, *TRANSFORMS}
+    table = method_table({})
+    assert table["in"].isna().all()
+    assert table.loc[table["method"] == "emr", "yields"].item() == "weights by task"
+    assert "unlabelled images" in table.loc[table["method"] == "adamerging", "needs"].item()
+    assert table.loc[table["method"] == "lwptv+task_arithmetic", "category"].item().startswith("Transform")
+
+
+def test_default_parameters_come_first_then_the_newest():
+    changed, default = result("a", task_arithmetic={"scaling": 0.9}), result("b")
+    assert not changed.default
+    assert best_results([changed, default, result("c")])[("task_arithmetic",)].run == "b"
+    assert best_results([changed])[("task_arithmetic",)].run == "a"
+    row = method_table(best_results([changed])).set_index("method").loc["task_arithmetic"]
+    assert (row["in"], row["parameters"], row["run"]) == (50.0, "changed", "a")
+
+
+def test_a_pair_of_experts_fits_slerp_and_three_do_not():
+    assert fits(MERGE_METHODS["slerp"], 2)
+    assert not fits(MERGE_METHODS["slerp"], 3)
+    assert not fits(TRANSFORMS["lwptv"], 1)
+
+
+def test_finished_runs_fill_the_table_and_other_zoos_do_not(workspace, open_methods):
+    workspace.example()
+    row = workspace.finished("Mine", merge={"method": "task_arithmetic", "params": {"scaling": 0.7}})
+    table = table_of(open_methods())
+    assert table.loc["task_arithmetic", "run"] == "made", "the example has the default parameters"
+    assert table.loc["task_arithmetic", "in"] == 56.0
+    assert table["run"].isin(["", "made", row.id]).all()
+    assert table.loc["ties", "run"] == ""
+
+
+def test_the_missing_data_free_methods_are_submitted(workspace, open_methods):
+    workspace.example()
+    app = open_methods()
+    app.button(key="methods.missing").click().run()
+    assert not app.exception
+    recipes = [parse_recipe(row.request["recipe"]) for row in workspace.store.runs.list(states=("queued",), limit=200)]
+    asked = {(*(call.method for call in recipe.transforms), recipe.merge.method) for recipe in recipes}
+    assert {("ties",), ("emr",), ("lwptv", "task_arithmetic")} <= asked
+    assert ("task_arithmetic",) not in asked
+    assert not any(MERGE_METHODS[recipe.merge.method].needs for recipe in recipes)
+    assert all(recipe.zoo == str(workspace.zoo) and not recipe.calibrators for recipe in recipes)
+    app.button(key="methods.cancel").click().run()
+    assert not workspace.store.runs.list(states=("queued",))
+    assert not app.exception
+
+
+def test_the_form_says_what_a_method_costs_and_needs(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    said = " ".join(item.value for item in app.caption).replace("\\", "")
+    assert "Cost: reads the weights once or twice." in said
+    assert "At inference it needs nothing: one model." in said
+    options = app.selectbox(key="form.w.merge").options
+    families = [option.split(" · ")[0] for option in options]
+    assert sorted(set(families), key=families.index) == ["Basic", "Weighted", "Sparse subspace", "Low-rank subspace",
+                                                        "Optimisation", "Routing"]  # fmt: skip
+    assert families == sorted(families, key=sorted(set(families), key=families.index).index), "families stay together"
