@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from .commands import merge, preflight, runs, selfcheck, service, sweep, work, zoo
+from .commands import experiment, merge, preflight, runs, selfcheck, service, sweep, work, zoo
 from .errors import EngineError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app.command("run")(work.run)
 app.command("merge")(merge.merge)
 app.command("preflight")(preflight.preflight)
 app.command("sweep")(sweep.sweep)
+app.command("experiment")(experiment.experiment)
 app.command("selfcheck")(selfcheck.selfcheck)
 app.command("serve")(service.serve)
 app.command("examples")(work.examples)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import EngineError
+from ..experiments import ExperimentResult, read_experiment, read_result
 from ..recipe import Recipe
 from ..report import Report, read_report
 from ..store import Store
@@ -141,6 +142,29 @@ def finetune_experts(
     if progress is not None:
         progress(1.0, "finished")
     return json.loads((folder / "experts.json").read_text("utf-8"))
+
+
+def run_experiment(
+    name: str, store: Store, *, zoo: str = "mini8", quick: bool = False, progress: Progress | None = None
+) -> ExperimentResult:
+    """Repeat an experiment in this process.
+
+    Args:
+        name: an experiment of the app, or a file.
+        store: where artefacts and the rows of the experiment and of its runs go.
+        zoo: a bundled zoo's name or a path.
+        quick: fewer images, shorter training, one seed.
+        progress: told how far it is.
+
+    Raises:
+        EngineError: with the reason; a run that fails while others do not is said in the result.
+    """
+    request = {"name": name, "zoo": zoo, "quick": quick}
+    plan = plan_request("experiment", request, store)
+    folder = _carry_out(plan, store, "experiment", request, read_experiment(name).title, progress)
+    if progress is not None:
+        progress(1.0, "finished")
+    return read_result(folder)
 
 
 def _carry_out(

@@ -33,6 +33,7 @@ CONTROL = "pretrained"
 PLANNERS: dict[str, str] = {
     "run": ".pipeline.plan:plan_run_request",
     "projection": ".pipeline.plan:plan_projection",
+    "experiment": ".pipeline.experimenting:plan_experiment",
     "weights": ".pipeline.weight_plans:plan_weights",
     "interpolation": ".pipeline.weight_plans:plan_interpolation",
     "sweep": ".pipeline.sweeping:plan_sweep",

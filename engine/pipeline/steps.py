@@ -43,6 +43,7 @@ STEPS: dict[str, str] = {
     "calibrate": ".pipeline.calibrating:calibrate",
     "bundle": ".pipeline.bundle:bundle",
     "projection": ".pipeline.projecting:projection",
+    "experiment": ".pipeline.measuring:experiment",
     "weight_geometry": ".pipeline.weight_views:geometry",
     "weight_kept": ".pipeline.weight_views:kept",
     "weight_spectra": ".pipeline.weight_views:spectra",

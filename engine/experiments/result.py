@@ -1,0 +1,87 @@
+"""What an experiment leaves: every measure at every point with its spread, and what the checks found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from ..errors import StoreError
+from ..recipe import Frozen
+
+FILE = "experiment.json"
+Outcome = Literal["yes", "no", "unclear", "missing"]
+Verdict = Literal["holds", "explained by a control", "does not hold here", "cannot be judged on this zoo"]
+
+
+class Cell(Frozen):
+    """A measure at a point: one value a seed."""
+
+    values: tuple[float, ...]
+    mean: float
+    sd: float | None = None  # over seeds; None where nothing depends on the seed or there is only one
+
+
+class PointResult(Frozen):
+    """What was found at a point."""
+
+    name: str
+    title: str
+    state: str
+    control: bool
+    run: str = ""  # key of what its first run left
+    seeds: tuple[int, ...] = ()
+    cells: dict[str, Cell] = Field(default_factory=dict)
+    failed: str = ""  # why there is nothing
+
+
+class Finding(Frozen):
+    """How a check came out."""
+
+    text: str
+    outcome: Outcome
+    left: float | None = None
+    right: float | None = None
+    difference: float | None = None
+    sd: float | None = None  # of the difference over seeds, paired
+    control: bool = False
+
+
+class ExperimentResult(Frozen):
+    """The answer of one zoo to one experiment."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    quick: bool
+    zoo: str
+    zoo_digest: str
+    protocol: str
+    split_seed: int
+    images: tuple[int, int] | None  # fewest and most evaluation images of a task
+    points: tuple[PointResult, ...]
+    findings: tuple[Finding, ...]
+    verdict: Verdict
+    reason: str
+    seconds: float  # of computation, whatever of it was in the store already
+    environment: dict[str, str] = Field(default_factory=dict)
+
+    def cell(self, point: str, measure: str) -> Cell | None:
+        """A measure at a point; None where it could not be had."""
+        found = next((entry for entry in self.points if entry.name == point), None)
+        return found.cells.get(measure) if found else None
+
+
+def read_result(path: Path) -> ExperimentResult:
+    """Read a result from its file, or from the folder that it lies in.
+
+    Raises:
+        StoreError: there is none, or it is of another form.
+    """
+    file = path / FILE if path.is_dir() else path
+    try:
+        return ExperimentResult.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise StoreError(f"There is no experiment in {path}: {error.strerror}. Run the experiment again.") from error
+    except ValidationError as error:
+        raise StoreError(f"The experiment in {file.name} is of another form: {error.errors()[0]['msg']}.") from error

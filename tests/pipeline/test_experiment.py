@@ -1,0 +1,123 @@
+"""Experiments on a small made zoo: measures, failures, what is shared with runs."""
+
+import pytest
+import yaml
+
+from engine.errors import CalibrationError, RecipeError
+from engine.experiments import read_experiment
+from engine.pipeline.executor import needed_steps
+from engine.pipeline.local import run_experiment, run_recipe
+from engine.pipeline.plan import plan_request, plan_run
+from engine.report import read_report
+from engine.store import Store
+from tests.tiny_zoo import make_zoo
+
+SURGERY = {"method": "surgery", "params": {"rank": 4, "steps": 20, "batch_size": 8}}
+PROB = {"method": "prob_surgery", "params": {"hidden": 4, "steps": 20, "batch_size": 8}}
+SPEC = {
+    "format": 1,
+    "name": "tiny",
+    "title": "Tiny",
+    "paper": "A paper",
+    "part": "Table 1",
+    "claim": "Surgery narrows the bias.",
+    "seeds": 2,
+    "base": {"merge": {"method": "task_arithmetic", "params": {"scaling": 0.5}}, "calibrators": [SURGERY, PROB]},
+    "points": [
+        {"name": "merged", "title": "Merged"},
+        {"name": "surgery", "title": "Surgery", "state": "surgery"},
+        {"name": "prob", "title": "ProbSurgery", "state": "prob_surgery"},
+        {"name": "average", "title": "Average", "set": {"merge": {"method": "weight_average"}, "calibrators": []}},
+    ],
+    "measures": [
+        {"name": "l1", "title": "L1", "path": "bias.{state}.l1", "unit": "feature units"},
+        {"name": "accuracy", "title": "Accuracy", "path": "average.{state}.in"},
+        {"name": "fitted", "title": "Fitted", "analysis": "curve_end", "params": {"column": "l1_adapt"}},
+        {"name": "sigma", "title": "σ", "analysis": "sigma"},
+        {"name": "away", "title": "Away", "analysis": "distance", "params": {"to": "pretrained", "domain": "out"}},
+        {"name": "wrong", "title": "Wrong task", "analysis": "wrong_task"},
+        {"name": "auroc", "title": "AUROC", "analysis": "outlier_auroc"},
+    ],
+    "checks": [
+        {"text": "It does.", "measure": "l1", "left": "surgery", "relation": "below", "right": "merged", "margin": 0}
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    return make_zoo(tmp_path_factory.mktemp("zoo") / "tiny", experts=("alpha", "beta"))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return Store(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("spec") / "tiny.yaml"
+    path.write_text(yaml.safe_dump(SPEC))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def result(zoo, store, file):
+    return run_experiment(file, store, zoo=str(zoo))
+
+
+def test_measures_are_those_of_the_runs(zoo, store, file, result):
+    spec = read_experiment(file)
+    _, seed, recipe = spec.recipes(str(zoo))[3]
+    assert seed == 1
+    plan = plan_run(recipe, store)
+    assert needed_steps(plan, store) == []
+    report = run_recipe(recipe, store)
+    mean = sum(report.bias["surgery"].l1.values()) / len(report.bias["surgery"].l1)
+    assert result.cell("surgery", "l1").values[1] == pytest.approx(mean)
+    assert result.cell("surgery", "accuracy").values[1] == pytest.approx(report.average["surgery"].within)
+    columns = report.calibrators["surgery"].curve_columns
+    last = dict(zip(columns, report.calibrators["surgery"].curve[-1], strict=True))
+    assert result.cell("surgery", "fitted").values[1] == pytest.approx(last["l1_adapt"])
+
+
+def test_what_a_point_does_not_have_is_left_out(result):
+    assert {name for name in ("sigma", "fitted", "wrong") if result.cell("merged", name)} == set()
+    assert result.cell("prob", "sigma").mean > 0
+    assert result.cell("merged", "away").mean > 0
+    assert result.cell("surgery", "away") is None  # no calibrator out of domain
+    for point in ("merged", "surgery", "prob"):
+        assert 0 <= result.cell(point, "auroc").mean <= 100
+    assert len(result.cell("average", "l1").values) == 1  # nothing depends on the seed
+    assert [point.failed for point in result.points] == [""] * 4
+
+
+def test_the_wrong_tasks_calibrator_differs_from_the_own(result):
+    assert result.cell("surgery", "wrong").values != result.cell("surgery", "accuracy").values
+
+
+def test_runs_get_rows_under_the_experiment(store, result):
+    row = next(row for row in store.runs.list(kinds=["experiment"]) if row.state == "finished")
+    children = store.runs.list(parent=row.id)
+    assert len(children) == 3
+    assert all(read_report(store.find(child.result)).status == "finished" for child in children)
+
+
+def test_a_run_that_fails_is_said_and_loses_no_other(zoo, tmp_path, file, monkeypatch):
+    from engine.pipeline import calibrating
+
+    def fail(*_):
+        raise CalibrationError("It went wrong on purpose.")
+
+    monkeypatch.setattr(calibrating, "calibrate", fail)
+    found = run_experiment(file, Store(tmp_path / "store"), zoo=str(zoo))
+    assert "on purpose" in found.points[1].failed
+    assert found.cell("average", "accuracy") is not None
+    assert found.verdict == "cannot be judged on this zoo"
+
+
+def test_the_plan_refuses_what_the_zoo_cannot_do(zoo, store, tmp_path):
+    path = tmp_path / "bad.yaml"
+    path.write_text(yaml.safe_dump({**SPEC, "base": {"experts": ["gamma"], "merge": {"method": "ties"}}}))
+    with pytest.raises(RecipeError, match="gamma"):
+        plan_request("experiment", {"name": str(path), "zoo": str(zoo)}, store)
