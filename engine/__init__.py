@@ -41,15 +41,16 @@ def load_merged(
     """Load a merged model as an image encoder.
 
     Args:
-        path: ``merged.safetensors``, the folder ``merged/`` of a merge whose weights depend on the task, or the folder
-            of a run.
+        path: ``merged.safetensors``, the folder ``merged/`` of a merge whose weights depend on the task or the image,
+            or the folder of a run.
         task: for which task, where the weights depend on it.
-        base: the base's weights file, where the weights depend on the task and are rebuilt from it.
+        base: the base's weights file, where the weights depend on task or image and are rebuilt from it.
         zoo: a zoo with the same backbone, for weights that do not say their architecture; also gives the base.
 
     Returns:
-        An open_clip vision tower in evaluation mode, without gradients: float32 (n, 3, size, size) → un-normalised
-        features (n, dim). Its ``preprocess`` turns uint8 images (n, h, w, 3) or Pillow images into what it takes.
+        An open_clip vision tower, or a router and one, in evaluation mode and without gradients: float32
+        (n, 3, size, size) → un-normalised features (n, dim). Its ``preprocess`` turns uint8 images (n, h, w, 3) or
+        Pillow images into what it takes.
 
     Raises:
         CheckpointError: the file is missing, damaged, or does not say enough.

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
+    from torch import Tensor, nn
 
 Tensors = Mapping[str, "Tensor"]
+Forward = Callable[[Tensors, "Tensor"], "Tensor"]  # visual weights by name and images (b, 3, h, w) → features (b, dim)
 
 
 class Weights(Protocol):
@@ -122,7 +123,21 @@ class PerTask:
     info: MergeInfo = field(default_factory=lambda: MergeInfo(needs_task_id=True))
 
 
-Merged = Static | PerTask
+@dataclass(frozen=True)
+class PerSample:
+    """A merged model whose weights depend on the image that it sees.
+
+    ``parts`` are the tensors that are stored (shared weights, experts, a router); ``rebuild`` makes a module
+    images (b, 3, h, w) → features (b, dim) from the base, the parts and the encoder's structure, with the parts as
+    its state and a method ``weights_of(image)`` that says which weights one image (3, h, w) gets.
+    """
+
+    parts: Tensors
+    rebuild: Callable[[Weights, Tensors, Forward], nn.Module]
+    info: MergeInfo = field(default_factory=MergeInfo)
+
+
+Merged = Static | PerTask | PerSample
 
 
 class Progress(Protocol):

@@ -9,6 +9,11 @@ from pages._chrome import percent, plain
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 NOTICEABLE = 0.5  # points below which a difference is not called one
+MODELS = {
+    "static": "one model",
+    "per_task": "a model that is told the task",
+    "per_sample": "a model that mixes its weights for every image",
+}
 NAMED = 3  # calibrators named one by one
 
 
@@ -20,7 +25,7 @@ def headline(report: Report) -> str:
     count = _word(len(report.experts)).capitalize()
     if experts is None or merged is None:
         return f"{count} experts, merged by {method}. Without images and heads there is no accuracy to show."
-    model = "one model" if report.merged.kind == "static" else "a model that is told the task"
+    model = MODELS[report.merged.kind]
     verb = "keeps" if merged < experts else "reaches"
     pretrained = _mean(report, "pretrained")
     harm = pretrained is not None and merged < pretrained - NOTICEABLE
@@ -98,7 +103,7 @@ def _help(report: Report, state: str) -> str:
     """What a state is, and for a calibrator what it cost."""
     texts = {
         "pretrained": "The base model that all experts started from, with each task's classification head.",
-        "merged": "One encoder made of all experts' weights; nothing was trained.",
+        "merged": _what_merged_is(report),
         "multitask": "One encoder trained on all tasks together, as an upper baseline.",
         "expert": "Each task with the expert that was tuned on it.",
     }
@@ -108,6 +113,20 @@ def _help(report: Report, state: str) -> str:
     recovered = report.average[state].recovered
     closed = f" It closes {recovered:.0f} % of the gap between merged and experts." if recovered is not None else ""
     return f"The {part.on} model with its features corrected; {part.parameters:,} added parameters.{closed}"
+
+
+def _what_merged_is(report: Report) -> str:
+    row = MERGE_METHODS.get(report.recipe.merge.method)
+    made = {
+        "static": "One encoder made of all experts' weights",
+        "per_task": "An encoder for each task, made of shared weights and a little of its own",
+        "per_sample": "An encoder whose weights a router mixes for every image",
+    }[report.merged.kind]
+    trained = {"": "nothing was trained", "router": "only the router was trained"}
+    learned = trained.get(row.learns, "what it learned, it learned from images without labels") if row else trained[""]
+    if row and "validation" in row.needs:
+        learned = "chosen by accuracy on labelled validation images"
+    return f"{made}; {learned}."
 
 
 def _mean(report: Report, state: str) -> float | None:

@@ -2,8 +2,46 @@
 
 from __future__ import annotations
 
-from .row import MergeRow, NoParams
+from typing import Literal
+
+from pydantic import Field
+
+from .row import MergeRow, NoParams, Params, Preset
 from .sparse import TallParams
+
+
+class TwinParams(Params):
+    """Parameters of Twin-Merging."""
+
+    scaling: float = Field(
+        0.3, ge=0, le=2, title="Scaling coefficient λ", description="How much of the summed task vectors is shared."
+    )
+    density: float = Field(
+        0.2, ge=0, le=1, title="Rank kept", description="Share of singular directions of each expert's own part."
+    )
+    routing: Literal["mixture", "best"] = Field(
+        "mixture", title="Routing", description="Mix all experts by the router's softmax, or take the best one alone."
+    )
+    examples: int = Field(256, ge=2, le=100_000, title="Images", description="Of each task, to train the router.")
+    epochs: int = Field(50, ge=0, le=10_000, title="Epochs", description="Passes over the images' features.")
+    batch_size: int = Field(1024, ge=2, le=65_536, title="Batch size", description="Images in one router update.")
+    learning_rate: float = Field(5e-4, gt=0, le=1, title="Learning rate", description="AdamW's first step size.")
+
+
+class WemoeParams(Params):
+    """Parameters of WEMoE."""
+
+    scaling: float = Field(
+        0.3, ge=0, le=2, title="Scaling coefficient λ", description="Outside the perceptrons, and where gates start."
+    )
+    routing: Literal["image", "batch"] = Field(
+        "image", title="Routing", description="Gates for every image, or for every batch of images of one task."
+    )
+    gate_layers: int = Field(2, ge=0, le=2, title="Gate layers", description="Linear layers of a gate; 0: constants.")
+    steps: int = Field(1000, ge=0, le=100_000, title="Steps", description="Adam updates of the gates.")
+    batch_size: int = Field(16, ge=1, le=1024, title="Batch size", description="Images of each task in one update.")
+    learning_rate: float = Field(1e-4, gt=0, le=1, title="Learning rate", description="Adam's step size.")
+
 
 ROWS = (
     MergeRow(
@@ -33,5 +71,46 @@ ROWS = (
         url="https://arxiv.org/abs/2405.07813",
         yields="per_task",
         departure="The authors choose λ for every task by validation accuracy; here it is one parameter.",
+    ),
+    MergeRow(
+        name="twin",
+        title="Twin-Merging",
+        category="routing",
+        params=TwinParams,
+        function=".merging.twin:twin",
+        summary="A merged model, and for every image a mixture of what is each expert's own, compressed.",
+        equation=r"\theta(x) = \theta_\ast + \textstyle\sum_k w_k(x)\, \mathrm{SVD}_r(\theta_k - \theta_\ast),\quad "
+        r"\theta_\ast = \theta_0 + \lambda \sum_k \tau_k",
+        source="Lu et al., Twin-Merging, NeurIPS 2024, arXiv:2406.15479",
+        url="https://arxiv.org/abs/2406.15479",
+        needs=frozenset({"unlabelled"}),
+        yields="per_sample",
+        learns="router",
+        stochastic=True,
+        presets=(
+            Preset("official", "Authors' code", {"scaling": 0.29}, "arXiv:2406.15479"),
+            Preset("best", "Best expert only", {"routing": "best"}, "arXiv:2406.15479"),
+        ),
+        departure="The router reads the image's features (the authors merge language models and read mean hidden "
+        "states), learns from unlabelled images of known task, and its last epoch counts.",
+    ),
+    MergeRow(
+        name="wemoe",
+        title="WEMoE",
+        category="routing",
+        params=WemoeParams,
+        function=".merging.wemoe:wemoe",
+        summary="Perceptrons become mixtures of the experts' ones, weighed by what enters them; the rest is merged.",
+        equation=r"\theta^{\mathrm{MLP}}_\ell(x) = \theta^{\mathrm{MLP}}_{0,\ell} + "
+        r"\textstyle\sum_k r_\ell(h_\ell(x))_k\, \tau^{\mathrm{MLP}}_{k,\ell}",
+        source="Tang et al., WEMoE, ICML 2024, arXiv:2402.00433",
+        url="https://arxiv.org/abs/2402.00433",
+        needs=frozenset({"unlabelled", "heads"}),
+        yields="per_sample",
+        learns="router",
+        stochastic=True,
+        presets=(Preset("fusionbench", "FusionBench, CLIP", {"routing": "batch"}, "arXiv:2406.03280"),),
+        departure="Gates for every image as in the paper; the code's CLIP configuration averages them over a batch, "
+        "which needs images of one task together.",
     ),
 )

@@ -190,7 +190,8 @@ def _provenance(report: Report) -> str:
         "Split seed": str(report.split_seed),
         "Training seeds": ", ".join(map(str, report.seeds)),
         "Merged model": f"{report.merged.kind.replace('_', ' ')}, {report.merged.extra_parameters:,} extra parameters, "
-        f"{report.merged.extra_bits:,} extra bits",
+        f"{report.merged.extra_bits:,} extra bits, the task "
+        f"{'must' if report.merged.needs_task_id else 'need not'} be known at inference",
         **{f"{state_title(name, report)}": f"{part.parameters:,} parameters, on {part.on}"
            for name, part in report.calibrators.items()},
         "Seconds": ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.timing_s.items()) or "not kept",

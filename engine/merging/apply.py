@@ -9,7 +9,7 @@ from typing import Any
 from ..catalog import MERGE_METHODS, TRANSFORMS, TransformRow, check_needs, params_of, row_of
 from ..errors import MergeError
 from ..recipe import MethodCall
-from ..types import Context, Merged, Static, TaskVectors, Tensors, Weights
+from ..types import Context, Merged, PerTask, Static, TaskVectors, Tensors, Weights
 
 
 def merge(
@@ -48,7 +48,8 @@ def merge(
         if function is None:
             continue
         if not isinstance(merged, Static):
-            raise MergeError(f"{transform.title} scales one merged model; {row.title} makes one for each task.")
+            each = "task" if isinstance(merged, PerTask) else "image"
+            raise MergeError(f"{transform.title} scales one merged model; {row.title} makes one for each {each}.")
         merged = function(base, task_vectors, merged, transform_params, context)
     if details:
         merged = replace(merged, info=replace(merged.info, details={**merged.info.details, "transforms": details}))

@@ -189,7 +189,7 @@ def _report(subject: Subject, measured: list[Measured], inputs: Mapping[str, Any
         call.name: json.loads((inputs[f"{recipe.seeds[0]}/calibrator/{call.name}"] / "calibration.json").read_text())
         for call in recipe.calibrators
     }
-    if merged["kind"] != "static" and any(manifest.task_table[task].domain == "out" for task in subject.chosen):
+    if merged["kind"] == "per_task" and any(manifest.task_table[task].domain == "out" for task in subject.chosen):
         subject.warnings.append(
             "The merged model has weights for the experts' tasks only, so it is not scored on out-of-domain tasks."
         )

@@ -68,6 +68,7 @@ class MergeContext:
     def batches(self, task: str, split: str, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Endless shuffled batches of a task's adaptation (``adapt``) or labelled ``validation`` images."""
         images, labels = self._split(task, split)
+        _ = self._encoder  # built now, because `forward` may first be called where nothing can be built (vmap)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.tasks.index(task))
         size = min(size, len(images))
         while True:

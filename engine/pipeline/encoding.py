@@ -17,7 +17,7 @@ from ..recipe import Probe
 from ..zoo.backbone import architecture, load_encoder, preprocessing
 from ..zoo.folder import Zoo
 from ..zoo.splits import select
-from .merging import load_merged
+from .merging import load_merged, load_merged_encoder
 
 if TYPE_CHECKING:
     from .steps import StepTools
@@ -76,5 +76,7 @@ def encoder_of(zoo: Zoo, model: str, merged: Path | None = None) -> nn.Module:
 def _encoder(folder: str, model: str, digest: str, merged: str, task: str | None) -> nn.Module:
     """The encoder of a model, kept between the tasks that one worker encodes with it (``digest`` tells versions)."""
     zoo = Zoo.open(folder)
-    weights = load_merged(Path(merged), zoo.weights("base"), task) if model == "merged" else zoo.weights(model)
-    return load_encoder(architecture(zoo.folder, zoo.manifest), weights)
+    config = architecture(zoo.folder, zoo.manifest)
+    if model == "merged":
+        return load_merged_encoder(Path(merged), zoo.weights("base"), config, task)
+    return load_encoder(config, zoo.weights(model))

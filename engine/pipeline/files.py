@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 
 import torch
 
-from ..catalog import resolve
+from ..catalog import MERGE_METHODS, resolve
 from ..errors import CheckpointError, MergeError, RecipeError
 from ..merging.apply import merge as merge_experts
 from ..recipe import MethodCall, Recipe
-from ..types import PerTask, Tensors, Weights
+from ..types import Static, Tensors, Weights
 from ..weights import LazyTaskVectors, check_same_architecture, open_weights, visual, write_weights
 from ..zoo.folder import Zoo
 
@@ -82,8 +82,9 @@ def merge_files(
         check_same_architecture(base_weights, weights, name)
     vectors = LazyTaskVectors(base_weights, models)
     merged = merge_experts(base_weights, vectors, transforms, merge, WeightsOnly(names, seed))
-    if isinstance(merged, PerTask):
-        raise MergeError("This method makes weights for each task; one file cannot hold them. Use `run` with a zoo.")
+    if not isinstance(merged, Static):
+        each = MERGE_METHODS[merge.method].yields.removeprefix("per_").replace("sample", "image")
+        raise MergeError(f"This method makes weights for each {each}; one file cannot hold them. Use `run` with a zoo.")
     write_weights(out, _Finite(merged.weights))
     return time.perf_counter() - started
 

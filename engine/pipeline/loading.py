@@ -22,7 +22,7 @@ from ..weights import open_weights, visual
 from ..zoo.backbone import load_encoder, to_tensor
 from ..zoo.folder import Zoo
 from .describing import FORMAT, METADATA_KEY, describe_model
-from .merging import load_merged as merged_weights
+from .merging import load_merged_encoder
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -36,17 +36,19 @@ def load_merged(
     """An image encoder from merged weights; see :func:`engine.load_merged`."""
     place = _place(Path(path))
     opened = Zoo.open(zoo) if zoo is not None else None
-    if place.is_dir():
-        document = _document(place / "merged.json")
-        weights = _dynamic(place, document, task, Path(base) if base is not None else None, opened)
-        known = document.get("model")
-    else:
-        weights = visual(open_weights(place))
-        known = _metadata(place)
+    document = _document(place / "merged.json") if place.is_dir() else None
+    known = _metadata(place) if document is None else document.get("model")
     if opened is not None:
         known = describe_model(opened)
+    if document is None:
+        weights = visual(open_weights(place))
+    else:
+        weights = _base(document, task, Path(base) if base is not None else None, opened)
     config, preprocess = _described(known, place)
-    encoder = load_encoder(config, weights)
+    if document is None:
+        encoder = load_encoder(config, weights)
+    else:
+        encoder = load_merged_encoder(place, weights, config, task).eval()
     encoder.preprocess = partial(prepare, preprocess=preprocess)
     return encoder
 
@@ -82,7 +84,7 @@ def prepare(images: np.ndarray | Tensor | Image | Sequence[Image], preprocess: P
 
 
 def _place(path: Path) -> Path:
-    """The file of a static merge or the folder of one whose weights depend on the task, also from a run's folder."""
+    """The file of a static merge or the folder of one whose weights depend on task or image, also from a run's."""
     if not path.is_dir():
         return path
     for found in (path / "merged.safetensors", path / "merged"):
@@ -100,15 +102,16 @@ def _document(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}.") from error
-    if not isinstance(document, dict) or not isinstance(document.get("tasks"), list):
+    if not isinstance(document, dict) or not isinstance(document.get("method"), str):
+        raise CheckpointError(f"{path} does not describe a merged model: it names no method.")
+    if document.get("kind") != "per_sample" and not isinstance(document.get("tasks"), list):
         raise CheckpointError(f"{path} does not describe a merged model: it lists no tasks.")
     return document
 
 
-def _dynamic(
-    folder: Path, document: Mapping[str, Any], task: str | None, base: Path | None, zoo: Zoo | None
-) -> Weights:
-    if task is None:
+def _base(document: Mapping[str, Any], task: str | None, base: Path | None, zoo: Zoo | None) -> Weights:
+    """The base that a merged model is rebuilt from."""
+    if task is None and document.get("kind") != "per_sample":
         raise CheckpointError(
             f"This merged model has other weights for every task; give `task`, one of {', '.join(document['tasks'])}."
         )
@@ -119,7 +122,7 @@ def _dynamic(
     expected = document.get("base")
     if expected is not None and _sha256(file) != expected:
         raise CheckpointError(f"{file.name} is not the base of this merged model: its content differs.")
-    return merged_weights(folder, weights, task)
+    return weights
 
 
 def _metadata(path: Path) -> Any:

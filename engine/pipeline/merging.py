@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,10 @@ from ..errors import CheckpointError
 from ..merging.apply import merge as merge_experts
 from ..merging.lwptv import salience as layer_salience
 from ..recipe import MethodCall, Probe
-from ..types import Merged, PerTask, Static, Weights
+from ..types import Merged, PerSample, PerTask, Static, Weights
 from ..weights import LazyTaskVectors, check_finite, check_same_architecture, open_weights, write_weights
 from ..weights.files import Memory
+from ..zoo.backbone import build_encoder, forward_with, load_encoder
 from ..zoo.folder import Zoo
 from .context import MergeContext
 from .describing import METADATA_KEY, describe_model
@@ -26,11 +28,13 @@ from .describing import METADATA_KEY, describe_model
 if TYPE_CHECKING:
     from .steps import StepTools
 
+KINDS: dict[type, str] = {Static: "static", PerTask: "per_task", PerSample: "per_sample"}
+
 
 def merge(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
     """Merge a zoo's experts as a recipe says.
 
-    Writes ``merged.safetensors`` (static) or ``parts.safetensors`` (weights per task), and ``merged.json``.
+    Writes ``merged.safetensors`` (static) or ``parts.safetensors`` (weights per task or image), and ``merged.json``.
     """
     started = time.perf_counter()
     zoo = Zoo.open(params["sources"]["zoo"])
@@ -69,17 +73,53 @@ def load_merged(folder: Path, base: Weights, task: str | None = None) -> Weights
         task: needed for merged models whose weights depend on the task.
 
     Raises:
-        CheckpointError: the merged model has no weights for this task.
+        CheckpointError: the merged model has no weights for this task, or other weights for every image.
     """
     document = json.loads((folder / "merged.json").read_text())
     if document["kind"] == "static":
         return open_weights(folder / "merged.safetensors")
+    if document["kind"] == "per_sample":
+        raise CheckpointError("The merged model's weights depend on the image; there are none to load by themselves.")
     if task not in document["tasks"]:
         raise CheckpointError(f"The merged model has weights for {', '.join(document['tasks'])}, none for '{task}'.")
+    return _rebuild(document["method"])(base, _parts(folder), task)
+
+
+def load_merged_encoder(
+    folder: Path, base: Weights, config: Mapping[str, Any], task: str | None = None
+) -> torch.nn.Module:
+    """The merged model as a module images → features, whatever its weights depend on.
+
+    Args:
+        folder: what the merge step wrote.
+        base: the pretrained weights.
+        config: the backbone's architecture.
+        task: needed for merged models whose weights depend on the task.
+
+    Raises:
+        CheckpointError: the merged model has no weights for this task, or is damaged.
+    """
+    document = json.loads((folder / "merged.json").read_text())
+    if document["kind"] != "per_sample":
+        return load_encoder(config, load_merged(folder, base, task))
+    forward = partial(forward_with, build_encoder(config))
+    try:
+        return _rebuild(document["method"])(base, _parts(folder), forward)
+    except (KeyError, AttributeError) as error:
+        raise CheckpointError(
+            f"parts.safetensors does not hold what '{document['method']}' stores: {error}."
+        ) from error
+
+
+def _parts(folder: Path) -> dict[str, torch.Tensor]:
     parts = open_weights(folder / "parts.safetensors")
-    row = row_of(MERGE_METHODS, document["method"], "merge method")
-    rebuild = import_module(row.function.partition(":")[0], package=__name__.partition(".")[0]).rebuild
-    return rebuild(base, {name: parts.tensor(name) for name in parts.names}, task)
+    return {name: parts.tensor(name) for name in parts.names}
+
+
+def _rebuild(method: str) -> Callable[..., Any]:
+    """The function beside a method's own that makes models of its parts."""
+    row = row_of(MERGE_METHODS, method, "merge method")
+    return import_module(row.function.partition(":")[0], package=__name__.partition(".")[0]).rebuild
 
 
 def _models(zoo: Zoo, params: Mapping[str, Any]) -> tuple[Weights, dict[str, Weights]]:
@@ -105,7 +145,7 @@ def _refuse_not_finite(base: Weights, experts: Mapping[str, Weights], context: M
 def _save(merged: Merged, zoo: Zoo, params: Mapping[str, Any], output: Path, tools: StepTools, seconds: float) -> None:
     info = merged.info
     document = {
-        "kind": "static" if isinstance(merged, Static) else "per_task",
+        "kind": KINDS[type(merged)],
         "method": params["merge"]["method"],
         "needs_task_id": info.needs_task_id,
         "extra_parameters": info.extra_parameters,
@@ -118,8 +158,9 @@ def _save(merged: Merged, zoo: Zoo, params: Mapping[str, Any], output: Path, too
     started = time.perf_counter()
     if isinstance(merged, PerTask):
         document["tasks"] = list(merged.tasks)
-        write_weights(output / "parts.safetensors", Memory(dict(merged.parts)))
-    else:
+    if isinstance(merged, Static):
         write_weights(output / "merged.safetensors", merged.weights, None, tools.progress, metadata)
+    else:
+        write_weights(output / "parts.safetensors", Memory(dict(merged.parts)))
     document["seconds"] = round(seconds + time.perf_counter() - started, 3)
     (output / "merged.json").write_text(json.dumps(document))

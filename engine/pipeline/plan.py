@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from ..catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, check_needs, resolve
+from ..catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, MergeRow, TransformRow, check_needs, resolve
 from ..errors import EngineError, RecipeError, nearest
 from ..features import choose_device, device_class
 from ..manifest import Task
@@ -122,9 +122,9 @@ class RunSteps:
         self._preflight()
 
     @property
-    def static(self) -> bool:
-        """Whether the merge makes one model for all tasks."""
-        return MERGE_METHODS[self.recipe.merge.method].yields == "static"
+    def by_task(self) -> bool:
+        """Whether the merge makes a model for each task."""
+        return MERGE_METHODS[self.recipe.merge.method].yields == "per_task"
 
     def _preflight(self) -> None:
         """Refuse at once what would fail after minutes."""
@@ -133,18 +133,40 @@ class RunSteps:
             check_same_architecture(base, self.zoo.weights(name), name)
         if self.zoo.manifest.heads:
             self.digests["heads"] = self.store.digest_file(self.zoo.path(self.zoo.manifest.heads))
+        for row in (MERGE_METHODS[self.recipe.merge.method], *(TRANSFORMS[t.method] for t in self.recipe.transforms)):
+            self._check_images(row)
         scored = [task for task in self.expert_of if task in self.zoo.data]
+        merge_row = MERGE_METHODS[self.recipe.merge.method]
         for call in self.recipe.calibrators:
-            if CALIBRATORS[call.method].deep and call.on == "merged" and not self.static:
+            if CALIBRATORS[call.method].deep and call.on == "merged" and merge_row.yields != "static":
+                each = "task" if merge_row.yields == "per_task" else "image"
                 raise RecipeError(
                     f"{CALIBRATORS[call.method].title} acts inside one merged encoder, but "
-                    f"{MERGE_METHODS[self.recipe.merge.method].title} makes one for each task. "
+                    f"{merge_row.title} makes one for each {each}. "
                     "Choose a calibrator of the output, such as Surgery, or another merge method."
                 )
         if self.recipe.calibrators and not (scored and self.zoo.manifest.heads):
             raise RecipeError(
                 "Calibrators need images and heads; the chosen experts' tasks lack one of them. "
                 "Take the calibrators out, or add `data:` and `heads:` to zoo.yaml."
+            )
+
+    def _check_images(self, row: MergeRow | TransformRow) -> None:
+        """Refuse a method that reads images or heads which the zoo does not have."""
+        for task in self.expert_of if {"unlabelled", "validation"} & row.needs else ():
+            if task not in self.zoo.data:
+                raise RecipeError(
+                    f"{row.title} learns from images, and task '{task}' has none. "
+                    "Add `data:` to zoo.yaml, leave that expert out, or choose a method that needs no images."
+                )
+            if "validation" in row.needs and not self.zoo.data[task].has("val"):
+                raise RecipeError(
+                    f"{row.title} needs labelled validation images (val_x, val_y), and task '{task}' has none. "
+                    "Nothing is ever chosen on evaluation images; add them, or choose another method."
+                )
+        if "heads" in row.needs and not self.zoo.manifest.heads:
+            raise RecipeError(
+                f"{row.title} needs classification heads. Add `heads:` to zoo.yaml or choose another method."
             )
 
     def add(self, name: str, params: dict[str, Any], inputs: Mapping[str, Any], label: str, weight: float = 1.0) -> str:
@@ -202,7 +224,7 @@ class RunSteps:
             "preprocess": self.preprocess,
             "sources": self.sources,
         }
-        if merge and not self.static:
+        if merge and self.by_task:
             params["weights_of"] = task.name
         title = "pretrained" if model == "base" else model
         label = f"Encoding {task.label} with {title}" + (" expert" if model in self.zoo.manifest.expert_table else "")
@@ -282,7 +304,7 @@ class RunSteps:
 
     def _merged_can_score(self, task: Task) -> bool:
         """Weights that depend on the task exist for the chosen experts' tasks only."""
-        return self.static or self._domain_of(task) in self.expert_of
+        return not self.by_task or self._domain_of(task) in self.expert_of
 
     @staticmethod
     def _domain_of(task: Task) -> str:

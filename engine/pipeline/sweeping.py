@@ -135,7 +135,7 @@ def _encoded(run: RunSteps, state: str, task: Task, merge: str) -> str:
         "preprocess": run.preprocess,
         "sources": run.sources,
     }
-    if merged and not run.static:
+    if merged and run.by_task:
         params["weights_of"] = task.name
     title = f"Encoding {task.label} (validation) with {'merged' if merged else 'pretrained'}"
     return run.add("validation_features", params, {"merged": merge} if merged else {}, title, 0.5)

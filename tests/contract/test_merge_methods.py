@@ -13,7 +13,7 @@ from engine.merging.apply import merge
 from engine.recipe import MethodCall
 from engine.types import Merged, Weights
 from engine.weights import LazyTaskVectors, Memory
-from tests.reference.merging.support import EXPERTS, TinyContext, models, tensors_of, toy
+from tests.reference.merging.support import EXPERTS, TinyContext, models, some_images, tensors_of, toy
 
 QUICK = {
     "adamerging": {"steps": 2, "batch_size": 4},
@@ -21,6 +21,8 @@ QUICK = {
     "doge": {"steps": 5},
     "fisher": {"examples": 3},
     "regmean": {"examples": 40},
+    "twin": {"examples": 6, "epochs": 2},
+    "wemoe": {"steps": 2, "batch_size": 4},
 }
 PLAIN = MethodCall(method="task_arithmetic")
 
@@ -246,3 +248,26 @@ def test_methods_without_needs_ask_for_no_images(row: MergeRow):
 
     merged = merge(base, LazyTaskVectors(base, experts), [], MethodCall(method=row.name), Blind(tuple(experts)))
     assert read(base, merged)
+
+
+@pytest.mark.parametrize(
+    ("row", "call"), [item.values[::2] for item in variants() if getattr(item.values[0], "yields", "") == "per_sample"]
+)
+def test_an_image_is_encoded_with_the_weights_that_are_named_for_it(row, call):
+    base, experts = full(experts_for(row))
+    context = TinyContext(tuple(experts))
+    merged = merge(base, LazyTaskVectors(base, experts, dtype=torch.float64), (), call, context)
+    encoder = merged.rebuild(base, merged.parts, context.forward)
+    images = some_images(5)
+    together = encoder(images[:1]) if context_matters(call) else encoder(images)
+    for image, features in zip(images, together, strict=False):
+        weights = encoder.weights_of(image)
+        torch.testing.assert_close(context.forward(weights, image[None])[0], features, rtol=1e-6, atol=1e-8)
+    assert merged.info.needs_task_id == context_matters(call)
+    one, other = (encoder.weights_of(image)["visual.transformer.resblocks.1.mlp.c_proj.weight"] for image in images[:2])
+    assert call.params.get("routing") == "best" or not torch.allclose(one, other, rtol=0, atol=1e-12)
+
+
+def context_matters(call: MethodCall) -> bool:
+    """Whether images of one batch share their weights."""
+    return call.params.get("routing") == "batch"

@@ -1,18 +1,25 @@
 """Methods of every kind go through the same pipeline: weights per task, learned merges, deep calibrators."""
 
 import json
+import math
 
 import pytest
 import torch
+import yaml
+from safetensors.torch import load_file
 
-from engine.errors import Cancelled, RecipeError
+import engine as mergelens
+from engine.errors import Cancelled, CheckpointError, MergeError, RecipeError
 from engine.pipeline.executor import run_inline
+from engine.pipeline.files import merge_recipe
 from engine.pipeline.local import run_recipe
-from engine.pipeline.merging import load_merged
+from engine.pipeline.merging import load_merged, load_merged_encoder
 from engine.pipeline.plan import plan_run
 from engine.pipeline.steps import Silent
 from engine.recipe import parse_recipe
 from engine.store import Store
+from engine.weights import Memory
+from engine.zoo.backbone import architecture, load_encoder, preprocessing, to_tensor
 from engine.zoo.folder import Zoo
 from tests.tiny_zoo import EXPERTS, make_zoo
 
@@ -120,3 +127,66 @@ def test_expert_weights_enter_cached_thresholds(zoo, store):
     report = run(zoo, store, experts=half, merge={"method": "task_arithmetic"})
     whole = run(zoo, store, experts=["alpha", "beta"], merge={"method": "task_arithmetic"})
     assert report.bias["merged"].l1["alpha"] > whole.bias["merged"].l1["alpha"]
+
+
+ROUTED = {
+    "twin": {"examples": 16, "epochs": 3},
+    "wemoe": {"steps": 2, "batch_size": 4},
+}
+
+
+@pytest.mark.parametrize("method", ROUTED)
+def test_weights_per_image_reach_features_calibrators_and_report(zoo, store, tmp_path, method):
+    surgery = {"method": "surgery", "params": {"rank": 4, "steps": 20, "batch_size": 8}}
+    merge = {"method": method, "params": ROUTED[method]}
+    report = run(zoo, store, tmp_path / "run", merge=merge, calibrators=[surgery])
+    assert report.merged.kind == "per_sample"
+    assert not report.merged.needs_task_id
+    assert set(report.accuracy["merged"]) == {*EXPERTS, "outside"}  # an image needs no task
+    assert set(report.accuracy["surgery"]) == set(EXPERTS)
+    assert not (tmp_path / "run" / "merged.safetensors").exists()
+    opened = Zoo.open(str(zoo))
+    base, config = opened.weights("base"), architecture(opened.folder, opened.manifest)
+    folder = tmp_path / "run" / "merged"
+    with pytest.raises(CheckpointError, match="depend on the image"):
+        load_merged(folder, base)
+    encoder = load_merged_encoder(folder, base, config)
+    with pytest.raises(CheckpointError, match="rebuilt from its base"):
+        mergelens.load_merged(folder)
+    stored = sum(buffer.numel() for name, buffer in encoder.named_buffers())
+    whole = sum(math.prod(base.shape(name)) for name in base.names)
+    assert 0 < report.merged.extra_parameters <= stored
+    if method == "wemoe":
+        assert report.merged.extra_parameters == stored - whole
+    pixels = to_tensor(opened.data["outside"].images("test"), preprocessing(opened.folder, opened.manifest))
+    features = load_file(tmp_path / "run" / "features.safetensors")["merged/outside/evaluate"]
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(pixels), features, rtol=1e-4, atol=1e-5)
+        loaded = mergelens.load_merged(tmp_path / "run", base=zoo / "base.safetensors")
+        torch.testing.assert_close(loaded(pixels), features, rtol=1e-4, atol=1e-5)
+        one = load_encoder(config, Memory(encoder.weights_of(pixels[3])))
+        torch.testing.assert_close(one(pixels[3:4])[0], features[3], rtol=1e-4, atol=1e-5)
+
+
+def test_a_deep_calibrator_refuses_weights_per_image(zoo, store):
+    with pytest.raises(RecipeError, match="one for each image"):
+        run(zoo, store, merge={"method": "twin"}, calibrators=[{"method": "interv_merge"}])
+
+
+def test_weights_per_image_cannot_be_one_file(zoo, tmp_path):
+    with pytest.raises(MergeError, match="needs images"):
+        merge_recipe(parse_recipe({"zoo": str(zoo), "merge": {"method": "twin"}}), tmp_path / "m.safetensors")
+    assert not (tmp_path / "m.safetensors").exists()
+
+
+def test_methods_that_learn_say_what_a_zoo_lacks(tmp_path, store):
+    folder = make_zoo(tmp_path / "bare", experts=("alpha", "beta"))
+    manifest = yaml.safe_load((folder / "zoo.yaml").read_text())
+    del manifest["heads"]
+    (folder / "zoo.yaml").write_text(yaml.safe_dump(manifest))
+    with pytest.raises(RecipeError, match="needs classification heads"):
+        run(folder, store, merge={"method": "wemoe"})
+    del manifest["tasks"][1]["data"]
+    (folder / "zoo.yaml").write_text(yaml.safe_dump(manifest))
+    with pytest.raises(RecipeError, match="task 'beta' has none"):
+        run(folder, store, merge={"method": "twin"})

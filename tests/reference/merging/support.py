@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from engine.selfcheck.context import models, tensors_of
+from engine.selfcheck.context import models as models_of
+from engine.selfcheck.context import tensors_of
 from engine.selfcheck.reference import MergingReference
-from engine.types import Tensors
+from engine.types import Merged, PerSample, Tensors, Weights
 from engine.weights import LazyTaskVectors, Memory
 
-__all__ = ["EXPERTS", "FOLDER", "REFERENCE", "TinyContext", "models", "tensors_of", "toy", "toy_vectors"]
+__all__ = ["EXPERTS", "FOLDER", "REFERENCE", "TinyContext", "models", "some_images", "tensors_of", "toy", "toy_vectors"]
 
 FOLDER = Path(__file__).parent
 REFERENCE = MergingReference(FOLDER)
@@ -44,7 +45,7 @@ class TinyHead:
 
 @dataclass
 class TinyContext:
-    """A context whose encoder is a convolution, one block's perceptron and a projection, and whose images are noise."""
+    """A context whose encoder is a convolution, two perceptrons and a projection, and whose images are noise."""
 
     tasks: tuple[str, ...] = EXPERTS
     seed: int = 0
@@ -75,12 +76,25 @@ class TinyContext:
         kernel = weights["visual.conv1.weight"]
         patches = functional.conv2d(images.to(kernel.dtype), kernel, stride=2).flatten(2).mean(dim=2)
         hidden = (patches + weights["visual.class_embedding"]).relu()
-        block = "visual.transformer.resblocks.0.mlp."
-        wide = functional.linear(hidden, weights[block + "c_fc.weight"], weights[block + "c_fc.bias"]).relu()
-        hidden = hidden + functional.linear(wide, weights[block + "c_proj.weight"], weights[block + "c_proj.bias"])
+        for number in (0, 1):
+            block = f"visual.transformer.resblocks.{number}.mlp."
+            wide = functional.linear(hidden, weights[block + "c_fc.weight"], weights[block + "c_fc.bias"]).relu()
+            hidden = hidden + functional.linear(wide, weights[block + "c_proj.weight"], weights[block + "c_proj.bias"])
         return hidden @ weights["visual.proj"]
 
     def head(self, task: str) -> TinyHead:
         generator = torch.Generator().manual_seed(sum(map(ord, task)))
         weight = torch.randn(5, 10, generator=generator)
         return TinyHead(functional.normalize(weight, dim=1))
+
+
+def models(base: Weights, merged: Merged) -> dict[str, Weights]:
+    """The models of a merge by task; one named 'all' where they do not depend on it; for two images by image."""
+    if not isinstance(merged, PerSample):
+        return models_of(base, merged)
+    encoder = merged.rebuild(base, merged.parts, TinyContext().forward)
+    return {f"image{n}": Memory(encoder.weights_of(image)) for n, image in enumerate(some_images(2))}
+
+
+def some_images(count: int) -> Tensor:
+    return torch.randn(count, 3, 4, 4, generator=torch.Generator().manual_seed(7))
