@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from ..errors import RecipeError, nearest
 from ..recipe import CalibratorCall, MethodCall, Recipe, explain
-from . import basic, calibrators, low_rank, optimisation, routing, sparse, transforms, weighted
+from . import basic, calibrators, learned, low_rank, optimisation, routing, sparse, transforms, weighted
 from .row import CalibratorRow, MergeRow, NoParams, Params, Preset, Row, TransformRow
 
 AnyRow = TypeVar("AnyRow", bound=Row)
@@ -44,7 +44,7 @@ def _table(*groups: tuple[AnyRow, ...]) -> dict[str, AnyRow]:
 
 
 MERGE_METHODS: dict[str, MergeRow] = _table(
-    basic.ROWS, weighted.ROWS, sparse.ROWS, low_rank.ROWS, optimisation.ROWS, routing.ROWS
+    basic.ROWS, weighted.ROWS, sparse.ROWS, low_rank.ROWS, optimisation.ROWS, learned.ROWS, routing.ROWS
 )
 TRANSFORMS: dict[str, TransformRow] = _table(transforms.ROWS)
 CALIBRATORS: dict[str, CalibratorRow] = _table(calibrators.ROWS)

@@ -90,7 +90,7 @@ class MergeRow(Row):
     """Makes one model of several."""
 
     yields: Literal["static", "per_task", "per_sample"] = "static"
-    learns: Literal["", "task_coefficients", "layer_coefficients", "router"] = ""
+    learns: Literal["", "task_coefficients", "layer_coefficients", "mask", "router"] = ""
     min_experts: int = 1
     max_experts: int | None = None
     order_matters: bool = False

@@ -36,6 +36,11 @@ def bernoulli(keep: float | Tensor, shape: tuple[int, ...], seed: int, *purpose:
     stored = _STORED.get()
     if stored is not None:
         return stored(purpose)
+    return uniform(shape, seed, *purpose) < keep
+
+
+def uniform(shape: tuple[int, ...], seed: int, *purpose: str) -> Tensor:
+    """Numbers from [0, 1), float32; the same for the same seed and purpose."""
     digest = blake2b("/".join((str(seed), *purpose)).encode(), digest_size=8).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
-    return torch.rand(shape, generator=generator) < keep
+    return torch.rand(shape, generator=generator)

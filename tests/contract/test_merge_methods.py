@@ -21,6 +21,8 @@ QUICK = {
     "doge": {"steps": 5},
     "fisher": {"examples": 3},
     "regmean": {"examples": 40},
+    "concrete": {"steps": 2, "batch_size": 4, "coefficient_steps": 2},
+    "evolutionary": {"evaluations": 9, "examples": 16},
     "twin": {"examples": 6, "epochs": 2},
     "wemoe": {"steps": 2, "batch_size": 4},
 }
