@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +23,8 @@ from .errors import ZooError
 from .recipe import Frozen, explain, read_yaml
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
+ENV_CACHE = "MERGELENS_CACHE"
+ELSEWHERE = ("hf:", "local:", "torchvision:")  # sources that are no files of the zoo's folder
 SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
 
@@ -175,42 +180,103 @@ class Manifest(Frozen):
 
 
 def locate_zoo(zoo: str) -> Path:
-    """Find a zoo's folder by a bundled zoo's name, or by a path to a folder or its zoo.yaml.
+    """Find a zoo by the name of a bundled one, or by a path to a folder, its zoo.yaml, or a description.
+
+    Returns:
+        The zoo's folder; of a description whose files have not been fetched yet, the description itself.
 
     Raises:
         ZooError: there is none, with the names of those there are.
     """
-    bundled = ASSETS / "zoos" / zoo / "zoo.yaml"
-    if "/" not in zoo and bundled.is_file():
-        return bundled.parent
+    path = locate_description(zoo)
+    made = made_folder(path)
+    return made if (made / "zoo.yaml").is_file() else path
+
+
+def locate_description(zoo: str) -> Path:
+    """The same, but of a description always the description, whether its zoo has been made or not.
+
+    Raises:
+        ZooError: there is none.
+    """
+    bundled = ASSETS / "zoos" / zoo
+    if "/" not in zoo:
+        for found in (bundled, bundled.with_name(f"{zoo}.yaml")):
+            if manifest_file(found).is_file():
+                return found
     path = Path(zoo).expanduser()
     if path.name == "zoo.yaml":
         path = path.parent
+    if path.suffix in (".yaml", ".yml") and path.is_file() and path.stat().st_size:
+        return path.resolve()
     if (path / "zoo.yaml").is_file():
         return path.resolve()
-    known = ", ".join(bundled_zoos()) or "none"
+    known = ", ".join(listed.name for listed in known_zoos()) or "none"
     raise ZooError(f"There is no zoo '{zoo}': neither a bundled one ({known}) nor a folder with a zoo.yaml.")
 
 
+def manifest_file(place: Path) -> Path:
+    """The YAML file of a zoo's folder, or the description itself."""
+    return place if place.suffix in (".yaml", ".yml") else place / "zoo.yaml"
+
+
+def cache_folder() -> Path:
+    """Where what was fetched is kept: MERGELENS_CACHE, else the user's cache folder."""
+    given = os.environ.get(ENV_CACHE)
+    if given:
+        return Path(given).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mergelens"
+
+
+def made_folder(place: Path) -> Path:
+    """Where the zoo that a description describes lies once its files have been fetched and converted.
+
+    A description that changes gets another folder.
+    """
+    file = manifest_file(place)
+    try:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()[:8]
+    except OSError:
+        digest = "none"
+    stem = file.stem if file.name != "zoo.yaml" else file.parent.name
+    return cache_folder() / "zoos" / f"{stem}-{digest}"
+
+
+@dataclass(frozen=True)
+class KnownZoo:
+    """A zoo that comes with the app."""
+
+    name: str
+    described: bool  # a description: its files are fetched when somebody asks for it
+    ready: bool  # its files are here
+
+
+def known_zoos() -> list[KnownZoo]:
+    """The zoos that come with the app: those with their files first, then descriptions."""
+    described = sorted((ASSETS / "zoos").glob("*.yaml"), key=lambda path: path.stem)
+    found = [KnownZoo(name, False, True) for name in bundled_zoos()]
+    return found + [KnownZoo(p.stem, True, (made_folder(p) / "zoo.yaml").is_file()) for p in described]
+
+
 def bundled_zoos() -> list[str]:
-    """Names of the zoos that come with the app."""
+    """Names of the zoos whose files come with the app."""
     return sorted(path.parent.name for path in (ASSETS / "zoos").glob("*/zoo.yaml"))
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read and check a zoo's manifest; every file it names must lie inside the folder.
+    """Read and check a zoo's manifest (of a folder, or a description); files it names must lie inside the folder.
 
     Raises:
         ZooError: naming the key or the path at fault.
     """
-    path = folder / "zoo.yaml"
+    path = manifest_file(folder)
     try:
         stamp = path.stat()
     except OSError as error:
         raise ZooError(f"The manifest {path} cannot be read: {error.strerror}.") from error
     manifest = _parse_manifest(path, stamp.st_mtime_ns, stamp.st_size)
     for named in _named_files(manifest):
-        resolve_inside(folder, named)
+        resolve_inside(path.parent, named)
     return manifest
 
 
@@ -248,4 +314,4 @@ def _named_files(manifest: Manifest) -> list[str]:
     named += [manifest.heads] if manifest.heads else []
     backbone = manifest.backbone
     named += [path for path in (backbone.architecture, backbone.weights) if "." in path]
-    return [path for path in named if not path.startswith(("hf:", "torchvision:"))]
+    return [path for path in named if not path.startswith(ELSEWHERE)]

@@ -8,7 +8,7 @@ import streamlit as st
 
 from engine.catalog import MERGE_METHODS, check_needs, resolve
 from engine.errors import EngineError, RecipeError
-from engine.manifest import Manifest, locate_zoo, read_manifest
+from engine.manifest import Manifest, locate_zoo, manifest_file, read_manifest
 from engine.recipe import Recipe, parse_recipe
 
 
@@ -48,7 +48,7 @@ def zoo_manifest(zoo: str) -> Manifest:
         ZooError: there is no such zoo, or its manifest cannot be used.
     """
     folder = locate_zoo(zoo)
-    return _manifest(str(folder), (folder / "zoo.yaml").stat().st_mtime_ns)
+    return _manifest(str(folder), manifest_file(folder).stat().st_mtime_ns)
 
 
 def _flat(value: Any, place: str = "") -> dict[str, Any]:

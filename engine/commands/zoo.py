@@ -8,20 +8,22 @@ from typing import Annotated
 import typer
 
 from ..errors import EngineError
-from ..manifest import ASSETS, bundled_zoos, read_manifest
-from . import finetune
+from ..manifest import known_zoos, locate_zoo, read_manifest
+from . import fetch, finetune
 
 app = typer.Typer(no_args_is_help=True, help="List, check and build zoos, and train their experts.")
 app.command("init")(finetune.init)
+app.command("fetch")(fetch.fetch)
 app.command("finetune")(finetune.finetune)
 
 
 @app.command("list")
 def list_zoos() -> None:
     """List the zoos that come with the app."""
-    for name in bundled_zoos():
-        manifest = read_manifest(ASSETS / "zoos" / name)
-        typer.echo(f"{name}: {manifest.title} ({len(manifest.experts)} experts, {len(manifest.tasks)} tasks)")
+    for known in known_zoos():
+        manifest = read_manifest(locate_zoo(known.name))
+        counts = f"{len(manifest.experts)} experts, {len(manifest.tasks)} tasks"
+        typer.echo(f"{known.name}: {manifest.title} ({counts}){'' if known.ready else ', to be fetched'}")
 
 
 @app.command()

@@ -38,6 +38,7 @@ PLANNERS: dict[str, str] = {
     "interpolation": ".pipeline.weight_plans:plan_interpolation",
     "sweep": ".pipeline.sweeping:plan_sweep",
     "preflight": ".pipeline.preflight:plan_preflight",
+    "fetch": ".pipeline.fetching:plan_fetch",
     "finetune": ".pipeline.finetuning:plan_finetune",
 }
 

@@ -18,7 +18,7 @@ from ..store import Store
 from ..types import Finding, Tensors, Weights
 from ..weights import check_finite
 from ..zoo.architecture import architecture
-from ..zoo.check import inspect
+from ..zoo.check import absent, inspect
 from ..zoo.folder import Zoo
 from ..zoo.splits import select
 from .estimating import Estimate, FindingPart, Preflight, estimate, free_disk, gather
@@ -64,6 +64,8 @@ def check_run(recipe: Recipe, tools: StepTools) -> Preflight:
         zoo = Zoo.open(recipe.zoo)
     except EngineError as error:
         return _report([Finding("error", str(error))], None)
+    if missing := absent(recipe.zoo):
+        return _report(missing, None)
     recipe, wrong = _resolved(recipe)
     findings += wrong
     chosen = [name for name, _ in zoo.choose(recipe)] if not _unknown(zoo, recipe) else []

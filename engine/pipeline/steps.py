@@ -53,6 +53,7 @@ STEPS: dict[str, str] = {
     "validate": ".pipeline.validating:validate",
     "sweep": ".pipeline.validating:gather",
     "preflight": ".pipeline.preflight:preflight",
+    "fetch": ".pipeline.fetching:fetch",
     "finetune": ".pipeline.finetuning:finetune",
     "adopt_experts": ".pipeline.finetuning:adopt_experts",
 }

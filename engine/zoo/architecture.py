@@ -87,6 +87,16 @@ def tower_size(config: Mapping[str, Any]) -> TowerSize | None:
     return TowerSize(dim, matrices, parameters, flops, FLOAT * widest)
 
 
+def text_parameters(config: Mapping[str, Any]) -> int:
+    """Parameters of a config's CLIP text side, 0 where it has another kind."""
+    text = config.get("text_cfg") or {}
+    if not {"width", "layers", "vocab_size", "context_length"} <= set(text) or "hf_model_name" in text:
+        return 0
+    width = text["width"]
+    blocks = text["layers"] * (12 * width**2 + 13 * width)
+    return (text["vocab_size"] + text["context_length"] + 2 + config["embed_dim"]) * width + blocks + 1
+
+
 def _one(value: Any) -> int:
     return value if isinstance(value, int) else max(value)
 

@@ -8,13 +8,15 @@ import numpy as np
 import torch
 
 from ..errors import CheckpointError, EngineError, ZooError
-from ..manifest import Task
+from ..manifest import Task, locate_zoo, read_manifest
 from ..types import Finding, Progress, Weights
 from ..weights import check_finite, check_same_architecture
 from .backbone import architecture, misfits, preprocessing
 from .data import LABELLED, open_task
+from .described import holding
 from .folder import Zoo
 from .heads import read_heads
+from .sources import describes
 
 SHOWN = 3  # misfits of one file that are listed
 
@@ -33,12 +35,30 @@ def check_zoo(zoo: str, progress: Progress) -> list[str]:
         ZooError: everything that is wrong, one line each.
     """
     opened = Zoo.open(zoo)
-    findings = list(inspect(opened, progress))
+    findings = absent(zoo) or list(inspect(opened, progress))
     faults = [finding.text for finding in findings if finding.level == "error"]
     if faults:
         number = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
         raise ZooError("\n".join([f"The zoo '{opened.manifest.name}' has {number}:", *faults]))
     return [f"Warning: {found.text}" if found.level == "warning" else found.text for found in findings]
+
+
+def absent(zoo: str) -> list[Finding]:
+    """What a description lacks on this machine, all at once; nothing for a zoo whose files are there."""
+    found = holding(zoo) if describes(read_manifest(locate_zoo(zoo))) else None
+    if found is None:
+        return []
+    if not found.missing:
+        return [
+            Finding("error", f"The files of '{zoo}' are here, but not converted: `python -m engine zoo fetch {zoo}`.")
+        ]
+    sizes = [f" (about {item.about / 1e6:,.0f} MB)" if item.about else "" for item in found.missing]
+    findings = [
+        Finding("error", f"{item.label}: {item.source} is not on this machine{size}.")
+        for item, size in zip(found.missing, sizes, strict=True)
+    ]
+    todo = f"`python -m engine zoo fetch {zoo}` downloads it after asking; `--from FOLDER` takes it from a folder."
+    return [*findings, Finding("error", f"About {found.about / 1e9:.1f} GB and the images. {todo}")]
 
 
 def inspect(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RecipeError, ZooError, nearest
-from ..manifest import Manifest, locate_zoo, read_manifest, resolve_inside
+from ..manifest import ELSEWHERE, Manifest, locate_zoo, manifest_file, read_manifest, resolve_inside
 from ..recipe import Recipe
 from .data import TaskData, open_task
 
@@ -34,8 +34,8 @@ class Zoo:
         Raises:
             ZooError: there is none, or its manifest cannot be used.
         """
-        folder = locate_zoo(zoo)
-        return cls(folder, read_manifest(folder))
+        place = locate_zoo(zoo)
+        return cls(manifest_file(place).parent, read_manifest(place))
 
     def path(self, relative: str) -> Path:
         """Absolute path of a file that the manifest names; it must exist.
@@ -43,6 +43,8 @@ class Zoo:
         Raises:
             ZooError: the file is missing.
         """
+        if relative.startswith(ELSEWHERE):
+            raise self._not_here(relative)
         path = resolve_inside(self.folder, relative)
         if not path.is_file():
             raise ZooError(f"zoo.yaml names '{relative}', which is missing from {self.folder}.")
@@ -88,14 +90,19 @@ class Zoo:
         if model == "base":
             relative = self.manifest.backbone.weights
             if "." not in relative:
-                raise ZooError(
-                    f"The backbone's weights are '{relative}', an open_clip tag to be downloaded; give a local file."
-                )
+                raise self._not_here(relative)
             return self.path(relative)
         references = {reference.name: reference.weights for reference in self.manifest.references}
         if model in references:
             return self.path(references[model])
         return self.path(self.manifest.expert_table[model].weights)
+
+    def _not_here(self, source: str) -> ZooError:
+        name = self.manifest.name
+        return ZooError(
+            f"The zoo '{name}' names '{source}', whose files are not on this machine yet. Fetch them with "
+            f"`python -m engine zoo fetch {name}` (add `--from FOLDER` where they lie in a folder), or in the lab."
+        )
 
     def weights(self, model: str) -> Weights:
         """The ``visual.*`` tensors of ``base``, ``multitask`` or an expert.
