@@ -29,6 +29,7 @@ PAGES = (
     ("weights", "Weights", "Task vectors, what the merge kept of them, paths between models."),
     ("sweep", "Sweep", "How the result depends on λ, density, rank, method."),
     ("methods", "Methods", "Every merge method: what it needs, what it measured."),
+    ("experiments", "Experiments", "What the papers claim, what you see here, and the controls."),
     ("compare", "Compare", "Runs side by side: recipes, accuracy, cost."),
     ("runs", "Runs", "All runs of this store, and the examples."),
 )

@@ -1,0 +1,244 @@
+"""Experiments: what the papers claim, what comes out on this zoo, and whether a control explains it."""
+
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.experiments import (
+    Experiment,
+    ExperimentResult,
+    Finding,
+    experiment_names,
+    read_experiment,
+    read_result,
+)
+from engine.experiments.spec import FOLDER
+from engine.figures.experiment import experiment_dots
+from engine.store import Run
+from pages._chrome import FONT, age, duration, empty_state, error_state, plain, theme
+from pages._jobs import PAGE, cancel, keep_service, log_view, progress_text
+from pages._state import store
+
+NAME = "experiment"  # the address parameter
+TICK = 1.0
+VERDICTS = {
+    "holds": ":green[:material/check_circle:] **holds here**",
+    "explained by a control": ":orange[:material/balance:] **holds, but a control does as well**",
+    "does not hold here": ":red[:material/cancel:] **does not hold here**",
+    "cannot be judged on this zoo": ":gray[:material/help:] **cannot be judged on this zoo**",
+}
+OUTCOMES = {
+    "yes": ":material/check: yes",
+    "no": ":material/close: no",
+    "unclear": "no clear difference",
+    "missing": "not measured",
+}
+
+
+def main() -> None:
+    """The list of claims with their verdicts, or one of them."""
+    names = experiment_names()
+    asked = st.query_params.get(NAME)
+    if asked in names:
+        _one(read_experiment(asked))
+    else:
+        _all(names)
+
+
+def _all(names: list[str]) -> None:
+    st.title("What the papers claim, what you see here", anchor=False)
+    st.write(
+        "Each claim is a set of recipes with its controls, run on the bundled zoo by the same engine as everything "
+        "else. Open one to see the numbers beside the published ones, and to repeat it on your own experts."
+    )
+    papers: dict[str, list[Experiment]] = {}
+    for spec in map(read_experiment, names):
+        papers.setdefault(spec.paper, []).append(spec)
+    for paper, specs in papers.items():
+        st.subheader(paper.split(",")[0] + ": " + ", ".join(paper.split(", ")[1:]), anchor=False)
+        for spec in specs:
+            with st.container(border=True, key=f"experiments.{spec.name}"):
+                _summary(spec)
+
+
+def _summary(spec: Experiment) -> None:
+    result, _ = latest(spec)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**{plain(spec.title)}** :gray[· {plain(spec.part)}]", width="stretch")
+        st.button("Open", key=f"experiments.open.{spec.name}", on_click=_open, args=(spec.name,))
+    st.write(plain(spec.claim))
+    st.markdown(f"{VERDICTS[result.verdict]}: {plain(result.reason)}" if result else ":gray[Not run yet.]")
+
+
+def _open(name: str | None) -> None:
+    if name is None:
+        st.query_params.pop(NAME, None)
+    else:
+        st.query_params[NAME] = name
+
+
+def _one(spec: Experiment) -> None:
+    st.button("All experiments", icon=":material/arrow_back:", key="experiments.back", on_click=_open, args=(None,),
+              type="tertiary")  # fmt: skip
+    st.title(plain(spec.title), anchor=False)
+    st.caption(plain(f"{spec.paper}, {spec.part}"))
+    st.markdown(f"**The claim.** {plain(spec.claim)}")
+    row = _job(spec)
+    result, made = latest(spec)
+    if result is None:
+        empty_state("Not run yet", "The numbers appear here. Run it below; progress is shown, and it may be cancelled.")
+    else:
+        _result(spec, result, made)
+    if row is None:
+        _again(spec)
+
+
+def latest(spec: Experiment) -> tuple[ExperimentResult | None, Run | None]:
+    """The newest result of this store, else the one that comes with the app."""
+    for row in store().runs.list(kinds=("experiment",), states=("finished",), limit=50):
+        folder = store().find(row.result, checksums=False) if row.request.get("name") == spec.name else None
+        if folder is not None:
+            try:
+                return read_result(folder), row
+            except EngineError:
+                continue
+    return _shipped(str(FOLDER / f"{spec.name}.json")), None
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _shipped(path: str) -> ExperimentResult | None:
+    try:
+        return read_result(Path(path))
+    except EngineError:
+        return None
+
+
+def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> None:
+    st.markdown(f"**On this zoo it** {VERDICTS[result.verdict]}: {plain(result.reason)}")
+    _findings(spec, result)
+    st.subheader("The numbers", anchor=False)
+    there = [measure for measure in spec.measures if any(measure.name in point.cells for point in result.points)]
+    if there:
+        chosen = st.segmented_control(
+            "Measure", [measure.name for measure in there], default=there[0].name, required=True,
+            format_func=lambda name: next(m.title for m in there if m.name == name), key=f"experiments.m.{spec.name}",
+            label_visibility="collapsed",
+        )  # fmt: skip
+        measure = next(measure for measure in there if measure.name == chosen)
+        drawing = experiment_dots(spec, result, measure, theme())
+        drawing.figure.update_layout(font_family=FONT)
+        config = {"displaylogo": False, "toImageButtonOptions": {"format": "svg", "filename": drawing.name}}
+        st.plotly_chart(drawing.figure, width="stretch", theme=None, config=config, alt=drawing.alt,
+                        key=f"experiments.figure.{spec.name}")  # fmt: skip
+        st.caption(plain(f"Hollow marks are controls. {provenance(result, made)}"))
+        _numbers(spec.name, drawing.table)
+    for point in result.points:
+        if point.failed:
+            st.caption(f":orange[:material/warning:] {plain(f'{point.title}: {point.failed}')}")
+    if spec.published is not None:
+        _published(spec)
+    if spec.remark:
+        st.info(plain(spec.remark), icon=":material/info:")
+
+
+def _findings(spec: Experiment, result: ExperimentResult) -> None:
+    for heading, control in (("What the claim comes down to", False), ("Controls", True)):
+        found = [finding for finding in result.findings if finding.control == control]
+        if found:
+            lines = "\n".join(f"- {plain(finding.text)} {_outcome(finding)}" for finding in found)
+            st.markdown(f"**{heading}**\n\n{lines}")
+
+
+def _outcome(finding: Finding) -> str:
+    text = f"**{OUTCOMES[finding.outcome]}**"
+    if finding.left is None or finding.right is None:
+        return text
+    spread = f" ± {finding.sd:.2g}" if finding.sd is not None else ""
+    numbers = f"{finding.left:,.4g} against {finding.right:,.4g}, difference {finding.difference:+,.3g}{spread}"
+    return f"{text} :gray[({numbers})]"
+
+
+def _published(spec: Experiment) -> None:
+    st.subheader("What was published", anchor=False)
+    table = pd.DataFrame([row[1:] for row in spec.published.rows], columns=list(spec.published.columns))
+    table.insert(0, "", [row[0] for row in spec.published.rows])
+    st.dataframe(table, hide_index=True, key=f"experiments.published.{spec.name}", placeholder="–")
+    st.caption(plain(f"{spec.published.zoo}; {spec.paper}, {spec.published.source}. {spec.published.note}".strip()))
+
+
+@st.fragment
+def _numbers(name: str, table: pd.DataFrame) -> None:
+    part = st.expander("Table and download", icon=":material/table_rows:", key=f"experiments.numbers.{name}",
+                       on_change="rerun")  # fmt: skip
+    if not part.open:
+        return
+    with part:
+        st.dataframe(table, hide_index=True, key=f"experiments.table.{name}", placeholder="–")
+        st.download_button("Download CSV", lambda: table.to_csv(index=False).encode(), file_name=f"{name}.csv",
+                           mime="text/csv", key=f"experiments.csv.{name}", on_click="ignore")  # fmt: skip
+
+
+def provenance(result: ExperimentResult, made: Run | None) -> str:
+    """What the numbers were measured on, and when."""
+    low, high = result.images or (0, 0)
+    images = f"{low:,}" if low == high else f"{low:,}–{high:,}"
+    seeds = sorted({seed for point in result.points for seed in point.seeds})
+    origin = "comes with the app" if made is None else f"run {made.id}, {age(made.created)}"
+    return (
+        f"Zoo {result.zoo}; n = {images} test images a task; protocol {result.protocol.replace('_', '-')} unless a "
+        f"point says otherwise; split seed {result.split_seed}; training seeds {', '.join(map(str, seeds))}, mean ± sd"
+        f"{'; quick form' if result.quick else ''}; {origin}; {result.environment.get('machine', '')}."
+    )
+
+
+def _again(spec: Experiment) -> None:
+    st.subheader("Repeat it", anchor=False)
+    with st.form(f"experiments.form.{spec.name}"):
+        zoo = st.text_input("Zoo", "mini8", key=f"experiments.zoo.{spec.name}",
+                            help="A bundled zoo's name, or the path of a zoo folder of your own.")  # fmt: skip
+        quick = st.toggle("Quick form: fewer images, shorter training, one seed", True,
+                          key=f"experiments.quick.{spec.name}")  # fmt: skip
+        st.caption(plain(f"The whole experiment takes about {spec.minutes:g} minutes on two cores; what is in the "
+                         "store already is not computed again."))  # fmt: skip
+        if st.form_submit_button("Run", type="primary", icon=":material/play_arrow:"):
+            request = {"name": spec.name, "zoo": zoo.strip() or "mini8", "quick": quick}
+            store().runs.submit("experiment", request, name=spec.title, requested_by=PAGE)
+            keep_service().touch(now=True)
+            st.rerun()
+    with st.expander("The experiment as a file", key=f"experiments.file.{spec.name}"):
+        st.code((FOLDER / f"{spec.name}.yaml").read_text("utf-8"), language="yaml")
+        st.caption(f"On the command line: `python -m engine experiment {spec.name}`")
+
+
+def _job(spec: Experiment) -> Run | None:
+    """The newest row of this experiment while it is at work, or how it ended badly."""
+    rows = store().runs.list(kinds=("experiment",), limit=50)
+    row = next((row for row in rows if row.request.get("name") == spec.name), None)
+    if row is None or row.state == "finished":
+        return None
+    if row.active:
+        st.fragment(_progress, run_every=TICK)(row.id)
+        return row
+    if row.state == "failed":
+        error_state(EngineError(row.error), "What had been computed is kept; run it again to go on.")
+        with st.expander("Log", key=f"experiments.log.{spec.name}"):
+            log_view(row.id)
+    return None
+
+
+def _progress(ident: str) -> None:
+    row = store().runs.find(ident)
+    if row is None or not row.active:
+        st.rerun()
+    with st.container(border=True, key="experiments.job"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.progress(min(max(row.fraction, 0.0), 1.0), text=plain(progress_text(row)))
+            st.button("Cancel", key="experiments.cancel", icon=":material/stop_circle:", on_click=cancel,
+                      args=(ident,), disabled=row.state == "cancelling")  # fmt: skip
+        waiting = keep_service().message if row.state == "queued" else f"{duration(row.elapsed)} elapsed"
+        st.caption(f"{plain(waiting)} · {row.id}")
+
+
+main()

@@ -1,0 +1,86 @@
+"""The page of the papers' claims: the list, one claim with its numbers, running it again."""
+
+import pytest
+
+from engine.experiments import FILE, Cell, ExperimentResult, PointResult, experiment_names, judge, read_experiment
+
+NAME = "scaling"
+
+
+def texts(app):
+    kinds = ("markdown", "caption", "title", "subheader", "warning", "info", "error")
+    return "\n".join(item.value for kind in kinds for item in getattr(app, kind))
+
+
+def opened(open_app, name):
+    """The page with an experiment in its address."""
+    app = open_app("experiments")
+    app.query_params["experiment"] = name
+    return app.run()
+
+
+@pytest.fixture
+def finished(workspace):
+    """A finished experiment in the store, better at λ = 0.3 than anywhere."""
+    spec = read_experiment(NAME)
+    heights = {"pretrained": 50.0, "at_010": 55.0, "at_030": 80.0, "at_100": 20.0}
+    points = tuple(
+        PointResult(name=p.name, title=p.title, state=p.state, control=p.control, seeds=(0,),
+                    cells={m.name: Cell(values=(v,), mean=v) for m in spec.measures if (v := heights.get(p.name))})
+        for p in spec.points
+    )  # fmt: skip
+    findings, verdict, reason = judge(spec.checks, {point.name: point.cells for point in points})
+    result = ExperimentResult(
+        name=NAME, quick=False, zoo="made", zoo_digest="0", protocol="held_out", split_seed=3, images=(40, 60),
+        points=points, findings=findings, verdict=verdict, reason=reason, seconds=1.0,
+    )  # fmt: skip
+    row = workspace.store.runs.submit("experiment", {"name": NAME}, name=spec.title, owner="test")
+    key = "e" * 64
+    with workspace.store.create(key, step="experiment") as folder:
+        (folder / FILE).write_text(result.model_dump_json())
+    workspace.store.runs.finish(row.id, key)
+    return result
+
+
+def test_every_claim_is_listed_with_its_verdict(open_app):
+    app = open_app("experiments")
+    assert not app.exception
+    shown = texts(app)
+    for name in experiment_names():
+        assert read_experiment(name).claim.split(";")[0][:30].split("(")[0].strip() in shown.replace("\\", "")
+
+
+def test_an_unknown_experiment_in_the_address_shows_the_list(open_app):
+    app = opened(open_app, "nothing")
+    assert not app.exception
+    assert "What the papers claim" in app.title[0].value
+
+
+def test_one_claim_shows_numbers_findings_and_provenance(open_app, finished):
+    app = opened(open_app, NAME)
+    assert not app.exception
+    shown = texts(app).replace("\\", "")
+    assert "holds here" in shown
+    assert "80 against 55" in shown
+    assert "n = 40–60 test images a task" in shown
+    assert "split seed 3" in shown
+    assert len(app.get("plotly_chart")) == 1
+
+
+def test_running_it_again_submits_what_the_form_says(open_app, workspace):
+    app = opened(open_app, NAME)
+    app.text_input(key=f"experiments.zoo.{NAME}").set_value("elsewhere")
+    app.button(key=f"FormSubmitter:experiments.form.{NAME}-Run").click().run()
+    assert not app.exception
+    row = workspace.store.runs.list(kinds=["experiment"])[0]
+    assert row.request == {"name": NAME, "zoo": "elsewhere", "quick": True}
+    assert "Repeat it" not in texts(app)  # its progress is shown instead
+
+
+def test_a_failure_is_explained_and_may_be_repeated(open_app, workspace):
+    row = workspace.store.runs.submit("experiment", {"name": NAME}, name="Scaling", owner="test")
+    workspace.store.runs.fail(row.id, "There is no zoo 'elsewhere'.", "ZooError")
+    app = opened(open_app, NAME)
+    assert not app.exception
+    assert "There is no zoo" in texts(app).replace("\\", "")
+    assert "Repeat it" in texts(app)
