@@ -75,6 +75,70 @@ class DogeParams(Params):
     learning_rate: float = Field(1e-4, gt=0, le=1, title="Learning rate", description="Adam's step size.")
 
 
+class DogeLearnedParams(Params):
+    """Parameters of DOGE with learned coefficients."""
+
+    scaling: float = Field(
+        0.07, ge=0, le=10, title="Scale η", description="Where coefficients start: λ_k = η/‖τ_k‖ in every layer."
+    )
+    density: float = Field(0.3, gt=0, le=1, title="Density", description="Share of each expert's entries that is kept.")
+    correction_steps: int = Field(
+        400, ge=0, le=10_000, title="Correction steps", description="Adam steps on the corrections of a layer."
+    )
+    correction_rate: float = Field(
+        1e-4, gt=0, le=1, title="Correction rate", description="Adam's step size for corrections."
+    )
+    steps: int = Field(500, ge=0, le=10_000, title="Steps", description="Adam updates of the coefficients.")
+    batch_size: int = Field(16, ge=1, le=1024, title="Batch size", description="Images of each task in one update.")
+    learning_rate: float = Field(
+        1e-3, gt=0, le=1, title="Learning rate", description="Adam's step size for coefficients."
+    )
+    clamp: bool = Field(True, title="Clamp to [0, 1]", description="Keep coefficients in [0, 1] in the forward pass.")
+
+
+class AwdParams(Params):
+    """Parameters of AWD."""
+
+    scaling: float = Field(
+        0.3, ge=-2, le=2, title="Scaling coefficient λ", description="How much of the summed vectors to add."
+    )
+    penalty: float = Field(
+        0.01, ge=0, le=100, title="Penalty α", description="How much the length of the redundant vector counts."
+    )
+    steps: int = Field(500, ge=0, le=10_000, title="Steps", description="Gradient steps for each layer.")
+    learning_rate: float = Field(
+        0.05, gt=0, le=10, title="Learning rate", description="First step size, in mean lengths of a task vector."
+    )
+
+
+class DopParams(Params):
+    """Parameters of DOP."""
+
+    stability: float = Field(
+        0.8,
+        ge=0,
+        le=1,
+        title="Stability α",
+        description="How much the model merged so far counts beside the expert that is added.",
+    )
+    balance: Literal["adaptive", "fixed"] = Field(
+        "adaptive", title="Balance", description="Let both losses fall alike, starting from α, or keep α."
+    )
+    smoothing: float = Field(
+        0.999, ge=0, lt=1, title="Smoothing β", description="How slowly the adaptive balance moves."
+    )
+    energy: float = Field(
+        0.99999, gt=0, le=1, title="Energy ε", description="Share of the singular values whose directions count."
+    )
+    directions: Literal["both", "left", "right"] = Field(
+        "both", title="Directions", description="Left and right singular directions, or one side only."
+    )
+    steps: int = Field(200, ge=0, le=10_000, title="Steps", description="Adam steps for each matrix and expert.")
+    learning_rate: float = Field(
+        1e-4, gt=0, le=1, title="Learning rate", description="Adam's step size, in units of the weights."
+    )
+
+
 class FisherParams(Params):
     """Parameters of Fisher Merging."""
 
@@ -206,5 +270,53 @@ ROWS = (
         needs=frozenset({"unlabelled"}),
         stochastic=True,
         departure="Inner products are divided by the number of tokens, as in FusionBench; the paper takes raw sums.",
+    ),
+    MergeRow(
+        name="doge_am",
+        title="DOGE with AdaMerging",
+        category="optimisation",
+        params=DogeLearnedParams,
+        function=".merging.doge:doge_am",
+        summary="Corrects every expert outside the directions they share, then learns a coefficient for each layer.",
+        equation=r"\min_\lambda \sum_k \mathbb{E}_x H\big(f(x;\ \theta_0 + \textstyle\sum_k \lambda_k^l\, "
+        r"m_k^l \circ (\tau_k^l + \delta_k^l))\big)",
+        source="Wei et al., Modeling multi-task model merging as adaptive projective gradient descent, ICML 2025, "
+        "arXiv:2501.01230",
+        url="https://arxiv.org/abs/2501.01230",
+        needs=frozenset({"unlabelled", "heads"}),
+        learns="layer_coefficients",
+        presets=(Preset("fusionbench", "FusionBench", {"steps": 1000}, "arXiv:2406.03280"),),
+        stochastic=True,
+        departure="The shared basis is as wide as one expert's share of directions, as in the published code.",
+    ),
+    MergeRow(
+        name="awd",
+        title="AWD (reconstruction)",
+        category="optimisation",
+        params=AwdParams,
+        function=".merging.awd:awd",
+        summary="Takes from all task vectors one redundant vector that makes them point alike, and adds the rest.",
+        equation=r"\min_\delta \tfrac{1}{K(K-1)}\sum_{i\neq j}|\cos(\tau_i-\delta, \tau_j-\delta)| + "
+        r"\alpha\|\delta\|,\quad \theta = \theta_0 + \lambda\sum_k (\tau_k - \delta)",
+        source="Xiong et al., Multi-task model merging via adaptive weight disentanglement, 2024, arXiv:2411.18729",
+        url="https://arxiv.org/abs/2411.18729",
+        departure="A reconstruction: the authors have published no code, and step size, number of steps and scope are "
+        "ours.",
+    ),
+    MergeRow(
+        name="dop",
+        title="DOP",
+        category="optimisation",
+        params=DopParams,
+        function=".merging.dop:dop",
+        summary="Adds expert after expert, moving each pair's matrices where neither is disturbed.",
+        equation=r"\min_\tau \sum_i a_i \big(\|\Sigma_i U_i^\top(\tau-\tau_i)\|^2 + "
+        r"\|(\tau-\tau_i) V_i\Sigma_i\|^2\big)",
+        source="Yuan et al., Continual model merging without data: dual projections for balancing stability and "
+        "plasticity, NeurIPS 2025",
+        url="https://github.com/tanganke/fusion_bench",
+        presets=(Preset("fixed", "Fixed balance", {"balance": "fixed", "stability": 0.5}, "FusionBench"),),
+        order_matters=True,
+        departure="Singular values weight the projections, as in the code; the text takes their roots.",
     ),
 )

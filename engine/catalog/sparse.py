@@ -119,6 +119,50 @@ class LocalizeParams(Params):
     density: float = Field(0.1, gt=0, le=1, title="Density s", description="Share of each expert's entries kept.")
 
 
+class LearnedLocalizeParams(Params):
+    """Parameters of Localize-and-Stitch with learned masks."""
+
+    density: float = Field(
+        0.01, gt=0, le=1, title="Initial density s", description="Share of each expert's entries selected at first."
+    )
+    start: float = Field(
+        5.0, gt=0, le=50, title="Initial score", description="Scores of masks start at this, or at its negative."
+    )
+    epochs: int = Field(10, ge=0, le=1000, title="Epochs", description="Updates of the scores of an expert.")
+    examples: int = Field(
+        64, ge=1, le=100_000, title="Images", description="Labelled validation images of each task in one update."
+    )
+    batch_size: int = Field(16, ge=1, le=1024, title="Batch size", description="Images that are encoded at once.")
+    learning_rate: float = Field(
+        1e7, gt=0, le=1e12, title="Learning rate", description="Step size of the scores; gradients are tiny."
+    )
+    strength: float = Field(1.0, ge=0, le=1e6, title="Penalty", description="How strongly masks are kept sparse.")
+    penalty: Literal["l1", "signed"] = Field(
+        "l1",
+        title="Form of the penalty",
+        description="l1 lowers every score (the paper); signed moves scores away from zero (the authors' code).",
+    )
+
+
+class ModelTailorParams(Params):
+    """Parameters of Model Tailor."""
+
+    sparsity: float = Field(
+        0.9, ge=0, lt=1, title="Sparsity", description="Share of a linear layer's entries given back to the base."
+    )
+    magnitude_share: float = Field(
+        0.8, ge=0, le=1, title="Share of magnitude", description="How much magnitude counts beside sensitivity."
+    )
+    damping: float = Field(
+        0.01, gt=0, le=10, title="Damping", description="Added to inner products, as a share of their mean diagonal."
+    )
+    block: int = Field(128, ge=1, le=10_000, title="Block", description="Columns whose entries are ranked together.")
+    examples: int = Field(256, ge=1, le=100_000, title="Images", description="Unlabelled images of each task.")
+    scaling: float = Field(
+        1.0, ge=-2, le=5, title="Scaling coefficient λ", description="How much of the summed patches to add."
+    )
+
+
 ROWS = (
     MergeRow(
         name="ties",
@@ -220,5 +264,45 @@ ROWS = (
         source="He et al., Localize-and-Stitch, TMLR 2025, arXiv:2408.13656",
         url="https://arxiv.org/abs/2408.13656",
         departure="An entry must exceed the n-th largest magnitude, as in the authors' code, so n − 1 are kept.",
+    ),
+    MergeRow(
+        name="localize_and_stitch_learned",
+        title="Localize-and-Stitch, learned",
+        category="sparse",
+        params=LearnedLocalizeParams,
+        function=".merging.localize_learned:localize_learned",
+        summary="Learns on labelled images which few entries of each expert carry its task, and stitches those.",
+        equation=r"\min_{S_k} \ell\big(\theta_0 + \sigma(S_k)\circ\tau_k\big) + \lambda\|\sigma(S_k)\|_1,\quad "
+        r"m_k = \mathbb{1}[S_k > 0]",
+        source="He et al., Localize-and-Stitch, TMLR 2025, arXiv:2408.13656",
+        url="https://arxiv.org/abs/2408.13656",
+        needs=frozenset({"validation", "heads"}),
+        presets=(
+            Preset(
+                "authors",
+                "Authors' vision script",
+                {"density": 1e-5, "penalty": "signed"},
+                "uiuctml/Localize-and-Stitch",
+            ),
+        ),
+        stochastic=True,
+        departure="The authors' code moves scores away from zero where the paper's penalty lowers them; both are "
+        "offered.",
+    ),
+    MergeRow(
+        name="model_tailor",
+        title="Model Tailor",
+        category="sparse",
+        params=ModelTailorParams,
+        function=".merging.model_tailor:model_tailor",
+        summary="Keeps the entries of each expert that moved most and matter most, and adjusts the others for it.",
+        equation=r"\theta = \theta_0 + \lambda\sum_k \big(m_k\circ\tau_k + c_k\big),\quad "
+        r"s_k = 0.8\, z(|\tau_k|) + 0.2\, z\big(\theta_k^2 / [H_k^{-1}]^2\big)",
+        source="Zhu et al., Model Tailor, ICML 2024, arXiv:2402.12048",
+        url="https://arxiv.org/abs/2402.12048",
+        needs=frozenset({"unlabelled"}),
+        stochastic=True,
+        departure="Made for one language model; patches of several experts are summed, other tensors averaged. Signs "
+        "and blocks follow the authors' code.",
     ),
 )

@@ -26,16 +26,22 @@ def adamerging(base: Weights, task_vectors: TaskVectors, params: AdaMergingParam
         task_vectors = elected(task_vectors, params.density, context)
     coefficients, losses = learn_coefficients(base, task_vectors, params, context)
     rows = dict(zip(task_vectors.names, coefficients, strict=True))
-    details = {
-        "layers": list(task_vectors.names) if params.granularity == "layer" else [],
-        "coefficients": {
-            expert: column.tolist() if params.granularity == "layer" else column[0].item()
-            for expert, column in zip(task_vectors.experts, coefficients.T, strict=True)
-        },
-        "loss": [round(loss, 6) for loss in losses],
-    }
-    return add_to_base(
-        base, task_vectors, lambda name: combine(rows[name], task_vectors.stack(name)), MergeInfo(details=details)
+    info = learned_info(task_vectors, coefficients, losses, params.granularity)
+    return add_to_base(base, task_vectors, lambda name: combine(rows[name], task_vectors.stack(name)), info)
+
+
+def learned_info(task_vectors: TaskVectors, coefficients: Tensor, losses: list[float], granularity: str) -> MergeInfo:
+    """What a method that learned coefficients (L, K) reports: them, by expert, and the loss of every step."""
+    by_layer = granularity == "layer"
+    return MergeInfo(
+        details={
+            "layers": list(task_vectors.names) if by_layer else [],
+            "coefficients": {
+                expert: column.tolist() if by_layer else column[0].item()
+                for expert, column in zip(task_vectors.experts, coefficients.T, strict=True)
+            },
+            "loss": [round(loss, 6) for loss in losses],
+        }
     )
 
 
@@ -56,12 +62,16 @@ def predict(features: Tensor, head: Head) -> Tensor:
 
 
 def learn_coefficients(
-    base: Weights, task_vectors: TaskVectors, params: AdaMergingParams, context: Context
+    base: Weights, task_vectors: TaskVectors, params: AdaMergingParams, context: Context, start: Tensor | None = None
 ) -> tuple[Tensor, list[float]]:
-    """Coefficients (L, K) after training, as they are used, and the loss of every step."""
+    """Coefficients (L, K) after training, as they are used, and the loss of every step.
+
+    ``start`` are other start values than ``params.initial``: (L, K), or (1, K) for one a task.
+    """
     layers, experts = len(task_vectors.names), len(task_vectors.experts)
     rows = layers if params.granularity == "layer" else 1
-    learned = torch.full((rows, experts), params.initial, dtype=torch.float64, requires_grad=True)
+    given = torch.full((rows, experts), params.initial, dtype=torch.float64) if start is None else start
+    learned = given.double().clone().requires_grad_()
     optimiser = torch.optim.Adam([learned], lr=params.learning_rate)
     streams = {task: context.batches(task, "adapt", params.batch_size) for task in dict.fromkeys(context.tasks)}
     losses = []
@@ -107,7 +117,11 @@ def coefficient_gradient(
 
 
 def _merged(base: Weights, task_vectors: TaskVectors, coefficients: Tensor, device: torch.device) -> dict[str, Tensor]:
-    weights = {name: base.tensor(name).to(device) for name in base.names if name not in task_vectors.names}
+    weights = {}
+    for name in base.names:
+        if name not in task_vectors.names:
+            kept = base.tensor(name)
+            weights[name] = kept.to(device, task_vectors.dtype if kept.is_floating_point() else kept.dtype)
     for row, name in zip(coefficients, task_vectors.names, strict=True):
         merged = combine(row, task_vectors.stack(name)).add_(base.tensor(name).to(task_vectors.dtype))
         weights[name] = merged.to(device).requires_grad_()

@@ -28,13 +28,7 @@ def regmean(base: Weights, task_vectors: TaskVectors, params: RegMeanParams, con
     pulls: dict[str, Tensor] = {}
     sums: dict[str, Tensor] = {}
     for index, (expert, task) in enumerate(zip(task_vectors.experts, context.tasks, strict=True)):
-        key = {"task": task, "examples": params.examples, "seed": context.seed, "dtype": str(task_vectors.dtype)}
-        grams = context.cached(
-            expert,
-            "gram",
-            key,
-            lambda expert=expert, task=task: _grams(base, task_vectors, expert, task, params.examples, context),
-        )
+        grams = input_products(base, task_vectors, expert, task, params.examples, context)
         for name, gram in grams.items():
             shrunk = gram.double() * params.off_diagonal
             shrunk.diagonal().copy_(gram.diagonal())
@@ -60,6 +54,14 @@ def regmean(base: Weights, task_vectors: TaskVectors, params: RegMeanParams, con
         return torch.cholesky_solve(pulls[name].mT, factor).mT.to(task_vectors.dtype).contiguous()
 
     return add_to_base(base, task_vectors, vector)
+
+
+def input_products(
+    base: Weights, task_vectors: TaskVectors, expert: str, task: str, examples: int, context: Context
+) -> Tensors:
+    """Mean inner products XᵀX (in, in) of the inputs of every linear layer of an expert, kept by the context."""
+    key = {"task": task, "examples": examples, "seed": context.seed, "dtype": str(task_vectors.dtype)}
+    return context.cached(expert, "gram", key, lambda: _grams(base, task_vectors, expert, task, examples, context))
 
 
 class LayerInputs(TorchDispatchMode):

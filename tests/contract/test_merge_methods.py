@@ -25,6 +25,11 @@ QUICK = {
     "evolutionary": {"evaluations": 9, "examples": 16},
     "twin": {"examples": 6, "epochs": 2},
     "wemoe": {"steps": 2, "batch_size": 4},
+    "doge_am": {"correction_steps": 5, "steps": 2, "batch_size": 4},
+    "dop": {"steps": 5},
+    "awd": {"steps": 20},
+    "model_tailor": {"examples": 40},
+    "localize_and_stitch_learned": {"density": 0.2, "epochs": 2, "examples": 8, "batch_size": 4},
 }
 PLAIN = MethodCall(method="task_arithmetic")
 

@@ -6,9 +6,11 @@ from functools import partial
 
 import torch
 
+from ...catalog.optimisation import DopParams
 from ...catalog.transforms import LwptvParams
 from ...merging.adamerging import combine, entropy
 from ...merging.assemble import add_to_base
+from ...merging.dop import merge_pair
 from ...merging.lwptv import lwptv, scale_learned
 from ...merging.ties import elected
 from ..context import Offline, tensors_of
@@ -52,6 +54,24 @@ def entropy_and_gradient(reference: MergingReference, name: str, precision: str)
     )
 
 
+def dop_pair(reference: MergingReference, name: str, precision: str) -> Found:
+    """One matrix between two experts, with a fixed and with an adaptive balance."""
+    facts = reference.entries[name]["params"]
+    base, vectors = reference.vectors(precision, [0, 1])
+    layer, got = facts["tensor"], {}
+    for key, balance in (("mgda0", "fixed"), ("mgda1", "adaptive")):
+        params = DopParams(
+            balance=balance,
+            stability=facts["alpha"],
+            smoothing=facts["ema_beta"],
+            energy=facts["svd_epsilon"],
+            steps=facts["num_steps"],
+            learning_rate=facts["lr"],
+        )
+        got[key] = merge_pair(*vectors.stack(layer), params) + base.tensor(layer)
+    return Found(got, reference.output(name))
+
+
 CHECKS: dict[str, Check] = {
     **{
         f"adamerging_{grain}_clamp{int(clamp)}": partial(at_given_coefficients, layer_wise=grain == "lw", clamp=clamp)
@@ -77,5 +97,6 @@ CHECKS: dict[str, Check] = {
     },
     **{f"wudi_official_it{steps}": Recipe("wudi", {"steps": steps}) for steps in (50, 300)},
     "wudi_fusionbench_it300": Recipe("wudi", {"matrices": "all"}),
+    "dop_pair_c_fc0": dop_pair,
     "doge_ta_sub6_K30_l0.07": Recipe("doge"),
 }

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...catalog.sparse import PcbParams
+from ...catalog.sparse import ModelTailorParams, PcbParams
 from ...merging.apply import merge
 from ...merging.consensus import tall_masks
 from ...merging.localize import largest_entries
+from ...merging.model_tailor import tailor
 from ...merging.pcb import Competition
 from ...merging.row_pruning import keep_probabilities
 from ...merging.ties import elected, trim_limits, trimmed
@@ -108,6 +109,17 @@ def localized_masks(reference: MergingReference, name: str, precision: str) -> F
     return Found({layer: masks(layer) for layer in vectors.names}, stacked_by_task(reference.output(name)))
 
 
+def tailored_layer(reference: MergingReference, name: str, precision: str) -> Found:
+    """One linear layer of one expert, with stored inner products of its inputs. The program computes in float32."""
+    facts = reference.entries[name]["params"]
+    layer, dtype = facts["tensor"], getattr(torch, precision)
+    params = ModelTailorParams(sparsity=facts["sparsity"], damping=facts["percdamp"], block=facts["blocksize"])
+    gram = reference.inputs("gram_matrices")[f"task0/{layer}"]
+    models = (reference.model(reference.experts[0]), reference.model("pretrained"))
+    weight, before = (model.tensor(layer).to(dtype) for model in models)
+    return Found({layer: tailor(weight, before, gram.to(dtype), params)}, reference.output(name))
+
+
 DELLA = {"official": True, "mergekit": False}
 CHECKS: dict[str, Check] = {
     **{
@@ -150,5 +162,6 @@ CHECKS: dict[str, Check] = {
     **{f"tall_masks_lam{strictness}": tall_by_task for strictness in (0.2, 0.4, 0.6, 1.0)},
     **{f"consensus_ta_lam0.4_k{k}_l0.3": Recipe("consensus", {"agreeing": k}) for k in (1, 2, 3)},
     **{f"localize_stitch_dataless_s{s}": Recipe("localize_and_stitch", {"density": s}) for s in (0.1, 0.3)},
+    "model_tailor_c_fc0_s0.9": tailored_layer,
     **{f"localize_stitch_dataless_s{s}_masks": localized_masks for s in (0.1, 0.3)},
 }
