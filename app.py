@@ -31,6 +31,7 @@ PAGES = (
     ("methods", "Methods", "Every merge method: what it needs, what it measured."),
     ("experiments", "Experiments", "What the papers claim, what you see here, and the controls."),
     ("compare", "Compare", "Runs side by side: recipes, accuracy, cost."),
+    ("bring", "Bring your own", "Make a zoo of your own checkpoints."),
     ("runs", "Runs", "All runs of this store, and the examples."),
 )
 

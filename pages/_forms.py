@@ -17,6 +17,7 @@ from pages._chrome import plain, stale_state
 from pages._params import method_notes, param_fields, seeded
 from pages._preflight import preflight_line, withdraw
 from pages._recipes import check, differences, zoo_manifest
+from pages._state import store
 
 RECIPE = "form.recipe"  # the recipe as set, in the session; no widget owns this key
 MEMORY = "form.memory"  # parameters of every method that was looked at, so that they survive a change of method
@@ -207,7 +208,7 @@ def _remove_card(ident: str) -> None:
 
 
 def _experts(document: Mapping[str, Any]) -> tuple[str, Any]:
-    options = list(dict.fromkeys([*bundled_zoos(), document["zoo"]]))
+    options = list(dict.fromkeys([*bundled_zoos(), *map(str, store().zoos.list()), document["zoo"]]))
     with st.expander("Zoo and experts", icon=":material/category:", key=f"{PREFIX}experts.card"):
         key = seeded(f"{PREFIX}zoo", document["zoo"])
         zoo = st.selectbox(

@@ -9,21 +9,26 @@ import typer
 
 from ..errors import EngineError
 from ..manifest import known_zoos, locate_zoo, read_manifest
-from . import fetch, finetune
+from . import fetch, finetune, importing
 
 app = typer.Typer(no_args_is_help=True, help="List, check and build zoos, and train their experts.")
 app.command("init")(finetune.init)
 app.command("fetch")(fetch.fetch)
 app.command("finetune")(finetune.finetune)
+app.command("import")(importing.import_zoo)
 
 
 @app.command("list")
 def list_zoos() -> None:
-    """List the zoos that come with the app."""
+    """List the zoos that come with the app, and those that were imported."""
+    from ..store import Store
+
     for known in known_zoos():
         manifest = read_manifest(locate_zoo(known.name))
         counts = f"{len(manifest.experts)} experts, {len(manifest.tasks)} tasks"
         typer.echo(f"{known.name}: {manifest.title} ({counts}){'' if known.ready else ', to be fetched'}")
+    for folder in Store().zoos.list():
+        typer.echo(f"{folder}: imported")
 
 
 @app.command()

@@ -34,6 +34,7 @@ PLANNERS: dict[str, str] = {
     "run": ".pipeline.plan:plan_run_request",
     "projection": ".pipeline.plan:plan_projection",
     "experiment": ".pipeline.experimenting:plan_experiment",
+    "import": ".pipeline.importing:plan_import",
     "weights": ".pipeline.weight_plans:plan_weights",
     "interpolation": ".pipeline.weight_plans:plan_interpolation",
     "sweep": ".pipeline.sweeping:plan_sweep",

@@ -44,6 +44,8 @@ STEPS: dict[str, str] = {
     "bundle": ".pipeline.bundle:bundle",
     "projection": ".pipeline.projecting:projection",
     "experiment": ".pipeline.measuring:experiment",
+    "import": ".pipeline.importing:carry_out_import",
+    "import_check": ".pipeline.importing:check_import",
     "weight_geometry": ".pipeline.weight_views:geometry",
     "weight_kept": ".pipeline.weight_views:kept",
     "weight_spectra": ".pipeline.weight_views:spectra",

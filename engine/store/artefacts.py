@@ -31,6 +31,7 @@ from .files import RECORD, Artefact, artefact, fault_of, read_record, remove, se
 from .leases import Claims, Lease
 from .owners import is_alive, this_process
 from .runs import RunTable
+from .zoos import KnownZoos
 
 ENV_ROOT = "MERGELENS_STORE"
 ENV_DATABASE = "MERGELENS_DATABASE_URL"
@@ -69,6 +70,11 @@ class Store:
     def runs(self) -> RunTable:
         """The run table."""
         return RunTable(self.database)
+
+    @cached_property
+    def zoos(self) -> KnownZoos:
+        """Zoo folders that this store remembers."""
+        return KnownZoos(self.root)
 
     @cached_property
     def lease(self) -> Lease:

@@ -58,6 +58,15 @@ def import_zoo(request: ImportRequest, progress: Progress) -> dict[str, Any]:
     return found.to_json()
 
 
+def read_record(request: ImportRequest) -> dict[str, Any] | None:
+    """The summary of this very wish where it has been carried out already; None where it has not."""
+    try:
+        record = json.loads((request.folder / RECORD).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) and record.get("token") == request.token else None
+
+
 @contextmanager
 def _new_folder(final: Path) -> Iterator[Path]:
     """A folder that takes its name when the block ends well, and is gone when it does not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -10,17 +11,18 @@ from pydantic import Field, ValidationError, model_validator
 
 from ...errors import ZooError
 from ...manifest import SAFE_NAME
-from ...recipe import Frozen, explain
+from ...recipe import RESERVED_STATES, Frozen, explain
 
 DType = Literal["keep", "float32", "float16", "bfloat16"]
 REMOTE = ("hf:", "torchvision:")
+RESERVED = ("base", *RESERVED_STATES)
 
 
 class Item(Frozen):
     """An expert or a head: where it lies, what it is called, which task it is for."""
 
     path: str
-    name: str = Field("", max_length=64)
+    name: str = Field("", pattern=rf"^$|{SAFE_NAME}")
     task: str = Field("", max_length=64)
 
 
@@ -37,6 +39,7 @@ class ImportRequest(Frozen):
     dtype: DType = "keep"
     architecture: str = ""  # an open_clip name; '' recognises it
     quick_gelu: bool | None = None  # None believes the checkpoint
+    token: str = Field("", max_length=64)  # names this wish; the same files may be imported again
 
     @model_validator(mode="after")
     def _distinct(self) -> ImportRequest:
@@ -44,6 +47,10 @@ class ImportRequest(Frozen):
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise ValueError(f"two experts are named '{twice[0]}'; give one of them another name")
+        if taken := [name for name in names if name in RESERVED]:
+            raise ValueError(f"an expert cannot be named '{taken[0]}': that is the name of a state")
+        if unsafe := [task for task in self.data if not re.fullmatch(SAFE_NAME, task)]:
+            raise ValueError(f"the task '{unsafe[0]:.64}' of the data needs a name of letters, digits, _, . and -")
         return self
 
     @property

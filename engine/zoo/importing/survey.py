@@ -20,7 +20,7 @@ from .heads import BroughtHead, common_scale, read_brought_heads
 from .layouts import LAYOUTS, Encoder, Named, find_encoder
 from .names import distinct, expert_name, known_task, safe_name
 from .peft import adapt
-from .request import ImportRequest, Item
+from .request import RESERVED, ImportRequest, Item
 from .sources import Source, open_source
 
 PROJECTION = "visual.proj"
@@ -74,6 +74,7 @@ class Survey:
         """What pages and the command line show."""
         return {
             "name": self.request.name,
+            "token": self.request.token,
             "out": str(self.request.folder),
             "architecture": self.architecture.label if self.architecture else "",
             "rows": [asdict(row) for row in self.rows],
@@ -92,6 +93,7 @@ def survey(request: ImportRequest, progress: Progress) -> Survey:
     found = Survey(request)
     base = _attempt(found, lambda: _take_base(found))
     names = distinct(item.name or expert_name(PurePath(item.path)) for item in request.experts)
+    names = [f"expert_{name}" if name in RESERVED else name for name in names]
     for number, (item, name) in enumerate(zip(request.experts, names, strict=True)):
         progress(number / (len(names) + 1), f"Looking at {name}")
         if base is not None:

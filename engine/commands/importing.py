@@ -1,0 +1,115 @@
+"""The command that makes a zoo of checkpoints that people bring."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import RecipeError, ZooError
+
+MIB = 2**20
+
+
+def import_zoo(
+    base: Annotated[Path | None, typer.Option(help="The pretrained model: a file or a Hugging Face folder.")] = None,
+    expert: Annotated[
+        list[str] | None,
+        typer.Option(help="A fine-tuned model or LoRA adapter, [NAME=]PATH; give it once for each."),
+    ] = None,
+    head: Annotated[list[str] | None, typer.Option(help="A classification head, [TASK=]PATH.")] = None,
+    data: Annotated[list[str] | None, typer.Option(help="A task's data, TASK=PATH.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Look for base, experts and heads in this folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The zoo folder to make.")] = None,
+    name: Annotated[str, typer.Option(help="The zoo's name; default the folder's.")] = "",
+    title: Annotated[str, typer.Option(help="The zoo's title, for people.")] = "",
+    dtype: Annotated[str, typer.Option(help="keep, float32, float16 or bfloat16.")] = "keep",
+    architecture: Annotated[str, typer.Option(help="An open_clip name or config file; default: recognised.")] = "",
+    quick_gelu: Annotated[
+        bool | None, typer.Option("--quick-gelu/--no-quick-gelu", help="The activation; default: recognised.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Only look at the files and say what would be done.")] = False,
+) -> None:
+    """Make a zoo of checkpoints: whole pickled modules, Hugging Face folders, LoRA adapters, open_clip files."""
+    from ..store import Store
+    from ..zoo.importing import convert
+    from ..zoo.importing.request import parse_request
+    from ..zoo.importing.survey import survey
+
+    found = _found(folder)
+    experts = [_item(text) for text in expert or found["experts"]]
+    heads = [_item(text) for text in head or found["heads"]]
+    start = base or found["base"]
+    if start is None or not experts or out is None:
+        raise RecipeError("Give --base, at least one --expert (or --folder with both), and --out.")
+    document = {"base": str(start), "experts": experts, "heads": heads, "out": str(out), "title": title}
+    document |= {"name": name or out.resolve().name, "dtype": dtype, "architecture": architecture}
+    request = parse_request({**document, "quick_gelu": quick_gelu, "data": dict(_pair(text) for text in data or [])})
+    if check:
+        typer.echo(summary_text(survey(request, _quiet).to_json()))
+        return
+    summary = convert.import_zoo(request, _progress())
+    typer.echo(summary_text(summary))
+    Store().zoos.add(request.folder)
+    typer.echo(f"Wrote {request.folder}. Check it with `zoo check {request.folder}`.")
+
+
+def summary_text(summary: dict[str, Any]) -> str:
+    """What was recognised, left out and warned about, one line each."""
+    lines = [f"Architecture: {summary['architecture'] or 'not recognised'}"]
+    for row in summary["rows"]:
+        task = f" for {row['task']}" if row["task"] and row["task"] != row["name"] else ""
+        lines.append(
+            f"{row['role']} {row['name']}{task}: {row['layout']}, {row['dtype']}, {row['bytes'] / MIB:.1f} MiB"
+        )
+        lines += [f"    {note}" for note in row["notes"]]
+    lines += [f"Warning: {text}" for text in summary["warnings"]]
+    lines += [f"Fault: {text}" for text in summary["faults"]]
+    lines.append(f"{summary['bytes'] / MIB:.1f} MiB needed, {summary['free'] / MIB:,.0f} MiB free.")
+    return "\n".join(lines)
+
+
+def _found(folder: Path | None) -> dict[str, Any]:
+    """What lies in a folder, by the look of the names."""
+    from ..zoo.importing.roots import find_candidates
+
+    if folder is None:
+        return {"base": None, "experts": [], "heads": []}
+    if not folder.is_dir():
+        raise ZooError(f"There is no folder {folder}.")
+    found = find_candidates(folder, roots=(folder,))
+    experts, heads = ([str(path) for path in paths] for paths in (found.experts, found.heads))
+    return {"base": found.base, "experts": experts, "heads": heads}
+
+
+def _item(text: str) -> dict[str, str]:
+    name, separator, path = text.partition("=")
+    if separator and re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+        return {"name": name, "path": path}
+    return {"path": text}
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, path = text.partition("=")
+    if not separator:
+        raise RecipeError(f"The data '{text}' have no task; write them as TASK=PATH.")
+    return name, path
+
+
+def _quiet(fraction: float, message: str = "") -> None:
+    pass
+
+
+def _progress() -> Any:
+    """Prints every tenth, so that logs stay short."""
+    said = {"tenth": -1}
+
+    def report(fraction: float, message: str = "") -> None:
+        tenth = int(10 * fraction)
+        if tenth > said["tenth"]:
+            said["tenth"] = tenth
+            typer.echo(f"{100 * fraction:3.0f} %  {message}", err=True)
+
+    return report

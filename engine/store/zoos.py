@@ -1,0 +1,57 @@
+"""Zoo folders outside the app that somebody has imported or opened: remembered as one small file each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import time
+from pathlib import Path
+
+from ..errors import StoreError
+
+FOLDER = "known-zoos"
+MOST = 200
+
+
+class KnownZoos:
+    """Which zoo folders this store knows. A file for each, so that several processes need no lock."""
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / FOLDER
+
+    def add(self, folder: Path) -> None:
+        """Remember a zoo folder; once more moves it to the front.
+
+        Raises:
+            StoreError: the store cannot be written to.
+        """
+        path = folder.expanduser().resolve()
+        target = self._file(path)
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps({"path": str(path), "added": time.time()}), "utf-8")
+            temporary.replace(target)
+        except OSError as error:
+            raise StoreError(f"The store {self._folder.parent} cannot be written to: {error.strerror}.") from error
+
+    def forget(self, folder: Path) -> None:
+        """Forget a zoo folder; the folder itself stays."""
+        self._file(folder.expanduser().resolve()).unlink(missing_ok=True)
+
+    def list(self) -> list[Path]:
+        """Known folders that still hold a zoo, the latest first."""
+        found = []
+        for file in self._folder.glob("*.json") if self._folder.is_dir() else ():
+            try:
+                document = json.loads(file.read_text("utf-8"))
+                found.append((float(document["added"]), Path(document["path"])))
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+        found.sort(key=lambda item: -item[0])
+        return [path for _, path in found[:MOST] if os.access(path / "zoo.yaml", os.R_OK)]
+
+    def _file(self, path: Path) -> Path:
+        return self._folder / f"{hashlib.sha256(str(path).encode()).hexdigest()[:24]}.json"

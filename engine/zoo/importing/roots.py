@@ -1,0 +1,156 @@
+"""Which folders of this machine people may choose files from, and what lies in them. Free of torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...errors import ZooError
+from .names import known_task, looks_like_base, looks_like_head
+
+ENV = "MERGELENS_ROOTS"
+WEIGHTS = (".safetensors", ".pt", ".pth", ".bin")
+MOST_ENTRIES = 500
+MOST_FOUND = 200
+DEPTH = 3
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a folder's listing."""
+
+    path: Path
+    kind: str  # folder, model (a folder or file with weights)
+    size: int = 0  # bytes
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.path.name
+
+
+@dataclass
+class Candidates:
+    """What a folder offers, by the look of the names."""
+
+    base: Path | None = None
+    experts: list[Path] = field(default_factory=list)
+    heads: list[Path] = field(default_factory=list)
+
+
+def configured_roots() -> tuple[Path, ...]:
+    """Folders to choose from: those in ``MERGELENS_ROOTS`` (separated as in PATH), else here and the home folder."""
+    given = [part for part in os.environ.get(ENV, "").split(os.pathsep) if part.strip()]
+    paths = [Path(part).expanduser() for part in given] if given else [Path.cwd(), Path.home()]
+    return tuple(dict.fromkeys(path.resolve() for path in paths if path.is_dir()))
+
+
+def inside_roots(path: Path | str, also: Iterable[Path] = (), roots: tuple[Path, ...] | None = None) -> Path:
+    """A path with its links resolved, if it lies in one of the roots.
+
+    Args:
+        path: absolute, or relative to where the app runs.
+        also: further folders that are allowed.
+        roots: in place of the configured ones.
+
+    Raises:
+        ZooError: it leaves the roots, also by ``..`` or through a symbolic link.
+    """
+    allowed = (*(configured_roots() if roots is None else roots), *also)
+    try:
+        found = Path(path).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ZooError(f"The path '{path!s:.200}' cannot be followed.") from error
+    if not any(found.is_relative_to(root) for root in (folder.resolve() for folder in allowed)):
+        raise ZooError(
+            f"'{path!s:.200}' lies outside the folders that this app may read. Move it there, or name its folder in "
+            f"{ENV} and start the app again."
+        )
+    return found
+
+
+def list_folder(folder: Path, roots: tuple[Path, ...] | None = None) -> list[Entry]:
+    """Folders and models in a folder, by name; hidden ones and links that leave the roots are left out.
+
+    Raises:
+        ZooError: the folder lies outside the roots or cannot be read.
+    """
+    folder = inside_roots(folder, roots=roots)
+    try:
+        paths = sorted(folder.iterdir(), key=lambda path: (not path.is_dir(), path.name.lower()))
+    except OSError as error:
+        raise ZooError(f"The folder {folder} cannot be read: {error.strerror}.") from error
+    found = []
+    for path in paths:
+        entry = None if path.name.startswith(".") or not _is_inside(path, roots) else _entry(path)
+        if entry is not None:
+            found.append(entry)
+        if len(found) == MOST_ENTRIES:
+            break
+    return found
+
+
+def is_model_folder(folder: Path) -> bool:
+    """Whether a folder is one model in Hugging Face's form, or an adapter."""
+    if (folder / "zoo.yaml").is_file():
+        return False
+    return any((folder / name).is_file() for name in ("config.json", "adapter_config.json")) and any(
+        path.suffix in WEIGHTS or path.name.endswith(".index.json") for path in folder.iterdir()
+    )
+
+
+def find_candidates(folder: Path, roots: tuple[Path, ...] | None = None) -> Candidates:
+    """Look for a base, experts and heads in a folder and up to three levels below it, by names alone.
+
+    Raises:
+        ZooError: the folder lies outside the roots or cannot be read.
+    """
+    return sort_candidates(_models_below(inside_roots(folder, roots=roots), roots))
+
+
+def sort_candidates(paths: Iterable[Path]) -> Candidates:
+    """Tell base, experts and heads apart by their names; the first that looks like a base is it."""
+    found = Candidates()
+    for path in paths:
+        if looks_like_head(path):
+            found.heads.append(path)
+        elif found.base is None and looks_like_base(path) and not known_task(path.stem):
+            found.base = path
+        else:
+            found.experts.append(path)
+    return found
+
+
+def _models_below(folder: Path, roots: tuple[Path, ...] | None, depth: int = 0) -> list[Path]:
+    if is_model_folder(folder):
+        return [folder]
+    found: list[Path] = []
+    for entry in list_folder(folder, roots):
+        if entry.kind == "model":
+            found.append(entry.path)
+        elif depth < DEPTH and not entry.path.is_symlink():
+            found += _models_below(entry.path, roots, depth + 1)
+        if len(found) >= MOST_FOUND:
+            break
+    return found[:MOST_FOUND]
+
+
+def _entry(path: Path) -> Entry | None:
+    try:
+        if path.is_dir():
+            return Entry(path, "model" if is_model_folder(path) else "folder")
+        if path.is_file() and path.suffix in WEIGHTS:
+            return Entry(path, "model", path.stat().st_size)
+    except OSError:
+        return None
+    return None
+
+
+def _is_inside(path: Path, roots: tuple[Path, ...] | None) -> bool:
+    try:
+        inside_roots(path, roots=roots)
+    except ZooError:
+        return False
+    return True

@@ -1,0 +1,229 @@
+"""Bring your own: choose checkpoints on the server, see what they are, make a zoo of them."""
+
+import secrets
+from typing import Any
+
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.pipeline.importing import read_summary
+from engine.recipe import parse_recipe
+from engine.store import Run
+from engine.zoo.importing.names import safe_name
+from engine.zoo.importing.request import parse_request
+from pages._bring_files import ITEMS, chooser, chosen_files
+from pages._chrome import duration, empty_state, plain
+from pages._forms import load
+from pages._jobs import PAGE, TICK, cancel, keep_service, progress_text
+from pages._state import store
+
+CHECK, JOB = "bring.check", "import"  # the look at the files; the import itself, also in the address
+ASKED = "bring.asked"  # what the last look was asked for
+GELUS = {"recognised": None, "QuickGELU": True, "GELU": False}
+DTYPES = {
+    "keep": "As they are",
+    "float32": "Single precision (float32)",
+    "float16": "Half precision (float16)",
+    "bfloat16": "Half precision (bfloat16)",
+}
+INTRO = """Whole pickled modules, Hugging Face folders, LoRA adapters and open_clip files become one zoo. Files are read
+where they lie, and nothing in them is executed."""
+
+
+def main() -> None:
+    """Choose, correct, check, import."""
+    st.title("Bring your own", anchor=False)
+    st.write(INTRO)
+    if _followed():
+        return
+    st.subheader("Checkpoints", anchor=False)
+    chooser()
+    if not st.session_state.get(ITEMS):
+        empty_state(
+            "Nothing chosen yet",
+            "Add a pretrained base and the models fine-tuned from it. Heads are optional: without them and without "
+            "images, weights are merged and exported, and nothing is scored.",
+        )
+        return
+    items = chosen_files()
+    document = {**_document(items), **_settings()}
+    problem = _problem(items, document)
+    if problem:
+        st.caption(f":material/info: {plain(problem)}")
+    summary = _checked(document)
+    ready = summary is not None and not summary["faults"]
+    with st.container(horizontal=True):
+        if st.button(
+            "Check", key="bring.check.button", icon=":material/fact_check:", disabled=bool(problem),
+            type="secondary" if ready else "primary",
+        ):  # fmt: skip
+            _look(document)
+        if st.button(
+            "Import", key="bring.import", icon=":material/download_done:", disabled=not ready or bool(problem),
+            type="primary" if ready else "secondary",
+        ):  # fmt: skip
+            _import(document)
+    if summary is not None:
+        _preview(summary)
+
+
+def _document(items: list[dict[str, Any]]) -> dict[str, Any]:
+    base = next((item["path"] for item in items if item["role"] == "base"), "")
+    return {
+        "base": base,
+        "experts": [{"path": i["path"], "name": safe_name(i["name"])} for i in items if i["role"] == "expert"],
+        "heads": [{"path": i["path"], "task": i["name"]} for i in items if i["role"] == "head"],
+    }
+
+
+def _settings() -> dict[str, Any]:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        title = st.text_input("Title", key="bring.title", placeholder="My experts", max_chars=80)
+        name = safe_name(title or "my-experts").lower()
+        place = st.text_input(
+            "Zoo folder", key="bring.out", placeholder=str(store().root / "zoos" / name), max_chars=500
+        )
+    with st.expander("How they are stored and read", icon=":material/tune:", key="bring.settings"):
+        dtype = st.selectbox("Weights", list(DTYPES), format_func=DTYPES.__getitem__, key="bring.dtype")
+        gelu = st.segmented_control(
+            "Activation",
+            list(GELUS),
+            key="bring.gelu",
+            default="recognised",
+            required=True,
+            help="OpenAI's weights need QuickGELU. The wrong one computes something else without any error.",
+        )
+    out = place or str(store().root / "zoos" / name)
+    return {"name": name, "title": title, "out": out, "dtype": dtype, "quick_gelu": GELUS[gelu]}
+
+
+def _problem(items: list[dict[str, Any]], document: dict[str, Any]) -> str:
+    """What has to be corrected before anything can be looked at; '' when nothing."""
+    bases = sum(item["role"] == "base" for item in items)
+    if bases != 1:
+        return f"{bases or 'No'} file is the base; choose one, under Role." if bases < 2 else "More than one base."
+    if not document["experts"]:
+        return "No expert is chosen yet."
+    try:
+        parse_request(document)
+    except EngineError as error:
+        return str(error)
+    return ""
+
+
+def _look(document: dict[str, Any]) -> None:
+    row = store().runs.submit("import", {**document, "check": True}, name="Check of an import", requested_by=PAGE)
+    st.session_state[CHECK], st.session_state[ASKED] = row.id, document
+    keep_service()
+    st.rerun()
+
+
+def _import(document: dict[str, Any]) -> None:
+    request = {**document, "token": secrets.token_hex(8)}
+    row = store().runs.submit("import", request, name=f"Import of {document['name']}", requested_by=PAGE)
+    st.query_params[JOB] = row.id
+    keep_service()
+    st.rerun()
+
+
+def _checked(document: dict[str, Any]) -> dict[str, Any] | None:
+    """What the look at these very files and settings found; draws its progress meanwhile."""
+    if st.session_state.get(ASKED) != document:
+        return None
+    row = store().runs.find(st.session_state.get(CHECK, ""))
+    if row is None:
+        return None
+    if row.active:
+        st.fragment(_progress, run_every=TICK)(row.id)
+        return None
+    if row.state != "finished":
+        st.error(plain(row.error or "The check was cancelled."), icon=":material/error:")
+        return None
+    return _summary(row)
+
+
+def _preview(summary: dict[str, Any]) -> None:
+    """What would be imported."""
+    st.subheader("What will be imported", anchor=False)
+    for fault in summary["faults"]:
+        st.error(plain(fault), icon=":material/error:")
+    for warning in summary["warnings"]:
+        st.warning(plain(warning), icon=":material/warning:")
+    st.dataframe(
+        [
+            {
+                "Role": row["role"].capitalize(),
+                "Name": row["name"],
+                "Task": row["task"],
+                "Format": row["layout"],
+                "Values": row["dtype"],
+                "MiB": round(row["bytes"] / 2**20, 1),
+                "From the base, %": None if row["distance"] is None else round(100 * row["distance"], 2),
+                "Notes": "; ".join(row["notes"]),
+            }
+            for row in summary["rows"]
+        ],
+        hide_index=True,
+        width="stretch",
+        alt=f"{len(summary['rows'])} files with role, name, format and size",
+    )
+    needed, free = summary["bytes"] / 2**30, summary["free"] / 2**30
+    st.caption(f"{needed:.2f} GiB will be written to {plain(summary['out'])}; {free:.0f} GiB are free there.")
+
+
+def _followed() -> bool:
+    """Progress or result of the import that the address names."""
+    row = store().runs.find(st.query_params.get(JOB, ""))
+    if row is None or row.kind != "import":
+        st.query_params.pop(JOB, None)
+        return False
+    with st.container(border=True, key="bring.job"):
+        if row.active:
+            st.fragment(_progress, run_every=TICK)(row.id)
+        elif row.state == "finished":
+            _finished(row)
+        else:
+            st.error(plain(row.error or "The import was cancelled; nothing was written."), icon=":material/error:")
+            st.button("Back to the files", key="bring.back", on_click=_unfollow)
+    return True
+
+
+def _progress(run: str) -> None:
+    row = store().runs.find(run)
+    if row is None or not row.active:
+        st.rerun()
+    keep_service()
+    spent = duration(row.elapsed) if row.started else "waiting"
+    st.progress(min(max(row.fraction, 0.0), 1.0), text=f"{plain(progress_text(row))} · {spent}")
+    st.button(
+        "Cancel", key=f"bring.cancel.{run}", icon=":material/stop_circle:", disabled=row.state == "cancelling",
+        on_click=cancel, args=(run,),
+    )  # fmt: skip
+
+
+def _finished(row: Run) -> None:
+    summary = _summary(row)
+    if summary is None:
+        st.error("What this import found is no longer in the store; the zoo itself may still be there.")
+        return
+    experts = sum(item["role"] == "expert" for item in summary["rows"])
+    st.success(f"**{plain(summary['name'])}** is a zoo now: {experts} experts, {summary['bytes'] / 2**30:.2f} GiB.")
+    for warning in summary["warnings"]:
+        st.warning(plain(warning), icon=":material/warning:")
+    with st.container(horizontal=True):
+        if st.button("Open in the lab", key="bring.lab", type="primary", icon=":material/science:"):
+            load(parse_recipe({"zoo": summary["out"], "merge": {"method": "task_arithmetic"}}))
+            st.switch_page("pages/lab.py")
+        st.button("Import more", key="bring.more", on_click=_unfollow)
+
+
+def _summary(row: Run) -> dict[str, Any] | None:
+    folder = store().find(row.result, checksums=False) if row.result else None
+    return read_summary(folder) if folder else None
+
+
+def _unfollow() -> None:
+    st.query_params.pop(JOB, None)
+
+
+main()
