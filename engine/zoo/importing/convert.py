@@ -15,6 +15,7 @@ import torch
 import yaml
 from torch import Tensor
 
+from ...catalog.datasets import find_dataset
 from ...errors import CheckpointError, ZooError
 from ...manifest import read_manifest
 from ...store.owners import is_alive, is_neighbour, this_process
@@ -215,21 +216,23 @@ def _preprocess(config: dict[str, Any], size: int) -> dict[str, Any]:
 
 
 def _tasks(found: Survey, of_experts: list[str], folder: Path) -> list[dict[str, Any]]:
-    """Task entries: only where there is a head or data, because a task without either says nothing."""
+    """Task entries: where there is a head or data, or where the catalogue knows every task's classes."""
     data = found.request.data
-    if not found.heads and not data:
+    if not found.heads and not data and not all(map(find_dataset, of_experts)):
         return []
     names = list(dict.fromkeys([*of_experts, *found.heads, *data]))
     return [_task(found, name, name in of_experts, _bring(data.get(name), name, folder)) for name in names]
 
 
 def _task(found: Survey, name: str, trained: bool, data: str | None) -> dict[str, Any]:
-    head = found.heads.get(name)
-    count = len(head.rows) if head else 0
-    entry: dict[str, Any] = {"name": name, "title": title_of(name), "domain": "in" if trained else "out"}
+    head, known = found.heads.get(name), find_dataset(name)
+    entry: dict[str, Any] = {"name": name, "domain": "in" if trained else "out"}
     if data:
         entry["data"] = data
-    return {**entry, "classes": [f"class {number}" for number in range(max(count, 2))]}
+    if known and (head is None or len(head.rows) == known.count):
+        return {**entry, "dataset": known.name}
+    count = len(head.rows) if head else 0
+    return {**entry, "title": title_of(name), "classes": [f"class {number}" for number in range(max(count, 2))]}
 
 
 def _bring(path: str | None, task: str, folder: Path) -> str | None:

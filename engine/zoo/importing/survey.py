@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...catalog.datasets import find_dataset
 from ...errors import CheckpointError, EngineError, ZooError
 from ...types import Progress, Weights
 from ...weights import check_same_architecture
@@ -225,6 +226,12 @@ def _take_heads(found: Survey, item: Item) -> None:
         if name in found.heads:
             raise ZooError(f"Two heads are for the task '{name}'. Leave one of them out.")
         found.heads[name] = head
+        known = find_dataset(name)
+        if known and known.count != len(head.rows):
+            found.warnings.append(
+                f"The head of '{name}' has {len(head.rows)} classes; the data set {known.title} has {known.count}. "
+                "Its classes are numbered; write their names into zoo.yaml, in the head's order."
+            )
         shape = tuple(head.rows.shape)
         scale = "unit rows" if head.log_scale is None else f"logit scale exp({head.log_scale:.4f}) taken out"
         row = Row("head", name, name, str(path), "classification head", "float32", 1, head.bytes)
