@@ -113,6 +113,7 @@ ROWS = (
         "Hansen, CMA-ES, 2016, arXiv:1604.00772",
         url="https://arxiv.org/abs/2403.13187",
         needs=frozenset({"validation", "heads"}),
+        learns="task_coefficients",
         presets=(
             Preset("paper", "Paper's budget", {"initial": 0.5, "evaluations": 1000}, "arXiv:2403.13187"),
             Preset("blocks", "By block", {"granularity": "block", "evaluations": 1000}, "arXiv:2403.13187"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -33,7 +33,7 @@ def concrete(base: Weights, task_vectors: TaskVectors, params: ConcreteParams, c
     mask = Mask({name: torch.zeros(task_vectors.shape(name)) for name in task_vectors.names}, params, context.seed)
     losses = _learn_mask(base, task_vectors, params, context, mask, streams)
     final = mask.final()
-    masked = Changed(task_vectors, lambda name, stack, experts: stack.mul_(final[name].to(stack.dtype)))
+    masked = under(task_vectors, final.__getitem__)
     rows = torch.full((len(masked.names), len(masked.experts)), params.scaling, dtype=torch.float64)
     if params.coefficients != "fixed":
         rows, more = learn_coefficients(base, masked, _as_adamerging(params), context)
@@ -51,6 +51,11 @@ def concrete(base: Weights, task_vectors: TaskVectors, params: ConcreteParams, c
     return add_to_base(
         base, masked, lambda name: combine(by_layer[name], masked.stack(name)), MergeInfo(details=details)
     )
+
+
+def under(task_vectors: TaskVectors, mask: Callable[[str], Tensor]) -> Changed:
+    """Task vectors multiplied by a mask, the same for every expert, by layer."""
+    return Changed(task_vectors, lambda name, stack, experts: stack.mul_(mask(name).to(stack.dtype)))
 
 
 def relaxed(logits: Tensor, noise: Tensor, temperature: float) -> Tensor:
@@ -115,7 +120,7 @@ def _learn_mask(
                 learned.copy_(start)
             _inner_step(base, task_vectors, mask, step, learned, inner, settings, context, _next(streams))
         rows = bounded(learned, settings, len(task_vectors.names)).detach()
-        losses.append(_mask_gradient(base, task_vectors, mask, step, rows, context, _next(streams), report))
+        losses.append(mask_gradient(base, task_vectors, mask, step, rows, context, _next(streams), report))
         outer.step()
         outer.zero_grad()
     for logits in mask.logits.values():
@@ -135,18 +140,15 @@ def _inner_step(
     batches: dict[str, Tensor],
 ) -> None:
     """One step of AdaMerging on task vectors under this step's mask."""
-
-    def change(name: str, stack: Tensor, experts: Sequence[str]) -> Tensor:
-        return stack.mul_(mask.sample(name, step).detach().to(stack.dtype))
-
+    masked = under(task_vectors, lambda name: mask.sample(name, step).detach())
     used = bounded(learned, settings, len(task_vectors.names))
-    _, slope = coefficient_gradient(base, Changed(task_vectors, change), used.detach(), batches, context)
+    _, slope = coefficient_gradient(base, masked, used.detach(), batches, context)
     optimiser.zero_grad()
     used.backward(slope)
     optimiser.step()
 
 
-def _mask_gradient(
+def mask_gradient(
     base: Weights,
     task_vectors: TaskVectors,
     mask: Mask,
@@ -154,11 +156,21 @@ def _mask_gradient(
     rows: Tensor,
     context: Context,
     batches: dict[str, Tensor],
-    report: _Report,
+    report: Callable[[float], None] = lambda share: None,
 ) -> float:
-    """Add the gradient of all tasks' summed entropy to the logits; returns the loss.
+    """Add the gradient of all tasks' summed entropy to the logits of a mask; returns the loss.
 
     The merged weights are leaves, so that tasks go backwards one after the other and no graph spans them all.
+
+    Args:
+        base: the pretrained weights.
+        task_vectors: of the experts.
+        mask: whose logits get the gradient.
+        step: says which sample of the mask.
+        rows: coefficients (L, K).
+        context: encodes images and gives heads.
+        batches: images by task.
+        report: told the share of tasks that are done.
     """
     device, dtype = next(iter(batches.values())).device, task_vectors.dtype
     weights = {name: base.tensor(name).to(device) for name in base.names if name not in task_vectors.names}

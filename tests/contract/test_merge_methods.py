@@ -240,7 +240,7 @@ def test_rows_say_what_people_need(row):
 
 def test_methods_that_need_images_say_so():
     learning = {row.name for row in MERGE_METHODS.values() if row.learns}
-    assert all("unlabelled" in MERGE_METHODS[name].needs for name in learning)
+    assert all({"unlabelled", "validation"} & MERGE_METHODS[name].needs for name in learning)
 
 
 @pytest.mark.parametrize("row", [row for row in MERGE_METHODS.values() if not row.needs], ids=lambda row: row.name)

@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -190,3 +191,25 @@ def test_methods_that_learn_say_what_a_zoo_lacks(tmp_path, store):
     (folder / "zoo.yaml").write_text(yaml.safe_dump(manifest))
     with pytest.raises(RecipeError, match="task 'beta' has none"):
         run(folder, store, merge={"method": "twin"})
+
+
+def test_coefficients_are_searched_on_validation_images(zoo, store, tmp_path):
+    merge = {"method": "evolutionary", "params": {"evaluations": 6, "examples": 12, "objective": "loss"}}
+    details = run(zoo, store, merge=merge).merged.details
+    assert details["evaluations"] == 6
+    assert details["validation_images"] == 12 * len(EXPERTS)
+    assert set(details["coefficients"]) == set(EXPERTS)
+    bare = make_zoo(tmp_path / "bare", experts=("alpha", "beta"))
+    with np.load(bare / "data/beta.npz") as arrays:
+        kept = {name: arrays[name] for name in arrays.files if not name.startswith("val")}
+    np.savez_compressed(bare / "data/beta.npz", **kept)
+    with pytest.raises(RecipeError, match=r"validation images .* task 'beta' has none"):
+        run(bare, store, merge=merge)
+
+
+def test_a_mask_is_learned_from_unlabelled_images(zoo, store):
+    merge = {"method": "concrete", "params": {"steps": 2, "batch_size": 4}}
+    first, second = (run(zoo, store, merge=merge, seeds=[seed]) for seed in (0, 1))
+    assert first.merged.kind == "static"
+    assert len(first.merged.details["loss"]) == 2
+    assert first.bias["merged"].l1["alpha"] != second.bias["merged"].l1["alpha"]

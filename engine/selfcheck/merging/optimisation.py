@@ -10,12 +10,13 @@ from ...catalog.optimisation import DopParams
 from ...catalog.transforms import LwptvParams
 from ...merging.adamerging import combine, entropy
 from ...merging.assemble import add_to_base
+from ...merging.concrete import relaxed, rescaled, under
 from ...merging.dop import merge_pair
 from ...merging.lwptv import lwptv, scale_learned
 from ...merging.ties import elected
 from ..context import Offline, tensors_of
 from ..measure import Check, Found
-from ..reference import MergingReference
+from ..reference import MergingReference, by_name
 from .recipe import Recipe
 
 
@@ -72,7 +73,32 @@ def dop_pair(reference: MergingReference, name: str, precision: str) -> Found:
     return Found(got, reference.output(name))
 
 
+def concrete_mask(reference: MergingReference, name: str, precision: str) -> Found:
+    """Relaxed masks of stored logits, from the noise that the stated seed gives."""
+    stored, params = reference.output(name), reference.entries[name]["params"]
+    generator = torch.Generator().manual_seed(params["seed"])
+    got = {}
+    for layer in reference.order:
+        logits = stored[f"logits/{layer}"]
+        noise = torch.rand(logits.shape, dtype=logits.dtype, generator=generator)
+        dtype = getattr(torch, precision)
+        got[f"mask/{layer}"] = relaxed(logits.to(dtype), noise.to(dtype), params["temperature"])
+    return Found(got, {key: mask for key, mask in stored.items() if key in got})
+
+
+def concrete_model(reference: MergingReference, name: str, precision: str) -> Found:
+    """Task arithmetic under stored masks that are shared by the experts."""
+    base, vectors = reference.vectors(precision)
+    masks = by_name(reference.output("concrete_masks"), "mask/")
+    masked = under(vectors, lambda layer: rescaled(masks[layer].to(vectors.dtype)))
+    rows = torch.full((len(vectors.experts),), reference.entries[name]["params"]["lambda"], dtype=torch.float64)
+    merged = add_to_base(base, masked, lambda layer: combine(rows, masked.stack(layer)))
+    return Found(tensors_of(merged.weights), reference.output(name))
+
+
 CHECKS: dict[str, Check] = {
+    "concrete_masks": concrete_mask,
+    "concrete_ta_l0.3": concrete_model,
     **{
         f"adamerging_{grain}_clamp{int(clamp)}": partial(at_given_coefficients, layer_wise=grain == "lw", clamp=clamp)
         for grain in ("tw", "lw")
