@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -10,10 +10,8 @@ from torch import Tensor, nn
 
 from ..manifest import Preprocess
 from ..types import Progress
-from ..zoo.backbone import to_tensor
-
-CPU_BATCH = 64
-GPU_BATCH = 512
+from ..zoo.backbone import normalised, resized
+from .batches import Batches, ran_out
 
 
 def choose_device(wanted: str = "auto") -> torch.device:
@@ -33,7 +31,12 @@ def device_class(device: torch.device) -> str:
 
 
 def encode(
-    encoder: nn.Module, images: np.ndarray, preprocess: Preprocess, device: torch.device, progress: Progress
+    encoder: nn.Module,
+    images: np.ndarray,
+    preprocess: Preprocess,
+    device: torch.device,
+    progress: Progress,
+    batches: Batches | None = None,
 ) -> Tensor:
     """Encode images.
 
@@ -43,34 +46,82 @@ def encode(
         preprocess: how images become tensors.
         device: where to compute; on CUDA the encoder runs in half precision under autocast, features stay float32.
         progress: told the share of images done after every batch.
+        batches: finds and remembers how many images are encoded at a time; a new one by default.
 
     Returns:
         Float32 features (n, dim) on the CPU, not normalised, rows in the order of ``images``.
+
+    Raises:
+        EngineError: not even one image fits into memory.
     """
     encoder = encoder.to(device)
-    size = CPU_BATCH if device.type == "cpu" else GPU_BATCH
+    batches = batches or Batches()
+    size = batches.begin(encoder, preprocess.size, device)
     rows: list[Tensor] = []
-    done = 0
-    while done < len(images):
-        try:
-            rows.append(_batch(encoder, images[done : done + size], preprocess, device))
-        except torch.OutOfMemoryError:
-            if size == 1:
-                raise
-            size = max(1, size // 2)
-            torch.cuda.empty_cache()
-            progress(done / len(images), f"out of memory: batches of {size} now")
-            continue
-        done += len(rows[-1])
-        progress(done / len(images))
+    done, message = 0, ""
+    with _Ahead(images, preprocess, device) as ahead:
+        while done < len(images):
+            try:
+                rows.append(_batch(encoder, ahead.take(done, size), preprocess, device, batches))
+            except (RuntimeError, MemoryError) as error:
+                if not ran_out(error):
+                    raise
+                size = batches.halve(error, device)
+                message = f"out of memory: batches of {size} now"
+                progress(done / len(images), message)
+                continue
+            done += len(rows[-1])
+            size = batches.size
+            progress(done / len(images), message)
     return torch.cat(rows) if rows else torch.empty(0, 0)
 
 
 @torch.inference_mode()
-def _batch(encoder: nn.Module, images: np.ndarray, preprocess: Preprocess, device: torch.device) -> Tensor:
-    pixels = to_tensor(images, preprocess).to(device)
-    half = nullcontext()
-    if device.type == "cuda":
-        half = torch.autocast("cuda", torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16)
-    with half:
-        return encoder(pixels).float().cpu()
+def _batch(
+    encoder: nn.Module, pixels: Tensor, preprocess: Preprocess, device: torch.device, batches: Batches
+) -> Tensor:
+    """Features of one batch of uint8 images (b, 3, size, size)."""
+    if device.type != "cuda":
+        return encoder(normalised(pixels.to(device), preprocess)).float().cpu()
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    half = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    with torch.autocast("cuda", half):
+        features = encoder(normalised(pixels.to(device, non_blocking=True), preprocess)).float().cpu()
+    batches.measured(torch.cuda.max_memory_allocated(device) - before, len(pixels), device)
+    return features
+
+
+class _Ahead:
+    """Resizes the next images on the CPU while an accelerator is at the present ones."""
+
+    def __init__(self, images: np.ndarray, preprocess: Preprocess, device: torch.device) -> None:
+        self._images, self._preprocess = images, preprocess
+        self._pool = ThreadPoolExecutor(1) if device.type == "cuda" else None
+        self._next: tuple[int, int, Future[Tensor]] | None = None
+
+    def __enter__(self) -> _Ahead:
+        """Nothing is read yet."""
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        """Drop what was prepared in vain."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def take(self, start: int, count: int) -> Tensor:
+        """Images from ``start`` on, uint8 (count, 3, size, size); the same number after them is prepared meanwhile."""
+        if self._pool is None:
+            return self._resize(start, count)
+        if self._next is not None and self._next[:2] == (start, count):
+            pixels = self._next[2].result()
+        else:
+            pixels = self._resize(start, count)
+        after = start + count
+        if after < len(self._images):
+            self._next = (after, count, self._pool.submit(self._resize, after, count))
+        return pixels
+
+    def _resize(self, start: int, count: int) -> Tensor:
+        pixels = resized(self._images[start : start + count], self._preprocess)
+        return pixels.contiguous().pin_memory() if self._pool is not None else pixels

@@ -195,6 +195,7 @@ def _report(subject: Subject, measured: list[Measured], inputs: Mapping[str, Any
         )
     for name, document in calibrations.items():
         subject.warnings.extend(f"{name}: {warning}" for warning in document["warnings"])
+    subject.warnings.extend(_out_of_memory(inputs))
     expert_of = {manifest.expert_table[name].task: name for name, _ in subject.zoo.choose(recipe)}
     return Report(
         warnings=tuple(subject.warnings),
@@ -314,6 +315,16 @@ def _timing(inputs: Mapping[str, Any], merged: Mapping[str, Any], calibrations: 
     seconds = sum(json.loads(path.read_text())["seconds"] for path in encoded.values())
     timing = {"merge": merged["seconds"], "features": round(seconds, 3)}
     return timing | {name: document["seconds"] for name, document in calibrations.items()}
+
+
+def _out_of_memory(inputs: Mapping[str, Any]) -> list[str]:
+    """Whether encoding had to take smaller batches; features do not depend on it beyond rounding."""
+    files = {path / "features.json" for path in inputs.values() if (path / "features.json").exists()}
+    facts = [found for file in files if (found := json.loads(file.read_text())).get("halved")]
+    if not facts:
+        return []
+    least, device = min(found["batch"] for found in facts), facts[0]["device"]
+    return [f"Memory of the {device} ran out while encoding, so batches as small as {least} images were used."]
 
 
 def _environment() -> dict[str, str]:

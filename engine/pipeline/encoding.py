@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from ..features import choose_device, encode
+from ..features import Batches, choose_device, encode
 from ..recipe import Probe
+from ..zoo.architecture import tower_size
 from ..zoo.backbone import architecture, load_encoder, preprocessing
 from ..zoo.folder import Zoo
 from ..zoo.splits import select
 from .merging import load_merged, load_merged_encoder
+from .rates import keep_rates, known_rates
 
 if TYPE_CHECKING:
     from .steps import StepTools
@@ -34,6 +36,8 @@ def features(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path,
     chosen = select(data, Probe.model_validate(params["probe"]))
     encoder = encoder_for(zoo, inputs, params)
     device = choose_device()
+    place = _place(params, device.type)
+    batches = Batches(known_rates(tools.store).batches.get(place, 0))
     images = {"test": data.images("test", chosen.test)}
     if chosen.adapt is not None and params["adapt"]:
         images["adapt"] = data.images("adapt", chosen.adapt)
@@ -46,12 +50,23 @@ def features(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path,
         def progress(fraction: float, message: str = "", offset: int = offset, count: int = len(part)) -> None:
             tools.progress((offset + fraction * count) / total, message)
 
-        tensors[name] = encode(encoder, part, preprocessing(zoo.folder, zoo.manifest), device, progress)
+        tensors[name] = encode(encoder, part, preprocessing(zoo.folder, zoo.manifest), device, progress, batches)
         done += len(part)
     save_file(tensors, output / "features.safetensors")
-    (output / "features.json").write_text(
-        json.dumps({"seconds": round(time.perf_counter() - started, 3), "images": total})
-    )
+    facts = {"seconds": round(time.perf_counter() - started, 3), "images": total}
+    facts |= {"device": device.type, "batch": batches.size, "halved": batches.halved}
+    (output / "features.json").write_text(json.dumps(facts))
+    known = known_rates(tools.store)
+    if known.batches.get(place) != batches.size:
+        keep_rates(tools.store, batches={**known.batches, place: batches.size})
+    if batches.halved:
+        tools.log(f"Memory ran out while encoding; batches of {batches.size} images were used.")
+
+
+def _place(params: Mapping[str, Any], device: str) -> str:
+    """What a batch size that served is remembered under: device, architecture and size of the images."""
+    tower = tower_size(params["architecture"])
+    return f"{device}-{tower.name if tower else 'other'}-{params['preprocess']['size']}"
 
 
 def read_features(folder: Path) -> dict[str, Tensor]:

@@ -19,8 +19,10 @@ __all__ = [
     "forward_with",
     "load_encoder",
     "misfits",
+    "normalised",
     "outline",
     "preprocessing",
+    "resized",
     "to_tensor",
 ]
 
@@ -110,6 +112,11 @@ def forward_with(encoder: nn.Module, weights: Mapping[str, Tensor], images: Tens
 
 def to_tensor(images: Any, preprocess: Preprocess) -> Tensor:
     """Turn uint8 images (n, h, w, 3) into normalised float32 (n, 3, size, size)."""
+    return normalised(resized(images, preprocess), preprocess)
+
+
+def resized(images: Any, preprocess: Preprocess) -> Tensor:
+    """Turn uint8 images (n, h, w, 3) into uint8 (n, 3, size, size)."""
     from torchvision.transforms.v2 import functional as tv
 
     tensor = torch.as_tensor(images).permute(0, 3, 1, 2)
@@ -118,8 +125,14 @@ def to_tensor(images: Any, preprocess: Preprocess) -> Tensor:
         target = [preprocess.size] * (1 if preprocess.resize_mode == "shortest" else 2)
         tensor = tv.resize(tensor, target, interpolation=_interpolation(preprocess), antialias=True)
         tensor = tv.center_crop(tensor, [preprocess.size, preprocess.size])
-    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (preprocess.mean, preprocess.std))
-    return tensor.float().div_(255).sub_(mean).div_(std)
+    return tensor
+
+
+def normalised(pixels: Tensor, preprocess: Preprocess) -> Tensor:
+    """Turn uint8 pixels (n, 3, size, size) into normalised float32, on the device that they are on."""
+    values = (preprocess.mean, preprocess.std)
+    mean, std = (torch.tensor(part, device=pixels.device).view(1, 3, 1, 1) for part in values)
+    return pixels.float().div_(255).sub_(mean).div_(std)
 
 
 def _interpolation(preprocess: Preprocess) -> Any:

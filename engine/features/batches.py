@@ -1,0 +1,101 @@
+"""How many images at a time: as many as memory holds and the device gains from, fewer after running out of it."""
+
+from __future__ import annotations
+
+import psutil
+import torch
+from torch import nn
+
+from ..errors import EngineError
+
+TRIAL = 16  # images of the first batch on an accelerator, whose memory tells how many fit
+MOST = {"cpu": 64, "cuda": 1024, "mps": 256}
+SHARE = {"cpu": 0.25, "cuda": 0.7, "mps": 0.5}  # of the free memory that a batch may take
+FLOAT = 4
+COPIES = 6  # of a block's widest activation that are alive at once
+SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "failed to allocate")
+
+
+class Batches:
+    """Finds a batch size for one encoder on one device, and remembers whether it had to be halved."""
+
+    def __init__(self, known: int = 0) -> None:
+        """Begin.
+
+        Args:
+            known: a size that served this architecture on this device before; 0 when none is known.
+        """
+        self.size = known
+        self.tried = bool(known)  # nothing is left to be found out
+        self.halved = False
+
+    def begin(self, encoder: nn.Module, side: int, device: torch.device) -> int:
+        """Size of the first batch of images of ``side`` pixels."""
+        fitting = _fitting(per_image(encoder, side), device)
+        if not self.size:
+            self.size = min(TRIAL, fitting) if device.type == "cuda" else fitting
+            self.tried = device.type != "cuda"
+        elif device.type != "cuda":
+            self.size = min(self.size, fitting)  # there may be less memory now; a CPU does not say so in time
+        return self.size
+
+    def measured(self, taken: int, count: int, device: torch.device) -> int:
+        """Size of the following batches, from the memory that a batch has taken on an accelerator.
+
+        Args:
+            taken: bytes.
+            count: images in it.
+            device: where.
+        """
+        if not self.tried and count:
+            self.size = max(self.size, _fitting(max(taken // count, 1), device))
+            self.tried = True
+        return self.size
+
+    def halve(self, error: Exception, device: torch.device) -> int:
+        """A batch did not fit: half of it next time, and no larger one ever after.
+
+        Raises:
+            EngineError: not even one image fits.
+        """
+        if self.size <= 1:
+            raise EngineError(
+                f"Encoding a single image ran out of memory on {device.type}. Close other programs that use it, or "
+                "choose a smaller architecture."
+            ) from error
+        self.size, self.tried, self.halved = self.size // 2, True, True
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        elif device.type == "mps":
+            torch.mps.empty_cache()
+        return self.size
+
+
+def ran_out(error: Exception) -> bool:
+    """Whether an error says that memory is used up, on any device."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in SIGNS)
+
+
+def per_image(encoder: nn.Module, side: int) -> int:
+    """Bytes that one image takes in float32 at the widest place of a vision transformer; of others a guess."""
+    places = getattr(encoder, "positional_embedding", None)
+    widest = max((tensor.shape[0] for tensor in encoder.parameters() if tensor.ndim == 2), default=4096)
+    tokens = places.shape[0] if places is not None and places.ndim == 2 else (side // 8) ** 2
+    return FLOAT * (COPIES * tokens * widest + 3 * side**2)
+
+
+def _fitting(each: int, device: torch.device) -> int:
+    """The largest power of two of images that fits, within what a device gains from."""
+    many = int(_free(device) * SHARE.get(device.type, 0.25)) // each
+    most = min(many, MOST.get(device.type, 64))
+    return 1 << max(most.bit_length() - 1, 0)
+
+
+def _free(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
+    return psutil.virtual_memory().available
