@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import EngineError, StoreError
+from ..errors import EngineError, StoreError, nearest
 from ..report import Report, read_report
 from ..store import Run, Store, collect
 
@@ -83,14 +83,24 @@ def gc(
 def export(
     run: Annotated[str, typer.Argument(help="The id of a finished run, or the folder of one.")],
     to: Annotated[
-        Path, typer.Option(help="metrics.csv, table.tex, report.html, report.json, recipe.yaml or merged.safetensors.")
+        Path,
+        typer.Option(
+            help="metrics.csv, table.tex, report.html, report.json, recipe.yaml, merged.safetensors, or with --format "
+            "a folder."
+        ),
     ],
+    layout: Annotated[
+        str, typer.Option("--format", help="hf (Hugging Face CLIP folder), open_clip (folder), mergekit (YAML).")
+    ] = "",
+    task: Annotated[str | None, typer.Option(help="The task, where a merge makes weights for each.")] = None,
 ) -> None:
-    """Write one part of what a run left behind to a file."""
+    """Write one part of what a run left behind to a file, or its model as a folder with card and provenance."""
     folder = Path(run) if Path(run).is_dir() else _folder(Store(), Store().runs.get(run))
     if to.exists():
         raise EngineError(f"{to} exists already; give a new name.")
-    if to.suffix == ".csv":
+    if layout:
+        _export_as(folder, to, layout, task)
+    elif to.suffix == ".csv":
         _metrics(read_report(folder), to)
     elif to.suffix == ".tex":
         to.write_text(_latex(read_report(folder)), "utf-8")
@@ -107,6 +117,21 @@ def export(
             )
         shutil.copyfile(source, to)
     typer.echo(f"Wrote {to}.")
+
+
+def _export_as(folder: Path, to: Path, layout: str, task: str | None) -> None:
+    if layout == "mergekit":
+        from ..catalog.mergekit import write_mergekit
+        from ..pipeline.mergekit_files import model_paths
+
+        recipe = read_report(folder).recipe
+        to.write_text(write_mergekit(recipe, *model_paths(recipe)), "utf-8")
+        return
+    from ..pipeline.exporting import LAYOUTS, export_model
+
+    if layout not in LAYOUTS:
+        raise EngineError(f"There is no format '{layout}'. {nearest(layout, [*LAYOUTS, 'mergekit'])}")
+    export_model(folder, to, layout, Store().digest_file, task=task)
 
 
 def _report(store: Store, row: Run) -> Report:

@@ -48,7 +48,7 @@ def import_zoo(request: ImportRequest, progress: Progress) -> dict[str, Any]:
     found = survey(request, lambda fraction, message="": progress(0.05 * fraction, message))
     if found.faults:
         raise ZooError("\n".join(found.faults))
-    with _new_folder(request.folder) as folder:
+    with new_folder(request.folder) as folder:
         _write_models(found, folder, progress)
         document = _document(found, folder)
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
@@ -69,7 +69,7 @@ def read_record(request: ImportRequest) -> dict[str, Any] | None:
 
 
 @contextmanager
-def _new_folder(final: Path) -> Iterator[Path]:
+def new_folder(final: Path) -> Iterator[Path]:
     """A folder that takes its name when the block ends well, and is gone when it does not."""
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
