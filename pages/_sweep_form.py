@@ -1,10 +1,11 @@
 """What is varied, over which values, and what that costs; nothing is computed here."""
 
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from engine.catalog import MERGE_METHODS, resolve
+from engine.catalog import resolve
 from engine.errors import EngineError, RecipeError
 from engine.pipeline.sweep_estimate import SweepEstimate, estimate_sweep
 from engine.recipe import Recipe, parse_recipe
@@ -13,7 +14,7 @@ from engine.sweeps.grid import parse_values, value_text
 from pages._chrome import duration, plain
 from pages._forms import FIRST_RECIPE, RECIPE
 from pages._recipes import check
-from pages._state import find_current, store
+from pages._state import find_current, recipe_title, store
 
 NONE = ""  # no second place
 KEY = "sweep.form"
@@ -24,7 +25,7 @@ STEPS = 10  # values of a first range
 def sweep_form() -> SweepRequest | None:
     """Draw the form; returns a valid request, None where something is wrong (and said)."""
     recipe, origin = _base()
-    st.caption(f"{origin}: {plain(_described(recipe))}. Everything that is not varied stays as it is there.")
+    st.caption(f"{origin}: {plain(described(recipe))}. Everything that is not varied stays as it is there.")
     found = {place.place: place for place in places(recipe)}
     first = _axis("Vary", "first", found, recipe)
     rest = {name: place for name, place in found.items() if name != first[0]}
@@ -62,10 +63,10 @@ def _base() -> tuple[Recipe, str]:
     return resolve(parse_recipe(FIRST_RECIPE)), "The first settings of the Lab"
 
 
-def _described(recipe: Recipe) -> str:
-    row = MERGE_METHODS[recipe.merge.method]
-    parts = [row.title, *(call.method for call in recipe.transforms), *(call.name for call in recipe.calibrators)]
-    return f"{' + '.join(parts)} on {recipe.zoo}, seeds {', '.join(map(str, recipe.seeds))}"
+def described(recipe: Recipe) -> str:
+    """A recipe in one line, with zoo and seeds."""
+    seeds = f"seed{'s' if len(recipe.seeds) > 1 else ''} {', '.join(map(str, recipe.seeds))}"
+    return f"{recipe_title(recipe)} on {Path(recipe.zoo).name}, {seeds}"
 
 
 def _axis(

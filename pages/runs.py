@@ -1,55 +1,48 @@
-"""All runs of the store and the examples: open, cancel, delete with undo, log, error."""
+"""All work of the store and the examples: find, open, compare, label, cancel, delete with undo, free space."""
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from engine.catalog import MERGE_METHODS
 from engine.errors import EngineError
+from engine.figures.compare import MOST
 from engine.store import ACTIVE, Run
-from pages._chrome import age, duration, empty_state, error_id, plain
-from pages._jobs import cancel, keep_service, log_view, progress_text
-from pages._state import EXAMPLES, RUN, examples, result_folder, run_title, show_run, store
+from pages._choice import RUNS
+from pages._chrome import duration, empty_state, plain
+from pages._jobs import cancel, keep_service, progress_text
+from pages._runs_details import details
+from pages._runs_list import COLUMNS, example_line, kind_choices, kind_title, line_of
+from pages._runs_storage import storage_panel
+from pages._state import RUN, examples, run_title, show_run, store
 
 PAGE = 50  # rows added by "Show older runs"
 TICK = 1.0
-FILTERS = {
-    "All": ("finished", "failed", "cancelled"),
-    "Finished": ("finished",),
-    "Failed": ("failed", "cancelled"),
-    "Deleted": ("finished", "failed", "cancelled"),
-}
+ENDED = ("finished", "failed", "cancelled")
+FILTERS = {"All": ENDED, "Finished": ("finished",), "Failed": ("failed", "cancelled"), "Deleted": ENDED}
 UNDO = "runs.undo"  # ids of the runs deleted last
 TABLE = "runs.version"  # counts up to clear the selection
-COLUMNS = {
-    "State": st.column_config.TextColumn(width="small"),
-    "Run": st.column_config.TextColumn(width="large"),
-    "Merge": st.column_config.TextColumn(width="medium"),
-    "Merged": st.column_config.NumberColumn("Merged, %", format="%.1f", help="Mean accuracy, in-domain tasks"),
-    "Repaired": st.column_config.NumberColumn("Repaired, %", format="%.1f", help="The last calibrator's, same tasks"),
-    "H": st.column_config.NumberColumn(
-        "H-score", format="%.1f", help="Merged: harmonic mean of in-domain and out-of-domain accuracy"
-    ),
-    "Age": st.column_config.TextColumn(width="small"),
-    "Took": st.column_config.TextColumn(width="small"),
-}
 
 
 def main() -> None:
-    """Runs at work, then a table of the ended ones and what can be done with those chosen in it."""
+    """Work under way, then a table of what has ended and what can be done with the rows chosen in it."""
     st.title("Runs", anchor=False)
     _at_work()
     with st.container(horizontal=True, vertical_alignment="center"):
         search = st.text_input(
             "Search",
             key="runs.search",
-            placeholder="Search names and recipes",
+            placeholder="Search names, tags, notes, recipes",
             label_visibility="collapsed",
             width=320,
+            persist_state="session",
+        )
+        kinds = st.selectbox(
+            "Kind",
+            list(kind_choices()),
+            key="runs.kind",
+            label_visibility="collapsed",
+            width=220,
             persist_state="session",
         )
         chosen = st.segmented_control(
@@ -62,25 +55,27 @@ def main() -> None:
             persist_state="session",
         )
     _undo_bar()
-    _ended(search, chosen)
+    _ended(search or "", kind_choices()[kinds], chosen)
+    storage_panel()
 
 
 def _at_work() -> None:
-    active = [row.id for row in store().runs.list(kinds=("run",), states=ACTIVE)]
+    active = [row.id for row in store().runs.list(states=ACTIVE)]
     if active:
         with st.container(border=True, key="runs.active"):
             st.fragment(_progress, run_every=TICK)(active)
 
 
 def _progress(before: Sequence[str]) -> None:
-    """Progress of every run at work; draws the page again when one begins or ends."""
-    rows = store().runs.list(kinds=("run",), states=ACTIVE)
+    """Progress of everything at work; draws the page again when something begins or ends."""
+    rows = store().runs.list(states=ACTIVE)
     if [row.id for row in rows] != list(before):
         st.rerun()
     for row in rows:
         with st.container(horizontal=True, vertical_alignment="center"):
             spent = duration(row.elapsed) if row.started else "queued"
-            text = f"**{plain(run_title(row))}** · {plain(progress_text(row))} · {spent}"
+            kind = "" if row.kind == "run" else f" ({kind_title(row.kind).lower()})"
+            text = f"**{plain(run_title(row))}**{plain(kind)} · {plain(progress_text(row))} · {spent}"
             st.progress(min(max(row.fraction, 0.0), 1.0), text=text)
             st.button(
                 "Cancel",
@@ -92,21 +87,26 @@ def _progress(before: Sequence[str]) -> None:
             )
 
 
-def _ended(search: str, chosen: str) -> None:
+def _ended(search: str, kinds: Sequence[str], chosen: str) -> None:
     limit = st.session_state.get("runs.limit", PAGE)
     deleted = chosen == "Deleted"
+    views = "projection" in kinds  # they belong to runs
     rows = store().runs.list(
-        kinds=("run",), states=FILTERS[chosen], search=search or "", deleted=deleted, limit=limit + 1
+        kinds=kinds, states=FILTERS[chosen], search=search, deleted=deleted, children=views, limit=limit + 1
     )
-    known = [e for e in examples() if chosen in ("All", "Finished") and (search or "").lower() in e.title.lower()]
+    if views:
+        rows = [row for row in rows if row.kind != "run" or row.parent is None]
+    known = [e for e in examples() if chosen in ("All", "Finished") and "run" in kinds and _matches(e.title, search)]
     if not rows and not known:
         text = "Runs that you start in the lab are listed here with their result, log and, if they fail, the reason."
-        empty_state("No runs match" if search or chosen != "All" else "No runs yet", text)
+        narrowed = search or chosen != "All" or kinds != next(iter(kind_choices().values()))
+        empty_state("No runs match" if narrowed else "No runs yet", text)
         return
-    lines = [_line(row) for row in rows[:limit]] + [_example_line(entry.id, entry.title) for entry in known]
+    lines = [line_of(row) for row in rows[:limit]] + [example_line(entry) for entry in known]
+    columns = [name for name in COLUMNS if name in ("State", "Run") or any(line.get(name) for line in lines)]
     picked = st.dataframe(
         pd.DataFrame(lines, columns=["id", *COLUMNS]),
-        column_order=list(COLUMNS),
+        column_order=columns,
         column_config=COLUMNS,
         hide_index=True,
         width="stretch",
@@ -121,37 +121,63 @@ def _ended(search: str, chosen: str) -> None:
     by_id = {row.id: row for row in rows}
     ids = [lines[number]["id"] for number in picked["selection"]["rows"] if number < len(lines)]
     if not ids:
-        st.caption("Choose a row to open, delete or read about it.")
+        st.caption(
+            "Choose a row to open, label or delete it, several to compare them. By keyboard: Tab into the table, arrow "
+            "keys, Shift and Space."
+        )
         return
     _actions(ids, [by_id[ident] for ident in ids if ident in by_id], deleted)
+
+
+def _matches(title: str, search: str) -> bool:
+    return all(word in title.lower() for word in search.lower().split())
 
 
 def _actions(ids: Sequence[str], rows: Sequence[Run], deleted: bool) -> None:
     """What can be done with the chosen rows."""
     one = rows[0] if len(ids) == 1 and rows else None
-    openable = len(ids) == 1 and not deleted and (one is None or one.state == "finished")
+    chosen = [row.id for row in rows]
     with st.container(horizontal=True):
-        if openable and st.button("Open", key="runs.open", type="primary", icon=":material/open_in_full:"):
-            show_run(ids[0])
-            st.switch_page("pages/lab.py", query_params={RUN: ids[0]})
+        if len(ids) == 1 and not deleted:
+            _open(ids[0], one)
+        if len(ids) > 1 and not deleted:
+            _compare(ids, rows)
         if one and one.state in ("failed", "cancelled") and not deleted:
             st.button("Try again", key="runs.resume", icon=":material/replay:", on_click=_resume, args=(one.id,))
-        chosen = [row.id for row in rows]
         if deleted:
             st.button("Restore", key="runs.restore", icon=":material/undo:", on_click=_restore, args=(chosen,))
         elif chosen:
             st.button("Delete", key="runs.delete", icon=":material/delete:", on_click=_delete, args=(chosen,))
-    if one is None:
-        return
-    if one.error:
-        st.error(plain(one.error), icon=":material/error:")
-        st.code(f"{error_id(EngineError(one.error))} {one.id}", language=None, width="content")
-    else:
-        st.caption(f"Run {one.id}")
-    with st.expander("Log", key="runs.log", icon=":material/list:"):
-        log_view(one.id)
-    with st.expander("Recipe", key="runs.recipe", icon=":material/data_object:"):
-        st.json(one.request.get("recipe", {}))
+    if one is not None:
+        details(one)
+
+
+def _open(ident: str, row: Run | None) -> None:
+    """Open a finished run or example in the lab, a sweep on its page."""
+    label = {"label": "Open", "key": "runs.open", "type": "primary", "icon": ":material/open_in_full:"}
+    if row is not None and row.kind == "sweep":
+        if st.button(**label):
+            st.switch_page("pages/sweep.py", query_params={"sweep": ident})
+    elif (row is None or (row.kind == "run" and row.state == "finished")) and st.button(**label):
+        show_run(ident)
+        st.switch_page("pages/lab.py", query_params={RUN: ident})
+
+
+def _compare(ids: Sequence[str], rows: Sequence[Run]) -> None:
+    """Finished runs and examples side by side."""
+    other = {row.id for row in rows if row.kind != "run" or row.state != "finished"}
+    able = [ident for ident in ids if ident not in other]
+    few, many = len(able) < 2, len(able) > MOST
+    hint = f"At most {MOST} runs are compared." if many else "Choose two or more finished runs." if few else None
+    if st.button(
+        f"Compare {len(able)}" if not few else "Compare",
+        key="runs.compare",
+        type="primary",
+        icon=":material/compare_arrows:",
+        disabled=few or many,
+        help=hint,
+    ):
+        st.switch_page("pages/compare.py", query_params={RUNS: ",".join(able)})
 
 
 def _undo_bar() -> None:
@@ -160,43 +186,6 @@ def _undo_bar() -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption("One run deleted." if len(undone) == 1 else f"{len(undone)} runs deleted.", width="content")
             st.button("Undo", key="runs.undo.button", icon=":material/undo:", on_click=_restore, args=(undone,))
-
-
-def _line(row: Run) -> dict[str, Any]:
-    recipe = row.request.get("recipe", {})
-    method = (recipe.get("merge") or {}).get("method", "")
-    folder = result_folder(row.result) if row.state == "finished" else None
-    return {
-        "id": row.id,
-        "State": row.state.capitalize() if folder or row.state != "finished" else "Result gone",
-        "Run": run_title(row),
-        "Merge": MERGE_METHODS[method].title if method in MERGE_METHODS else method,
-        "Age": age(row.created),
-        "Took": duration(row.elapsed) if row.started else "–",
-        **(_summary(str(folder)) if folder else {}),
-    }
-
-
-def _example_line(name: str, title: str) -> dict[str, Any]:
-    return {"id": name, "State": "Example", "Run": title, "Age": "–", "Took": "–", **_summary(str(EXAMPLES / name))}
-
-
-@st.cache_data(max_entries=500, ttl="1h", show_spinner=False)
-def _summary(folder: str) -> dict[str, Any]:
-    """The averages in a report, read without checking the rest of it."""
-    try:
-        report = json.loads((Path(folder) / "report.json").read_bytes())
-        averages, method = report["average"], report["recipe"]["merge"]["method"]
-        calibrators = [name for name, part in report.get("calibrators", {}).items() if part["on"] == "merged"]
-        merged = averages.get("merged", {})
-        return {
-            "Merge": MERGE_METHODS[method].title if method in MERGE_METHODS else method,
-            "Merged": merged.get("in"),
-            "Repaired": averages.get(calibrators[-1], {}).get("in") if calibrators else None,
-            "H": merged.get("h_score"),
-        }
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
 
 
 def _delete(ids: Sequence[str]) -> None:

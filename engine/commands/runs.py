@@ -19,9 +19,13 @@ RunId = Annotated[str, typer.Argument(help="The id of a run, as `runs list` prin
 
 
 @app.command("list")
-def list_runs(limit: Annotated[int, typer.Option(help="At most so many, newest first.")] = 20) -> None:
-    """List runs, newest first."""
-    rows = Store().runs.list(limit=limit)
+def list_runs(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 20,
+    search: Annotated[str, typer.Option(help="Only with these words in name, notes, tags or recipe.")] = "",
+    parent: Annotated[str | None, typer.Option(help="Only what belongs to this run, e.g. the runs of a sweep.")] = None,
+) -> None:
+    """List runs, newest first; those that belong to another one are listed with it."""
+    rows = Store().runs.list(limit=limit, search=search, parent=parent, children=parent is not None)
     for row in rows:
         typer.echo(
             f"{row.id}  {row.state:<10} {100 * row.fraction:3.0f} %  {row.elapsed:6.1f} s  {row.kind}: {row.name}"
@@ -74,10 +78,11 @@ def delete(
 
 @app.command()
 def gc(
-    days: Annotated[float, typer.Option(help="Forget runs that were deleted longer ago than this.")] = 7.0,
+    days: Annotated[float, typer.Option(min=0, help="Forget runs that were deleted longer ago than this.")] = 7.0,
+    dry: Annotated[bool, typer.Option("--dry", help="Only say what would be freed.")] = False,
 ) -> None:
-    """Remove artefacts that no run refers to."""
-    typer.echo(collect(Store(), days=days))
+    """Remove artefacts that no run refers to, leftovers and old thumbnails."""
+    typer.echo(str(collect(Store(), days=days, dry=dry)))
 
 
 def export(

@@ -38,6 +38,7 @@ PLANNERS: dict[str, str] = {
     "weights": ".pipeline.weight_plans:plan_weights",
     "interpolation": ".pipeline.weight_plans:plan_interpolation",
     "sweep": ".pipeline.sweeping:plan_sweep",
+    "gc": ".pipeline.collecting:plan_collect",
     "preflight": ".pipeline.preflight:plan_preflight",
     "fetch": ".pipeline.fetching:plan_fetch",
     "finetune": ".pipeline.finetuning:plan_finetune",

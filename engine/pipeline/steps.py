@@ -54,6 +54,7 @@ STEPS: dict[str, str] = {
     "validation_features": ".pipeline.validating:validation_features",
     "validate": ".pipeline.validating:validate",
     "sweep": ".pipeline.validating:gather",
+    "collect": ".pipeline.collecting:collect_step",
     "preflight": ".pipeline.preflight:preflight",
     "fetch": ".pipeline.fetching:fetch",
     "finetune": ".pipeline.finetuning:finetune",

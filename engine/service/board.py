@@ -10,7 +10,7 @@ from ..pipeline.executor import PlanProgress
 from ..pipeline.steps import Plan, Step
 from ..store import Reporter, Run
 
-INTERACTIVE = ("projection", "preflight", "export")  # somebody sits and waits: before whole runs
+INTERACTIVE = ("projection", "preflight", "export", "gc")  # somebody sits and waits: before whole runs
 
 
 @dataclass

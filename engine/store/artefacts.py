@@ -211,21 +211,25 @@ class Store:
         found[-1].rename(final)
         return True
 
-    def empty_trash(self, days: float = KEEP_DAYS) -> int:
+    def empty_trash(self, days: float = KEEP_DAYS, *, dry: bool = False) -> int:
         """Delete for good what has been in the trash for longer, and what dead writers left behind.
+
+        Args:
+            days: how long things stay in the trash.
+            dry: only count.
 
         Returns:
             Bytes freed.
         """
-        freed = 0
+        freed, end = 0, size_of if dry else remove
         for name in ("trash", "damaged"):
             for folder in (self.root / name).glob("*"):
                 moved = folder.name.split(".")[1]
                 if not moved.isdigit() or time.time() - int(moved) >= days * DAY:
-                    freed += remove(folder)
+                    freed += end(folder)
         for folder in (self.root / "incoming").glob("*"):
             if self._abandoned(folder):
-                freed += remove(folder)
+                freed += end(folder)
         for file in (self.root / "checkpoints").glob("*"):
             if time.time() - file.stat().st_mtime >= days * DAY:
                 freed += file.stat().st_size
@@ -233,12 +237,13 @@ class Store:
         return freed
 
     def sizes(self) -> dict[str, int]:
-        """Bytes used: artefacts, trash (with damaged ones), incoming, database."""
+        """Bytes used: artefacts, trash (with damaged ones), incoming, thumbnails, database."""
         file = self.root / "runs.sqlite"
         return {
             "artefacts": size_of(self.root / "artefacts"),
             "trash": size_of(self.root / "trash") + size_of(self.root / "damaged"),
             "incoming": size_of(self.root / "incoming"),
+            "thumbnails": size_of(self.root / "thumbnails"),
             "database": file.stat().st_size if file.is_file() else 0,
         }
 

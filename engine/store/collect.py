@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from .artefacts import DAY, KEEP_DAYS, Store
+from .files import Artefact
+from .records import Run
 
 GRACE = 3600.0  # seconds; younger artefacts stay, their run may not have recorded them yet
+THUMBNAIL_DAYS = 30.0  # small pictures that were made longer ago are made again when somebody looks
+NAMED = 20  # runs listed by name
+FILE = "collected.json"
 
 
 @dataclass(frozen=True)
@@ -17,7 +24,36 @@ class Collected:
 
     runs: int  # purged for good
     artefacts: int
-    bytes: int
+    bytes: int  # of the artefacts
+    by_step: dict[str, list[int]] = field(default_factory=dict)  # step → artefacts, bytes
+    names: list[str] = field(default_factory=list)  # of the first runs purged
+    leftover_bytes: int = 0  # trash, damaged artefacts, what dead writers left
+    thumbnails: int = 0
+    thumbnail_bytes: int = 0
+    dry: bool = False
+
+    @property
+    def freed(self) -> int:
+        """All bytes together."""
+        return self.bytes + self.leftover_bytes + self.thumbnail_bytes
+
+    def write(self, folder: Path) -> None:
+        """Write ``collected.json``."""
+        (folder / FILE).write_text(json.dumps(asdict(self)), "utf-8")
+
+    def __str__(self) -> str:
+        would = "would be" if self.dry else "were"
+        return (
+            f"{self.freed / 1e6:,.1f} MB {would} freed: {self.artefacts:,} artefacts that no run refers to "
+            f"({self.bytes / 1e6:,.1f} MB), trash and leftovers ({self.leftover_bytes / 1e6:,.1f} MB), "
+            f"{self.thumbnails:,} old thumbnails ({self.thumbnail_bytes / 1e6:,.1f} MB). "
+            f"{self.runs:,} deleted runs {would} forgotten."
+        )
+
+
+def read_collected(folder: Path) -> Collected:
+    """What a collection wrote."""
+    return Collected(**json.loads((folder / FILE).read_text("utf-8")))
 
 
 def collect(
@@ -34,17 +70,49 @@ def collect(
     """
     now = time.time()
     deleted = [
-        run.id for run in store.runs.list(deleted=True, limit=1_000_000) if now - (run.deleted or now) >= days * DAY
+        run for run in store.runs.list(deleted=True, limit=1_000_000) if now - (run.deleted or now) >= days * DAY
     ]
+    leftover = store.empty_trash(days, dry=dry)
     if not dry:
-        store.empty_trash(days)
         store.runs.purge(now - days * DAY)
-    present = {artefact.key: artefact for artefact in store.artefacts()}
-    wanted = store.runs.references() | set(keep) | set(store.claims.active())
-    wanted |= {key for key, artefact in present.items() if now - artefact.created < grace}
-    wanted |= {used for key in wanted if key in present for used in present[key].uses}
-    doomed = [artefact for key, artefact in present.items() if key not in wanted]
-    if not dry:
-        for artefact in doomed:
+    doomed = _doomed(store, deleted if dry else (), set(keep), now - grace)
+    by_step: dict[str, list[int]] = {}
+    for artefact in doomed:
+        entry = by_step.setdefault(artefact.step, [0, 0])
+        entry[0] += 1
+        entry[1] += artefact.size
+        if not dry:
             store.delete(artefact.key, undo=False)
-    return Collected(len(deleted), len(doomed), sum(artefact.size for artefact in doomed))
+    thumbnails, thumbnail_bytes = _thumbnails(store.root / "thumbnails", now, dry)
+    return Collected(
+        runs=len(deleted),
+        artefacts=len(doomed),
+        bytes=sum(artefact.size for artefact in doomed),
+        by_step=by_step,
+        names=[run.name or run.kind for run in deleted[:NAMED]],
+        leftover_bytes=leftover,
+        thumbnails=thumbnails,
+        thumbnail_bytes=thumbnail_bytes,
+        dry=dry,
+    )
+
+
+def _doomed(store: Store, gone: Iterable[Run], keep: set[str], newest: float) -> list[Artefact]:
+    """Artefacts that nobody refers to; ``gone`` are runs that would no longer be there."""
+    present = {artefact.key: artefact for artefact in store.artefacts()}
+    wanted = store.runs.references(without={run.id for run in gone}) | keep | set(store.claims.active())
+    wanted |= {key for key, artefact in present.items() if artefact.created > newest}
+    wanted |= {used for key in wanted if key in present for used in present[key].uses}
+    return [artefact for key, artefact in present.items() if key not in wanted]
+
+
+def _thumbnails(folder: Path, now: float, dry: bool) -> tuple[int, int]:
+    """Number and bytes of pictures that were made long ago."""
+    count = freed = 0
+    for file in folder.glob("*") if folder.is_dir() else ():
+        if now - file.stat().st_mtime >= THUMBNAIL_DAYS * DAY:
+            count += 1
+            freed += file.stat().st_size
+            if not dry:
+                file.unlink(missing_ok=True)
+    return count, freed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,7 +12,7 @@ from ..errors import StoreError
 from .database import Database
 from .logs import Logs
 from .owners import is_alive
-from .records import HELD, KINDS, Run, ended, new_id, run_of
+from .records import ENDED, HELD, KINDS, Run, ended, new_id, run_of
 from .tables import log as log_table
 from .tables import run as run_table
 from .work import Work
@@ -177,18 +177,21 @@ class RunTable(Work, Logs):
         return self.get(run)
 
     def delete(self, run: str) -> None:
-        """Hide an ended run; ``undelete`` brings it back until garbage collection purges it.
+        """Hide an ended run and what belongs to it; ``undelete`` brings it back until garbage collection purges it.
 
         Raises:
             StoreError: the run is still active.
         """
         if self.get(run).active:
             raise StoreError(f"Run '{run}' is still active; cancel it first.")
-        self._update(run_table.c.id == run, deleted=time.time())
+        inside = (run_table.c.parent == run) & run_table.c.state.in_(ENDED)
+        self._update(((run_table.c.id == run) | inside) & run_table.c.deleted.is_(None), deleted=time.time())
 
     def undelete(self, run: str) -> Run:
-        """Bring a deleted run back."""
-        self._update(run_table.c.id == run, deleted=None)
+        """Bring a deleted run back, with those that went with it."""
+        row = self.get(run)
+        inside = (run_table.c.parent == run) & (run_table.c.deleted == row.deleted)
+        self._update((run_table.c.id == run) | inside, deleted=None)
         return self.get(run)
 
     def purge(self, before: float) -> list[str]:
@@ -201,10 +204,15 @@ class RunTable(Work, Logs):
                 connection.execute(sa.delete(run_table).where(run_table.c.id.in_(part)))
         return ids
 
-    def references(self) -> set[str]:
-        """Keys of all artefacts that some run refers to, deleted runs that were not purged included."""
+    def references(self, *, without: Collection[str] = ()) -> set[str]:
+        """Keys of all artefacts that some run refers to, deleted runs that were not purged included.
+
+        Args:
+            without: ids of runs that do not count.
+        """
         with self._database.read() as connection:
-            rows = connection.execute(sa.select(run_table.c.step_keys, run_table.c.result)).all()
+            found = connection.execute(sa.select(run_table.c.id, run_table.c.step_keys, run_table.c.result)).all()
+        rows = [(keys, result) for ident, keys, result in found if ident not in without]
         return {key for keys, result in rows for key in (*keys, result) if key}
 
     def wait(self, run: str, timeout: float | None = None, interval: float = 0.1) -> Run:

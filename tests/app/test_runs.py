@@ -1,6 +1,8 @@
 """The runs page: lists, opens, cancels, deletes with undo, tells why a run failed."""
 
+from engine.store import KINDS, collect
 from tests.app.test_lab import problems, texts
+from tests.made_run import made_report, write_run
 
 
 def names(app):
@@ -95,3 +97,115 @@ def test_a_deleted_result_is_said_to_be_gone(workspace, open_app):
     app = open_app(run=row.id)
     assert not app.exception
     assert "run" not in app.query_params
+
+
+def test_rows_can_be_renamed_tagged_and_noted_and_found_again(workspace, open_app):
+    row = workspace.finished("First")
+    workspace.finished("Second")
+    app = choose(open_app("runs"), "First")
+    app.text_input(key=f"runs.name.{row.id}").set_value("  Renamed   run ")
+    app.text_area(key=f"runs.notes.{row.id}").set_value("odd <script>")
+    app.session_state[f"runs.tags.{row.id}"] = ["paper", " paper ", "x" * 60]
+    app.button(key=f"runs.save.{row.id}").click().run()
+    assert not app.exception
+    kept = workspace.store.runs.get(row.id)
+    assert (kept.name, kept.notes, kept.tags) == ("Renamed run", "odd <script>", ["paper", "x" * 40])
+    for words, found in (("paper", ["Renamed run"]), ("script", ["Renamed run"]), ("second", ["Second"])):
+        app.text_input(key="runs.search").set_value(words).run()
+        assert names(app) == found
+
+
+def test_several_finished_runs_are_compared(workspace, open_app):
+    one, two = workspace.finished("One"), workspace.finished("Two")
+    workspace.failed("Three", "No.")
+    app = choose(open_app("runs"), "One", "Three")
+    assert app.button(key="runs.compare").disabled
+    app = choose(open_app("runs"), "One", "Two", "Three")
+    app.button(key="runs.compare").click().run()
+    assert not app.exception
+    assert set(app.query_params["runs"].split(",")) == {one.id, two.id}
+
+
+def test_every_kind_of_work_is_listed_by_its_name(workspace, open_app):
+    runs = workspace.store.runs
+    workspace.finished("A run")
+    for kind in KINDS:
+        if kind != "run":
+            row = runs.submit(kind, {"for": kind}, name=f"Some {kind}", owner="test")
+            runs.fail(row.id, "No.") if kind == "import" else runs.cancelled(row.id)
+    at_work = runs.submit("sweep", {}, name="A slow sweep")
+    app = open_app("runs")
+    assert not app.exception
+    assert {"Some sweep", "Some finetune", "Some import", "A run"} <= set(names(app))
+    assert "Some preflight" not in names(app)
+    assert app.button(key=f"runs.cancel.{at_work.id}")
+    app.selectbox(key="runs.kind").set_value("Everything").run()
+    assert set(names(app)) == {"A run", *(f"Some {kind}" for kind in KINDS if kind != "run")}
+    app.selectbox(key="runs.kind").set_value("Import").run()
+    assert names(app) == ["Some import"]
+    assert list(app.dataframe[0].value["State"]) == ["Failed"]
+    app = choose(app, "Some import")
+    assert not app.exception
+    assert "Import" in texts(app)
+
+
+def sweep_with_runs(workspace):
+    sweep = workspace.store.runs.submit("sweep", {"recipe": {}, "settings": []}, name="A sweep", owner="test")
+    for number in range(2):
+        key = f"{number:02x}" * 32
+        with workspace.store.create(key, step="bundle") as folder:
+            write_run(folder, made_report(recipe=workspace.recipe()))
+        request = {"recipe": workspace.recipe().model_dump(mode="json"), "point": {"number": number}}
+        workspace.store.runs.adopt(sweep.id, key, name=f"Point {number}", request=request)
+    workspace.store.runs.finish(sweep.id, "ee" * 32)
+    return workspace.store.runs.get(sweep.id)
+
+
+def test_the_runs_of_a_sweep_are_listed_under_it_and_go_with_it(workspace, open_app):
+    sweep = sweep_with_runs(workspace)
+    app = open_app("runs")
+    assert names(app) == ["A sweep"]
+    app = choose(app, "A sweep")
+    assert list(app.dataframe[1].value["Run"]) == ["Point 0", "Point 1"]
+    app.session_state[f"runs.inside.{sweep.id}"] = {"selection": {"rows": [1], "columns": [], "cells": []}}
+    app.run()
+    app.button(key="runs.delete").click().run()
+    assert workspace.store.runs.list(parent=sweep.id) == []
+    app.button(key="runs.undo.button").click().run()
+    assert len(workspace.store.runs.list(parent=sweep.id)) == 2
+    app = choose(app, "A sweep")
+    app.session_state[f"runs.inside.{sweep.id}"] = {"selection": {"rows": [1], "columns": [], "cells": []}}
+    app.run()
+    app.button(key="runs.inside.open").click().run()
+    assert not app.exception
+    opened = workspace.store.runs.get(app.query_params["run"])
+    assert (opened.name, opened.parent) == ("Point 1", sweep.id)
+
+
+def test_storage_is_told_for_each_run(workspace, open_app):
+    sweep_with_runs(workspace)
+    app = choose(open_app("runs"), "A sweep")
+    assert "not shared with other runs" in texts(app).replace("\\", "")
+
+
+def test_a_clean_up_is_previewed_before_it_is_done(workspace, open_app):
+    store = workspace.store
+    with store.create("cd" * 32, step="features") as folder:
+        (folder / "x").write_bytes(b"0" * 2_000_000)
+    app = open_app("runs")
+    app.session_state["runs.storage"] = True
+    app.run()
+    app.button(key="runs.gc.preview").click().run()
+    assert not app.exception
+    row = store.runs.list(kinds=["gc"])[0]
+    assert (row.state, row.request["dry"], row.request["days"]) == ("queued", True, 7)
+    found = collect(store, grace=0, dry=True)
+    with store.create("ab" * 32, step="collect") as folder:
+        found.write(folder)
+    store.runs.claim_next("test", kinds=["gc"])
+    store.runs.finish(row.id, "ab" * 32)
+    app.run()
+    assert "2.0 MB would be freed: 1 artefacts" in texts(app).replace("\\", "")
+    assert store.find("cd" * 32) is not None
+    app.button(key="runs.gc.go").click().run()
+    assert store.runs.list(kinds=["gc"])[0].request["dry"] is False

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import StoreError
-from engine.store import Store, artefacts, collect, step_key
+from engine.store import Store, Usage, artefacts, collect, step_key, usage_of
 
 ROOT = Path(__file__).parents[2]
 HOUR_AGO = -7200
@@ -237,3 +237,59 @@ def test_pages_bring_in_nothing_heavy():
     process = python(code)
     assert process.communicate()[0].strip() == ""
     assert process.returncode == 0
+
+
+def test_a_collection_says_what_it_would_free_and_frees_just_that(store):
+    for name in ("kept", "gone"):
+        with store.create(step_key(name, 1, {}, {}), step=name) as folder:
+            (folder / "file").write_bytes(b"x" * 1000)
+    run = store.runs.submit("run", {}, owner="test")
+    store.runs.set_step_keys(run.id, [step_key("kept", 1, {}, {})])
+    pictures = store.root / "thumbnails"
+    pictures.mkdir()
+    for name, days in (("old", 40), ("new", 1)):
+        (pictures / f"{name}.npy").write_bytes(b"p" * 500)
+        os.utime(pictures / f"{name}.npy", (time.time() - days * 86_400,) * 2)
+    preview = collect(store, grace=0, dry=True)
+    assert (preview.artefacts, preview.thumbnails, preview.thumbnail_bytes) == (1, 1, 500)
+    assert list(preview.by_step) == ["gone"]
+    assert store.sizes()["thumbnails"] == 1000
+    done = collect(store, grace=0)
+    assert (done.freed, done.by_step) == (preview.freed, preview.by_step)
+    assert (store.find(step_key("kept", 1, {}, {})) is None, store.find(step_key("gone", 1, {}, {})) is None) == (
+        False,
+        True,
+    )
+    assert [path.name for path in pictures.iterdir()] == ["new.npy"]
+    assert collect(store, grace=0, dry=True).freed == 0
+    assert "0.0 MB would be freed" in str(collect(store, grace=0, dry=True))
+
+
+def test_a_preview_counts_what_goes_with_runs_that_would_be_forgotten(store):
+    key = step_key("only", 1, {}, {})
+    with store.create(key, step="only") as folder:
+        (folder / "file").write_bytes(b"x" * 1000)
+    run = store.runs.submit("run", {}, name="Old one", owner="test")
+    store.runs.set_step_keys(run.id, [key])
+    store.runs.finish(run.id, key)
+    store.runs.delete(run.id)
+    assert collect(store, grace=0, dry=True).artefacts == 0  # it can still be brought back
+    preview = collect(store, grace=0, days=0, dry=True)
+    assert (preview.runs, preview.artefacts, preview.names) == (1, 1, ["Old one"])
+    assert store.runs.undelete(run.id).deleted is None
+    store.runs.delete(run.id)
+    collect(store, grace=0, days=0)
+    assert store.find(key) is None
+    assert store.runs.find(run.id) is None
+
+
+def test_what_a_run_takes_alone_and_with_others(store):
+    keys = [step_key(name, 1, {}, {}) for name in ("shared", "own")]
+    for key in keys:
+        with store.create(key, step="s") as folder:
+            (folder / "file").write_bytes(b"x" * 1000)
+    one, two = (store.runs.submit("run", {}, owner="test") for _ in range(2))
+    store.runs.set_step_keys(one.id, keys)
+    store.runs.set_step_keys(two.id, keys[:1])
+    assert usage_of(store, store.runs.get(one.id)) == Usage(total=2000, own=1000)
+    assert usage_of(store, store.runs.get(two.id)) == Usage(total=1000, own=0)
