@@ -102,7 +102,7 @@ def _shared_basis(task_vectors: TaskVectors, name: str, width: int, context: Con
     """Leading directions (m, width) of the leading directions of all experts."""
     rank = min(task_vectors.shape(name)) // len(task_vectors.experts)
     found = [leading_svd(task_vectors, name, expert, rank, context)[0] for expert in task_vectors.experts]
-    return svd(torch.cat(found, dim=1))[0][:, :width]
+    return svd(torch.cat(found, dim=1), name)[0][:, :width]
 
 
 def _reporter(context: Context, names: tuple[str, ...], name: str, steps: int) -> Callable[[int], None]:

@@ -41,7 +41,7 @@ def dop(base: Weights, task_vectors: TaskVectors, params: DopParams, context: Co
             def report(part: float, done: float = done, expert: str = expert) -> None:
                 context.progress(done + part / rounds / len(names), f"Adding {expert} to {name}")
 
-            merged = merge_pair(merged, added, params, report)
+            merged = merge_pair(merged, added, params, report, name)
         return merged
 
     return add_to_base(base, task_vectors, vector)
@@ -56,8 +56,8 @@ class _Side:
     right: Tensor  # V S² Vᵀ (n, n)
 
     @classmethod
-    def of(cls, vector: Tensor, params: DopParams) -> _Side:
-        left, values, right = svd(vector)
+    def of(cls, vector: Tensor, params: DopParams, name: str) -> _Side:
+        left, values, right = svd(vector, name)
         total = values.sum()
         kept = int(torch.searchsorted(values.cumsum(0) / total, params.energy)) if total > 0 else 0
         outer, inner = left[:, :kept] * values[:kept], right[:kept] * values[:kept, None]
@@ -71,7 +71,9 @@ class _Side:
         return (gap * half).sum().item(), half.mul_(2)
 
 
-def merge_pair(first: Tensor, second: Tensor, params: DopParams, report: Report = lambda part: None) -> Tensor:
+def merge_pair(
+    first: Tensor, second: Tensor, params: DopParams, report: Report = lambda part: None, name: str = "a task matrix"
+) -> Tensor:
     """A matrix between two task matrices (m, n), a fresh tensor.
 
     Args:
@@ -79,8 +81,9 @@ def merge_pair(first: Tensor, second: Tensor, params: DopParams, report: Report 
         second: of the expert that is added.
         params: of the method.
         report: told the share of steps that is done; may raise ``Cancelled``.
+        name: of the layer, for errors.
     """
-    sides = [_Side.of(vector, params) for vector in (first, second)]
+    sides = [_Side.of(vector, params, name) for vector in (first, second)]
     merged = (first + second) / 2
     optimiser = torch.optim.Adam([merged], lr=params.learning_rate)
     share = params.stability

@@ -23,7 +23,7 @@ def iso_c(base: Weights, task_vectors: TaskVectors, params: IsoCParams, context:
         stack = task_vectors.stack(name)
         if not is_matrix(name, task_vectors.shape(name), params.matrices):
             return stack.mean(dim=0).mul_(params.scaling)
-        left, values, right = _directions(stack.sum(dim=0))
+        left, values, right = _directions(stack.sum(dim=0), name)
         return (left @ right).mul_(values.sum() / max(min(stack.shape[1:]), 1) * params.scaling)
 
     return add_to_base(base, task_vectors, vector)
@@ -44,10 +44,10 @@ def iso_cts(base: Weights, task_vectors: TaskVectors, params: IsoCtsParams, cont
             return stack.mean(dim=0).mul_(params.scaling)
         full = min(shape)
         each = min(round((full - int(full * params.common)) / experts), full // experts)
-        left, values, right = _directions(stack.sum(dim=0), full - each * experts)
+        left, values, right = _directions(stack.sum(dim=0), name, full - each * experts)
         blocks = [(left, values, right)]
         for matrix in stack:
-            blocks.append(_directions(matrix - left @ (left.T @ matrix), each))
+            blocks.append(_directions(matrix - left @ (left.T @ matrix), name, each))
         spread = torch.cat([values for _, values, _ in blocks])
         if spread.numel() == 0:
             return torch.zeros(shape, dtype=task_vectors.dtype)
@@ -71,7 +71,7 @@ def subspace_boosting(
         total = task_vectors.stack(name).sum(dim=0)
         if not is_matrix(name, task_vectors.shape(name), params.matrices):
             return total.mul_(params.scaling)
-        left, values, right = _directions(total)
+        left, values, right = _directions(total, name)
         if values.numel():
             reached = values.cumsum(0) >= params.share * values.sum() * (1 - 1e-6)
             values = values.clamp(min=values[int(reached.int().argmax())])
@@ -80,9 +80,9 @@ def subspace_boosting(
     return add_to_base(base, task_vectors, vector)
 
 
-def _directions(matrix: Tensor, most: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+def _directions(matrix: Tensor, name: str, most: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Singular triples above rounding error, at most some."""
-    left, values, right = svd(matrix)
+    left, values, right = svd(matrix, name)
     rank = rank_of(values, matrix.shape)
     rank = rank if most is None else min(rank, most)
     return left[:, :rank], values[:rank], right[:rank]

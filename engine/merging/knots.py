@@ -25,7 +25,7 @@ def knots(base: Weights, task_vectors: TaskVectors, params: KnotsParams, context
     bases = {}
     for index, name in enumerate(names):
         context.progress(index / len(names), f"Aligning {name}")
-        left, values, _ = svd(torch.cat(list(task_vectors.stack(name)), dim=1))
+        left, values, _ = svd(torch.cat(list(task_vectors.stack(name)), dim=1), name)
         bases[name] = left[:, values > params.smallest].contiguous()
     aligned = _Aligned(task_vectors, lambda name, stack, experts: bases[name].T @ stack, only=names, bases=bases)
     how = params.merge.removeprefix("ties_")

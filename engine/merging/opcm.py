@@ -30,7 +30,7 @@ def opcm(base: Weights, task_vectors: TaskVectors, params: OpcmParams, context: 
             vector = task_vectors.vector(name, expert)
             norms[-1] += vector.square().sum(dtype=torch.float64).item()
             if is_matrix(name, vector.shape, "blocks"):
-                vector = _project(vector, merged[name], params.alpha)
+                vector = _project(vector, merged[name], params.alpha, name)
             merged[name].mul_(factor).add_(vector)
         norms[-1] **= 0.5
         target, length = sum(norms) / len(norms), _norm(merged)
@@ -42,9 +42,9 @@ def opcm(base: Weights, task_vectors: TaskVectors, params: OpcmParams, context: 
     return add_to_base(base, task_vectors, lambda name: merged[name].clone(), info)
 
 
-def _project(vector: Tensor, merged: Tensor, alpha: float) -> Tensor:
+def _project(vector: Tensor, merged: Tensor, alpha: float, name: str) -> Tensor:
     """Remove the leading block and the whole diagonal of a task matrix in the singular basis of the merge."""
-    left, values, right = svd(merged)
+    left, values, right = svd(merged, name)
     if not values.any():
         return vector
     leading = int((values.cumsum(0) / values.sum() > alpha).int().argmax())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..errors import MergeError
 from ..types import Context, TaskVectors
 
 
@@ -17,13 +18,31 @@ def is_matrix(name: str, shape: tuple[int, ...], matrices: str = "all") -> bool:
     return len(shape) == 2 and "text_projection" not in name and (matrices == "all" or ".resblocks." in name)
 
 
-def svd(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Thin singular value decomposition U (m, r), σ (r,), Vᵀ (r, n)."""
+def svd(matrix: Tensor, where: str = "a task matrix") -> tuple[Tensor, Tensor, Tensor]:
+    """Thin singular value decomposition U (m, r), σ (r,), Vᵀ (r, n).
+
+    Args:
+        matrix: (m, n); where float32 does not converge, float64 is tried.
+        where: which matrix it is, for the error.
+
+    Raises:
+        MergeError: the decomposition does not converge.
+    """
     if matrix.shape[0] < matrix.shape[1]:  # a tall matrix takes a third of the time of its transpose
-        right, values, left = torch.linalg.svd(matrix.T, full_matrices=False)
+        right, values, left = svd(matrix.T, where)
         return left.T, values, right.T
-    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
-    return left, values, right
+    for dtype in dict.fromkeys((matrix.dtype, torch.float64)):
+        try:
+            found = torch.linalg.svd(matrix.to(dtype), full_matrices=False)
+        except torch.linalg.LinAlgError:
+            continue
+        return tuple(part.to(matrix.dtype) for part in found)
+    largest = matrix.abs().max().item()
+    raise MergeError(
+        f"The singular value decomposition of {where}, {matrix.shape[0]} × {matrix.shape[1]} with entries up to "
+        f"{largest:.3g}, does not converge. Check that the experts were fine-tuned from this base and are not damaged, "
+        "or choose a method without decompositions, such as TIES."
+    )
 
 
 def leading_svd(
@@ -32,7 +51,7 @@ def leading_svd(
     """The first ``rank`` singular triples of one expert's layer, computed once and kept by the context."""
 
     def compute() -> dict[str, Tensor]:
-        left, values, right = svd(task_vectors.vector(name, expert))
+        left, values, right = svd(task_vectors.vector(name, expert), f"{name} of expert '{expert}'")
         return {
             "left": left[:, :rank].contiguous(),
             "values": values[:rank].contiguous(),

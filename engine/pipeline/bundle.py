@@ -193,6 +193,7 @@ def _report(subject: Subject, measured: list[Measured], inputs: Mapping[str, Any
         subject.warnings.append(
             "The merged model has weights for the experts' tasks only, so it is not scored on out-of-domain tasks."
         )
+    subject.warnings.extend(merged.get("warnings", ()))
     for name, document in calibrations.items():
         subject.warnings.extend(f"{name}: {warning}" for warning in document["warnings"])
     subject.warnings.extend(_out_of_memory(inputs))

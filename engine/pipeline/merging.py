@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..catalog import MERGE_METHODS, row_of
+from ..catalog import MERGE_METHODS, TRANSFORMS, row_of
 from ..errors import CheckpointError
 from ..merging.apply import merge as merge_experts
 from ..merging.lwptv import salience as layer_salience
@@ -142,6 +142,36 @@ def _refuse_not_finite(base: Weights, experts: Mapping[str, Weights], context: M
         context.cached(name, "finite", {}, check)
 
 
+def remarks(digests: Mapping[str, str], details: Mapping[str, Any]) -> list[str]:
+    """What a person should know of a merge that could be carried out all the same.
+
+    Args:
+        digests: of the weights, by the expert's name and ``base``.
+        details: what the method reported.
+    """
+    owners: dict[str, list[str]] = {}
+    for name, digest in digests.items():
+        owners.setdefault(digest, []).append(name)
+    found = []
+    for names in owners.values():
+        experts = [name for name in names if name != "base"]
+        if experts and "base" in names:
+            found.append(f"{_quoted(experts)}: the same weights as the base, so nothing is added. Choose other files.")
+        elif len(experts) > 1:
+            found.append(f"{_quoted(experts)}: the same weights, which count {len(experts)} times. Keep one of them.")
+    for name, measured in details.get("transforms", {}).items():
+        if measured.get("kept_layers") == 0:
+            found.append(
+                f"{TRANSFORMS[name].title} pruned every layer, so the merged model is the base. Lower the pruning "
+                "ratio, or choose experts that differ."
+            )
+    return found
+
+
+def _quoted(names: list[str]) -> str:
+    return f"Expert{'s' if len(names) > 1 else ''} " + ", ".join(f"'{name}'" for name in names)
+
+
 def _save(merged: Merged, zoo: Zoo, params: Mapping[str, Any], output: Path, tools: StepTools, seconds: float) -> None:
     info = merged.info
     document = {
@@ -151,6 +181,7 @@ def _save(merged: Merged, zoo: Zoo, params: Mapping[str, Any], output: Path, too
         "extra_parameters": info.extra_parameters,
         "extra_bits": info.extra_bits,
         "details": info.details,
+        "warnings": remarks(params["digests"], info.details),
         "base": params["digests"]["base"],
         "model": describe_model(zoo),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,22 @@ def _values(zoo: Zoo, chosen: list[str], tools: StepTools) -> Iterator[Finding]:
         changed[name] = frozenset(moved)
         if not moved:
             yield Finding("warning", f"Expert '{name}' equals the base; it adds nothing to a merge.")
+    yield from _equals(zoo, chosen, tools)
     yield from _families(changed)
+
+
+def _equals(zoo: Zoo, chosen: list[str], tools: StepTools) -> Iterator[Finding]:
+    """Experts whose files hold the same weights."""
+    owners: dict[str, list[str]] = {}
+    for name in chosen:
+        with suppress(EngineError):  # a missing file has been named already
+            owners.setdefault(tools.store.digest_file(zoo.weights_path(name)), []).append(name)
+    for names in owners.values():
+        if len(names) > 1:
+            listed = ", ".join(f"'{name}'" for name in names)
+            yield Finding(
+                "warning", f"Experts {listed} have the same weights, which count {len(names)} times. Keep one of them."
+            )
 
 
 def _compare(base: Weights, expert: Weights, name: str, progress: Callable[..., None]) -> Tensors:
