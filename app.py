@@ -4,6 +4,7 @@
 ``streamlit run app.py`` does the same the other way round.
 """
 
+import logging
 import sys
 from pathlib import Path
 
@@ -32,6 +33,7 @@ PAGES = (
     ("experiments", "Experiments", "What the papers claim, what you see here, and the controls."),
     ("compare", "Compare", "Runs side by side: recipes, accuracy, cost."),
     ("bring", "Bring your own", "Make a zoo of your own checkpoints."),
+    ("learn", "Learn", "Lessons in short steps: predict, then see what was measured."),
     ("runs", "Runs", "All runs of this store, and the examples."),
 )
 
@@ -55,12 +57,17 @@ def main() -> None:
 
 def serve() -> None:
     """Serve this file with Streamlit; options after the file name are Streamlit's."""
+    from streamlit.runtime.pages_manager import PagesManager
     from streamlit.web import cli
 
+    caching = logging.getLogger("streamlit.runtime.caching.cache_data_api")
+    caching.disabled = True  # it would say of every cached function that nothing is served yet
     import pages._cards
     import pages._features
     import pages._forms  # noqa: F401
 
+    caching.disabled = False
+    PagesManager.uses_pages_directory = False  # the navigation is made here, whatever page is asked for first
     sys.argv = ["streamlit", "run", __file__, *sys.argv[1:]]
     cli.main(prog_name="streamlit")
 

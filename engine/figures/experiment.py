@@ -31,7 +31,7 @@ def experiment_dots(spec: Experiment, result: ExperimentResult, measure: Measure
             "size": 11,
             "line": {"color": colours, "width": 2},
         },
-        error_x={"array": [point.cells[measure.name].sd or 0 for point in shown], "thickness": 1.4, "width": 4},
+        error_x={"array": [point.cells[measure.name].sd or None for point in shown], "thickness": 1.4, "width": 4},
         text=[f"{value:,.{digits}f}" for value in means],
         textposition="middle right",
         textfont={"size": 12},

@@ -49,8 +49,9 @@ def test_the_app_serves_itself_and_the_chart_follows_the_feature_view(app_page, 
         app_page.goto("about:blank")  # before the server ends
 
 
-def test_the_first_address_of_a_fresh_server_may_be_any_page(app_page, tmp_path):
-    with serve_app(tmp_path / "store") as address:
+@pytest.mark.parametrize("alone", [False, True])
+def test_the_first_address_of_a_fresh_server_may_be_any_page(app_page, tmp_path, alone):
+    with serve_app(tmp_path / "store", alone=alone) as address:
         app_page.goto(f"{address}/runs")
         expect(headline(app_page)).to_have_text("Runs", timeout=FIRST_PAINT)
         expect(app_page.get_by_role("link", name="Lab", exact=True)).to_be_visible()

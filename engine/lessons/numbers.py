@@ -1,0 +1,77 @@
+"""The numbers of a lesson: looked up in experiments and in the report of its example run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import StoreError
+from ..experiments import ExperimentResult
+from ..report import Report
+from .spec import Prediction
+
+PLACE = re.compile(r"\{(-?)([a-z][a-z0-9_-]*(?:\.[A-Za-z0-9_-]+)+)(?::(\d))?\}")  # {place}, {-place}, {place:2}
+RUN = "run"
+
+
+class Numbers:
+    """Everything that was measured for a lesson, by place."""
+
+    def __init__(self, report: Report, results: Mapping[str, ExperimentResult]) -> None:
+        """Bind what was measured.
+
+        Args:
+            report: of the lesson's example run.
+            results: experiments by name.
+        """
+        self._report = report.model_dump(mode="json", by_alias=True)
+        self.report, self.results = report, results
+
+    def value(self, place: str) -> float:
+        """A number by its place: ``run.`` and a path in the report, or experiment, point and measure.
+
+        Raises:
+            StoreError: there is no such number.
+        """
+        head, _, rest = place.partition(".")
+        found: Any = None
+        if head == RUN:
+            found = self._report
+            for part in rest.split("."):
+                found = found.get(part) if isinstance(found, dict) else None
+            if isinstance(found, dict):
+                found = self._mean(found)
+        elif head in self.results and rest.count(".") == 1:
+            cell = self.results[head].cell(*rest.split("."))
+            found = cell.mean if cell else None
+        if not isinstance(found, int | float):
+            raise StoreError(f"The lesson asks for the number '{place}', which was not measured.")
+        return float(found)
+
+    def fill(self, text: str) -> str:
+        """Put numbers in the place of their names; one digit behind the point unless ``{place:2}`` says otherwise."""
+
+        def shown(match: re.Match[str]) -> str:
+            sign, place, digits = match.groups()
+            value = -self.value(place) if sign else self.value(place)
+            return f"{value:,.{int(digits) if digits else 1}f}"
+
+        return PLACE.sub(shown, text)
+
+    def places(self, text: str) -> list[str]:
+        """The places that a text names."""
+        return [match.group(2) for match in PLACE.finditer(text)]
+
+    def answer(self, prediction: Prediction) -> int:
+        """Number of the option that was measured to be right."""
+        if prediction.largest:
+            values = [self.value(place) for place in prediction.largest]
+            return values.index(max(values))
+        value = self.value(prediction.value) - (self.value(prediction.minus) if prediction.minus else 0)
+        return sum(value >= edge for edge in prediction.edges)
+
+    def _mean(self, table: Mapping[str, Any]) -> float | None:
+        """Mean over in-domain tasks of a table of tasks."""
+        values = [table[task] for task in self.report.tasks_of("in") if isinstance(table.get(task), int | float)]
+        return sum(values) / len(values) if values else None
