@@ -26,7 +26,7 @@ from typing import Any
 
 from ..errors import StoreError
 from .database import Database
-from .digests import DigestCache
+from .digests import DigestCache, FileSet
 from .files import RECORD, Artefact, artefact, fault_of, read_record, remove, seal, size_of, sync_folder, write_synced
 from .leases import Claims, Lease
 from .owners import is_alive, this_process
@@ -86,12 +86,14 @@ class Store:
         """Which process computes which step."""
         return Claims(self.database)
 
-    def digest_file(self, path: Path | str) -> str:
-        """sha256 of a file's content, remembered while size, time and inode stay the same.
+    def digest_file(self, path: Path | str | FileSet) -> str:
+        """sha256 of the content of a file, or of several as one; remembered while sizes, times and inodes stay.
 
         Raises:
-            StoreError: the file cannot be read.
+            StoreError: a file cannot be read.
         """
+        if isinstance(path, FileSet):
+            return DigestCache(self.database).digest_files(path)
         return DigestCache(self.database).digest(Path(path))
 
     def folder_of(self, key: str) -> Path:

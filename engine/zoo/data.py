@@ -2,60 +2,173 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import DataError
-from ..manifest import Task, resolve_inside
+from ..manifest import Preprocess, Task, resolve_inside
+from ..store.digests import FileSet
+from .classes import Matched, match_classes
+from .decoding import CorruptImage, decode, shrink
+from .readers.npz import NpzArrays
+from .readers.source import LABELLED, SPLITS, Source
+from .stream import ImageStream, in_threads
 
-SPLITS = ("test", "adapt", "val", "train")
-LABELLED = ("test", "val", "train")
-MAX_ARRAY_BYTES = 16 * 2**30
+__all__ = ["LABELLED", "SPLITS", "Images", "TaskData", "find_corrupt", "open_task"]
+
+Images = np.ndarray | ImageStream
+Digest = Callable[[Path | FileSet], str]
+TORCHVISION = "torchvision:"
+LOOKED_AT = 256  # images between two reports
+NAMED = 5
 
 
 @dataclass(frozen=True)
 class TaskData:
-    """Arrays of one task, read when they are first asked for."""
+    """Images and labels of one task; rows are positions in a split as it is stored."""
 
     task: Task
-    path: Path
-    lengths: dict[str, int]
+    source: Source
+    corrupt: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # rows to be passed over, by split
+
+    @property
+    def path(self) -> Path:
+        """The file or folder that the manifest names."""
+        return self.source.path
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Images by split, damaged ones included."""
+        return self.source.lengths
+
+    @cached_property
+    def matched(self) -> Matched:
+        """How the data's own labels become positions in the class list."""
+        return match_classes(self.source.brought, self.task, ordered=self.source.ordered)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know about these data."""
+        return (*(f"Task '{self.task.name}': {note}" for note in self.source.notes), *self.matched.notes)
 
     def has(self, split: str) -> bool:
         """Whether the split exists and holds images."""
         return self.lengths.get(split, 0) > 0
 
+    def usable(self, split: str) -> np.ndarray:
+        """Rows of a split without those that are known to be damaged."""
+        rows = np.arange(self.lengths.get(split, 0))
+        return np.setdiff1d(rows, self.corrupt[split]) if self.corrupt.get(split) else rows
+
+    def without(self, corrupt: Mapping[str, Sequence[int]]) -> TaskData:
+        """The same data with some rows passed over."""
+        return replace(self, corrupt={split: tuple(rows) for split, rows in corrupt.items()})
+
     def labels(self, split: str) -> np.ndarray:
-        """Labels of a split: int64 (n,), checked against the class list.
+        """Labels of a split: int64 (n,), positions in the class list.
 
         Raises:
             DataError: a label outside the class list, or no labels.
         """
-        labels = _array(self.path, f"{split}_y", self.task)
-        count = len(self.task.classes)
-        if labels.ndim != 1 or labels.dtype.kind not in "iu":
-            raise DataError(
-                f"Task '{self.task.name}': {split}_y is {labels.dtype} of shape {labels.shape}; "
-                "whole numbers of shape (n,) are expected."
-            )
-        if len(labels) and (labels.min() < 0 or labels.max() >= count):
-            bad = labels[(labels < 0) | (labels >= count)][0]
+        try:
+            labels = self.source.labels(split)
+        except DataError as error:
+            raise DataError(f"Task '{self.task.name}': {error}") from error
+        positions, count = self.matched.positions, len(self.task.classes)
+        limit = count if positions is None else len(positions)
+        if len(labels) and (labels.min() < 0 or labels.max() >= limit):
+            bad = labels[(labels < 0) | (labels >= limit)][0]
             raise DataError(
                 f"Task '{self.task.name}': {split}_y holds the label {bad}, but there are {count} classes (0 to "
                 f"{count - 1}). Correct the labels or the class list in zoo.yaml."
             )
-        return labels.astype(np.int64)
+        return labels if positions is None else positions[labels]
 
-    def images(self, split: str, rows: np.ndarray | Sequence[int] | None = None) -> np.ndarray:
-        """Images of a split: uint8 (n, h, w, 3), all or the given rows; grey images become RGB."""
-        images = _array(self.path, f"{split}_x", self.task)
-        if images.ndim == 3:
-            images = np.repeat(images[..., None], 3, axis=-1)
-        return images if rows is None else images[np.asarray(rows)]
+    def images(
+        self, split: str, rows: np.ndarray | Sequence[int] | None = None, fit: Preprocess | None = None
+    ) -> Images:
+        """Images of a split, all or the given rows; decoded when they are indexed.
+
+        Args:
+            split: which images.
+            rows: positions; default all.
+            fit: how encoded images are resized and cropped; arrays of an npz file stay as they are.
+
+        Returns:
+            uint8 (n, h, w, 3): an array, or a sequence that decodes on indexing with a slice or positions.
+        """
+        if isinstance(self.source, NpzArrays):
+            images = self.source.images(split)
+            return images if rows is None else images[np.asarray(rows)]
+        if fit is None:
+            raise ValueError("encoded images need to be told how to be resized")
+        chosen = np.arange(self.lengths[split]) if rows is None else np.asarray(rows, np.int64)
+        return ImageStream(self, split, chosen, fit)
+
+    def pictures(self, split: str, rows: Sequence[int], side: int) -> Iterator[np.ndarray]:
+        """Small whole pictures of some images: uint8 (side, side, 3) each; damaged ones are grey."""
+
+        def picture(raw: object, name: str) -> np.ndarray:
+            try:
+                return shrink(decode(raw, name, side=side), side)  # type: ignore[arg-type]
+            except CorruptImage:
+                return np.full((side, side, 3), 127, np.uint8)
+
+        for start in range(0, len(rows), LOOKED_AT):
+            yield from in_threads(self, split, rows[start : start + LOOKED_AT], picture)
+
+    def digest(self, digest_file: Digest) -> str:
+        """Identity of the content."""
+        return digest_file(self.source.content())
+
+    def refuse_corrupt(self, split: str, rows: Sequence[int]) -> None:
+        """Name every damaged image among some rows.
+
+        Raises:
+            DataError: there are some.
+        """
+        found = find_corrupt(self, split, rows)
+        if found:
+            raise DataError(corrupt_message(self.task, len(rows), [reason for _, reason in found]))
+
+
+def find_corrupt(
+    data: TaskData, split: str, rows: Sequence[int] | None = None, progress: Callable[[float], None] | None = None
+) -> list[tuple[int, str]]:
+    """Decode images and tell which cannot be decoded: rows and reasons that name the image."""
+    if isinstance(data.source, NpzArrays):
+        return []
+    chosen = np.arange(data.lengths[split]) if rows is None else np.asarray(rows)
+
+    def attempt(raw: object, name: str) -> str:
+        try:
+            decode(raw, name)  # type: ignore[arg-type]
+        except CorruptImage as error:
+            return str(error)
+        return ""
+
+    found = []
+    for start in range(0, len(chosen), LOOKED_AT):
+        part = chosen[start : start + LOOKED_AT]
+        reasons = in_threads(data, split, part, attempt)
+        found += [(int(row), reason) for row, reason in zip(part, reasons, strict=True) if reason]
+        if progress:
+            progress(min(1.0, (start + len(part)) / len(chosen)))
+    return found
+
+
+def corrupt_message(task: Task, count: int, reasons: Sequence[str]) -> str:
+    """How many images are damaged, which, and what to do."""
+    more = f" and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
+    return (
+        f"Task '{task.name}': {len(reasons)} of {count:,} images cannot be decoded: "
+        f"{'; '.join(reasons[:NAMED])}{more}. "
+        "Repair or remove them, or write `corrupt: skip` for this task in zoo.yaml to leave them out."
+    )
 
 
 def open_task(folder: Path, task: Task) -> TaskData:
@@ -70,70 +183,60 @@ def open_task(folder: Path, task: Task) -> TaskData:
     """
     if task.data is None:
         raise DataError(f"Task '{task.name}' names no data; add `data:` to zoo.yaml to score it.")
-    if task.data.startswith(("hf:", "torchvision:")):
-        raise DataError(f"Task '{task.name}' names '{task.data}', which is not on this machine; give a local npz file.")
-    path = resolve_inside(folder, task.data)
-    if path.suffix != ".npz":
-        raise DataError(f"Task '{task.name}' names {path.name}; an .npz file with test_x and test_y is expected.")
-    shapes = _shapes(path, task)
-    lengths = {split: _length(shapes, split, task, path) for split in SPLITS if f"{split}_x" in shapes}
-    if not lengths.get("test"):
-        raise DataError(f"Task '{task.name}': {path.name} holds no test images (test_x); nothing could be scored.")
-    return TaskData(task, path, lengths)
-
-
-def _shapes(path: Path, task: Task) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shapes and dtypes of the arrays in an npz file, from their headers alone."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return {
-                entry.filename.removesuffix(".npy"): _header(archive, entry)
-                for entry in archive.infolist()
-                if entry.filename.endswith(".npy")
-            }
-    except FileNotFoundError as error:
-        raise DataError(f"Task '{task.name}': the file {path.name} is missing from the zoo's folder.") from error
-    except (OSError, zipfile.BadZipFile, ValueError, EOFError, NotImplementedError) as error:
-        raise DataError(f"Task '{task.name}': {path.name} is damaged or not an .npz file ({error}).") from error
+        source = _source(folder, task)
+    except DataError as error:
+        raise DataError(f"Task '{task.name}': {error}") from error
+    if not source.lengths.get("test"):
+        raise DataError(f"Task '{task.name}': {source.path.name} holds no test images; nothing could be scored.")
+    return TaskData(task, source)
 
 
-def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype]:
-    with archive.open(entry) as stream:
-        version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(stream, max_header_size=10_000)
-    if dtype.hasobject:
-        raise ValueError(f"{entry.filename} holds Python objects, which are never read")
-    expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if expected > MAX_ARRAY_BYTES or not 0 < entry.file_size - expected <= 11_000:
-        raise ValueError(f"{entry.filename} has {entry.file_size:,} bytes, its header promises {expected:,}")
-    return shape, dtype
+def _source(folder: Path, task: Task) -> Source:
+    if task.data.startswith(TORCHVISION):
+        from .readers.installed import InstalledDataset, torchvision_root
+
+        if task.root is not None:
+            resolve_inside(folder, task.root)
+        return InstalledDataset(task.data.removeprefix(TORCHVISION), torchvision_root(folder, task.root))
+    if task.data.startswith("hf:"):
+        raise DataError(f"{task.data} is not on this machine yet; fetch it, or give local files.")
+    return read_source(resolve_inside(folder, task.data))
 
 
-def _length(shapes: dict[str, tuple[tuple[int, ...], np.dtype]], split: str, task: Task, path: Path) -> int:
-    shape, dtype = shapes[f"{split}_x"]
-    if dtype != np.uint8 or len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] != 3):
-        raise DataError(
-            f"Task '{task.name}': {split}_x in {path.name} is {dtype} of shape {shape}; "
-            "uint8 images of shape (n, height, width, 3) or (n, height, width) are expected."
-        )
-    if split not in LABELLED:
-        return shape[0]
-    if f"{split}_y" not in shapes:
-        raise DataError(f"Task '{task.name}': {path.name} holds {split}_x but no {split}_y.")
-    labels = shapes[f"{split}_y"][0]
-    if labels[:1] != shape[:1]:
-        raise DataError(
-            f"Task '{task.name}': {path.name} holds {shape[0]} images in {split}_x but {split}_y has shape {labels}."
-        )
-    return shape[0]
+def read_source(path: Path) -> Source:
+    """Open a file or folder of images by its form.
+
+    Raises:
+        DataError: there is none, or it has none of the known forms.
+    """
+    if not path.exists():
+        raise DataError(f"the file {path.name} is missing from the zoo's folder.")
+    if path.suffix == ".npz":
+        return NpzArrays(path)
+    if path.is_dir():
+        if next(path.rglob("*.parquet"), None) is not None:
+            return _parquet(path)
+        from .readers.folders import read_folder
+
+        return read_folder(path)
+    if path.suffix == ".parquet":
+        return _parquet(path)
+    if path.suffix == ".zip":
+        from .readers.folders import read_zip
+
+        return read_zip(path)
+    if path.suffix in (".csv", ".tsv"):
+        from .readers.tables import PathTable
+
+        return PathTable(path)
+    raise DataError(
+        f"{path.name} has none of the known forms. An .npz file with test_x and test_y is expected, a folder or .zip "
+        "of class folders, .parquet files with an image column, or a .csv of paths and labels."
+    )
 
 
-def _array(path: Path, name: str, task: Task) -> np.ndarray:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return arrays[name]
-    except KeyError as error:
-        raise DataError(f"Task '{task.name}': {path.name} has no array '{name}'.") from error
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise DataError(f"Task '{task.name}': {name} in {path.name} cannot be read ({error}).") from error
+def _parquet(path: Path) -> Source:
+    from .readers.parquet import ParquetShards
+
+    return ParquetShards(path)
