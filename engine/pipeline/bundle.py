@@ -32,7 +32,7 @@ from ..report import (
     ZooIdentity,
 )
 from ..zoo.folder import Zoo
-from ..zoo.heads import ZeroShotHead, read_heads
+from ..zoo.heads import ZeroShotHead
 from ..zoo.splits import Selection, select
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def bundle(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, t
 
 
 def _subject(recipe: Recipe, params: Mapping[str, Any], inputs: Mapping[str, Any]) -> Subject:
-    zoo = Zoo.open(params["sources"]["zoo"])
+    zoo = Zoo.of(params["sources"])
     first = f"{recipe.seeds[0]}/pretrained/"
     tasks = [role.removeprefix(first) for role in inputs if role.startswith(first)]
     chosen = {task: select(zoo.data[task], recipe.probe) for task in tasks}
@@ -97,7 +97,8 @@ def _subject(recipe: Recipe, params: Mapping[str, Any], inputs: Mapping[str, Any
         task: zoo.data[task].labels("test")[selection.test[selection.evaluate_rows]]
         for task, selection in chosen.items()
     }
-    heads, warnings = read_heads(zoo.folder, zoo.manifest, tasks) if tasks else ({}, [])
+    heads, warnings = zoo.heads(tasks) if tasks else ({}, [])
+    warnings += [sentence for task in tasks if (sentence := zoo.data[task].skipped())]
     if not tasks:
         warnings.append("The zoo has no heads or no data, so nothing could be scored: only weights were merged.")
     return Subject(zoo, recipe, chosen, labels, heads, list(warnings))

@@ -16,7 +16,7 @@ from ..catalog import CALIBRATORS, params_of, row_of
 from ..errors import CalibrationError
 from ..recipe import Probe
 from ..zoo.folder import Zoo
-from ..zoo.heads import ZeroShotHead, read_heads
+from ..zoo.heads import ZeroShotHead
 from ..zoo.splits import Selection, select
 from .encoding import encoder_of, read_features
 
@@ -49,7 +49,7 @@ def calibrate(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path
     """
     row = row_of(CALIBRATORS, params["method"], "calibrator")
     config = params_of(row, params["params"])
-    zoo = Zoo.open(params["sources"]["zoo"])
+    zoo = Zoo.of(params["sources"])
     data = _read(zoo, inputs, params)
     watch = _Watch(params["sources"]["name"], data, config.steps, tools)
     calibrator: Calibrator = row.load()()
@@ -84,7 +84,7 @@ def calibrate(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path
 
 def _read(zoo: Zoo, inputs: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, TaskFeatures]:
     probe = Probe.model_validate(params["probe"])
-    heads, _ = read_heads(zoo.folder, zoo.manifest, list(params["targets"]))
+    heads, _ = zoo.heads(list(params["targets"]))
     found = {}
     for task in params["targets"]:
         chosen = select(zoo.data[task], probe)

@@ -16,7 +16,6 @@ from ..recipe import Probe
 from ..types import Head, Tensors
 from ..zoo.backbone import architecture, build_encoder, forward_with, preprocessing, to_tensor
 from ..zoo.folder import Zoo
-from ..zoo.heads import read_heads
 from ..zoo.splits import select
 
 if TYPE_CHECKING:
@@ -94,7 +93,8 @@ class MergeContext:
                     f"Task '{task}' has no labelled validation images (val_x, val_y), which this method needs. "
                     "Nothing is ever chosen on evaluation images."
                 )
-            return data.images("val"), torch.as_tensor(data.labels("val"))
+            rows = data.usable("val")
+            return data.images("val", rows), torch.as_tensor(data.labels("val")[rows])
         chosen = select(data, self._probe)
         if chosen.adapt_source == "adapt":
             return data.images("adapt", chosen.adapt[chosen.adapt_rows]), None
@@ -106,7 +106,7 @@ class MergeContext:
 
     @cached_property
     def _heads(self) -> dict[str, Head]:
-        heads, _ = read_heads(self._zoo.folder, self._zoo.manifest, list(self.tasks))
+        heads, _ = self._zoo.heads(list(self.tasks))
         return {task: replace(head, weight=head.weight.to(self.device)) for task, head in heads.items()}
 
     @cached_property

@@ -31,7 +31,7 @@ def features(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path,
     Writes ``features.safetensors`` with ``test`` (n, dim) and, where the protocol adapts on it, ``adapt`` (m, dim).
     """
     started = time.perf_counter()
-    zoo = Zoo.open(params["sources"]["zoo"])
+    zoo = Zoo.of(params["sources"])
     data = zoo.data[params["task"]]
     chosen = select(data, Probe.model_validate(params["probe"]))
     encoder = encoder_for(zoo, inputs, params)

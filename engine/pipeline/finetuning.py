@@ -171,7 +171,7 @@ def _training(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store) -> St
     identity = {
         "task": task.name,
         "base": store.digest_file(zoo.weights_path("base")),
-        "data": store.digest_file(data.path),
+        "data": data.digest(store.digest_file),
         "heads": store.digest_file(zoo.path(zoo.manifest.heads or "")),
         "architecture": architecture(zoo.folder, zoo.manifest),
         "preprocess": preprocessing(zoo.folder, zoo.manifest).model_dump(mode="json"),
@@ -224,7 +224,7 @@ def adopt_experts(inputs: Mapping[str, Any], params: Mapping[str, Any], output: 
     """Copy trained experts into the zoo's folder and name them in its manifest; writes ``experts.json``."""
     from ..zoo.adopt import adopt
 
-    zoo = Zoo.open(params["sources"]["zoo"])
+    zoo = Zoo.of(params["sources"])
     records = {}
     for role, folder in inputs.items():
         record = json.loads((Path(folder) / "record.json").read_text())

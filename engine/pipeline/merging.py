@@ -37,7 +37,7 @@ def merge(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, to
     Writes ``merged.safetensors`` (static) or ``parts.safetensors`` (weights per task or image), and ``merged.json``.
     """
     started = time.perf_counter()
-    zoo = Zoo.open(params["sources"]["zoo"])
+    zoo = Zoo.of(params["sources"])
     base, experts = _models(zoo, params)
     names = [name for name, _ in params["experts"]]
     tasks = tuple(zoo.manifest.expert_table[name].task for name in names)
@@ -52,7 +52,7 @@ def merge(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, to
 
 def salience(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
     """LwPTV salience of every layer for every expert; writes ``salience.json`` with scores, not masks."""
-    zoo = Zoo.open(params["sources"]["zoo"])
+    zoo = Zoo.of(params["sources"])
     base, experts = _models(zoo, params)
     vectors = LazyTaskVectors(base, experts)
     layers, scores = layer_salience(vectors)

@@ -22,6 +22,7 @@ from ..zoo.backbone import architecture, preprocessing
 from ..zoo.folder import Zoo
 from .projecting import ProjectionRequest, projection_step
 from .steps import PACKAGE, SHARE, Plan, Step
+from .text_heads import heads_step
 
 VERSIONS = {"merge": 1, "salience": 1, "features": 1, "calibrate": 1, "bundle": 1}
 VERSIONS |= {"validation_features": 1, "validate": 1, "sweep": 1}
@@ -115,13 +116,14 @@ class RunSteps:
         self.digests = {name: digest(self.zoo.weights_path(name)) for name in ("base", *(n for n, _ in self.experts))}
         self.references = [reference.name for reference in manifest.references]
         self.digests |= {name: digest(self.zoo.weights_path(name)) for name in self.references}
-        self.data_digests = {name: digest(data.path) for name, data in self.zoo.data.items()}
+        self.data_digests = {name: data.digest(digest) for name, data in self.zoo.data.items()}
         self.probe = self.recipe.probe.model_dump(mode="json")
         self.sources = {"zoo": str(self.zoo.folder)}
         self.device = device_class(choose_device())
         self.config = architecture(self.zoo.folder, manifest)
         self.preprocess = preprocessing(self.zoo.folder, manifest).model_dump(mode="json")
         self.expert_of = {manifest.expert_table[name].task: name for name, _ in self.experts}
+        self._heads_step: Step | None = None
         self._preflight()
 
     @property
@@ -134,8 +136,7 @@ class RunSteps:
         base = self.zoo.weights("base")
         for name in (*(name for name, _ in self.experts), *self.references):
             check_same_architecture(base, self.zoo.weights(name), name)
-        if self.zoo.manifest.heads:
-            self.digests["heads"] = self.store.digest_file(self.zoo.path(self.zoo.manifest.heads))
+        self._find_heads()
         for row in (MERGE_METHODS[self.recipe.merge.method], *(TRANSFORMS[t.method] for t in self.recipe.transforms)):
             self._check_images(row)
         scored = [task for task in self.expert_of if task in self.zoo.data]
@@ -148,9 +149,10 @@ class RunSteps:
                     f"{merge_row.title} makes one for each {each}. "
                     "Choose a calibrator of the output, such as Surgery, or another merge method."
                 )
-        if self.recipe.calibrators and not (scored and self.zoo.manifest.heads):
+        if self.recipe.calibrators and not (scored and self.has_heads):
+            why = "" if self.has_heads else f" (no heads: {self.zoo.text_problem})"
             raise RecipeError(
-                "Calibrators need images and heads; the chosen experts' tasks lack one of them. "
+                f"Calibrators need images and heads; the chosen experts' tasks lack one of them{why}. "
                 "Take the calibrators out, or add `data:` and `heads:` to zoo.yaml."
             )
 
@@ -167,10 +169,32 @@ class RunSteps:
                     f"{row.title} needs labelled validation images (val_x, val_y), and task '{task}' has none. "
                     "Nothing is ever chosen on evaluation images; add them, or choose another method."
                 )
-        if "heads" in row.needs and not self.zoo.manifest.heads:
+        if "heads" in row.needs and not self.has_heads:
             raise RecipeError(
-                f"{row.title} needs classification heads. Add `heads:` to zoo.yaml or choose another method."
+                f"{row.title} needs classification heads (none here: {self.zoo.text_problem}). Add `heads:` to zoo.yaml or "
+                "choose another method."
             )
+
+    def _find_heads(self) -> None:
+        """The zoo's own heads, else those that its text encoder gives."""
+        if self.zoo.manifest.heads:
+            self.digests["heads"] = self.store.digest_file(self.zoo.path(self.zoo.manifest.heads))
+        elif len(self.zoo.data) and not self.zoo.text_problem:
+            self._heads_step = heads_step(self.zoo, self.store, self.digests["base"])
+            self.digests["heads"] = self._heads_step.key
+            self.sources["heads"] = str(self.store.folder_of(self._heads_step.key))
+
+    def heads_input(self) -> dict[str, str]:
+        """What a step that reads heads has as a further input: the step that builds them, where they are built."""
+        if self._heads_step is None:
+            return {}
+        self.steps[self._heads_step.key] = self._heads_step
+        return {"heads": self._heads_step.key}
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether anything can be classified."""
+        return "heads" in self.digests
 
     def add(self, name: str, params: dict[str, Any], inputs: Mapping[str, Any], label: str, weight: float = 1.0) -> str:
         """Add a step (once) and return its key."""
@@ -202,7 +226,8 @@ class RunSteps:
         if row.needs:
             params["data"] = {task: self.data_digests.get(task) for task in self.expert_of}
             params["heads"] = self.digests.get("heads")
-        return self.add("merge", params, {}, f"Merging with {row.title}", 6.0 if row.learns else 2.0)
+        inputs = self.heads_input() if row.needs else {}
+        return self.add("merge", params, inputs, f"Merging with {row.title}", 6.0 if row.learns else 2.0)
 
     def salience(self) -> str:
         """Salience of the chosen experts' layers."""
@@ -242,6 +267,7 @@ class RunSteps:
         roles = {role: inputs[role] for task in targets for role in (f"{state}/{task}", f"expert/{task}")}
         if row.deep and state == "merged":
             roles["merge"] = merge
+        roles |= self.heads_input()
         params = {
             "method": call.method,
             "params": call.params,
@@ -263,6 +289,8 @@ class RunSteps:
             inputs["salience"] = self.salience()
         for seed in self.recipe.seeds:
             inputs |= self.seed_inputs(seed)
+        if any(role.count("/") == 2 for role in inputs):
+            inputs |= self.heads_input()
         params = {
             "recipe": self.recipe.model_dump(mode="json", exclude={"zoo"}),
             "zoo": self.zoo.digest(self.store.digest_file),
@@ -276,7 +304,7 @@ class RunSteps:
         """Keys of one seed's artefacts by role ``seed/state/task``."""
         merge = self.merge(seed)
         inputs = {f"{seed}/merge": merge}
-        if not self.zoo.manifest.heads:
+        if not self.has_heads:
             return inputs
         control = any(call.on == CONTROL for call in self.recipe.calibrators)
         for task in self._scored():

@@ -142,10 +142,11 @@ def _needs(zoo: Zoo, recipe: Recipe, chosen: list[str]) -> Iterator[Finding]:
             task = table.get(zoo.manifest.expert_table[name].task)
             if row.needs & {"unlabelled", "validation"} and (task is None or not task.data):
                 yield Finding("error", f"{row.title} needs images of every expert's task; '{name}' has none.")
-        if "heads" in row.needs and not zoo.manifest.heads:
+        if "heads" in row.needs and not zoo.can_score:
             yield Finding("error", f"{row.title} needs heads; the zoo has none (`heads:` in zoo.yaml).")
-    if not zoo.manifest.heads:
-        yield Finding("warning", "The zoo has no heads, so nothing is scored: only weights are merged.")
+    if not zoo.can_score:
+        why = f"The zoo has no heads and can build none ({zoo.text_problem})"
+        yield Finding("warning", f"{why}, so nothing is scored: only weights are merged.")
     merge = MERGE_METHODS.get(recipe.merge.method)
     for call in recipe.calibrators:
         row = CALIBRATORS.get(call.method)

@@ -37,6 +37,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 # Step name → where its function lives; a leading dot means "inside this package". Imported when the step runs.
 STEPS: dict[str, str] = {
+    "heads": ".pipeline.text_heads:build",
     "merge": ".pipeline.merging:merge",
     "salience": ".pipeline.merging:salience",
     "features": ".pipeline.encoding:features",

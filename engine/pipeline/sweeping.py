@@ -74,7 +74,7 @@ def choose_split(runs: list[RunSteps]) -> Choice:
     if len(probes) > 1 or len({str(run.zoo.folder) for run in runs}) > 1:
         return Choice(None, "the runs look at different images, so their accuracies cannot be compared.")
     tasks = {task.name: (run, task) for run in runs for task in run.in_domain()}
-    if not tasks or not runs[0].zoo.manifest.heads:
+    if not tasks or not runs[0].has_heads:
         return Choice(None, "the zoo has no images or no heads, so nothing is scored.")
     if len({tuple(task.name for task in run.in_domain()) for run in runs}) > 1:
         return Choice(None, "the runs merge different experts, so their accuracies cannot be compared.")
@@ -109,6 +109,7 @@ def add_validation(run: RunSteps, split: str) -> str:
             for task in tasks:
                 role = f"{seed}/{state}/{task.name}"
                 inputs[role] = seeded[role] if split == "adaptation" else _encoded(run, state, task, merge)
+    inputs |= run.heads_input()
     params = {
         "split": split,
         "tasks": [task.name for task in tasks],

@@ -19,7 +19,6 @@ from ..weights import Memory, SafetensorsFile, write_weights
 from ..zoo.augment import augment
 from ..zoo.backbone import PREFIX, load_encoder, to_tensor
 from ..zoo.folder import Zoo
-from ..zoo.heads import read_heads
 from ..zoo.splits import hold_out
 from ..zoo.training import Schedule, Trainer
 
@@ -46,7 +45,7 @@ class TrainingRun:
         """Read images, heads and base, and the checkpoint where there is one."""
         self.task, self.config, self.tools = str(params["task"]), params["config"], tools
         self.device = choose_device() if tools.device == "cpu" else torch.device(tools.device)
-        zoo = Zoo.open(params["sources"]["zoo"])
+        zoo = Zoo.of(params["sources"])
         data = zoo.data[self.task]
         self.preprocess = Preprocess.model_validate(params["preprocess"])
         train, held_out = hold_out(data, params["validation_share"])
@@ -55,7 +54,7 @@ class TrainingRun:
         self.val_images = data.images(split) if held_out is None else data.images("train")[held_out]
         self.val_labels = torch.as_tensor(data.labels(split) if held_out is None else data.labels("train")[held_out])
         self.counts = {"train": len(self.images), "validation": len(self.val_images), "validation_from": split}
-        head = read_heads(zoo.folder, zoo.manifest, [self.task])[0][self.task]
+        head = zoo.heads([self.task])[0][self.task]
         self.head = head.weight.to(self.device)
         encoder = load_encoder(params["architecture"], zoo.weights("base")).to(self.device)
         names = ("steps", "learning_rate", "warmup", "weight_decay", "label_smoothing")

@@ -20,7 +20,7 @@ from ..report import read_report
 from ..sweeps.table import FILE, SweepPoint, SweepTable, point_of
 from ..zoo.backbone import preprocessing, to_tensor
 from ..zoo.folder import Zoo
-from ..zoo.heads import ZeroShotHead, read_heads
+from ..zoo.heads import ZeroShotHead
 from ..zoo.splits import select, select_validation
 from .encoding import encoder_for, encoder_of, read_features
 
@@ -33,7 +33,7 @@ Features = Mapping[str, Tensor]  # task → (n, dim)
 def validation_features(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
     """Encode the validation images of one task; writes ``features.safetensors`` with ``val`` (n, dim)."""
     started = time.perf_counter()
-    zoo = Zoo.open(params["sources"]["zoo"])
+    zoo = Zoo.of(params["sources"])
     data = zoo.data[params["task"]]
     images = data.images("val", select_validation(data, Probe.model_validate(params["probe"])))
     encoder = encoder_for(zoo, inputs, params)
@@ -48,9 +48,9 @@ def validate(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path,
 
     Writes ``choice.json``: percent by state and task (mean over seeds), and the number of images by task.
     """
-    zoo = Zoo.open(params["sources"]["zoo"])
+    zoo = Zoo.of(params["sources"])
     tasks, probe = list(params["tasks"]), Probe.model_validate(params["probe"])
-    heads, _ = read_heads(zoo.folder, zoo.manifest, tasks)
+    heads, _ = zoo.heads(tasks)
     labels = {task: _labels(zoo, task, probe, params["split"]) for task in tasks}
     found: dict[str, dict[str, list[float]]] = {}
     for number, seed in enumerate(params["seeds"]):

@@ -52,10 +52,11 @@ def plan_interpolation(request: Mapping[str, Any], store: Store) -> Plan:
         if name not in known:
             raise RecipeError(f"The recipe has no model '{name}'. {nearest(name, known)}")
     tasks = [task.name for task in run.in_domain()]
-    if not tasks or not run.zoo.manifest.heads:
+    if not tasks or not run.has_heads:
         raise RecipeError("The experts' tasks have no images or no heads, so a path between models cannot be scored.")
     ends = [asked.start, asked.end]
     inputs = {"merge": run.merge(run.recipe.seeds[0])} if MERGED in ends else {}
+    inputs |= run.heads_input()
     stored = {"base" if name == PRETRAINED else name for name in ends if name != MERGED}
     limit = run.probe["samples_per_task"]
     probe = {**run.probe, "samples_per_task": asked.images if limit == "all" else min(limit, asked.images)}

@@ -167,15 +167,14 @@ def path(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, too
     from ..recipe import Probe
     from ..zoo.backbone import architecture, load_encoder, preprocessing
     from ..zoo.folder import Zoo
-    from ..zoo.heads import read_heads
     from ..zoo.splits import select
 
-    zoo, task, alphas = Zoo.open(params["sources"]["zoo"]), params["task"], params["alphas"]
+    zoo, task, alphas = Zoo.of(params["sources"]), params["task"], params["alphas"]
     merge = Path(inputs["merge"]) if "merge" in inputs else None
     start, end = (_model(zoo, params[side], merge) for side in ("start", "end"))
     config, device = architecture(zoo.folder, zoo.manifest), choose_device()
     preprocess = preprocessing(zoo.folder, zoo.manifest)
-    heads, warnings = read_heads(zoo.folder, zoo.manifest, [task])
+    heads, warnings = zoo.heads([task])
     chosen = select(zoo.data[task], Probe.model_validate(params["probe"]))
     rows = chosen.test[chosen.evaluate_rows]
     images, labels = zoo.data[task].images("test", rows), zoo.data[task].labels("test")[rows]
@@ -202,7 +201,7 @@ def _models(params: Mapping[str, Any]) -> tuple[Weights, dict[str, Weights]]:
     from ..weights import check_same_architecture
     from ..zoo.folder import Zoo
 
-    zoo = Zoo.open(params["sources"]["zoo"])
+    zoo = Zoo.of(params["sources"])
     base = zoo.weights("base")
     experts = {name: zoo.weights(name) for name in params["experts"]}
     for name, weights in experts.items():

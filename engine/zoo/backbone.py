@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -119,7 +120,7 @@ def resized(images: Any, preprocess: Preprocess) -> Tensor:
     """Turn uint8 images (n, h, w, 3) into uint8 (n, 3, size, size)."""
     from torchvision.transforms.v2 import functional as tv
 
-    tensor = torch.as_tensor(images).permute(0, 3, 1, 2)
+    tensor = torch.as_tensor(np.asarray(images)).permute(0, 3, 1, 2)
     height, width = tensor.shape[-2:]
     if (height, width) != (preprocess.size, preprocess.size):
         target = [preprocess.size] * (1 if preprocess.resize_mode == "shortest" else 2)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -24,6 +25,7 @@ Images = np.ndarray | ImageStream
 Digest = Callable[[Path | FileSet], str]
 TORCHVISION = "torchvision:"
 LOOKED_AT = 256  # images between two reports
+REMEMBERED = 64  # splits whose damaged images are remembered
 NAMED = 5
 
 
@@ -33,7 +35,7 @@ class TaskData:
 
     task: Task
     source: Source
-    corrupt: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # rows to be passed over, by split
+    preprocess: Callable[[], Preprocess] | None = None  # how encoded images are fitted, where nothing else is said
 
     @property
     def path(self) -> Path:
@@ -62,11 +64,32 @@ class TaskData:
     def usable(self, split: str) -> np.ndarray:
         """Rows of a split without those that are known to be damaged."""
         rows = np.arange(self.lengths.get(split, 0))
-        return np.setdiff1d(rows, self.corrupt[split]) if self.corrupt.get(split) else rows
+        passed_over = [row for row, _ in self.corrupt(split)]
+        return np.setdiff1d(rows, passed_over) if passed_over else rows
 
-    def without(self, corrupt: Mapping[str, Sequence[int]]) -> TaskData:
-        """The same data with some rows passed over."""
-        return replace(self, corrupt={split: tuple(rows) for split, rows in corrupt.items()})
+    def corrupt(self, split: str) -> list[tuple[int, str]]:
+        """Rows of damaged images that are passed over, with reasons; looked for only where the manifest says so."""
+        if self.task.corrupt != "skip" or not self.has(split) or isinstance(self.source, NpzArrays):
+            return []
+        key = (self.path, split, _state_of(self.source.content()))
+        if key not in _scanned:
+            if len(_scanned) >= REMEMBERED:
+                _scanned.clear()
+            _scanned[key] = find_corrupt(self, split)
+        return _scanned[key]
+
+    def skipped(self) -> str:
+        """A sentence on the images that are passed over; '' where there are none."""
+        found = {split: self.corrupt(split) for split in self.lengths}
+        reasons = [reason for rows in found.values() for _, reason in rows]
+        if not reasons:
+            return ""
+        counts = ", ".join(f"{len(rows)} {split}" for split, rows in found.items() if rows)
+        more = f" and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
+        return (
+            f"Task '{self.task.name}': {len(reasons)} images ({counts}) cannot be decoded and are left out: "
+            f"{'; '.join(reasons[:NAMED])}{more}."
+        )
 
     def labels(self, split: str) -> np.ndarray:
         """Labels of a split: int64 (n,), positions in the class list.
@@ -104,6 +127,7 @@ class TaskData:
         if isinstance(self.source, NpzArrays):
             images = self.source.images(split)
             return images if rows is None else images[np.asarray(rows)]
+        fit = fit or (self.preprocess() if self.preprocess else None)
         if fit is None:
             raise ValueError("encoded images need to be told how to be resized")
         chosen = np.arange(self.lengths[split]) if rows is None else np.asarray(rows, np.int64)
@@ -171,12 +195,13 @@ def corrupt_message(task: Task, count: int, reasons: Sequence[str]) -> str:
     )
 
 
-def open_task(folder: Path, task: Task) -> TaskData:
+def open_task(folder: Path, task: Task, preprocess: Callable[[], Preprocess] | None = None) -> TaskData:
     """Open a task's data and check its form; images stay on disk.
 
     Args:
         folder: the zoo's folder.
         task: its manifest entry.
+        preprocess: how encoded images are fitted, where nothing else is said.
 
     Raises:
         DataError: missing or damaged files, wrong shapes, images without labels, an empty task.
@@ -189,7 +214,7 @@ def open_task(folder: Path, task: Task) -> TaskData:
         raise DataError(f"Task '{task.name}': {error}") from error
     if not source.lengths.get("test"):
         raise DataError(f"Task '{task.name}': {source.path.name} holds no test images; nothing could be scored.")
-    return TaskData(task, source)
+    return TaskData(task, source, preprocess)
 
 
 def _source(folder: Path, task: Task) -> Source:
@@ -240,3 +265,13 @@ def _parquet(path: Path) -> Source:
     from .readers.parquet import ParquetShards
 
     return ParquetShards(path)
+
+
+_scanned: dict[tuple[Path, str, str], list[tuple[int, str]]] = {}
+
+
+def _state_of(content: Path | FileSet) -> str:
+    """Sizes and times of files, as one word."""
+    files = [content] if isinstance(content, Path) else [content.root / name for name in content.names]
+    states = [(path.as_posix(), (stat := path.stat()).st_size, stat.st_mtime_ns) for path in files]
+    return hashlib.sha256(repr(states).encode()).hexdigest()

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RecipeError, ZooError, nearest
-from ..manifest import ELSEWHERE, Manifest, locate_zoo, manifest_file, read_manifest, resolve_inside
+from ..manifest import ELSEWHERE, Manifest, Preprocess, locate_zoo, manifest_file, read_manifest, resolve_inside
 from ..recipe import Recipe
+from ..store.digests import FileSet
 from .data import TaskData, open_task
 
 if TYPE_CHECKING:
     from ..types import Weights
+    from .heads import ZeroShotHead
 
-Digest = Callable[[Path], str]
+Digest = Callable[[Path | FileSet], str]
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Zoo:
 
     folder: Path
     manifest: Manifest
+    built_heads: Path | None = None  # made from the text encoder, where the zoo brings no heads
 
     @classmethod
     def open(cls, zoo: str) -> Zoo:
@@ -36,6 +39,12 @@ class Zoo:
         """
         place = locate_zoo(zoo)
         return cls(manifest_file(place).parent, read_manifest(place))
+
+    @classmethod
+    def of(cls, sources: Mapping[str, Any]) -> Zoo:
+        """The zoo that a step's ``sources`` name, with the heads that were built for it."""
+        built = sources.get("heads")
+        return replace(cls.open(sources["zoo"]), built_heads=Path(built) / "heads.safetensors" if built else None)
 
     def path(self, relative: str) -> Path:
         """Absolute path of a file that the manifest names; it must exist.
@@ -51,9 +60,37 @@ class Zoo:
         return path
 
     @cached_property
-    def data(self) -> dict[str, TaskData]:
-        """The data of every task that names some, headers checked."""
-        return {task.name: open_task(self.folder, task) for task in self.manifest.tasks if task.data}
+    def data(self) -> Mapping[str, TaskData]:
+        """The data of every task that names some; each is opened, and its form checked, when it is first looked up."""
+        return _Opened(self)
+
+    def preprocess(self) -> Preprocess:
+        """How images become tensors."""
+        from .backbone import preprocessing
+
+        return preprocessing(self.folder, self.manifest)
+
+    @cached_property
+    def text_problem(self) -> str:
+        """Why the zoo's text encoder gives no heads; '' where it can."""
+        from .text import text_problem
+
+        return text_problem(self.folder, self.manifest)
+
+    @property
+    def can_score(self) -> bool:
+        """Whether there are heads, or a text encoder that they can be built from."""
+        return self.manifest.heads is not None or not self.text_problem
+
+    def heads(self, tasks: list[str]) -> tuple[dict[str, ZeroShotHead], list[str]]:
+        """The heads of some tasks, and warnings to show.
+
+        Raises:
+            ZooError: there are none, or one does not fit its task.
+        """
+        from .heads import read_heads
+
+        return read_heads(self.folder, self.manifest, tasks, self.built_heads)
 
     def open_data(self, task: str) -> TaskData | None:
         """The data of one task, None where it names none; what is wrong with other tasks does not matter.
@@ -62,7 +99,7 @@ class Zoo:
             DataError: the data cannot be used.
         """
         entry = self.manifest.task_table[task]
-        return open_task(self.folder, entry) if entry.data else None
+        return open_task(self.folder, entry, self.preprocess) if entry.data else None
 
     def choose(self, recipe: Recipe) -> list[tuple[str, float]]:
         """The experts a recipe asks for, with their weights, in the recipe's order.
@@ -117,8 +154,31 @@ class Zoo:
     def digest(self, digest_file: Digest) -> str:
         """Identity of the whole zoo: its manifest and the content of every file it names."""
         models = ["base", *(r.name for r in self.manifest.references), *self.manifest.expert_table]
-        files = [self.weights_path(model) for model in models]
-        files += [task.path for task in self.data.values()]
+        files: list[Path | FileSet] = [self.weights_path(model) for model in models]
+        files += [task.source.content() for task in self.data.values()]
         files += [self.path(self.manifest.heads)] if self.manifest.heads else []
         parts = [self.manifest.model_dump_json(), *(digest_file(path) for path in files)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+class _Opened(Mapping[str, TaskData]):
+    """Tasks' data by name, each opened once, when it is asked for."""
+
+    def __init__(self, zoo: Zoo) -> None:
+        self._zoo = zoo
+        self._tasks = {task.name: task for task in zoo.manifest.tasks if task.data}
+        self._open: dict[str, TaskData] = {}
+
+    def __getitem__(self, name: str) -> TaskData:
+        if name not in self._open:
+            self._open[name] = open_task(self._zoo.folder, self._tasks[name], self._zoo.preprocess)
+        return self._open[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tasks
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)

@@ -29,8 +29,16 @@ class ZeroShotHead:
     scale: float  # exp(logit_scale)
 
 
-def read_heads(folder: Path, manifest: Manifest, tasks: list[str]) -> tuple[dict[str, ZeroShotHead], list[str]]:
+def read_heads(
+    folder: Path, manifest: Manifest, tasks: list[str], built: Path | None = None
+) -> tuple[dict[str, ZeroShotHead], list[str]]:
     """Read the heads of the named tasks.
+
+    Args:
+        folder: the zoo's folder.
+        manifest: its manifest.
+        tasks: names of tasks.
+        built: a file of heads built from the text encoder, for a zoo that brings none.
 
     Returns:
         The heads by task, and warnings to show.
@@ -38,11 +46,11 @@ def read_heads(folder: Path, manifest: Manifest, tasks: list[str]) -> tuple[dict
     Raises:
         ZooError: the zoo brings no heads, or one does not fit its task.
     """
-    if manifest.heads is None:
+    if manifest.heads is None and built is None:
         raise ZooError(
             f"The zoo '{manifest.name}' brings no heads (`heads:` in zoo.yaml), so nothing can be classified with it."
         )
-    file = open_weights(resolve_inside(folder, manifest.heads))
+    file = open_weights(resolve_inside(folder, manifest.heads) if manifest.heads else built)
     names = set(file.names)
     scale, warnings = _logit_scale(folder, manifest, file)
     made = MADE_OTHERWISE.get(str(getattr(file, "metadata", {}).get(HEADS_KEY)))
@@ -52,7 +60,8 @@ def read_heads(folder: Path, manifest: Manifest, tasks: list[str]) -> tuple[dict
     for task in tasks:
         if task not in names:
             raise ZooError(
-                f"{manifest.heads} holds no head for the task '{task}'; it holds {', '.join(sorted(names))}."
+                f"{manifest.heads or built.name} holds no head for the task '{task}'; "
+                f"it holds {', '.join(sorted(names))}."
             )
         heads[task] = ZeroShotHead(_checked(file.tensor(task).float(), task, manifest), math.exp(scale))
     return heads, warnings

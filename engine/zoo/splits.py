@@ -42,22 +42,22 @@ def select(data: TaskData, probe: Probe) -> Selection:
         images, stratified by class; ``paper`` adapts and evaluates on all (sampled) test images. Out-of-domain and
         shifted tasks are never adapted on, so all their test images are evaluated.
     """
-    labels = data.labels("test")
+    labels, usable = data.labels("test"), data.usable("test")
     generator = np.random.default_rng(_seed(data.task.name, probe.split_seed))
-    test = _sample_per_class(labels, probe.samples_per_task, generator)
+    test = usable[_sample_per_class(labels[usable], probe.samples_per_task, generator)]
     everything = np.arange(len(test))
     if data.task.domain == "out" or data.task.shifted_from is not None:
-        return Selection(test, None, "test", everything, everything[:0], len(labels))
+        return Selection(test, None, "test", everything, everything[:0], len(usable))
     if probe.protocol == "paper":
-        return Selection(test, None, "test", everything, everything, len(labels))
+        return Selection(test, None, "test", everything, everything, len(usable))
     if data.has("adapt"):
-        count = data.lengths["adapt"]
-        adapt = np.arange(count)
+        adapt = data.usable("adapt")
+        count = len(adapt)
         if probe.samples_per_task != "all" and probe.samples_per_task < count:
-            adapt = np.sort(generator.choice(count, probe.samples_per_task, replace=False))
-        return Selection(test, adapt, "adapt", everything, np.arange(len(adapt)), len(labels))
+            adapt = adapt[np.sort(generator.choice(count, probe.samples_per_task, replace=False))]
+        return Selection(test, adapt, "adapt", everything, np.arange(len(adapt)), len(usable))
     half = _half_per_class(labels[test], generator)
-    return Selection(test, None, "test", everything[~half], everything[half], len(labels))
+    return Selection(test, None, "test", everything[~half], everything[half], len(usable))
 
 
 def select_validation(data: TaskData, probe: Probe) -> np.ndarray:
@@ -66,7 +66,8 @@ def select_validation(data: TaskData, probe: Probe) -> np.ndarray:
     They are drawn by themselves, so that no other split depends on them.
     """
     generator = np.random.default_rng(_seed(f"{data.task.name}/validation", probe.split_seed))
-    return _sample_per_class(data.labels("val"), probe.samples_per_task, generator)
+    usable = data.usable("val")
+    return usable[_sample_per_class(data.labels("val")[usable], probe.samples_per_task, generator)]
 
 
 def hold_out(data: TaskData, share: float = VALIDATION_SHARE) -> tuple[np.ndarray, np.ndarray | None]:
@@ -79,8 +80,8 @@ def hold_out(data: TaskData, share: float = VALIDATION_SHARE) -> tuple[np.ndarra
     Returns:
         Rows to train on and rows to validate on; the latter None where the task has validation images of its own.
     """
-    labels = data.labels("train")
-    rows = np.arange(len(labels))
+    rows = data.usable("train")
+    labels = data.labels("train")[rows]
     if data.has("val"):
         return rows, None
     generator = np.random.default_rng(_seed(data.task.name, 0))

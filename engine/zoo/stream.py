@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 MAX_THREADS = 16
 MAX_AHEAD_BYTES = 256 * 2**20
+MAX_ARRAY_BYTES = 8 * 2**30
 AT_ONCE = 64  # encoded images held at a time
 
 
@@ -40,6 +41,20 @@ class ImageStream:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        """All images at once.
+
+        Raises:
+            DataError: that would take more memory than MAX_ARRAY_BYTES.
+        """
+        needed = int(np.prod(self.shape, dtype=np.int64))
+        if needed > MAX_ARRAY_BYTES:
+            raise DataError(
+                f"Task '{self._data.task.name}': {len(self):,} images of {self._preprocess.size} px would take "
+                f"{needed / 2**30:.1f} GiB at once. Sample fewer with `samples_per_task`."
+            )
+        return self._decode(self._rows)
 
     def __getitem__(self, index: slice | Sequence[int] | np.ndarray) -> np.ndarray:
         if isinstance(index, slice):
