@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def experiment(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
     """Write ``experiment.json``: every measure at every point, the findings and the verdict."""
     spec = Experiment.model_validate(params["experiment"])
-    zoo = Zoo.open(params["sources"]["zoo"])
+    zoo = Zoo.of(params["sources"])
     points, reports = [], {}
     asked = [point for point in spec.points if point.quick or not params["quick"]]
     for number, point in enumerate(asked):

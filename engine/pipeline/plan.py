@@ -171,8 +171,8 @@ class RunSteps:
                 )
         if "heads" in row.needs and not self.has_heads:
             raise RecipeError(
-                f"{row.title} needs classification heads (none here: {self.zoo.text_problem}). Add `heads:` to zoo.yaml or "
-                "choose another method."
+                f"{row.title} needs classification heads (none: {self.zoo.text_problem}). Add `heads:` to zoo.yaml "
+                "or choose another method."
             )
 
     def _find_heads(self) -> None:

@@ -19,7 +19,7 @@ from ..calibration.base import load_calibrator
 from ..errors import EngineError
 from ..report import Report
 from ..zoo.folder import Zoo
-from ..zoo.heads import ZeroShotHead, read_heads
+from ..zoo.heads import ZeroShotHead
 
 Analysis = Callable[[Path, Report, Zoo, str, Mapping[str, Any]], float | None]
 Features = Mapping[str, np.ndarray]
@@ -62,7 +62,7 @@ def wrong_task(folder: Path, report: Report, zoo: Zoo, state: str, params: Mappi
         return None
     features = load_file(folder / "features.safetensors")
     tasks = [task for task in report.tasks_of("in") if f"merged/{task}/evaluate" in features]
-    heads, _ = read_heads(zoo.folder, zoo.manifest, tasks)
+    heads, _ = zoo.heads(tasks)
     labels = _labels(folder, report, tasks)
     on = report.calibrators[state].on
     found = []
@@ -91,7 +91,7 @@ def outlier_auroc(folder: Path, report: Report, zoo: Zoo, state: str, params: Ma
     tasks = [task for task in report.tasks_of("in") if f"{on}/{task}/adapt" in features]
     if not outside or not tasks or (state in report.calibrators and not hasattr(module, "correct")):
         return None
-    heads, _ = read_heads(zoo.folder, zoo.manifest, tasks)
+    heads, _ = zoo.heads(tasks)
     found = []
     for task in tasks:
         known, inside, others = (

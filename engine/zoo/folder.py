@@ -88,8 +88,12 @@ class Zoo:
         Raises:
             ZooError: there are none, or one does not fit its task.
         """
-        from .heads import read_heads
+        from .heads import head_of, read_heads
+        from .text import build_heads
 
+        if self.manifest.heads is None and self.built_heads is None and not self.text_problem:
+            made = build_heads(self.folder, self.manifest, tasks, lambda fraction, message="": None)
+            return {task: head_of(self.folder, self.manifest, weight) for task, weight in made.items()}, []
         return read_heads(self.folder, self.manifest, tasks, self.built_heads)
 
     def open_data(self, task: str) -> TaskData | None:

@@ -67,6 +67,11 @@ def read_heads(
     return heads, warnings
 
 
+def head_of(folder: Path, manifest: Manifest, weight: Tensor) -> ZeroShotHead:
+    """A head of unit-norm rows (classes, dim) with the base's logit scale."""
+    return ZeroShotHead(weight, math.exp(base_logit_scale(folder, manifest)))
+
+
 def _checked(weight: Tensor, task: str, manifest: Manifest) -> Tensor:
     classes = len(manifest.task_table[task].classes)
     if weight.ndim != 2 or weight.shape[0] != classes:
