@@ -32,6 +32,7 @@ PAGES = (
     ("methods", "Methods", "Every merge method: what it needs, what it measured."),
     ("experiments", "Experiments", "What the papers claim, what you see here, and the controls."),
     ("compare", "Compare", "Runs side by side: recipes, accuracy, cost."),
+    ("zoo", "Zoo", "The zoo's images by class, experts, prompts and licences."),
     ("bring", "Bring your own", "Make a zoo of your own checkpoints."),
     ("learn", "Learn", "Lessons in short steps: predict, then see what was measured."),
     ("runs", "Runs", "All runs of this store, and the examples."),

@@ -17,12 +17,12 @@ LOOKED_BACK = 300  # rows searched for an earlier request of the same
 
 
 def on_demand(
-    run: RunView, kind: str, request: Mapping[str, Any], *, key: str, name: str, label: str, icon: str
+    run: RunView | None, kind: str, request: Mapping[str, Any], *, key: str, name: str, label: str, icon: str
 ) -> Path | None:
     """The folder of what a request left, or what stands in for it: a button, its progress, or why it failed.
 
     Args:
-        run: the run shown; the view belongs to it.
+        run: the run shown, where the view belongs to it.
         kind: of the row in the run table.
         request: names everything that the result depends on; the same request is never computed twice.
         key: prefix of the widgets' keys.
@@ -42,7 +42,7 @@ def on_demand(
         error_state(EngineError(row.error), "Change the settings, or try it again.")
     st.button(
         label, key=f"{key}.compute", type="primary", icon=icon, on_click=ask,
-        args=(kind, dict(request), name, None if run.example else run.id),
+        args=(kind, dict(request), name, None if run is None or run.example else run.id),
     )  # fmt: skip
     return None
 

@@ -34,6 +34,7 @@ CONTROL = "pretrained"
 PLANNERS: dict[str, str] = {
     "run": ".pipeline.plan:plan_run_request",
     "projection": ".pipeline.plan:plan_projection",
+    "register": ".pipeline.picturing:plan_register",
     "experiment": ".pipeline.experimenting:plan_experiment",
     "import": ".pipeline.importing:plan_import",
     "weights": ".pipeline.weight_plans:plan_weights",

@@ -44,6 +44,7 @@ STEPS: dict[str, str] = {
     "calibrate": ".pipeline.calibrating:calibrate",
     "bundle": ".pipeline.bundle:bundle",
     "projection": ".pipeline.projecting:projection",
+    "register": ".pipeline.picturing:register",
     "experiment": ".pipeline.measuring:experiment",
     "import": ".pipeline.importing:carry_out_import",
     "import_check": ".pipeline.importing:check_import",

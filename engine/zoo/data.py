@@ -142,6 +142,9 @@ class TaskData:
             except CorruptImage:
                 return np.full((side, side, 3), 127, np.uint8)
 
+        if isinstance(self.source, NpzArrays):
+            yield from (picture(image, split) for image in self.source.images(split)[np.asarray(rows)])
+            return
         for start in range(0, len(rows), LOOKED_AT):
             yield from in_threads(self, split, rows[start : start + LOOKED_AT], picture)
 

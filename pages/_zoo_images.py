@@ -1,0 +1,109 @@
+"""Pictures of a task's images: from the file itself where it is small, else from what was registered."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.manifest import Manifest, Task, locate_zoo, manifest_file
+from engine.pipeline.picturing import COUNTS, PER_CLASS, SEED
+from engine.zoo.data import LABELLED, SPLITS, open_task
+from engine.zoo.thumbnails import is_ready, thumbnails
+from pages._on_demand import latest, on_demand
+from pages._state import store
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Some images of a task, by split."""
+
+    pictures: dict[str, np.ndarray]  # uint8 (n, side, side, 3)
+    labels: dict[str, np.ndarray]  # (n,); -1 where an image has none
+    lengths: dict[str, int]  # images there are
+    counts: dict[str, list[int]]  # by class, of splits with labels
+    notes: tuple[str, ...] = ()
+    sampled: bool = False  # whether only some images of each class were looked at
+    key: str = ""
+
+
+def gallery_of(zoo: str, manifest: Manifest, task: Task, key: str) -> Gallery | None:
+    """A task's pictures, or a button and progress in their place."""
+    if small(zoo, task):
+        folder = locate_zoo(zoo)
+        modified = (folder / task.data).stat().st_mtime_ns
+        return _direct(str(folder), manifest, task.name, f"{modified}:{task.classes}")
+    folder = on_demand(
+        None, "register", request_of(zoo, task), key=key, name=f"Images of {task.label}",
+        label="Look at the images", icon=":material/image_search:",
+    )  # fmt: skip
+    return None if folder is None else _registered(str(folder))
+
+
+def strip_of(zoo: str, manifest: Manifest, task: Task, count: int) -> np.ndarray | None:
+    """A few test images of as many classes; None where they are not at hand."""
+    try:
+        if small(zoo, task):
+            folder = locate_zoo(zoo)
+            modified = (folder / task.data).stat().st_mtime_ns
+            found = _direct(str(folder), manifest, task.name, f"{modified}:{task.classes}")
+        else:
+            row = latest("register", request_of(zoo, task))
+            place = store().find(row.result, checksums=False) if row and row.state == "finished" else None
+            if place is None:
+                return None
+            found = _registered(str(place))
+    except (EngineError, OSError):
+        return None
+    labels = found.labels["test"]
+    _, first = np.unique(labels, return_index=True)
+    chosen = first[np.linspace(0, len(first) - 1, min(count, len(first))).astype(int)]
+    return np.asarray(found.pictures["test"][np.sort(chosen)])
+
+
+def request_of(zoo: str, task: Task) -> dict[str, object]:
+    """What the run table is asked for; the stamp makes a changed file another request."""
+    folder = locate_zoo(zoo)
+    stamp = [manifest_file(folder).stat().st_mtime_ns]
+    data = manifest_file(folder).parent / (task.data or "")
+    if data.exists():
+        stamp.append(data.stat().st_mtime_ns)
+    return {"zoo": zoo, "task": task.name, "per_class": PER_CLASS, "seed": SEED, "stamp": stamp}
+
+
+def small(zoo: str, task: Task) -> bool:
+    """Whether the page may open the file itself."""
+    folder = locate_zoo(zoo)
+    if not (task.data or "").endswith(".npz") or not (folder / task.data).is_file():
+        return False
+    return is_ready(folder, task, cache=store().root / "thumbnails")
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _direct(folder: str, _manifest: Manifest, name: str, stamp: str) -> Gallery:
+    task = _manifest.task_table[name]
+    data = open_task(Path(folder), task)
+    cache = store().root / "thumbnails"
+    splits = [split for split in SPLITS if data.has(split)]
+    labels = {s: data.labels(s) if s in LABELLED else np.full(data.lengths[s], -1) for s in splits}
+    counts = {s: np.bincount(labels[s], minlength=len(task.classes)).tolist() for s in splits if s in LABELLED}
+    pictures = {split: thumbnails(Path(folder), task, split=split, cache=cache) for split in splits}
+    return Gallery(pictures, labels, dict(data.lengths), counts, data.notes, key=f"{folder}:{name}:{stamp}")
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _registered(folder: str) -> Gallery:
+    place = Path(folder)
+    document = json.loads((place / COUNTS).read_text("utf-8"))
+    splits = [split for split in SPLITS if split in document["counts"]]
+    return Gallery(
+        {split: np.load(place / f"{split}.pictures.npy", mmap_mode="r") for split in splits},
+        {split: np.load(place / f"{split}.labels.npy") for split in splits},
+        document["lengths"],
+        {split: document["counts"][split] for split in splits if split in LABELLED},
+        tuple(document["notes"]),
+        sampled=True,
+        key=folder,
+    )

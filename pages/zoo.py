@@ -1,0 +1,108 @@
+"""The zoo: its images by class, its experts, its prompts, and under which terms they may be used."""
+
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.manifest import Manifest, known_zoos, locate_zoo
+from engine.recipe import parse_recipe
+from pages import _zoo_parts as parts
+from pages._chrome import empty_state, error_state, plain
+from pages._recipes import zoo_manifest
+from pages._state import RunView, find_current, store
+
+ZOO = "zoo"  # the address parameter
+VIEWS = ("Images", "Experts", "Prompts", "Licences")
+LOOKED_BACK = 60  # runs whose zoos are offered
+
+
+def main() -> None:
+    """Switcher, facts, one part."""
+    run = find_current()
+    zoo = _choose(run)
+    try:
+        manifest = zoo_manifest(zoo)
+        ready = locate_zoo(zoo).is_dir()
+    except (EngineError, OSError) as error:
+        error_state(error, "Choose another zoo above.")
+        return
+    st.title(plain(manifest.title or manifest.name), anchor=False)
+    st.caption(" · ".join(f"{name}\u00a0**{plain(value)}**" for name, value in _facts(manifest)))
+    if manifest.description:
+        st.write(plain(manifest.description))
+    view = st.segmented_control(
+        "What to show", VIEWS, default=VIEWS[0], key="zoo.view", bind="query-params", required=True,
+        label_visibility="collapsed",
+    )  # fmt: skip
+    own = run if run is not None and _same(run.report.recipe.zoo, zoo) else None
+    if view == "Experts":
+        parts.experts(zoo, manifest, own)
+    elif view == "Prompts":
+        parts.prompts(manifest)
+    elif view == "Licences":
+        parts.licences(manifest)
+    elif ready:
+        parts.gallery(zoo, manifest)
+    else:
+        empty_state(
+            "Its files are not on this machine",
+            f"This zoo is a description. python -m engine zoo fetch {zoo} downloads its files after asking, or takes "
+            "them from a folder with --from; its images then appear here.",
+        )
+
+
+def _choose(run: RunView | None) -> str:
+    """The zoo shown: from the address, else the one of the run shown, else the first."""
+    known = _zoos()
+    asked = st.query_params.get(ZOO)
+    current = run.report.recipe.zoo if run is not None else next(iter(known))
+    wanted = asked or st.session_state.get("zoo.shown") or current
+    known.setdefault(wanted, wanted)
+    key = f"zoo.choice.{wanted}"
+    st.session_state[key] = wanted
+    left, _ = st.columns((2, 3))
+    left.selectbox(
+        "Zoo shown", list(known), format_func=known.__getitem__, key=key, on_change=_switch, args=(key,),
+        label_visibility="collapsed", help="Zoos that come with the app, and those that runs of this store used.",
+    )  # fmt: skip
+    return wanted
+
+
+def _switch(key: str) -> None:
+    st.session_state["zoo.shown"] = st.query_params[ZOO] = st.session_state[key]
+    st.query_params.pop("zoo.task", None)
+    st.session_state.pop("zoo.task", None)
+
+
+def _zoos() -> dict[str, str]:
+    """Zoos that can be shown, with what they are called."""
+    found = {zoo.name: zoo.name if zoo.ready else f"{zoo.name} · to be fetched" for zoo in known_zoos()}
+    for row in store().runs.list(kinds=("run",), limit=LOOKED_BACK):
+        try:
+            zoo = parse_recipe(row.request.get("recipe")).zoo
+            found.setdefault(zoo, f"{zoo_manifest(zoo).name} · {zoo}" if "/" in zoo else zoo)
+        except (EngineError, OSError):
+            continue
+    return found
+
+
+def _facts(manifest: Manifest) -> list[tuple[str, str]]:
+    domains = [task.domain for task in manifest.tasks]
+    heads = "of its own" if manifest.heads else "from the text encoder, where it has one"
+    return [
+        ("Zoo", manifest.name),
+        ("Architecture", manifest.backbone.architecture),
+        ("Base", manifest.backbone.weights),
+        ("Experts", str(len(manifest.experts))),
+        ("Tasks", f"{domains.count('in')} in domain, {domains.count('out')} out"),
+        ("Heads", heads),
+    ]
+
+
+def _same(first: str, second: str) -> bool:
+    try:
+        return locate_zoo(first) == locate_zoo(second)
+    except EngineError:
+        return False
+
+
+main()
