@@ -31,9 +31,9 @@ KIND_TITLES = {
 MINOR = ("projection", "preflight", "gc", "weights", "interpolation")  # asked for along the way, seldom looked for
 COLUMNS = {
     "State": st.column_config.TextColumn(width="small"),
-    "Run": st.column_config.TextColumn(width="large"),
+    "Run": st.column_config.TextColumn(width="medium"),
     "Kind": st.column_config.TextColumn(width="small"),
-    "Merge": st.column_config.TextColumn(width="medium"),
+    "Merge": st.column_config.TextColumn(width="small"),
     "Merged": st.column_config.NumberColumn("Merged, %", format="%.1f", help="Mean accuracy, in-domain tasks"),
     "Repaired": st.column_config.NumberColumn("Repaired, %", format="%.1f", help="The last calibrator's, same tasks"),
     "H": st.column_config.NumberColumn(

@@ -41,10 +41,12 @@ def main() -> None:
 def _follow(run: RunView | None, asked: Recipe | None) -> None:
     """A newly shown run brings its recipe into the form, unless the form holds changes of its own.
 
-    After a reload the form starts from what was asked for last.
+    After a reload the form starts from what was asked for last; what another page has put into it stays.
     """
     seen = st.session_state.get(SEEN)
-    if seen is None and asked is not None:
+    if seen is None and forms.RECIPE in st.session_state:
+        pass
+    elif seen is None and asked is not None:
         forms.load(asked)
     elif run is not None and (seen is None or (seen[0] != run.id and not forms.is_changed(seen[1]))):
         forms.load(run.report.recipe)

@@ -112,6 +112,7 @@ def _ended(search: str, kinds: Sequence[str], chosen: str) -> None:
         width="stretch",
         height="content" if len(lines) <= 12 else 460,
         key=f"runs.table.{st.session_state.get(TABLE, 0)}",
+        placeholder="–",
         on_select="rerun",
         selection_mode="multi-row",
         alt=f"{len(lines)} runs with state, accuracy, age and duration",

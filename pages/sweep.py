@@ -185,12 +185,12 @@ def _points(table: SweepTable, row: Run) -> None:
     states = [state for state in table.states() if state not in ("pretrained", "multitask", "expert")]
     best = {state: point.number for state in states if (point := table.best(state))}
     for point in table.points:
-        line = {title: value_text(value) for title, value in zip(table.titles, point.values, strict=True)}
+        line = {title: _cell(value) for title, value in zip(table.titles, point.values, strict=True)}
         for state in states:
             average = point.evaluation.get(state)
             line[f"{sweep_state_title(state)} (%)"] = average.within if average else None
             if table.split:
-                line[f"{sweep_state_title(state)}, {table.split} (%)"] = point.choice.get(state)
+                line[f"{sweep_state_title(state)}, {table.split[:3]}. (%)"] = point.choice.get(state)
         if "merged" in point.evaluation:
             line |= {"Merged out (%)": point.evaluation["merged"].out, "H": point.evaluation["merged"].h_score}
         line["Best of"] = ", ".join(sweep_state_title(state) for state in states if best.get(state) == point.number)
@@ -224,6 +224,11 @@ def _points(table: SweepTable, row: Run) -> None:
         ):  # fmt: skip
             forms.load(recipe_of(row, point))
             st.switch_page("pages/lab.py")
+
+
+def _cell(value: object) -> object:
+    """Numbers stay numbers, so that the table can be sorted by them."""
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else value_text(value)
 
 
 main()

@@ -12,7 +12,7 @@ from ..catalog import CALIBRATORS
 from ..sweeps import SweepPoint, SweepTable
 from ..sweeps.grid import value_text
 from .drawing import Drawing, colour_bar, compose, number, plain
-from .palette import CIVIDIS, INK, SURFACE, TITLES, Theme, state_colour, state_dash
+from .palette import CIVIDIS, SURFACE, TITLES, Theme, state_colour, state_dash
 
 MEASURES = {
     "in": ("In-domain", "Mean accuracy, in-domain tasks (%)", "within"),
@@ -20,6 +20,7 @@ MEASURES = {
     "h_score": ("H-score", "H-score, in- and out-of-domain (%)", "h_score"),
 }
 REFERENCES = ("pretrained", "multitask", "expert")
+_FRAME = (("#000000", 5), ("#FFFFFF", 2))
 PRINTED = 12  # cells a side up to which a map shows its numbers
 
 
@@ -87,8 +88,9 @@ def sweep_map(table: SweepTable, state: str, measure: str, theme: Theme) -> Draw
     frame = []
     if best is not None:
         x, y = columns.index(best.values[1]), rows.index(best.values[0])
-        line = {"color": INK[theme], "width": 3}
-        frame = [{"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5, "line": line}]
+        place = {"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5}
+        # Two lines, one of which stands out from any cell.
+        frame = [{**place, "line": {"color": colour, "width": width}} for colour, width in _FRAME]
     figure = compose(
         [heat],
         theme,
