@@ -116,6 +116,11 @@ def export(
     else:
         names = {".json": "report.json", ".yaml": "recipe.yaml", ".safetensors": "merged.safetensors"}
         source = folder / names.get(to.suffix, to.name)
+        if to.suffix == ".safetensors" and (folder / "merged" / "merged.json").is_file():
+            raise EngineError(
+                "This merge's weights depend on the task or the image, so one file cannot hold them. Use the run's "
+                "folder 'merged' with mergelens.load_merged, or --format with --task for one of its tasks."
+            )
         if to.suffix not in names or not source.is_file():
             raise EngineError(
                 f"The run has nothing to write to {to.name}: give .csv, .tex, .html, .json, .yaml or .safetensors."

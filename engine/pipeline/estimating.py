@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -34,6 +35,7 @@ READS = {"ties": 2, "pcb": 2, "della": 2, "consensus": 2, "tall": 2, "emr": 2, "
 SWEEPS = {"weight_average": 2, "task_arithmetic": 2, "ties": 10, "pcb": 14, "della": 14, "breadcrumbs": 12, "emr": 5}
 TRANSFORM_SWEEPS = {"dare": 8, "random_mask": 8, "pwptv": 12, "magnitude": 10}
 SVD = 20.0  # operations of a singular value decomposition, in units of m · n · min(m, n)
+ROUTED = 5.0  # an image through weights of its own costs about as much as five through shared ones
 BACKWARD = 3.0  # a training step costs three forward passes
 OVERHEAD = 4.0e-4  # seconds of a training step, for each matrix, beside the arithmetic
 
@@ -168,15 +170,26 @@ def _merge_seconds(recipe: Recipe, facts: Facts, rates: Rates) -> float:
         work = sum(SVD * m * n * min(m, n) for m, n in facts.tower.matrices)
         seconds += (facts.experts + 1) * work / rates.matmul
     steps = recipe.merge.params.get("steps")
-    if "unlabelled" in row.needs:
-        batch = int(recipe.merge.params.get("batch_size", 0) or recipe.merge.params.get("examples", BATCH))
-        passes = BACKWARD * batch * facts.experts * (steps or 1)
-        seconds += passes * facts.tower.flops / rates.encode_rate(facts.tower.name)
-        seconds += (steps or 0) * facts.experts * size * 2 / rates.arithmetic
+    if {"unlabelled", "validation"} & row.needs:
+        passes, updates = _learning(recipe.merge.params)
+        seconds += passes * facts.experts * facts.tower.flops / rates.encode_rate(facts.tower.name)
+        seconds += updates * facts.experts * size * 2 / rates.arithmetic
     elif steps:
         work = sum(2 * n * n * m for m, n in facts.tower.matrices)
         seconds += steps * facts.experts * work / rates.matmul
     return seconds
+
+
+def _learning(params: Mapping[str, Any]) -> tuple[float, int]:
+    """What a method that looks at images does: forward passes for each task, and merges of the whole model."""
+    examples, steps = int(params.get("examples", BATCH)), int(params.get("steps") or 0)
+    if "evaluations" in params:
+        return examples * params["evaluations"], params["evaluations"]
+    if "epochs" in params:
+        return examples, 0
+    learned = params.get("coefficients", "fixed") != "fixed"
+    updates = steps * (1 + learned) + learned * int(params.get("coefficient_steps", 0))
+    return BACKWARD * int(params.get("batch_size", examples)) * max(updates, 1), updates
 
 
 def _encode_seconds(recipe: Recipe, facts: Facts, rates: Rates, merges: int) -> float:
@@ -184,7 +197,8 @@ def _encode_seconds(recipe: Recipe, facts: Facts, rates: Rates, merges: int) -> 
     test, adapted = sum(facts.images.values()), sum(facts.adapted.values())
     control = any(call.on == "pretrained" for call in recipe.calibrators)
     own = sum(facts.images[task] for task in facts.in_domain)
-    images = test * (1 + merges + facts.references) + adapted * (merges + control + 1) + own
+    routed = ROUTED if MERGE_METHODS[recipe.merge.method].yields == "per_sample" else 1.0
+    images = test * (1 + routed * merges + facts.references) + adapted * (routed * merges + control + 1) + own
     models = 1 + merges + facts.references + len(facts.in_domain)
     return images * facts.tower.flops / rates.encode_rate(facts.tower.name) + models * facts.tower.bytes / rates.read
 
@@ -233,7 +247,8 @@ def _memory(recipe: Recipe, facts: Facts, workers: int) -> int:
     if not facts.images:
         return merging
     busy = min(workers, len(facts.images))
-    encoding = busy * (LIBRARIES + 2 * size + BATCH * facts.tower.activations)
+    held = facts.experts + 3 if row.yields == "per_sample" else 2
+    encoding = busy * (LIBRARIES + held * size + BATCH * facts.tower.activations)
     deep = [call for call in recipe.calibrators if CALIBRATORS[call.method].deep]
     training = LIBRARIES + 3 * size + 20 * BATCH * facts.tower.activations if deep else 0
     return max(merging, encoding, training)
@@ -242,7 +257,9 @@ def _memory(recipe: Recipe, facts: Facts, workers: int) -> int:
 def _disk(recipe: Recipe, facts: Facts, merges: int) -> int:
     row = MERGE_METHODS[recipe.merge.method]
     merged = facts.tower.bytes * merges
-    if row.yields != "static":
+    if row.yields == "per_sample":
+        merged += merges * facts.experts * facts.tower.bytes
+    elif row.yields == "per_task":
         merged += facts.experts * facts.tower.parameters  # a byte a mask entry
     images = sum(facts.images.values()) + sum(facts.adapted.values())
     states = 2 + merges + facts.references + len(recipe.calibrators)

@@ -82,6 +82,11 @@ def _weights(run: Path, zoo: Zoo | None, task: str | None) -> Weights:
         raise StoreError("The run left no merged weights. An example keeps only its report; run its recipe.")
     if zoo is None:
         raise StoreError("This merged model is rebuilt from its zoo's base, and the zoo is no longer there.")
+    if json.loads((run / "merged" / "merged.json").read_text("utf-8")).get("kind") == "per_sample":
+        raise EngineError(
+            "This merge mixes its weights for every image, which no other program's format holds. Use the run's folder "
+            "'merged' with mergelens.load_merged."
+        )
     if task is None:
         raise EngineError("This merge makes other weights for every task; name one with --task.")
     return load_merged(run / "merged", zoo.weights("base"), task)

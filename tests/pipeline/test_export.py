@@ -114,6 +114,18 @@ def test_a_merge_for_every_task_is_exported_for_one(run, tmp_path):
     assert torch.cosine_similarity(vector.flatten(), wanted.flatten(), dim=0) > 0.5
 
 
+def test_a_merge_for_every_image_says_how_it_is_used_instead(run, tmp_path):
+    _, zoo = run
+    merge = {"method": "twin", "params": {"examples": 4, "epochs": 1}}
+    run_recipe(parse_recipe({"zoo": str(zoo), "merge": merge}), Store(tmp_path / "store"), out=tmp_path / "run")
+    with pytest.raises(EngineError, match="mergelens.load_merged"):
+        export(tmp_path / "run", tmp_path / "hf", "hf")
+    result = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--to", str(tmp_path / "m.safetensors")])
+    assert isinstance(result.exception, EngineError)
+    assert "one file cannot hold them" in str(result.exception)
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "store"}
+
+
 def test_the_command_line_writes_every_format(run, tmp_path):
     folder, _ = run
     for layout, made in (("hf", "hf/config.json"), ("open_clip", "oc/README.md"), ("mergekit", "recipe.yaml")):

@@ -133,6 +133,12 @@ def test_estimates_grow_with_what_is_asked_for(zoo):
     learned = guess(merge={"method": "adamerging"}, calibrators=[])
     assert learned.seconds > guess(calibrators=[]).seconds
     assert learned.peak_memory_bytes > estimating.LIBRARIES
+    routed = guess(merge={"method": "twin"}, calibrators=[])
+    assert routed.disk_bytes > guess(merge={"method": "emr"}, calibrators=[]).disk_bytes
+    short, long = (guess(merge={"method": "evolutionary", "params": {"evaluations": n}}).parts for n in (100, 1000))
+    assert long["merge"] > 8 * short["merge"]
+    with_coefficients = guess(merge={"method": "concrete", "params": {"coefficients": "layer"}}).parts["merge"]
+    assert with_coefficients > 2 * guess(merge={"method": "concrete"}).parts["merge"]
 
 
 @pytest.mark.parametrize("name", ["ViT-B-32", "ViT-B-16", "ViT-L-14", "ViT-H-14", "ViT-B-32-quickgelu"])
