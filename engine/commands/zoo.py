@@ -42,6 +42,20 @@ def check(zoo: Annotated[str, typer.Argument(help="A bundled zoo's name, or a pa
 
 
 @app.command()
+def unpack(
+    archive: Annotated[Path, typer.Argument(help="A .zip of class folders (CLASS/… or SPLIT/CLASS/…).")],
+    zoo: Annotated[Path, typer.Option(help="The zoo's folder.")],
+    task: Annotated[str | None, typer.Option(help="Name of the task (default: the archive's).")] = None,
+) -> None:
+    """Unpack images into a zoo's folder, with every check; all of them appear or none."""
+    from ..zoo.unpack import unpack as unpack_images
+    from .work import progress_line
+
+    folder = unpack_images(archive, zoo, task or archive.stem, progress_line())
+    typer.echo(f"Unpacked to {folder}. Name it in zoo.yaml as `data: data/{folder.name}`.")
+
+
+@app.command()
 def build(
     name: Annotated[str, typer.Argument(help="Which bundled zoo to build; mini8 is the one there is.")],
     out: Annotated[Path, typer.Option(help="A new folder for it.")],

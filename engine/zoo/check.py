@@ -12,7 +12,7 @@ from ..manifest import Task, locate_zoo, read_manifest
 from ..types import Finding, Progress, Weights
 from ..weights import check_finite, check_same_architecture
 from .backbone import architecture, misfits, preprocessing
-from .data import LABELLED, open_task
+from .data import LABELLED, corrupt_message, find_corrupt, open_task
 from .described import holding
 from .folder import Zoo
 from .heads import read_heads
@@ -85,9 +85,11 @@ def inspect(
     parts += [
         (model, lambda model=model: _model(zoo, model, values)) for model in (every if models is None else models)
     ]
-    parts += [(f"the data of {task.name}", lambda task=task: _data(zoo, task)) for task in chosen if task.data]
+    parts += [(f"the data of {task.name}", lambda task=task: _data(zoo, task, values)) for task in chosen if task.data]
     if manifest.heads:
         parts.append(("the heads", lambda: _heads(zoo, [task.name for task in chosen])))
+    elif chosen:
+        parts.append(("the text encoder", lambda: _no_heads(zoo)))
     for number, (what, check) in enumerate(parts):
         progress(number / len(parts), f"Checking {what}")
         try:
@@ -138,11 +140,18 @@ def _plain(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _data(zoo: Zoo, task: Task) -> Iterator[Finding]:
+def _data(zoo: Zoo, task: Task, values: bool) -> Iterator[Finding]:
     data = open_task(zoo.folder, task)
     for split in LABELLED:
         if data.has(split):
             yield from _classes(task, split, data.labels(split))
+    yield from (Finding("warning", note) for note in data.notes)
+    if values:
+        reasons = [reason for split in data.lengths for _, reason in find_corrupt(data, split)]
+        if reasons and task.corrupt == "skip":
+            yield Finding("warning", data.skipped())
+        elif reasons:
+            yield Finding("error", corrupt_message(task, sum(data.lengths.values()), reasons))
     counts = ", ".join(f"{count} {split}" for split, count in data.lengths.items())
     yield Finding("note", f"{task.name}: {counts} images, {len(task.classes)} classes")
 
@@ -153,6 +162,15 @@ def _classes(task: Task, split: str, labels: np.ndarray) -> Iterator[Finding]:
     if absent:
         listed = ", ".join(absent[:SHOWN]) + (f" and {len(absent) - SHOWN} more" if len(absent) > SHOWN else "")
         yield Finding("warning", f"Task '{task.name}': no {split} image is of class {listed}.")
+
+
+def _no_heads(zoo: Zoo) -> Iterator[Finding]:
+    """Where a zoo brings no heads, its text encoder gives them, or nothing can be scored."""
+    if zoo.text_problem:
+        text = f"The zoo has no heads and none can be built: {zoo.text_problem.rstrip('.')}. Nothing will be scored."
+        yield Finding("warning", text)
+    else:
+        yield Finding("note", "heads: built from the base's text encoder and the templates when they are needed")
 
 
 def _heads(zoo: Zoo, tasks: Sequence[str]) -> Iterator[Finding]:

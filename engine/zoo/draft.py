@@ -5,13 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
-from ..errors import ZooError
-from ..manifest import read_manifest
-from .data import open_task
+from ..catalog.datasets import recognise_dataset
+from ..errors import DataError, ZooError
+from ..manifest import Manifest
+from ..recipe import explain
+from .data import read_source
+from .readers.installed import DEFAULT_ROOT
 
 WEIGHTS = (".safetensors", ".pt", ".pth", ".bin")
+DATA = (".npz", ".parquet", ".csv", ".tsv", ".zip")
+TEMPLATES = ["a photo of a {}."]
 HEADER = """\
 # Written from the files found here. Check above all: the architecture (a name that open_clip knows, or a config.json),
 # quick_gelu (true for OpenAI's weights), the class names in head order, and which tasks are out of domain.
@@ -22,14 +28,14 @@ def draft_manifest(folder: Path) -> Path:
     """Write ``zoo.yaml`` from what lies in a folder.
 
     Args:
-        folder: holds ``base.*`` (or ``zeroshot.*``), ``experts/NAME.*``, and where there are some ``data/NAME.npz``,
-            ``heads.*`` and ``config.json``.
+        folder: holds ``base.*`` (or ``zeroshot.*``), ``experts/NAME.*``, and where there are some ``data/NAME`` (an
+            .npz file, a folder or .zip of class folders, parquet, a .csv), ``heads.*`` and ``config.json``.
 
     Returns:
         The manifest's path.
 
     Raises:
-        ZooError: there is a manifest already, or no base or no expert is found.
+        EngineError: there is a manifest already, no base or no expert is found, or data cannot be read.
     """
     path = folder / "zoo.yaml"
     if path.exists():
@@ -39,18 +45,18 @@ def draft_manifest(folder: Path) -> Path:
     if base is None or not experts:
         missing = "no base (base.safetensors)" if base is None else "no experts (experts/NAME.safetensors)"
         raise ZooError(f"{folder} holds {missing}. Put the base and the experts there, then call `zoo init` again.")
-    path.write_text(HEADER + yaml.safe_dump(_document(folder, base, experts), sort_keys=False, allow_unicode=True))
+    document = _document(folder, base, experts)
     try:
-        _count_classes(folder, path)
-    except ZooError:
-        path.unlink()
-        raise
+        Manifest.model_validate(document)
+    except ValueError as error:
+        raise ZooError(f"No zoo.yaml can be written from these files: {explain(error, Manifest)}") from error
+    path.write_text(HEADER + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110), "utf-8")
     return path
 
 
 def _document(folder: Path, base: Path, experts: list[Path]) -> dict[str, Any]:
     names = [expert.stem for expert in experts]
-    data = sorted((folder / "data").glob("*.npz"))
+    data = {path.stem if path.is_file() else path.name: path for path in _data_of(folder)}
     document: dict[str, Any] = {
         "format": 1,
         "name": folder.resolve().name,
@@ -63,36 +69,58 @@ def _document(folder: Path, base: Path, experts: list[Path]) -> dict[str, Any]:
         "experts": [{"name": file.stem, "task": file.stem, "weights": f"experts/{file.name}"} for file in experts],
         "tasks": [
             {
-                "name": file.stem,
-                "domain": "in" if file.stem in names else "out",
-                "data": f"data/{file.name}",
-                "classes": ["class 0", "class 1"],
-                "templates": ["a photo of a {}."],
+                "name": name,
+                "domain": "in" if name in names else "out",
+                "data": f"data/{path.name}",
+                **describe(path, name),
             }
-            for file in data
+            for name, path in data.items()
         ],
     }
-    listed = {file.stem for file in data}
-    document["tasks"] += [
-        {"name": name, "domain": "in", "classes": ["class 0", "class 1"]} for name in names if name not in listed
-    ]
+    document["tasks"] += [{"name": name, "domain": "in", **_by_name(name)} for name in names if name not in data]
     if heads := _first(folder, "heads"):
         document["heads"] = heads.name
     return document
 
 
-def _count_classes(folder: Path, path: Path) -> None:
-    """Replace the two placeholder classes by as many as the labels of each task need."""
-    document = yaml.safe_load(path.read_text())
-    manifest = read_manifest(folder)
-    for entry in document["tasks"]:
-        if "data" in entry:
-            many = manifest.task_table[entry["name"]].model_copy(
-                update={"classes": tuple(f"class {number}" for number in range(100_000))}
-            )
-            count = int(open_task(folder, many).labels("test").max()) + 1
-            entry["classes"] = [f"class {number}" for number in range(max(count, 2))]
-    path.write_text(HEADER + yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+def describe(path: Path, name: str) -> dict[str, Any]:
+    """Classes and templates of some data: of the catalogue where it knows them, else as the data name them.
+
+    Args:
+        path: data of any form.
+        name: of the task.
+
+    Raises:
+        DataError: the data cannot be read.
+    """
+    try:
+        source = read_source(path)
+        labels = source.labels("test") if source.lengths.get("test") else np.zeros(0, np.int64)
+    except DataError as error:
+        raise DataError(f"data/{path.name}: {error}") from error
+    count = len(source.brought) or int(labels.max(initial=1)) + 1
+    row = recognise_dataset(name, source.brought)
+    if row is not None and row.count == count:
+        return {"dataset": row.name}
+    if source.brought:
+        classes = [own.replace("_", " ").strip() for own in source.brought]
+        return {"classes": classes if len(set(classes)) == count else list(source.brought), "templates": TEMPLATES}
+    return {"classes": [f"class {number}" for number in range(max(count, 2))], "templates": TEMPLATES}
+
+
+def _by_name(name: str) -> dict[str, Any]:
+    row = recognise_dataset(name)
+    return {"dataset": row.name} if row else {"classes": ["class 0", "class 1"]}
+
+
+def _data_of(folder: Path) -> list[Path]:
+    """Data of tasks, by name; folders that hold torchvision's data sets are none."""
+    found = sorted((folder / "data").iterdir()) if (folder / "data").is_dir() else []
+    return [
+        path
+        for path in found
+        if not path.name.startswith(".") and (path.suffix in DATA if path.is_file() else path.name != DEFAULT_ROOT)
+    ]
 
 
 def _first(folder: Path, stem: str) -> Path | None:
