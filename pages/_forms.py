@@ -11,9 +11,10 @@ from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, MergeRow, Tra
 from engine.errors import EngineError, RecipeError
 from engine.figures.methods import CATEGORIES as FAMILIES
 from engine.figures.methods import at_inference, cost_of
-from engine.manifest import bundled_zoos
+from engine.manifest import known_zoos, locate_zoo, manifest_file
 from engine.recipe import Recipe, parse_recipe, read_recipe
 from pages._chrome import plain, stale_state
+from pages._fetch import fetch_panel
 from pages._params import method_notes, param_fields, seeded
 from pages._preflight import preflight_line, withdraw
 from pages._recipes import check, differences, zoo_manifest
@@ -208,7 +209,9 @@ def _remove_card(ident: str) -> None:
 
 
 def _experts(document: Mapping[str, Any]) -> tuple[str, Any]:
-    options = list(dict.fromkeys([*bundled_zoos(), *map(str, store().zoos.list()), document["zoo"]]))
+    options = list(
+        dict.fromkeys([*(known.name for known in known_zoos()), *map(str, store().zoos.list()), document["zoo"]])
+    )
     with st.expander("Zoo and experts", icon=":material/category:", key=f"{PREFIX}experts.card"):
         key = seeded(f"{PREFIX}zoo", document["zoo"])
         zoo = st.selectbox(
@@ -219,6 +222,7 @@ def _experts(document: Mapping[str, Any]) -> tuple[str, Any]:
         except EngineError as error:
             st.error(plain(error))
             return zoo, document["experts"]
+        fetch_panel(zoo)
         names = list(manifest.expert_table)
         titles = {
             e.name: manifest.task_table[e.task].label if e.task in manifest.task_table else e.name
@@ -344,4 +348,5 @@ def _zoo_title(zoo: str) -> str:
         manifest = zoo_manifest(zoo)
     except EngineError:
         return Path(zoo).name
-    return f"{manifest.title or manifest.name} ({manifest.name})"
+    away = manifest_file(locate_zoo(zoo)).name != "zoo.yaml"
+    return f"{manifest.title or manifest.name} ({manifest.name})" + (" · to be fetched" if away else "")

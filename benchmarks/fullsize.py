@@ -1,0 +1,274 @@
+"""True sizes on whatever device is there: load, merge, encode, calibrate, against what the machine could do at best.
+
+    python benchmarks/fullsize.py                       # ViT-B/32 and ViT-L/14, eight experts each
+    python benchmarks/fullsize.py --quick               # ViT-B/32 with two calibrator widths, fewer images and steps
+    python benchmarks/fullsize.py --models ViT-B-16 ViT-H-14 --experts 4 --folder /data/big
+
+The weights are made (random), which costs the same as trained ones. Each line names its floor, measured in the same
+run: reading the checkpoints from files, copying memory, multiplying matrices. Every model is run in a process of its
+own; checkpoints lie in a temporary folder that is removed at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.merging import PlainContext, peak_memory
+from engine.catalog import CALIBRATORS, params_of
+from engine.features import Batches, choose_device, device_class, encode
+from engine.merging.apply import merge
+from engine.recipe import MethodCall
+from engine.types import Static
+from engine.weights import LazyTaskVectors, Memory, check_same_architecture, open_weights, visual, write_weights
+from engine.zoo.architecture import OPENAI_MEAN, OPENAI_STD, Preprocess, tower_size
+from engine.zoo.backbone import load_encoder, outline
+
+MODELS = ("ViT-B-32", "ViT-L-14")
+METHODS = ("task_arithmetic", "ties", "lwptv+task_arithmetic", "emr")
+WIDTHS = {"ViT-B-32": 512, "ViT-B-16": 512, "ViT-L-14": 768, "ViT-H-14": 1024}
+SPARE = 2 * 2**30  # bytes of the disk that are left alone
+BLOCK = 2**26  # bytes that are copied
+TASKS, ROWS = 8, 500
+Line = tuple[str, float, str, float | None, str]  # work, seconds, rate, ratio to the floor, floor
+
+
+class Made:
+    """Weights of an architecture's true shapes: slices of one block of random numbers, on top of others."""
+
+    block = torch.randn(2**23, generator=torch.Generator().manual_seed(0))
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]], start: int, scale: float, on: Any = None) -> None:
+        self._shapes, self._start, self._scale, self._on = shapes, start, scale, on
+        self.names = tuple(shapes)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._shapes[name]
+
+    def dtype(self, name: str) -> torch.dtype:
+        return torch.float32
+
+    def tensor(self, name: str) -> torch.Tensor:
+        size = torch.Size(self.shape(name)).numel()
+        start = (self._start * 104_729 + self.names.index(name) * 7_919) % (len(self.block) - size)
+        values = self.block[start : start + size].mul(self._scale).view(self.shape(name))
+        return values if self._on is None else values.add_(self._on.tensor(name))
+
+
+def make_checkpoints(folder: Path, config: dict[str, Any], experts: int) -> int:
+    """Write a base and its experts.
+
+    Returns:
+        Bytes written.
+    """
+    shapes = {f"visual.{name}": tuple(tensor.shape) for name, tensor in outline(config).state_dict().items()}
+    needed = (experts + 2) * tower_size(config).bytes + SPARE
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise SystemExit(f"{folder} has {free / 1e9:.1f} GB free; {needed / 1e9:.1f} GB are needed. Give --folder.")
+    base = Made(shapes, 0, 0.02)
+    write_weights(folder / "base.safetensors", base)
+    for index in range(experts):
+        write_weights(folder / f"expert{index}.safetensors", Made(shapes, index + 1, 5e-4, base))
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+def forget_peak() -> None:
+    """Let the highest resident memory of this process be counted anew, where the system can do that."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def timed(action: Callable[[], Any], times: int = 1) -> float:
+    """Seconds of the best of some calls."""
+    seconds = []
+    for _ in range(times):
+        started = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+def floors(folder: Path, device: torch.device) -> dict[str, float]:
+    """Bytes a second of reading files and of copying memory; operations a second of products, also on the device."""
+    files = sorted(folder.glob("*.safetensors"))
+    buffer = bytearray(max(path.stat().st_size for path in files))
+
+    def read() -> None:
+        for path in files:
+            with path.open("rb", buffering=0) as stream:
+                view = memoryview(buffer)
+                while count := stream.readinto(view):
+                    view = view[count:]
+
+    source = torch.ones(BLOCK // 4)
+    target = torch.empty_like(source)
+    seconds = timed(read, 2)
+    found = {"read": sum(path.stat().st_size for path in files) / seconds, "read_seconds": seconds}
+    found["copy"] = 2 * BLOCK / timed(lambda: target.copy_(source), 5)
+    dtype = torch.float32 if device.type != "cuda" else getattr(torch, device_class(device).split("/")[1])
+    side = 2048 if device.type == "cpu" else 8192
+    one, other = (torch.ones(side, side, device=device, dtype=dtype) for _ in range(2))
+
+    def product() -> None:
+        (one @ other)[0, 0].item()
+
+    product()
+    found["matmul"] = 2 * side**3 / timed(product, 3)
+    return found
+
+
+def merge_lines(folder: Path, floor: dict[str, float]) -> Iterator[Line]:
+    """Opening and checking the checkpoints, then every method from files to a file."""
+    files = sorted(folder.glob("expert*.safetensors"))
+
+    def load() -> tuple[Any, dict[str, Any]]:
+        base = visual(open_weights(folder / "base.safetensors"))
+        experts = {path.stem: visual(open_weights(path)) for path in files}
+        for name, weights in experts.items():
+            check_same_architecture(base, weights, name)
+        return base, experts
+
+    yield ("open and compare headers", timed(load), f"{len(files) + 1} files", None, "")
+    target = folder / "merged.out"
+    for what in METHODS:
+        base, experts = load()
+        *before, method = what.split("+")
+
+        def run(base: Any = base, experts: Any = experts, before: list[str] = before, method: str = method) -> None:
+            calls = [MethodCall(method=name) for name in before]
+            context = PlainContext(tuple(experts))
+            merged = merge(base, LazyTaskVectors(base, experts), calls, MethodCall(method=method), context)
+            write_weights(target, merged.weights if isinstance(merged, Static) else Memory(merged.parts))
+
+        forget_peak()
+        seconds = timed(run)
+        target.unlink()
+        rate = f"peak {peak_memory():.2f} GiB"
+        yield (f"merge: {what}", seconds, rate, seconds / floor["read_seconds"], "reading all files once")
+
+
+def feature_lines(folder: Path, config: dict[str, Any], floor: dict[str, float], count: int) -> Iterator[Line]:
+    """Loading an encoder, and images a second through it."""
+    device = choose_device()
+    started = time.perf_counter()
+    encoder = load_encoder(config, visual(open_weights(folder / "base.safetensors"))).to(device)
+    seconds = time.perf_counter() - started
+    size = (folder / "base.safetensors").stat().st_size
+    yield ("load an encoder", seconds, f"{size / seconds / 1e9:.2f} GB/s", seconds * floor["read"] / size, "reading it")
+    side = config["vision_cfg"]["image_size"]
+    preprocess = Preprocess(size=side, mean=OPENAI_MEAN, std=OPENAI_STD)
+    images = np.random.default_rng(0).integers(0, 255, (count, side, side, 3), dtype=np.uint8)
+    batches = Batches()
+    encode(encoder, images[: min(count, 32)], preprocess, device, lambda fraction, message="": None, batches)
+    seconds = timed(lambda: encode(encoder, images, preprocess, device, lambda f, m="": None, batches))
+    ideal = count * tower_size(config).flops / floor["matmul"]
+    rate = f"{count / seconds:.1f} images/s, batches of {batches.size}"
+    yield (f"features of {count} images", seconds, rate, seconds / ideal, "its products at the matrix rate")
+
+
+def calibrator_lines(width: int, steps: int) -> Iterator[Line]:
+    """Eight tasks' calibrators on made features, one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    generator = torch.Generator().manual_seed(0)
+    merged = {f"task{i}": torch.randn(ROWS, width, generator=generator) for i in range(TASKS)}
+    expert = {task: rows + 0.3 * torch.randn(rows.shape, generator=generator) for task, rows in merged.items()}
+    for method, given in (("surgery", {"rank": 16}), ("prob_surgery", {"hidden": 128})):
+        row = CALIBRATORS[method]
+        config = params_of(row, {**given, "steps": steps})
+        calibrator = row.load()()
+        seconds = timed(lambda c=calibrator, p=config: c.fit(merged, expert, p, 0))
+        name = f"{row.title}, {TASKS} tasks, d = {width}, {steps} steps"
+        yield (name, seconds, f"{1000 * seconds / steps:.2f} ms a step", None, "")
+    torch.set_num_threads(threads)
+
+
+def run_one(name: str, folder: Path, experts: int, quick: bool) -> None:
+    """One architecture, in this process; prints lines as JSON."""
+    import open_clip
+
+    config = open_clip.get_model_config(name)
+    written = make_checkpoints(folder, config, experts)
+    device = choose_device()
+    floor = floors(folder, device)
+    facts = {"model": name, "written": written, "experts": experts, **floor}
+    print(json.dumps({"floor": facts}), flush=True)
+    on_cpu = device.type == "cpu"
+    images = (32 if quick else 96 if name == "ViT-B-32" else 24) if on_cpu else 4096
+    for lines in (
+        merge_lines(folder, floor),
+        feature_lines(folder, config, floor, images),
+        calibrator_lines(WIDTHS.get(name, config["embed_dim"]), 100 if quick else 500),
+    ):
+        for line in lines:
+            print(json.dumps({"line": line}), flush=True)
+
+
+def show(name: str, arguments: argparse.Namespace) -> None:
+    """Run one architecture in a process of its own, with a folder of its own, and print its part of the table."""
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        command = [sys.executable, __file__, "--one", name, "--folder", folder, "--experts", str(arguments.experts)]
+        command += ["--quick"] if arguments.quick else []
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            for text in process.stdout:
+                part = json.loads(text)
+                if "floor" in part:
+                    floor = part["floor"]
+                    print(
+                        f"\n{name}, {floor['experts']} experts, {floor['written'] / 1e9:.2f} GB of checkpoints. "
+                        f"Floors: files {floor['read'] / 1e9:.2f} GB/s ({floor['read_seconds']:.2f} s for all), "
+                        f"copying {floor['copy'] / 1e9:.1f} GB/s, products {floor['matmul'] / 1e9:,.0f} GFLOP/s"
+                    )
+                    print(f"{'work':<48}{'seconds':>9}  {'rate':<34}{'x floor':>8}  floor", flush=True)
+                    continue
+                work, seconds, rate, ratio, what = part["line"]
+                ratio = "" if ratio is None else f"{ratio:.1f}"
+                print(f"{work:<48}{seconds:>9.2f}  {rate:<34}{ratio:>8}  {what}", flush=True)
+        if process.returncode:
+            raise SystemExit(f"{name} failed; see above.")
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=None, help=f"open_clip names; default {' '.join(MODELS)}")
+    parser.add_argument("--experts", type=int, default=8)
+    parser.add_argument("--folder", type=Path, default=None, help="where checkpoints go for the time of the run")
+    parser.add_argument("--quick", action="store_true", help="ViT-B/32 only, fewer images and steps")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        run_one(arguments.one, arguments.folder, arguments.experts, arguments.quick)
+        return
+    device = choose_device()
+    title = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} ({platform.machine()})"
+    print(
+        f"{title}, {device_class(device)}; {os.cpu_count()} cores, {torch.get_num_threads()} threads, "
+        f"{psutil.virtual_memory().total / 2**30:.0f} GiB; Python {platform.python_version()}, "
+        + ", ".join(f"{name} {version(name)}" for name in ("torch", "open_clip_torch", "numpy"))
+    )
+    for name in arguments.models or (MODELS[:1] if arguments.quick else MODELS):
+        show(name, arguments)
+
+
+if __name__ == "__main__":
+    main()
