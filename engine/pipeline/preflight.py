@@ -227,6 +227,7 @@ def _families(changed: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
 
 def _splits(zoo: Zoo, recipe: Recipe, tasks: list[str]) -> Iterator[Finding]:
     """Splits that are empty or very small."""
+    needed = max((int(call.params.get("batch_size", 2)) for call in recipe.calibrators), default=0)
     for name in tasks:
         try:
             data = zoo.open_data(name)
@@ -236,8 +237,13 @@ def _splits(zoo: Zoo, recipe: Recipe, tasks: list[str]) -> Iterator[Finding]:
         except EngineError:
             continue  # said by the check of the data
         task = zoo.manifest.task_table[name]
-        if task.domain == "in" and not task.shifted_from and recipe.calibrators and len(chosen.adapt_rows) < 2:
-            yield Finding("error", f"Task '{name}' leaves {len(chosen.adapt_rows)} images to adapt on; 2 are needed.")
+        adapted = task.domain == "in" and not task.shifted_from
+        if adapted and len(chosen.adapt_rows) < needed:
+            yield Finding(
+                "error",
+                f"Task '{name}' leaves {len(chosen.adapt_rows)} images to adapt on; the calibrators take {needed} at a "
+                "time. Lower their batch_size, or give the task more images.",
+            )
         if len(chosen.evaluate_rows) < len(task.classes):
             yield Finding(
                 "warning",

@@ -12,11 +12,10 @@ from typing import Any
 import yaml
 
 from ..errors import ZooError
-from ..manifest import Manifest, locate_description, made_folder, manifest_file, read_manifest
+from ..manifest import Manifest, locate_description, made_folder, manifest_file, read_manifest, resolve_inside
 from ..types import Progress
 from .sources import HUB, INSIDE, TAG, Wanted, describes, find, wanted
 
-HEADS = "heads.safetensors"
 SPARE = 200 * 2**20  # bytes to be left on the disk
 
 
@@ -88,14 +87,12 @@ def make_zoo(found: Holding, progress: Progress, *, download: bool) -> Path:
     shutil.rmtree(making, ignore_errors=True)
     _check_room(final, files)
     try:
-        _convert(found.manifest, files, making, lambda f, m="": progress(0.6 + 0.25 * f, m))
+        _convert(found.manifest, files, making, lambda f, m="": progress(0.6 + 0.4 * f, m))
         document = yaml.safe_load((making / "zoo.yaml").read_text("utf-8"))
         document |= {"title": found.manifest.title, "description": found.manifest.description}
         document["tasks"] = _tasks(found.manifest, files, making)
+        document["backbone"]["architecture"] = _architecture(found, making, document["backbone"]["architecture"])
         (making / "zoo.yaml").write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
-        if "heads" not in document and _add_heads(making, lambda f, m="": progress(0.85 + 0.15 * f, m)):
-            document["heads"] = HEADS
-            (making / "zoo.yaml").write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
         read_manifest(making)
         shutil.rmtree(final, ignore_errors=True)  # it lacked the images
         making.rename(final)
@@ -193,6 +190,15 @@ def _tasks(manifest: Manifest, files: dict[Wanted, tuple[Path, ...]], out: Path)
     return entries
 
 
+def _architecture(found: Holding, out: Path, recognised: str) -> str:
+    """The description's own config where it brings one: weights say nothing of the text side's heads."""
+    name = found.manifest.backbone.architecture
+    if not name.endswith(".json"):
+        return recognised
+    shutil.copyfile(resolve_inside(manifest_file(found.place).parent, name), out / "config.json")
+    return "config.json"
+
+
 def _bring(item: Wanted, paths: tuple[Path, ...], out: Path) -> str:
     """Link (or copy) images into the zoo."""
     if len(paths) == 1 and (paths[0].is_dir() or item.scheme == INSIDE):
@@ -217,22 +223,3 @@ def _link(source: str, target: str) -> None:
         os.link(real, target)
     except OSError:
         shutil.copyfile(real, target)
-
-
-def _add_heads(folder: Path, progress: Progress) -> bool:
-    """Heads from the base's own text side, where it has one.
-
-    Returns:
-        Whether there are heads now.
-    """
-    from ..weights import Memory, open_weights, write_weights
-    from .backbone import architecture
-    from .prompts import has_text_side, prompt_heads
-
-    manifest = read_manifest(folder)
-    base = open_weights(folder / manifest.backbone.weights)
-    if not manifest.tasks or not has_text_side(base):
-        return False
-    heads = prompt_heads(architecture(folder, manifest), base, manifest.tasks, progress)
-    write_weights(folder / HEADS, Memory(heads))
-    return True

@@ -37,7 +37,7 @@ CONFIG = {
     "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 1, "layers": 1},
 }
 TASKS = ("mnist", "svhn")
-CALIBRATORS = [{"method": "surgery", "params": {"steps": 5}}]
+CALIBRATORS = [{"method": "surgery", "params": {"steps": 5, "batch_size": 4}}]
 
 
 @pytest.fixture(autouse=True)
@@ -151,8 +151,14 @@ def test_a_fetched_zoo_runs(hub, described, command, tmp_path):
     base = load_file(folder / "base.safetensors")
     expert = load_file(folder / "experts" / "mnist.safetensors")
     assert torch.equal(expert["visual.proj"], base["visual.proj"])  # the experts' files have none
-    heads = load_file(folder / "heads.safetensors")
-    assert heads["svhn"].shape == (10, 16)
+    before = len(hub.asked)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump({"zoo": str(described), "calibrators": CALIBRATORS}))
+    assert command("preflight", recipe)[0] == 0
+    code, printed = command("run", recipe, "-q")
+    assert code == 0, printed.err
+    assert "surgery" in printed.out
+    assert len(hub.asked) == before
 
 
 def test_a_zoo_fetched_without_images_merges(hub, described, command, tmp_path):

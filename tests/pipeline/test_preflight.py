@@ -93,6 +93,13 @@ def test_a_lower_precision_and_an_empty_class_are_warnings(zoo, store):
     assert "no test image is of class star" in texts(found, "warning")
 
 
+def test_too_few_images_for_a_calibrators_batch_are_named(zoo, store):
+    calibrators = [{"method": "surgery", "params": {"rank": 4, "steps": 20, "batch_size": 25}}]
+    faults = preflight_recipe(recipe_of(zoo, calibrators=calibrators), store).faults
+    assert len(faults) == 3
+    assert "'alpha' leaves 24 images to adapt on; the calibrators take 25 at a time" in " ".join(faults)
+
+
 def test_a_full_disk_stops_and_little_memory_warns(zoo, store, monkeypatch):
     monkeypatch.setattr("engine.pipeline.preflight.free_disk", lambda folder: 1000)
     monkeypatch.setattr("engine.pipeline.preflight.psutil.virtual_memory", lambda: type("M", (), {"available": 1000}))
