@@ -226,20 +226,28 @@ def vision_config(config: Mapping[str, Any]) -> dict[str, Any]:
         ZooError: no CLIP, a value is missing, or something that open_clip cannot express.
     """
     vision = config.get("vision_config") or config
+    if not isinstance(vision, dict):
+        raise ZooError(f"config.json has a vision_config that is a {type(vision).__name__}; a table is needed.")
     names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "image_size", "patch_size")
     defaults = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "image_size": 224}
     defaults |= {"patch_size": 32, "intermediate_size": 3072, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
     values = {**defaults, **{name: vision[name] for name in defaults if name in vision}}
     if not str(config.get("model_type", "clip")).startswith("clip"):
         raise ZooError(f"config.json describes a '{config.get('model_type')!s:.40}' model; a CLIP model is needed.")
-    if not all(isinstance(values[name], int) and values[name] > 0 for name in (*names, "intermediate_size")):
-        raise ZooError("config.json gives a size that is no whole number greater than 0.")
+    for name in (*names, "intermediate_size"):
+        if isinstance(values[name], bool) or not isinstance(values[name], int) or not 0 < values[name] < 2**20:
+            raise ZooError(f"config.json gives {name} {values[name]!s:.40}; a whole number greater than 0 is needed.")
+    if values["hidden_size"] % values["num_attention_heads"]:
+        raise ZooError(
+            f"config.json divides a width of {values['hidden_size']} by {values['num_attention_heads']} heads."
+        )
     if values["hidden_act"] not in ("quick_gelu", "gelu"):
         raise ZooError(
             f"config.json names the activation '{values['hidden_act']!s:.40}'; quick_gelu or gelu is needed."
         )
-    if abs(float(values["layer_norm_eps"]) - 1e-5) > 1e-9:
-        raise ZooError(f"config.json has layer_norm_eps {values['layer_norm_eps']!s:.20}; open_clip's CLIP has 1e-5.")
+    epsilon = values["layer_norm_eps"]
+    if not isinstance(epsilon, (int, float)) or abs(epsilon - 1e-5) > 1e-9:
+        raise ZooError(f"config.json has layer_norm_eps {epsilon!s:.20}; open_clip's CLIP has 1e-5.")
     width = values["hidden_size"]
     return {
         "embed_dim": config.get("projection_dim", vision.get("projection_dim", 512)),

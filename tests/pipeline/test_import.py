@@ -410,3 +410,104 @@ def test_what_no_file_says_is_assumed_with_a_warning_and_can_be_corrected(tmp_pa
     corrected = survey(request.model_copy(update={"quick_gelu": False}), silent)
     assert corrected.architecture.config["quick_gelu"] is False
     assert not corrected.warnings
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"hidden_size": "32"}, "hidden_size"),
+        ({"num_attention_heads": 0}, "num_attention_heads"),
+        ({"num_attention_heads": 5}, "heads"),
+        ({"vision_config": [1]}, "vision_config"),
+        ({"layer_norm_eps": "small"}, "layer_norm_eps"),
+        ({"hidden_act": "relu"}, "activation"),
+        ({"model_type": "siglip"}, "siglip"),
+        ({"num_hidden_layers": 3}, "layers"),
+    ],
+)
+def test_configs_that_do_not_fit_are_refused(tmp_path, base, change, word):
+    folder = write_hf(tmp_path / "base", base)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **change}))
+    found = survey(ask(tmp_path, folder, ("e", write_hf(tmp_path / "e", base))), silent)
+    assert any(word in fault for fault in found.faults)
+
+
+def test_an_index_may_only_name_files_beside_it(tmp_path, base):
+    write_hf(tmp_path / "base", base)
+    folder = write_hf(tmp_path / "e", base, shards=2)
+    index = folder / "model.safetensors.index.json"
+    text = index.read_text()
+    for bad in ("../base/model.safetensors", "missing.safetensors"):
+        index.write_text(text.replace("model-00001-of-00002.safetensors", bad))
+        found = survey(ask(tmp_path, tmp_path / "base", ("e", folder)), silent)
+        assert len(found.faults) == 1
+
+
+def test_what_a_killed_import_left_is_removed(tmp_path, base, tuned):
+    save_file(base, tmp_path / "base.safetensors")
+    save_file(tuned["dtd"], tmp_path / "dtd.safetensors")
+    from engine.store.owners import this_process
+
+    alive = this_process().split(":")
+    dead = "-".join([*alive[:3], "1"])  # this process's number, but of another start
+    (tmp_path / f".zoo.{dead}.00.importing" / "experts").mkdir(parents=True)
+    done(ask(tmp_path, tmp_path / "base.safetensors", tmp_path / "dtd.safetensors"))
+    assert not list(tmp_path.glob(".zoo.*"))
+
+
+def test_the_engine_imports_from_configured_roots_only(tmp_path, base, tuned, monkeypatch):
+    from engine.pipeline.executor import run_inline
+    from engine.pipeline.importing import read_summary
+    from engine.pipeline.plan import plan_request
+    from engine.store import Store
+
+    root = tmp_path / "root"
+    write_hf(root / "base", base)
+    write_hf(root / "dtd", tuned["dtd"])
+    monkeypatch.setenv("MERGELENS_ROOTS", str(root))
+    store = Store()
+    document = {"base": str(root / "base"), "experts": [{"path": str(root / "dtd")}], "name": "z", "token": "t1"}
+    document["out"] = str(store.root / "zoos" / "z")
+    for key, value in (("base", "/etc/passwd"), ("out", str(tmp_path / "elsewhere"))):
+        with pytest.raises(ZooError, match="outside"):
+            plan_request("import", {**document, key: value}, store)
+    checked = plan_request("import", {**document, "check": True}, store)
+    assert not read_summary(run_inline(checked, store))["faults"]
+    plan = plan_request("import", document, store)
+    assert plan.result != checked.result
+    run_inline(plan, store)
+    assert store.zoos.list() == [store.root / "zoos" / "z"]
+    store.delete(plan.result)
+    run_inline(plan, store)  # the same wish, taken up again after its zoo was written
+    again = plan_request("import", {**document, "token": "t2"}, store)
+    with pytest.raises(ZooError, match="not empty"):
+        run_inline(again, store)
+
+
+def test_the_command_line_imports_a_folder(tmp_path, base, tuned):
+    from typer.testing import CliRunner
+
+    from engine.__main__ import app
+    from engine.store import Store
+
+    files = tmp_path / "ViT-tiny"
+    write_pickle(files / "zeroshot.pt", base)
+    write_pickle(files / "DTD" / "finetuned.pt", tuned["dtd"])
+    write_head(files / "head_DTD.pt", torch.randn(47, 16))
+    run = CliRunner().invoke
+    asked = ["zoo", "import", "--folder", str(files), "--out", str(tmp_path / "zoo")]
+    result = run(app, [*asked, "--check"])
+    assert "whole pickled module" in result.output
+    assert not (tmp_path / "zoo").exists()
+    result = run(app, [*asked, "--dtype", "bfloat16"])
+    assert result.exit_code == 0, result.output
+    zoo = Zoo.open(str(tmp_path / "zoo"))
+    assert zoo.weights("dtd").dtype("visual.proj") == torch.bfloat16
+    assert zoo.manifest.task_table["dtd"].dataset == "dtd"
+    assert Store().zoos.list() == [(tmp_path / "zoo").resolve()]
+    assert str(tmp_path / "zoo") in run(app, ["zoo", "list"]).output
+    named = ["zoo", "import", "--base", str(files / "zeroshot.pt"), "--out", str(tmp_path / "second")]
+    assert run(app, [*named, "--expert", f"textures={files / 'DTD' / 'finetuned.pt'}"]).exit_code == 0
+    assert list(read_manifest(tmp_path / "second").expert_table) == ["textures"]
+    assert isinstance(run(app, named).exception, EngineError)

@@ -54,6 +54,8 @@ def recognise(source: Source, visual: Weights, asked: str = "", quick_gelu: bool
     heads = stated["vision_cfg"]["head_width"] if stated else _head_width(source, shapes["vision_cfg"]["width"])
     gelu = quick_gelu if quick_gelu is not None else _activation(source, stated, shapes, warnings)
     config = {**shapes, "quick_gelu": gelu, "vision_cfg": {**shapes["vision_cfg"], "head_width": heads}}
+    if stated and isinstance(stated.get("text_cfg"), dict):
+        config["text_cfg"] = stated["text_cfg"]
     return Architecture(_known_name(config), config, tuple(warnings))
 
 
@@ -77,9 +79,11 @@ def _stated_config(source: Source) -> dict[str, Any] | None:
 def _filled(config: dict[str, Any], origin: str) -> dict[str, Any]:
     """An open_clip model config with its defaults written out."""
     vision = config.get("vision_cfg")
-    sizes = ("image_size", "layers", "width", "patch_size")
-    if not isinstance(vision, dict) or any(not isinstance(vision.get(name, 1), int) for name in sizes):
-        raise CheckpointError(f"{origin} is no open_clip config of a ViT: vision_cfg needs {', '.join(sizes)}.")
+    sizes = ("image_size", "layers", "width", "patch_size", "head_width")
+    if not isinstance(vision, dict) or any(
+        not isinstance(vision.get(name, 1), int) or vision.get(name, 1) < 1 for name in sizes
+    ):
+        raise CheckpointError(f"{origin} is no open_clip config of a ViT: vision_cfg needs {', '.join(sizes[:4])}.")
     defaults = {"image_size": 224, "layers": 12, "width": 768, "patch_size": 16, "head_width": 64}
     return {"quick_gelu": False, **config, "vision_cfg": {**defaults, **vision}}
 

@@ -27,7 +27,7 @@ from .sources import Joined
 from .survey import Row, Survey, survey
 
 OPENAI_PREPROCESS = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-RESAMPLING = {2: "bilinear", 3: "bicubic"}  # PIL's numbers
+RESAMPLING = {"bilinear": 2, "bicubic": 3}  # PIL's numbers
 RECORD = "import.json"
 
 
@@ -209,7 +209,7 @@ def _preprocess(config: dict[str, Any], size: int) -> dict[str, Any]:
     mean, std = config.get("image_mean"), config.get("image_std")
     if not isinstance(mean, list) or not isinstance(std, list) or len(mean) != 3 or len(std) != 3:
         return {}
-    interpolation = RESAMPLING.get(config.get("resample", 3), "bicubic")
+    interpolation = "bilinear" if config.get("resample", 3) == RESAMPLING["bilinear"] else "bicubic"
     if (tuple(mean), tuple(std)) == OPENAI_PREPROCESS and interpolation == "bicubic":
         return {}
     return {"size": size, "mean": mean, "std": std, "interpolation": interpolation, "resize_mode": "shortest"}

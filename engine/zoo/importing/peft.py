@@ -159,7 +159,7 @@ def _delta(
 ) -> Delta:
     down, up = source.weights.shape(pair["A"]), source.weights.shape(pair["B"])
     rank = _for_module(config, "rank_pattern", module, config.get("r"))
-    if len(down) < 2 or len(up) < 2 or down[0] != up[1] or down[0] != rank:
+    if len(down) < 2 or len(up) < 2 or down[0] != up[1] or down[0] != rank or not rank:
         raise CheckpointError(
             f"The adapter's matrices of {module:.100} have shapes {down} and {up}; its config says rank {rank!s:.10}."
         )
