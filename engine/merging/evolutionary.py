@@ -56,7 +56,7 @@ def evolutionary(base: Weights, task_vectors: TaskVectors, params: EvolutionaryP
         "objective": params.objective,
         "evaluations": len(found.scores),
         "validation_images": judge.count,
-        "score": [round(score, 6) for score in found.scores],
+        "score": [round(score, 6) if np.isfinite(score) else None for score in found.scores],
     }
     return add_to_base(
         base,
@@ -114,7 +114,9 @@ def _strategy(start: np.ndarray, params: EvolutionaryParams, seed: int):
         "seed": np.nan,  # the generator below is used instead of NumPy's global one
         "randn": lambda *shape: random.standard_normal(shape),
         "maxfevals": params.evaluations,
-        "tolflatfitness": params.evaluations,  # accuracy is flat in places, and that is no reason to stop
+        # Accuracy is flat in places, and that is no reason to stop before the budget is used.
+        **dict.fromkeys(("tolfun", "tolfunhist"), 0.0),
+        **dict.fromkeys(("tolflatfitness", "tolstagnation"), params.evaluations),
         "verbose": -9,
     }
     return cma.CMAEvolutionStrategy(start, params.sigma, options)

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import torch
 
-from ..catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, check_needs, resolve
+from ..catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, MergeRow, TransformRow, check_needs, resolve
 from ..errors import EngineError
 from ..features import choose_device
 from ..recipe import Recipe, parse_recipe
@@ -132,16 +132,13 @@ def _tasks(zoo: Zoo, chosen: list[str]) -> list[str]:
 def _needs(zoo: Zoo, recipe: Recipe, chosen: list[str]) -> Iterator[Finding]:
     """What the methods need against what is there."""
     rows = [MERGE_METHODS.get(recipe.merge.method), *(TRANSFORMS.get(call.method) for call in recipe.transforms)]
-    table = zoo.manifest.task_table
     for row in filter(None, rows):
         try:
             check_needs(row, len(chosen))
         except EngineError as error:
             yield Finding("error", str(error))
         for name in chosen:
-            task = table.get(zoo.manifest.expert_table[name].task)
-            if row.needs & {"unlabelled", "validation"} and (task is None or not task.data):
-                yield Finding("error", f"{row.title} needs images of every expert's task; '{name}' has none.")
+            yield from _images(row, zoo, name)
         if "heads" in row.needs and not zoo.can_score:
             yield Finding("error", f"{row.title} needs heads; the zoo has none (`heads:` in zoo.yaml).")
     if not zoo.can_score:
@@ -151,11 +148,21 @@ def _needs(zoo: Zoo, recipe: Recipe, chosen: list[str]) -> Iterator[Finding]:
     for call in recipe.calibrators:
         row = CALIBRATORS.get(call.method)
         if row and merge and row.deep and call.on == "merged" and merge.yields != "static":
-            yield Finding("error", f"{row.title} acts inside one encoder, but {merge.title} makes one for each task.")
+            each = "task" if merge.yields == "per_task" else "image"
+            yield Finding("error", f"{row.title} acts inside one encoder, but {merge.title} makes one for each {each}.")
     if recipe.probe.protocol == "paper":
         yield Finding(
             "warning", "The paper protocol adapts on the images that are scored (without labels), which flatters."
         )
+
+
+def _images(row: MergeRow | TransformRow, zoo: Zoo, name: str) -> Iterator[Finding]:
+    """The images that a method needs of an expert's task, against what is there."""
+    task = zoo.manifest.task_table.get(zoo.manifest.expert_table[name].task)
+    if row.needs & {"unlabelled", "validation"} and (task is None or not task.data):
+        yield Finding("error", f"{row.title} needs images of every expert's task; '{name}' has none.")
+    elif "validation" in row.needs and task.name in zoo.data and not zoo.data[task.name].has("val"):
+        yield Finding("error", f"{row.title} needs labelled validation images; '{task.name}' has no val_x, val_y.")
 
 
 def _values(zoo: Zoo, chosen: list[str], tools: StepTools) -> Iterator[Finding]:

@@ -118,7 +118,7 @@ def test_a_merge_for_every_image_says_how_it_is_used_instead(run, tmp_path):
     _, zoo = run
     merge = {"method": "twin", "params": {"examples": 4, "epochs": 1}}
     run_recipe(parse_recipe({"zoo": str(zoo), "merge": merge}), Store(tmp_path / "store"), out=tmp_path / "run")
-    with pytest.raises(EngineError, match="mergelens.load_merged"):
+    with pytest.raises(EngineError, match="other program's format"):
         export(tmp_path / "run", tmp_path / "hf", "hf")
     result = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--to", str(tmp_path / "m.safetensors")])
     assert isinstance(result.exception, EngineError)

@@ -185,3 +185,14 @@ def test_the_command_prints_findings_and_an_estimate(command, zoo, tmp_path):
     faults = [part["text"] for part in json.loads(printed.out)["findings"] if part["level"] == "error"]
     assert len(faults) >= 2
     assert "Traceback" not in printed.err
+
+
+def test_missing_validation_images_and_weights_per_image_are_found(zoo, store):
+    with np.load(zoo / "data" / "gamma.npz") as arrays:
+        kept = {name: arrays[name] for name in arrays.files if not name.startswith("val")}
+    np.savez_compressed(zoo / "data" / "gamma.npz", **kept)
+    said = " ".join(preflight_recipe(recipe_of(zoo, merge={"method": "evolutionary"}), store).faults)
+    assert "'gamma' has no val_x, val_y" in said
+    deep = [{"method": "interv_merge"}]
+    said = " ".join(preflight_recipe(recipe_of(zoo, merge={"method": "twin"}, calibrators=deep), store).faults)
+    assert "Twin-Merging makes one for each image" in said

@@ -180,12 +180,13 @@ def test_the_search_leaves_numpys_global_generator_alone():
     assert np.random.rand() == wanted  # noqa: NPY002
 
 
-@pytest.mark.parametrize("budget", [1, 2, 7])
+@pytest.mark.parametrize("budget", [1, 2, 7, 90])
 def test_a_flat_or_undefined_score_uses_the_budget_and_keeps_the_start(budget):
     flat = search(lambda candidate: 50.0, 4, EvolutionaryParams(evaluations=budget), seed=0)
     assert len(flat.scores) == budget
     assert (flat.best == 0.3).all()
     undefined = search(lambda candidate: float("nan"), 4, EvolutionaryParams(evaluations=budget), seed=0)
+    assert len(undefined.scores) == budget
     assert (undefined.best == 0.3).all()
 
 
