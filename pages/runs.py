@@ -10,6 +10,7 @@ from engine.figures.compare import MOST
 from engine.store import ACTIVE, Run
 from pages._choice import RUNS
 from pages._chrome import duration, empty_state, plain
+from pages._devices import device_panel
 from pages._jobs import cancel, keep_service, progress_text
 from pages._runs_details import details
 from pages._runs_list import COLUMNS, example_line, kind_choices, kind_title, line_of
@@ -56,6 +57,7 @@ def main() -> None:
         )
     _undo_bar()
     _ended(search or "", kind_choices()[kinds], chosen)
+    device_panel()
     storage_panel()
 
 

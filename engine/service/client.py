@@ -14,6 +14,7 @@ from typing import Literal
 from ..store import Store
 from ..store.artefacts import ENV_DATABASE, ENV_ROOT
 from ..store.owners import is_neighbour, start_of
+from .devices import Device, read_devices
 from .version import code_version
 
 PACKAGE = __name__.split(".", maxsplit=1)[0]
@@ -31,7 +32,7 @@ class ServiceState:
 
     state: Literal["ready", "starting", "outdated", "failed", "absent"]
     message: str
-    devices: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()
     workers: int = 0
     busy: int = 0
 
@@ -51,10 +52,12 @@ def service_state(store: Store) -> ServiceState:
         return ServiceState("absent", "The engine is not running.")
     if status.state != "ready":
         return ServiceState("starting", "The engine is starting." if status.state == "starting" else "It is stopping.")
-    facts = (status.devices, status.workers, status.busy)
+    devices = read_devices(status.devices)
+    facts = (devices, status.workers, status.busy)
     if status.version != code_version():
         return ServiceState("outdated", "The engine runs other code; it is replaced when it is idle.", *facts)
-    extra = f", {len(status.devices)} accelerator(s)" if status.devices else ""
+    accelerators = sum(device.accelerator for device in devices)
+    extra = f", {accelerators} accelerator{'s' * (accelerators != 1)}" if accelerators else ""
     return ServiceState("ready", f"The engine is ready: {status.workers} workers{extra}.", *facts)
 
 

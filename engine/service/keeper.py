@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..store import Store
 from ..store.owners import STALE_AFTER
 
 INTERVAL = 1.0
+MEASURED = 5  # beats between two looks at the devices
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +22,7 @@ class Keeper:
 
     def __init__(self, store: Store, owner: str) -> None:
         self._store, self._owner = store, owner
+        self.gauge: Callable[[], Mapping[str, Any]] | None = None  # measured now and then for the heartbeat
         self.stop = threading.Event()  # somebody asked the service to end
         self.lost = threading.Event()  # another service has the lease
         self._ended = threading.Event()
@@ -44,8 +47,19 @@ class Keeper:
         self._store.lease.release(self._owner)
 
     def _beat(self) -> None:
+        beats = 0
         while not self._ended.wait(INTERVAL):
+            if self.gauge is not None and beats % MEASURED == 0:
+                self._measure(self.gauge)
+            beats += 1
             self._renew()
+
+    def _measure(self, gauge: Callable[[], Mapping[str, Any]]) -> None:
+        try:
+            self._values |= gauge()
+        except Exception:
+            logger.exception("The devices could not be looked at; they are left out of the heartbeat.")
+            self.gauge = None
 
     def _renew(self) -> None:
         try:

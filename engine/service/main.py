@@ -18,7 +18,7 @@ from ..pipeline.steps import Plan
 from ..store import ACTIVE, Store
 from ..store.owners import this_process
 from .client import STARTING, stop_service
-from .devices import cuda_devices
+from .devices import cuda_devices, describe_devices
 from .keeper import Keeper
 from .version import code_version
 
@@ -133,7 +133,8 @@ def _serve(
     loop = Loop(store, owner, cluster, inbox, planner)
     try:
         _await_worker(loop, keeper, stop)
-        keeper.publish(state="ready", devices=[f"cuda:{name}" for name in devices], workers=len(loop.workers))
+        keeper.publish(state="ready", devices=describe_devices(devices), workers=len(loop.workers))
+        keeper.gauge = lambda: {"devices": describe_devices(devices)}
         (store.root / STARTING).unlink(missing_ok=True)
         logger.info("Ready with %d workers.", len(loop.workers))
         threading.Thread(target=_warm_up, args=(store, planner), name="warm-up", daemon=True).start()

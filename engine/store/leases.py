@@ -24,7 +24,7 @@ class ServiceStatus:
     pid: int
     state: str  # starting, ready, stopping
     version: str  # of its code
-    devices: tuple[str, ...]
+    devices: tuple[Any, ...]  # JSON, as the service describes them
     workers: int
     busy: int  # runs it works on
     stop: bool  # somebody asked it to end

@@ -209,3 +209,24 @@ def test_a_clean_up_is_previewed_before_it_is_done(workspace, open_app):
     assert store.find("cd" * 32) is not None
     app.button(key="runs.gc.go").click().run()
     assert store.runs.list(kinds=["gc"])[0].request["dry"] is False
+
+
+def test_the_device_panel_says_what_computes_and_how_full_it_is(workspace, open_app):
+    from engine.service.devices import describe_devices
+    from engine.store.owners import this_process
+
+    app = open_app("runs")
+    app.session_state["devices"] = True
+    app.run()
+    assert "The engine is not running" in texts(app).replace("\\", "")
+    owner = this_process("service")
+    workspace.store.lease.acquire(owner, "any")
+    gpu = {"name": "cuda:0", "title": "A GPU", "dtype": "bfloat16", "used": 2 * 2**30, "total": 8 * 2**30}
+    workspace.store.lease.renew(owner, state="ready", workers=3, busy=1, devices=[*describe_devices(()), gpu])
+    app.run()
+    assert not app.exception
+    said = texts(app).replace("\\", "")
+    assert "At work on 1 run." in said
+    bars = " ".join(bar.proto.text for bar in app.get("progress")).replace("\\", "")
+    assert "A GPU · encoders in bfloat16 · 2.0 GiB of 8.0 GiB used" in bars
+    assert "by MergeLens" in bars

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.service.devices import read_devices
 from engine.store.owners import process_id
 
 
@@ -37,6 +38,12 @@ def test_progress_metrics_and_log_appear(service):
     assert 0 < service.ended(run).fraction <= 1
     assert service.store.runs.get(run.id).metrics["curve"][-1] == 18
     assert "counted" in [line.line for line in service.store.runs.log(run.id)]
+
+
+def test_the_heartbeat_tells_devices_and_memory(service):
+    first, *_ = read_devices(service.store.lease.status().devices)
+    assert first.name == "cpu"
+    assert 0 < first.own < first.total
 
 
 @pytest.mark.parametrize("name", ["sleep", "spin", "count"])
