@@ -11,9 +11,11 @@ from engine.errors import EngineError
 from engine.manifest import locate_zoo
 from engine.report import Report
 from engine.zoo.data import open_task
+from engine.zoo.thumbnails import strip
 from pages._chrome import percent, plain
 from pages._recipes import zoo_manifest
 from pages._state import RunView
+from pages._zoo_images import strip_of
 
 IMAGES = 6
 SIDE = 64  # px of a thumbnail, drawn at half of it on dense screens
@@ -58,6 +60,9 @@ def _strip(report: Report, task: str) -> bytes | None:
     try:
         folder = locate_zoo(report.recipe.zoo)
         entry = zoo_manifest(report.recipe.zoo).task_table.get(task)
+        if entry and entry.data and not entry.data.endswith(".npz"):
+            tiles = strip_of(report.recipe.zoo, zoo_manifest(report.recipe.zoo), entry, IMAGES)
+            return None if tiles is None else strip(tiles)
         path = folder / entry.data if entry and entry.data else None
         if path is None or not path.is_file() or path.stat().st_size > MAX_BYTES:
             return None

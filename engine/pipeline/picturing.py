@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import ValidationError
 
-from ..errors import EngineError, ZooError, nearest
+from ..errors import DataError, EngineError, ZooError, nearest
+from ..recipe import Probe, explain
 from ..store import Store
 from ..zoo.data import TaskData
 from ..zoo.folder import Zoo
 from ..zoo.readers.source import LABELLED
+from ..zoo.splits import select
 from ..zoo.thumbnails import SIDE
 from .steps import Plan, make_step
 
@@ -35,8 +38,8 @@ def plan_register(request: Mapping[str, Any], store: Store) -> Plan:
     """Plan the pictures of one task.
 
     Args:
-        request: ``zoo``, ``task``, ``per_class`` (pictures of a class; null: of every test image), ``seed``; anything
-            else in it only tells requests apart.
+        request: ``zoo``, ``task``, ``per_class`` (pictures of a class; null: of test images, of those that ``probe``
+            selects or of all), ``seed``; anything else in it only tells requests apart.
         store: gives digests.
 
     Raises:
@@ -57,6 +60,8 @@ def plan_register(request: Mapping[str, Any], store: Store) -> Plan:
         "seed": seed,
         "side": SIDE,
     }
+    if per_class is None and request.get("probe") is not None:
+        identity["probe"] = _probe(request["probe"]).model_dump(mode="json")
     step = make_step(
         "register",
         params={**identity, "sources": {"zoo": str(request["zoo"])}},
@@ -80,7 +85,7 @@ def register(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path,
     for number, split in enumerate(splits):
         labels = data.labels(split) if split in LABELLED else np.full(data.lengths[split], -1)
         counts[split] = np.bincount(labels[labels >= 0], minlength=len(params["classes"])).tolist()
-        rows = np.arange(len(labels)) if everything else sample(labels, params["per_class"], params["seed"])
+        rows = _looked_at(data, params) if everything else sample(labels, params["per_class"], params["seed"])
         part = tools.part(number / len(splits), (number + 1) / len(splits))
         _write(data, split, rows, params["side"], output, part)
         np.save(output / f"{split}.rows.npy", rows)
@@ -101,6 +106,33 @@ def sample(labels: np.ndarray, per_class: int, seed: int) -> np.ndarray:
     each = max(1, min(per_class, MOST // max(1, len(present))))
     parts = [generator.permutation(np.flatnonzero(labels == label))[:each] for label in present]
     return np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+
+
+def pictures_at(folder: Path, rows: np.ndarray) -> np.ndarray:
+    """Pictures of test images by their rows: uint8 (n, side, side, 3).
+
+    Raises:
+        DataError: there is none of a row.
+    """
+    known = np.load(folder / "test.rows.npy")
+    places = np.searchsorted(known, rows)
+    if len(rows) and (places.max() >= len(known) or (known[places] != rows).any()):
+        raise DataError("The registered pictures are of other images than the run's. Run the recipe again.")
+    return np.asarray(np.load(folder / "test.pictures.npy", mmap_mode="r")[places])
+
+
+def _looked_at(data: TaskData, params: Mapping[str, Any]) -> np.ndarray:
+    """Rows of test images that a probe selects, else all."""
+    if "probe" not in params:
+        return np.arange(data.lengths["test"])
+    return np.sort(select(data, _probe(params["probe"])).test)
+
+
+def _probe(document: Any) -> Probe:
+    try:
+        return Probe.model_validate(document)
+    except ValidationError as error:
+        raise EngineError(f"The probe cannot be used: {explain(error, Probe)}") from error
 
 
 def _write(data: TaskData, split: str, rows: np.ndarray, side: int, output: Path, progress: Any) -> None:

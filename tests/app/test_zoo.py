@@ -101,3 +101,21 @@ def test_images_in_folders_are_looked_at_on_demand(workspace, open_app, folders)
     (workspace.zoo / "data" / "pictures" / "x").mkdir()
     app = open_app("zoo", **address)
     assert app.button(key=f"zoo.images.{folders}.compute")
+
+
+def test_views_on_a_run_ask_for_pictures_of_encoded_images(workspace, open_app, folders):
+    write_folders(workspace.zoo / "data" / "pictures", each=20)
+    workspace.example()
+    app = open_app("representations")
+    assert not app.exception
+    rows = workspace.store.runs.list(kinds=("register",))
+    assert [(row.request["task"], row.request["per_class"]) for row in rows] == [(folders, None)]
+    plan = plan_request("register", rows[0].request, workspace.store)
+    run_inline(plan, workspace.store)
+    again = workspace.store.runs.submit("register", rows[0].request, name="made", owner="test")
+    workspace.store.runs.finish(again.id, plan.result)
+    for page in ("representations", "lab"):
+        app = open_app(page)
+        assert not app.exception
+        assert not app.error
+    assert len(workspace.store.runs.list(kinds=("register",))) == 2

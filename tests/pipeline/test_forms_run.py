@@ -7,10 +7,14 @@ import pytest
 import yaml
 
 from engine.errors import EngineError
+from engine.pipeline.executor import run_inline
 from engine.pipeline.local import run_recipe
-from engine.pipeline.plan import plan_run
-from engine.recipe import parse_recipe
+from engine.pipeline.picturing import pictures_at
+from engine.pipeline.plan import plan_request, plan_run
+from engine.recipe import Probe, parse_recipe
 from engine.store import Store
+from engine.zoo.folder import Zoo
+from engine.zoo.splits import select
 from tests.image_files import encoded, picture, write_folders, write_parquet
 from tests.tiny_zoo import make_zoo
 from tests.unit.test_text_heads import zoo_with_text
@@ -100,3 +104,25 @@ def test_a_zoo_without_heads_builds_them(tmp_path):
     with pytest.raises(EngineError, match=r"no heads: .*8 tokens"):
         plan_run(recipe_for(folder), store)
     assert run_recipe(recipe_for(folder, calibrators=[]), store).accuracy == {}
+
+
+def test_registered_pictures_are_those_a_run_looks_at(zoo, tmp_path):
+    store = Store(tmp_path / "store")
+    probe = Probe(samples_per_task=9, split_seed=3)
+    request = {"zoo": str(zoo), "task": "alpha", "per_class": None, "probe": probe.model_dump(mode="json")}
+    plan = plan_request("register", request, store)
+    folder = run_inline(plan, store)
+    data = Zoo.open(str(zoo)).data["alpha"]
+    rows = select(data, probe).test
+    pictures = pictures_at(folder, rows[::-1])
+    colours = pictures[:, 20:28, 20:28].reshape(len(rows), -1, 3).mean(axis=1).argmax(axis=1)
+    np.testing.assert_array_equal(colours, data.labels("test")[rows[::-1]])
+    absent = np.setdiff1d(np.arange(18), rows)[:1]
+    with pytest.raises(EngineError, match="other images"):
+        pictures_at(folder, absent)
+    sampled = plan_request("register", {**request, "per_class": 2, "seed": 1}, store)
+    labels = np.load(run_inline(sampled, store) / "test.labels.npy")
+    np.testing.assert_array_equal(np.bincount(labels), [2, 2, 2])
+    for wrong, message in (({"task": "alpa"}, "Did you mean 'alpha'"), ({"per_class": "all"}, "as a number")):
+        with pytest.raises(EngineError, match=message):
+            plan_request("register", {**request, **wrong}, store)
