@@ -41,7 +41,7 @@ def chooser() -> None:
             list(places),
             format_func=places.__getitem__,
             index=None,
-            placeholder=f"{len(folders)} folders here",
+            placeholder=_counted(len(folders), "folder"),
             key=f"bring.open.{st.session_state.get(COUNTER, 0)}",
             on_change=_open,
         )
@@ -49,7 +49,7 @@ def chooser() -> None:
             "Models here",
             list(models),
             format_func=lambda path: _label(models[path]),
-            placeholder=f"{len(models)} models here" if models else "No models here",
+            placeholder=_counted(len(models), "model"),
             key=f"bring.models.{st.session_state.get(COUNTER, 0)}",
             disabled=not models,
         )
@@ -89,6 +89,7 @@ def chosen_files() -> list[dict[str, Any]]:
                 "Task" if item["role"] == "head" else "Name",
                 key=_seeded(f"bring.name.{ident}", item["name"]),
                 max_chars=64,
+                placeholder="none needed" if item["role"] == "base" else None,
                 disabled=item["role"] == "base",
                 width=200,
             )
@@ -172,6 +173,10 @@ def _seeded(key: str, value: Any) -> str:
     if key not in st.session_state:
         st.session_state[key] = value
     return key
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count or 'No'} {what}{'' if count == 1 else 's'} here"
 
 
 def _label(entry: Entry) -> str:

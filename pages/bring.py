@@ -167,8 +167,8 @@ def _preview(summary: dict[str, Any]) -> None:
         width="stretch",
         alt=f"{len(summary['rows'])} files with role, name, format and size",
     )
-    needed, free = summary["bytes"] / 2**30, summary["free"] / 2**30
-    st.caption(f"{needed:.2f} GiB will be written to {plain(summary['out'])}; {free:.0f} GiB are free there.")
+    needed, free = _size(summary["bytes"]), _size(summary["free"])
+    st.caption(f"{needed} will be written to {plain(summary['out'])}; {free} are free there.")
 
 
 def _followed() -> bool:
@@ -207,7 +207,7 @@ def _finished(row: Run) -> None:
         st.error("What this import found is no longer in the store; the zoo itself may still be there.")
         return
     experts = sum(item["role"] == "expert" for item in summary["rows"])
-    st.success(f"**{plain(summary['name'])}** is a zoo now: {experts} experts, {summary['bytes'] / 2**30:.2f} GiB.")
+    st.success(f"**{plain(summary['name'])}** is a zoo now: {experts} experts, {_size(summary['bytes'])}.")
     for warning in summary["warnings"]:
         st.warning(plain(warning), icon=":material/warning:")
     with st.container(horizontal=True):
@@ -220,6 +220,10 @@ def _finished(row: Run) -> None:
 def _summary(row: Run) -> dict[str, Any] | None:
     folder = store().find(row.result, checksums=False) if row.result else None
     return read_summary(folder) if folder else None
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB" if count < 2**30 else f"{count / 2**30:.2f} GiB"
 
 
 def _unfollow() -> None:

@@ -292,8 +292,8 @@ def _compare_families(found: Survey) -> None:
     without = sorted(set(trained) - set(with_projection))
     if with_projection and without:
         found.warnings.append(
-            f"Two families are mixed: {_listed(with_projection)} trained the projection, {_listed(without)} kept the "
-            "base's. Their task vectors differ in kind; compare results within one family."
+            f"Two families are mixed: the projection was trained in {_listed(with_projection)}, and is the base's in "
+            f"{_listed(without)}. Their task vectors differ in kind; compare results within one family."
         )
 
 
