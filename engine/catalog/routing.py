@@ -16,8 +16,13 @@ class TwinParams(Params):
     scaling: float = Field(
         0.3, ge=0, le=2, title="Scaling coefficient λ", description="How much of the summed task vectors is shared."
     )
+    compression: Literal["svd", "magnitude", "random"] = Field(
+        "svd",
+        title="Compression",
+        description="Of each expert's own part: leading singular directions, largest entries, or random ones (DARE).",
+    )
     density: float = Field(
-        0.2, ge=0, le=1, title="Rank kept", description="Share of singular directions of each expert's own part."
+        0.2, ge=0, le=1, title="Density", description="Share of singular directions, or of entries, that is kept."
     )
     routing: Literal["mixture", "best"] = Field(
         "mixture", title="Routing", description="Mix all experts by the router's softmax, or take the best one alone."
@@ -90,6 +95,8 @@ ROWS = (
         presets=(
             Preset("official", "Authors' code", {"scaling": 0.29}, "arXiv:2406.15479"),
             Preset("best", "Best expert only", {"routing": "best"}, "arXiv:2406.15479"),
+            Preset("magnitude", "Largest entries", {"compression": "magnitude"}, "arXiv:2406.15479"),
+            Preset("random", "Random entries", {"compression": "random"}, "arXiv:2406.15479"),
         ),
         departure="The router reads the image's features (the authors merge language models and read mean hidden "
         "states), learns from unlabelled images of known task, and its last epoch counts.",

@@ -10,11 +10,11 @@ from ..catalog.routing import TwinParams
 from ..errors import MergeError
 from ..types import Context, Forward, MergeInfo, PerSample, TaskVectors, Tensors, Weights
 from .adamerging import combine
+from .compressed import KEPT, restored, separate
 from .masked import distinct_tasks
 from .routed import EXPERTS, ROUTER, VECTOR, RoutedEncoder, by_name, per_image, shared_weights, tensors_under
-from .spectra import svd
 
-LEFT, RIGHT, ROUTING = "left/", "right/", "routing"
+ROUTING = "routing"
 CHOICES = ("mixture", "best")
 
 
@@ -27,38 +27,24 @@ def twin(base: Weights, task_vectors: TaskVectors, params: TwinParams, context: 
         task of an image is used, so that unlabelled images serve where they take validation data.
     """
     tasks = distinct_tasks(context)
-    parts = separate(task_vectors, params.scaling, params.density, context)
-    extra = sum(tensor.numel() for name, tensor in parts.items() if not name.startswith(VECTOR))
+    parts = separate(task_vectors, params, context)
+    extra = sum(tensor.numel() for name, tensor in parts.items() if not name.startswith((VECTOR, KEPT)))
     router, report = _train(base, parts, params, context, tasks, by_name(task_vectors))
     parts |= {ROUTER + name: tensor.to(task_vectors.dtype) for name, tensor in router.items()}
     parts[ROUTING] = torch.tensor(CHOICES.index(params.routing))
     info = MergeInfo(
         extra_parameters=extra + sum(tensor.numel() for tensor in router.values()),
+        extra_bits=8 * sum(tensor.numel() for name, tensor in parts.items() if name.startswith(KEPT)),
         details={"experts": list(task_vectors.experts), **report},
     )
     return PerSample(parts, rebuild, info)
 
 
-def separate(task_vectors: TaskVectors, scaling: float, density: float, context: Context) -> dict[str, Tensor]:
-    """What is stored of the experts: the shared vector λ Σ_k τ_k, and what of each expert is left, compressed."""
-    parts: dict[str, Tensor] = {}
-    for index, name in enumerate(task_vectors.names):
-        stack = task_vectors.stack(name)
-        shared = stack.sum(dim=0).mul_(scaling)
-        parts[VECTOR + name] = shared
-        parts |= _compressed(name, stack - shared, density)
-        context.progress(0.5 * (index + 1) / len(task_vectors.names), f"Compressing {name}")
-    return parts
-
-
 def rebuild(base: Weights, parts: Tensors, forward: Forward) -> TwinEncoder:
-    """The encoder of what was stored: ``vector/``, ``left/`` and ``right/`` or ``experts/``, and ``router/``."""
-    exclusive = tensors_under(parts, EXPERTS)
-    for name, left in tensors_under(parts, LEFT).items():
-        exclusive[name] = left @ parts[RIGHT + name]
+    """The encoder of what was stored: ``vector/``, every expert's own part as it was compressed, and ``router/``."""
     tensors = {
         **{f"weights/{name}": tensor for name, tensor in shared_weights(base, tensors_under(parts, VECTOR)).items()},
-        **{EXPERTS + name: tensor for name, tensor in exclusive.items()},
+        **{EXPERTS + name: tensor for name, tensor in restored(base, parts).items()},
         **{ROUTER + name: tensor for name, tensor in tensors_under(parts, ROUTER).items()},
     }
     return TwinEncoder(tensors, forward, CHOICES[int(parts.get(ROUTING, 0))])
@@ -115,21 +101,6 @@ def route(features: Tensor, router: Tensors) -> Tensor:
         hidden = functional.linear(hidden, router[f"{number}.weight"], router[f"{number}.bias"])
         hidden = functional.leaky_relu(hidden)
     return functional.linear(hidden, router["2.weight"], router["2.bias"])
-
-
-def _compressed(name: str, stack: Tensor, density: float) -> dict[str, Tensor]:
-    """Every expert's own part (K, *shape): leading singular directions of matrices, everything else whole."""
-    if stack.dim() != 3 or density >= 1 or not stack.numel():
-        return {EXPERTS + name: stack}
-    rows, columns = stack.shape[1:]
-    rank = int(density * min(rows, columns))
-    left, right = stack.new_empty(len(stack), rows, rank), stack.new_empty(len(stack), rank, columns)
-    for k, matrix in enumerate(stack):
-        u, values, v = svd(matrix)
-        left[k], right[k] = u[:, :rank] * values[:rank], v[:rank]
-    if rank * (rows + columns) < rows * columns:
-        return {LEFT + name: left, RIGHT + name: right}
-    return {EXPERTS + name: left @ right}
 
 
 def _train(

@@ -11,10 +11,10 @@ from engine.catalog.routing import TwinParams, WemoeParams
 from engine.errors import Cancelled, MergeError
 from engine.merging.adamerging import entropy, predict
 from engine.merging.apply import merge
+from engine.merging.compressed import restored, separate
 from engine.merging.concrete import Mask, mask_gradient, relaxed, rescaled
 from engine.merging.evolutionary import search
 from engine.merging.twin import rebuild as rebuild_twin
-from engine.merging.twin import separate
 from engine.recipe import MethodCall
 from engine.weights import LazyTaskVectors, Memory
 from tests.reference.merging.support import EXPERTS, TinyContext, models, some_images, tensors_of, toy, toy_vectors
@@ -27,7 +27,7 @@ def merged(method: str, params: dict, context: TinyContext | None = None, transf
 
 def test_a_twin_that_keeps_everything_is_the_expert_that_is_chosen():
     base, vectors = toy_vectors()
-    encoder = rebuild_twin(base, separate(vectors, 0.3, 1.0, TinyContext()), TinyContext().forward)
+    encoder = rebuild_twin(base, separate(vectors, TwinParams(density=1.0), TinyContext()), TinyContext().forward)
     for k, expert in enumerate(EXPERTS):
         weights = encoder.mix(torch.nn.functional.one_hot(torch.tensor(k), 4).double())
         for name, tensor in tensors_of(toy(expert)).items():
@@ -41,6 +41,27 @@ def test_a_twin_stores_what_it_says():
     assert result.parts[f"right/{matrix}"].shape == (4, rank, 12)
     own = sum(tensor.numel() for name, tensor in result.parts.items() if not name.startswith(("vector/", "routing")))
     assert result.info.extra_parameters == own < 4 * sum(tensor.numel() for tensor in tensors_of(base).values())
+
+
+@pytest.mark.parametrize("compression", ["magnitude", "random"])
+def test_a_twin_of_single_entries_stores_them_packed(compression):
+    base, vectors = toy_vectors()
+    params = TwinParams(compression=compression, density=0.4)
+    found = restored(base, separate(vectors, params, TinyContext()))
+    for name in vectors.names:
+        own = vectors.stack(name) - 0.3 * vectors.stack(name).sum(dim=0)
+        if own.dim() < 3:
+            torch.testing.assert_close(found[name], own)
+            continue
+        for got, want in zip(found[name].flatten(1), own.flatten(1), strict=True):
+            kept = got != 0
+            factor = 1 / 0.4 if compression == "random" else 1.0
+            torch.testing.assert_close(got[kept], factor * want[kept])
+            if compression == "magnitude":
+                assert kept.sum() == int(0.4 * len(want))
+                assert want[kept].abs().min() >= want[~kept].abs().max()
+    info = merged("twin", {**params.model_dump(), "examples": 4, "epochs": 0})[1].info
+    assert info.extra_bits >= sum(own.numel() for own in found.values() if own.dim() > 2)
 
 
 def test_the_router_of_a_twin_learns_which_task_an_image_is_of():

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ...catalog.routing import TwinParams
 from ...merging import twin
 from ...merging.apply import merge
+from ...merging.compressed import separate
 from ...merging.masked import MASK, RESCALER, VECTOR, unpack
 from ...merging.wemoe import Mixing, ensemble
 from ...recipe import MethodCall
@@ -69,7 +71,8 @@ def twin_model(reference: MergingReference, name: str, precision: str) -> Found:
     """The weights at given weights of a router."""
     params = reference.entries[name]["params"]
     base, vectors = reference.vectors(precision)
-    parts = twin.separate(vectors, 0.3, params["keep_fraction"], Offline(vectors.experts))
+    settings = TwinParams(scaling=0.3, density=params["keep_fraction"])
+    parts = separate(vectors, settings, Offline(vectors.experts))
     gates = torch.tensor(params["router_weights"], dtype=vectors.dtype)
     return Found(twin.rebuild(base, parts, Offline(vectors.experts).forward).mix(gates), reference.output(name))
 
