@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,9 +11,12 @@ import torch
 from torch import Tensor
 
 from ..types import MergeInfo, Static, TaskVectors, Weights
+from ..weights import read_into
+from ..weights.buffers import Buffers
 
 MergedVector = Callable[[str], Tensor]
 COLUMNS = 2**16  # entries of a layer that are worked on at once: eight experts' worth stays in the cache
+LENT = Buffers()
 
 
 @dataclass(frozen=True)
@@ -40,10 +43,11 @@ class Added:
 
     def tensor(self, name: str) -> Tensor:
         """One merged tensor; tensors without task vectors are the base's."""
-        base = self.base.tensor(name)
         if name not in self.layers:
-            return base
-        return self.vector(name).to(self.compute_dtype).add_(base.to(self.compute_dtype))
+            return self.base.tensor(name)
+        base = LENT.empty(self.shape(name), self.compute_dtype)
+        read_into(self.base, name, base)
+        return self.vector(name).to(self.compute_dtype).add_(base)
 
 
 def add_to_base(
@@ -81,6 +85,43 @@ def in_columns(stack: Tensor, merge: Callable[[Tensor], Tensor]) -> Tensor:
     return out
 
 
+def pieces(task_vectors: TaskVectors, name: str, size: int = COLUMNS, step: int = 1, skip: int = 0) -> Iterator[Tensor]:
+    """A layer's stack in flat pieces (K, n) that stay in the cache; the caller may change them.
+
+    Args:
+        task_vectors: whose layer it is.
+        name: of the layer.
+        size: entries of a piece; all but the last have as many.
+        step: only every step-th piece, for samples.
+        skip: how many pieces are left out before the first.
+    """
+    direct = getattr(task_vectors, "pieces", None)
+    if direct is not None:
+        yield from direct(name, size, step, skip)
+    else:
+        yield from flat(task_vectors.stack(name)).split(size, dim=1)[skip::step]
+
+
+def in_pieces(task_vectors: TaskVectors, name: str, merge: Callable[[Tensor], Tensor]) -> Tensor:
+    """Apply an elementwise merge (K, n) → (n,) to a layer while it is read, piece by piece."""
+    out = LENT.empty(task_vectors.shape(name), task_vectors.dtype)
+    entries, first = out.view(-1), 0
+    for piece in pieces(task_vectors, name):
+        entries[first : first + piece.shape[1]].copy_(merge(piece))
+        first += piece.shape[1]
+    return out
+
+
+def total(task_vectors: TaskVectors, name: str) -> Tensor:
+    """Σ_k τ_k of a layer, which some task vectors have at hand already; the caller may change it."""
+    if name in getattr(task_vectors, "pruned", ()):
+        return LENT.empty(task_vectors.shape(name), task_vectors.dtype).zero_()
+    known = getattr(task_vectors, "totals", {}).get(name)
+    if known is None:
+        return in_pieces(task_vectors, name, lambda piece: piece.sum(dim=0))
+    return LENT.empty(tuple(known.shape), known.dtype).copy_(known)
+
+
 Change = Callable[[str, Tensor, Sequence[str]], Tensor]
 
 
@@ -90,7 +131,9 @@ class Changed:
 
     ``change`` maps a layer's name, the stacked vectors (which it may overwrite) and the experts they belong to onto
     the changed stack. ``together`` says that it must see all experts at once. Layers in ``pruned`` are zero and are
-    not read at all. ``only`` leaves all other layers out.
+    not read at all. ``only`` leaves all other layers out. ``elementwise`` says that an entry changes by nothing but
+    itself and the other experts' entry there, so that pieces can be changed. ``totals`` are sums Σ_k τ_k of layers
+    that are known already.
     """
 
     inner: TaskVectors
@@ -99,6 +142,8 @@ class Changed:
     pruned: frozenset[str] = frozenset()
     only: tuple[str, ...] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    elementwise: bool = False
+    totals: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def experts(self) -> tuple[str, ...]:
@@ -132,3 +177,22 @@ class Changed:
         if name in self.pruned:
             return torch.zeros((len(self.experts), *self.shape(name)), dtype=self.dtype)
         return self.change(name, self.inner.stack(name), self.experts)
+
+    def pieces(self, name: str, size: int, step: int = 1, skip: int = 0) -> Iterator[Tensor]:
+        """Changed τ of all experts for one layer in flat pieces (K, n)."""
+        if name in self.pruned:
+            yield from self._nothing(name, size, step, skip)
+            return
+        if not self.elementwise:
+            yield from flat(self.stack(name)).split(size, dim=1)[skip::step]
+            return
+        for piece in pieces(self.inner, name, size, step, skip):
+            yield self.change(name, piece, self.experts)
+
+    def _nothing(self, name: str, size: int, step: int, skip: int) -> Iterator[Tensor]:
+        """Pieces of a pruned layer."""
+        count = math.prod(self.shape(name))
+        block = LENT.empty((len(self.experts) * min(size, count),), self.dtype)
+        for first in range(skip * size, count, size * step):
+            length = min(size, count - first)
+            yield block[: len(self.experts) * length].zero_().view(len(self.experts), length)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..catalog import NoParams
 from ..catalog.basic import TaskArithmeticParams
 from ..types import Context, Static, TaskVectors, Weights
-from .assemble import add_to_base
+from .assemble import add_to_base, in_pieces, total
 
 
 def weight_average(base: Weights, task_vectors: TaskVectors, params: NoParams, context: Context) -> Static:
@@ -14,7 +14,7 @@ def weight_average(base: Weights, task_vectors: TaskVectors, params: NoParams, c
     Source: Wortsman et al., ICML 2022, arXiv:2203.05482.
     Departure: several published scripts drop the last of eight experts by a truncated zip; all K are averaged here.
     """
-    return add_to_base(base, task_vectors, lambda name: task_vectors.stack(name).mean(dim=0))
+    return add_to_base(base, task_vectors, lambda name: in_pieces(task_vectors, name, lambda piece: piece.mean(dim=0)))
 
 
 def task_arithmetic(base: Weights, task_vectors: TaskVectors, params: TaskArithmeticParams, context: Context) -> Static:
@@ -24,4 +24,4 @@ def task_arithmetic(base: Weights, task_vectors: TaskVectors, params: TaskArithm
 
     Source: Ilharco et al., ICLR 2023, arXiv:2212.04089, §2.
     """
-    return add_to_base(base, task_vectors, lambda name: task_vectors.stack(name).sum(dim=0).mul_(params.scaling))
+    return add_to_base(base, task_vectors, lambda name: total(task_vectors, name).mul_(params.scaling))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..catalog.transforms import LayerPruningParams, LwptvParams
 from ..errors import MergeError
 from ..masks import lwptv_masks
 from ..types import Context, Static, TaskVectors, Weights
-from .assemble import COLUMNS, Changed, add_to_base, flat, merged_vector
+from .assemble import Changed, add_to_base, merged_vector, pieces
 
 __all__ = ["absolute_value", "lwptv", "lwptv_masks", "salience", "scale_learned"]
+
+TOTALS_KEPT = 2**28  # entries of summed task vectors that are kept from measuring salience, 1 GiB in float32
+NOTHING: Mapping[str, Tensor] = MappingProxyType({})
 
 
 def salience(task_vectors: TaskVectors, context: Context | None = None) -> tuple[tuple[str, ...], np.ndarray]:
@@ -29,11 +35,7 @@ def salience(task_vectors: TaskVectors, context: Context | None = None) -> tuple
     Source: Zhang et al., 2025, arXiv:2506.09093, Eq. (5).
     Departure: Eq. (5) writes a norm; the text says "absolute average", a scalar, which is followed.
     """
-
-    def score(stack: Tensor) -> Tensor:
-        return stack.sub_(stack.mean(dim=0)).abs_()
-
-    return _scores(task_vectors, score, context)
+    return _scores(task_vectors, _salient, context)
 
 
 def lwptv(base: Weights, task_vectors: TaskVectors, params: LwptvParams, context: Context) -> Changed:
@@ -44,7 +46,9 @@ def lwptv(base: Weights, task_vectors: TaskVectors, params: LwptvParams, context
     """
     if len(task_vectors.experts) < 2:
         raise MergeError("LwPTV compares experts with each other; choose at least 2, or leave it out.")
-    return _pruned(task_vectors, params, salience(task_vectors, context), params.shared)
+    totals: dict[str, Tensor] = {}
+    scored = _scores(task_vectors, _salient, context, totals)
+    return _pruned(task_vectors, params, scored, params.shared, totals)
 
 
 def absolute_value(base: Weights, task_vectors: TaskVectors, params: LayerPruningParams, context: Context) -> Changed:
@@ -53,7 +57,7 @@ def absolute_value(base: Weights, task_vectors: TaskVectors, params: LayerPrunin
     Source: Zhang et al., 2025, arXiv:2506.09093, Table 3.
     Departure: the paper does not say how; the threshold and the shared mask of LwPTV are used.
     """
-    return _pruned(task_vectors, params, _scores(task_vectors, Tensor.abs_, context))
+    return _pruned(task_vectors, params, _scores(task_vectors, lambda stack, total: stack.abs_(), context))
 
 
 def scale_learned(
@@ -67,18 +71,41 @@ def scale_learned(
     return add_to_base(base, task_vectors, lambda name: vector(name).mul_(params.eta), merged.info)
 
 
+def _salient(stack: Tensor, total: Tensor) -> Tensor:
+    """|τ_k − τ̄| of entries (K, n), in place, from the sum of their rows."""
+    return stack.sub_(total / len(stack)).abs_()
+
+
 def _scores(
-    task_vectors: TaskVectors, score: Callable[[Tensor], Tensor], context: Context | None
+    task_vectors: TaskVectors,
+    score: Callable[[Tensor, Tensor], Tensor],
+    context: Context | None,
+    totals: dict[str, Tensor] | None = None,
 ) -> tuple[tuple[str, ...], np.ndarray]:
+    """Mean scores of every layer; sums of task vectors are put into ``totals``, as far as there is room."""
     names = task_vectors.names
     scores = np.zeros((len(task_vectors.experts), len(names)))
+    room = _room(task_vectors) if totals is not None else torch.empty(0)
     for index, name in enumerate(names):
-        stack = flat(task_vectors.stack(name))
-        for part in stack.split(COLUMNS, dim=1):
-            scores[:, index] += score(part).sum(dim=1).double().numpy() / max(stack.shape[1], 1)
+        size, first = math.prod(task_vectors.shape(name)), 0
+        kept = totals is not None and size <= len(room)
+        if kept:
+            totals[name], room = room[:size].view(task_vectors.shape(name)), room[size:]
+        for part in pieces(task_vectors, name):
+            summed = totals[name].view(-1)[first : first + part.shape[1]] if kept else None
+            first += part.shape[1]
+            scores[:, index] += score(part, torch.sum(part, dim=0, out=summed)).sum(dim=1).double().numpy() / max(
+                size, 1
+            )
         if context:
             context.progress((index + 1) / len(names), f"Salience of {name}")
     return names, scores
+
+
+def _room(task_vectors: TaskVectors) -> Tensor:
+    """Memory for sums, in one block: large blocks of numpy are backed by large pages, which are touched faster."""
+    wanted = min(sum(math.prod(task_vectors.shape(name)) for name in task_vectors.names), TOTALS_KEPT)
+    return torch.from_numpy(np.empty(wanted * task_vectors.dtype.itemsize, np.uint8)).view(task_vectors.dtype)
 
 
 def _pruned(
@@ -86,13 +113,17 @@ def _pruned(
     params: LayerPruningParams,
     scored: tuple[tuple[str, ...], np.ndarray],
     share: bool = True,
+    totals: Mapping[str, Tensor] = NOTHING,
 ) -> Changed:
+    """Task vectors without the layers of low scores; ``totals`` are sums of the experts' own task vectors."""
     names, scores = scored
     masks, shared = lwptv_masks(scores, params.eta, params.count_frozen)
     pruned = frozenset(name for name, kept in zip(names, shared, strict=True) if not kept)
     details = {"kept_layers": int(shared.sum()), "layers": len(names)}
     if share:
-        return Changed(task_vectors, lambda name, stack, experts: stack, pruned=pruned, details=details)
+        known = {name: total for name, total in totals.items() if name not in pruned}
+        return Changed(task_vectors, lambda name, stack, experts: stack, pruned=pruned, details=details,
+                       elementwise=True, totals=known)  # fmt: skip
     kept = {
         expert: frozenset(name for name, keep in zip(names, mask, strict=True) if keep)
         for expert, mask in zip(task_vectors.experts, masks, strict=True)

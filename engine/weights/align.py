@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from ..errors import CheckpointError
 from ..types import Progress, Weights
 from .files import read_into
+from .parts import ReadPart, open_parts
 
 PREFIX = "visual."
 # What checkpoints of image encoders from 2022–2024 still carry of the text encoder; it was never trained.
@@ -52,6 +54,10 @@ class Selected:
     def read_into(self, name: str, out: Tensor) -> None:
         """Read one tensor into ``out``."""
         read_into(self.weights, self.stored[name], out)
+
+    def open_parts(self, name: str) -> AbstractContextManager[ReadPart]:
+        """A function that reads parts of one tensor, in its stored dtype."""
+        return open_parts(self.weights, self.stored[name], self.dtype(name))
 
 
 def visual(weights: Weights) -> Selected:

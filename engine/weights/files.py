@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import pickle
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -92,14 +93,31 @@ class SafetensorsFile:
         else:
             out.copy_(self.tensor(name))
 
+    @contextmanager
+    def open_parts(self, name: str) -> Iterator[Callable[[int, Tensor], None]]:
+        """A function that fills a tensor (n,) of the stored dtype with the entries from a given one on."""
+        entry = self._entries[name]
+        with self._unchanged() as file:
+
+            def read(first: int, out: Tensor) -> None:
+                file.seek(entry.start + first * entry.dtype.itemsize)
+                read_exactly(file, out, self.path.name)
+
+            yield read
+
     def _read(self, entry: Entry, out: Tensor) -> None:
         if not entry.size:
             return
+        with self._unchanged() as file:
+            file.seek(entry.start)
+            read_exactly(file, out, self.path.name)
+
+    @contextmanager
+    def _unchanged(self) -> Iterator[BinaryIO]:
         with _open(self.path) as file:
             if _stamp(file) != self._stamp:
                 raise CheckpointError(f"{self.path.name} was changed while it was in use. Start again.")
-            file.seek(entry.start)
-            read_exactly(file, out, self.path.name)
+            yield file
 
 
 class TorchFile:

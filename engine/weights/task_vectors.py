@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 
 import torch
 from torch import Tensor
@@ -10,6 +12,7 @@ from torch import Tensor
 from ..types import Weights
 from .buffers import Buffers
 from .files import read_into
+from .parts import open_parts
 
 
 class LazyTaskVectors:
@@ -66,6 +69,29 @@ class LazyTaskVectors:
     def stack(self, name: str) -> Tensor:
         """τ of all experts for one layer: shape (K, *shape)."""
         return self._read(name, self.experts)
+
+    def pieces(self, name: str, size: int, step: int = 1, skip: int = 0) -> Iterator[Tensor]:
+        """τ of all experts for one layer, flattened, in pieces (K, n ≤ size).
+
+        Every step-th piece after the first ``skip``. The next piece overwrites the one before, which may be changed.
+        """
+        count, width = math.prod(self.shape(name)), len(self._experts)
+        base = self._buffers.empty((min(size, count),), self._dtype)
+        block = self._buffers.empty((width * min(size, count),), self._dtype)
+        factors = [self.weights[expert] for expert in self._experts]
+        with ExitStack() as opened:
+            models = (self._base, *self._experts.values())
+            read_base, *readers = [opened.enter_context(open_parts(model, name, self._dtype)) for model in models]
+            for first in range(skip * size, count, size * step):
+                length = min(size, count - first)
+                start, piece = base[:length], block[: width * length].view(width, length)
+                read_base(first, start)
+                for row, read, factor in zip(piece, readers, factors, strict=True):
+                    read(first, row)
+                    row.sub_(start)
+                    if factor != 1.0:
+                        row.mul_(factor)
+                yield piece
 
     def _read(self, name: str, experts: Sequence[str]) -> Tensor:
         base = self._buffers.empty(self.shape(name), self._dtype)
