@@ -1,11 +1,13 @@
-"""Merge eight experts of ViT-B/32 size from files to a file; print times, ratios to reading once, and peak memory.
+"""Merge eight experts of ViT-B/32 size from files to a file: time, peak memory, ratios to the floor and to peers.
 
-    python benchmarks/merging.py                       # the table
-    python benchmarks/merging.py --methods ties tsv_m  # others
-    python benchmarks/merging.py --folder /data/big    # where the 3.2 GB of checkpoints go
+    python benchmarks/merging.py                    # the table; installs the peers once (about 7 GB with torch)
+    python benchmarks/merging.py --without-peers    # our own lines only
+    python benchmarks/merging.py --quick            # small models, to see that everything works
+    python benchmarks/merging.py --methods ties emr --folder /data/big
 
-Every line runs in a process of its own. "floor" reads all checkpoints once and writes one; ratios are to it, measured
-in the same run. The weights are random, which costs the same as trained ones.
+Every line runs in a process of its own, which is ended when it takes more memory than ``--memory`` GiB. The floor
+reads all checkpoints once and writes one; ratios are taken in the same run. Weights are random, which costs the same
+as trained ones. FusionBench and mergekit are installed from the package index into virtual environments of their own.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ import json
 import os
 import platform
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+import venv
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +38,33 @@ from engine.types import Static
 from engine.weights import LazyTaskVectors, Memory, open_weights, visual, write_weights
 
 EXPERTS = 8
-WIDTH, BLOCKS = 768, 12
-DEFAULT = ("floor", "task_arithmetic", "ties", "lwptv+task_arithmetic", "dare+task_arithmetic", "weight_average", "emr")
+SIZES = {"ViT-B/32": (768, 12), "small": (128, 3)}  # width and blocks
+DEFAULT = (
+    "task_arithmetic", "ties", "dare+task_arithmetic", "pcb", "tsv_m", "lwptv+task_arithmetic", "pwptv+task_arithmetic",
+)  # fmt: skip
+PARAMS: dict[str, dict[str, Any]] = {"dare": {"drop_rate": 0.5}}  # where the peers' setting is not our default
+PEERS = {
+    "fusionbench": ("fusion_bench==0.2.33", ("task_arithmetic", "ties", "dare+task_arithmetic", "tsv_m")),
+    "mergekit": ("mergekit==0.1.4", ("task_arithmetic", "ties", "dare+task_arithmetic")),
+}
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mergelens" / "peers"
+LOOK = 0.05  # seconds between two looks at a process's memory
 
 
-def shapes() -> dict[str, tuple[int, ...]]:
-    """The 152 visual tensors of ViT-B/32, 87,849,216 parameters."""
+def shapes(width: int, blocks: int) -> dict[str, tuple[int, ...]]:
+    """The visual tensors of a ViT with patches of 32 pixels; 152 with 87,849,216 parameters for ViT-B/32."""
     block = {
-        "ln_1.weight": (WIDTH,), "ln_1.bias": (WIDTH,),
-        "attn.in_proj_weight": (3 * WIDTH, WIDTH), "attn.in_proj_bias": (3 * WIDTH,),
-        "attn.out_proj.weight": (WIDTH, WIDTH), "attn.out_proj.bias": (WIDTH,),
-        "ln_2.weight": (WIDTH,), "ln_2.bias": (WIDTH,),
-        "mlp.c_fc.weight": (4 * WIDTH, WIDTH), "mlp.c_fc.bias": (4 * WIDTH,),
-        "mlp.c_proj.weight": (WIDTH, 4 * WIDTH), "mlp.c_proj.bias": (WIDTH,),
+        "ln_1.weight": (width,), "ln_1.bias": (width,),
+        "attn.in_proj_weight": (3 * width, width), "attn.in_proj_bias": (3 * width,),
+        "attn.out_proj.weight": (width, width), "attn.out_proj.bias": (width,),
+        "ln_2.weight": (width,), "ln_2.bias": (width,),
+        "mlp.c_fc.weight": (4 * width, width), "mlp.c_fc.bias": (4 * width,),
+        "mlp.c_proj.weight": (width, 4 * width), "mlp.c_proj.bias": (width,),
     }  # fmt: skip
-    ends = {name: (WIDTH,) for name in ("ln_pre.weight", "ln_pre.bias", "ln_post.weight", "ln_post.bias")}
-    first = {"class_embedding": (WIDTH,), "positional_embedding": (50, WIDTH), "proj": (WIDTH, 512)}
-    blocks = {f"transformer.resblocks.{n}.{name}": shape for n in range(BLOCKS) for name, shape in block.items()}
-    every = {**first, "conv1.weight": (WIDTH, 3, 32, 32), **ends, **blocks}
+    ends = {name: (width,) for name in ("ln_pre.weight", "ln_pre.bias", "ln_post.weight", "ln_post.bias")}
+    first = {"class_embedding": (width,), "positional_embedding": (50, width), "proj": (width, 2 * width // 3)}
+    every = {**first, "conv1.weight": (width, 3, 32, 32), **ends}
+    every |= {f"transformer.resblocks.{n}.{name}": shape for n in range(blocks) for name, shape in block.items()}
     return {f"visual.{name}": shape for name, shape in every.items()}
 
 
@@ -60,9 +73,9 @@ class Noise:
 
     block = torch.randn(2**22, generator=torch.Generator().manual_seed(0))
 
-    def __init__(self, start: int, scale: float, on: Any = None) -> None:
-        self._shapes, self._start, self._scale, self._on = shapes(), start, scale, on
-        self.names = tuple(self._shapes)
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], start: int, scale: float, on: Any = None) -> None:
+        self._shapes, self._start, self._scale, self._on = shapes, start, scale, on
+        self.names = tuple(shapes)
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._shapes[name]
@@ -77,13 +90,14 @@ class Noise:
         return values if self._on is None else values.add_(self._on.tensor(name))
 
 
-def make_checkpoints(folder: Path, experts: int = EXPERTS) -> None:
+def make_checkpoints(folder: Path, size: str, experts: int = EXPERTS) -> None:
     """Write a base and its experts."""
     folder.mkdir(parents=True, exist_ok=True)
-    base = Noise(0, 0.05)
+    tensors = shapes(*SIZES[size])
+    base = Noise(tensors, 0, 0.05)
     write_weights(folder / "base.safetensors", base)
     for index in range(experts):
-        write_weights(folder / f"expert{index}.safetensors", Noise(index + 1, 5e-4 * (1 + index / 10), base))
+        write_weights(folder / f"expert{index}.safetensors", Noise(tensors, index + 1, 5e-4 * (1 + index / 10), base))
 
 
 class PlainContext:
@@ -119,15 +133,13 @@ def run_one(folder: Path, what: str, threads: int) -> dict[str, float]:
         write_weights(target, base)
     else:
         *before, method = what.split("+")
-        calls = [MethodCall(method=name) for name in before if name in TRANSFORMS]
+        calls = [MethodCall(method=name, params=PARAMS.get(name, {})) for name in before if name in TRANSFORMS]
         context = PlainContext(tuple(experts))
         merged = merge(base, LazyTaskVectors(base, experts), calls, MethodCall(method=method), context)
         write_weights(target, merged.weights if isinstance(merged, Static) else Memory(merged.parts))
-    return {
-        "seconds": time.perf_counter() - started,
-        "cpu_seconds": time.process_time() - worked,
-        "peak_gib": peak_memory(),
-    }
+    seconds, worked = time.perf_counter() - started, time.process_time() - worked
+    target.unlink()
+    return {"seconds": seconds, "cpu_seconds": worked, "peak_gib": peak_memory()}
 
 
 def peak_memory() -> float:
@@ -139,40 +151,126 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
 
 
-def run_apart(folder: Path, what: str, threads: int = 1) -> dict[str, float]:
-    """Run one line in a process of its own."""
-    command = [sys.executable, __file__, "--folder", str(folder), "--threads", str(threads), "--one", what]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{what} failed:\n{done.stderr}")
-    return json.loads(done.stdout)
+def run_apart(command: Sequence[str], limit: float) -> dict[str, float] | str:
+    """Run one line in a process of its own; why there is no number, if it failed or took too much memory."""
+    with (
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(list(command), stdout=out, stderr=log, text=True) as process,
+    ):
+        status = Path(f"/proc/{process.pid}/status")
+        while process.poll() is None:
+            time.sleep(LOOK)
+            if resident(status) > limit:
+                process.kill()
+                process.wait()
+                return f"more than {limit:.1f} GiB"
+        out.seek(0)
+        log.seek(0)
+        if process.returncode:
+            lines = log.read().strip().splitlines()
+            return f"failed: {lines[-1][:90] if lines else f'exit code {process.returncode}'}"
+        return json.loads(out.read().splitlines()[-1])
+
+
+def resident(status: Path) -> float:
+    """Resident memory of a process in GiB; 0 where that cannot be read."""
+    try:
+        return next(int(x.split()[1]) for x in status.read_text().splitlines() if x.startswith("VmRSS:")) / 2**20
+    except (OSError, StopIteration):
+        return 0.0
+
+
+def install_peers(cache: Path) -> dict[str, Path]:
+    """Install every peer into its own environment, once; name → its Python."""
+    found = {}
+    for peer, (requirement, _) in PEERS.items():
+        python = cache / requirement.replace("==", "-") / "bin" / "python"
+        ready = python.parents[1] / "ready"
+        if not ready.exists():
+            print(f"Installing {requirement} into {python.parents[1]} …", file=sys.stderr)
+            venv.create(python.parents[1], with_pip=True, clear=True)
+            done = subprocess.run([python, "-m", "pip", "install", "-q", requirement], capture_output=True, text=True)
+            if done.returncode:
+                print(f"{requirement} cannot be installed: {done.stderr.strip()[-300:]}", file=sys.stderr)
+                continue
+            ready.touch()
+        found[peer] = python
+    return found
+
+
+def available() -> float:
+    """Memory that a process may take without endangering the machine, in GiB."""
+    info = Path("/proc/meminfo")
+    if not info.exists():
+        return 1e9
+    line = next(line for line in info.read_text().splitlines() if line.startswith("MemAvailable:"))
+    return 0.9 * int(line.split()[1]) / 2**20
+
+
+def print_table(folder: Path, options: argparse.Namespace, peers: Mapping[str, Path]) -> None:
+    """A line a method: ours, then every peer with its ratio to ours."""
+    heads = "".join(f"{peer:>14}{'ratio':>8}{'GiB':>7}" for peer in peers)
+    print(f"{'':24}{'seconds':>9}{'floor':>7}{'CPU s':>9}{'floor':>7}{'GiB':>7}{heads}")
+    own = [sys.executable, __file__, "--folder", str(folder), "--threads", str(options.threads), "--one"]
+    floor: dict[str, float] = {}
+    for what in dict.fromkeys(("floor", *options.methods)):
+        found = run_apart([*own, what], options.memory)
+        if isinstance(found, str):
+            print(f"{what:24}{found}", flush=True)
+            continue
+        floor = floor or found
+        times = "".join(f"{found[key]:9.2f}{found[key] / floor[key]:7.1f}" for key in ("seconds", "cpu_seconds"))
+        cells = ""
+        for peer, python in peers.items():
+            if what not in PEERS[peer][1]:
+                cells += f"{'–':>14}{'':15}"
+                continue
+            target = folder / "peer.safetensors"
+            script = Path(__file__).with_name("peer.py")
+            command = [str(python), str(script), peer, what, str(folder), str(target), str(options.threads)]
+            other = run_apart(command, options.memory)
+            shutil.rmtree(target.with_suffix(""), ignore_errors=True)
+            target.unlink(missing_ok=True)
+            if isinstance(other, str):
+                cells += f"{other[:28]:>29}"
+            else:
+                cells += f"{other['seconds']:14.2f}{other['seconds'] / found['seconds']:8.1f}{other['peak_gib']:7.2f}"
+        print(f"{what:24}{times}{found['peak_gib']:7.2f}{cells}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", nargs="+", default=DEFAULT, help="method, or transform+method; 'floor' reads only")
+    parser.add_argument("--methods", nargs="+", default=DEFAULT, help="method, or transform+method")
     parser.add_argument("--folder", type=Path, help="keep the checkpoints here (default: a temporary folder)")
+    parser.add_argument("--experts", type=int, default=EXPERTS)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="small models")
+    parser.add_argument("--without-peers", action="store_true")
+    parser.add_argument("--peers", type=Path, default=CACHE, help="where the peers are installed")
+    parser.add_argument("--memory", type=float, default=available(), help="GiB that a line may take")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         print(json.dumps(run_one(options.folder, options.one, options.threads)))
         return
+    size = "small" if options.quick else "ViT-B/32"
+    peers = {} if options.without_peers else install_peers(options.peers)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = options.folder or Path(temporary)
-        if not (folder / f"expert{EXPERTS - 1}.safetensors").exists():
-            make_checkpoints(folder)
+        folder = (options.folder or Path(temporary)) / f"{size.replace('/', '-')}-{options.experts}"
+        if not (folder / f"expert{options.experts - 1}.safetensors").exists():
+            make_checkpoints(folder, size, options.experts)
+        versions = ", ".join(requirement for peer, (requirement, _) in PEERS.items() if peer in peers)
         print(
             f"{platform.machine()}, {os.cpu_count()} cores, {options.threads} thread(s), Python "
-            f"{platform.python_version()}, torch {torch.__version__}; {EXPERTS} experts of ViT-B/32 in float32"
+            f"{platform.python_version()}, torch {torch.__version__}; {options.experts} experts of {size} size in "
+            f"float32; at most {options.memory:.1f} GiB a process{'; ' + versions if versions else ''}"
         )
-        print(f"{'':28}{'seconds':>9}{'ratio':>8}{'CPU s':>9}{'ratio':>8}{'peak GiB':>10}")
-        floor: dict[str, float] = {}
-        for what in dict.fromkeys(("floor", *options.methods)):
-            found = run_apart(folder, what, options.threads)
-            floor = floor or found
-            times = "".join(f"{found[key]:9.2f}{found[key] / floor[key]:8.1f}" for key in ("seconds", "cpu_seconds"))
-            print(f"{what:28}{times}{found['peak_gib']:10.2f}", flush=True)
+        print_table(folder, options, peers)
+        print(
+            "floor: ratio to reading all checkpoints once and writing one. ratio: a peer's seconds to ours, files to "
+            "file. Peak resident memory. –: the peer has no such method. mergekit trims TIES within each tensor."
+        )
 
 
 if __name__ == "__main__":
