@@ -54,6 +54,7 @@ LIGHT = (
     "engine.pipeline.importing",
     "engine.pipeline.steps",
     "engine.pipeline.projecting",
+    "engine.pipeline.sweep_estimate",
     "engine.pipeline.estimating",
     "engine.service.client",
 )
