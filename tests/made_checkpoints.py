@@ -81,9 +81,9 @@ def moved(tensors: dict[str, Tensor], seed: int, keep: tuple[str, ...] = ()) -> 
     }
 
 
-def write_pickle(path: Path, visual: dict[str, Tensor], *, legacy: bool = False) -> Path:
+def write_pickle(path: Path, visual: dict[str, Tensor], *, legacy: bool = False, config: dict | None = None) -> Path:
     """A whole pickled image encoder with the text leftovers of the public files."""
-    model = clip()
+    model = clip(config=config)
     model.load_state_dict(visual, strict=False)
     del model.transformer
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,9 +100,10 @@ def write_head(path: Path, rows: Tensor, scale: float = 100.0, bias: float = 0.0
     return path
 
 
-def hf_config(quick_gelu: bool = True) -> dict:
-    """The Hugging Face config of the tiny architecture."""
-    vision = CONFIG["vision_cfg"]
+def hf_config(quick_gelu: bool = True, config: dict | None = None) -> dict:
+    """The Hugging Face config of an open_clip architecture, the tiny one by default."""
+    config = config or CONFIG
+    vision = {"head_width": 64, "mlp_ratio": 4.0, **config["vision_cfg"]}
     return {
         "architectures": ["CLIPVisionModelWithProjection"],
         "model_type": "clip_vision_model",
@@ -112,7 +113,7 @@ def hf_config(quick_gelu: bool = True) -> dict:
         "num_hidden_layers": vision["layers"],
         "image_size": vision["image_size"],
         "patch_size": vision["patch_size"],
-        "projection_dim": CONFIG["embed_dim"],
+        "projection_dim": config["embed_dim"],
         "hidden_act": "quick_gelu" if quick_gelu else "gelu",
         "layer_norm_eps": 1e-5,
     }
@@ -127,10 +128,11 @@ def write_hf(
     quick_gelu: bool = True,
     binary: bool = False,
     shards: int = 1,
+    config: dict | None = None,
 ) -> Path:
     """A Hugging Face CLIP vision folder in one of its many forms."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(hf_config(quick_gelu)))
+    (folder / "config.json").write_text(json.dumps(hf_config(quick_gelu, config)))
     tensors = {name: value.contiguous() for name, value in split_heads(visual).items()}
     if not projection:
         del tensors["visual_projection.weight"]
