@@ -26,6 +26,7 @@ PAGES = (
     ("lab", "Lab", "Merge experts, repair the merged model, see what happened."),
     ("representations", "Representations", "The same images in the features of every state, linked."),
     ("accuracy", "Accuracy", "Accuracy per task and state, and what changed."),
+    ("calibrate", "Calibrate", "How calibrators learned, what they cost, how sure they are."),
     ("salience", "Salience", "Which layers matter to which expert."),
     ("weights", "Weights", "Task vectors, what the merge kept of them, paths between models."),
     ("sweep", "Sweep", "How the result depends on λ, density, rank, method."),

@@ -197,7 +197,7 @@ def _samples(folder: str, stamp: str) -> pd.DataFrame:
         raise StoreError(f"The run has no table of samples ({error.strerror}). Run its recipe again.") from error
 
 
-@st.cache_data(max_entries=2, show_spinner=False)
+@st.cache_resource(max_entries=2, show_spinner=False)
 def _examples(index: str, modified: int) -> list[RunEntry]:
     try:
         document = json.loads(Path(index).read_text("utf-8"))

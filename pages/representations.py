@@ -2,12 +2,22 @@
 
 import streamlit as st
 
+from engine.errors import EngineError
 from engine.figures import MEASURES, bias_bars, bias_table, class_bias, state_title
 from engine.figures.bias import bias_states
 from engine.figures.drawing import task_titles
-from pages._chrome import context_bar, empty_state, figure, plain, theme
+from engine.figures.shift import shift_distribution
+from pages._chrome import context_bar, empty_state, error_state, figure, plain, theme
 from pages._features import feature_view
-from pages._state import RunView, current_run
+from pages._state import RunView, current_run, samples
+
+WHICH = """
+- **L1** and **L2** are what calibrators are trained to make small. They grow with the length of features, which the
+  head does not look at.
+- **Cosine** compares directions only, as the head does: the nearest to what decides a prediction.
+- **CKA** compares how all images lie to each other, up to rotation and scale. High CKA with a large L1 means that
+  the features were moved together, and a simple correction may bring them back.
+"""
 
 
 def main() -> None:
@@ -49,6 +59,8 @@ def _distances(run: RunView) -> None:
         f"{known.title} is the {known.explanation}, on evaluation images and in feature space; {known.closer}. "
         "Distances are never read off the projection."
     )
+    with st.expander("Which distance says what", key="representations.which"):
+        st.markdown(WHICH)
     tasks = [task for task in report.tasks if any(task in part.l1_by_class for part in report.bias.values())]
     if not tasks:
         return
@@ -57,6 +69,14 @@ def _distances(run: RunView) -> None:
     task = st.selectbox("Task", tasks, format_func=titles.get, key=f"representations.task.{run.id}", width=320)
     drawing = class_bias(report, task, theme())
     figure(drawing, key="representations.classes", run=run, unit="L1, feature units", tasks=[task])
+    st.subheader("Image by image", anchor=False)
+    try:
+        drawing = shift_distribution(samples(run), task, report, theme())
+    except EngineError as error:
+        error_state(error)
+        return
+    figure(drawing, key="representations.shift", run=run, unit="Euclidean distance, feature units", tasks=[task])
+    st.caption("The box holds half of the images, the line 5 to 95 %. A long line to the right: some images went far.")
 
 
 def _means(run: RunView, measure: str) -> None:

@@ -16,7 +16,7 @@ from engine.zoo.thumbnails import thumbnails
 from tests.made_run import EVALUATED, TASKS, made_report, made_samples, write_projection, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("representations", "accuracy", "salience")
+PAGES = ("representations", "accuracy", "calibrate", "salience")
 
 
 @pytest.fixture

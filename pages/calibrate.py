@@ -1,0 +1,133 @@
+"""Calibrate: how calibrators learned, how sure they are, what each cost, and what a correction does to one image."""
+
+import pandas as pd
+import streamlit as st
+
+from engine.catalog import CALIBRATORS
+from engine.figures import state_title, training_curves
+from engine.figures.curves import QUANTITIES
+from engine.figures.drawing import task_titles
+from engine.figures.uncertainty import agreement, uncertain_states, uncertainty_figure
+from pages._chrome import context_bar, empty_state, figure, percent, plain, theme
+from pages._state import RunView, current_run, samples
+
+ALL = "all"
+
+
+def main() -> None:
+    """Curves, cost, uncertainty."""
+    run = current_run()
+    context_bar(run)
+    st.title("How the calibrators learned, and how sure they are", anchor=False)
+    if not run.report.calibrators:
+        empty_state(
+            "No calibrator was trained",
+            "Here you see curves while calibrators are trained, what each costs, and whether a calibrator that "
+            "predicts its own uncertainty knows when it is wrong. Add one to the recipe in the lab.",
+        )
+        return
+    _training(run)
+    _cost(run)
+    _uncertainty(run)
+
+
+@st.fragment
+def _training(run: RunView) -> None:
+    """All calibrators on one axis, on both splits."""
+    report = run.report
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        quantity = st.segmented_control(
+            "Curve", list(QUANTITIES), format_func=lambda name: QUANTITIES[name].title, default="accuracy",
+            required=True, key="calibrate.quantity", persist_state="session", bind="query-params",
+        )  # fmt: skip
+        names = list(report.calibrators)
+        shown = st.pills(
+            "Calibrators", names, selection_mode="multi", default=names, key=f"calibrate.shown.{run.id}",
+            format_func=lambda name: state_title(name, report),
+        )  # fmt: skip
+    if not shown:
+        empty_state("No calibrator chosen", "Choose one above to see its curve.")
+        return
+    figure(training_curves(report, quantity, theme(), shown), key="calibrate.curves", run=run,
+           unit=QUANTITIES[quantity].axis)  # fmt: skip
+    st.caption(
+        "Thick: images that are scored; thin: images that the calibrator was fitted to. Where the thin line leaves the "
+        "thick one behind, the calibrator remembers images instead of repairing the model. The last step counts: the "
+        "best one would be a choice made on evaluation images."
+    )
+
+
+def _cost(run: RunView) -> None:
+    """A row a calibrator: accuracy, gap closed, memory of the fitted images, parameters, seconds."""
+    report = run.report
+    rows = []
+    for name, part in report.calibrators.items():
+        last = dict(zip(part.curve_columns, part.curve[-1], strict=True)) if part.curve else {}
+        fitted, scored = last.get("accuracy_adapt"), last.get("accuracy_evaluate")
+        average = report.average.get(name)
+        rows.append({
+            "Calibrator": state_title(name, report),
+            "On": part.on,
+            "In-domain (%)": average.within if average else None,
+            "Gap closed (%)": average.recovered if average else None,
+            "Fitted − scored": fitted - scored if fitted is not None and scored is not None else None,
+            "Parameters": part.parameters,
+            "Needs the task": "yes" if part.needs_task_id else "no",
+            "Seconds": report.timing_s.get(name),
+        })  # fmt: skip
+    st.subheader("What each one costs and brings", anchor=False)
+    table = pd.DataFrame(rows).dropna(axis=1, how="all")
+    columns = {
+        "In-domain (%)": st.column_config.NumberColumn(format="%.1f"),
+        "Gap closed (%)": st.column_config.NumberColumn(format="%.0f"),
+        "Fitted − scored": st.column_config.NumberColumn(
+            format="%+.1f", help="Accuracy on the images it was fitted to minus accuracy on the scored ones, in points."
+        ),
+        "Parameters": st.column_config.NumberColumn(format="localized"),
+        "Seconds": st.column_config.NumberColumn(format="%.1f"),
+    }
+    st.dataframe(table, hide_index=True, key="calibrate.cost", column_config=columns, placeholder="–")
+    notes = [f"**{row.title}.** {plain(row.departure)}" for part in report.calibrators.values()
+             if (row := CALIBRATORS.get(part.method)) and row.departure]  # fmt: skip
+    with st.expander("Where paper and code differ", key="calibrate.departures"):
+        st.markdown("\n\n".join(dict.fromkeys(notes)) or "Nothing is known to differ.")
+
+
+@st.fragment
+def _uncertainty(run: RunView) -> None:
+    """Predicted σ against what is left of the drift."""
+    st.subheader("Does it know when it is wrong?", anchor=False)
+    table = samples(run)
+    states = uncertain_states(table, run.report)
+    if not states:
+        empty_state(
+            "No calibrator with uncertainty",
+            "ProbSurgery predicts a spread σ for every image. Add it to the recipe to see whether images with a "
+            "large σ are those that stay far from the expert.",
+        )
+        return
+    titles = {ALL: "All tasks", **task_titles(run.report, run.report.tasks_of("in"))}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        state = st.selectbox("Calibrator", states, format_func=lambda name: state_title(name, run.report), width=280,
+                             key=f"calibrate.state.{run.id}")  # fmt: skip
+        task = st.selectbox("Task", list(titles), format_func=titles.get, width=260, key=f"calibrate.task.{run.id}")
+    chosen = None if task == ALL else task
+    found = agreement(table, state, chosen)
+    with st.grid("auto", min_column_width=150, gap="small"):
+        st.metric("Rank correlation", f"{found.rank_correlation:+.2f}",
+                  help="Spearman's ρ of σ with the distance to the expert after correction, mean over tasks: 1 would "
+                       "be a perfect ranking, 0 none.")  # fmt: skip
+        st.metric("Wrong, surest tenth", percent(found.wrong_low))
+        st.metric("Wrong, least sure tenth", percent(found.wrong_high))
+    figure(
+        uncertainty_figure(table, state, run.report, theme(), chosen), key="calibrate.uncertainty", run=run,
+        unit=f"σ averaged over dimensions, images ranked within their task, {found.images:,} images",
+        tasks=None if chosen is None else [chosen],
+    )  # fmt: skip
+    st.caption(
+        "If σ meant something, the line would rise from left to right. σ plays no part when the calibrator is used: "
+        "the mean is subtracted whatever σ says."
+    )
+
+
+main()
