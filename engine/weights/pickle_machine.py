@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from ..errors import CheckpointError
 
-MAX_OPCODES = 1_000_000  # a whole pickled ViT-H/14 has about 60,000
+MAX_OPCODES = 400_000  # a whole pickled ViT-H/14 has about 60,000
 MAX_PICKLE_BYTES = 64 * 2**20
 Scalar = (str, int, float, bool, bytes, type(None))
 

@@ -200,15 +200,15 @@ def test_bombs_end_early(tmp_path):
             out.writestr("a/data.pkl", body)
         return path
 
-    nested = b"\x80\x02" + b")" + b"\x85" * 900_000 + b"."
-    started = time.perf_counter()
+    nested = b"\x80\x02" + b")" + b"\x85" * 390_000 + b"."
+    started = time.process_time()
     refused(archive(nested), "tensors")
-    refused(archive(b"\x80\x02" + b"N" * 1_100_000 + b"."), "instructions")
+    refused(archive(b"\x80\x02" + b"N" * 410_000 + b"."), "instructions")
     refused(archive(b"\x80\x02r\xff\xff\xff\xffN."), "damaged")  # a memo slot far out
     refused(archive(b"\x80\x04\x8e" + struct.pack("<Q", 2**60) + b"x."), "damaged")
     refused(archive(deep(1)), "deep")
     refused(archive(b"\x80\x02\x82\x01."), "EXT1")
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 5
 
 
 def test_heads_keep_their_settings(tmp_path):
