@@ -103,7 +103,7 @@ def _help(report: Report, state: str) -> str:
     """What a state is, and for a calibrator what it cost."""
     texts = {
         "pretrained": "The base model that all experts started from, with each task's classification head.",
-        "merged": _what_merged_is(report),
+        "merged": what_merged_is(report),
         "multitask": "One encoder trained on all tasks together, as an upper baseline.",
         "expert": "Each task with the expert that was tuned on it.",
     }
@@ -115,7 +115,8 @@ def _help(report: Report, state: str) -> str:
     return f"The {part.on} model with its features corrected; {part.parameters:,} added parameters.{closed}"
 
 
-def _what_merged_is(report: Report) -> str:
+def what_merged_is(report: Report) -> str:
+    """The merged model, and what learning it took, in one sentence."""
     row = MERGE_METHODS.get(report.recipe.merge.method)
     made = {
         "static": "One encoder made of all experts' weights",

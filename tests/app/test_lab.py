@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
-from engine.recipe import parse_recipe
+from engine.recipe import MethodCall, parse_recipe
+from engine.report import MergedPart
 from pages import _forms as forms
 from pages import _story as story
 from pages._chrome import plain
@@ -247,3 +248,20 @@ assert not heavy, heavy
     environment = {"MERGELENS_STORE": str(tmp_path), "PATH": "", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "headline", "what"),
+    [
+        ("task_arithmetic", "static", "one model", "nothing was trained"),
+        ("emr", "per_task", "told the task", "An encoder for each task"),
+        ("twin", "per_sample", "for every image", "only the router was trained"),
+        ("adamerging", "static", "one model", "from images without labels"),
+        ("evolutionary", "static", "one model", "chosen by accuracy on labelled validation images"),
+    ],
+)
+def test_the_story_says_what_a_merged_model_is(method, kind, headline, what):
+    recipe = made_report().recipe.model_copy(update={"merge": MethodCall(method=method, params={})})
+    report = made_report(recipe=recipe, merged=MergedPart(kind=kind))
+    assert headline in story.headline(report)
+    assert what in story.what_merged_is(report)
