@@ -87,11 +87,10 @@ def make_zoo(found: Holding, progress: Progress, *, download: bool) -> Path:
     shutil.rmtree(making, ignore_errors=True)
     _check_room(final, files)
     try:
-        _convert(found.manifest, files, making, lambda f, m="": progress(0.6 + 0.4 * f, m))
+        _convert(found, files, making, lambda f, m="": progress(0.6 + 0.4 * f, m))
         document = yaml.safe_load((making / "zoo.yaml").read_text("utf-8"))
         document |= {"title": found.manifest.title, "description": found.manifest.description}
         document["tasks"] = _tasks(found.manifest, files, making)
-        document["backbone"]["architecture"] = _architecture(found, making, document["backbone"]["architecture"])
         (making / "zoo.yaml").write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
         read_manifest(making)
         shutil.rmtree(final, ignore_errors=True)  # it lacked the images
@@ -153,7 +152,7 @@ def _check_room(final: Path, files: dict[Wanted, tuple[Path, ...]]) -> None:
         )
 
 
-def _convert(manifest: Manifest, files: dict[Wanted, tuple[Path, ...]], out: Path, progress: Progress) -> None:
+def _convert(found: Holding, files: dict[Wanted, tuple[Path, ...]], out: Path, progress: Progress) -> None:
     """Convert base, experts and heads as an import of the same files would."""
     from .importing.convert import import_zoo
     from .importing.request import ImportRequest, Item
@@ -163,6 +162,9 @@ def _convert(manifest: Manifest, files: dict[Wanted, tuple[Path, ...]], out: Pat
 
     if of("reference"):
         raise ZooError("A description cannot bring references yet; leave `references:` out.")
+    manifest, architecture = found.manifest, found.manifest.backbone.architecture
+    if architecture.endswith(".json"):
+        architecture = str(resolve_inside(manifest_file(found.place).parent, architecture))
     table = manifest.expert_table
     request = ImportRequest(
         base=of("base")[0][1],
@@ -171,7 +173,7 @@ def _convert(manifest: Manifest, files: dict[Wanted, tuple[Path, ...]], out: Pat
         name=manifest.name,
         title=manifest.title,
         out=str(out),
-        architecture="" if manifest.backbone.architecture.endswith(".json") else manifest.backbone.architecture,
+        architecture=architecture,
         quick_gelu=manifest.backbone.quick_gelu,
     )
     import_zoo(request, progress)
@@ -188,15 +190,6 @@ def _tasks(manifest: Manifest, files: dict[Wanted, tuple[Path, ...]], out: Path)
             entry["data"] = _bring(item, paths, out)
         entries.append(entry)
     return entries
-
-
-def _architecture(found: Holding, out: Path, recognised: str) -> str:
-    """The description's own config where it brings one: weights say nothing of the text side's heads."""
-    name = found.manifest.backbone.architecture
-    if not name.endswith(".json"):
-        return recognised
-    shutil.copyfile(resolve_inside(manifest_file(found.place).parent, name), out / "config.json")
-    return "config.json"
 
 
 def _bring(item: Wanted, paths: tuple[Path, ...], out: Path) -> str:

@@ -29,6 +29,8 @@ from engine.zoo.folder import Zoo
 from engine.zoo.huggingface import ToHuggingFace, huggingface_config
 from engine.zoo.sources import Wanted
 from tests.fake_hub import FakeHub
+from tests.made_checkpoints import clip, moved, visual_of, write_head, write_pickle
+from tests.tiny_zoo import CONFIG as TINY
 
 CONFIG = {
     "embed_dim": 16,
@@ -302,3 +304,37 @@ def command(monkeypatch, capsys):
         return stopped.value.code or 0, capsys.readouterr()
 
     return call
+
+
+def test_pickled_checkpoints_of_a_local_folder_with_a_head_for_each_task(tmp_path, command):
+    torch.manual_seed(0)
+    base = {name: value.clone() for name, value in visual_of(clip()).items()}
+    place = tmp_path / "checkpoints" / "ViT-T"
+    rows = torch.nn.functional.normalize(torch.randn(10, 16), dim=1)
+    write_pickle(place / "zeroshot.pt", base)
+    for number, name in enumerate(("MNIST", "SVHN")):
+        write_pickle(place / name / "finetuned.pt", moved(base, number + 1))
+        write_head(place / f"head_{name}.pt", rows)
+    (tmp_path / "tower.json").write_text(json.dumps({**TINY, "quick_gelu": True}))
+    document = {
+        "format": 1,
+        "name": "pickles",
+        "backbone": {"architecture": "tower.json", "weights": "local:ViT-T/zeroshot.pt", "quick_gelu": True},
+        "experts": [{"name": n, "task": n, "weights": f"local:ViT-T/{n}/finetuned.pt"} for n in ("MNIST", "SVHN")],
+        "tasks": [{"name": n, "domain": "in", "dataset": n.lower()} for n in ("MNIST", "SVHN")],
+        "heads": "local:ViT-T/head_{task}.pt",
+    }
+    path = tmp_path / "pickles.yaml"
+    path.write_text(yaml.safe_dump(document))
+    code, printed = command("zoo", "fetch", path, "--yes")
+    assert code == 1
+    assert "head of SVHN: ViT-T/head_SVHN.pt" in printed.err
+    code, printed = command("zoo", "fetch", path, "--from", tmp_path / "checkpoints")
+    assert code == 0, printed.err
+    folder = locate_zoo(str(path))
+    heads = load_file(folder / "heads.safetensors")
+    torch.testing.assert_close(heads["MNIST"], rows)
+    assert float(heads["logit_scale"].exp()) == pytest.approx(100, rel=1e-4)
+    expert = load_file(folder / "experts" / "SVHN.safetensors")
+    torch.testing.assert_close(expert["visual.proj"], moved(base, 2)["visual.proj"])
+    assert command("zoo", "check", path)[0] == 0
