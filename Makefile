@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: app test lint examples schema screenshots benchmark clean
+.PHONY: app test lint examples schema screenshots benchmark fuzz clean
 
 app: $(VENV)/.runtime
 	$(BIN)/python -m engine serve --detach
@@ -26,6 +26,9 @@ screenshots: $(VENV)/.development
 
 benchmark: $(VENV)/.runtime
 	$(BIN)/python benchmarks/example.py
+
+fuzz: $(VENV)/.development
+	$(BIN)/python -m tests.fuzz --cases 10000
 
 clean:
 	rm -rf $(VENV) .mergelens .pytest_cache .ruff_cache

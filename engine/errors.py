@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MOST_NAMES = 80
+
 
 class EngineError(Exception):
     """Base of every error that is meant to be read by a person."""
@@ -65,7 +67,9 @@ def nearest(name: str, options: Iterable[str]) -> str:
         A sentence such as ``Did you mean 'scaling'?``.
     """
     known = sorted(options)
+    name = name[:200]
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if close:
         return f"Did you mean '{close[0]}'?"
-    return f"Valid names: {', '.join(known)}." if known else "No names are valid here."
+    listed = ", ".join(known[:MOST_NAMES]) + (f" and {len(known) - MOST_NAMES} more" if len(known) > MOST_NAMES else "")
+    return f"Valid names: {listed}." if known else "No names are valid here."

@@ -25,6 +25,7 @@ from .recipe import Frozen, explain, read_yaml
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 ENV_CACHE = "MERGELENS_CACHE"
 ELSEWHERE = ("hf:", "local:", "torchvision:")  # sources that are no files of the zoo's folder
+MAX_PATH = 1000
 SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
 
@@ -299,7 +300,12 @@ def resolve_inside(folder: Path, relative: str) -> Path:
         ZooError: it leaves the zoo's folder, also through a symbolic link.
     """
     root = folder.resolve()
-    path = (root / relative).resolve()
+    if "\0" in relative or len(relative) > MAX_PATH:
+        raise ZooError(f"zoo.yaml names {relative[:60]!r}, which is no path.")
+    try:
+        path = (root / relative).resolve()
+    except (OSError, RuntimeError) as error:  # links that lead to themselves
+        raise ZooError(f"zoo.yaml names '{relative}', which cannot be followed: {error}.") from error
     if Path(relative).is_absolute() or not path.is_relative_to(root):
         raise ZooError(
             f"zoo.yaml names '{relative}', which lies outside the zoo's folder. Move the file into the folder."

@@ -182,8 +182,10 @@ def read_yaml(path: Path, error_type: type[Exception], what: str) -> Any:
         if text.count("*") > MAX_ALIASES and sum(isinstance(t, yaml.AliasToken) for t in yaml.scan(text)) > MAX_ALIASES:
             raise error_type(f"The {what} {path.name} uses more than {MAX_ALIASES} YAML aliases.")
         return yaml.load(text, Loader=_Loader)  # a SafeLoader: no objects
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise error_type(f"The {what} {path.name} is not valid YAML: {str(error).splitlines()[0]}.") from error
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError, TypeError, OverflowError) as error:
+        # PyYAML lets the errors of its own conversions through, such as `!!timestamp x` or `!!bool x`.
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise error_type(f"The {what} {path.name} is not valid YAML: {reason:.300}.") from error
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
@@ -193,14 +195,19 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         place = ".".join(str(part) for part in item["loc"] if not str(part).startswith(("tuple[", "literal[", "dict[")))
         if item["type"] == "extra_forbidden":
             options = _fields_at(model, item["loc"][:-1])
-            sentences.append(f"unknown key '{place}'. {nearest(str(item['loc'][-1]), options)}")
+            sentences.append(f"unknown key '{_shortened(place)}'. {nearest(str(item['loc'][-1]), options)}")
         elif item["type"] == "missing":
             sentences.append(f"'{place}' is missing.")
         else:
-            message = item["msg"].removeprefix("Value error, ")
+            message = _shortened(item["msg"].removeprefix("Value error, "))
             found = "" if isinstance(item["input"], dict) else f" (found {item['input']!r:.80})"
             sentences.append(f"'{place}': {message}{found}." if place else f"{message}.")
     return " ".join(dict.fromkeys(sentences))
+
+
+def _shortened(text: str, most: int = 500) -> str:
+    """A text that quotes what somebody wrote, which may be of any length."""
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 4 :]}"
 
 
 def _fields_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:

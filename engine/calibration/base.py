@@ -196,7 +196,7 @@ def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 )
             tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, json.loads(header)  # noqa: SIM118
     except (OSError, SafetensorError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"Calibrator file {Path(path).name} cannot be read: {error}.") from error
+        raise CheckpointError(f"Calibrator file {Path(path).name} cannot be read: {error!s:.300}.") from error
     if not isinstance(metadata, dict):
         raise CheckpointError(f"{Path(path).name} holds no calibrator: its '{METADATA_KEY}' entry is no table.")
     return tensors, metadata

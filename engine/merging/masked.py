@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import MergeError
+from ..errors import CheckpointError, MergeError
 from ..types import Context, Tensors, Weights
 from .assemble import Added
 
@@ -20,8 +20,12 @@ def rebuild(base: Weights, parts: Tensors, task: str) -> Added:
         base: the pretrained weights.
         parts: ``vector/LAYER`` tensors, ``mask/TASK/LAYER`` packed bits, and ``rescaler/TASK`` scalars.
         task: one of the tasks of the parts.
+
+    Raises:
+        CheckpointError: parts are missing, or do not fit the base.
     """
     layers = frozenset(name.removeprefix(VECTOR) for name in parts if name.startswith(VECTOR))
+    _check(base, parts, layers, task)
     rescaler = float(parts[RESCALER + task])
 
     def vector(name: str) -> Tensor:
@@ -30,6 +34,20 @@ def rebuild(base: Weights, parts: Tensors, task: str) -> Added:
 
     dtype = next((parts[VECTOR + name].dtype for name in layers), torch.float32)
     return Added(base, layers, dtype, vector)
+
+
+def _check(base: Weights, parts: Tensors, layers: frozenset[str], task: str) -> None:
+    """Refuse parts from which no weights can be made, before any are."""
+    names = frozenset(base.names)
+    rescaler = parts.get(RESCALER + task)
+    if rescaler is None or rescaler.numel() != 1:
+        raise CheckpointError(f"The merged model's parts hold no single rescaler for task '{task}'.")
+    for name in layers:
+        vector, mask = parts[VECTOR + name], parts.get(f"{MASK}{task}/{name}")
+        if name not in names or base.shape(name) != tuple(vector.shape):
+            raise CheckpointError(f"The merged model's {name} of shape {tuple(vector.shape)} is no layer of this base.")
+        if mask is None or mask.dtype != torch.uint8 or mask.shape != (-(-vector.numel() // 8),):
+            raise CheckpointError(f"The merged model's parts hold no mask of {name} for task '{task}' that fits.")
 
 
 def distinct_tasks(context: Context) -> tuple[str, ...]:

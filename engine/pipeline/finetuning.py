@@ -20,9 +20,9 @@ from ..recipe import Frozen, explain
 from ..zoo.augment import Augmentation
 from ..zoo.backbone import architecture, preprocessing
 from ..zoo.folder import Zoo
-from ..zoo.heads import read_heads
 from ..zoo.splits import VALIDATION_SHARE, hold_out
 from .steps import Plan, Step, make_step
+from .text_heads import heads_step
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -157,7 +157,7 @@ def _can_learn(zoo: Zoo, task: Task, replace: bool) -> bool:
 
 
 def _training(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store) -> Step:
-    read_heads(zoo.folder, zoo.manifest, [task.name])  # there is one, and it fits
+    zoo.heads([task.name])  # there is one, and it fits
     base, data = zoo.weights("base"), zoo.data[task.name]
     train, _ = hold_out(data, VALIDATION_SHARE)
     parameters = sum(math.prod(base.shape(name)) for name in base.names)
@@ -167,12 +167,13 @@ def _training(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store) -> St
             f"Task '{task.name}' has {len(train)} images to train on, fewer than a batch of {config['batch_size']}. "
             "Give a smaller --batch-size."
         )
-    device = choose_device().type
+    device, digest = choose_device().type, store.digest_file(zoo.weights_path("base"))
+    brought = zoo.manifest.heads
     identity = {
         "task": task.name,
-        "base": store.digest_file(zoo.weights_path("base")),
+        "base": digest,
         "data": data.digest(store.digest_file),
-        "heads": store.digest_file(zoo.path(zoo.manifest.heads or "")),
+        "heads": store.digest_file(zoo.path(brought)) if brought else heads_step(zoo, store, digest).key,
         "architecture": architecture(zoo.folder, zoo.manifest),
         "preprocess": preprocessing(zoo.folder, zoo.manifest).model_dump(mode="json"),
         "config": config,

@@ -102,9 +102,10 @@ def _document(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}.") from error
-    if not isinstance(document, dict) or not isinstance(document.get("method"), str):
-        raise CheckpointError(f"{path} does not describe a merged model: it names no method.")
-    if document.get("kind") != "per_sample" and not isinstance(document.get("tasks"), list):
+    if not isinstance(document, dict) or not all(isinstance(document.get(name), str) for name in ("kind", "method")):
+        raise CheckpointError(f"{path} does not describe a merged model: it names no kind and method.")
+    tasks = document.setdefault("tasks", [])
+    if not isinstance(tasks, list) or not all(isinstance(task, str) for task in tasks):
         raise CheckpointError(f"{path} does not describe a merged model: it lists no tasks.")
     return document
 

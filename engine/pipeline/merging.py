@@ -80,8 +80,9 @@ def load_merged(folder: Path, base: Weights, task: str | None = None) -> Weights
         return open_weights(folder / "merged.safetensors")
     if document["kind"] == "per_sample":
         raise CheckpointError("The merged model's weights depend on the image; there are none to load by themselves.")
-    if task not in document["tasks"]:
-        raise CheckpointError(f"The merged model has weights for {', '.join(document['tasks'])}, none for '{task}'.")
+    tasks = document.get("tasks", [])
+    if task not in tasks:
+        raise CheckpointError(f"The merged model has weights for {', '.join(tasks) or 'no task'}, none for '{task}'.")
     return _rebuild(document["method"])(base, _parts(folder), task)
 
 
@@ -119,6 +120,8 @@ def _parts(folder: Path) -> dict[str, torch.Tensor]:
 def _rebuild(method: str) -> Callable[..., Any]:
     """The function beside a method's own that makes models of its parts."""
     row = row_of(MERGE_METHODS, method, "merge method")
+    if row.yields == "static":
+        raise CheckpointError(f"{row.title} makes one model for every input; merged.json and its parts do not agree.")
     return import_module(row.function.partition(":")[0], package=__name__.partition(".")[0]).rebuild
 
 

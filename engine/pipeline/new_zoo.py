@@ -23,7 +23,7 @@ from ..zoo.backbone import architecture, load_encoder, preprocessing
 from ..zoo.folder import Zoo
 from ..zoo.heads import HEADS_KEY, base_logit_scale
 from ..zoo.splits import VALIDATION_SHARE, hold_out
-from ..zoo.word_heads import VOCABULARY, UnknownWords, word_heads
+from ..zoo.text import VOCABULARY, Words, build_heads, prompts, vocabulary_file
 
 MAX_DESCRIPTION_BYTES = 1_000_000
 DEFAULT_TEMPLATES = ("a photo of a {}.",)
@@ -171,18 +171,29 @@ def _write_heads(zoo: Zoo, source: Zoo, kind: str) -> None:
         if kind != "text" and not data.has("train"):
             raise DataError(f"Task '{task}' has no training images (train_x, train_y) to build a head from.")
     if kind == "text":
-        tasks = {task.name: (task.classes, task.templates) for task in zoo.manifest.tasks}
-        try:
-            tensors = word_heads(zoo.folder, zoo.weights_path("base"), config, tasks)
-        except UnknownWords as error:
-            raise UnknownWords(
-                f"{error} Rename the classes, or build heads from training images with --heads prototypes or "
-                "--heads probe."
-            ) from error
+        _refuse_unknown_words(zoo)
+        tensors = build_heads(zoo.folder, zoo.manifest, list(zoo.data), lambda fraction, message="": None)
     else:
         tensors = _trained_heads(zoo, config, kind)
     tensors["logit_scale"] = torch.tensor(base_logit_scale(zoo.folder, zoo.manifest))
     write_weights(zoo.folder / "heads.safetensors", Memory(tensors), metadata={HEADS_KEY: kind})
+
+
+def _refuse_unknown_words(zoo: Zoo) -> None:
+    """Name all words at once that a text encoder of whole words has never seen."""
+    path = vocabulary_file(zoo.folder, zoo.manifest)
+    if path is None:
+        return
+    words = Words(path)
+    missing = {
+        task.name: words.unknown([text for texts in prompts(task) for text in texts]) for task in zoo.manifest.tasks
+    }
+    if any(missing.values()):
+        named = "; ".join(f"{task}: {', '.join(found)}" for task, found in missing.items() if found)
+        raise ZooError(
+            f"The base's text encoder has never seen these words: {named:.2000}. Rename the classes, or build heads "
+            "from training images with --heads prototypes or --heads probe."
+        )
 
 
 def _trained_heads(zoo: Zoo, config: dict[str, Any], kind: str) -> dict[str, Tensor]:
@@ -198,7 +209,9 @@ def _trained_heads(zoo: Zoo, config: dict[str, Any], kind: str) -> dict[str, Ten
         absent = [name for number, name in enumerate(task.classes) if number not in labels.unique().tolist()]
         if absent:
             raise DataError(f"Task '{task.name}' has no training image of {', '.join(absent[:5])}.")
-        features = encode(encoder, data.images("train", rows), preprocess, device, lambda fraction, message="": None)
+        features = encode(
+            encoder, data.images("train", rows, preprocess), preprocess, device, lambda fraction, message="": None
+        )
         unit = functional.normalize(features, dim=1)
         heads[task.name] = prototypes(unit, labels, len(task.classes))
         if kind == "probe":

@@ -49,10 +49,14 @@ class TrainingRun:
         data = zoo.data[self.task]
         self.preprocess = Preprocess.model_validate(params["preprocess"])
         train, held_out = hold_out(data, params["validation_share"])
-        self.images, self.labels = data.images("train")[train], torch.as_tensor(data.labels("train")[train])
+        self.images = data.images("train", train, self.preprocess)
+        self.labels = torch.as_tensor(data.labels("train")[train])
         split = "train" if held_out is not None else "val"
-        self.val_images = data.images(split) if held_out is None else data.images("train")[held_out]
-        self.val_labels = torch.as_tensor(data.labels(split) if held_out is None else data.labels("train")[held_out])
+        rows = data.usable("val") if held_out is None else held_out
+        self.val_images, self.val_labels = (
+            data.images(split, rows, self.preprocess),
+            torch.as_tensor(data.labels(split)[rows]),
+        )
         self.counts = {"train": len(self.images), "validation": len(self.val_images), "validation_from": split}
         head = zoo.heads([self.task])[0][self.task]
         self.head = head.weight.to(self.device)

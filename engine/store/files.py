@@ -44,9 +44,22 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     """The record of an artefact, None when there is none that can be read."""
     try:
         record = json.loads((folder / RECORD).read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) and isinstance(record.get("files"), dict) else None
+    return record if isinstance(record, dict) and _is_whole(record) else None
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Whether a record has every entry in the form in which the store writes it."""
+    forms = (("step", str), ("version", int), ("label", str), ("created", (int, float)), ("files", dict))
+    if not all(isinstance(record.get(name), form) for name, form in forms):
+        return False
+    uses = record.get("uses", [])
+    listed = isinstance(uses, list) and all(isinstance(key, str) for key in uses)
+    return listed and all(
+        isinstance(entry, dict) and isinstance(entry.get("size"), int) and isinstance(entry.get("sha256"), str)
+        for entry in record["files"].values()
+    )
 
 
 def fault_of(folder: Path, checksums: bool) -> str:
@@ -61,8 +74,8 @@ def fault_of(folder: Path, checksums: bool) -> str:
                 return f"{name} has {path.stat().st_size:,} bytes, {entry['size']:,} were written"
             if checksums and sha256_of(path) != entry["sha256"]:
                 return f"{name} has another checksum than when it was written"
-        except OSError as error:
-            return f"{name}: {error.strerror}"
+        except (OSError, ValueError) as error:
+            return f"{name}: {error}"
     return ""
 
 

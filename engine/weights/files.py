@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import secrets
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,11 @@ from ..errors import CheckpointError
 from ..types import Progress, Tensors, Weights
 from .header import CODES, Entry, header_bytes, read_header
 
+# What torch's own reader raises on damaged files; no list of it exists, these were met.
+FOREIGN_ERRORS = (
+    RuntimeError, EOFError, ValueError, LookupError, AttributeError, OSError, TypeError, AssertionError, OverflowError,
+    ImportError, struct.error,
+)  # fmt: skip
 MAPPED_BYTES = 64 * 2**20  # a torch file is mapped again after reading this much, so that its pages are let go
 
 
@@ -172,7 +178,7 @@ class TorchFile:
                 "run code from the file, so nothing was read. Save its weights with "
                 "torch.save(model.state_dict(), …) or as safetensors."
             ) from error
-        except (RuntimeError, EOFError, ValueError, KeyError, AttributeError, OSError, TypeError) as error:
+        except FOREIGN_ERRORS as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise CheckpointError(f"{self.path.name} is not a readable torch file: {reason:.200}") from error
         return self._table(found)

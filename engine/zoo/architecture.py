@@ -18,6 +18,10 @@ MAX_CONFIG_BYTES = 100_000
 OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
 OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
 FLOAT = 4  # bytes
+LARGEST = {
+    "embed_dim": 16_384, "width": 16_384, "layers": 256, "heads": 1024, "head_width": 4096, "mlp_ratio": 64,
+    "image_size": 4096, "patch_size": 1024, "vocab_size": 5_000_000, "context_length": 100_000,
+}  # fmt: skip
 
 
 def architecture(folder: Path, manifest: Manifest) -> dict[str, Any]:
@@ -70,7 +74,9 @@ def tower_size(config: Mapping[str, Any]) -> TowerSize | None:
     and activations are not.
     """
     vision = config["vision_cfg"]
-    if not isinstance(vision.get("layers"), int) or "patch_size" not in vision:
+    if not isinstance(vision.get("layers"), int) or not {"width", "image_size"} <= set(vision):
+        return None
+    if vision.get("patch_size") is None or isinstance(vision["width"], list) or isinstance(config["embed_dim"], list):
         return None
     width, depth, dim = vision["width"], vision["layers"], config["embed_dim"]
     size, patch = (_one(vision[name]) for name in ("image_size", "patch_size"))
@@ -106,16 +112,45 @@ def _read_config(path: Path) -> dict[str, Any]:
         if path.stat().st_size > MAX_CONFIG_BYTES:
             raise ZooError(f"{path.name} is too large for a model config.")
         config = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ZooError(f"The backbone's config {path.name} cannot be read: {error}.") from error
+    return check_config(config, path.name)
+
+
+def check_config(config: Any, origin: str) -> dict[str, Any]:
+    """A model config whose sizes are those of a model that somebody could have.
+
+    Args:
+        config: what was read.
+        origin: how an error names it.
+
+    Raises:
+        ZooError: a part is missing, of another form, or so large that building it would fill the memory.
+    """
     missing = {"embed_dim", "vision_cfg"} - set(config if isinstance(config, dict) else ())
     if missing:
-        raise ZooError(f"The backbone's config {path.name} lacks {', '.join(sorted(missing))}.")
-    if not isinstance(config["vision_cfg"], dict):
-        raise ZooError(f"The backbone's config {path.name} has a `vision_cfg` that is no mapping.")
+        raise ZooError(f"The backbone's config {origin} lacks {', '.join(sorted(missing))}.")
+    for part in ("vision_cfg", "text_cfg"):
+        if not isinstance(config.get(part, {}), dict):
+            raise ZooError(f"The backbone's config {origin} has a `{part}` that is no mapping.")
     if "timm_model_name" in config["vision_cfg"]:
         raise ZooError("Backbones from timm are not supported; give an open_clip ViT config.")
+    for part in (config, config["vision_cfg"], config.get("text_cfg", {})):
+        for name in LARGEST.keys() & part.keys():
+            _check_size(name, part[name], origin)
     return config
+
+
+def _check_size(name: str, value: Any, origin: str) -> None:
+    if value is None and name == "patch_size":  # as open_clip's ResNets have it
+        return
+    for one in value if isinstance(value, list) and 0 < len(value) <= 8 else [value]:
+        number = isinstance(one, int | float) and not isinstance(one, bool)
+        if not (number and 0 < one <= LARGEST[name] and (isinstance(one, int) or name == "mlp_ratio")):
+            raise ZooError(
+                f"The backbone's config {origin} gives {name} as {value!r:.60}; a whole number from 1 to "
+                f"{LARGEST[name]:,} is expected."
+            )
 
 
 @cache

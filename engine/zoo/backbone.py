@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..errors import ZooError
 from ..manifest import Preprocess
 from ..types import Weights
-from .architecture import architecture, preprocessing
+from .architecture import architecture, check_config, preprocessing
 
 __all__ = [
     "architecture",
@@ -49,12 +49,13 @@ def outline(config: Mapping[str, Any]) -> nn.Module:
     """
     from open_clip.model import _build_vision_tower
 
+    check_config(config, "of the weights")
     try:
         with torch.device("meta"):
             return _build_vision_tower(
                 config["embed_dim"], dict(config["vision_cfg"]), bool(config.get("quick_gelu", False))
             )
-    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, AssertionError) as error:
         raise ZooError(f"The backbone's config cannot be built by open_clip: {error}.") from error
 
 

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from ..errors import CheckpointError, ZooError
 from ..manifest import Manifest, resolve_inside
+from ..types import Weights
 from ..weights import open_weights
 
 DEFAULT_LOGIT_SCALE = math.log(100.0)
+MAX_LOGIT_SCALE = 20.0
 HEADS_KEY = "heads"  # in the header of a heads file: how they were made, where not from a text encoder
 MADE_OTHERWISE = {
     "prototypes": "class means of the base's features on training images",
@@ -98,7 +100,7 @@ def base_logit_scale(folder: Path, manifest: Manifest) -> float:
 def _logit_scale(folder: Path, manifest: Manifest, heads: object) -> tuple[float, list[str]]:
     """The heads' own logit scale, else the base's, else ln 100 with a warning."""
     if "logit_scale" in heads.names:
-        return float(heads.tensor("logit_scale")), []
+        return _scalar(heads, manifest.heads or "heads"), []
     return _base_scale(folder, manifest)
 
 
@@ -106,7 +108,23 @@ def _base_scale(folder: Path, manifest: Manifest) -> tuple[float, list[str]]:
     try:
         base = open_weights(resolve_inside(folder, manifest.backbone.weights))
         if "logit_scale" in base.names:
-            return float(base.tensor("logit_scale")), []
+            return _scalar(base, manifest.backbone.weights), []
     except CheckpointError:
         pass
     return DEFAULT_LOGIT_SCALE, ["Neither the heads nor the base hold a logit_scale; ln 100 is used."]
+
+
+def _scalar(file: Weights, name: str) -> float:
+    """The logit scale in a file.
+
+    Raises:
+        ZooError: it is no single number that a softmax could use.
+    """
+    shape = file.shape("logit_scale")
+    value = float(file.tensor("logit_scale")) if math.prod(shape) == 1 else math.nan
+    if not abs(value) <= MAX_LOGIT_SCALE:
+        raise ZooError(
+            f"logit_scale in {name} has shape {shape} and value {value:.3g}; one number is needed, the logarithm of "
+            f"the scale (ln 100 = 4.6 for CLIP), between -{MAX_LOGIT_SCALE:g} and {MAX_LOGIT_SCALE:g}."
+        )
+    return value

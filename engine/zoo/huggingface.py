@@ -246,7 +246,7 @@ def vision_config(config: Mapping[str, Any]) -> dict[str, Any]:
             f"config.json names the activation '{values['hidden_act']!s:.40}'; quick_gelu or gelu is needed."
         )
     epsilon = values["layer_norm_eps"]
-    if not isinstance(epsilon, (int, float)) or abs(epsilon - 1e-5) > 1e-9:
+    if not isinstance(epsilon, int | float) or not abs(epsilon - 1e-5) <= 1e-9:
         raise ZooError(f"config.json has layer_norm_eps {epsilon!s:.20}; open_clip's CLIP has 1e-5.")
     width = values["hidden_size"]
     return {

@@ -179,8 +179,12 @@ class Words:
             self._length = int(document["context_length"])
             special = document["special"]
             self._pad, self._start, self._end = (int(special[name]) for name in ("pad", "start", "end"))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise ZooError(f"{path.name} cannot be read as a vocabulary ({error})") from error
+
+    def unknown(self, texts: Sequence[str]) -> list[str]:
+        """Words of some texts that the encoder never learned, in alphabetical order."""
+        return sorted({word for text in texts for word in text.lower().split() if word not in self._words})
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
         """Tokens (n, context length).

@@ -22,6 +22,7 @@ from PIL import Image
 from ..errors import DataError
 from ..manifest import Task
 from .data import TaskData, open_task
+from .readers.npz import DAMAGE
 
 SIDE = 48  # px, at most
 CHUNK_BYTES = 32 * 2**20
@@ -166,7 +167,7 @@ def _make(path: Path, array: str, side: int) -> np.ndarray:
                 rows = min(step, shape[0] - start)
                 block = np.frombuffer(stream.read(rows * image), np.uint8).reshape(rows, *shape[1:])
                 blocks.append(_small(block, side))
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError, KeyError) as error:
+    except (*DAMAGE, KeyError) as error:
         raise DataError(f"{array} in {path.name} cannot be read ({error}).") from error
     return np.concatenate(blocks) if blocks else np.zeros((0, side, side, 3), np.uint8)
 

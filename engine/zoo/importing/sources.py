@@ -96,8 +96,10 @@ def _sharded(index: Path) -> Source:
     if not isinstance(table, dict) or not table or len(table) > 100_000:
         raise CheckpointError(f"{index.name} lists no tensors under `weight_map`. Copy it again.")
     files: dict[str, Weights] = {}
-    for name in dict.fromkeys(table.values()):
-        if not isinstance(name, str) or Path(name).name != name or len(files) > 1000:
+    for name in table.values():
+        if isinstance(name, str) and name in files:
+            continue
+        if not isinstance(name, str) or Path(name).name != name or "\0" in name or len(files) > 1000:
             raise CheckpointError(f"{index.name} names the file {name!r:.80}, which does not lie beside it.")
         files[name] = open_file(index.parent / name)
     for tensor, name in table.items():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +15,19 @@ from ..decoding import Encoded
 from .source import LABELLED, SPLITS
 
 MAX_ARRAY_BYTES = 16 * 2**30
+# What a damaged archive or array header raises: zlib and NumPy's tokenizer have classes of their own.
+DAMAGE = (
+    OSError,
+    ValueError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    SyntaxError,
+    OverflowError,
+    zipfile.BadZipFile,
+    zlib.error,
+    tokenize.TokenError,
+)
 Header = tuple[tuple[int, ...], np.dtype]
 
 
@@ -70,7 +85,7 @@ def _shapes(path: Path) -> dict[str, Header]:
                 for entry in archive.infolist()
                 if entry.filename.endswith(".npy")
             }
-    except (OSError, zipfile.BadZipFile, ValueError, EOFError, NotImplementedError) as error:
+    except DAMAGE as error:
         raise DataError(f"{path.name} is damaged or not an .npz file ({error}).") from error
 
 
@@ -110,5 +125,5 @@ def _array(path: Path, name: str) -> np.ndarray:
             return arrays[name]
     except KeyError as error:
         raise DataError(f"{path.name} has no array '{name}'.") from error
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+    except DAMAGE as error:
         raise DataError(f"{name} in {path.name} cannot be read ({error}).") from error

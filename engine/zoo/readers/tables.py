@@ -81,7 +81,10 @@ class PathTable:
             raise DataError(f"{place} has the split '{split[:40]}'; train, test, val and adapt are known.")
         if not label and where != "adapt":
             raise DataError(f"{place} has no label.")
-        inside = (self._root / file).resolve() if "\0" not in file else None
+        try:
+            inside = (self._root / file).resolve()
+        except (OSError, RuntimeError, ValueError):  # a link that leads to itself, or no path at all
+            inside = None
         if inside is None or Path(file).is_absolute() or not inside.is_relative_to(self._root):
             raise DataError(f"{place} names '{file[:120]}', which lies outside the table's folder.")
         return where, file, label

@@ -64,10 +64,16 @@ class FolderTree:
                     yield before + entry.name
 
     def _is_inside(self, entry: os.DirEntry[str]) -> bool:
-        if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(self._root):
+        if entry.is_symlink() and not self._leads_inside(Path(entry.path)):
             place = Path(entry.path).relative_to(self.path.parent)
             raise DataError(f"{place} is a symbolic link that leads out of the folder. Copy the files into it.")
         return True
+
+    def _leads_inside(self, link: Path) -> bool:
+        try:
+            return link.resolve().is_relative_to(self._root)
+        except (OSError, RuntimeError):  # it leads to itself
+            return False
 
     def encoded(self, name: str) -> Path:
         """Where a file lies."""

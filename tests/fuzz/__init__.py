@@ -1,0 +1,1 @@
+"""Seeded fuzzing of everything that is read from files; ``python -m tests.fuzz --help``."""
