@@ -6,7 +6,6 @@
 
 import logging
 import sys
-from pathlib import Path
 
 import streamlit as st
 from streamlit import runtime
@@ -15,39 +14,45 @@ from engine.figures.palette import INK
 from pages._chrome import error_state, theme
 from pages._jobs import keep_service
 
-HERE = Path(__file__).parent
 LENS = """<circle cx="12" cy="16" r="9" fill="#D55E00" fill-opacity=".85"/>
 <circle cx="20" cy="16" r="9" fill="#0072B2" fill-opacity=".85"/>"""
 ICON = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">{LENS}</svg>'
 NAME = 'font-family="system-ui, sans-serif" font-size="20" font-weight="600"'
 LOGO = f"""<svg xmlns="http://www.w3.org/2000/svg" width="176" height="32" viewBox="0 0 176 32">{LENS}
 <text x="40" y="23" {NAME} fill="{{ink}}">MergeLens</text></svg>"""
-PAGES = (
-    ("lab", "Lab", "Merge experts, repair the merged model, see what happened."),
-    ("representations", "Representations", "The same images in the features of every state, linked."),
-    ("accuracy", "Accuracy", "Accuracy per task and state, and what changed."),
-    ("calibrate", "Calibrate", "How calibrators learned, what they cost, how sure they are."),
-    ("salience", "Salience", "Which layers matter to which expert."),
-    ("weights", "Weights", "Task vectors, what the merge kept of them, paths between models."),
-    ("sweep", "Sweep", "How the result depends on λ, density, rank, method."),
-    ("methods", "Methods", "Every merge method: what it needs, what it measured."),
-    ("experiments", "Experiments", "What the papers claim, what you see here, and the controls."),
-    ("compare", "Compare", "Runs side by side: recipes, accuracy, cost."),
-    ("zoo", "Zoo", "The zoo's images by class, experts, prompts and licences."),
-    ("bring", "Bring your own", "Make a zoo of your own checkpoints."),
-    ("learn", "Learn", "Lessons in short steps: predict, then see what was measured."),
-    ("runs", "Runs", "All runs of this store, and the examples."),
-)
+SECTIONS = {
+    "": (
+        ("lab", "Lab", "Merge experts, repair the merged model, see what happened."),
+        ("representations", "Representations", "The same images in the features of every state, linked."),
+        ("accuracy", "Accuracy", "Accuracy per task and state, and what changed."),
+        ("calibrate", "Calibrate", "How calibrators learned, what they cost, how sure they are."),
+        ("salience", "Salience", "Which layers matter to which expert."),
+        ("weights", "Weights", "Task vectors, what the merge kept of them, paths between models."),
+        ("runs", "Runs", "All runs of this store, and the examples."),
+        ("learn", "Learn", "Lessons in short steps: predict, then see what was measured."),
+    ),
+    "Compare": (
+        ("compare", "Compare runs", "Runs side by side: recipes, accuracy, cost."),
+        ("sweep", "Sweep", "How the result depends on λ, density, rank, method."),
+        ("methods", "Methods", "Every merge method: what it needs, what it measured."),
+        ("experiments", "Experiments", "What the papers claim, what you see here, and the controls."),
+    ),
+    "Zoos": (
+        ("zoo", "Zoo", "The zoo's images by class, experts, prompts and licences."),
+        ("bring", "Bring your own", "Make a zoo of your own checkpoints."),
+    ),
+}
 
 
 def main() -> None:
     """Draw the page that the address names."""
     st.set_page_config(page_title="MergeLens", page_icon=ICON, layout="wide", initial_sidebar_state="auto")
-    listed = [
-        st.Page(f"pages/{name}.py", title=title, help=text, default=name == "lab")
-        for name, title, text in PAGES
-        if (HERE / "pages" / f"{name}.py").is_file()
-    ]
+    listed = {
+        section: [
+            st.Page(f"pages/{name}.py", title=title, help=text, default=name == "lab") for name, title, text in pages
+        ]
+        for section, pages in SECTIONS.items()
+    }
     st.logo(LOGO.format(ink=INK[theme()]), size="medium", icon_image=ICON)
     page = st.navigation(listed, position="top")
     try:
