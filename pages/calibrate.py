@@ -125,8 +125,8 @@ def _uncertainty(run: RunView) -> None:
         tasks=None if chosen is None else [chosen],
     )  # fmt: skip
     st.caption(
-        "Where σ says something, line and bars rise from left to right. It plays no part when the calibrator is used: the "
-        "mean is subtracted whatever σ says."
+        "Where σ says something, line and bars rise from left to right. It plays no part when the calibrator is used: "
+        "the mean is subtracted whatever σ says."
     )
 
 
