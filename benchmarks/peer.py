@@ -73,7 +73,7 @@ def mergekit(method: str, folder: Path, target: Path) -> tuple[float, float]:
     from mergekit.scripts.merge_raw_pytorch import main as merge
 
     name, each, every = {
-        "task_arithmetic": ("task_arithmetic", {"weight": 1.0}, {"lambda": 0.3}),
+        "task_arithmetic": ("task_arithmetic", {"weight": 1.0, "density": 1.0}, {"lambda": 0.3}),
         "ties": ("ties", {"weight": 1.0, "density": 0.2}, {"lambda": 0.3, "normalize": False}),
         "dare+task_arithmetic": ("dare_linear", {"weight": 1.0, "density": 0.5}, {"lambda": 0.3}),
     }[method]

@@ -39,6 +39,14 @@ def missing(results: Mapping[Method, Result], table: Mapping[Method, Row], exper
     return [name for name, row in table.items() if name not in results and not row.needs and fits(row, experts)]
 
 
+def _states(report: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
+    """Averages of the states, calibrators of the merged model under their method's name."""
+    calibrators = report.get("calibrators", {})
+    found = {name: values for name, values in report["average"].items() if name not in calibrators}
+    of = {part["method"]: report["average"].get(name) for name, part in calibrators.items() if part["on"] == "merged"}
+    return found | {method: values for method, values in of.items() if values}
+
+
 @st.cache_data(max_entries=2000, ttl="1h", show_spinner=False)
 def _result(folder: str, run: str, title: str, zoo: str, experts: tuple[str, ...]) -> Result | None:
     """A report's averages, read without checking the rest of it; None if it is of other experts or another zoo."""
@@ -53,7 +61,7 @@ def _result(folder: str, run: str, title: str, zoo: str, experts: tuple[str, ...
         return Result(
             run, title, tuple(call.method for call in calls), {call.method: call.params for call in calls},
             len(report["experts"]), merged.get("in"), merged.get("out"), merged.get("h_score"),
-            report.get("timing_s", {}).get("merge"),
+            report.get("timing_s", {}).get("merge"), _states(report),
         )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EngineError):
         return None

@@ -2,8 +2,10 @@
 
 import streamlit as st
 
+from engine.catalog.survey import SOURCE
 from engine.errors import EngineError
 from engine.figures.methods import Method, Result, Row, at_inference, best_results, cost_of, fits, method_table, methods
+from engine.figures.survey import survey_table
 from engine.manifest import bundled_zoos
 from engine.store import ACTIVE
 from pages._chrome import duration, empty_state, error_state, plain
@@ -13,6 +15,7 @@ from pages._params import method_notes
 from pages._recipes import zoo_manifest
 from pages._state import RUN, find_current, recipe_title, show_run, store
 
+VIEWS = {"ours": "Every method here", "survey": "The survey's overview"}
 ASKED_BY = "methods"  # runs asked for here are told from those of the lab
 TICK = 1.0
 NUMBER = st.column_config.NumberColumn
@@ -28,6 +31,23 @@ COLUMNS = {
     "learns": "Learns",
     "yields": "Makes",
     "source": st.column_config.LinkColumn("Source", display_text="paper", width="small"),
+}
+SURVEY = {
+    "category": "Category",
+    "method": st.column_config.TextColumn("Method", width="medium", pinned=True),
+    "in": COLUMNS["in"],
+    "out": COLUMNS["out"],
+    "h_score": COLUMNS["h_score"],
+    "seconds": COLUMNS["seconds"],
+    "measured": st.column_config.TextColumn("Measured", width="medium"),
+    "run": st.column_config.TextColumn("Run", width="small"),
+    "ours": "Stands for it here",
+    "size": st.column_config.TextColumn("Size", width="small"),
+    "tuning": st.column_config.TextColumn("Trains", width="small"),
+    "data": "Data",
+    "dynamic": st.column_config.TextColumn("Dynamic", width="small"),
+    "level": "Level",
+    "remark": st.column_config.TextColumn("Remark", width="large"),
 }
 
 
@@ -46,7 +66,15 @@ def main() -> None:
         return
     experts = tuple(manifest.expert_table)
     _at_work()
-    results = best_results(results_on(zoo, experts))
+    every = results_on(zoo, experts)
+    results = best_results(every)
+    view = st.segmented_control(
+        "Table", list(VIEWS), format_func=VIEWS.__getitem__, default="ours", required=True, key="methods.view",
+        bind="query-params", persist_state="session", label_visibility="collapsed",
+    )  # fmt: skip
+    if view == "survey":
+        _survey(results, every)
+        return
     table = method_table(results)
     picked = st.dataframe(
         table, column_order=list(COLUMNS), column_config=COLUMNS, hide_index=True, key="methods.table",
@@ -62,6 +90,21 @@ def main() -> None:
     _actions(zoo, len(experts), results, chosen)
     st.download_button("Download CSV", lambda: table.to_csv(index=False).encode(), "methods.csv", "text/csv",
                        key="methods.csv", on_click="ignore", icon=":material/download:")  # fmt: skip
+
+
+def _survey(results: dict[Method, Result], every: list[Result]) -> None:
+    """The survey's overview, row by row, with what stands for each here."""
+    table = survey_table(results, every)
+    st.dataframe(
+        table, column_order=list(SURVEY), column_config=SURVEY, hide_index=True, key="methods.survey", placeholder="–",
+        height="content", width="stretch", alt=f"{len(table)} methods of the survey with what runs measured here",
+    )  # fmt: skip
+    st.caption(
+        f"{plain(SOURCE)}. Size, tuning, data and level are the survey's; numbers are of the run named, on this zoo. "
+        "A transform is measured in front of Task Arithmetic, a calibrator behind the merge that is named."
+    )
+    st.download_button("Download CSV", lambda: table.to_csv(index=False).encode(), "survey.csv", "text/csv",
+                       key="methods.survey.csv", on_click="ignore", icon=":material/download:")  # fmt: skip
 
 
 def _zoo() -> str:

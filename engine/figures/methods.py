@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -31,6 +31,7 @@ YIELDS = {"static": "one model", "per_task": "weights by task", "per_sample": "w
 LEARNS = {
     "task_coefficients": "λ by task",
     "layer_coefficients": "λ by layer",
+    "mask": "a mask",
     "router": "a router",
 }
 Row = MergeRow | TransformRow
@@ -50,6 +51,7 @@ class Result:
     out: float | None
     h_score: float | None
     seconds: float | None
+    states: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)  # averages; calibrators by method
 
     @property
     def default(self) -> bool:

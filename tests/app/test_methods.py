@@ -3,7 +3,9 @@
 import pytest
 
 from engine.catalog import MERGE_METHODS, TRANSFORMS
+from engine.catalog.survey import TABLE
 from engine.figures.methods import Result, best_results, default_params, fits, method_table, methods
+from engine.figures.survey import stands_for, survey_table
 from engine.recipe import parse_recipe
 
 
@@ -88,3 +90,27 @@ def test_the_form_says_what_a_method_costs_and_needs(workspace, open_app):
     assert sorted(set(families), key=families.index) == ["Basic", "Weighted", "Sparse subspace", "Low-rank subspace",
                                                         "Optimisation", "Routing"]  # fmt: skip
     assert families == sorted(families, key=sorted(set(families), key=families.index).index), "families stay together"
+
+
+def test_the_surveys_rows_are_all_there_with_what_was_measured(workspace, open_methods):
+    workspace.example()
+    workspace.finished("Mine", merge={"method": "ties"})
+    app = open_methods()
+    app.segmented_control(key="methods.view").set_value("survey").run()
+    assert not app.exception
+    table = app.dataframe[0].value.set_index("method")
+    assert list(table.index) == [row.method for row in TABLE]
+    assert table.loc["Task Arithmetic", "in"] == 56.0
+    assert table.loc["Surgery", "in"] == 76.0
+    assert table.loc["Surgery", "measured"] == "Surgery behind Task Arithmetic"
+    assert table.loc["Individual Models", "in"] == 96.0
+    assert table.loc["Ties-Merging", "measured"] == "TIES"
+    assert table.loc["WUDI-Merging", "run"] == ""
+
+
+def test_changed_parameters_and_the_second_choice_are_said():
+    changed = result("a", ("multislerp",), 60.0, multislerp={"on": "weights"})
+    table = survey_table({("multislerp",): changed}, [changed]).set_index("method")
+    assert table.loc["SLERP", "measured"] == "MultiSLERP, parameters changed"
+    assert table["in"].notna().sum() == 1
+    assert all(stands_for(row) for row in TABLE if not row.state)
