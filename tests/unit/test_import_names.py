@@ -86,6 +86,19 @@ def test_candidates_by_their_names(root):
     assert [path.name for path in found.heads] == ["head_Cars.pt"]
 
 
+def test_the_search_ends_in_a_forest_of_folders(root, monkeypatch):
+    monkeypatch.setattr("engine.zoo.importing.roots.MOST_FOLDERS", 5)
+    for number in range(20):
+        (root / f"f{number:02}").mkdir()
+        (root / f"f{number:02}" / "m.pt").write_bytes(b"x")
+    deep = root / "a" / "b" / "c" / "d"
+    deep.mkdir(parents=True)
+    (deep / "too_deep.pt").write_bytes(b"x")
+    assert len(find_candidates(root).experts) <= 5
+    monkeypatch.setattr("engine.zoo.importing.roots.MOST_FOLDERS", 500)
+    assert len(find_candidates(root).experts) == 20
+
+
 def test_the_default_roots_are_here_and_home(monkeypatch, tmp_path):
     monkeypatch.delenv("MERGELENS_ROOTS", raising=False)
     monkeypatch.chdir(tmp_path)

@@ -14,6 +14,7 @@ ENV = "MERGELENS_ROOTS"
 WEIGHTS = (".safetensors", ".pt", ".pth", ".bin")
 MOST_ENTRIES = 500
 MOST_FOUND = 200
+MOST_FOLDERS = 500
 DEPTH = 3
 
 
@@ -123,18 +124,20 @@ def sort_candidates(paths: Iterable[Path]) -> Candidates:
     return found
 
 
-def _models_below(folder: Path, roots: tuple[Path, ...] | None, depth: int = 0) -> list[Path]:
-    if is_model_folder(folder):
-        return [folder]
+def _models_below(top: Path, roots: tuple[Path, ...] | None) -> list[Path]:
+    """Models in order of folders, depth first; folders that cannot be read are passed over."""
+    if is_model_folder(top):
+        return [top]
     found: list[Path] = []
-    for entry in list_folder(folder, roots):
+    waiting, visited = [(Entry(top, "folder"), 0)], 0
+    while waiting and len(found) < MOST_FOUND and visited < MOST_FOLDERS:
+        entry, depth = waiting.pop()
         if entry.kind == "model":
             found.append(entry.path)
-        elif depth < DEPTH and not entry.path.is_symlink():
-            found += _models_below(entry.path, roots, depth + 1)
-        if len(found) >= MOST_FOUND:
-            break
-    return found[:MOST_FOUND]
+        elif depth <= DEPTH and os.access(entry.path, os.R_OK | os.X_OK) and not (depth and entry.path.is_symlink()):
+            visited += 1
+            waiting += [(inner, depth + 1) for inner in reversed(list_folder(entry.path, roots))]
+    return found
 
 
 def _entry(path: Path) -> Entry | None:
