@@ -185,11 +185,13 @@ def _learning(params: Mapping[str, Any]) -> tuple[float, int]:
     examples, steps = int(params.get("examples", BATCH)), int(params.get("steps") or 0)
     if "evaluations" in params:
         return examples * params["evaluations"], params["evaluations"]
-    if "epochs" in params:
-        return examples, 0
+    if "epochs" in params:  # of masks on images, or of a router on features that are encoded once
+        epochs = int(params["epochs"])
+        return (BACKWARD * examples * epochs, epochs) if "penalty" in params else (examples, 0)
     learned = params.get("coefficients", "fixed") != "fixed"
     updates = steps * (1 + learned) + learned * int(params.get("coefficient_steps", 0))
-    return BACKWARD * int(params.get("batch_size", examples)) * max(updates, 1), updates
+    batch = int(params.get("batch_size", examples)) * int(params.get("batches_per_step", 1))
+    return BACKWARD * batch * max(updates, 1), updates
 
 
 def _encode_seconds(recipe: Recipe, facts: Facts, rates: Rates, merges: int) -> float:

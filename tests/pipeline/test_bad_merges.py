@@ -7,15 +7,18 @@ import pytest
 import torch
 import yaml
 
-from engine.catalog import MERGE_METHODS, TRANSFORMS, params_of
+from engine.catalog import MERGE_METHODS, TRANSFORMS, params_of, resolve
 from engine.errors import Cancelled, MergeError, RecipeError
 from engine.merging.apply import merge
+from engine.pipeline.estimating import estimate, gather
 from engine.pipeline.executor import run_inline
 from engine.pipeline.local import preflight_recipe, run_recipe
 from engine.pipeline.plan import plan_run
+from engine.pipeline.rates import Rates
 from engine.pipeline.steps import Silent
 from engine.recipe import MethodCall, parse_recipe
 from engine.store import Store
+from engine.zoo.folder import Zoo
 from tests.reference.merging.support import TinyContext, tensors_of, toy_vectors
 from tests.tiny_zoo import make_zoo
 
@@ -233,3 +236,12 @@ def test_a_search_that_is_cancelled_leaves_nothing_and_runs_when_asked_again(zoo
     assert store.find(plan.result) is None
     assert store.find(next(step.key for step in plan.steps if step.name == "merge")) is None
     assert run_recipe(recipe, store).status == "finished"
+
+
+def test_learned_masks_are_estimated_by_their_epochs(zoo):
+    def merging(**params):
+        call = {"method": "localize_and_stitch_learned", "params": {"examples": 64, **params}}
+        recipe = resolve(parse_recipe({"zoo": str(zoo), "merge": call}))
+        return estimate(recipe, gather(Zoo.open(str(zoo)), recipe), Rates()).parts["merge"]
+
+    assert merging(epochs=1000) > 20 * merging(epochs=10)
