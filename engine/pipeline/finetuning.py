@@ -231,6 +231,7 @@ def adopt_experts(inputs: Mapping[str, Any], params: Mapping[str, Any], output: 
         record = json.loads((Path(folder) / "record.json").read_text())
         records[role.removeprefix("expert/")] = (Path(folder) / "expert.safetensors", record)
     names = adopt(zoo, records, replace=params["replace"])
+    tools.store.zoos.add(zoo.folder)  # so that pages list it
     (output / "experts.json").write_text(
         json.dumps({names[task]: record for task, (_, record) in records.items()}, indent=1)
     )

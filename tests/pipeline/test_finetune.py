@@ -108,6 +108,7 @@ def test_the_walk_through_from_images_to_a_corrected_merge(command, zoo, tmp_pat
     manifest = read_manifest(zoo)
     assert [expert.task for expert in manifest.experts] == ["cold", "warm"]  # not `other`, which is out of domain
     assert command("zoo", "check", zoo)[0] == 0
+    assert str(zoo) in command("zoo", "list")[1]
     recipe = {
         "zoo": str(zoo),
         "calibrators": [{"method": "surgery", "params": {"steps": 20, "rank": 2, "batch_size": 4}}],
