@@ -26,6 +26,7 @@ SIDE = 768  # of the matrices that are multiplied
 IMAGES = 8
 PAIRS = 64  # rows of made features a task
 STEPS = 8
+STALE = 6 * 3600.0  # seconds; what was measured on a busy machine is not believed for long
 SMALL = 0.05  # an encoder is run for at least so many seconds, so that a small one is not measured by its start
 
 
@@ -46,7 +47,8 @@ def probe(file: Path, config: Mapping[str, Any], facts: Facts, recipe: Recipe, t
     cores = os.cpu_count() or 1
     rates = known_rates(tools.store)
     share = cores / max(tools.threads, 1)
-    if not rates.measured or (rates.device, rates.cores) != (_title(device), cores):
+    stale = time.time() - rates.measured > STALE
+    if stale or (rates.device, rates.cores) != (_title(device), cores):
         tools.progress(0.0, "Measuring this machine")
         rates = keep_rates(
             tools.store, device=_title(device), cores=cores, measured=time.time(), encode={}, step={},

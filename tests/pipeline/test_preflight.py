@@ -125,6 +125,9 @@ def test_the_probe_measures_a_machine_once(zoo, store):
     assert first.measured == again.measured > 0
     assert again.read == 123.0
     assert len(again.encode) == len(again.step) == 1
+    keep_rates(store, measured=first.measured - 7 * 3600)
+    preflight_recipe(recipe_of(zoo), store)
+    assert known_rates(store).read != 123.0
 
 
 def test_estimates_grow_with_what_is_asked_for(zoo):
