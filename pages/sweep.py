@@ -153,12 +153,22 @@ def _figure(table: SweepTable, row: Run, measure: str) -> None:
         drawing = sweep_map(table, state, measure, theme())
     else:
         drawing = sweep_curves(table, measure, theme())
+        drawing.figure.update_xaxes(range=_span(row))
     drawing.figure.update_layout(font_family=FONT)
     config = {"displaylogo": False, "toImageButtonOptions": {"format": "svg", "filename": drawing.name}}
     st.plotly_chart(
         drawing.figure, width="stretch", theme=None, key="sweep.figure", config=config, alt=drawing.alt
     )  # fmt: skip
     st.caption(plain(f"{table.provenance()} Sweep {row.id}."))
+
+
+def _span(row: Run) -> list[float] | None:
+    """The whole range that is asked for, so that a curve grows into its place; None for words and single values."""
+    values = row.request["settings"][0]["values"]
+    if len(values) < 2 or not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+        return None
+    margin = 0.04 * (max(values) - min(values))
+    return [min(values) - margin, max(values) + margin]
 
 
 def _best(table: SweepTable) -> None:
