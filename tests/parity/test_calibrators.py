@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.calibration import IntervMerge, ProbSurgery
-from engine.calibration.output import update_rule
+from engine.calibration import IntervMerge
 from engine.calibration.tower import Tower
 from engine.catalog.calibrators import IntervMergeParams, ProbSurgeryParams
 from engine.selfcheck.calibrators import CHECKS, FAMILIES
 from engine.selfcheck.calibrators.encoder import sizes, small_encoder
 from engine.selfcheck.calibrators.interv_merge import FREE, each_module
-from engine.selfcheck.calibrators.prob_surgery import NAMES
 from engine.selfcheck.reference import PRECISIONS, CalibratorReference
 from engine.selfcheck.run import compare
 
@@ -35,26 +33,7 @@ def test_every_reference_stands_for_something_and_says_where_it_comes_from():
 def test_reference_numbers(name, precision):
     found, note = compare(REFERENCE, name, precision)
     assert found.within, f"{found.error:.2g} at {found.where}"
-    assert bool(note) == name.startswith("probsurgery_") & name.endswith("_trajectory"), "all else is compared"
-
-
-@pytest.mark.parametrize("semantics", ["indep", "shared"])
-@pytest.mark.parametrize(
-    ("name", "sharing"), [("probsurgery_one2one_trajectory", "none"), ("probsurgery_dfa_trajectory", "dfa")]
-)
-def test_losses_of_prob_surgery_are_the_logged_ones_and_a_small_divergence(name, sharing, semantics):
-    numbers, tasks = REFERENCE.numbers(name, "float64"), ("A", "B", "C")
-    calibrator, config = ProbSurgery(), ProbSurgeryParams(hidden=5, sharing=sharing, adam_semantics=semantics)
-    z, target = (torch.stack([numbers[f"z_{who}_{t}"] for t in tasks], 1) for who in ("merged", "expert"))
-    stack = calibrator.reset(tasks, {"dim": z.shape[-1]}, config, dtype=torch.float64)
-    for row, suffix in enumerate([""] if calibrator.shared else ["_A", "_B", "_C"]):
-        calibrator.narrow.data[row].copy_(numbers[f"init_{NAMES['narrow']}{suffix}"])
-    noise = numbers["eps_per_step"].view(*z.shape[:2], 1, *z.shape[2:])
-    update = update_rule(calibrator, stack, config)
-    mine = torch.cat([update(z[step], target[step], noise[step]) for step in range(len(z))])
-    excess = mine - numbers[f"{semantics}_l1_per_step"]
-    assert (excess >= -1e-9).all()
-    assert (excess < 1e-5).all()
+    assert not note, "everything is compared"
 
 
 def test_pda_has_no_divergence_unless_asked():

@@ -42,6 +42,8 @@ def one_function(reference: CalibratorReference, name: str, precision: str, func
     loss.backward()
     got: dict[str, Any] = {"output": output, "l1": loss}
     got |= {f"grad_{theirs[part]}": leaf.grad for part, leaf in leaves.items()}
+    if "rotation" in leaves:
+        got["RRt"] = leaves["rotation"] @ leaves["rotation"].T
     return Found(got, {key: numbers[key] for key in got})
 
 

@@ -39,8 +39,10 @@ def forward(reference: CalibratorReference, name: str, precision: str) -> Found:
     calibrator, _ = built(ProbSurgery, numbers, NAMES, ProbSurgeryParams(hidden=len(numbers["W_up"])))
     z = numbers["z_merged"]
     mu, sigma, corrected = calibrator.bias(z, "A"), calibrator.sigma(z, "A"), calibrator.correct(z, "A")
-    sampled = z - mu - numbers["eps"] * sigma
-    got: dict[str, Any] = {"mu": mu, "sigma": sigma, "corrected_mean": corrected, "corrected_sampled": sampled}
+    drawn = mu + numbers["eps"] * sigma
+    sampled = z - drawn
+    got: dict[str, Any] = {"mu": mu, "sigma": sigma, "logvar": 2 * sigma.log(), "xi": drawn}
+    got |= {"corrected_mean": corrected, "corrected_sampled": sampled}
     got |= {"logits_mean_test_time": scores(corrected, numbers), "logits_sampled": scores(sampled, numbers)}
     weight = reference.facts(name)["kl_weight"]
     for prefix, loss in LOSSES.items():
@@ -66,6 +68,12 @@ def scored(reference: CalibratorReference, name: str, precision: str) -> Found:
     calibrator, _ = built(ProbSurgery, numbers, NAMES, ProbSurgeryParams(hidden=len(numbers["W_up"]), sharing="pda"))
     z = numbers["z_merged"]
     mu, log_variance = calibrator.bias(z, "A"), 2 * calibrator.sigma(z, "A").log()
+    got["samples"] = mu + numbers["eps"] * calibrator.sigma(z, "A")
+    for prefix in PDA_LOSSES:
+        # κ m + (1 − κ) s and m − s / 2 give the two terms m and s.
+        literal, energy = (got[f"{prefix}_{form}_loss"] for form in ("paper_plus_allpairs", "proper_energy"))
+        spread = (literal - facts["kappa"] * energy) / (1 - facts["kappa"] / 2)
+        got |= {f"{prefix}_pair_term_allpairs": spread, f"{prefix}_first_term": energy + spread / 2}
     arguments = (mu[None], log_variance[None], numbers["eps"][None], numbers["z_bias"][None])
     with_term, without = (
         distribution_score(*arguments, ProbSurgeryParams(sharing="pda", kl_weight=weight)) for weight in (1.0, 0.0)
@@ -74,8 +82,21 @@ def scored(reference: CalibratorReference, name: str, precision: str) -> Found:
     return Found(got, {key: numbers[key] for key in got})
 
 
+class Logged(ProbSurgery):
+    """Gives the alignment alone as its loss, as the program logs it; gradients are those of the whole loss."""
+
+    def accumulate(self, z: Tensor, target: Tensor, noise: Tensor, rows: slice) -> Tensor:
+        """The alignment of every row, and gradients with the divergence."""
+        whole = self.config
+        self.config = whole.model_copy(update={"kl_weight": 0.0})
+        alignment = super().accumulate(z, target, noise, rows)
+        self.config = whole
+        super().accumulate(z, target, noise, rows)
+        return alignment
+
+
 def training(reference: CalibratorReference, name: str, precision: str, sharing: str) -> Found:
-    """Weights after a stored training."""
+    """Weights and losses of a stored training."""
     hidden = next(
         len(value) for key, value in reference.numbers(name, precision).items() if key.startswith("init_W_up")
     )
@@ -83,7 +104,7 @@ def training(reference: CalibratorReference, name: str, precision: str, sharing:
         semantics: ProbSurgeryParams(hidden=hidden, sharing=sharing, adam_semantics=semantics)
         for semantics in ("indep", "shared")
     }
-    return trained(ProbSurgery, NAMES, configs, reference, name, precision, losses=False)
+    return trained(Logged, NAMES, configs, reference, name, precision)
 
 
 CHECKS: dict[str, Check] = {

@@ -43,7 +43,6 @@ def trained(
     reference: CalibratorReference,
     name: str,
     precision: str,
-    losses: bool = True,
 ) -> Found:
     """Train as a reference did, task after task, from its start values and its noise, under each reading of Adam."""
     numbers, tasks = reference.numbers(name, precision), tuple(reference.facts(name)["tasks"])
@@ -60,11 +59,9 @@ def trained(
         noise = None if noise is None else noise.view(*z.shape[:2], 1, *noise.shape[1:])
         update = update_rule(calibrator, stack, config)
         found = [update(z[step], target[step], None if noise is None else noise[step]) for step in range(len(z))]
-        if losses:
-            got[f"{semantics}_l1_per_step"] = torch.cat(found)
+        got[f"{semantics}_l1_per_step"] = torch.cat(found)
         for row, suffix in enumerate(suffixes):
             got |= {
                 f"{semantics}_final_{their}{suffix}": getattr(calibrator, mine)[row] for mine, their in names.items()
             }
-    note = "" if losses else "losses are not compared: the program logs them without the divergence"
-    return Found(got, {key: numbers[key] for key in got}, note=note)
+    return Found(got, {key: numbers[key] for key in got})

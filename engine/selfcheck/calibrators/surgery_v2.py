@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from ...calibration import SurgeryV2
 from ...calibration.tower import Tower
@@ -12,6 +13,19 @@ from ...catalog.calibrators import SurgeryV2Params
 from ..measure import Check, Found
 from ..reference import CalibratorReference
 from .encoder import sizes, small_encoder
+
+
+class Watched(Tower):
+    """A tower that remembers the tokens that leave its blocks."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__(encoder)
+        self.tokens: list[Tensor] = []
+
+    def run(self, x: Tensor, first: int, stop: int) -> Tensor:
+        """Tokens behind some blocks."""
+        self.tokens.append(super().run(x, first, stop))
+        return self.tokens[-1]
 
 
 def inside(reference: CalibratorReference, name: str, precision: str) -> Found:
@@ -31,14 +45,15 @@ def inside(reference: CalibratorReference, name: str, precision: str) -> Found:
         calibrator.down_output.data[0] = numbers["W_down_final"]
         calibrator.up_output.data[0] = numbers["W_up_final"]
         teacher = calibrator.teach(expert, numbers["images"], config)
-        tower = Tower(merged)
+        tower = Watched(merged)
         prefix = calibrator.prefix(tower, numbers["images"])
         student = calibrator.student(tower, prefix, slice(None))
         losses = calibrator.losses(student, teacher[None])
         got[key] = losses
     losses.sum().backward()
     got["final_student"] = calibrator.correct_features(merged, numbers["images"], "A")
-    got["tokens_before_surgery_0"] = prefix[0]
+    got |= {f"tokens_before_surgery_{block}": tower.tokens[block] for block in blocks}
+    got["final_teacher"] = teacher[:, -numbers["final_teacher"].shape[1] :]
     got |= {"teacher_target": teacher, "student_target": student[0]}
     for block in blocks:
         got |= {f"grad_W_{way}_{block}": getattr(calibrator, way).grad[0, block] for way in ("down", "up")}
