@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from pydantic import (
 
 from .catalog.datasets import known_dataset
 from .errors import ZooError
-from .recipe import Frozen, explain, read_yaml
+from .recipe import MAX_RECIPE_BYTES, Frozen, explain, read_yaml
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 ENV_CACHE = "MERGELENS_CACHE"
@@ -235,10 +236,10 @@ def made_folder(place: Path) -> Path:
     A description that changes gets another folder.
     """
     file = manifest_file(place)
-    try:
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()[:8]
-    except OSError:
-        digest = "none"
+    digest = "none"  # also of what is too large to be a manifest, which reading it will say
+    with contextlib.suppress(OSError):
+        if file.stat().st_size <= MAX_RECIPE_BYTES:
+            digest = hashlib.sha256(file.read_bytes()).hexdigest()[:8]
     stem = file.stem if file.name != "zoo.yaml" else file.parent.name
     return cache_folder() / "zoos" / f"{stem}-{digest}"
 
