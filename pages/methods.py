@@ -20,28 +20,28 @@ ASKED_BY = "methods"  # runs asked for here are told from those of the lab
 TICK = 1.0
 NUMBER = st.column_config.NumberColumn
 COLUMNS = {
-    "category": "Family",
+    "category": st.column_config.TextColumn("Family", width=150),
     "title": st.column_config.TextColumn("Method", width="medium", pinned=True),
     "in": NUMBER("In-domain (%)", format="%.1f"),
     "out": NUMBER("Out-of-domain (%)", format="%.1f"),
     "h_score": NUMBER("H (%)", format="%.1f", help="Harmonic mean of both"),
     "seconds": NUMBER("Merge (s)", format="%.2f", help="As computed first; encoding not counted"),
     "parameters": st.column_config.TextColumn("Parameters", width="small"),
-    "needs": "Needs",
+    "needs": st.column_config.TextColumn("Needs", width=190),
     "learns": "Learns",
     "yields": "Makes",
     "source": st.column_config.LinkColumn("Source", display_text="paper", width="small"),
 }
 SURVEY = {
-    "category": "Category",
+    "category": st.column_config.TextColumn("Category", width=150),
     "method": st.column_config.TextColumn("Method", width="medium", pinned=True),
     "in": COLUMNS["in"],
     "out": COLUMNS["out"],
     "h_score": COLUMNS["h_score"],
     "seconds": COLUMNS["seconds"],
     "measured": st.column_config.TextColumn("Measured", width="medium"),
-    "run": st.column_config.TextColumn("Run", width="small"),
-    "ours": "Stands for it here",
+    "run": st.column_config.TextColumn("Run", width=130),
+    "ours": st.column_config.TextColumn("Stands for it here", width=180),
     "size": st.column_config.TextColumn("Size", width="small"),
     "tuning": st.column_config.TextColumn("Trains", width="small"),
     "data": "Data",
