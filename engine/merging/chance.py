@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from hashlib import blake2b
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,7 +37,11 @@ def bernoulli(keep: float | Tensor, shape: tuple[int, ...], seed: int, *purpose:
     stored = _STORED.get()
     if stored is not None:
         return stored(purpose)
-    return uniform(shape, seed, *purpose) < keep
+    drawn = uniform(shape, seed, *purpose)
+    if isinstance(keep, Tensor):
+        return drawn < keep
+    # numpy compares several times faster, in float32 like torch
+    return torch.from_numpy(np.asarray(np.less(drawn.numpy(), np.float32(keep))))
 
 
 def uniform(shape: tuple[int, ...], seed: int, *purpose: str) -> Tensor:

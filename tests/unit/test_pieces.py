@@ -7,6 +7,7 @@ from engine.catalog.transforms import EntryPruningParams, LwptvParams
 from engine.errors import CheckpointError
 from engine.merging import lwptv as lwptv_module
 from engine.merging.assemble import COLUMNS, flat, in_pieces, pieces, total
+from engine.merging.chance import bernoulli, uniform
 from engine.merging.entry_pruning import pwptv
 from engine.merging.lwptv import lwptv, salience
 from engine.merging.selection import order_statistics
@@ -93,6 +94,12 @@ def test_pwptv_in_pieces_prunes_the_same_entries(files):
     expected = lazy.stack("odd")
     expected *= ((expected - expected.mean(dim=0)).abs() > limits[:, None]).any(dim=0)
     assert torch.equal(changed.stack("odd"), expected)
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.1, 1 / 3, 0.5, 1 - 0.9, 1.0])
+@pytest.mark.parametrize("shape", [(), (0, 2), (300, 70)])
+def test_random_masks_are_those_of_a_comparison_in_torch(keep, shape):
+    assert torch.equal(bernoulli(keep, shape, 3, "dare", "x"), uniform(shape, 3, "dare", "x") < keep)
 
 
 @pytest.mark.parametrize("misleading", [False, True])
