@@ -43,17 +43,7 @@ class ImageStream:
         return len(self._rows)
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
-        """All images at once.
-
-        Raises:
-            DataError: that would take more memory than MAX_ARRAY_BYTES.
-        """
-        needed = int(np.prod(self.shape, dtype=np.int64))
-        if needed > MAX_ARRAY_BYTES:
-            raise DataError(
-                f"Task '{self._data.task.name}': {len(self):,} images of {self._preprocess.size} px would take "
-                f"{needed / 2**30:.1f} GiB at once. Sample fewer with `samples_per_task`."
-            )
+        """All images at once."""
         return self._decode(self._rows)
 
     def __getitem__(self, index: slice | Sequence[int] | np.ndarray) -> np.ndarray:
@@ -73,6 +63,11 @@ class ImageStream:
 
     def _decode(self, rows: np.ndarray) -> np.ndarray:
         size = self._preprocess.size
+        if len(rows) * 3 * size**2 > MAX_ARRAY_BYTES:
+            raise DataError(
+                f"Task '{self._data.task.name}': {len(rows):,} images of {size} px would take "
+                f"{len(rows) * 3 * size**2 / 2**30:.1f} GiB at once. Sample fewer with `samples_per_task`."
+            )
         result = np.empty((len(rows), size, size, 3), np.uint8)
         try:
             for start in range(0, len(rows), AT_ONCE):

@@ -73,6 +73,15 @@ def test_slices_read_ahead_give_the_same_images(forms):
     assert [len(part) for part in parts] == [5, 5, 2]
 
 
+def test_more_than_memory_holds_is_refused(forms, monkeypatch):
+    images = open_data(forms, "folders").images("test", fit=FIT)
+    monkeypatch.setattr("engine.zoo.stream.MAX_ARRAY_BYTES", 5 * 3 * 16**2)
+    assert len(images[:5]) == 5
+    for ask in (lambda: images[:6], lambda: np.asarray(images)):
+        with pytest.raises(DataError, match=r"GiB at once\. Sample fewer"):
+            ask()
+
+
 def test_torchvision_reads_what_lies_on_disk_and_downloads_nothing(tmp_path, monkeypatch):
     digits = tuple("0123456789")
     with pytest.raises(DataError, match=r"finds no MNIST .* MERGELENS_TORCHVISION"):
