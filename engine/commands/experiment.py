@@ -9,6 +9,7 @@ import typer
 
 from ..errors import EngineError
 from ..experiments import Experiment, ExperimentResult, experiment_names, read_experiment
+from ..experiments.claims import claims_table
 from ..experiments.spec import FOLDER
 from .work import Quiet, progress_line
 
@@ -22,10 +23,14 @@ def experiment(
     zoo: Annotated[str, typer.Option(help="A bundled zoo's name or a path.")] = "mini8",
     quick: Annotated[bool, typer.Option("--quick", help="Fewer images, shorter training, one seed.")] = False,
     out: Annotated[Path | None, typer.Option(help="Also write the result to this JSON file.")] = None,
+    table: Annotated[bool, typer.Option("--table", help="Print all shipped results as a Markdown table.")] = False,
     ship: Annotated[bool, typer.Option("--ship", help="Write the result beside the experiments of the app.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Repeat a claim of the papers on a zoo, with its controls, and judge it."""
+    if table:
+        typer.echo(claims_table())
+        return
     if name is None:
         for known in experiment_names():
             spec = read_experiment(known)

@@ -9,6 +9,7 @@ from sklearn.metrics import roc_auc_score
 from engine.analysis.outliers import auroc, prototype_distance, prototypes
 from engine.errors import DataError, RecipeError
 from engine.experiments import Cell, Check, experiment_names, judge, read_experiment, read_result
+from engine.experiments.claims import claims_table
 from engine.experiments.spec import FOLDER
 from engine.experiments.verdict import deviation
 from engine.manifest import read_manifest
@@ -163,6 +164,11 @@ def test_prototypes_are_class_means_and_distances_euclidean():
     assert prototype_distance(np.array([[1.0, 3.0], [10.0, 1.0]]), centres) == pytest.approx([3.0, 0.0])
     with pytest.raises(DataError, match="3 features and 1 classes"):
         prototypes(features, np.array([4]))
+
+
+def test_the_readme_quotes_the_shipped_results():
+    readme = (FOLDER.parent.parent / "README.md").read_text("utf-8")
+    assert claims_table() in readme, "put the output of `python -m engine experiment --table` into README.md"
 
 
 def test_shipped_results_belong_to_their_experiments():
