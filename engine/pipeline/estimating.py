@@ -34,6 +34,7 @@ BATCH = 64
 READS = {"ties": 2, "pcb": 2, "della": 2, "consensus": 2, "tall": 2, "emr": 2, "breadcrumbs": 2}
 SWEEPS = {"weight_average": 2, "task_arithmetic": 2, "ties": 10, "pcb": 14, "della": 14, "breadcrumbs": 12, "emr": 5}
 TRANSFORM_SWEEPS = {"dare": 8, "random_mask": 8, "pwptv": 12, "magnitude": 10}
+SCORED = {"lwptv": 1, "absolute_value": 1, "equal_norm": 2, "random_layers": 2}  # transforms that read all experts
 SVD = 20.0  # operations of a singular value decomposition, in units of m · n · min(m, n)
 ROUTED = 5.0  # an image through weights of its own costs about as much as five through shared ones
 BACKWARD = 3.0  # a training step costs three forward passes
@@ -162,7 +163,7 @@ def free_disk(folder: Path) -> int:
 def _merge_seconds(recipe: Recipe, facts: Facts, rates: Rates) -> float:
     row = MERGE_METHODS[recipe.merge.method]
     size = facts.tower.bytes
-    reads = READS.get(row.name, 1) + any(call.method in ("lwptv", "absolute_value") for call in recipe.transforms)
+    reads = READS.get(row.name, 1) + sum(SCORED.get(call.method, 0) for call in recipe.transforms)
     sweeps = SWEEPS.get(row.name, 6) + sum(TRANSFORM_SWEEPS.get(call.method, 2) for call in recipe.transforms)
     # Every value is read twice: once for the check that it is finite (a file's first time), and by the method.
     seconds = (facts.experts + 1) * size * (reads + 2) / rates.read + facts.experts * size * sweeps / rates.arithmetic

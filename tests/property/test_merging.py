@@ -113,6 +113,30 @@ def test_lwptv_takes_whole_layers_from_task_arithmetic(stacks, eta):
 
 
 @quick
+@given(stacks=task_vectors().filter(lambda stacks: len(next(iter(stacks.values()))) > 1), eta=st.floats(0, 1))
+@pytest.mark.parametrize("control", ["equal_norm", "random_layers"])
+def test_controls_have_the_norm_of_lwptv(stacks, eta, control):
+    def vector(*transforms):
+        return merged(stacks, "task_arithmetic", {"scaling": 1.0}, transforms)["all"]
+
+    def norm(tensors):
+        return float(sum(tensor.square().sum() for tensor in tensors.values())) ** 0.5
+
+    whole, found = vector(), vector((control, {"eta": eta}))
+    assert norm(found) == pytest.approx(norm(vector(("lwptv", {"eta": eta}))), abs=1e-7)
+    ratios = []
+    for name, tensor in found.items():
+        length = whole[name].square().sum()
+        ratios.append(float((tensor * whole[name]).sum() / length) if length else 0.0)
+        torch.testing.assert_close(tensor, ratios[-1] * whole[name])
+    shared = [ratio for name, ratio in zip(found, ratios, strict=True) if whole[name].any()]
+    if control == "equal_norm":
+        assert shared == pytest.approx([shared[0]] * len(shared) if shared else [])
+    else:
+        assert sum(1e-6 < ratio < 1 - 1e-6 for ratio in shared) <= 1
+
+
+@quick
 @given(
     scores=st.lists(st.lists(coarse.map(abs), min_size=7, max_size=7), min_size=1, max_size=4),
     eta=st.floats(0, 1),
