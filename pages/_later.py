@@ -14,17 +14,18 @@ _signal = st.components.v2.component(
 
 
 @st.fragment
-def later(draw: Callable[[], None], *, after: str, key: str) -> None:
+def later(draw: Callable[[], None], *, after: str, height: int, key: str) -> None:
     """Draw something once the browser shows something else; at once when that has happened in this session.
 
     Args:
         draw: draws it.
         after: CSS selector of what is to be there first; it is waited for four seconds at most.
+        height: px that it will take, held free for it.
         key: identity of the signal.
     """
     if not st.session_state.get(LOADED):
         _signal(key=key, data={"after": after}, on_ready_change=_loaded)
-        st.caption("The chart follows.")
+        st.skeleton(height=height)
         return
     draw()
 
