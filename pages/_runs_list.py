@@ -27,8 +27,11 @@ KIND_TITLES = {
     "gc": "Clean-up",
     "weights": "Weights view",
     "interpolation": "Path between models",
+    "depth": "Bias through depth",
+    "feature_view": "Features view",
 }
-MINOR = ("projection", "preflight", "gc", "weights", "interpolation")  # asked for along the way, seldom looked for
+# Asked for along the way, seldom looked for.
+MINOR = ("projection", "preflight", "gc", "weights", "interpolation", "depth", "feature_view")
 COLUMNS = {
     "State": st.column_config.TextColumn(width="small"),
     "Run": st.column_config.TextColumn(width="medium"),

@@ -110,7 +110,7 @@ class DeepCalibrator(Calibrator):
             tower = Tower(encoder)
             if not self.built:
                 return torch.cat([_features(tower, chunk) for chunk in images.split(ENCODE_BATCH)])
-            self._check_encoder(tower)
+            self.check_encoder(tower)
             rows = slice(self.row(task), self.row(task) + 1)
             chunks = images.split(ENCODE_BATCH)
             return torch.cat(
@@ -191,7 +191,8 @@ class DeepCalibrator(Calibrator):
                     "Compute them with its `teach` method and the expert's encoder."
                 )
 
-    def _check_encoder(self, tower: Tower) -> None:
+    def check_encoder(self, tower: Tower) -> None:
+        """Refuse an encoder of other sizes than the one that was trained in."""
         if tower.sizes() != self.sizes:
             raise CalibrationError(
                 f"{self.method} was trained inside an encoder of {self.sizes}; this one has {tower.sizes()}."

@@ -39,6 +39,8 @@ PLANNERS: dict[str, str] = {
     "import": ".pipeline.importing:plan_import",
     "weights": ".pipeline.weight_plans:plan_weights",
     "interpolation": ".pipeline.weight_plans:plan_interpolation",
+    "depth": ".pipeline.view_plans:plan_depth",
+    "feature_view": ".pipeline.view_plans:plan_feature_view",
     "sweep": ".pipeline.sweeping:plan_sweep",
     "gc": ".pipeline.collecting:plan_collect",
     "preflight": ".pipeline.preflight:plan_preflight",

@@ -1,5 +1,6 @@
 """Analyses of what one run left, by name: (its folder, its report, the zoo, a state, parameters) → a number."""
 
+# ruff: noqa: F722
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Float
 from safetensors.numpy import load_file
 
 from ..analysis.accuracy import logits, predictions, top1
@@ -16,6 +18,7 @@ from ..analysis.bias import l1
 from ..analysis.outliers import auroc, prototype_distance, prototypes
 from ..calibration import Calibrator
 from ..calibration.base import load_calibrator
+from ..catalog import CALIBRATORS
 from ..errors import EngineError
 from ..report import Report
 from ..zoo.folder import Zoo
@@ -57,23 +60,55 @@ def distance(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping
 
 def wrong_task(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
     """In-domain accuracy when every task is corrected by the calibrator of the task after it."""
+    found = cross_accuracy(folder, report, zoo, state, shared=True)
+    if found is None:
+        return None
+    tasks, matrix = found["tasks"], found["accuracy"]
+    return float(np.mean([matrix[row][(row + 1) % len(tasks)] for row in range(len(tasks))]))
+
+
+def cross_accuracy(
+    folder: Path, report: Report, zoo: Zoo, state: str, *, shared: bool = False
+) -> dict[str, Any] | None:
+    """Accuracy of every in-domain task with the module of every task.
+
+    Args:
+        folder: what the run left.
+        report: of the run.
+        zoo: gives the heads.
+        state: a calibrator.
+        shared: whether one module for all tasks counts as a module of each.
+
+    Returns:
+        ``tasks``, ``accuracy`` (a row a task of images, a column a task of modules; percent) and ``uncorrected`` (by
+        task); None where the calibrator cannot correct features alone or has no module by task.
+    """
     module = _calibrator(folder, report, state)
-    if module is None or not hasattr(module, "correct"):
+    if module is None or (module.shared and not shared):
         return None
     features = load_file(folder / "features.safetensors")
-    tasks = [task for task in report.tasks_of("in") if f"merged/{task}/evaluate" in features]
+    tasks = [task for task in report.tasks_of("in") if f"merged/{task}/evaluate" in features and task in module.tasks]
     heads, _ = zoo.heads(tasks)
     labels = _labels(folder, report, tasks)
     on = report.calibrators[state].on
-    found = []
-    for task, other in zip(tasks, [*tasks[1:], *tasks[:1]], strict=True):
-        corrected = _correct(module, features[f"{on}/{task}/evaluate"], other)
-        found.append(top1(_predict(corrected, heads[task]), labels[task]))
-    return float(np.mean(found))
+    matrix, plain = [], []
+    for task in tasks:
+        given = features[f"{on}/{task}/evaluate"]
+        plain.append(top1(_predict(given, heads[task]), labels[task]))
+        matrix.append([top1(_predict(_correct(module, given, other), heads[task]), labels[task]) for other in tasks])
+    return {"tasks": tasks, "accuracy": matrix, "uncorrected": plain}
 
 
 def outlier_auroc(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """How well the distance to class prototypes tells out-of-domain images, mean AUROC over in-domain tasks.
+    """How well the distance to class prototypes tells out-of-domain images, mean AUROC over in-domain tasks."""
+    found = outlier_scores(folder, report, zoo, state)
+    return float(np.mean([100 * auroc(*sides) for sides in found.values()])) if found else None
+
+
+def outlier_scores(
+    folder: Path, report: Report, zoo: Zoo, state: str
+) -> dict[str, tuple[Float[np.ndarray, " n"], Float[np.ndarray, " m"]]]:
+    """Scores of a task's own and of out-of-domain images, by in-domain task; empty where there is nothing to tell.
 
     Prototypes are the means of a task's adaptation features by predicted class (nothing here sees a label); the score
     of an image is its Euclidean distance to the nearest prototype. Out-of-domain images are corrected by the task's
@@ -89,18 +124,18 @@ def outlier_auroc(folder: Path, report: Report, zoo: Zoo, state: str, params: Ma
         features[f"{on}/{task}/evaluate"] for task in report.tasks_of("out") if f"{on}/{task}/evaluate" in features
     ]
     tasks = [task for task in report.tasks_of("in") if f"{on}/{task}/adapt" in features]
-    if not outside or not tasks or (state in report.calibrators and not hasattr(module, "correct")):
-        return None
+    if not outside or not tasks or (state in report.calibrators and module is None):
+        return {}
     heads, _ = zoo.heads(tasks)
-    found = []
+    found = {}
     for task in tasks:
         known, inside, others = (
             matrix if module is None else _correct(module, matrix, task)
             for matrix in (features[f"{on}/{task}/adapt"], features[f"{on}/{task}/evaluate"], np.concatenate(outside))
         )
         centres = prototypes(known, _predict(known, heads[task]))
-        found.append(100 * auroc(prototype_distance(inside, centres), prototype_distance(others, centres)))
-    return float(np.mean(found))
+        found[task] = (prototype_distance(inside, centres), prototype_distance(others, centres))
+    return found
 
 
 ANALYSES: dict[str, Analysis] = {
@@ -113,7 +148,8 @@ ANALYSES: dict[str, Analysis] = {
 
 
 def _calibrator(folder: Path, report: Report, state: str) -> Calibrator | None:
-    if state not in report.calibrators:
+    """A calibrator that corrects features alone; None for other states and for calibrators inside the encoder."""
+    if state not in report.calibrators or CALIBRATORS[report.calibrators[state].method].deep:
         return None
     return load_calibrator(folder / "calibrators" / f"{state}.safetensors")
 

@@ -53,6 +53,7 @@ LIGHT = (
     "engine.zoo.importing.roots",
     "engine.pipeline.importing",
     "engine.pipeline.steps",
+    "engine.pipeline.run_views",
     "engine.pipeline.projecting",
     "engine.pipeline.sweep_estimate",
     "engine.pipeline.estimating",

@@ -1,0 +1,82 @@
+"""What an encoder's blocks give, looked at from outside: with a deep calibrator inside it, or without."""
+
+# ruff: noqa: F722
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from .deep import DeepCalibrator
+from .tower import Tower, frozen
+
+STATISTICS = ("class", "mean")
+
+
+class Stations(Tower):
+    """A tower that notes what leaves every block: its class token and the mean over all of its tokens.
+
+    A block's output is what the next block (or the read-out) is given, so that changes made in between count. The mean
+    is NaN where only the class token went on.
+    """
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__(encoder)
+        self.noted: dict[int, dict[str, Tensor]] = {}
+
+    def attend(self, number: int, x: Tensor, class_only: bool = False) -> Tensor:
+        """Output of a block's attention, after a look at what enters the block."""
+        if number:
+            self._note(number - 1, x)
+        return super().attend(number, x, class_only)
+
+    def read_out(self, x: Tensor) -> Tensor:
+        """Features, after a look at what the last block gave."""
+        self._note(len(self.blocks) - 1, x)
+        return super().read_out(x)
+
+    def _note(self, block: int, x: Tensor) -> None:
+        whole = x.shape[1] == self.visual.positional_embedding.shape[0]
+        mean = x.mean(1) if whole else torch.full_like(x[:, 0], torch.nan)
+        self.noted[block] = {"class": x[:, 0].float().cpu(), "mean": mean.float().cpu()}
+
+
+@torch.no_grad()
+def block_outputs(
+    encoder: nn.Module,
+    batches: Iterable[Float[Tensor, "_ 3 h w"]],
+    calibrator: DeepCalibrator | None = None,
+    task: str = "",
+) -> dict[str, Tensor]:
+    """One vector an image after every block; n · blocks · width numbers for each statistic are kept.
+
+    Args:
+        encoder: left as it was found.
+        batches: pre-processed images.
+        calibrator: acts inside the encoder.
+        task: whose modules act.
+
+    Returns:
+        ``class`` and ``mean`` of shape (blocks, n, width), and ``features`` (n, dim), float32 on the CPU.
+
+    Raises:
+        CalibrationError: the encoder is no vision transformer with a class token, or not the calibrator's.
+    """
+    found: dict[str, list[Tensor]] = {"class": [], "mean": [], "features": []}
+    with frozen(encoder):
+        tower = Stations(encoder)
+        if calibrator is not None:
+            calibrator.check_encoder(tower)
+            rows = slice(calibrator.row(task), calibrator.row(task) + 1)
+        for images in batches:
+            if calibrator is None:
+                features = tower.read_out(tower.run(tower.embed(images), 0, len(tower.blocks)))
+            else:
+                aligned = calibrator.student(tower, calibrator.prefix(tower, images), rows)
+                features = aligned[0, :, -calibrator.sizes["dim"] :]
+            for name in STATISTICS:
+                found[name].append(torch.stack([tower.noted[block][name] for block in range(len(tower.blocks))]))
+            found["features"].append(features.float().cpu())
+    return {name: torch.cat(parts, dim=-2) for name, parts in found.items()}

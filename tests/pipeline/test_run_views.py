@@ -1,0 +1,152 @@
+"""Views on runs through the pipeline: blocks compared with the experts', outliers, calibrators of other tasks."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from engine.calibration.base import load_calibrator
+from engine.calibration.stations import block_outputs
+from engine.errors import EngineError, RecipeError
+from engine.pipeline.encoding import encoder_of
+from engine.pipeline.executor import needed_steps, run_inline
+from engine.pipeline.local import run_recipe
+from engine.pipeline.plan import plan_request
+from engine.pipeline.run_views import deep_only
+from engine.recipe import parse_recipe
+from engine.report import read_report
+from engine.store import Store
+from engine.zoo.folder import Zoo
+from tests.tiny_zoo import EXPERTS, make_zoo
+
+CALIBRATORS = [
+    {"method": "surgery", "params": {"steps": 30, "rank": 4}},
+    {"method": "surgery_v2", "params": {"steps": 30, "rank": 4, "learning_rate": 0.01}},
+    {"method": "interv_merge", "params": {"steps": 4}},
+]
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    return make_zoo(tmp_path_factory.mktemp("zoo") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return Store(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def recipe(zoo, store):
+    made = parse_recipe({"zoo": str(zoo), "merge": {"method": "task_arithmetic"}, "calibrators": CALIBRATORS})
+    run_recipe(made, store)
+    return made
+
+
+@pytest.fixture(scope="module")
+def bundle(recipe, store):
+    return store.find(plan_request("run", {"recipe": recipe.model_dump(mode="json")}, store).result)
+
+
+def asked(recipe, **request):
+    return {"recipe": recipe.model_dump(mode="json"), **request}
+
+
+def images(count=5):
+    return torch.randn(count, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+def test_block_outputs_are_those_of_the_encoders_own_blocks(zoo):
+    encoder, seen = encoder_of(Zoo.open(str(zoo)), "alpha"), []
+    hooks = [block.register_forward_hook(lambda m, i, out: seen.append(out)) for block in encoder.transformer.resblocks]
+    with torch.no_grad():
+        features = encoder(images())
+    for hook in hooks:
+        hook.remove()
+    found = block_outputs(encoder, images().split(2))
+    torch.testing.assert_close(found["features"], features)
+    torch.testing.assert_close(found["class"], torch.stack([out[:, 0] for out in seen]))
+    torch.testing.assert_close(found["mean"], torch.stack([out.mean(1) for out in seen]))
+
+
+@pytest.mark.parametrize("name", ["surgery_v2", "interv_merge"])
+def test_a_calibrator_inside_the_encoder_counts(zoo, bundle, name):
+    encoder = encoder_of(Zoo.open(str(zoo)), "pretrained")
+    module = load_calibrator(bundle / "calibrators" / f"{name}.safetensors")
+    plain, corrected = block_outputs(encoder, [images()]), block_outputs(encoder, [images()], module, "beta")
+    torch.testing.assert_close(corrected["features"], module.correct_features(encoder, images(), "beta"))
+    assert not torch.equal(plain["class"][0], corrected["class"][0])
+    assert corrected["mean"][-1].isnan().all() == (name == "interv_merge")  # its last block computes the class token
+    if name == "surgery_v2":
+        aligned = module.student(*_student(module, encoder), slice(1, 2))[0]
+        torch.testing.assert_close(corrected["mean"][1], aligned[:, 32:64])
+
+
+def _student(module, encoder):
+    from engine.calibration.tower import Tower
+
+    tower = Tower(encoder)
+    return tower, module.prefix(tower, images())
+
+
+def test_bias_through_depth_of_every_state(recipe, store):
+    plan = plan_request("depth", asked(deep_only(recipe), images=10), store)
+    assert {step.name for step in needed_steps(plan, store)} == {"depth", "depth_table"}  # the run has all the rest
+    document = json.loads((run_inline(plan, store) / "depth.json").read_text())
+    assert list(document["tasks"]) == list(EXPERTS)
+    part = document["tasks"]["alpha"]
+    assert (part["images"], part["available"], part["blocks"]) == (10, 24, 2)
+    assert list(part["states"]) == ["pretrained", "merged", "surgery_v2", "interv_merge"]
+    merged, corrected = part["states"]["merged"], part["states"]["surgery_v2"]
+    assert all(0 < value <= 1 for value in merged["class"]["cka"])
+    assert corrected["mean"]["l1"][-1] < merged["mean"]["l1"][-1]
+    assert part["states"]["interv_merge"]["mean"]["l1"][-1] is None
+
+
+def test_one_expert_merged_alone_is_that_expert_in_every_block(zoo, store):
+    alone = parse_recipe(
+        {"zoo": str(zoo), "experts": ["beta"], "merge": {"method": "task_arithmetic", "params": {"scaling": 1.0}}}
+    )
+    folder = run_inline(plan_request("depth", asked(alone, images=8), store), store)
+    part = json.loads((folder / "depth.json").read_text())["tasks"]["beta"]["states"]
+    assert part["merged"]["class"]["l1"] == pytest.approx([0, 0], abs=1e-5)
+    assert part["merged"]["mean"]["cka"] == pytest.approx([1, 1], abs=1e-5)
+    assert min(part["pretrained"]["class"]["l1"]) > 1e-3
+
+
+def test_outliers_and_their_curve(recipe, bundle, store):
+    folder = run_inline(plan_request("feature_view", asked(recipe, part="outliers"), store), store)
+    table = pd.read_parquet(folder / "scores.parquet")
+    found = json.loads((folder / "outliers.json").read_text())["auroc"]
+    assert set(found) == {"merged", "surgery"}  # deep calibrators have no adaptation features
+    for (state, task), rows in table.groupby(["state", "task"]):
+        assert len(rows) == 48
+        assert found[state][task] == pytest.approx(100 * roc_auc_score(rows["outside"], rows["score"]))
+
+
+def test_calibrators_of_other_tasks(recipe, bundle, store):
+    folder = run_inline(plan_request("feature_view", asked(recipe, part="wrong_task"), store), store)
+    found = json.loads((folder / "wrong_task.json").read_text())["states"]
+    report = read_report(bundle)
+    assert list(found) == ["surgery"]
+    matrix = np.array(found["surgery"]["accuracy"])
+    assert matrix.shape == (3, 3)
+    for row, task in enumerate(EXPERTS):
+        assert matrix[row, row] == pytest.approx(report.accuracy["surgery"][task])
+        assert found["surgery"]["uncorrected"][row] == pytest.approx(report.accuracy["merged"][task])
+
+
+def test_what_cannot_be_looked_at_is_refused(zoo, store):
+    plain = parse_recipe({"zoo": str(zoo), "merge": {"method": "task_arithmetic"}})
+    with pytest.raises(EngineError, match="Add Surgery"):
+        run_inline(plan_request("feature_view", asked(plain, part="wrong_task"), store), store)
+    with pytest.raises(RecipeError, match="images"):
+        plan_request("depth", asked(plain, images=1), store)
+    with pytest.raises(RecipeError, match="part"):
+        plan_request("feature_view", asked(plain, part="else"), store)
+    routed = parse_recipe({"zoo": str(zoo), "merge": {"method": "twin"}})
+    with pytest.raises(RecipeError, match="every image"):
+        plan_request("depth", asked(routed), store)
