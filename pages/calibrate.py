@@ -1,4 +1,4 @@
-"""Calibrate: how calibrators learned, how sure they are, what each cost, and what a correction does to one image."""
+"""Calibrate: how calibrators learned, how sure they are and what each cost; on demand, blocks, outliers and swaps."""
 
 import pandas as pd
 import streamlit as st
@@ -8,6 +8,7 @@ from engine.figures import state_title, training_curves
 from engine.figures.curves import QUANTITIES
 from engine.figures.drawing import task_titles
 from engine.figures.uncertainty import agreement, uncertain_states, uncertainty_figure
+from pages._calibrate_views import depth, outliers, wrong_task
 from pages._chrome import context_bar, empty_state, figure, percent, plain, theme
 from pages._state import RunView, current_run, samples
 
@@ -15,7 +16,7 @@ ALL = "all"
 
 
 def main() -> None:
-    """Curves, cost, uncertainty."""
+    """Curves, cost, uncertainty, then what is computed on demand."""
     run = current_run()
     context_bar(run)
     st.title("How the calibrators learned, and how sure they are", anchor=False)
@@ -25,10 +26,14 @@ def main() -> None:
             "Here you see curves while calibrators are trained, what each costs, and whether a calibrator that "
             "predicts its own uncertainty knows when it is wrong. Add one to the recipe in the lab.",
         )
-        return
-    _training(run)
-    _cost(run)
-    _uncertainty(run)
+    else:
+        _training(run)
+        _cost(run)
+        _uncertainty(run)
+        st.fragment(wrong_task)(run)
+    if run.report.bias:
+        st.fragment(depth)(run)
+        st.fragment(outliers)(run)
 
 
 @st.fragment

@@ -1,0 +1,123 @@
+"""Sections of the calibrate page that are computed when somebody asks: depth, outliers, other tasks' calibrators."""
+
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from engine.catalog import CALIBRATORS
+from engine.figures import state_title
+from engine.figures.block_bias import QUANTITIES, STATISTICS, block_figure
+from engine.figures.drawing import task_titles
+from engine.figures.outliers import auroc_table, roc_figure, score_histograms
+from engine.figures.wrong_task import own_and_others, wrong_task_figure
+from engine.pipeline.run_views import DepthRequest, FeatureViewRequest, deep_only, read_document
+from pages._chrome import empty_state, figure, percent, plain, theme
+from pages._on_demand import on_demand
+from pages._state import RunView
+
+ALL = "all"
+SHOWN = {"l1": "L1", "cka": "CKA"}
+
+
+def depth(run: RunView) -> None:
+    """Bias after every block."""
+    st.subheader("Where the drift arises", anchor=False)
+    st.write(
+        "The drift of the features is the end of a long way. Here the output of every block is compared with the "
+        "expert's: where the lines part, merging does its harm, and a calibrator inside the encoder can act there."
+    )
+    if run.report.merged.kind == "per_sample":
+        empty_state("No blocks to follow", "This merge makes other weights for every image.")
+        return
+    request = DepthRequest(recipe=deep_only(run.report.recipe))
+    folder = on_demand(
+        run, "depth", request.model_dump(mode="json"), key="calibrate.depth", name="Bias through depth",
+        label="Compare every block", icon=":material/layers:",
+    )  # fmt: skip
+    if folder is None:
+        st.caption(f"Takes up to {request.images} images of every task through every model.")
+        return
+    document = read_document(folder, "depth")
+    titles = {ALL: "All tasks", **task_titles(run.report, document["tasks"])}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        quantity = st.segmented_control("Distance", list(SHOWN), format_func=SHOWN.get, default="l1", required=True,
+                                        key="calibrate.depth.quantity")  # fmt: skip
+        statistic = st.segmented_control("Of a block's tokens", list(STATISTICS), format_func=STATISTICS.get,
+                                         default="class", required=True, key="calibrate.depth.statistic")  # fmt: skip
+        task = st.selectbox("Task", list(titles), format_func=titles.get, width=260,
+                            key=f"calibrate.depth.task.{run.id}")  # fmt: skip
+    tasks = list(document["tasks"]) if task == ALL else [task]
+    images = {document["tasks"][name]["images"] for name in tasks}
+    figure(
+        block_figure(document, run.report, quantity, statistic, tasks, theme()), key="calibrate.depth.figure", run=run,
+        unit=f"{QUANTITIES[quantity]}, {STATISTICS[statistic].lower()}, {max(images)} images a task at most",
+        images=False,
+    )  # fmt: skip
+    st.caption(
+        "Activations grow with depth, so L1 rises for every model: compare states at one block, not blocks with each "
+        "other. CKA does not depend on scale. The diamond is the feature itself. Calibrators of the output change "
+        "nothing before it and are left out."
+    )
+
+
+def outliers(run: RunView) -> None:
+    """Out-of-domain images told by their distance to class prototypes."""
+    st.subheader("Can it tell images that belong to no task?", anchor=False)
+    if not run.report.tasks_of("out"):
+        empty_state("No out-of-domain task", "Here you see whether distances to class prototypes tell images of other "
+                    "domains apart. This zoo has no out-of-domain task.")  # fmt: skip
+        return
+    folder = _asked(run, "outliers", "Tell outliers apart", ":material/troubleshoot:")
+    if folder is None:
+        st.caption("Prototypes are means of adaptation features by predicted class; no label is read.")
+        return
+    aurocs, scores = read_document(folder, "outliers")["auroc"], pd.read_parquet(folder / "scores.parquet")
+    titles = task_titles(run.report, [task for task in run.report.tasks if any(task in v for v in aurocs.values())])
+    task = st.selectbox("Task", list(titles), format_func=titles.get, width=260, key=f"calibrate.out.task.{run.id}")
+    states = [state for state in aurocs if task in aurocs[state]]
+    figure(roc_figure(scores, aurocs, run.report, states, task, theme()), key="calibrate.roc", run=run,
+           unit="AUROC in brackets: 50 % is chance", tasks=[task])  # fmt: skip
+    with st.grid("auto", min_column_width=340, gap="small"):
+        for state in states:
+            with st.container():
+                figure(score_histograms(scores, run.report, state, task, theme()), key=f"calibrate.scores.{state}",
+                       run=run, unit="Euclidean distance, feature units", tasks=[task])  # fmt: skip
+    columns = {"State": st.column_config.TextColumn()}
+    table = auroc_table(aurocs, run.report)
+    columns |= {name: st.column_config.NumberColumn(format="%.1f") for name in table.columns[1:]}
+    st.dataframe(table, hide_index=True, key="calibrate.auroc", column_config=columns, placeholder="–")
+    st.caption(
+        "AUROC in percent. Out-of-domain images are corrected by the task's own calibrator, as they would be if they "
+        "came with its images."
+    )
+
+
+def wrong_task(run: RunView) -> None:
+    """Every task with every task's calibrator."""
+    st.subheader("What if the wrong task's calibrator is used?", anchor=False)
+    if not any(part.needs_task_id and not CALIBRATORS[part.method].deep for part in run.report.calibrators.values()):
+        empty_state("No module for each task", "Here you see each task with the module of every other. It takes a "
+                    "calibrator of the output with a module for each task, such as Surgery.")  # fmt: skip
+        return
+    folder = _asked(run, "wrong_task", "Swap the calibrators", ":material/swap_horiz:")
+    if folder is None:
+        st.caption("Corrects every task's features with the module of every other task.")
+        return
+    document = read_document(folder, "wrong_task")
+    state = st.selectbox("Calibrator", list(document["states"]), width=280, key=f"calibrate.wrong.{run.id}",
+                         format_func=lambda name: state_title(name, run.report))  # fmt: skip
+    own, others = own_and_others(document, state)
+    figure(wrong_task_figure(document, run.report, state, theme()), key="calibrate.wrong.figure", run=run,
+           unit="Accuracy (%), colour: points against no correction")  # fmt: skip
+    if others is not None:
+        st.write(
+            f"{plain(state_title(state, run.report))}: {percent(own)} with the task's own module, {percent(others)} "
+            "with another task's."
+        )
+
+
+def _asked(run: RunView, part: str, label: str, icon: str) -> Path | None:
+    request = FeatureViewRequest(recipe=run.report.recipe, part=part)
+    return on_demand(run, "feature_view", request.model_dump(mode="json"), key=f"calibrate.{part}", name=label,
+                     label=label, icon=icon)  # fmt: skip

@@ -1,0 +1,75 @@
+"""What the calibrate page computes on demand, on a real small run."""
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from engine.pipeline.local import run_recipe
+from engine.recipe import parse_recipe
+from engine.store import Store
+from tests.app.conftest import ROOT
+from tests.app.test_weights import carry_out, charts, texts
+from tests.tiny_zoo import make_zoo
+
+CALIBRATORS = [
+    {"method": "surgery", "params": {"steps": 10, "rank": 4}},
+    {"method": "surgery_v2", "params": {"steps": 3, "rank": 4}},
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    zoo = make_zoo(tmp_path_factory.mktemp("zoo") / "tiny")
+    store = Store(tmp_path_factory.mktemp("store"))
+    ids = {}
+    for name, calibrators in (("repaired", CALIBRATORS), ("plain", [])):
+        run_recipe(parse_recipe({"zoo": str(zoo), "merge": {"method": "ties"}, "calibrators": calibrators}), store)
+        ids[name] = store.runs.list(kinds=("run",), limit=1)[0].id
+    return store, ids
+
+
+@pytest.fixture
+def open_page(made, monkeypatch, tmp_path):
+    store, ids = made
+    monkeypatch.setenv("MERGELENS_STORE", str(store.root))
+    monkeypatch.delenv("MERGELENS_DATABASE_URL", raising=False)
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("pages._jobs.ensure_service", lambda store: "The engine is not started in tests.")
+    monkeypatch.setattr("pages._state.EXAMPLES", tmp_path / "examples")
+    st.cache_resource.clear()
+
+    def start(run):
+        app = AppTest.from_file(str(ROOT / "pages" / "calibrate.py"), default_timeout=30)
+        app.query_params["run"] = ids[run]
+        return app.run()
+
+    return start
+
+
+def test_views_are_asked_for_computed_once_and_shown(open_page, made):
+    store, ids = made
+    app = open_page("repaired")
+    assert not app.exception
+    before = charts(app)
+    for key in ("depth", "outliers", "wrong_task"):
+        app.button(key=f"calibrate.{key}.compute").click().run()
+        assert not app.exception
+    rows = store.runs.list(states=("queued",))
+    assert [(row.parent, row.requested_by) for row in rows] == [(ids["repaired"], "page")] * 3
+    carry_out(store)
+    app = open_page("repaired")
+    assert not app.exception
+    assert not [button for button in app.button if button.key.endswith("compute")]
+    assert charts(app) == before + 5  # blocks, ROC, scores of two states, the matrix of modules
+    assert "own module" in texts(app)
+    app.selectbox(key=f"calibrate.depth.task.{ids['repaired']}").select("beta").run()
+    app.segmented_control(key="calibrate.depth.statistic").set_value("mean").run()
+    assert not app.exception
+
+
+def test_a_run_without_calibrators_still_has_blocks_and_outliers(open_page):
+    app = open_page("plain")
+    assert not app.exception
+    keys = [button.key for button in app.button if button.key.endswith("compute")]
+    assert keys == ["calibrate.depth.compute", "calibrate.outliers.compute"]
+    assert "No calibrator was trained" in texts(app)

@@ -1,0 +1,88 @@
+"""Bias by block, outliers and other tasks' calibrators as figures."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from engine.analysis.bias import cka, l1
+from engine.analysis.depth import bias_by_block
+from engine.figures.block_bias import block_figure, block_table
+from engine.figures.outliers import auroc_table, roc_figure, roc_points, score_histograms
+from engine.figures.wrong_task import own_and_others, wrong_task_figure
+from tests.made_run import made_report
+
+
+def outputs(seed):
+    random = np.random.default_rng(seed)
+    return {"class": random.normal(size=(3, 9, 4)), "mean": random.normal(size=(3, 9, 4)),
+            "features": random.normal(size=(9, 2))}  # fmt: skip
+
+
+def document():
+    parts = {}
+    for number, task in enumerate(("digits", "signs")):
+        states = {state: bias_by_block(outputs(seed + number), outputs(9)) for seed, state in enumerate(
+            ("pretrained", "merged"), 1)}  # fmt: skip
+        parts[task] = {"states": states, "images": 9, "available": 20, "blocks": 3}
+    return {"split_seed": 0, "tasks": parts}
+
+
+def test_every_block_is_compared_by_itself():
+    state, expert = outputs(1), outputs(2)
+    found = bias_by_block(state, expert)
+    assert found["mean"]["l1"][1] == pytest.approx(l1(state["mean"][1], expert["mean"][1]))
+    assert found["class"]["cka"][2] == pytest.approx(cka(state["class"][2], expert["class"][2]))
+    state["mean"][2] = np.nan
+    assert bias_by_block(state, expert)["mean"]["l1"][2] is None
+
+
+def test_lines_are_means_over_tasks_with_the_features_apart():
+    made = document()
+    table = block_table(made, "l1", "class", ["digits", "signs"])
+    expected = np.mean([part["states"]["merged"]["class"]["l1"][1] for part in made["tasks"].values()])
+    row = table[(table["state"] == "merged") & (table["station"] == "Block 2")]
+    assert row["value"].item() == pytest.approx(expected)
+    figure = block_figure(made, made_report(), "cka", "mean", ["signs"], "dark").figure
+    assert [list(trace.x) for trace in figure.data[:2]] == [["1", "2", "3"], ["Features"]]
+    assert [trace.showlegend for trace in figure.data] == [True, False] * 2
+
+
+@pytest.fixture
+def scores():
+    random = np.random.default_rng(0)
+    frames = []
+    for state, shift in (("merged", 0.5), ("surgery", 2.0)):
+        for outside in (False, True):
+            values = random.normal(5 + shift * outside, 1, 40).round(1)
+            frames.append(pd.DataFrame({"state": state, "task": "digits", "outside": outside, "score": values}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def test_the_area_under_the_points_is_the_auroc(scores):
+    rows = scores[scores["state"] == "merged"]
+    false, true = roc_points(*(rows.loc[rows["outside"] == side, "score"].to_numpy() for side in (False, True)))
+    assert (false[0], true[0], false[-1], true[-1]) == (0, 0, 100, 100)
+    assert np.trapezoid(true, false) / 1e4 == pytest.approx(roc_auc_score(rows["outside"], rows["score"]))
+
+
+def test_outlier_figures(scores):
+    aurocs = {"merged": {"digits": 64.0}, "surgery": {"digits": 92.0}}
+    drawing = roc_figure(scores, aurocs, made_report(), list(aurocs), "digits", "light")
+    assert "92.0 %" in drawing.alt
+    assert drawing.figure.data[1].name.endswith("(92.0 %)")
+    first, second = (score_histograms(scores, made_report(), state, "digits", "dark") for state in aurocs)
+    assert list(first.figure.data[0].x) == list(second.figure.data[0].x)
+    assert all(sum(bar.y) == pytest.approx(100) for bar in (*first.figure.data, *second.figure.data))
+    assert auroc_table(aurocs, made_report())["Mean"].tolist() == [64, 92]
+
+
+def test_the_colour_of_a_wrong_module_is_what_it_costs():
+    matrix = [[90.0, 40.0], [50.0, 80.0]]
+    made = {"states": {"surgery": {"tasks": ["digits", "signs"], "accuracy": matrix, "uncorrected": [60.0, 60.0]}}}
+    drawing = wrong_task_figure(made, made_report(), "surgery", "light")
+    assert np.array(drawing.figure.data[0].z).tolist() == [[30, -20], [-10, 20]]
+    assert np.array(drawing.figure.data[0].customdata).tolist() == matrix
+    assert own_and_others(made, "surgery") == (85, 45)
+    alone = {"states": {"surgery": {"tasks": ["digits"], "accuracy": [[90.0]], "uncorrected": [60.0]}}}
+    assert own_and_others(alone, "surgery") == (90, None)
