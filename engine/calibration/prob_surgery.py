@@ -19,20 +19,20 @@ from .scoring import score_and_gradients
 class ProbSurgery(OutputCalibrator):
     """bias ~ N(μ, diag σ²) with a = ReLU(P z), μ = M a, log σ² = V a; corrected features are z − μ.
 
-    P ∈ R^{h×d} (``narrow``), M and V ∈ R^{d×h} (``mean``, ``log_variance``), no additive terms. M and V start at zero:
-    μ = 0, σ = 1. Training draws ξ = μ + ε⊙σ once per image and minimises ψ(z − ξ, z_expert) + λ·KL(N(μ, σ²) ‖ N(0, I)),
+    P ∈ R^{h×d} (``narrow``), M and V ∈ R^{d×h} (``mean``, ``log_variance``); additive terms only with ``bias``. M and
+    V start at zero: μ = 0, σ = 1. Training draws ξ = μ + ε⊙σ once per image and minimises ψ(z − ξ, z_expert) + λ·KL(N(μ, σ²) ‖ N(0, I)),
     the KL summed over dimensions and averaged over the batch. Sharing ``dfa`` trains one module on all tasks with the
     same loss; ``pda`` scores the predicted distribution (see :mod:`.scoring`).
 
-    3·d·h parameters per module, 2·d·h at inference.
+    3·d·h parameters per module, 2·d·h at inference; with ``bias`` h + 2·d and h + d more.
 
     Source: Wei et al., ICML 2025, §3 (one-to-one), Eq. 8 (DFA), Eq. 9–10 (PDA), appendix B.3.
-    Departure: V gives the log-variance, as in the code. Table 6 counts a module without it. DFA takes one Adam update
+    Departure: V gives the log-variance, as in the code. Table 6 counts P and M with biases (``bias``, at inference). DFA takes one Adam update
     per task in turn, as in the code; Eq. 8 is a sum (``dfa_step: sum``). PDA has no published code; see the row.
     """
 
     method: ClassVar[str] = "prob_surgery"
-    training_only: ClassVar[tuple[str, ...]] = ("log_variance",)
+    training_only: ClassVar[tuple[str, ...]] = ("log_variance", "log_variance_bias")
     config: ProbSurgeryParams | None
 
     @property
@@ -51,18 +51,19 @@ class ProbSurgery(OutputCalibrator):
         return self.config.pda_samples if self.config.sharing == "pda" else 1
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """``narrow`` (hidden, dim), ``mean`` and ``log_variance`` (dim, hidden)."""
+        """``narrow`` (hidden, dim), ``mean`` and ``log_variance`` (dim, hidden); biases as long as their outputs."""
         hidden, dim = self.config.hidden, self.sizes["dim"]
-        return {"narrow": (hidden, dim), "mean": (dim, hidden), "log_variance": (dim, hidden)}
+        maps = {"narrow": (hidden, dim), "mean": (dim, hidden), "log_variance": (dim, hidden)}
+        return maps | ({f"{name}_bias": shape[:1] for name, shape in maps.items()} if self.config.bias else {})
 
     def initialise(self, name: str, values: Tensor, generator: torch.Generator) -> None:
-        """P ~ U(−1/√d, 1/√d); M = V = 0."""
-        if name == "narrow":
+        """P and its bias ~ U(−1/√d, 1/√d); all else 0."""
+        if name in ("narrow", "narrow_bias"):
             uniform(values, kaiming_bound(self.sizes["dim"]), generator)
 
     def predict(self, z: Float[Tensor, "stack batch dim"], rows: Rows) -> Float[Tensor, "stack batch dim"]:
         """μ = M ReLU(P z)."""
-        return torch.bmm(self._hidden(z, rows), self.mean[rows].mT)
+        return self._map("mean", self._hidden(z, rows), rows)
 
     @torch.no_grad()
     def sigma(self, z: Float[Tensor, "n dim"], task: str) -> Float[Tensor, "n dim"]:
@@ -75,7 +76,7 @@ class ProbSurgery(OutputCalibrator):
             return torch.ones_like(z)
         rows = slice(self.row(task), self.row(task) + 1)
         hidden = self._hidden(self._cast(z)[None], rows)
-        return torch.bmm(hidden, self.log_variance[rows].mT)[0].mul_(0.5).exp_()
+        return self._map("log_variance", hidden, rows)[0].mul_(0.5).exp_()
 
     @torch.no_grad()
     def accumulate(
@@ -87,8 +88,7 @@ class ProbSurgery(OutputCalibrator):
     ) -> Float[Tensor, " stack"]:
         """Losses and gradients: ∂M = ∂μᵀa, ∂V = ∂sᵀa, ∂P = ((∂μ M + ∂s V) ⊙ 1[a > 0])ᵀ z, where s = log σ²."""
         hidden = self._hidden(z, rows)
-        mu = torch.bmm(hidden, self.mean[rows].mT)
-        log_variance = torch.bmm(hidden, self.log_variance[rows].mT)
+        mu, log_variance = self._map("mean", hidden, rows), self._map("log_variance", hidden, rows)
         if self.config.sharing == "pda":
             losses, d_mu, d_log = score_and_gradients(mu, log_variance, noise, z - target, self.config)
         else:
@@ -97,10 +97,18 @@ class ProbSurgery(OutputCalibrator):
         torch.bmm(d_log.mT, hidden, out=self.log_variance.grad[rows])
         back = torch.bmm(d_mu, self.mean[rows]).baddbmm_(d_log, self.log_variance[rows]).mul_(hidden > 0)
         torch.bmm(back.mT, z, out=self.narrow.grad[rows])
+        if self.config.bias:
+            for name, gradient in (("narrow", back), ("mean", d_mu), ("log_variance", d_log)):
+                torch.sum(gradient, -2, out=getattr(self, f"{name}_bias").grad[rows])
         return losses
 
     def _hidden(self, z: Tensor, rows: Rows) -> Tensor:
-        return torch.bmm(z, self.narrow[rows].mT).relu_()
+        return self._map("narrow", z, rows).relu_()
+
+    def _map(self, name: str, x: Tensor, rows: Rows) -> Tensor:
+        """One of the three maps, with its bias where there is one."""
+        out = torch.bmm(x, getattr(self, name)[rows].mT)
+        return out.add_(getattr(self, f"{name}_bias")[rows, None]) if self.config.bias else out
 
     def _sampled(
         self, z: Tensor, target: Tensor, noise: Tensor, mu: Tensor, log_variance: Tensor

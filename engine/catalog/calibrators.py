@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from .row import CalibratorRow, Params, Preset
+from .row import LATER, CalibratorRow, Params, Preset
 
 Loss = Literal["l1", "l2", "mse", "smooth_l1"]
 AdamSemantics = Literal["indep", "shared"]
@@ -89,6 +89,12 @@ class ProbSurgeryParams(OutputParams):
     )
     pda_kappa: float = Field(
         0.5, ge=0, le=1, title="Weight κ (pda)", description="Weight of the first term of Eq. 10; only form paper."
+    )
+    bias: bool = Field(
+        False,
+        title="Additive terms",
+        description="Give each of the three maps a bias, as Table 6 of the paper counts them; the code has none.",
+        json_schema_extra=LATER,
     )
 
     @model_validator(mode="before")
@@ -196,7 +202,7 @@ ROWS = (
             ),
         ),
         departure="The code's second head gives log σ², not σ; a module has 3·d·h parameters (2·d·h at inference), "
-        "where Table 6 counts a network without it. Its width of 128 is eight times Surgery's: compare with Surgery of "
+        "where Table 6 counts P and M with biases (131,712 for d = 512: what `bias` needs at inference). Its width of 128 is eight times Surgery's: compare with Surgery of "
         "rank 128 (equal width) or 192 (equal parameters). The last iterate is reported, never the best on test. "
         "PDA has no published code; Eq. 10's plus sign drives σ to 0, so the proper energy score is the default.",
     ),

@@ -26,6 +26,7 @@ VARIANTS = [
     ("prob_surgery", {"sharing": "dfa"}),
     ("prob_surgery", {"sharing": "dfa", "dfa_step": "sum"}),
     ("prob_surgery", {"sharing": "pda", "pda_samples": 3}),
+    ("prob_surgery", {"bias": True}),
     ("interv_merge", {"function": "loreft", "positions": "all"}),
     ("interv_merge", {"function": "lobireft", "mini": "shifted", "mini_dims": 4, "blocks": (1, 2)}),
     ("interv_merge", {"mini": "four", "mini_dims": 8, "positions": "middle", "blocks": (1,)}),

@@ -30,6 +30,8 @@ COUNTS = [
     (Surgery, SurgeryParams(rank=192), VIT_B, 3 * 512 * 128, None),
     (ProbSurgery, ProbSurgeryParams(hidden=128), VIT_B, 196_608, 131_072),
     (ProbSurgery, ProbSurgeryParams(hidden=128), VIT_L, 294_912, 196_608),
+    (ProbSurgery, ProbSurgeryParams(hidden=128, bias=True), VIT_B, 196_608 + 128 + 2 * 512, 131_712),  # Table 6
+    (ProbSurgery, ProbSurgeryParams(hidden=128, bias=True), VIT_L, 294_912 + 128 + 2 * 768, 197_504),
     (SurgeryV2, SurgeryV2Params(rank=16), VIT_B, 2 * 16 * (12 * 768 + 512), None),
     (SurgeryV2, SurgeryV2Params(rank=4), VIT_L, 202_752, None),
     (IntervMerge, IntervMergeParams(rank=1), VIT_B, 12 * (2 * 768 + 2), None),
@@ -100,8 +102,9 @@ def oracle_loss(kind, module, z, target, noise, config):
     if kind is Surgery:
         corrected = z - torch.relu(z @ module["down"].T) @ module["up"].T
         return distance(config.loss, corrected - target)
-    hidden = torch.relu(z @ module["narrow"].T)
-    mu, log_variance = hidden @ module["mean"].T, hidden @ module["log_variance"].T
+    narrow, mean, spread = (module.get(f"{name}_bias", 0.0) for name in ("narrow", "mean", "log_variance"))
+    hidden = torch.relu(z @ module["narrow"].T + narrow)
+    mu, log_variance = hidden @ module["mean"].T + mean, hidden @ module["log_variance"].T + spread
     kl = torch.distributions.kl_divergence(
         torch.distributions.Normal(mu, (log_variance / 2).exp()), torch.distributions.Normal(0.0, 1.0)
     )
@@ -111,7 +114,12 @@ def oracle_loss(kind, module, z, target, noise, config):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(
-    ("kind", "params"), [(Surgery, SurgeryParams(rank=4)), (ProbSurgery, ProbSurgeryParams(hidden=4, kl_weight=0.01))]
+    ("kind", "params"),
+    [
+        (Surgery, SurgeryParams(rank=4)),
+        (ProbSurgery, ProbSurgeryParams(hidden=4, kl_weight=0.01)),
+        (ProbSurgery, ProbSurgeryParams(hidden=4, kl_weight=0.01, bias=True)),
+    ],
 )
 def test_training_equals_a_separate_loop_for_every_task(kind, params, loss):
     config = params.model_copy(update={"steps": 25, "batch_size": 5, "loss": loss, "learning_rate": 0.01})
@@ -134,6 +142,11 @@ def test_training_equals_a_separate_loop_for_every_task(kind, params, loss):
         for name, value in module.items():
             torch.testing.assert_close(getattr(calibrator, name)[row], value, rtol=1e-8, atol=1e-10)
         assert task in report.tasks
+
+
+def test_a_later_parameter_is_written_only_where_it_is_used():
+    assert "bias" not in ProbSurgeryParams().model_dump(mode="json")
+    assert ProbSurgeryParams(bias=True).model_dump(mode="json")["bias"] is True
 
 
 def test_endless_batches_use_every_row_equally_often():
