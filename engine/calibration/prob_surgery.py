@@ -20,15 +20,17 @@ class ProbSurgery(OutputCalibrator):
     """bias ~ N(μ, diag σ²) with a = ReLU(P z), μ = M a, log σ² = V a; corrected features are z − μ.
 
     P ∈ R^{h×d} (``narrow``), M and V ∈ R^{d×h} (``mean``, ``log_variance``); additive terms only with ``bias``. M and
-    V start at zero: μ = 0, σ = 1. Training draws ξ = μ + ε⊙σ once per image and minimises ψ(z − ξ, z_expert) + λ·KL(N(μ, σ²) ‖ N(0, I)),
-    the KL summed over dimensions and averaged over the batch. Sharing ``dfa`` trains one module on all tasks with the
-    same loss; ``pda`` scores the predicted distribution (see :mod:`.scoring`).
+    V start at zero: mean 0, variance 1. Training draws ξ = mean + ε⊙σ once per image and minimises
+    ψ(z − ξ, z_expert) + λ·KL(N(mean, variance) ‖ N(0, I)), the KL summed over dimensions and averaged over the batch.
+    Sharing ``dfa`` trains one module on all tasks with the same loss; ``pda`` scores the predicted distribution (see
+    :mod:`.scoring`).
 
     3·d·h parameters per module, 2·d·h at inference; with ``bias`` h + 2·d and h + d more.
 
     Source: Wei et al., ICML 2025, §3 (one-to-one), Eq. 8 (DFA), Eq. 9–10 (PDA), appendix B.3.
-    Departure: V gives the log-variance, as in the code. Table 6 counts P and M with biases (``bias``, at inference). DFA takes one Adam update
-    per task in turn, as in the code; Eq. 8 is a sum (``dfa_step: sum``). PDA has no published code; see the row.
+    Departure: V gives the log-variance, as in the code. Table 6 counts P and M with biases, which is ``bias`` at
+    inference; the code has none. DFA takes one Adam update per task in turn, as in the code; Eq. 8 is a sum
+    (``dfa_step: sum``). PDA has no published code; see the row.
     """
 
     method: ClassVar[str] = "prob_surgery"

@@ -202,8 +202,9 @@ ROWS = (
             ),
         ),
         departure="The code's second head gives log σ², not σ; a module has 3·d·h parameters (2·d·h at inference), "
-        "where Table 6 counts P and M with biases (131,712 for d = 512: what `bias` needs at inference). Its width of 128 is eight times Surgery's: compare with Surgery of "
-        "rank 128 (equal width) or 192 (equal parameters). The last iterate is reported, never the best on test. "
+        "where Table 6 counts P and M with additive terms (131,712 for d = 512: `bias` at inference). Its width of 128 "
+        "is eight times Surgery's: compare with Surgery of rank 128 (equal width) or 192 (equal parameters). The last "
+        "iterate is reported, never the best on test. "
         "PDA has no published code; Eq. 10's plus sign drives σ to 0, so the proper energy score is the default.",
     ),
     CalibratorRow(
