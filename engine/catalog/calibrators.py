@@ -29,6 +29,14 @@ class TrainingParams(Params):
         description="Between corrected and expert features. l1, mse and smooth_l1 are means over images and "
         "dimensions; l2 is the mean Euclidean length.",
     )
+    share: float = Field(
+        1.0,
+        ge=0.001,
+        le=1,
+        title="Share of adaptation images",
+        description="How many of a task's adaptation images a run trains on, drawn with the training seed.",
+        json_schema_extra=LATER,
+    )
 
 
 class OutputParams(TrainingParams):

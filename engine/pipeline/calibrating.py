@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ..calibration.sampling import generator_for
 from ..catalog import CALIBRATORS, params_of, row_of
 from ..errors import CalibrationError
 from ..recipe import Probe
@@ -50,7 +52,7 @@ def calibrate(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path
     row = row_of(CALIBRATORS, params["method"], "calibrator")
     config = params_of(row, params["params"])
     zoo = Zoo.of(params["sources"])
-    data = _read(zoo, inputs, params)
+    data = _read(zoo, inputs, params, config.share)
     watch = _Watch(params["sources"]["name"], data, config.steps, tools)
     calibrator: Calibrator = row.load()()
     training = {task: data[task] for task in params["tasks"]}
@@ -82,12 +84,13 @@ def calibrate(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path
     (output / "calibration.json").write_text(json.dumps(document))
 
 
-def _read(zoo: Zoo, inputs: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, TaskFeatures]:
+def _read(zoo: Zoo, inputs: Mapping[str, Any], params: Mapping[str, Any], share: float) -> dict[str, TaskFeatures]:
+    """Features of every task; of the adaptation images only the share that is trained on."""
     probe = Probe.model_validate(params["probe"])
     heads, _ = zoo.heads(list(params["targets"]))
     found = {}
     for task in params["targets"]:
-        chosen = select(zoo.data[task], probe)
+        chosen = _shared_out(select(zoo.data[task], probe), share, params["seed"], task)
         state, expert = (read_features(Path(inputs[f"{who}/{task}"])) for who in (params["state"], "expert"))
         rows = torch.as_tensor(chosen.adapt_rows)
         found[task] = TaskFeatures(
@@ -100,6 +103,15 @@ def _read(zoo: Zoo, inputs: Mapping[str, Any], params: Mapping[str, Any]) -> dic
             chosen=chosen,
         )
     return found
+
+
+def _shared_out(chosen: Selection, share: float, seed: int, task: str) -> Selection:
+    """A selection with a random share of its adaptation images, at least one, in their order."""
+    if share >= 1 or not len(chosen.adapt_rows):
+        return chosen
+    count = max(1, round(share * len(chosen.adapt_rows)))
+    order = torch.randperm(len(chosen.adapt_rows), generator=generator_for(seed, task, "share")).numpy()
+    return replace(chosen, adapt_rows=np.sort(chosen.adapt_rows[order[:count]]))
 
 
 def _deep(

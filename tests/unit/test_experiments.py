@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from engine.analysis.accuracy import logits, predictions
 from engine.analysis.outliers import auroc, prototype_distance, prototypes
 from engine.errors import DataError, RecipeError
 from engine.experiments import Cell, Check, experiment_names, judge, read_experiment, read_result
@@ -180,3 +181,16 @@ def test_shipped_results_belong_to_their_experiments():
         table = {point.name: point.cells for point in result.points}
         assert judge(spec.checks, table) == (result.findings, result.verdict, result.reason)
         assert json.loads(path.read_text())["zoo"] == "mini8"
+
+
+def test_the_counter_example_to_theorem_4_2():
+    """Two draws with margins +3 and −1: the mean correction errs less often than the draws do."""
+    assert "margins of +3 and −1" in read_experiment("prob-surgery-accuracy").remark
+    head, label = np.array([[1.0], [-1.0]]), np.zeros(2, dtype=int)
+    merged, draws = np.array([[4.0]]), np.array([[1.0], [5.0]])
+
+    def errors(corrected):
+        return float(np.mean(predictions(logits(corrected, head, 1.0)) != label[: len(corrected)]))
+
+    assert (merged - draws).ravel().tolist() == [3.0, -1.0]
+    assert errors(merged - draws) == 0.5 > errors(merged - draws.mean(0)) == 0.0
