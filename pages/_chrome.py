@@ -23,6 +23,10 @@ PROTOCOLS = {
 
 FONT = '"Source Sans", system-ui, sans-serif'  # the app's own, so that figures and text match
 
+FORMAT = "chrome.format"  # in the session: the file format that figures are saved in
+FORMATS = {"svg": "SVG, for print", "png": "PNG, for slides"}
+PNG_SCALE = 3  # pixels of the file for each on the screen
+
 logger = logging.getLogger(__name__)
 
 
@@ -140,11 +144,18 @@ def figure(
     images: bool = True,
 ) -> None:
     """A figure with its provenance, and its numbers as a table to read and to download."""
-    config = {"displaylogo": False, "toImageButtonOptions": {"format": "svg", "filename": f"{run.id}-{drawing.name}"}}
-    drawing.figure.update_layout(font_family=FONT)
-    st.plotly_chart(drawing.figure, width="stretch", theme=None, key=key, config=config, alt=drawing.alt)
+    plot(drawing, key=key, name=f"{run.id}-{drawing.name}")
     st.caption(plain(" ".join([note, provenance(run, unit, tasks, images=images)]).strip()))
     _numbers(drawing, key, run.id)
+
+
+def plot(drawing: Drawing, *, key: str, name: str = "") -> None:
+    """A figure alone; its camera button saves it in the format that was chosen last, SVG before that."""
+    form = st.session_state.get(FORMAT, "svg")
+    image = {"format": form, "filename": name or drawing.name, "scale": PNG_SCALE if form == "png" else 1}
+    drawing.figure.update_layout(font_family=FONT)
+    config = {"displaylogo": False, "toImageButtonOptions": image}
+    st.plotly_chart(drawing.figure, width="stretch", theme=None, key=key, config=config, alt=drawing.alt)
 
 
 @st.fragment
@@ -163,6 +174,19 @@ def _numbers(drawing: Drawing, key: str, run: str) -> None:
             key=f"{key}.csv",
             on_click="ignore",
         )
+        _image_format(key)
+
+
+def _image_format(key: str) -> None:
+    """Which file the camera button of figures saves; one choice for all figures."""
+    now = st.session_state.get(FORMAT, "svg")
+    chosen = st.segmented_control(
+        "The camera of figures saves", list(FORMATS), format_func=FORMATS.get, default=now, required=True,
+        key=f"{key}.image.{now}", help="It is at the upper right of a figure when the pointer is on it.",
+    )  # fmt: skip
+    if chosen != now:
+        st.session_state[FORMAT] = chosen
+        st.rerun()  # the page: its figures are told
 
 
 def empty_state(title: str, text: str) -> None:

@@ -11,7 +11,7 @@ from engine.figures.differences import measurement_warnings
 from engine.figures.exchange import EXPORTS, measured
 from engine.figures.pareto import AXES, point_table
 from pages._choice import choose_runs
-from pages._chrome import FONT, empty_state, plain, theme
+from pages._chrome import empty_state, plain, plot, theme
 from pages._state import RunView
 
 MEANS = {
@@ -121,9 +121,7 @@ def _pareto(runs: Sequence[Compared]) -> None:
         key="compare.axis", persist_state="session",
     )  # fmt: skip
     drawing = pareto_figure(runs, axis, theme())
-    drawing.figure.update_layout(font_family=FONT)
-    config = {"displaylogo": False, "toImageButtonOptions": {"format": "svg", "filename": drawing.name}}
-    st.plotly_chart(drawing.figure, width="stretch", theme=None, key="compare.pareto", config=config, alt=drawing.alt)
+    plot(drawing, key="compare.pareto")
     st.caption(_reading(runs, axis))
 
 

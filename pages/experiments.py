@@ -17,7 +17,7 @@ from engine.experiments import (
 from engine.experiments.spec import FOLDER
 from engine.figures.experiment import experiment_dots
 from engine.store import Run
-from pages._chrome import FONT, age, duration, empty_state, error_state, plain, theme
+from pages._chrome import age, duration, empty_state, error_state, plain, plot, theme
 from pages._jobs import PAGE, cancel, keep_service, log_view, progress_text
 from pages._state import store
 
@@ -128,10 +128,7 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
         )  # fmt: skip
         measure = next(measure for measure in there if measure.name == chosen)
         drawing = experiment_dots(spec, result, measure, theme())
-        drawing.figure.update_layout(font_family=FONT)
-        config = {"displaylogo": False, "toImageButtonOptions": {"format": "svg", "filename": drawing.name}}
-        st.plotly_chart(drawing.figure, width="stretch", theme=None, config=config, alt=drawing.alt,
-                        key=f"experiments.figure.{spec.name}")  # fmt: skip
+        plot(drawing, key=f"experiments.figure.{spec.name}")
         st.caption(plain(f"Hollow marks are controls. {provenance(result, made)}"))
         _numbers(spec.name, drawing.table)
     for point in result.points:

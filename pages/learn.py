@@ -10,7 +10,7 @@ from engine.experiments.spec import FOLDER as EXPERIMENTS
 from engine.figures import accuracy_bars, bias_bars, salience_heatmap
 from engine.figures.experiment import experiment_dots
 from engine.lessons import Lesson, Numbers, Prediction, Step, lesson_names, read_lesson
-from pages._chrome import FONT, empty_state, error_state, figure, plain, theme
+from pages._chrome import empty_state, error_state, figure, plain, plot, theme
 from pages._features import feature_view
 from pages._state import RunView, open_run
 
@@ -197,9 +197,7 @@ def _points(step: Step, numbers: Numbers, key: str) -> None:
     spec = read_experiment(step.experiment)
     measure = next(measure for measure in spec.measures if measure.name == step.measure)
     drawing = experiment_dots(spec, result, measure, theme())
-    drawing.figure.update_layout(font_family=FONT)
-    st.plotly_chart(drawing.figure, width="stretch", theme=None, key=key, alt=drawing.alt,
-                    config={"displaylogo": False})  # fmt: skip
+    plot(drawing, key=key)
     _points_caption(result)
 
 

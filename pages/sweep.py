@@ -8,7 +8,7 @@ from engine.store import Run
 from engine.sweeps import SweepRequest, SweepTable, sweep_title
 from engine.sweeps.grid import value_text
 from pages import _forms as forms
-from pages._chrome import FONT, age, duration, empty_state, error_state, plain, theme
+from pages._chrome import age, duration, empty_state, error_state, plain, plot, theme
 from pages._jobs import PAGE, cancel, keep_service, log_view, progress_text
 from pages._state import RUN, run_title, show_run, store
 from pages._sweep_form import sweep_form
@@ -154,11 +154,7 @@ def _figure(table: SweepTable, row: Run, measure: str) -> None:
     else:
         drawing = sweep_curves(table, measure, theme())
         drawing.figure.update_xaxes(range=_span(row))
-    drawing.figure.update_layout(font_family=FONT)
-    config = {"displaylogo": False, "toImageButtonOptions": {"format": "svg", "filename": drawing.name}}
-    st.plotly_chart(
-        drawing.figure, width="stretch", theme=None, key="sweep.figure", config=config, alt=drawing.alt
-    )  # fmt: skip
+    plot(drawing, key="sweep.figure")
     st.caption(plain(f"{table.provenance()} Sweep {row.id}."))
 
 

@@ -55,7 +55,10 @@ pre{background:var(--surface);border:1px solid var(--line);border-radius:.5rem;p
 """
 SCRIPT = """
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const config = {displaylogo: false, responsive: true, toImageButtonOptions: {format: "svg"}};
+const png = {name: "png", title: "Download plot as a png", icon: Plotly.Icons.disk,
+  click: (plot) => Plotly.downloadImage(plot, {format: "png", scale: 3})};
+const config = {displaylogo: false, responsive: true, toImageButtonOptions: {format: "svg"},
+  modeBarButtonsToAdd: [png]};
 function draw() {
   for (const plot of document.querySelectorAll(".plot")) {
     const made = JSON.parse(document.getElementById(plot.dataset.figure).textContent)[dark.matches ? "dark" : "light"];
