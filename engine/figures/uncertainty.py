@@ -85,7 +85,7 @@ def uncertainty_figure(
         xaxis={"title": "Tenth of the images, from the surest to the least sure", "type": "category"},
         yaxis={"title": "Mean distance to the expert after correction", "rangemode": "tozero"},
         yaxis2={"title": {"text": "Wrong (%)", "font": {"color": INK[theme], "size": 12.5}}, "overlaying": "y",
-                "side": "right", "rangemode": "tozero", "showgrid": False, "automargin": True},
+                "side": "right", "rangemode": "tozero", "tickmode": "auto", "showgrid": False, "automargin": True},
     )  # fmt: skip
     found = agreement(samples, state, task)
     first, last = (number(float(table["shift"].iloc[row]), 2) for row in (0, -1))
