@@ -116,12 +116,13 @@ def _controls(run: RunView, space: Space, key: str, bar: DeltaGenerator) -> Show
     with bar:
         panels = st.pills(
             "Panels", kinds, selection_mode="multi", default=[kind for kind in kinds if kind != "pretrained"],
-            format_func=str.capitalize, key=f"{key}.panels", persist_state="session",
+            format_func=str.capitalize, key=f"{key}.panels", bind="query-params", persist_state="session",
         )  # fmt: skip
         corrected = calibrators[-1] if calibrators else None
         if len(calibrators) > 1:
             corrected = st.selectbox("Corrected by", calibrators, len(calibrators) - 1, width=200,
-                                     format_func=titles.get, key=f"{key}.corrected.{run.id}")  # fmt: skip
+                                     format_func=titles.get, key=f"{key}.corrected", bind="query-params",
+                                     persist_state="session")  # fmt: skip
     states = [corrected if kind == "corrected" else kind for kind in kinds if kind in panels]
     if not states:
         st.caption("No panel is chosen; the merged model and the experts are shown.")
@@ -140,7 +141,7 @@ def _colouring(run: RunView, space: Space, key: str) -> tuple[str, str]:
             bind="query-params", persist_state="session", wrap=True,
         )  # fmt: skip
         task = st.selectbox("Show", ["all", *space.tasks], format_func=lambda name: names.get(name, "All tasks"),
-                            width=200, key=f"{key}.shown.{run.id}")  # fmt: skip
+                            width=200, key=f"{key}.shown", bind="query-params", persist_state="session")  # fmt: skip
     task = space.tasks[0] if len(space.tasks) == 1 else task
     if colour in NEEDS_ONE_TASK and task == "all":
         st.caption(f"{COLOURS[colour]} needs one task: choose it under Show. Until then colour is the task.")

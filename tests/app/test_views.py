@@ -137,10 +137,10 @@ class TestRepresentations:
 
     @pytest.mark.parametrize("colour", ["class", "correct", "prediction", "shift", "margin", "sigma"])
     def test_every_colour_can_be_chosen(self, store, key, colour):
-        run = finish(store, key)
+        finish(store, key)
         app = open_page("representations")
         app.session_state["features.colour"] = colour
-        app.session_state[f"features.shown.{run}"] = "signs"
+        app.session_state["features.shown"] = "signs"
         app.run()
         assert not app.exception
         assert not app.error
