@@ -27,6 +27,7 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 ON_HOST = re.compile(r"^((https?|wss?)://(127\.0\.0\.1|localhost)[:/]|data:|blob:|about:)")
+DRAWN = "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
 PROBING = re.compile(r"/(health|host-config)$")  # Streamlit asks for these below a page's own path first, and gets 404
 
 
@@ -50,6 +51,12 @@ class Watch:
     def _request(self, request: Any) -> None:
         if not ON_HOST.match(request.url):
             self.problems.append(f"request off the host: {request.url}")
+
+
+def settle(page: Any) -> None:
+    """Wait until a page has a heading and its script has ended."""
+    page.get_by_role("heading").first.wait_for(timeout=30_000)
+    page.wait_for_function(DRAWN)
 
 
 @contextmanager
@@ -104,9 +111,9 @@ def chromium() -> Iterator[Any]:
         yield browser
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def app_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of the app on an empty store of its own."""
+    """Address of an app that all journeys visit, on a store that was empty before them."""
     with serve_app(tmp_path_factory.mktemp("e2e") / "store") as address:
         yield address
 

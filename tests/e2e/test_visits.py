@@ -1,0 +1,160 @@
+"""Visits from end to end: a lesson, a comparison, a copied link, a mask, a visit by keyboard alone."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Watch, settle
+
+sync_api = pytest.importorskip("playwright.sync_api")
+expect = sync_api.expect
+expect.set_options(timeout=30_000)  # ms; nothing here takes that long on free cores
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+LESSON = "what-merging-breaks"
+
+
+def headline(page):
+    return page.get_by_role("heading", level=1)
+
+
+def test_a_lesson_from_start_to_end_with_a_wrong_and_a_right_prediction(app_page, app_address):
+    app_page.goto(f"{app_address}/learn")
+    expect(headline(app_page)).to_have_text("Learn")
+    app_page.get_by_role("button", name="Start").first.click()
+    expect(headline(app_page)).to_have_text("Eight experts")
+    expect(app_page).to_have_url(re.compile(f"lesson={LESSON}.*step=1"))
+    expect(app_page.get_by_role("button", name="Back")).to_be_disabled()
+
+    headline(app_page).click()
+    app_page.keyboard.press("n")  # the key steps on
+    expect(headline(app_page)).to_have_text("One model instead of eight")
+    expect(app_page.get_by_text("Choose one; then the measured answer appears.")).to_be_visible()
+    expect(app_page.locator(".js-plotly-plot")).to_have_count(0)  # the answer is not given away
+    app_page.get_by_role("radio", name="above 90 %").click()
+    verdict = app_page.get_by_test_id("stAlert")
+    expect(verdict).to_contain_text("You said above 90 %; measured was")
+    right = re.search(r"measured was ([^.]+)\.", verdict.inner_text())[1]
+    expect(app_page.locator(".js-plotly-plot").first).to_be_visible()
+    app_page.get_by_role("radio", name=right).click()
+    expect(verdict).to_contain_text(f"You said {right}, and so it is.")
+
+    headline(app_page).click()
+    app_page.keyboard.press("b")
+    expect(headline(app_page)).to_have_text("Eight experts")
+    app_page.keyboard.press("n")
+    expect(verdict).to_contain_text("and so it is")  # the answer is remembered
+    app_page.reload()
+    expect(headline(app_page)).to_have_text("One model instead of eight")
+
+    titles = []
+    for _ in range(5):
+        app_page.get_by_role("button", name="Next").click()
+        expect(headline(app_page)).not_to_have_text(titles[-1] if titles else "One model instead of eight")
+        titles.append(headline(app_page).inner_text())
+    assert titles == ["How much to add", "Where the accuracy went", "A small repair", "Is it repair?", "Now you"]
+    app_page.get_by_role("button", name="Open this run in the Lab").click()
+    expect(headline(app_page)).to_contain_text("experts reach")
+    expect(app_page).to_have_url(re.compile(r"run=task-arithmetic(&|$)"))
+
+
+def test_compare_two_runs_and_export(app_page, app_address):
+    app_page.goto(f"{app_address}/compare?runs=task-arithmetic,ties")
+    expect(headline(app_page)).to_have_text("Runs side by side")
+    expect(app_page.get_by_role("heading", name="What differs in the recipes")).to_be_visible()
+    expect(app_page.get_by_role("listitem").filter(has_text=re.compile("^[AB] ?"))).to_have_count(2)
+    with app_page.expect_download() as caught:
+        app_page.get_by_role("button", name=re.compile("Comparison, CSV")).click()
+    rows = list(csv.reader(Path(caught.value.path()).read_text("utf-8").splitlines()))
+    assert caught.value.suggested_filename.endswith(".csv")
+    text = " ".join(" ".join(row) for row in rows)
+    assert "Task Arithmetic" in text
+    assert "TIES" in text
+    assert "digits" in text.lower()
+    with app_page.expect_download() as caught:
+        app_page.get_by_role("button", name=re.compile("Report of B")).click()
+    document = Path(caught.value.path()).read_text("utf-8")
+    assert document.lstrip().lower().startswith("<!doctype html>")
+    assert "TIES" in document
+    expect(app_page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_copied_link_opens_the_same_view_in_another_browser(app_page, app_address, chromium):
+    app_page.goto(f"{app_address}/representations?run=ties")
+    expect(app_page.locator("canvas[data-panel]").first).to_be_visible()
+    app_page.get_by_role("radio", name="Correctness").click()
+    expect(app_page).to_have_url(re.compile(r"colour="))
+    app_page.get_by_role("combobox", name="Show", exact=True).click()
+    app_page.get_by_role("option", name="Handwritten digits").click()
+    expect(app_page.get_by_text(re.compile(r"of them shown"))).to_be_visible()
+    expect(app_page).to_have_url(re.compile("digits"))
+    caption = app_page.get_by_text("of them shown").inner_text()
+
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    other, watch = context.new_page(), Watch()
+    watch.follow(other)
+    other.goto(app_page.url)
+    expect(other.get_by_text("of them shown")).to_have_text(caption)
+    expect(other.get_by_role("combobox", name="Run shown")).to_have_value(re.compile("TIES"))
+    assert other.url == app_page.url
+    context.close()
+    assert not watch.problems
+
+
+def test_another_pruning_ratio_gives_another_mask(app_page, app_address):
+    app_page.goto(f"{app_address}/salience")
+    slider = app_page.get_by_role("slider", name="Pruning ratio η")
+    kept = app_page.get_by_test_id("stMetric").filter(has_text="Parameters kept")
+    expect(kept).to_contain_text("%")
+    before, heading = kept.inner_text(), headline(app_page).inner_text()
+    slider.focus()
+    slider.press("End")
+    expect(kept).not_to_have_text(before)
+    expect(kept).to_contain_text("0.0 %")
+    expect(app_page.get_by_text(re.compile("Layers kept at η = 1.00"))).to_be_visible()
+    slider.press("Home")
+    expect(kept).to_contain_text("100.0 %")
+    expect(app_page.get_by_text(re.compile("Layers kept at η = 0.00"))).to_be_visible()
+    assert headline(app_page).inner_text() == heading
+
+
+FOCUSED = """() => {
+    let found = document.activeElement;
+    while (found.shadowRoot?.activeElement) found = found.shadowRoot.activeElement;
+    return (found.ariaLabel || found.innerText).trim().split('\\n').at(-1);  // icons come before words
+}"""
+
+
+def tab_to(page, name: str, most: int) -> None:
+    """Press Tab until something of this name has the focus."""
+    passed = []
+    while len(passed) < most and name not in passed:
+        page.keyboard.press("Tab")
+        passed.append(page.evaluate(FOCUSED))
+    assert passed[-1] == name, passed
+
+
+def test_the_first_page_by_keyboard_alone(app_page, app_address):
+    app_page.goto(app_address)
+    expect(app_page.locator(".js-plotly-plot").first).to_be_visible()
+    settle(app_page)
+    tab_to(app_page, "Skip to main content", 1)
+    tab_to(app_page, "Run", 3)
+    tab_to(app_page, "Scaling coefficient λ", 8)
+    before = app_page.get_by_role("slider").first.input_value()
+    app_page.keyboard.press("ArrowRight")
+    expect(app_page.get_by_text("Settings changed, not run yet")).to_be_visible()
+    expect(app_page.get_by_role("slider").first).not_to_have_value(before)
+
+    app_page.reload()
+    expect(app_page.locator(".js-plotly-plot").first).to_be_visible()
+    settle(app_page)
+    tab_to(app_page, "Skip to main content", 1)
+    app_page.keyboard.press("Enter")  # past the recipe and the list of pages
+    tab_to(app_page, "Run shown", 2)
+    tab_to(app_page, "Linked feature view", 60)
+    app_page.keyboard.press("ArrowRight")
+    expect(app_page.get_by_role("status").filter(has_text="True class")).to_be_attached()
