@@ -1,0 +1,231 @@
+"""How quick the app feels: first paint, page switch, rerun, brush, inspector, and memory over 200 interactions.
+
+    python benchmarks/interface.py           # the table; about four minutes on two free cores
+    python benchmarks/interface.py --quick   # few repetitions, to see that everything works
+
+Headless Chromium with software drawing on the same machine as the app. A brush step is from the pointer's event to the
+end of drawing in all panels, as the feature view itself takes it. Made points come from ``tests/e2e/scatter_app.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.e2e.conftest import Watch, open_browser, serve, serve_app, settle  # noqa: E402
+
+SWITCHES = {
+    "Accuracy": "Accuracy, task by task",
+    "Salience": "Which layers matter",
+    "Runs": "Runs",
+    "Representations": "Where merging moves",
+}  # link and the beginning of its page's title
+LATER = 60_000  # ms
+PAINTED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+CHARTED = "() => [...document.querySelectorAll('.js-plotly-plot')].some((plot) => plot.querySelector('.main-svg'))"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How often each thing is measured."""
+
+    paints: int = 5
+    switches: int = 12
+    reruns: int = 30
+    steps: int = 40
+    brushes: int = 6
+    interactions: int = 200
+
+
+QUICK = Effort(2, 4, 4, 8, 2, 20)
+Row = tuple[str, list[float], str, str]  # what, measurements, unit, goal
+
+
+def main() -> int:
+    """Print the table; returns 1 when a page reported an error."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few repetitions")
+    effort = QUICK if parser.parse_args().quick else Effort()
+    watch, rows = Watch(), []
+    with open_browser() as browser:
+        chromium = browser.version
+        for row in measure(browser, effort, watch):
+            print(f"{row[0]}: {statistics.median(row[1]):.3g} {row[2]}", file=sys.stderr, flush=True)
+            rows.append(row)
+    print(table(rows, chromium))
+    print(*watch.problems, sep="\n", file=sys.stderr)
+    return 1 if watch.problems else 0
+
+
+def measure(browser: Any, effort: Effort, watch: Watch) -> Iterator[Row]:
+    """All rows."""
+    with tempfile.TemporaryDirectory(prefix="mergelens-") as folder, serve_app(Path(folder), alone=True) as address:
+        paints = [first_paint(browser, address, watch) for _ in range(effort.paints)]
+        yield "first paint of the finished example, new browser", paints, "s", "≤ 4"
+        page = open_page(browser, address, watch)
+        yield "page switch, to the new page's title", list(switches(page, effort.switches)), "s", "≤ 0.5"
+        page.goto(f"{address}/salience")
+        yield "widget rerun, η slider to its mask's caption", list(reruns(page, effort.reruns)), "s", "≤ 0.3"
+        page.goto(f"{address}/representations")
+        grids, steps = brushes(page, effort, to_images)
+        yield "brush step, 3 × 320 points of the example", steps, "ms", "≤ 150"
+        yield "brush end to image grid", grids, "s", "≤ 0.5"
+        yield "memory of app and engine gained in interactions", [growth(page, effort.interactions)], "MB", "flat"
+        page.goto("about:blank")  # before the server ends
+        page.close()
+    with serve("tests/e2e/scatter_app.py", {**os.environ, "PYTHONPATH": str(ROOT)}) as address:
+        for count, goal in ((8_000, "≤ 150"), (20_000, "usable")):
+            page = open_page(browser, f"{address}/?n={count}&thumbs=0", watch)
+            answers, steps = brushes(page, effort, to_python)
+            yield f"brush step, 3 × {count:,} made points", steps, "ms", goal
+            yield f"brush end to Python and back, 3 × {count:,} made points", answers, "s", "≤ 0.5"
+            page.goto("about:blank")
+            page.close()
+
+
+def open_page(browser: Any, address: str, watch: Watch) -> Any:
+    """A page of a new browser context, with the feature view drawn."""
+    page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    watch.follow(page)
+    page.goto(address)
+    view_of(page)
+    return page
+
+
+def view_of(page: Any) -> Any:
+    """The feature view, once it is drawn."""
+    view = page.locator(".scatter[data-draw-ms]").first
+    view.wait_for(timeout=LATER)
+    return view
+
+
+def first_paint(browser: Any, address: str, watch: Watch) -> float:
+    """Seconds from navigation to the drawn feature view."""
+    started = time.perf_counter()
+    page = open_page(browser, address, watch)
+    seconds = time.perf_counter() - started
+    page.wait_for_function(CHARTED, timeout=LATER)
+    page.goto("about:blank")
+    page.context.close()
+    return seconds
+
+
+def switches(page: Any, times: int) -> Iterator[float]:
+    """Seconds from a click on a page's link to its title."""
+    for name, title in islice(cycle(SWITCHES.items()), times):
+        settle(page)
+        link = page.get_by_role("link", name=name, exact=True)
+        started = time.perf_counter()
+        link.click()
+        page.get_by_role("heading", level=1, name=re.compile(f"^{title}")).wait_for(timeout=LATER)
+        yield time.perf_counter() - started
+
+
+def reruns(page: Any, times: int) -> Iterator[float]:
+    """Seconds from a key on the η slider to the caption of the mask that belongs to it."""
+    slider = page.get_by_role("slider", name="Pruning ratio η")
+    slider.wait_for(timeout=LATER)
+    settle(page)
+    for key in islice(cycle(("ArrowRight", "ArrowLeft")), times):
+        started = time.perf_counter()
+        slider.press(key)
+        page.get_by_text(f"Layers kept at η = {float(slider.input_value()):.2f}").wait_for(timeout=LATER)
+        yield time.perf_counter() - started
+        page.wait_for_timeout(150)
+
+
+def brushes(page: Any, effort: Effort, answered: Callable[[Any, int], None]) -> tuple[list[float], list[float]]:
+    """Seconds from a brush's end to the answer, and milliseconds of its steps."""
+    view, ends, steps = view_of(page), [], []
+    settle(page)
+    share = max(effort.steps // effort.brushes, 2)
+    for number in range(effort.brushes):
+        area = page.locator(".points[data-panel] + .overlay").first
+        area.scroll_into_view_if_needed()
+        box = area.bounding_box()
+        left, top = box["x"] + box["width"] * 0.1, box["y"] + box["height"] * 0.1
+        far = 0.5 + 0.3 * (number % 2)  # another selection each time
+        page.mouse.move(left, top)
+        page.mouse.down()
+        for step in range(1, share + 1):
+            page.mouse.move(left + box["width"] * far * step / share, top + box["height"] * 0.8 * step / share)
+            page.evaluate(PAINTED)
+            steps.append(float(view.get_attribute("data-step-ms")))
+        selected = int(view.get_attribute("data-selected"))
+        started = time.perf_counter()
+        page.mouse.up()
+        answered(page, selected)
+        ends.append(time.perf_counter() - started)
+        page.wait_for_timeout(300)
+    return ends, steps
+
+
+def to_images(page: Any, selected: int) -> None:
+    """Wait until the inspector shows images of this selection."""
+    words = re.compile(rf"^{selected:,} images? selected")
+    page.get_by_role("heading", name=words).wait_for(timeout=LATER)
+    page.get_by_role("img", name=re.compile("^An image of")).first.wait_for(timeout=LATER)
+
+
+def to_python(page: Any, selected: int) -> None:
+    """Wait until the small app has the selection in Python and says so."""
+    page.get_by_text(re.compile(rf"\bSELECTED={selected}\s")).wait_for(timeout=LATER)
+
+
+def growth(page: Any, times: int) -> float:
+    """Megabytes that the servers' memory grew by over interactions, after a quarter as many to warm them."""
+    interact(page, max(times // 4, 8))
+    before = memory()
+    interact(page, times)
+    return memory() - before
+
+
+def interact(page: Any, times: int) -> None:
+    """Switch pages and move sliders; a third of what is counted is a switch."""
+    done = 0
+    while done < times:
+        done += len(list(switches(page, 2)))  # the second is Salience
+        done += len(list(reruns(page, 4)))
+
+
+def memory() -> float:
+    """Resident megabytes of the app and of the engine with its workers: all processes of ours but the browser."""
+    own = psutil.Process().children(recursive=True)
+    return sum(process.memory_info().rss for process in own if "python" in process.name()) / 2**20
+
+
+def table(rows: list[Row], chromium: str) -> str:
+    """All of it as Markdown."""
+    lines = [
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
+        f"Streamlit {version('streamlit')}, Chromium {chromium} headless",
+        "",
+        "| what | median | worst | of | goal |",
+        "|---|---|---|---|---|",
+    ]
+    for what, found, unit, goal in rows:
+        middle, worst = statistics.median(found), max(found)
+        digits = 2 if unit == "s" else 0
+        lines.append(f"| {what} | {middle:.{digits}f} {unit} | {worst:.{digits}f} | {len(found)} | {goal} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
