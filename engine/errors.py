@@ -10,10 +10,15 @@ import difflib
 from collections.abc import Iterable
 
 MOST_NAMES = 80
+MOST_CHARACTERS = 4000  # of a message; names in damaged files may be of any length
 
 
 class EngineError(Exception):
-    """Base of every error that is meant to be read by a person."""
+    """Base of every error that is meant to be read by a person; what is too long to read is cut in the middle."""
+
+    def __init__(self, *args: object) -> None:
+        """Take a message, as every exception does."""
+        super().__init__(*(_readable(part) if isinstance(part, str) else part for part in args))
 
 
 class RecipeError(EngineError):
@@ -73,3 +78,8 @@ def nearest(name: str, options: Iterable[str]) -> str:
         return f"Did you mean '{close[0]}'?"
     listed = ", ".join(known[:MOST_NAMES]) + (f" and {len(known) - MOST_NAMES} more" if len(known) > MOST_NAMES else "")
     return f"Valid names: {listed}." if known else "No names are valid here."
+
+
+def _readable(message: str) -> str:
+    half = MOST_CHARACTERS // 2
+    return message if len(message) <= MOST_CHARACTERS else f"{message[:half]} … {message[-half:]}"

@@ -25,7 +25,7 @@ from .header import CODES, Entry, header_bytes, read_header
 # What torch's own reader raises on damaged files; no list of it exists, these were met.
 FOREIGN_ERRORS = (
     RuntimeError, EOFError, ValueError, LookupError, AttributeError, OSError, TypeError, AssertionError, OverflowError,
-    ImportError, struct.error,
+    ImportError, MemoryError, struct.error,
 )  # fmt: skip
 MAPPED_BYTES = 64 * 2**20  # a torch file is mapped again after reading this much, so that its pages are let go
 

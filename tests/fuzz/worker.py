@@ -16,7 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-SECONDS = 5.0
+SECONDS = 5.0  # of computation, so that a busy machine does not count
+STALLED = 25.0  # of waiting, whatever for
 MEMORY = 1536 * 2**20  # beyond what the libraries take
 FORBIDDEN = (
     "os.system",
@@ -90,6 +91,7 @@ class Worker:
             target.read(copied(place / "true" / name, place / "unspoiled" / name, name))
         self.guard = Guard(place)
         signal.signal(signal.SIGALRM, on_alarm)
+        signal.signal(signal.SIGPROF, on_alarm)
         limit_memory()
 
     def case(self, name: str, seed: int) -> dict[str, Any]:
@@ -104,7 +106,8 @@ class Worker:
         target.spoil(folder, rng, str(canary))
         outcome: dict[str, Any] = {"outcome": "read"}
         try:
-            signal.setitimer(signal.ITIMER_REAL, SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            signal.setitimer(signal.ITIMER_REAL, STALLED)
             self.guard.armed = True
             target.read(folder)
         except EngineError as error:
@@ -120,6 +123,7 @@ class Worker:
             outcome = {"outcome": "failed", "reason": reason, "trace": traceback.format_exc()[-3000:]}
         finally:
             self.guard.armed = False
+            signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
         return self._checked(outcome, canary)
 

@@ -238,3 +238,12 @@ def test_a_damaged_torch_file_is_refused(tmp_path):
     (tmp_path / "a.pt").write_bytes((tmp_path / "a.pt").read_bytes()[:300])
     with pytest.raises(CheckpointError, match="not a readable torch file"):
         open_weights(tmp_path / "a.pt")
+
+
+def test_what_a_damaged_file_says_of_itself_is_cut():
+    from engine.errors import MOST_CHARACTERS, CheckpointError
+
+    text = str(CheckpointError("start " + "a" * 10**6 + " end"))
+    assert len(text) < MOST_CHARACTERS + 10
+    assert text.startswith("start ")
+    assert text.endswith(" end")

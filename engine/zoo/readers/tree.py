@@ -130,7 +130,9 @@ def check_archive(archive: zipfile.ZipFile, title: str) -> dict[str, zipfile.Zip
         DataError: names that lead out of the archive, links, encryption, bombs, archives in the archive, files that
             are no images, two entries of one name. Nothing is written.
     """
-    entries = [entry for entry in archive.infolist() if not entry.is_dir() and not _left_behind(entry.filename)]
+    entries = [
+        entry for entry in archive.infolist() if not entry.filename.endswith("/") and not _left_behind(entry.filename)
+    ]
     if len(entries) > MAX_FILES:
         raise DataError(f"{title} holds {len(entries):,} files; at most {MAX_FILES:,} are read.")
     total = sum(entry.file_size for entry in entries)
@@ -160,7 +162,8 @@ def check_archive(archive: zipfile.ZipFile, title: str) -> dict[str, zipfile.Zip
 def _check_entry(entry: zipfile.ZipInfo, title: str) -> None:
     name = entry.filename
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in path.parts[0] or "\0" in name:
+    leads_out = not path.parts or path.is_absolute() or ".." in path.parts or ":" in path.parts[0]
+    if leads_out or "\\" in name or "\0" in name:
         raise DataError(f"{title} holds '{_said(name)}', a name that leads out of the archive. It is not used.")
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if kind not in (0, stat.S_IFREG):
