@@ -56,8 +56,9 @@ def depth(run: RunView) -> None:
     )  # fmt: skip
     st.caption(
         "Activations grow with depth, so L1 rises for every model: compare states at one block, not blocks with each "
-        "other. CKA does not depend on scale. The diamond is the feature itself. Calibrators of the output change "
-        "nothing before it and are left out."
+        "other. CKA does not depend on scale. The mark at the right end is the feature itself. Calibrators of the "
+        "output change nothing before it and are left out; IntervMerge has no tokens but the class "
+        "token after the last block."
     )
 
 

@@ -16,6 +16,7 @@ from .palette import Theme, state_colour, state_dash, state_title
 QUANTITIES = {"l1": "L1 to the expert (feature units)", "cka": "Linear CKA with the expert"}
 STATISTICS = {"class": "Class token", "mean": "Mean over tokens"}
 FEATURES = "Features"
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
 
 
 def block_table(document: Mapping[str, Any], quantity: str, statistic: str, tasks: Sequence[str]) -> pd.DataFrame:
@@ -48,20 +49,20 @@ def block_figure(
     states = list(table["state"].unique())
     shown = table.assign(station=table["station"].str.removeprefix("Block "))
     lines = []
-    for state in states:
+    for number, state in enumerate(states):
         rows = shown[shown["state"] == state]
         for part, legend in ((rows[:-1], True), (rows[-1:], False)):
             lines.append(go.Scatter(
                 name=plain(state_title(state, report)), x=part["station"].tolist(), y=part["value"].tolist(),
                 mode="lines+markers" if legend else "markers", legendgroup=state, showlegend=legend,
                 line={"color": state_colour(state, theme), "dash": state_dash(state, states), "width": 2.4},
-                marker={"size": 6 if legend else 10, "symbol": "circle" if legend else "diamond"},
+                marker={"size": 7 if legend else 11, "symbol": SYMBOLS[number % len(SYMBOLS)]},
                 hovertemplate="%{y:.3f}",
             ))  # fmt: skip
     figure = compose(
         lines, theme, height=380, legend=True, hovermode="x unified",
         xaxis={"title": "After block", "type": "category", "showgrid": False},
-        yaxis={"title": QUANTITIES[quantity], "rangemode": "tozero"},
+        yaxis={"title": QUANTITIES[quantity], "rangemode": "tozero" if quantity == "l1" else "normal"},
     )  # fmt: skip
     ends = table[table["station"] == FEATURES]
     said = listed([(state_title(row.state, report), row.value) for row in ends.itertuples()], "", 3)

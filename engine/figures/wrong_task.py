@@ -33,9 +33,10 @@ def wrong_task_figure(document: Mapping[str, Any], report: Report, state: str, t
     names = [plain(title) for title in titles]
     heatmap = go.Heatmap(
         z=change, x=names, y=names, zmin=-limit, zmax=limit, colorscale=diverging(theme), xgap=2, ygap=2,
-        customdata=matrix, texttemplate="%{customdata:.1f}" if len(names) <= NUMBERS_UP_TO else None,
+        text=[[number(value) for value in row] for row in matrix],
+        texttemplate="%{text}" if len(names) <= NUMBERS_UP_TO else None,
         textfont={"color": INK["dark"]} if theme == "dark" else {}, colorbar=colour_bar("points gained", theme),
-        hovertemplate="Images of %{y}, module of %{x}: %{customdata:.1f} %, %{z:+.1f} points<extra></extra>",
+        hovertemplate="Images of %{y}, module of %{x}: %{text} %, %{z:+.1f} points<extra></extra>",
     )  # fmt: skip
     figure = compose(
         [heatmap], theme, height=150 + 34 * len(names), plot_bgcolor=GAP[theme],

@@ -82,7 +82,7 @@ def test_the_colour_of_a_wrong_module_is_what_it_costs():
     made = {"states": {"surgery": {"tasks": ["digits", "signs"], "accuracy": matrix, "uncorrected": [60.0, 60.0]}}}
     drawing = wrong_task_figure(made, made_report(), "surgery", "light")
     assert np.array(drawing.figure.data[0].z).tolist() == [[30, -20], [-10, 20]]
-    assert np.array(drawing.figure.data[0].customdata).tolist() == matrix
+    assert [list(row) for row in drawing.figure.data[0].text] == [["90.0", "40.0"], ["50.0", "80.0"]]
     assert own_and_others(made, "surgery") == (85, 45)
     alone = {"states": {"surgery": {"tasks": ["digits"], "accuracy": [[90.0]], "uncorrected": [60.0]}}}
     assert own_and_others(alone, "surgery") == (90, None)
