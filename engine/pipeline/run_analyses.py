@@ -138,7 +138,22 @@ def outlier_scores(
     return found
 
 
+def kept_coefficient(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
+    """Mean learned coefficient, over experts and the layers that LwPTV keeps at the run's η (or its default).
+
+    As learned: LwPTV multiplies by η afterwards, which is not counted.
+
+    Source: Zhang et al., 2025, arXiv:2506.09093, appendix B.1 and Figure 8, which shows the sum over experts by layer.
+    """
+    details, salience = report.merged.details, report.salience
+    if salience is None or not details.get("layers") or tuple(details["layers"]) != salience.layers:
+        return None
+    values = np.array(list(details["coefficients"].values()), dtype=float)
+    return float(values[:, list(salience.shared_mask)].mean())
+
+
 ANALYSES: dict[str, Analysis] = {
+    "kept_coefficient": kept_coefficient,
     "curve_end": curve_end,
     "sigma": sigma,
     "distance": distance,

@@ -14,6 +14,8 @@ from engine.experiments.claims import claims_table
 from engine.experiments.spec import FOLDER
 from engine.experiments.verdict import deviation
 from engine.manifest import read_manifest
+from engine.pipeline.run_analyses import kept_coefficient
+from tests.made_run import made_report
 
 MINIMAL = """
 format: 1
@@ -194,3 +196,12 @@ def test_the_counter_example_to_theorem_4_2():
 
     assert (merged - draws).ravel().tolist() == [3.0, -1.0]
     assert errors(merged - draws) == 0.5 > errors(merged - draws.mean(0)) == 0.0
+
+
+def test_learned_coefficients_are_averaged_over_the_layers_that_are_kept():
+    report = made_report()
+    details = {"layers": list(report.salience.layers),
+               "coefficients": {"digits": [0.1, 0.3, 9, 9, 9], "signs": [0.2, 0.6, 9, 9, 9]}}  # fmt: skip
+    learned = report.model_copy(update={"merged": report.merged.model_copy(update={"details": details})})
+    assert kept_coefficient(FOLDER, learned, None, "merged", {}) == pytest.approx(0.3)
+    assert kept_coefficient(FOLDER, report, None, "merged", {}) is None
