@@ -5,6 +5,7 @@ import streamlit as st
 from engine.figures import COMPONENTS, kept_curve, kept_figure, layers_of, mask_figure, masks_at, salience_heatmap
 from engine.report import SaliencePart
 from pages._chrome import context_bar, empty_state, figure, theme
+from pages._salience_sweep import pruning_sweep
 from pages._state import RunView, current_run
 
 
@@ -37,6 +38,7 @@ def main() -> None:
         images=False,
     )
     _pruning(run, part, titles, components)
+    pruning_sweep(run, part.eta if part.applied else None)
 
 
 def _titles(run: RunView, part: SaliencePart) -> list[str]:

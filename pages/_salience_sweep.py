@@ -1,0 +1,137 @@
+"""What dropping layers does to accuracy: a sweep over η in the background, with controls of equal norm beside it."""
+
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from engine.catalog import resolve
+from engine.errors import EngineError
+from engine.experiments import ExperimentResult, read_result
+from engine.experiments.spec import FOLDER
+from engine.figures.pruning import pruning_curves
+from engine.figures.sweep import MEASURES
+from engine.pipeline.sweep_estimate import SweepEstimate, estimate_sweep
+from engine.recipe import parse_recipe
+from engine.sweeps import SweepRequest, SweepTable, read_table
+from pages._chrome import duration, figure, plain, theme
+from pages._on_demand import latest, on_demand
+from pages._state import RunView, store
+
+PRUNING = "lwptv"
+METHODS = (PRUNING, "equal_norm", "random_layers")  # what is judged, then its controls
+ETAS = (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+SHIPPED = "lwptv-accuracy"  # the experiment that has the same controls, and more
+WHAT = (
+    "A merged model that moves less from the pretrained one is better out of domain in any case. So beside LwPTV stand "
+    "two controls that move exactly as far without choosing layers: all of the merged task vector made shorter, which "
+    "is a smaller λ, and layers drawn at random. Where the lines lie together, it is the length that matters."
+)
+
+
+def pruning_request(run: RunView) -> SweepRequest:
+    """A sweep of the run's merge over transform and η; without calibrators, with the first seed.
+
+    Raises:
+        EngineError: its merge method takes no transform, or this version does not know its recipe.
+    """
+    document: dict[str, Any] = resolve(run.report.recipe).model_dump(mode="json")
+    others = [call for call in document["transforms"] if call["method"] not in METHODS]
+    recipe = parse_recipe({
+        **document,
+        "transforms": [{"method": PRUNING}, *others],
+        "calibrators": [],
+        "seeds": document["seeds"][:1],
+    })  # fmt: skip
+    listed = [
+        {"place": "transforms.0.method", "values": list(METHODS)},
+        {"place": "transforms.0.params.eta", "values": list(ETAS)},
+    ]
+    request = SweepRequest.parse({"recipe": resolve(recipe).model_dump(mode="json"), "settings": listed})
+    request.points()
+    return request
+
+
+def pruning_sweep(run: RunView, eta: float | None) -> None:
+    """The sweep of this run, or the button that starts it; below it what was measured before on the same zoo.
+
+    Args:
+        run: the run shown.
+        eta: the pruning ratio that the run used, if it did.
+    """
+    if not run.report.average:
+        return
+    st.subheader("What that does to accuracy", anchor=False)
+    st.write(WHAT)
+    try:
+        _measured(run, pruning_request(run), eta)
+    except EngineError as error:
+        st.info(f"This run cannot be measured over η. {plain(error)}", icon=":material/info:")
+    _shipped(run)
+
+
+def _measured(run: RunView, request: SweepRequest, eta: float | None) -> None:
+    """The curves, or what they would cost and the button that asks for them."""
+    document = request.model_dump(mode="json")
+    if latest("sweep", document) is None:
+        cost = _cost(request.model_dump_json(), request)
+        st.caption(
+            f":material/timer: {cost.runs} merges without calibrators, about {duration(cost.seconds)}; they are "
+            "computed in the background and kept under Sweep."
+        )
+    folder = on_demand(
+        None, "sweep", document, key="salience.sweep", name=f"LwPTV and controls over η, {run.title}",
+        label="Measure accuracy over η", icon=":material/add_chart:",
+    )  # fmt: skip
+    if folder is not None:
+        _curves(run, _table(str(folder)), eta)
+
+
+def _curves(run: RunView, table: SweepTable, eta: float | None) -> None:
+    measure = st.segmented_control(
+        "Accuracy", list(MEASURES), format_func=lambda name: MEASURES[name][0], default="h_score", required=True,
+        key="salience.measure", persist_state="session", bind="query-params",
+    )  # fmt: skip
+    figure(
+        pruning_curves(table, measure, theme(), eta), key=f"salience.sweep.{measure}", run=run, images=False,
+        unit=MEASURES[measure][1], note=table.provenance().split(" Nothing")[0].split(" The best")[0],
+    )  # fmt: skip
+
+
+def _shipped(run: RunView) -> None:
+    """Task Arithmetic with LwPTV and all controls, as measured for the app on the same zoo."""
+    result = _result(SHIPPED)
+    if result is None or result.zoo != run.report.zoo.name:
+        return
+    lines = []
+    for point in result.points:
+        cells = [point.cells.get(name) for name in ("accuracy", "out", "h")]
+        if (point.control or point.name in ("ta", "ta_lwptv")) and all(cells):
+            names = ("In-domain (%)", "Out-of-domain (%)", "H-score (%)")
+            lines.append({"Task Arithmetic, λ 0.3, with": "nothing" if point.name == "ta" else point.title}
+                         | {name: cell.mean for name, cell in zip(names, cells, strict=True)})  # fmt: skip
+    with st.expander("Measured before on this zoo, with more controls", key="salience.shipped"):
+        numbers = {name: st.column_config.NumberColumn(format="%.1f") for name in list(lines[0])[1:]} if lines else {}
+        st.dataframe(lines, hide_index=True, column_config=numbers, key="salience.controls", height="content")
+        st.caption(plain(
+            f"Experiment {result.name}: {result.verdict}. {result.reason} Split seed {result.split_seed}; merges do "
+            "not depend on training seeds, random ones are means over them."
+        ))  # fmt: skip
+
+
+@st.cache_data(max_entries=16, ttl="2m", show_spinner=False)
+def _cost(document: str, _request: SweepRequest) -> SweepEstimate:
+    return estimate_sweep(_request, store())
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _table(folder: str) -> SweepTable:
+    return read_table(Path(folder))
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _result(name: str) -> ExperimentResult | None:
+    try:
+        return read_result(FOLDER / f"{name}.json")
+    except EngineError:
+        return None
