@@ -158,3 +158,53 @@ def test_the_first_page_by_keyboard_alone(app_page, app_address):
     tab_to(app_page, "Linked feature view", 60)
     app_page.keyboard.press("ArrowRight")
     expect(app_page.get_by_role("status").filter(has_text="True class")).to_be_attached()
+
+
+def test_a_figure_is_saved_as_svg_and_as_png(app_page, app_address):
+    app_page.goto(f"{app_address}/calibrate")
+    settle(app_page)
+    figure = app_page.get_by_role("figure").first
+    camera = figure.get_by_role("button", name="Download plot")
+    for form, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+        if form == "PNG":
+            app_page.get_by_text("Table and download").first.click()
+            app_page.get_by_role("radio", name="PNG, for slides").click()
+            settle(app_page)
+        figure.hover()
+        with app_page.expect_download() as caught:
+            camera.click()
+        assert caught.value.suggested_filename.endswith(f".{form.lower()}")
+        assert Path(caught.value.path()).read_bytes().startswith(start)
+
+
+def test_a_brush_a_worklist_and_the_inspector_agree_on_the_images(app_page, app_address):
+    app_page.goto(f"{app_address}/representations?run=task-arithmetic")
+    view = app_page.locator(".scatter[data-draw-ms]")
+    expect(view).to_be_visible()
+    settle(app_page)
+    app_page.get_by_role("button", name="Lasso").click()
+    area = app_page.locator(".points[data-panel='Merged'] + .overlay")
+    box = area.bounding_box()
+    corners = [(0.1, 0.1), (0.9, 0.1), (0.9, 0.6), (0.1, 0.6)]
+    spots = [(box["x"] + box["width"] * x, box["y"] + box["height"] * y) for x, y in corners]
+    app_page.mouse.move(*spots[0])
+    app_page.mouse.down()
+    for spot in spots[1:]:
+        app_page.mouse.move(*spot, steps=3)
+    app_page.mouse.up()
+    count = int(view.get_attribute("data-selected"))
+    assert 10 < count < 320
+    expect(app_page.get_by_role("heading", name=f"{count} images selected")).to_be_visible()
+    expect(app_page.get_by_role("img", name=re.compile("^An image of"))).to_have_count(12)
+
+    worklist = app_page.get_by_role("button", name=re.compile(r"^Repaired \(\d+\)"))
+    repaired = int(re.search(r"\((\d+)\)", worklist.inner_text())[1])
+    worklist.click()
+    expect(view).to_have_attribute("data-selected", str(repaired))
+    expect(app_page.get_by_role("heading", name=f"{repaired} images selected")).to_be_visible()
+    app_page.get_by_text("Table and download").first.click()
+    with app_page.expect_download() as caught:
+        app_page.get_by_role("button", name="Download CSV").first.click()
+    rows = list(csv.DictReader(Path(caught.value.path()).read_text("utf-8").splitlines()))
+    assert len(rows) == repaired
+    assert all(row["merged prediction"] != row["true class"] for row in rows)
