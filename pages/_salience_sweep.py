@@ -1,6 +1,5 @@
 """What dropping layers does to accuracy: a sweep over η in the background, with controls of equal norm beside it."""
 
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -13,10 +12,11 @@ from engine.figures.pruning import pruning_curves
 from engine.figures.sweep import MEASURES
 from engine.pipeline.sweep_estimate import SweepEstimate, estimate_sweep
 from engine.recipe import parse_recipe
-from engine.sweeps import SweepRequest, SweepTable, read_table
+from engine.sweeps import SweepRequest, SweepTable
 from pages._chrome import duration, figure, plain, theme
 from pages._on_demand import latest, on_demand
 from pages._state import RunView, store
+from pages._sweep_table import table_of
 
 PRUNING = "lwptv"
 METHODS = (PRUNING, "equal_norm", "random_layers")  # what is judged, then its controls
@@ -83,8 +83,12 @@ def _measured(run: RunView, request: SweepRequest, eta: float | None) -> None:
         None, "sweep", document, key="salience.sweep", name=f"LwPTV and controls over η, {run.title}",
         label="Measure accuracy over η", icon=":material/add_chart:",
     )  # fmt: skip
-    if folder is not None:
-        _curves(run, _table(str(folder)), eta)
+    row = latest("sweep", document)
+    table = table_of(row) if row is not None else None
+    if table is not None and any(point.evaluation for point in table.points):
+        if folder is None:
+            st.caption(f"{len(table.points)} of {request.count()} merges are there.")
+        _curves(run, table, eta)
 
 
 def _curves(run: RunView, table: SweepTable, eta: float | None) -> None:
@@ -122,11 +126,6 @@ def _shipped(run: RunView) -> None:
 @st.cache_data(max_entries=16, ttl="2m", show_spinner=False)
 def _cost(document: str, _request: SweepRequest) -> SweepEstimate:
     return estimate_sweep(_request, store())
-
-
-@st.cache_resource(max_entries=8, show_spinner=False)
-def _table(folder: str) -> SweepTable:
-    return read_table(Path(folder))
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)

@@ -190,6 +190,8 @@ def value_text(value: Any) -> str:
     """A value for people."""
     if isinstance(value, str) and value in MERGE_METHODS:
         return MERGE_METHODS[value].title
+    if isinstance(value, str) and value in TRANSFORMS:
+        return TRANSFORMS[value].title
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -14,6 +14,7 @@ from ..recipe import Recipe
 Kind = Literal["number", "whole", "choice"]
 OTHERS = {
     "merge.method": "Merge method",
+    "transforms.0.method": "Transform",
     "probe.samples_per_task": "Images a task",
     "probe.split_seed": "Split seed",
     "probe.protocol": "Protocol",
