@@ -22,6 +22,7 @@ PRUNING = "lwptv"
 METHODS = (PRUNING, "equal_norm", "random_layers")  # what is judged, then its controls
 ETAS = (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 SHIPPED = "lwptv-accuracy"  # the experiment that has the same controls, and more
+SHORT = {"ta": "nothing", "ta_lwptv": "LwPTV"}
 WHAT = (
     "A merged model that moves less from the pretrained one is better out of domain in any case. So beside LwPTV stand "
     "two controls that move exactly as far without choosing layers: all of the merged task vector made shorter, which "
@@ -112,7 +113,7 @@ def _shipped(run: RunView) -> None:
         cells = [point.cells.get(name) for name in ("accuracy", "out", "h")]
         if (point.control or point.name in ("ta", "ta_lwptv")) and all(cells):
             names = ("In-domain (%)", "Out-of-domain (%)", "H-score (%)")
-            lines.append({"Task Arithmetic, λ 0.3, with": "nothing" if point.name == "ta" else point.title}
+            lines.append({"Task Arithmetic, λ 0.3, with": SHORT.get(point.name, point.title)}
                          | {name: cell.mean for name, cell in zip(names, cells, strict=True)})  # fmt: skip
     with st.expander("Measured before on this zoo, with more controls", key="salience.shipped"):
         numbers = {name: st.column_config.NumberColumn(format="%.1f") for name in list(lines[0])[1:]} if lines else {}
