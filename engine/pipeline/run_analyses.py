@@ -146,7 +146,8 @@ def kept_coefficient(folder: Path, report: Report, zoo: Zoo, state: str, params:
     Source: Zhang et al., 2025, arXiv:2506.09093, appendix B.1 and Figure 8, which shows the sum over experts by layer.
     """
     details, salience = report.merged.details, report.salience
-    if salience is None or not details.get("layers") or tuple(details["layers"]) != salience.layers:
+    layers = tuple(details.get("layers") or ())
+    if state != "merged" or salience is None or not layers or layers != salience.layers:
         return None
     values = np.array(list(details["coefficients"].values()), dtype=float)
     return float(values[:, list(salience.shared_mask)].mean())
