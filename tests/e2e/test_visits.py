@@ -169,6 +169,7 @@ def test_a_figure_is_saved_as_svg_and_as_png(app_page, app_address):
         if form == "PNG":
             app_page.get_by_text("Table and download").first.click()
             app_page.get_by_role("radio", name="PNG, for slides").click()
+            app_page.wait_for_timeout(1000)  # for the page to begin; nothing else tells that its figures know
             settle(app_page)
         figure.hover()
         with app_page.expect_download() as caught:
