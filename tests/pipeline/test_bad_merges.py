@@ -226,7 +226,8 @@ class Impatient(Silent):
         return self.seen > 3
 
 
-def test_a_search_that_is_cancelled_leaves_nothing_and_runs_when_asked_again(zoo, store):
+def test_a_search_that_is_cancelled_leaves_nothing_and_runs_when_asked_again(zoo, store, monkeypatch):
+    monkeypatch.setattr("engine.pipeline.steps.PROGRESS_INTERVAL", 0)  # a quick search is over before it has said much
     merge_call = {"method": "evolutionary", "params": {"evaluations": 12, "examples": 4}}
     recipe = parse_recipe({"zoo": str(zoo), "merge": merge_call})
     plan, monitor = plan_run(recipe, store), Impatient()
