@@ -118,7 +118,7 @@ class PlainContext:
         return self._kept[key]
 
 
-def run_one(folder: Path, what: str, threads: int) -> dict[str, float]:
+def run_one(folder: Path, what: str, threads: int, keep: bool = False) -> dict[str, float]:
     """Run one line in this process: seconds, processor seconds, and the highest resident memory in GiB."""
     torch.set_num_threads(threads)
     base = visual(open_weights(folder / "base.safetensors"))
@@ -138,7 +138,8 @@ def run_one(folder: Path, what: str, threads: int) -> dict[str, float]:
         merged = merge(base, LazyTaskVectors(base, experts), calls, MethodCall(method=method), context)
         write_weights(target, merged.weights if isinstance(merged, Static) else Memory(merged.parts))
     seconds, worked = time.perf_counter() - started, time.process_time() - worked
-    target.unlink()
+    if not keep:
+        target.unlink()
     return {"seconds": seconds, "cpu_seconds": worked, "peak_gib": peak_memory()}
 
 
@@ -250,9 +251,10 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, default=CACHE, help="where the peers are installed")
     parser.add_argument("--memory", type=float, default=available(), help="GiB that a line may take")
     parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--keep", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(run_one(options.folder, options.one, options.threads)))
+        print(json.dumps(run_one(options.folder, options.one, options.threads, options.keep)))
         return
     size = "small" if options.quick else "ViT-B/32"
     peers = {} if options.without_peers else install_peers(options.peers)
