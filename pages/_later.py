@@ -19,7 +19,7 @@ def later(draw: Callable[[], None], *, after: str, height: int, key: str) -> Non
 
     Args:
         draw: draws it.
-        after: CSS selector of what is to be there first; it is waited for four seconds at most.
+        after: name that the browser script of what comes first gives its being there; waited for four seconds at most.
         height: px that it will take, held free for it.
         key: identity of the signal.
     """

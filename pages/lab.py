@@ -71,7 +71,7 @@ def _result(run: RunView) -> None:
     except Exception as error:  # the rest of the page does not depend on it
         error_state(error)
     st.subheader("Accuracy per task", anchor=False)
-    later(lambda: _accuracy(run), after="canvas[data-panel]", height=340, key="lab.later")
+    later(lambda: _accuracy(run), after="mergelensFeatureView", height=340, key="lab.later")
     st.subheader("The experts", anchor=False)
     expert_cards(run)
 

@@ -5,7 +5,7 @@ const PATIENCE = 4000; // ms after which the rest follows in any case
 
 export default function ({ data, setTriggerValue }) {
   const started = performance.now();
-  const there = () => document.querySelector(data.after) !== null;
+  const there = () => globalThis[data.after] === true;
   const say = () => setTriggerValue("ready", true);
   let frame = 0;
   const timer = setInterval(() => {

@@ -303,6 +303,7 @@ export default function ({ data, parentElement, setStateValue }) {
   const scatter = (root[INSTANCE] ??= new Scatter(root));
   scatter.connect();
   scatter.update({ data, setStateValue });
+  globalThis.mergelensFeatureView = true; // what may come later waits for it
   return () => {
     // A run that was overtaken by another is cleaned up at once; only a view that left the page lets go.
     if (!root.isConnected) scatter.disconnect();

@@ -28,7 +28,7 @@ class ProjectionRequest(Frozen):
 
     method: Literal["pca", "tsne", "umap"] = "tsne"
     task: str = "all"
-    images: int = Field(320, ge=10, le=20_000, title="Images", description="Over all chosen tasks, equally.")
+    images: int = Field(256, ge=10, le=20_000, title="Images", description="Over all chosen tasks, equally.")
     perplexity: float = Field(30.0, gt=1, le=500, title="Perplexity", description="t-SNE: size of a neighbourhood.")
     neighbours: int = Field(15, ge=2, le=500, title="Neighbours", description="UMAP: size of a neighbourhood.")
     minimum_distance: float = Field(0.1, ge=0, le=1, title="Minimum distance", description="UMAP: how tight.")
