@@ -32,6 +32,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.made import Made
 from benchmarks.merging import PlainContext, peak_memory
 from engine.catalog import CALIBRATORS, params_of
 from engine.features import Batches, choose_device, device_class, encode
@@ -49,28 +50,6 @@ SPARE = 2 * 2**30  # bytes of the disk that are left alone
 BLOCK = 2**26  # bytes that are copied
 TASKS, ROWS = 8, 500
 Line = tuple[str, float, str, float | None, str]  # work, seconds, rate, ratio to the floor, floor
-
-
-class Made:
-    """Weights of an architecture's true shapes: slices of one block of random numbers, on top of others."""
-
-    block = torch.randn(2**23, generator=torch.Generator().manual_seed(0))
-
-    def __init__(self, shapes: dict[str, tuple[int, ...]], start: int, scale: float, on: Any = None) -> None:
-        self._shapes, self._start, self._scale, self._on = shapes, start, scale, on
-        self.names = tuple(shapes)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self._shapes[name]
-
-    def dtype(self, name: str) -> torch.dtype:
-        return torch.float32
-
-    def tensor(self, name: str) -> torch.Tensor:
-        size = torch.Size(self.shape(name)).numel()
-        start = (self._start * 104_729 + self.names.index(name) * 7_919) % (len(self.block) - size)
-        values = self.block[start : start + size].mul(self._scale).view(self.shape(name))
-        return values if self._on is None else values.add_(self._on.tensor(name))
 
 
 def make_checkpoints(folder: Path, config: dict[str, Any], experts: int) -> int:

@@ -31,6 +31,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.made import Made
 from engine.catalog import TRANSFORMS
 from engine.merging.apply import merge
 from engine.recipe import MethodCall
@@ -68,36 +69,14 @@ def shapes(width: int, blocks: int) -> dict[str, tuple[int, ...]]:
     return {f"visual.{name}": shape for name, shape in every.items()}
 
 
-class Noise:
-    """Weights that are slices of one block of random numbers, another slice for every tensor, on top of others."""
-
-    block = torch.randn(2**22, generator=torch.Generator().manual_seed(0))
-
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]], start: int, scale: float, on: Any = None) -> None:
-        self._shapes, self._start, self._scale, self._on = shapes, start, scale, on
-        self.names = tuple(shapes)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self._shapes[name]
-
-    def dtype(self, name: str) -> torch.dtype:
-        return torch.float32
-
-    def tensor(self, name: str) -> torch.Tensor:
-        size = torch.Size(self.shape(name)).numel()
-        start = (self._start * 104_729 + self.names.index(name) * 7_919) % (len(self.block) - size)
-        values = self.block[start : start + size].mul(self._scale).view(self.shape(name))
-        return values if self._on is None else values.add_(self._on.tensor(name))
-
-
 def make_checkpoints(folder: Path, size: str, experts: int = EXPERTS) -> None:
     """Write a base and its experts."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = shapes(*SIZES[size])
-    base = Noise(tensors, 0, 0.05)
+    base = Made(tensors, 0, 0.05)
     write_weights(folder / "base.safetensors", base)
     for index in range(experts):
-        write_weights(folder / f"expert{index}.safetensors", Noise(tensors, index + 1, 5e-4 * (1 + index / 10), base))
+        write_weights(folder / f"expert{index}.safetensors", Made(tensors, index + 1, 5e-4 * (1 + index / 10), base))
 
 
 class PlainContext:

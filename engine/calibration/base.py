@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ METADATA_KEY = "mergelens"
 MAX_SIZE = 1_000_000  # of a width or a count
 
 
-class Calibrator(nn.Module):
+class Calibrator(nn.Module, ABC):
     """A stack of small modules, one row per task, that repairs the features of a merged model.
 
     A new calibrator has no parameters and changes nothing. ``fit`` (or :meth:`reset`) builds it for named tasks;
@@ -42,13 +43,13 @@ class Calibrator(nn.Module):
         self.sizes: dict[str, int] = {}
         self.config: Params | None = None
 
+    @abstractmethod
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of one module's tensors, from ``self.sizes`` and ``self.config``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def initialise(self, name: str, values: Tensor, generator: torch.Generator) -> None:
         """Fill one module's tensor (zeros on entry) with its start values, in place."""
-        raise NotImplementedError
 
     @property
     def shared(self) -> bool:

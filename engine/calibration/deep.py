@@ -3,6 +3,7 @@
 # ruff: noqa: F722
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 
 import torch
@@ -36,10 +37,11 @@ class DeepCalibrator(Calibrator):
     deep = True
     config: TrainingParams | None
 
+    @abstractmethod
     def prefix(self, tower: Tower, images: Float[Tensor, "n 3 h w"]) -> Prefix:
         """Activations that no module has changed yet; each tensor has n rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def student(self, tower: Tower, prefix: Prefix, rows: slice) -> Float[Tensor, "stack batch aligned"]:
         """Run the rest of the encoder with the modules of some rows.
 
@@ -51,13 +53,12 @@ class DeepCalibrator(Calibrator):
         Returns:
             What is aligned; its last ``dim`` columns are the features.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def losses(
         self, student: Float[Tensor, "stack batch aligned"], teacher: Float[Tensor, "stack batch aligned"]
     ) -> Float[Tensor, " stack"]:
         """Loss of every row."""
-        raise NotImplementedError
 
     def target_width(self, sizes: Mapping[str, int]) -> int:
         """Columns of what :meth:`teach` returns."""

@@ -3,6 +3,7 @@
 # ruff: noqa: F722
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 
 import torch
@@ -41,10 +42,11 @@ class OutputCalibrator(Calibrator):
         """With one shared module: whether an update averages the tasks instead of visiting them in turn."""
         return False
 
+    @abstractmethod
     def predict(self, z: Float[Tensor, "stack batch dim"], rows: Rows) -> Float[Tensor, "stack batch dim"]:
         """Bias predicted by the modules of some rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def accumulate(
         self,
         z: Float[Tensor, "stack batch dim"],
@@ -60,7 +62,6 @@ class OutputCalibrator(Calibrator):
             noise: standard normal draws, or None where :attr:`noise_draws` is 0.
             rows: which modules.
         """
-        raise NotImplementedError
 
     @torch.no_grad()
     def bias(self, z: Float[Tensor, "n dim"], task: str) -> Float[Tensor, "n dim"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ MAX_RESETS = 3
 logger = logging.getLogger(__name__)
 
 
-class Attempts:
+class Attempts(ABC):
     """The side of the loop that looks at workers; :class:`.loop.Loop` adds the side that looks at rows."""
 
     def __init__(self, store: Store, owner: str, cluster: Cluster) -> None:
@@ -30,25 +31,25 @@ class Attempts:
         self._kinds: set[bool] = set()  # kinds of workers that there are, with and without a GPU
         self._gone: set[str] = set()  # addresses of dead workers that dask may still list
 
+    @abstractmethod
     def finish_if_complete(self, job: Job) -> None:
         """A step of the job is done; perhaps it was the last."""
-        raise NotImplementedError
 
+    @abstractmethod
     def cancelled_if_stopped(self, job: Job) -> None:
         """A step that a cancelled job waited for has ended; perhaps it was the last."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fail(self, job: Job, message: str, kind: str, trace: str = "") -> None:
         """The job cannot be carried out."""
-        raise NotImplementedError
 
+    @abstractmethod
     def step_failed(self, job: Job, node: Node, message: str, kind: str, trace: str = "") -> None:
         """A step of the job cannot be carried out; perhaps the job goes on without it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def step_made(self, job: Job, key: str) -> None:
         """A step of the job is done; perhaps it was the last one of a part."""
-        raise NotImplementedError
 
     def refresh_workers(self) -> None:
         """See which workers live, and which steps have lost theirs."""

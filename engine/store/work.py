@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,14 +17,14 @@ from .tables import run as run_table
 MAX_ATTEMPTS = 3  # times a run is taken up by a service before it counts as what kills them
 
 
-class Work:
+class Work(ABC):
     """The side of the run table that services and command lines write."""
 
     _database: Database
 
+    @abstractmethod
     def get(self, run: str) -> Run:
         """A row."""
-        raise NotImplementedError
 
     def claim_next(self, owner: str, kinds: Iterable[str] | None = None) -> Run | None:
         """Take up the oldest queued row; two processes never take the same one."""

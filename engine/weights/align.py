@@ -29,14 +29,14 @@ _PARTS = (
 
 @dataclass(frozen=True)
 class Selected:
-    """Some tensors of other weights, under canonical names."""
+    """Some tensors of other weights, under other names."""
 
     weights: Weights
-    stored: Mapping[str, str]  # canonical name → name in the file
+    stored: Mapping[str, str]  # name → name in the weights
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Canonical names, in canonical order."""
+        """The new names, in their order."""
         return tuple(self.stored)
 
     def shape(self, name: str) -> tuple[int, ...]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import torch
-from torch import Tensor
 
 from ...errors import CheckpointError
 from ...types import Weights
-from ...weights.align import PREFIX, TEXT_NAMES, TEXT_PREFIXES, canonical_order
+from ...weights.align import PREFIX, TEXT_NAMES, TEXT_PREFIXES, Selected, canonical_order
 from ..huggingface import FromHuggingFace, complete_names
 from .sources import Source
 
@@ -18,31 +15,6 @@ OPEN_CLIP_ANCHOR, HUGGING_FACE_ANCHOR = "conv1.weight", "embeddings.patch_embedd
 HEAD_PREFIXES = ("classification_head.", "classification_heads.", "classifier.", "head.")
 SCRIPT_VALUES = ("input_resolution", "context_length", "vocab_size")
 LAYOUTS = {"open_clip": "open_clip state dict", "module": "whole pickled module", "huggingface": "Hugging Face CLIP"}
-
-
-@dataclass
-class Named:
-    """Some tensors of other weights under other names."""
-
-    weights: Weights
-    stored: Mapping[str, str]  # name → name in the weights
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The new names."""
-        return tuple(self.stored)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one tensor."""
-        return self.weights.shape(self.stored[name])
-
-    def dtype(self, name: str) -> torch.dtype:
-        """Stored dtype of one tensor."""
-        return self.weights.dtype(self.stored[name])
-
-    def tensor(self, name: str) -> Tensor:
-        """Read one tensor."""
-        return self.weights.tensor(self.stored[name])
 
 
 @dataclass
@@ -126,7 +98,7 @@ def _open_clip(source: Source, outer: str) -> Encoder:
             "CLIP image encoder. Remove them or choose another file."
         )
     layout = "module" if source.pickled else "open_clip"
-    return _encoder(layout, Named(source.weights, visual), Named(source.weights, text) if text else None, dropped)
+    return _encoder(layout, Selected(source.weights, visual), Selected(source.weights, text) if text else None, dropped)
 
 
 def _hugging_face(source: Source, outer: str) -> Encoder:
@@ -135,13 +107,13 @@ def _hugging_face(source: Source, outer: str) -> Encoder:
     found = FromHuggingFace(source.weights, complete_names(taken, outer))
     visual = {name: name for name in found.names if name.startswith(PREFIX)}
     text = {name: name for name in found.names if not name.startswith(PREFIX)}
-    return _encoder("huggingface", Named(found, visual), Named(found, text) if text else None, dropped)
+    return _encoder("huggingface", Selected(found, visual), Selected(found, text) if text else None, dropped)
 
 
-def _encoder(layout: str, visual: Named, text: Named | None, dropped: list[str]) -> Encoder:
+def _encoder(layout: str, visual: Selected, text: Selected | None, dropped: list[str]) -> Encoder:
     ordered = {name: visual.stored[name] for name in canonical_order(visual.stored)}
     phrases = [f"{len(dropped)} tensors of a head or a script ({', '.join(dropped[:3])})"] if dropped else []
-    return Encoder(layout, Named(visual.weights, ordered), text, phrases)
+    return Encoder(layout, Selected(visual.weights, ordered), text, phrases)
 
 
 def _is_head(name: str) -> bool:

@@ -16,9 +16,10 @@ from ...catalog.datasets import find_dataset
 from ...errors import CheckpointError, EngineError, ZooError
 from ...types import Progress, Weights
 from ...weights import check_same_architecture
+from ...weights.align import Selected
 from .architecture import Architecture, recognise
 from .heads import BroughtHead, common_scale, read_brought_heads
-from .layouts import LAYOUTS, Encoder, Named, find_encoder
+from .layouts import LAYOUTS, Encoder, find_encoder
 from .names import distinct, expert_name, known_task, safe_name
 from .peft import adapt
 from .request import RESERVED, ImportRequest, Item
@@ -142,7 +143,7 @@ def _take_expert(found: Survey, item: Item, name: str, base: Weights) -> None:
     source = open_source(Path(item.path).expanduser())
     if source.adapter:
         merged, dropped = adapt(source, base)
-        encoder = Encoder("open_clip", Named(merged, {n: n for n in merged.names}), None, dropped)
+        encoder = Encoder("open_clip", Selected(merged, {n: n for n in merged.names}), None, dropped)
         row = _row("expert", name, item.task, source, encoder, found.request)
         row.layout = f"LoRA adapter of rank {source.adapter.get('r')}"
     else:
@@ -201,7 +202,7 @@ def _is_whole(text: Weights | None) -> bool:
 
 
 def _scale_only(text: Weights | None) -> Weights | None:
-    return Named(text, {"logit_scale": "logit_scale"}) if text and "logit_scale" in text.names else None
+    return Selected(text, {"logit_scale": "logit_scale"}) if text and "logit_scale" in text.names else None
 
 
 def _leftovers(text: Weights) -> str:

@@ -1,0 +1,164 @@
+"""What does not belong together is refused or warned about before anything is written."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch.nn.functional import normalize
+
+from engine.errors import Cancelled, CheckpointError, EngineError, ZooError
+from engine.zoo.importing.convert import import_zoo
+from engine.zoo.importing.request import parse_request
+from engine.zoo.importing.survey import survey
+from tests.made_checkpoints import clip, moved, visual_of, write_head, write_hf, write_pickle
+from tests.made_imports import QUICK, ask, silent
+
+
+def test_families_that_train_different_tensors_are_not_mixed_silently(tmp_path, base, tuned):
+    write_pickle(tmp_path / "zeroshot.pt", base)
+    write_pickle(tmp_path / "DTD" / "finetuned.pt", moved(base, 9))  # with its projection
+    write_hf(tmp_path / "clip-vit-base-patch32_stanford-cars", tuned["cars"], projection=False)
+    request = ask(
+        tmp_path, tmp_path / "zeroshot.pt", tmp_path / "DTD" / "finetuned.pt",
+        tmp_path / "clip-vit-base-patch32_stanford-cars",
+    )  # fmt: skip
+    found = survey(request, silent)
+    assert not found.faults
+    assert any("Two families" in warning for warning in found.warnings)
+    alone = survey(request.model_copy(update={"experts": request.experts[:1]}), silent)
+    assert not any("Two families" in warning for warning in alone.warnings)
+
+
+def test_an_expert_of_another_base_is_warned_about(tmp_path, base):
+    save_file(base, tmp_path / "base.safetensors")
+    save_file(visual_of(clip(seed=7)), tmp_path / "other.safetensors")
+    found = survey(ask(tmp_path, tmp_path / "base.safetensors", tmp_path / "other.safetensors"), silent)
+    assert any("another model" in warning for warning in found.warnings)
+
+
+def test_everything_wrong_is_said_at_once(tmp_path, base):
+    save_file(base, tmp_path / "base.safetensors")
+    wide = visual_of(clip(config={**QUICK, "embed_dim": 24}))
+    save_file(wide, tmp_path / "wide.safetensors")
+    (tmp_path / "broken.pt").write_bytes(b"PK\x03\x04 and no more")
+    heads = [{"path": str(write_head(tmp_path / "head_DTD.pt", torch.randn(4, 16), bias=0.5))}]
+    request = ask(
+        tmp_path, tmp_path / "base.safetensors", tmp_path / "wide.safetensors", tmp_path / "broken.pt",
+        tmp_path / "missing.pt", heads=heads,
+    )  # fmt: skip
+    with pytest.raises(ZooError) as caught:
+        import_zoo(request, silent)
+    text = str(caught.value)
+    for words in ("visual.proj", "broken.pt", "missing.pt", "bias"):
+        assert words in text
+    assert not (tmp_path / "zoo").exists()
+
+
+def test_a_value_that_is_not_finite_leaves_nothing_behind(tmp_path, base):
+    save_file(base, tmp_path / "base.safetensors")
+    broken = moved(base, 3)
+    broken["visual.transformer.resblocks.1.mlp.c_proj.weight"][0, 0] = float("nan")
+    save_file(broken, tmp_path / "dtd.safetensors")
+    with pytest.raises(CheckpointError, match="NaN"):
+        import_zoo(ask(tmp_path, tmp_path / "base.safetensors", tmp_path / "dtd.safetensors"), silent)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base.safetensors", "config", "dtd.safetensors"]
+
+
+def test_a_cancelled_import_leaves_nothing_behind(tmp_path, base, tuned):
+    save_file(base, tmp_path / "base.safetensors")
+    save_file(tuned["dtd"], tmp_path / "dtd.safetensors")
+
+    def stop(fraction, message=""):
+        if fraction > 0.5:
+            raise Cancelled("Cancelled.")
+
+    with pytest.raises(Cancelled):
+        import_zoo(ask(tmp_path, tmp_path / "base.safetensors", tmp_path / "dtd.safetensors"), stop)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base.safetensors", "config", "dtd.safetensors"]
+
+
+def test_an_existing_folder_is_left_alone(tmp_path, base, tuned):
+    save_file(base, tmp_path / "base.safetensors")
+    save_file(tuned["dtd"], tmp_path / "dtd.safetensors")
+    (tmp_path / "zoo").mkdir()
+    (tmp_path / "zoo" / "mine.txt").write_text("mine")
+    with pytest.raises(ZooError, match="not empty"):
+        import_zoo(ask(tmp_path, tmp_path / "base.safetensors", tmp_path / "dtd.safetensors"), silent)
+    assert (tmp_path / "zoo" / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("rows", "word"),
+    [
+        (torch.randn(4, 16), "norms"),
+        (torch.full((4, 16), float("nan")), "finite"),
+        (torch.zeros(4, 16), "norms"),
+        (normalize(torch.randn(4, 16), dim=1) * 1e6, "scale"),
+    ],
+)
+def test_heads_that_are_no_zero_shot_heads_are_refused(tmp_path, rows, word):
+    from engine.zoo.importing.heads import read_brought_heads
+
+    save_file({"weight": rows}, tmp_path / "head.safetensors")
+    with pytest.raises(CheckpointError, match=word):
+        read_brought_heads(tmp_path / "head.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [({"experts": []}, "experts"), ({"name": "../up"}, "name"), ({"dtype": "int8"}, "dtype"), ({"bsae": "x"}, "bsae")],
+)
+def test_requests_are_validated(tmp_path, change, word):
+    document = {"base": "b", "experts": [{"path": "e"}], "name": "n", "out": "o", **change}
+    with pytest.raises(EngineError, match=word):
+        parse_request(document)
+
+
+def test_what_no_file_says_is_assumed_with_a_warning_and_can_be_corrected(tmp_path):
+    config = {"embed_dim": 8, "vision_cfg": {"image_size": 32, "patch_size": 16, "width": 768, "layers": 1}}
+    from open_clip.model import _build_vision_tower
+
+    tower = _build_vision_tower(8, config["vision_cfg"])
+    tensors = {f"visual.{name}": tensor.half() for name, tensor in tower.state_dict().items()}
+    save_file(tensors, tmp_path / "base.safetensors")
+    save_file(moved(tensors, 1), tmp_path / "dtd.safetensors")
+    request = ask(tmp_path, tmp_path / "base.safetensors", tmp_path / "dtd.safetensors", architecture="")
+    found = survey(request, silent)
+    assert found.architecture.config["quick_gelu"] is True
+    assert any("QuickGELU is assumed" in warning for warning in found.warnings)
+    corrected = survey(request.model_copy(update={"quick_gelu": False}), silent)
+    assert corrected.architecture.config["quick_gelu"] is False
+    assert not corrected.warnings
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"hidden_size": "32"}, "hidden_size"),
+        ({"num_attention_heads": 0}, "num_attention_heads"),
+        ({"num_attention_heads": 5}, "heads"),
+        ({"vision_config": [1]}, "vision_config"),
+        ({"layer_norm_eps": "small"}, "layer_norm_eps"),
+        ({"hidden_act": "relu"}, "activation"),
+        ({"model_type": "siglip"}, "siglip"),
+        ({"num_hidden_layers": 3}, "layers"),
+    ],
+)
+def test_configs_that_do_not_fit_are_refused(tmp_path, base, change, word):
+    folder = write_hf(tmp_path / "base", base)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **change}))
+    found = survey(ask(tmp_path, folder, ("e", write_hf(tmp_path / "e", base))), silent)
+    assert any(word in fault for fault in found.faults)
+
+
+def test_an_index_may_only_name_files_beside_it(tmp_path, base):
+    write_hf(tmp_path / "base", base)
+    folder = write_hf(tmp_path / "e", base, shards=2)
+    index = folder / "model.safetensors.index.json"
+    text = index.read_text()
+    for bad in ("../base/model.safetensors", "missing.safetensors"):
+        index.write_text(text.replace("model-00001-of-00002.safetensors", bad))
+        found = survey(ask(tmp_path, tmp_path / "base", ("e", folder)), silent)
+        assert len(found.faults) == 1
