@@ -99,7 +99,7 @@ def thresholds_at(task_vectors: TaskVectors, rank: int, context: Context) -> dic
             return {"threshold": torch.zeros(1, dtype=task_vectors.dtype)}
         return {"threshold": order_statistic(magnitudes, sum(sizes), rank).reshape(1)}
 
-    key = {"rank": rank, "dtype": str(task_vectors.dtype)}
+    key = {"rank": rank, "entries": sum(sizes), "dtype": str(task_vectors.dtype)}
     thresholds = {}
     for index, expert in enumerate(task_vectors.experts):
         found = context.cached(expert, "magnitude_threshold", key, lambda expert=expert: compute(expert))
