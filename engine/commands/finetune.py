@@ -17,7 +17,11 @@ def init(
         str | None, typer.Option(help="Start a new zoo from this zoo's base: a bundled zoo's name, or a path.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="With --base: the folder of NAME.npz and NAME.json files to learn from.")
+        Path | None,
+        typer.Option(
+            help="With --base: images of one task or a folder of several: class folders, .zip, parquet, .csv, .npz "
+            "(class names in NAME.json where the data bring none), or torchvision:NAME,NAME."
+        ),
     ] = None,
     heads: Annotated[
         str,
@@ -26,8 +30,20 @@ def init(
     outside: Annotated[
         list[str] | None, typer.Option(help="With --base: a task that is out of domain and gets no expert.")
     ] = None,
+    test_share: Annotated[
+        float | None,
+        typer.Option(help="Of images without splits: the share of every class that is tested on (say 0.2)."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the choice that --test-share makes.")] = 0,
+    skip_corrupt: Annotated[
+        bool,
+        typer.Option("--skip-corrupt", help="Leave out images that cannot be decoded; they are counted and named."),
+    ] = False,
+    link: Annotated[
+        bool, typer.Option("--link", help="Hard links in place of copies; the images must not be changed afterwards.")
+    ] = False,
 ) -> None:
-    """Write a first zoo.yaml for a folder of weights, or start a new zoo from a base and a folder of images."""
+    """Write a first zoo.yaml for a folder of weights, or start a new zoo from a base and images."""
     if base is None and data is None:
         from ..zoo.draft import draft_manifest
 
@@ -35,9 +51,10 @@ def init(
         return
     if base is None or data is None:
         raise EngineError("A new zoo needs both --base and --data.")
-    from ..pipeline.new_zoo import new_zoo
+    from ..pipeline.new_zoo import Wish, new_zoo
 
-    for line in new_zoo(folder, base, data, heads=heads, outside=outside or (), say=typer.echo):
+    wish = Wish(heads, tuple(outside or ()), test_share, seed, skip_corrupt, link)
+    for line in new_zoo(folder, base, data, wish, say=typer.echo):
         typer.echo(line)
     typer.echo(f"Wrote {folder}. Train its experts with `zoo finetune {folder}`.")
 

@@ -1,11 +1,11 @@
-"""A new zoo from a base and a folder of images: copied data, heads, and a manifest without experts."""
+"""A new zoo from a base and images of any form: brought data, heads, and a manifest without experts."""
 
 from __future__ import annotations
 
-import json
 import secrets
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,14 @@ from ..manifest import Manifest
 from ..recipe import explain
 from ..weights import Memory, write_weights
 from ..zoo.backbone import architecture, load_encoder, preprocessing
+from ..zoo.brought import BroughtTask, bring, find_tasks
 from ..zoo.folder import Zoo
 from ..zoo.heads import HEADS_KEY, base_logit_scale
+from ..zoo.importing.names import safe_name
+from ..zoo.set_aside import set_aside
 from ..zoo.splits import VALIDATION_SHARE, hold_out
 from ..zoo.text import VOCABULARY, Words, build_heads, prompts, vocabulary_file
 
-MAX_DESCRIPTION_BYTES = 1_000_000
 DEFAULT_TEMPLATES = ("a photo of a {}.",)
 PROBE_STEPS, PROBE_RATE = 200, 0.01
 HEADS = {
@@ -37,24 +39,30 @@ HEADER = "# Written by `zoo init`. Train experts with `zoo finetune`, then check
 Say = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Wish:
+    """How a new zoo is made of images."""
+
+    heads: str = "text"  # text, prototypes or probe
+    outside: Sequence[str] = ()  # tasks out of domain, beside those whose description says so
+    test_share: float | None = None  # of images without splits that are tested on; None keeps all of them for that
+    seed: int = 0  # of that choice
+    skip_corrupt: bool = False  # leave out images that cannot be decoded
+    link: bool = False  # hard links in place of copies of images
+
+
 def new_zoo(
-    folder: Path,
-    base: str,
-    data: Path,
-    *,
-    heads: str = "text",
-    outside: Sequence[str] = (),
-    say: Say = lambda text: None,
-) -> list[str]:
+    folder: Path, base: str, data: Path, wish: Wish = Wish(), *, say: Say = lambda text: None
+) -> list[str]:  # fmt: skip
     """Make a zoo without experts.
 
     Args:
         folder: the new zoo; must not exist, or be empty.
         base: a bundled zoo's name or a zoo's path; its base, architecture, preprocessing and vocabulary are taken.
-        data: holds ``TASK.npz`` (train_x, train_y, test_x, test_y …) and ``TASK.json`` (``class_names``; optional
-            ``title``, ``templates``, ``licence``, ``source``, ``suggested``: ID or OOD).
-        heads: ``text``, ``prototypes`` or ``probe``.
-        outside: tasks that are out of domain, beside those whose description says so.
+        data: images of one task in any form, or a folder of such, with ``TASK.json`` beside those that need a
+            description (``class_names``; optional ``title``, ``templates``, ``licence``, ``source``, ``suggested``: ID
+            or OOD); see :func:`engine.zoo.brought.find_tasks`.
+        wish: heads, domains and splits.
         say: told what is being done.
 
     Returns:
@@ -63,22 +71,28 @@ def new_zoo(
     Raises:
         EngineError: the reason; nothing is left behind then.
     """
-    if heads not in HEADS:
-        raise ZooError(f"There are no heads '{heads}'. {nearest(heads, HEADS)}")
+    if wish.heads not in HEADS:
+        raise ZooError(f"There are no heads '{wish.heads}'. {nearest(wish.heads, HEADS)}")
     folder = folder.expanduser().absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ZooError(f"{folder} exists already and is not an empty folder; nothing was written. Give a new folder.")
     source = Zoo.open(base)
-    entries = _entries(data, source, outside)
+    tasks, left = find_tasks(data)
+    if left:
+        say(f"Left out, because there are no images in them: {', '.join(left)}")
+    entries = _entries(tasks, source, wish)
     folder.parent.mkdir(parents=True, exist_ok=True)
     building = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.tmp")
     try:
         building.mkdir()
-        manifest = _write(building, folder.name, source, data, entries, heads)
+        for task, entry in zip(tasks, entries, strict=True):
+            say(f"Bringing the images of {task.name}")
+            entry["data"] = _bring(task, entry, building, wish, say)
+        manifest = _write(building, folder.name, source, entries, wish.heads)
         zoo = Zoo(building, manifest)
-        say(f"Building heads ({heads}) for {len(entries)} tasks")
-        _write_heads(zoo, source, heads)
-        lines = [_line(zoo, task.name) for task in manifest.tasks]
+        say(f"Building heads ({wish.heads}) for {len(entries)} tasks")
+        _write_heads(zoo, source, wish.heads)
+        lines = [line for task in manifest.tasks for line in _lines(zoo, task.name)]
         if folder.exists():
             folder.rmdir()
         building.rename(folder)
@@ -89,49 +103,37 @@ def new_zoo(
     return lines
 
 
-def _entries(data: Path, source: Zoo, outside: Sequence[str]) -> list[dict[str, Any]]:
-    files = sorted(data.glob("*.npz")) if data.is_dir() else []
-    if not files:
-        raise DataError(f"{data} holds no .npz files; one for each task, with a .json of the same name, is expected.")
-    names = [file.stem for file in files]
-    for name in outside:
+def _entries(tasks: Sequence[BroughtTask], source: Zoo, wish: Wish) -> list[dict[str, Any]]:
+    names = [task.name for task in tasks]
+    for name in wish.outside:
         if name not in names:
-            raise DataError(f"{data} holds no task '{name}'. {nearest(name, names)}")
+            raise DataError(f"There is no task '{name}' among the images. {nearest(name, names)}")
     given = next((list(task.templates) for task in source.manifest.tasks if task.templates), list(DEFAULT_TEMPLATES))
-    return [_entry(file, _description(file.with_suffix(".json")), given, file.stem in outside) for file in files]
+    corrupt = {"corrupt": "skip"} if wish.skip_corrupt else {}
+    return [
+        {
+            "name": task.name,
+            "domain": "out" if task.outside or task.name in wish.outside else "in",
+            **task.entry(given),
+            **corrupt,
+        }
+        for task in tasks
+    ]
 
 
-def _entry(file: Path, found: dict[str, Any], templates: list[str], outside: bool) -> dict[str, Any]:
-    classes = found.get("class_names", found.get("classes"))
-    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-        raise DataError(f"{file.with_suffix('.json').name} lists no `class_names`; one name for each label is needed.")
-    out = outside or str(found.get("suggested", "")).upper() == "OOD" or found.get("domain") == "out"
-    return {
-        "name": file.stem,
-        "title": str(found.get("title", "")),
-        "domain": "out" if out else "in",
-        "data": f"data/{file.name}",
-        "classes": classes,
-        "templates": found.get("templates", templates),
-        "source": str(found.get("source", found.get("original", ""))),
-        "licence": str(found.get("licence", found.get("license", ""))),
-    }
+def _bring(task: BroughtTask, entry: dict[str, Any], folder: Path, wish: Wish, say: Say) -> str:
+    """Bring a task's images; where all would be test images, only a share is, if that is wished."""
+    whole = not task.source.lengths.get("train") and bool(task.source.lengths.get("test"))
+    learns = entry["domain"] == "in" or wish.heads != "text"
+    if wish.test_share is None or not whole or not learns:
+        return bring(task, folder, link=wish.link)
+    place = set_aside(task, folder, share=wish.test_share, seed=wish.seed, link=wish.link)
+    say(f"{task.name}: {100 * wish.test_share:g} % of every class are set aside as test images (seed {wish.seed})")
+    return place
 
 
-def _description(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > MAX_DESCRIPTION_BYTES:
-            raise DataError(f"{path.name} is too large for a description.")
-        found = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise DataError(f"{path} is missing; it must list the `class_names` of the images beside it.") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read: {error}.") from error
-    return found if isinstance(found, dict) else {}
-
-
-def _write(folder: Path, name: str, source: Zoo, data: Path, entries: list[dict[str, Any]], heads: str) -> Manifest:
-    """Copy the base and the data and write zoo.yaml."""
+def _write(folder: Path, name: str, source: Zoo, entries: list[dict[str, Any]], heads: str) -> Manifest:
+    """Copy the base and write zoo.yaml."""
     backbone = source.manifest.backbone.model_dump(mode="json", exclude_none=True)
     weights = source.weights_path("base")
     backbone["weights"] = f"base{weights.suffix}"
@@ -141,12 +143,9 @@ def _write(folder: Path, name: str, source: Zoo, data: Path, entries: list[dict[
         backbone["architecture"] = "config.json"
     if (source.folder / VOCABULARY).is_file():
         shutil.copyfile(source.folder / VOCABULARY, folder / VOCABULARY)
-    (folder / "data").mkdir()
-    for entry in entries:
-        shutil.copyfile(data / Path(entry["data"]).name, folder / entry["data"])
     document = {
         "format": 1,
-        "name": name,
+        "name": safe_name(name),
         "description": f"Base of {source.manifest.name}. {HEADS[heads]}",
         "backbone": backbone,
         "experts": [],
@@ -169,7 +168,10 @@ def _write_heads(zoo: Zoo, source: Zoo, kind: str) -> None:
             if data.has(split):
                 data.labels(split)
         if kind != "text" and not data.has("train"):
-            raise DataError(f"Task '{task}' has no training images (train_x, train_y) to build a head from.")
+            raise DataError(
+                f"Task '{task}' has no training images to build a head from. Bring images with a split `train`, or set "
+                "some aside with --test-share 0.2."
+            )
     if kind == "text":
         _refuse_unknown_words(zoo)
         tensors = build_heads(zoo.folder, zoo.manifest, list(zoo.data), lambda fraction, message="": None)
@@ -239,8 +241,16 @@ def linear_probe(features: Tensor, labels: Tensor, start: Tensor, scale: float) 
     return functional.normalize(weight.detach(), dim=1)
 
 
-def _line(zoo: Zoo, task: str) -> str:
+def _lines(zoo: Zoo, task: str) -> list[str]:
+    """A task in a sentence, and what a person should know of its data."""
     data, entry = zoo.data[task], zoo.manifest.task_table[task]
     counts = ", ".join(f"{count} {split}" for split, count in data.lengths.items())
     place = "in domain" if entry.domain == "in" else "out of domain"
-    return f"{task} ({place}): {counts} images, {len(entry.classes)} classes"
+    lines = [f"{task} ({place}): {counts} images, {len(entry.classes)} classes", *data.notes]
+    if skipped := data.skipped():
+        lines.append(skipped)
+    if entry.domain == "in" and not data.has("train"):
+        lines.append(
+            f"{task} has no training images, so no expert can be trained on it (--test-share sets some aside)."
+        )
+    return lines

@@ -194,7 +194,8 @@ def corrupt_message(task: Task, count: int, reasons: Sequence[str]) -> str:
     return (
         f"Task '{task.name}': {len(reasons)} of {count:,} images cannot be decoded: "
         f"{'; '.join(reasons[:NAMED])}{more}. "
-        "Repair or remove them, or write `corrupt: skip` for this task in zoo.yaml to leave them out."
+        "Repair or remove them, or leave them out: `corrupt: skip` for this task in zoo.yaml, or `zoo init "
+        "--skip-corrupt`."
     )
 
 
@@ -222,11 +223,11 @@ def open_task(folder: Path, task: Task, preprocess: Callable[[], Preprocess] | N
 
 def _source(folder: Path, task: Task) -> Source:
     if task.data.startswith(TORCHVISION):
-        from .readers.installed import InstalledDataset, torchvision_root
+        from .readers.installed import installed, torchvision_root
 
         if task.root is not None:
             resolve_inside(folder, task.root)
-        return InstalledDataset(task.data.removeprefix(TORCHVISION), torchvision_root(folder, task.root))
+        return installed(task.data.removeprefix(TORCHVISION), torchvision_root(folder, task.root))
     if task.data.startswith("hf:"):
         raise DataError(f"{task.data} is not on this machine yet; fetch it, or give local files.")
     return read_source(resolve_inside(folder, task.data))

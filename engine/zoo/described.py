@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import yaml
 from ..errors import ZooError
 from ..manifest import Manifest, locate_description, made_folder, manifest_file, read_manifest, resolve_inside
 from ..types import Progress
+from .brought import place_file
 from .sources import HUB, INSIDE, TAG, Wanted, describes, find, wanted
 
 SPARE = 200 * 2**20  # bytes to be left on the disk
@@ -197,22 +197,18 @@ def _bring(item: Wanted, paths: tuple[Path, ...], out: Path) -> str:
     if len(paths) == 1 and (paths[0].is_dir() or item.scheme == INSIDE):
         target = out / "data" / (item.name if paths[0].is_dir() else f"{item.name}{paths[0].suffix}")
         if paths[0].is_dir():
-            shutil.copytree(paths[0], target, copy_function=_link)
+            shutil.copytree(paths[0], target, copy_function=_linked)
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
-            _link(str(paths[0]), str(target))
+            place_file(paths[0], target, link=True)
         return target.relative_to(out).as_posix()
     folder = out / "data" / item.name
     folder.mkdir(parents=True)
     for number, path in enumerate(paths):
-        _link(str(path), str(folder / f"{item.split or 'test'}-{number:05d}-of-{len(paths):05d}{path.suffix}"))
+        target = folder / f"{item.split or 'test'}-{number:05d}-of-{len(paths):05d}{path.suffix}"
+        place_file(path, target, link=True)  # a cache holds symbolic links
     return folder.relative_to(out).as_posix()
 
 
-def _link(source: str, target: str) -> None:
-    """A hard link of the file itself (a cache holds symbolic links), or a copy on another disk."""
-    real = Path(source).resolve()
-    try:
-        os.link(real, target)
-    except OSError:
-        shutil.copyfile(real, target)
+def _linked(source: str, target: str) -> None:
+    place_file(Path(source), Path(target), link=True)

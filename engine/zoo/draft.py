@@ -12,6 +12,7 @@ from ..catalog.datasets import recognise_dataset
 from ..errors import DataError, ZooError
 from ..manifest import Manifest
 from ..recipe import explain
+from .brought import known_classes
 from .data import read_source
 from .readers.installed import DEFAULT_ROOT
 
@@ -95,17 +96,14 @@ def describe(path: Path, name: str) -> dict[str, Any]:
     """
     try:
         source = read_source(path)
-        labels = source.labels("test") if source.lengths.get("test") else np.zeros(0, np.int64)
+        known = known_classes(source, name)
+        labels = source.labels("test") if source.lengths.get("test") and not known else np.zeros(0, np.int64)
     except DataError as error:
         raise DataError(f"data/{path.name}: {error}") from error
-    count = len(source.brought) or int(labels.max(initial=1)) + 1
-    row = recognise_dataset(name, source.brought)
-    if row is not None and row.count == count:
-        return {"dataset": row.name}
-    if source.brought:
-        classes = [own.replace("_", " ").strip() for own in source.brought]
-        return {"classes": classes if len(set(classes)) == count else list(source.brought), "templates": TEMPLATES}
-    return {"classes": [f"class {number}" for number in range(max(count, 2))], "templates": TEMPLATES}
+    if "dataset" in known:
+        return known
+    numbered = [f"class {number}" for number in range(max(int(labels.max(initial=1)) + 1, 2))]
+    return {"classes": known.get("classes", numbered), "templates": TEMPLATES}
 
 
 def _by_name(name: str) -> dict[str, Any]:

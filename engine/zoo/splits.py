@@ -84,12 +84,18 @@ def hold_out(data: TaskData, share: float = VALIDATION_SHARE) -> tuple[np.ndarra
     labels = data.labels("train")[rows]
     if data.has("val"):
         return rows, None
-    generator = np.random.default_rng(_seed(data.task.name, 0))
+    held = share_of_each_class(labels, share, data.task.name, 0)
+    return rows[~held], rows[held]
+
+
+def share_of_each_class(labels: np.ndarray, share: float, task: str, seed: int) -> np.ndarray:
+    """A boolean mask (n,) that takes a seeded share of every class, at least one image of a class that has two."""
+    generator = np.random.default_rng(_seed(task, seed))
     held = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         own = generator.permutation(np.flatnonzero(labels == label))
         held[own[: min(max(1, round(share * len(own))), len(own) - 1)]] = True
-    return rows[~held], rows[held]
+    return held
 
 
 def _seed(task: str, split_seed: int) -> list[int]:

@@ -11,12 +11,12 @@ from pathlib import Path
 from ..errors import DataError
 from ..manifest import SAFE_NAME, Task
 from ..types import Progress
+from .brought import check_room
 from .data import TaskData, corrupt_message, find_corrupt
 from .readers.folders import read_folder, read_zip
 from .readers.tree import check_archive
 
 CHUNK = 2**20
-SPARE = 64 * 2**20  # bytes left free on the disk
 
 
 def unpack(archive: Path, zoo: Path, name: str, progress: Progress) -> Path:
@@ -46,7 +46,7 @@ def unpack(archive: Path, zoo: Path, name: str, progress: Progress) -> Path:
     try:
         with zipfile.ZipFile(archive) as opened:
             entries = check_archive(opened, archive.name)
-            _check_room(zoo, sum(entry.file_size for entry in entries.values()))
+            check_room(zoo, sum(entry.file_size for entry in entries.values()))
             for number, (inside, entry) in enumerate(entries.items()):
                 _write(opened, entry, making / inside)
                 progress((number + 1) / len(entries), f"{number + 1:,} of {len(entries):,} files")
@@ -73,10 +73,3 @@ def _write(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> None
             if left < 0:
                 raise DataError(f"'{entry.filename}' holds more bytes than the archive says. It is not used.")
             target.write(chunk)
-
-
-def _check_room(folder: Path, needed: int) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free
-    if needed + SPARE > free:
-        raise DataError(f"The images need {needed:,} bytes; {free:,} are free in {folder}.")

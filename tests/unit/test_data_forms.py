@@ -1,6 +1,7 @@
 """Every form that images come in gives the same images, labels, splits and digests that follow the content."""
 
 import os
+import sys
 import time
 
 import numpy as np
@@ -96,8 +97,48 @@ def test_torchvision_reads_what_lies_on_disk_and_downloads_nothing(tmp_path, mon
     assert open_data(tmp_path, "torchvision:MNIST", root="sets", classes=digits).lengths["test"] == 12
     with pytest.raises(DataError, match="Did you mean 'CIFAR10'"):
         open_data(tmp_path, "torchvision:CIFAR11")
-    with pytest.raises(DataError, match="class folders"):
-        open_data(tmp_path, "torchvision:ImageNet")
+
+
+def test_imagenets_folders_are_read_as_torchvision_leaves_them(tmp_path):
+    with pytest.raises(DataError, match=r"holds no ImageNet: a folder `val`"):
+        open_data(tmp_path, "torchvision:ImageNet", root="sets")
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets" / "meta.bin").write_bytes(b"never unpickled")
+    for number, synset in enumerate(("n01484850", "n01440764", "n01443537")):
+        folder = tmp_path / "sets" / "val" / synset
+        folder.mkdir(parents=True)
+        (folder / "ILSVRC2012_val_00000293.JPEG").write_bytes(encoded(picture(number), "JPEG"))
+    task = open_data(tmp_path, "torchvision:ImageNet", root="sets", classes=("tench", "goldfish", "great white shark"))
+    assert task.lengths == {"test": 3}
+    assert task.labels("test").tolist() == [0, 1, 2]
+    assert dominant(task.images("test", fit=FIT)[:]).tolist() == [1, 2, 0]
+    assert "classes are taken in the data's order" in task.notes[-1]
+
+
+def test_pcam_needs_h5py_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(DataError, match=r"finds no PCAM .*pip install h5py"):
+        open_data(tmp_path, "torchvision:PCAM", root="sets", classes=("healthy", "sick"))
+
+
+def test_pcams_files_are_read_where_h5py_is_installed(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    (tmp_path / "sets" / "pcam").mkdir(parents=True)
+    images = np.random.default_rng(0).integers(0, 255, (6, 96, 96, 3), dtype=np.uint8)
+    labels = np.array([0, 1, 1, 0, 1, 0], np.uint8)
+    stem = "camelyonpatch_level_2_split"
+    for split, rows in (("test", slice(0, 4)), ("valid", slice(4, 6))):
+        for letter, values in (("x", images[rows]), ("y", labels[rows].reshape(-1, 1, 1, 1))):
+            with h5py.File(tmp_path / "sets" / "pcam" / f"{stem}_{split}_{letter}.h5", "w") as file:
+                file[letter] = values
+    task = open_task(tmp_path, Task(name="pcam", domain="in", data="torchvision:PCAM", root="sets", dataset="pcam"))
+    assert task.lengths == {"test": 4, "val": 2}
+    assert task.labels("test").tolist() == [0, 1, 1, 0]
+    whole = Preprocess(size=96, mean=(0.5,) * 3, std=(0.3,) * 3)
+    np.testing.assert_array_equal(task.images("test", [3, 1], whole)[:], images[[3, 1]])
+    (tmp_path / "sets" / "pcam" / f"{stem}_test_y.h5").write_bytes(b"no HDF5")
+    with pytest.raises(DataError, match="labels of PCAM cannot be read"):
+        open_data(tmp_path, "torchvision:PCAM", root="sets", classes=("healthy", "sick")).labels("test")
 
 
 def test_class_names_decide_not_their_order(tmp_path):

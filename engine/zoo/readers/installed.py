@@ -1,13 +1,14 @@
 """Data sets that torchvision has put on disk, read through torchvision's own classes. Never downloads anything.
 
 torchvision unpickles CIFAR's files after comparing their MD5 with the published ones; other sets are plain files.
+PCAM's are HDF5, which takes h5py: who wants to read them installs it, nothing else needs it.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ import numpy as np
 from ...errors import DataError, nearest
 from ...store.digests import FileSet
 from ..decoding import Encoded
-from .source import SPLITS, with_test
+from .folders import read_folder
+from .source import SPLITS, Source, with_test
 
 ROOT_VARIABLE = "MERGELENS_TORCHVISION"
 DEFAULT_ROOT = "torchvision"
@@ -37,6 +39,14 @@ class Installed:
     shift: int = 0  # added to labels
     transposed: bool = False
     options: dict[str, Any] = field(default_factory=dict)
+    read: Callable[[Any], Any] | None = None  # gives the labels where no attribute holds them
+
+
+def _pcam_labels(data: Any) -> np.ndarray:
+    """Labels of one of PCAM's splits, from an HDF5 file of their own."""
+    name = data._FILES[data._split]["targets"][0]
+    with data.h5py.File(data._base_folder / name) as targets:
+        return targets["y"][:, 0, 0, 0]
 
 
 FER = ("angry", "disgust", "fear", "happy", "sad", "surprise", "neutral")
@@ -72,11 +82,31 @@ TABLE = {
         ("oxford-iiit-pet/images/*.jpg", "oxford-iiit-pet/annotations/*.txt"),
     ),
     "RenderedSST2": Installed("_samples", THREE, ("rendered-sst2/**/*.png",)),
+    "PCAM": Installed("", THREE, ("pcam/*.h5",), classes=("no tumor", "tumor"), read=_pcam_labels),
 }
-ELSEWHERE = {
-    "ImageNet": "name its folder of class folders (`val`) as `data:` instead; torchvision would unpack archives there",
-    "PCAM": "torchvision reads it with h5py, which MergeLens does not need otherwise; use its parquet form",
-}
+IMAGENET = "ImageNet"  # class folders, which need none of torchvision's code (that would unpack archives)
+IMAGENET_FOLDERS = ("", "imagenet", "ImageNet", "ILSVRC2012", "ILSVRC2012_img", "imagenet-1k")
+
+
+def installed(name: str, root: Path) -> Source:
+    """One of torchvision's data sets below a root.
+
+    Args:
+        name: of torchvision's class.
+        root: what torchvision was given as its root.
+
+    Raises:
+        DataError: no such data set, or its files are not there.
+    """
+    if name != IMAGENET:
+        return InstalledDataset(name, root)
+    for folder in IMAGENET_FOLDERS:
+        if (root / folder / "val").is_dir():
+            return read_folder(root / folder / "val")
+    raise DataError(
+        f"{root} holds no ImageNet: a folder `val` with a folder for each of the 1,000 synsets is expected there, as "
+        f"torchvision leaves it. Name another folder with `root:` or {ROOT_VARIABLE}."
+    )
 
 
 class InstalledDataset:
@@ -125,7 +155,10 @@ class InstalledDataset:
         for pairs in (getattr(data, "_samples", None), getattr(data, "samples", None)):
             if pairs is not None and isinstance(pairs[row][0], (str, Path)):
                 return Path(pairs[row][0])
-        image = data[row][0]
+        try:
+            image = data[row][0]
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise OSError(f"torchvision cannot read it ({_first_line(error)})") from error
         return np.asarray(image).T if self._row.transposed else image
 
     def content(self) -> Path | FileSet:
@@ -154,6 +187,11 @@ class InstalledDataset:
 
     def _labels_of(self, data: Any) -> np.ndarray | None:
         """Labels (n,); None for a split without any."""
+        if self._row.read is not None:
+            try:
+                return np.asarray(self._row.read(data), dtype=np.int64)
+            except (OSError, KeyError, ValueError, RuntimeError) as error:
+                raise DataError(f"The labels of {self._name} cannot be read ({_first_line(error)}).") from error
         values = getattr(data, self._row.labels)
         if self._row.labels == "_samples":
             values = [label for _, label in values]
@@ -175,8 +213,6 @@ def _first_line(error: BaseException) -> str:
 
 
 def _row(name: str) -> Installed:
-    if name in ELSEWHERE:
-        raise DataError(f"torchvision's {name} is not read: {ELSEWHERE[name]}.")
     if name not in TABLE:
-        raise DataError(f"MergeLens reads no torchvision data set '{name}'. {nearest(name, TABLE)}")
+        raise DataError(f"MergeLens reads no torchvision data set '{name}'. {nearest(name, (*TABLE, IMAGENET))}")
     return TABLE[name]
