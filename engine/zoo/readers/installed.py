@@ -123,10 +123,11 @@ class InstalledDataset:
         missing = ""
         for split in self._row.splits:
             try:
-                labels = self._labels_of(self._open(split))
+                data = self._open(split)
             except DataError as error:
                 missing = missing or str(error)
                 continue
+            labels = self._labels_of(data)
             if labels is not None:
                 found[split], self._labels[split] = [split], labels
         if not found:
