@@ -110,7 +110,9 @@ def plan_finetune(request: Mapping[str, Any], store: Store) -> Plan:
     """
     wanted = FinetuneRequest.parse(request)
     zoo = Zoo.open(wanted.zoo)
-    steps = [_training(zoo, task, wanted, store) for task in _tasks(zoo, wanted)]
+    tasks = _tasks(zoo, wanted)
+    heads = _heads(zoo, store)
+    steps = [_training(zoo, task, wanted, store, heads) for task in tasks]
     stamp = (zoo.folder / "zoo.yaml").stat()
     inputs = {f"expert/{step.params['task']}": step.key for step in steps}
     # The one step that works on the zoo's own folder: the same experts are put again into a folder that has changed.
@@ -123,7 +125,20 @@ def plan_finetune(request: Mapping[str, Any], store: Store) -> Plan:
         label="Putting the experts into the zoo",
         weight=0.1,
     )
-    return Plan((*steps, adopt), adopt.key, adopt.key)
+    return Plan((*([heads] if heads else []), *steps, adopt), adopt.key, adopt.key)
+
+
+def _heads(zoo: Zoo, store: Store) -> Step | None:
+    """The step that builds heads from the base's text encoder; None for a zoo that brings heads."""
+    if zoo.manifest.heads:
+        return None
+    if zoo.text_problem:
+        raise ZooError(
+            f"The zoo '{zoo.manifest.name}' has no heads to train against, and none can be built: "
+            f"{zoo.text_problem.rstrip('.')}. Add `heads:` to zoo.yaml, or make a zoo with `zoo init --base --data "
+            "--heads prototypes`."
+        )
+    return heads_step(zoo, store, store.digest_file(zoo.weights_path("base")))
 
 
 def _tasks(zoo: Zoo, wanted: FinetuneRequest) -> list[Task]:
@@ -156,8 +171,9 @@ def _can_learn(zoo: Zoo, task: Task, replace: bool) -> bool:
     return own and task.name in zoo.data and zoo.data[task.name].has("train")
 
 
-def _training(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store) -> Step:
-    zoo.heads([task.name])  # there is one, and it fits
+def _training(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store, heads: Step | None) -> Step:
+    if heads is None:
+        zoo.heads([task.name])  # there is one, and it fits
     base, data = zoo.weights("base"), zoo.data[task.name]
     train, _ = hold_out(data, VALIDATION_SHARE)
     parameters = sum(math.prod(base.shape(name)) for name in base.names)
@@ -173,16 +189,20 @@ def _training(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store) -> St
         "task": task.name,
         "base": digest,
         "data": data.digest(store.digest_file),
-        "heads": store.digest_file(zoo.path(brought)) if brought else heads_step(zoo, store, digest).key,
+        "heads": heads.key if heads else store.digest_file(zoo.path(brought)),
         "architecture": architecture(zoo.folder, zoo.manifest),
         "preprocess": preprocessing(zoo.folder, zoo.manifest).model_dump(mode="json"),
         "config": config,
         "validation_share": VALIDATION_SHARE,
     }
+    sources = {"zoo": str(zoo.folder), "checkpoint_every": wanted.checkpoint_every}
+    if heads:
+        sources["heads"] = str(store.folder_of(heads.key))
     return make_step(
         "finetune",
-        params={**identity, "sources": {"zoo": str(zoo.folder), "checkpoint_every": wanted.checkpoint_every}},
+        params={**identity, "sources": sources},
         identity=identity,
+        inputs={"heads": heads.key} if heads else {},
         label=f"Training the expert of {task.label}",
         weight=8.0,
         gpu=device == "cuda",

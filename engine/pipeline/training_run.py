@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import Cancelled, CheckpointError, EngineError
-from ..features import choose_device, encode
+from ..features import choose_device, encode, ran_out
 from ..manifest import Preprocess
 from ..weights import Memory, SafetensorsFile, write_weights
 from ..zoo.augment import augment
@@ -86,7 +86,7 @@ class TrainingRun:
         if not self.curve:
             self._measure(None)
         while self.trainer.step < steps:
-            self._losses.append(self.trainer.advance(*self._batch(self.trainer.step)))
+            self._losses.append(self._advance())
             if self.trainer.step in points:
                 self._measure(self._mean_loss())
             self._maybe_save()
@@ -106,6 +106,34 @@ class TrainingRun:
     def forget_checkpoint(self) -> None:
         """The expert is written; its checkpoint is needed no more."""
         self.checkpoint.unlink(missing_ok=True)
+
+    def _advance(self) -> Tensor:
+        """One step; where memory runs out, the batch is computed in smaller parts from then on.
+
+        Raises:
+            EngineError: not even one image fits.
+        """
+        images, labels = self._batch(self.trainer.step)
+        while True:
+            try:
+                return self.trainer.advance(images, labels)
+            except (RuntimeError, MemoryError) as error:
+                if not ran_out(error):
+                    raise
+                if self.trainer.parts >= len(images):
+                    raise EngineError(
+                        f"Training on a single image ran out of memory on {self.device.type}. Close other programs "
+                        "that use it, or choose a smaller architecture."
+                    ) from error
+            self.trainer.parts *= 2
+            self.trainer.optimizer.zero_grad()
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+            size = -(-len(images) // self.trainer.parts)
+            self.tools.log(
+                f"'{self.task}', step {self.trainer.step:,}: memory ran out; batches of {len(images)} images are "
+                f"computed {size} at a time, which gives the same gradients up to rounding."
+            )
 
     def _batch(self, step: int) -> tuple[Tensor, list[Tensor]]:
         """The images and labels of a step: consecutive parts of one shuffle after another."""

@@ -23,11 +23,16 @@ def scheduled(rate: float, step: int, steps: int, warmup: int) -> float:
 
 def descend(optimizer: torch.optim.Optimizer, loss: Tensor, rate: float) -> None:
     """One optimisation step at a learning rate, gradients clipped to norm 1."""
+    optimizer.zero_grad()
+    loss.backward()
+    _move(optimizer, rate)
+
+
+def _move(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Follow the gradients that are there, clipped to norm 1."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for group in optimizer.param_groups:
         group["lr"] = rate
-    optimizer.zero_grad()
-    loss.backward()
     torch.nn.utils.clip_grad_norm_(parameters, CLIP_NORM)
     optimizer.step()
 
@@ -61,6 +66,7 @@ class Trainer:
         self.visual = visual.train().requires_grad_(True)
         self.heads, self.scale, self.schedule = list(heads), scale, schedule
         self.step = 0
+        self.parts = 1  # in which a batch of one head is computed, where all of it would not fit into memory
         parameters = list(visual.parameters())
         fused = parameters[0].device.type in ("cpu", "cuda")
         decay = schedule.weight_decay
@@ -76,16 +82,29 @@ class Trainer:
         Returns:
             The loss before the step, a scalar without gradient: the mean over heads of the mean cross-entropy.
         """
+        schedule, optimizer = self.schedule, self.optimizer
+        optimizer.zero_grad()
+        parts = [(images, labels)]
+        if self.parts > 1 and len(self.heads) == 1:
+            chunks = zip(images.chunk(self.parts), labels[0].chunk(self.parts), strict=True)
+            parts = [(some, [own]) for some, own in chunks]
+        total = torch.zeros((), device=images.device)
+        for some, own in parts:
+            loss = self._loss(some, own) if len(parts) == 1 else self._loss(some, own) * (len(some) / len(images))
+            loss.backward()
+            total = total + loss.detach()
+        _move(optimizer, scheduled(schedule.learning_rate, self.step, schedule.steps, schedule.warmup))
+        self.step += 1
+        return total
+
+    def _loss(self, images: Tensor, labels: Sequence[Tensor]) -> Tensor:
+        """The mean over heads of the mean cross-entropy."""
         features = functional.normalize(self.visual(images), dim=-1).split(len(labels[0]))
         losses = [
             functional.cross_entropy(self.scale * part @ head.T, own, label_smoothing=self.schedule.label_smoothing)
             for part, head, own in zip(features, self.heads, labels, strict=True)
         ]
-        loss = torch.stack(losses).mean()
-        schedule = self.schedule
-        descend(self.optimizer, loss, scheduled(schedule.learning_rate, self.step, schedule.steps, schedule.warmup))
-        self.step += 1
-        return loss.detach()
+        return torch.stack(losses).mean()
 
     def state(self) -> dict[str, Tensor]:
         """Everything from which :meth:`restore` goes on as if nothing had happened, besides the number of steps."""

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from engine.__main__ import main
 from engine.errors import Cancelled, EngineError
 from engine.manifest import read_manifest
+from engine.pipeline import training_run
 from engine.pipeline.executor import run_inline
 from engine.pipeline.local import finetune_experts
 from engine.pipeline.plan import plan_request
@@ -147,6 +148,27 @@ def test_text_heads_equal_the_encoder_by_hand(command, words, images, tmp_path):
     torch.testing.assert_close(heads["logit_scale"], model.logit_scale.detach())
 
 
+def test_a_zoo_without_heads_trains_against_those_of_its_text_encoder(command, words, images, tmp_path):
+    folder = tmp_path / "mine"
+    assert command("zoo", "init", folder, "--base", words, "--data", images)[0] == 0
+    request = {"zoo": str(folder), "tasks": ["warm"], "config": {"steps": 3, "batch_size": 8}}
+    finetune_experts(request, Store(tmp_path / "file"))
+    with_file = load_file(folder / "experts" / "warm.safetensors")
+    (folder / "heads.safetensors").unlink()
+    document = yaml.safe_load((folder / "zoo.yaml").read_text())
+    del document["heads"]
+    (folder / "zoo.yaml").write_text(yaml.safe_dump({**document, "experts": []}))
+    store = Store(tmp_path / "built")
+    plan = plan_request("finetune", request, store)
+    assert [step.name for step in plan.steps] == ["heads", "finetune", "adopt_experts"]
+    finetune_experts(request, store)
+    built = load_file(folder / "experts" / "warm.safetensors")
+    assert all(torch.equal(with_file[name], built[name]) for name in with_file)
+    (folder / "vocabulary.json").unlink()
+    with pytest.raises(EngineError, match=r"no heads to train against, and none can be built: .*--heads prototypes"):
+        plan_request("finetune", {**request, "tasks": ["cold"]}, store)
+
+
 def test_unknown_words_are_named_with_the_alternatives(command, words, images, tmp_path):
     folder = tmp_path / "renamed"
     folder.mkdir()
@@ -215,6 +237,36 @@ def test_stopped_by_a_person_it_keeps_its_checkpoint(zoo, tmp_path, monkeypatch)
     assert list(store.root.glob("checkpoints/*.safetensors"))
     assert not (zoo / "experts").exists()
     assert read_manifest(zoo).experts == ()
+
+
+def test_a_batch_that_does_not_fit_is_computed_in_parts(zoo, tmp_path, monkeypatch):
+    request = {"zoo": str(zoo), "tasks": ["warm"], "config": {"steps": 6, "batch_size": 12}, "replace": True}
+    finetune_experts(request, Store(tmp_path / "whole"))
+    whole = experts_of(zoo)["warm"]
+    most, real = [5], training_run.load_encoder
+
+    def limited(config, weights):
+        encoder = real(config, weights)
+
+        def refuse(module, inputs):
+            if module.training and len(inputs[0]) > most[0]:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+
+        encoder.register_forward_pre_hook(refuse)
+        return encoder
+
+    monkeypatch.setattr(training_run, "load_encoder", limited)
+    store = Store(tmp_path / "parts")
+    finetune_experts(request, store)
+    parts = experts_of(zoo)["warm"]
+    for name, tensor in whole.items():
+        torch.testing.assert_close(parts[name], tensor, rtol=1e-3, atol=2e-4)
+    run = store.runs.list(kinds=("finetune",))[0].id
+    said = [line.line for line in store.runs.log(run) if "memory ran out" in line.line]
+    assert [line.split("computed ")[1].split(",")[0] for line in said] == ["6 at a time", "3 at a time"]
+    most[0] = 0
+    with pytest.raises(EngineError, match="Training on a single image ran out of memory on cpu"):
+        finetune_experts(request, Store(tmp_path / "none"))
 
 
 def without_training_images(zoo):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from engine.errors import EngineError
-from engine.features import Batches, batches, encode
+from engine.features import Batches, batches, choose_device, device_class, encode
 from engine.manifest import Preprocess
 from engine.pipeline import encoding
 from engine.pipeline.local import run_recipe
@@ -93,6 +93,24 @@ def test_an_accelerators_batch_grows_to_what_was_measured(monkeypatch):
     assert found.begin(build_encoder(CONFIG), 16, cuda) == batches.TRIAL
     assert found.measured(16 * 10**6, 16, cuda) == 512  # 0.7 GB in images of 1 MB
     assert found.measured(16 * 10**9, 16, cuda) == 512
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "bf16", "device", "arithmetic"),
+    [
+        (True, True, True, "cuda", "cuda/bfloat16"),
+        (True, False, False, "cuda", "cuda/float16"),
+        (False, True, False, "mps", "mps/float32"),
+        (False, False, False, "cpu", "cpu/float32"),
+    ],
+)
+def test_the_fastest_device_there_is_is_taken(monkeypatch, cuda, mps, bf16, device, arithmetic):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: bf16)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    assert choose_device().type == device
+    assert device_class(choose_device()) == arithmetic
+    assert choose_device("cpu").type == "cpu"
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
