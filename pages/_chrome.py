@@ -120,15 +120,20 @@ def split(report: Report) -> str:
     return f"{report.protocol.replace('_', '-')}, seed {report.split_seed}"
 
 
-def provenance(run: RunView, unit: str, tasks: Sequence[str] | None = None, *, images: bool = True) -> str:
-    """The line under a figure: unit, n of N, split, seeds, run; of weights alone, how many models they are of."""
+def provenance(
+    run: RunView, unit: str, tasks: Sequence[str] | None = None, *, images: bool = True, count: str = ""
+) -> str:
+    """The line under a figure: unit, n of N, split, seeds, run; of weights alone, how many models they are of.
+
+    ``count`` stands for n of N where a view took fewer images than the run.
+    """
     report = run.report
     source = f"{'example' if run.example else 'run'} {run.id}"
     if not images:
         return f"{unit}; weights of {len(report.experts)} experts of the zoo {report.zoo.name}; {source}"
     seeds = ", ".join(map(str, report.seeds))
     return (
-        f"{unit}; n = {counts(report, tasks)} test images a task; {PROTOCOLS[report.protocol]}; "
+        f"{unit}; n = {count or counts(report, tasks)} test images a task; {PROTOCOLS[report.protocol]}; "
         f"split seed {report.split_seed}, training seed{'s' if len(report.seeds) > 1 else ''} {seeds}; {source}"
     )
 
@@ -142,10 +147,11 @@ def figure(
     tasks: Sequence[str] | None = None,
     note: str = "",
     images: bool = True,
+    count: str = "",
 ) -> None:
     """A figure with its provenance, and its numbers as a table to read and to download."""
     plot(drawing, key=key, name=f"{run.id}-{drawing.name}")
-    st.caption(plain(" ".join([note, provenance(run, unit, tasks, images=images)]).strip()))
+    st.caption(plain(" ".join([note, provenance(run, unit, tasks, images=images, count=count)]).strip()))
     _numbers(drawing, key, run.id)
 
 

@@ -28,10 +28,12 @@ KIND_TITLES = {
     "weights": "Weights view",
     "interpolation": "Path between models",
     "depth": "Bias through depth",
+    "stitching": "Stitched networks",
+    "shift": "Shifted images",
     "feature_view": "Features view",
 }
 # Asked for along the way, seldom looked for.
-MINOR = ("projection", "preflight", "gc", "weights", "interpolation", "depth", "feature_view")
+MINOR = ("projection", "preflight", "gc", "weights", "interpolation", "depth", "stitching", "shift", "feature_view")
 COLUMNS = {
     "State": st.column_config.TextColumn(width="small"),
     "Run": st.column_config.TextColumn(width="medium"),

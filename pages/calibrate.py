@@ -8,6 +8,7 @@ from engine.figures import state_title, training_curves
 from engine.figures.curves import QUANTITIES
 from engine.figures.drawing import task_titles
 from engine.figures.uncertainty import agreement, uncertain_states, uncertainty_figure
+from pages._calibrate_stitched import shifted, stitched
 from pages._calibrate_views import depth, outliers, wrong_task
 from pages._chrome import context_bar, empty_state, figure, percent, plain, theme
 from pages._state import RunView, current_run, samples
@@ -33,6 +34,8 @@ def main() -> None:
         st.fragment(wrong_task)(run)
     if run.report.bias:
         st.fragment(depth)(run)
+        st.fragment(stitched)(run)
+        st.fragment(shifted)(run)
         st.fragment(outliers)(run)
 
 

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from copy import deepcopy
+from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -59,6 +61,25 @@ class DeepCalibrator(Calibrator):
         self, student: Float[Tensor, "stack batch aligned"], teacher: Float[Tensor, "stack batch aligned"]
     ) -> Float[Tensor, " stack"]:
         """Loss of every row."""
+
+    @abstractmethod
+    def blocks_of(self, name: str) -> tuple[int, ...] | None:
+        """Blocks that the second axis of a tensor counts; None for a tensor that acts on the features."""
+
+    def acting_in(self, blocks: Collection[int], *, features: bool = True) -> Self:
+        """A copy of which only the modules of some blocks act (and the features' own, where there is one).
+
+        A module of zeros changes nothing, whatever its function.
+        """
+        part = deepcopy(self)
+        with torch.no_grad():
+            for name, values in part.named_parameters():
+                counted = part.blocks_of(name)
+                if counted is None:
+                    values.mul_(float(features))
+                else:
+                    values[:, [place for place, block in enumerate(counted) if block not in blocks]] = 0
+        return part
 
     def target_width(self, sizes: Mapping[str, int]) -> int:
         """Columns of what :meth:`teach` returns."""

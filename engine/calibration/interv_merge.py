@@ -63,6 +63,10 @@ class IntervMerge(DeepCalibrator):
             _, length = segment_starts(self.config, 0, self.sizes["width"])
             uniform(values, kaiming_bound(length), generator)
 
+    def blocks_of(self, name: str) -> tuple[int, ...] | None:
+        """The changed blocks."""
+        return self._blocks()
+
     def inference_parameter_count(self) -> int:
         """As stored, except that a bias alone collapses to one vector Rᵀb per module."""
         if self.built and self.config.function == "lobireft":

@@ -47,6 +47,10 @@ class SurgeryV2(DeepCalibrator):
         if name.startswith("down"):
             uniform(values, kaiming_bound(values.shape[-1]), generator)
 
+    def blocks_of(self, name: str) -> tuple[int, ...] | None:
+        """Every block has its tensors; those of the output act on the features."""
+        return None if name.endswith("_output") else tuple(range(self.sizes["blocks"]))
+
     def target_width(self, sizes: Mapping[str, int]) -> int:
         """A vector per block and the features."""
         return sizes["blocks"] * sizes["width"] + sizes["dim"]

@@ -10,9 +10,12 @@ from ..experiments import Experiment, read_experiment
 from ..store import Store
 from ..zoo.folder import Zoo
 from .plan import RunSteps
+from .run_views import NEEDS
 from .steps import Part, Plan, Step, make_step
+from .view_plans import shift_steps, stitching_steps
 
 VERSION = 1
+VIEWS = {"stitching": stitching_steps, "shift": shift_steps}
 DEFAULT_ZOO = "mini8"
 
 
@@ -24,6 +27,7 @@ class PlannedRun:
     seed: int
     bundle: str
     part: Part
+    views: Mapping[str, str]  # name → key of what an analysis reads beside the run
     steps: frozenset[str]  # keys of everything it needs, itself included
 
 
@@ -42,15 +46,19 @@ def plan_experiment(request: Mapping[str, Any], store: Store) -> Plan:
     experiment = Experiment.model_validate(spec) if spec else read_experiment(str(request.get("name", "")))
     place, quick = str(request.get("zoo") or DEFAULT_ZOO), bool(request.get("quick"))
     zoo = Zoo.open(place)
+    asked = dict.fromkeys(NEEDS[m.analysis] for m in experiment.measures if m.analysis in NEEDS)
     steps: dict[str, Step] = {}
     runs: list[PlannedRun] = []
     for point, seed, recipe in experiment.recipes(place, quick=quick):
         before = set(steps)
-        bundle = RunSteps(zoo, recipe, store, steps).bundle()
+        run = RunSteps(zoo, recipe, store, steps)
+        bundle = run.bundle()
         needed = _closure(steps, bundle) | (set(steps) - before)
+        views = {name: VIEWS[name](run) for name in asked}
+        read = needed.union(*(_closure(steps, key) for key in views.values()))
         title = f"{experiment.title}: {point.title}" + (f", seed {seed}" if experiment.seeds > 1 else "")
         part = Part(bundle, title, {"recipe": recipe.model_dump(mode="json")}, tuple(k for k in steps if k in needed))
-        runs.append(PlannedRun(point.name, seed, bundle, part, frozenset(needed)))
+        runs.append(PlannedRun(point.name, seed, bundle, part, views, frozenset(read)))
     facts = {
         "experiment": experiment.model_dump(mode="json"),
         "quick": quick,
@@ -66,6 +74,7 @@ def _plan(
     """The plan without what failed; the result says which points that were, and why."""
     alive = [run for run in runs if run.bundle not in failed]
     inputs = {f"{run.point}/{run.seed}": run.bundle for run in alive}
+    inputs |= {f"{run.point}/{run.seed}/{name}": key for run in alive for name, key in run.views.items()}
     reasons = {run.point: failed[run.bundle] for run in runs if run.bundle in failed}
     params = {**facts, "failed": reasons, "sources": {"zoo": source}}
     identity = {**facts, "failed": reasons}

@@ -13,6 +13,7 @@ from ..experiments.verdict import deviation
 from ..report import Report, read_report
 from ..zoo.folder import Zoo
 from .run_analyses import ANALYSES
+from .run_views import NEEDS
 
 if TYPE_CHECKING:
     from .steps import StepTools
@@ -25,10 +26,13 @@ def experiment(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Pat
     points, reports = [], {}
     asked = [point for point in spec.points if point.quick or not params["quick"]]
     for number, point in enumerate(asked):
-        folders = {int(role.split("/")[1]): path for role, path in inputs.items() if role.split("/")[0] == point.name}
+        folders = {int(seed): inputs[role] for role, seed, view in _roles(inputs, point.name) if not view}
+        views = {
+            (inputs[f"{point.name}/{seed}"], view): inputs[role] for role, seed, view in _roles(inputs, point.name)
+        }
         reports |= {path: read_report(path) for path in folders.values()}
         failed = params["failed"].get(point.name, "")
-        points.append(measured(spec, point, folders, reports, zoo, failed))
+        points.append(measured(spec, point, folders, views, reports, zoo, failed))
         tools.progress((number + 1) / len(asked), point.title)
     table = {point.name: point.cells for point in points}
     findings, verdict, reason = judge(spec.checks, table)
@@ -52,14 +56,37 @@ def experiment(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Pat
     (output / FILE).write_text(result.model_dump_json(indent=1) + "\n", "utf-8")
 
 
+def _roles(inputs: Mapping[str, Any], point: str) -> list[tuple[str, str, str]]:
+    """Roles of a point's inputs, each with its seed and, of a view on the run, its name."""
+    parts = [(role, *role.split("/")) for role in inputs]
+    return [(role, seed, "".join(view)) for role, name, seed, *view in parts if name == point]
+
+
 def measured(
-    spec: Experiment, point: Point, folders: Mapping[int, Path], reports: Mapping[Path, Report], zoo: Zoo, failed: str
+    spec: Experiment,
+    point: Point,
+    folders: Mapping[int, Path],
+    views: Mapping[tuple[Path, str], Path],
+    reports: Mapping[Path, Report],
+    zoo: Zoo,
+    failed: str,
 ) -> PointResult:
-    """Every measure at one point; a measure that a run does not have is left out."""
+    """Every measure at one point; a measure that a run does not have is left out.
+
+    Args:
+        spec: names the measures.
+        point: whose state is looked at.
+        folders: seed → what the run left.
+        views: (what the run left, name of a view) → what the view left; the name is empty for the run itself.
+        reports: of the runs.
+        zoo: gives heads.
+        failed: why there is nothing, where that is so.
+    """
     cells, reasons = {}, [failed] if failed else []
     for measure in spec.measures:
         try:
-            values = [value_of(measure, point, path, reports[path], zoo) for path in folders.values()]
+            view = NEEDS.get(measure.analysis, "")
+            values = [value_of(measure, point, views[path, view], reports[path], zoo) for path in folders.values()]
         except EngineError as error:
             reasons.append(str(error))
             continue
@@ -81,7 +108,7 @@ def measured(
 
 
 def value_of(measure: Measure, point: Point, folder: Path, report: Report, zoo: Zoo) -> float | None:
-    """One measure of one run; None where the run does not have it."""
+    """One measure of one run, from its folder or a view's; None where the run does not have it."""
     if measure.analysis:
         if measure.analysis not in ANALYSES:
             raise EngineError(f"There is no analysis '{measure.analysis}'; there are {', '.join(ANALYSES)}.")

@@ -40,6 +40,8 @@ PLANNERS: dict[str, str] = {
     "weights": ".pipeline.weight_plans:plan_weights",
     "interpolation": ".pipeline.weight_plans:plan_interpolation",
     "depth": ".pipeline.view_plans:plan_depth",
+    "stitching": ".pipeline.view_plans:plan_stitching",
+    "shift": ".pipeline.view_plans:plan_shift",
     "feature_view": ".pipeline.view_plans:plan_feature_view",
     "sweep": ".pipeline.sweeping:plan_sweep",
     "gc": ".pipeline.collecting:plan_collect",

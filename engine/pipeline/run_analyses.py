@@ -1,4 +1,7 @@
-"""Analyses of what one run left, by name: (its folder, its report, the zoo, a state, parameters) → a number."""
+"""Analyses of what one run left, by name: (its folder, its report, the zoo, a state, parameters) → a number.
+
+Those named in ``run_views.NEEDS`` read a view on the run instead, and are given that view's folder.
+"""
 
 # ruff: noqa: F722
 from __future__ import annotations
@@ -23,6 +26,7 @@ from ..errors import EngineError
 from ..report import Report
 from ..zoo.folder import Zoo
 from ..zoo.heads import ZeroShotHead
+from .view_analyses import linearity, shifted, stitched
 
 Analysis = Callable[[Path, Report, Zoo, str, Mapping[str, Any]], float | None]
 Features = Mapping[str, np.ndarray]
@@ -154,6 +158,9 @@ def kept_coefficient(folder: Path, report: Report, zoo: Zoo, state: str, params:
 
 
 ANALYSES: dict[str, Analysis] = {
+    "stitched": stitched,
+    "linearity": linearity,
+    "shifted": shifted,
     "kept_coefficient": kept_coefficient,
     "curve_end": curve_end,
     "sigma": sigma,

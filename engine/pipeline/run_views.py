@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BATCH = 64
 PARTS = ("outliers", "wrong_task")
+NEEDS = {"stitched": "stitching", "linearity": "stitching", "shifted": "shift"}  # analysis → the view that it reads
 
 
 class DepthRequest(Frozen):
@@ -36,6 +37,32 @@ class DepthRequest(Frozen):
             RecipeError: naming the place at fault.
         """
         return _parsed(cls, document, "The blocks cannot be compared")
+
+
+class StitchingRequest(DepthRequest):
+    """Which run's states are stitched to the experts, and on how many images."""
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> StitchingRequest:
+        """Validate a request.
+
+        Raises:
+            RecipeError: naming the place at fault.
+        """
+        return _parsed(cls, document, "The networks cannot be stitched")
+
+
+class ShiftRequest(DepthRequest):
+    """Which run's states are shown shifted images, and how many of each kind."""
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> ShiftRequest:
+        """Validate a request.
+
+        Raises:
+            RecipeError: naming the place at fault.
+        """
+        return _parsed(cls, document, "The images cannot be shifted")
 
 
 class FeatureViewRequest(Frozen):

@@ -51,19 +51,25 @@ def test_views_are_asked_for_computed_once_and_shown(open_page, made):
     app = open_page("repaired")
     assert not app.exception
     before = charts(app)
-    for key in ("depth", "outliers", "wrong_task"):
+    for key in ("depth", "stitching", "shift", "outliers", "wrong_task"):
         app.button(key=f"calibrate.{key}.compute").click().run()
         assert not app.exception
     rows = store.runs.list(states=("queued",))
-    assert [(row.parent, row.requested_by) for row in rows] == [(ids["repaired"], "page")] * 3
+    assert [(row.parent, row.requested_by) for row in rows] == [(ids["repaired"], "page")] * 5
     carry_out(store)
     app = open_page("repaired")
     assert not app.exception
     assert not [button for button in app.button if button.key.endswith("compute")]
-    assert charts(app) == before + 5  # blocks, ROC, scores of two states, the matrix of modules
+    assert (
+        charts(app) == before + 8
+    )  # blocks, stitched, linearity, shifts, ROC, scores of two states, the matrix of modules
     assert "own module" in texts(app)
     app.selectbox(key=f"calibrate.depth.task.{ids['repaired']}").select("beta").run()
     app.segmented_control(key="calibrate.depth.statistic").set_value("mean").run()
+    app.segmented_control(key="calibrate.stitching.order").set_value("ends").run()
+    app.segmented_control(key="calibrate.stitching.quantity").set_value("cosine").run()
+    app.selectbox(key=f"calibrate.stitching.task.{ids['repaired']}").select("beta").run()
+    app.segmented_control(key="calibrate.shift.quantity").set_value("l1").run()
     assert not app.exception
 
 
@@ -71,5 +77,5 @@ def test_a_run_without_calibrators_still_has_blocks_and_outliers(open_page):
     app = open_page("plain")
     assert not app.exception
     keys = [button.key for button in app.button if button.key.endswith("compute")]
-    assert keys == ["calibrate.depth.compute", "calibrate.outliers.compute"]
+    assert keys == [f"calibrate.{name}.compute" for name in ("depth", "stitching", "shift", "outliers")]
     assert "No calibrator was trained" in texts(app)

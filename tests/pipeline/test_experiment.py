@@ -37,6 +37,11 @@ SPEC = {
         {"name": "away", "title": "Away", "analysis": "distance", "params": {"to": "pretrained", "domain": "out"}},
         {"name": "wrong", "title": "Wrong task", "analysis": "wrong_task"},
         {"name": "auroc", "title": "AUROC", "analysis": "outlier_auroc"},
+        {"name": "seam", "title": "Stitched", "analysis": "stitched"},
+        {"name": "whole", "title": "Whole", "analysis": "stitched", "params": {"order": "ends", "at": 0}},
+        {"name": "linear", "title": "Linear", "analysis": "linearity", "params": {"quantity": "change"}},
+        {"name": "as_is", "title": "As is", "analysis": "shifted", "params": {"kinds": ["none"]}},
+        {"name": "shifted", "title": "Shifted", "analysis": "shifted"},
     ],
     "checks": [
         {"text": "It does.", "measure": "l1", "left": "surgery", "relation": "below", "right": "merged", "margin": 0}
@@ -90,6 +95,22 @@ def test_what_a_point_does_not_have_is_left_out(result):
         assert 0 <= result.cell(point, "auroc").mean <= 100
     assert len(result.cell("average", "l1").values) == 1  # nothing depends on the seed
     assert [point.failed for point in result.points] == [""] * 4
+
+
+def test_views_on_the_runs_are_computed_along(zoo, store, file, result):
+    for point in ("merged", "surgery", "prob"):
+        accuracy = result.cell(point, "accuracy").values
+        for name in ("whole", "as_is"):
+            assert result.cell(point, name).values == pytest.approx(accuracy)
+        assert result.cell(point, "shifted").mean != result.cell(point, "as_is").mean
+    assert result.cell("surgery", "seam").values == result.cell("merged", "seam").values  # it acts on the output
+    assert -1 <= result.cell("merged", "linear").mean <= 1
+    assert result.cell("average", "linear").mean > 0.9  # small steps are nearly linear
+    assert result.cell("surgery", "linear") is None
+    _, _, recipe = read_experiment(file).recipes(str(zoo))[0]
+    for view in ("stitching", "shift"):
+        plan = plan_request(view, {"recipe": recipe.model_dump(mode="json")}, store)
+        assert needed_steps(plan, store) == []  # the page shows them at once
 
 
 def test_the_wrong_tasks_calibrator_differs_from_the_own(result):

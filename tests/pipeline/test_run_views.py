@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
+from safetensors.torch import load_file, save_file
 from sklearn.metrics import roc_auc_score
 
 from engine.calibration.base import load_calibrator
@@ -19,8 +21,9 @@ from engine.pipeline.run_views import deep_only
 from engine.recipe import parse_recipe
 from engine.report import read_report
 from engine.store import Store
+from engine.zoo.backbone import to_tensor
 from engine.zoo.folder import Zoo
-from tests.tiny_zoo import EXPERTS, make_zoo
+from tests.tiny_zoo import EXPERTS, make_zoo, write_task
 
 CALIBRATORS = [
     {"method": "surgery", "params": {"steps": 30, "rank": 4}},
@@ -150,3 +153,97 @@ def test_what_cannot_be_looked_at_is_refused(zoo, store):
     routed = parse_recipe({"zoo": str(zoo), "merge": {"method": "twin"}})
     with pytest.raises(RecipeError, match="every image"):
         plan_request("depth", asked(routed), store)
+
+
+@pytest.fixture(scope="module")
+def stitched(recipe, store):
+    plan = plan_request("stitching", asked(recipe, images=20), store)
+    run_inline(plan, store)
+    return json.loads((store.find(plan.result) / "stitching.json").read_text())
+
+
+def test_both_ends_of_a_stitched_network_are_the_whole_models(stitched, bundle):
+    report = read_report(bundle)
+    part = stitched["tasks"]["beta"]
+    assert (part["blocks"], part["images"], part["other"], part["exact"]) == (2, 20, "gamma", True)
+    assert set(part["states"]) == {"pretrained", "merged", "expert", "surgery", "surgery_v2", "interv_merge"}
+    for values in part["states"].values():
+        assert len(values["begins"]) == len(values["ends"]) == 5
+        assert values["begins"][0] == values["ends"][-1]  # the task's own expert
+        assert values["begins"][-1] == values["ends"][0]  # the state itself
+    assert report.samples["beta"].evaluate == 24
+    merged, surgery = part["states"]["merged"], part["states"]["surgery"]
+    assert surgery["begins"][:-1] == merged["begins"][:-1]  # it acts on the output only
+
+
+def test_all_images_give_the_accuracies_of_the_report(recipe, store, bundle):
+    report = read_report(bundle)
+    plan = plan_request("stitching", asked(recipe, images=24), store)
+    run_inline(plan, store)
+    tasks = json.loads((store.find(plan.result) / "stitching.json").read_text())["tasks"]
+    for task, part in tasks.items():
+        for state in ("pretrained", "merged", "surgery", "surgery_v2", "interv_merge"):
+            assert part["states"][state]["begins"][-1] == pytest.approx(report.accuracy[state][task])
+        assert part["states"]["merged"]["begins"][0] == pytest.approx(report.accuracy["expert"][task])
+
+
+def test_linearity_is_that_of_the_block_outputs(zoo, recipe, store):
+    plan = plan_request("stitching", asked(recipe, images=24), store)
+    run_inline(plan, store)
+    part = json.loads((store.find(plan.result) / "stitching.json").read_text())["tasks"]["alpha"]["linearity"]
+    assert set(part) == {"pretrained", "merged", "expert", "surgery_v2", "interv_merge"}
+    assert all(len(values["cosine"]) == len(values["change"]) == 3 for values in part.values())
+    assert part["pretrained"]["change"] == [None] * 3
+    opened = Zoo.open(str(zoo))
+    pixels = to_tensor(opened.data["alpha"].images("test"), opened.preprocess())
+    outputs = {name: block_outputs(encoder_of(opened, name), [pixels])["class"] for name in ("pretrained", *EXPERTS)}
+    target = 0.1 * outputs["pretrained"] + sum(0.3 * outputs[name] for name in EXPERTS)  # λ = 0.3, three experts
+    base = outputs["pretrained"]
+    for block in range(2):
+        near = torch.nn.functional.cosine_similarity(outputs["alpha"][block], target[block]).mean().item()
+        assert part["expert"]["cosine"][block] == pytest.approx(near, abs=1e-5)
+        moved = outputs["alpha"][block] - base[block], target[block] - base[block]
+        change = torch.nn.functional.cosine_similarity(*moved).mean().item()
+        assert part["expert"]["change"][block] == pytest.approx(change, abs=1e-4)
+
+
+def test_shifted_images_are_scored_by_every_state(recipe, store, bundle):
+    report = read_report(bundle)
+    plan = plan_request("shift", asked(recipe), store)
+    run_inline(plan, store)
+    found = json.loads((store.find(plan.result) / "shift.json").read_text())["tasks"]
+    for task, part in found.items():
+        assert list(part["shifts"]) == ["none", "noise", "blur", "contrast", "negative"]
+        for state in ("expert", "pretrained", "merged", "surgery", "surgery_v2", "interv_merge"):
+            assert part["shifts"]["none"][state]["accuracy"] == pytest.approx(report.accuracy[state][task])
+        assert part["shifts"]["negative"]["expert"]["l1"] == 0
+        assert part["shifts"]["negative"]["merged"]["l1"] != part["shifts"]["none"]["merged"]["l1"]
+        assert part["shifts"]["none"]["surgery"]["l1"] == pytest.approx(report.bias["surgery"].l1[task], rel=1e-4)
+
+
+def test_a_zoos_own_shifted_task_is_shown_to_the_tasks_states(zoo, store, tmp_path):
+    folder = make_zoo(tmp_path / "shifted", experts=("alpha", "beta"))
+    manifest = yaml.safe_load((folder / "zoo.yaml").read_text())
+    extra = {**manifest["tasks"][0], "name": "alpha_dark", "shifted_from": "alpha", "data": "data/alpha_dark.npz"}
+    manifest["tasks"].append(extra)
+    (folder / "zoo.yaml").write_text(yaml.safe_dump(manifest))
+    write_task(folder / "data" / "alpha_dark.npz", 7, 12, adapt=False)
+    heads = load_file(folder / "heads.safetensors")
+    save_file({**heads, "alpha_dark": heads["alpha"].clone()}, folder / "heads.safetensors")
+    made = parse_recipe({"zoo": str(folder), "merge": {"method": "ties"}, "calibrators": CALIBRATORS[:1]})
+    report = run_recipe(made, store)
+    plan = plan_request("shift", asked(made), store)
+    run_inline(plan, store)
+    found = json.loads((store.find(plan.result) / "shift.json").read_text())["tasks"]
+    assert (found["alpha"]["own"], found["beta"]["own"]) == (["alpha_dark"], [])
+    for state in ("expert", "merged", "surgery"):
+        score = found["alpha"]["shifts"]["alpha_dark"][state]["accuracy"]
+        assert score == pytest.approx(report.accuracy[state]["alpha_dark"])
+
+
+def test_what_cannot_be_stitched_is_refused(recipe, store):
+    routed = parse_recipe({"zoo": recipe.zoo, "merge": {"method": "twin"}})
+    with pytest.raises(RecipeError, match="no blocks to stitch"):
+        plan_request("stitching", asked(routed), store)
+    with pytest.raises(RecipeError, match="cannot be shifted"):
+        plan_request("shift", asked(recipe, images=1), store)

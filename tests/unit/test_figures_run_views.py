@@ -9,6 +9,8 @@ from engine.analysis.bias import cka, l1
 from engine.analysis.depth import bias_by_block
 from engine.figures.block_bias import block_figure, block_table
 from engine.figures.outliers import auroc_table, roc_figure, roc_points, score_histograms
+from engine.figures.shift_kinds import shift_kinds_figure, shift_kinds_table
+from engine.figures.stitching import linearity_figure, places, stitched_figure, stitched_table
 from engine.figures.wrong_task import own_and_others, wrong_task_figure
 from tests.made_run import made_report
 
@@ -86,3 +88,51 @@ def test_the_colour_of_a_wrong_module_is_what_it_costs():
     assert own_and_others(made, "surgery") == (85, 45)
     alone = {"states": {"surgery": {"tasks": ["digits"], "accuracy": [[90.0]], "uncorrected": [60.0]}}}
     assert own_and_others(alone, "surgery") == (90, None)
+
+
+def stitched_document():
+    def part(number):
+        values = {"begins": [90.0, 80.0 + number, 70.0, 60.0], "ends": [60.0, 65.0, 75.0, 90.0]}
+        near = {"cosine": [0.9, 0.8], "change": [0.5 + number / 10, 0.4]}
+        nothing = {"cosine": [0.7, 0.6], "change": [None, None]}
+        return {"states": {"merged": values, "expert": values}, "blocks": 1, "images": 9, "available": 20,
+                "linearity": {"pretrained": nothing, "merged": near}, "other": "signs", "exact": True}  # fmt: skip
+
+    return {"split_seed": 0, "tasks": {"digits": part(0), "signs": part(2)}}
+
+
+def test_stitched_lines_go_from_one_whole_model_to_the_other():
+    made = stitched_document()
+    table = stitched_table(made, ["digits", "signs"])
+    begins = table[(table["state"] == "merged") & (table["order"] == "begins")]
+    assert begins["first_up_to"].tolist() == places(1) == ["none", "emb.", "1", "all"]
+    assert begins["accuracy"].tolist() == [90, 81, 70, 60]
+    drawing = stitched_figure(made, made_report(), "begins", ["digits", "signs"], "dark")
+    assert [trace.name for trace in drawing.figure.data] == ["Merged", "Another task's expert"]
+    assert "Merged 75.5 %" in drawing.alt  # of the two places inside
+
+
+def test_a_model_that_did_not_move_has_no_line_of_changes():
+    made = stitched_document()
+    changes = linearity_figure(made, made_report(), "change", ["digits", "signs"], "light")
+    assert [(trace.name, list(trace.x)) for trace in changes.figure.data] == [("Merged", ["1", "Output"])]
+    assert changes.table["value"].tolist() == pytest.approx([0.6, 0.4])
+    assert len(linearity_figure(made, made_report(), "cosine", ["signs"], "light").figure.data) == 2
+
+
+def test_shifts_are_means_over_the_tasks_that_have_them():
+    def states(number):
+        return {
+            state: {"accuracy": number + place, "l1": place / 10} for place, state in enumerate(("merged", "expert"))
+        }
+
+    made = {"tasks": {
+        "digits": {"shifts": {"none": states(50), "signs": states(10), "noise": states(40)}, "images": 9},
+        "signs": {"shifts": {"none": states(70), "noise": states(50)}, "images": 9},
+    }}  # fmt: skip
+    table = shift_kinds_table(made, ["digits", "signs"]).set_index(["kind", "state"])
+    assert table.loc[("none", "merged"), "accuracy"] == 60
+    assert table.loc[("signs", "merged"), ["accuracy", "tasks"]].tolist() == [10, 1]
+    drawing = shift_kinds_figure(made, made_report(), "l1", ["digits", "signs"], "light")
+    assert [trace.name for trace in drawing.figure.data] == ["Merged"]  # the expert is at zero
+    assert list(drawing.figure.data[0].y)[::2] == ["As they are", "Noise"]

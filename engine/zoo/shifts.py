@@ -1,0 +1,64 @@
+"""Drawn domain shifts: evaluation images as another camera or another hand would have given them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+from torchvision.transforms.v2 import functional as tv
+
+NOISE = 0.12  # standard deviation, in units of the whole range of brightness
+BLUR = 1 / 32  # standard deviation of the kernel, in sides of the image
+CONTRAST = 0.35  # what is left of an image's contrast
+
+
+def noise(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Gaussian noise on every value."""
+    return images + NOISE * torch.randn(images.shape, generator=generator)
+
+
+def blur(images: Tensor, generator: torch.Generator) -> Tensor:
+    """A Gaussian blur that grows with the image's side."""
+    sigma = BLUR * images.shape[-1]
+    size = 2 * max(1, round(3 * sigma)) + 1
+    return tv.gaussian_blur(images, [size, size], [sigma, sigma])
+
+
+def contrast(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Less contrast, around every image's own mean."""
+    mean = images.mean((1, 2, 3), keepdim=True)
+    return mean + CONTRAST * (images - mean)
+
+
+def negative(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Bright for dark, and every colour for its opposite."""
+    return 1 - images
+
+
+SHIFTS: Mapping[str, Callable[[Tensor, torch.Generator], Tensor]] = {
+    "noise": noise,
+    "blur": blur,
+    "contrast": contrast,
+    "negative": negative,
+}
+
+
+def shift(pixels: Tensor, kind: str, task: str, seed: int) -> Tensor:
+    """Shift every image of a task.
+
+    Args:
+        pixels: uint8 (n, 3, h, w).
+        kind: one of ``SHIFTS``.
+        task: chance depends on it, on the kind and on the seed only.
+        seed: the split's.
+
+    Returns:
+        uint8 of the same shape.
+
+    Source: Hendrycks & Dietterich, ICLR 2019, arXiv:1903.12261 (noise, blur and contrast; our own severities);
+        Hosseini et al., 2017, arXiv:1703.06857 (negatives).
+    """
+    generator = torch.Generator().manual_seed(zlib.crc32(f"{task}/{kind}/{seed}".encode()))
+    return SHIFTS[kind](pixels.float() / 255, generator).clamp(0, 1).mul(255).round().to(torch.uint8)
