@@ -6,6 +6,7 @@
 
 import logging
 import sys
+from pathlib import Path
 
 import streamlit as st
 from streamlit import runtime
@@ -20,6 +21,7 @@ ICON = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">{LENS}</svg
 NAME = 'font-family="system-ui, sans-serif" font-size="20" font-weight="600"'
 LOGO = f"""<svg xmlns="http://www.w3.org/2000/svg" width="176" height="32" viewBox="0 0 176 32">{LENS}
 <text x="40" y="23" {NAME} fill="{{ink}}">MergeLens</text></svg>"""
+CONTRAST = Path(__file__).parent / "assets" / "theme" / "contrast.css"
 SECTIONS = {
     "": (
         ("lab", "Lab", "Merge experts, repair the merged model, see what happened."),
@@ -53,6 +55,7 @@ def main() -> None:
         ]
         for section, pages in SECTIONS.items()
     }
+    st.html(CONTRAST)
     st.logo(LOGO.format(ink=INK[theme()]), size="medium", icon_image=ICON)
     page = st.navigation(listed, position="top")
     try:

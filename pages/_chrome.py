@@ -14,6 +14,7 @@ from engine.errors import EngineError
 from engine.figures import Drawing
 from engine.figures.palette import Theme
 from engine.report import Report
+from engine.rounding import rounded
 from pages._state import RunView, calibrator_title, finished_runs, show_run
 
 PROTOCOLS = {
@@ -42,7 +43,7 @@ def plain(text: object) -> str:
 
 def percent(value: float | None, digits: int = 1) -> str:
     """An accuracy with its unit."""
-    return "–" if value is None else f"{value:.{digits}f}\u00a0%"
+    return "–" if value is None else f"{rounded(value, digits)}\u00a0%"
 
 
 def age(moment: float) -> str:

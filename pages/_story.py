@@ -5,6 +5,7 @@ import streamlit as st
 from engine.catalog import MERGE_METHODS
 from engine.figures import state_title
 from engine.report import Report
+from engine.rounding import rounded
 from pages._chrome import percent, plain
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -49,7 +50,7 @@ def metrics(report: Report) -> None:
             st.metric(
                 "Experts" if state == "expert" else plain(state_title(state, report)),
                 percent(value),
-                words if reference is None else f"{value - reference:+.1f}",
+                words if reference is None else rounded(value - reference, signed=True),
                 delta_color="off" if reference is None else "normal",
                 delta_arrow="off" if reference is None else "auto",
                 delta_description=None if reference is None else words,

@@ -16,6 +16,7 @@ from engine.figures import (
 )
 from engine.figures.curves import QUANTITIES
 from engine.figures.drawing import task_titles
+from engine.rounding import rounded
 from pages._chrome import context_bar, empty_state, figure, plain, theme
 from pages._state import RunView, current_run, samples
 
@@ -77,13 +78,13 @@ def _cost(run: RunView) -> None:
     if not lost:
         return
     worst = min(lost, key=lost.get)
-    text = f"Merging costs {plain(titles[worst])} most: {lost[worst]:+.1f} points against its expert."
+    text = f"Merging costs {plain(titles[worst])} most: {rounded(lost[worst], signed=True)} points against its expert."
     for name in list(run.report.calibrators)[-1:]:
         gained = {task: v for task, v in deltas(accuracy.get(name, {}), accuracy["merged"]).items() if v is not None}
         if gained:
             best = max(gained, key=gained.get)
             title = plain(state_title(name, run.report))
-            text += f" {title} gives most back to {plain(titles[best])}: {gained[best]:+.1f} points."
+            text += f" {title} gives most back to {plain(titles[best])}: {rounded(gained[best], signed=True)} points."
     st.write(text.replace("-", "−"))
 
 

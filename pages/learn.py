@@ -10,6 +10,7 @@ from engine.experiments.spec import FOLDER as EXPERIMENTS
 from engine.figures import accuracy_bars, bias_bars, salience_heatmap
 from engine.figures.experiment import experiment_dots
 from engine.lessons import Lesson, Numbers, Prediction, Step, lesson_names, read_lesson
+from engine.rounding import rounded
 from pages._chrome import empty_state, error_state, figure, plain, plot, theme
 from pages._features import feature_view
 from pages._state import RunView, open_run
@@ -167,8 +168,8 @@ def _control(lesson: Lesson, number: int, step: Step, numbers: Numbers) -> None:
             measure = titles[name]
             digits = 1 if measure.unit == "%" else 0 if value >= 100 else 2
             unit = "\u00a0%" if measure.unit == "%" else ""
-            st.metric(measure.title, f"{value:,.{digits}f}{unit}",
-                      None if chosen == control.start else f"{value - first:+,.{digits}f}", height="stretch",
+            change = None if chosen == control.start else rounded(value - first, digits, signed=True, grouped=True)
+            st.metric(measure.title, f"{rounded(value, digits, grouped=True)}{unit}", change, height="stretch",
                       delta_color="off" if measure.unit != "%" else "normal")  # fmt: skip
     _points_caption(numbers.results[control.experiment])
 

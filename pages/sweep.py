@@ -4,6 +4,7 @@ import streamlit as st
 
 from engine.errors import EngineError
 from engine.figures.sweep import MEASURES, measured_states, sweep_curves, sweep_map, sweep_state_title
+from engine.rounding import rounded
 from engine.store import Run
 from engine.sweeps import SweepRequest, SweepTable, sweep_title
 from engine.sweeps.grid import value_text
@@ -177,9 +178,9 @@ def _best(table: SweepTable) -> None:
         value = point.evaluation[state].within if state in point.evaluation else None
         equal = sum(other.choice.get(state) == point.choice[state] for other in table.points)
         tie = f", the first of {equal} equals" if equal > 1 else ""
-        shown = "–" if value is None else f"{value:.1f}"
+        shown = "–" if value is None else rounded(value)
         lines.append(
-            f"- **{plain(sweep_state_title(state))}**: {plain(point.title)} ({point.choice[state]:.1f} % on "
+            f"- **{plain(sweep_state_title(state))}**: {plain(point.title)} ({rounded(point.choice[state])} % on "
             f"{table.split} images{tie}; {shown} % on evaluation images)"
         )
     st.markdown("\n".join(lines))

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ..errors import EngineError
+from ..rounding import rounded
 from .work import Quiet, progress_line
 
 
@@ -109,7 +110,8 @@ def finetune(
     for name, record in records.items():
         accuracy, images = record["validation_accuracy"], record["images"]
         typer.echo(
-            f"{name}: {accuracy['base']:.1f} % → {accuracy['expert']:.1f} % on {images['validation']} validation "
-            f"images, {record['config']['steps']} steps on {images['train']} images, {record['seconds']:.0f} s"
+            f"{name}: {rounded(accuracy['base'])} % → {rounded(accuracy['expert'])} % on {images['validation']} "
+            f"validation images, {record['config']['steps']} steps on {images['train']} images, "
+            f"{record['seconds']:.0f} s"
         )
     typer.echo(f"The experts are in {zoo}; how they were trained is in its build.json.")

@@ -12,6 +12,7 @@ import typer
 
 from ..errors import EngineError, StoreError, nearest
 from ..report import Report, read_report
+from ..rounding import rounded
 from ..store import Run, Store, collect
 
 app = typer.Typer(no_args_is_help=True, help="List, inspect, cancel, resume and delete runs.")
@@ -184,7 +185,7 @@ def _latex(report: Report) -> str:
     for state in report.states():
         row, average = report.accuracy[state], report.average[state]
         cells = [row.get(task) for task in tasks] + [average.within, average.out]
-        texts = ["--" if value is None else f"{value:.1f}" for value in cells]
+        texts = ["--" if value is None else rounded(value) for value in cells]
         lines.append(" & ".join([_escaped(state.replace("_", " ")), *texts]) + r" \\")
     counts = sorted({samples.evaluate for samples in report.samples.values()})
     caption = (

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ..errors import EngineError
+from ..rounding import rounded
 from ..sweeps import SweepTable, parse_setting
 from ..sweeps.grid import value_text
 from .work import Quiet, progress_line
@@ -69,4 +70,4 @@ def printed(table: SweepTable) -> str:
 
 
 def _text(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
+    return "–" if value is None else rounded(value)

@@ -10,6 +10,7 @@ import typer
 
 from ..errors import EngineError
 from ..report import Report, schema_json
+from ..rounding import rounded
 from ..types import Progress
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
@@ -72,7 +73,7 @@ def summary(report: Report) -> str:
 
 
 def _cell(value: float | None, digits: int = 1) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+    return "–" if value is None else rounded(value, digits)
 
 
 def progress_line() -> Progress:

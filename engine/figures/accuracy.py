@@ -10,13 +10,14 @@ import plotly.graph_objects as go
 
 from ..analysis.accuracy import confusion, deltas, wilson_interval
 from ..report import Report
+from ..rounding import rounded
 from .drawing import Drawing, colour_bar, compose, listed, number, plain, task_titles, wrapped
 from .palette import CIVIDIS, GAP, INK, MUTED, Theme, diverging, fill, state_title
 
 NUMBERS_UP_TO = 12  # rows or columns of a heatmap up to which cells carry numbers
 MARKED_UP_TO = 40  # and up to which missing cells are marked one by one
 CATEGORIES = {"type": "category", "showgrid": False, "dtick": 1}
-AVERAGES = (("within", "<b>In-domain<br>mean</b>"), ("out", "<b>Out-of-domain<br>mean</b>"))
+AVERAGES = (("within", "<b>Mean in</b>"), ("out", "<b>Mean out</b>"))  # one line: upright on a phone
 
 
 def scored_states(report: Report) -> list[str]:
@@ -208,11 +209,11 @@ def _sd(report: Report, state: str, task: str) -> float:
 
 
 def _interval(low: float, high: float, n: int) -> str:
-    return f"95 % interval {low:.1f} to {high:.1f}, n = {n:,}" if np.isfinite(low) else "no value"
+    return f"95 % interval {rounded(low)} to {rounded(high)}, n = {n:,}" if np.isfinite(low) else "no value"
 
 
 def _signed(value: float) -> str:
-    return "" if not np.isfinite(value) else f"{value:+.1f}".replace("-", "−")
+    return "" if not np.isfinite(value) else rounded(value, signed=True).replace("-", "−")
 
 
 def _dashes(values: np.ndarray, theme: Theme) -> list[dict]:

@@ -11,6 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ..report import Report
+from ..rounding import rounded
 from .palette import GRID, INK, MUTED, SURFACE, Theme
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -141,4 +142,4 @@ def listed(values: Sequence[tuple[str, float | None]], unit: str = " %", digits:
 
 def number(value: float | None, digits: int = 1) -> str:
     """A number for people, a dash where there is none."""
-    return "–" if value is None or value != value else f"{value:.{digits}f}"
+    return "–" if value is None or value != value else rounded(value, digits)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
+from ..rounding import rounded
 from .compare import Compared, against, average_table, state_label, state_of, task_table
 from .differences import measurement_warnings
 
@@ -113,7 +114,8 @@ def _caption(runs: Sequence[Compared], state: str) -> str:
 def _cell(value: float, change: float, digits: int = 1) -> str:
     if np.isnan(value):
         return "–"
-    return f"{value:.{digits}f}" + ("" if np.isnan(change) else f" ({change:+.1f})".replace("-", "−"))
+    points = "" if np.isnan(change) else f" ({rounded(change, signed=True)})".replace("-", "−")
+    return rounded(value, digits) + points
 
 
 def _markdown(text: str) -> str:

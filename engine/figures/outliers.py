@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ..report import Report
-from .drawing import Drawing, compose, listed, plain, task_titles
+from .drawing import Drawing, compose, listed, number, plain, task_titles
 from .palette import MUTED, Theme, state_colour, state_dash, state_title
 
 BINS = 30
@@ -71,7 +71,7 @@ def roc_figure(
         title = state_title(state, report)
         ends.append((title, aurocs[state][task]))
         lines.append(go.Scatter(
-            name=f"{plain(title)} ({aurocs[state][task]:.1f} %)", x=false.tolist(), y=true.tolist(), mode="lines",
+            name=f"{plain(title)} ({number(aurocs[state][task])} %)", x=false.tolist(), y=true.tolist(), mode="lines",
             line={"color": state_colour(state, theme), "dash": state_dash(state, states), "width": 2.2},
             hovertemplate="%{y:.1f} %",
         ))  # fmt: skip

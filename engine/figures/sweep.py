@@ -9,6 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ..catalog import CALIBRATORS
+from ..rounding import rounded
 from ..sweeps import SweepPoint, SweepTable
 from ..sweeps.grid import value_text
 from .drawing import Drawing, colour_bar, compose, number, plain
@@ -135,7 +136,7 @@ def _curve(
         y=[value],
         mode="markers",
         marker={"size": 15, "symbol": "star", "color": colour, "line": {"color": SURFACE[theme], "width": 1.5}},
-        hovertemplate=f"{best.choice[state]:.1f} % on {table.split} images",
+        hovertemplate=f"{rounded(best.choice[state])} % on {table.split} images",
     )
     return [line, mark]
 

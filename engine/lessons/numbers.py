@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import StoreError
 from ..experiments import ExperimentResult
 from ..report import Report
+from ..rounding import rounded
 from .spec import Prediction
 
 PLACE = re.compile(r"\{(-?)([a-z][a-z0-9_-]*(?:\.[A-Za-z0-9_-]+)+)(?::(\d))?\}")  # {place}, {-place}, {place:2}
@@ -55,7 +56,7 @@ class Numbers:
         def shown(match: re.Match[str]) -> str:
             sign, place, digits = match.groups()
             value = -self.value(place) if sign else self.value(place)
-            return f"{value:,.{int(digits) if digits else 1}f}"
+            return rounded(value, int(digits) if digits else 1, grouped=True)
 
         return PLACE.sub(shown, text)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
 from ..report import Report
+from ..rounding import rounded
 
 PROTOCOLS = {
     "held_out": "adapted on other images than evaluated on",
@@ -127,7 +128,7 @@ def _measured(report: Report) -> str:
         row = report.accuracy[state]
         average = report.average.get(state)
         cells = [row.get(task) for task in tasks] + [average.within if average else None]
-        lines.append(f"| {_cell(state)} | " + " | ".join("–" if v is None else f"{v:.1f}" for v in cells) + " |")
+        lines.append(f"| {_cell(state)} | " + " | ".join("–" if v is None else rounded(v) for v in cells) + " |")
     counts = "; ".join(
         f"{_cell(report.tasks[task].title)} {count.evaluate} ({count.adapt} to adapt on)"
         for task, count in report.samples.items()

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = [
-    ("errors", "types"),
+    ("errors", "rounding", "types"),
     ("masks",),
     ("recipe",),
     ("report",),
@@ -37,6 +37,7 @@ LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 HEAVY = ("torch", "open_clip", "umap", "dask", "distributed", "sklearn")
 LIGHT = (
     "engine.errors",
+    "engine.rounding",
     "engine.types",
     "engine.masks",
     "engine.recipe",

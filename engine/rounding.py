@@ -1,0 +1,16 @@
+"""How numbers are rounded for people: halves away from zero, as browsers do in tables and charts.
+
+Python's own formatting rounds halves to even, so that a mean of 95.25 would read 95.2 in a sentence and 95.3 in the
+table beside it.
+"""
+
+from decimal import ROUND_HALF_UP, Decimal
+
+
+def rounded(value: float, digits: int = 1, *, signed: bool = False, grouped: bool = False) -> str:
+    """A finite number with so many digits after the point; ``signed`` puts a plus before what is not negative.
+
+    ``grouped`` sets commas between thousands. What rounds to zero has no minus.
+    """
+    near = Decimal(float(value)).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP)
+    return f"{near if near else abs(near):{'+' if signed else ''}{',' if grouped else ''}f}"
