@@ -14,7 +14,8 @@ from pages import _features_projection as projection
 from pages._chrome import empty_state, error_state, percent, plain, theme
 from pages._features_data import COLOURS, NEEDS_ONE_TASK, Space, colour_of, faded, labels_of, read_space
 from pages._features_images import images_of
-from pages._features_inspector import inspector, pick_buttons
+from pages._features_inspector import inspector
+from pages._features_worklists import worklists
 from pages._scatter import Panel, ScatterDataError, linked_scatter
 from pages._state import RunView, samples
 
@@ -161,7 +162,7 @@ def _draw(
         for state in shown.states
     ]
     if not compact:
-        pick_buttons(space, shown.corrected, visible, key)
+        worklists(space, shown.corrected, visible, run.report, key)
     subset = space.only(shown.task) if shown.colour in NEEDS_ONE_TASK else space
     colour = colour_of(subset, shown.states, shown.colour, run.report, theme())
     colour = faded(colour, theme()) if stale else colour
@@ -182,7 +183,7 @@ def _draw(
     st.caption(plain(_caption(found, space, visible, atlas is not None)))
     if not compact:
         chosen = [row for row in selection.indices if visible[row]]
-        inspector(run, space, chosen, shown.states, atlas, f"{key}.inspector")
+        inspector(run, space, chosen, shown.states, atlas, f"{key}.inspector", f"{key}.picked")
 
 
 def _morph(run: RunView, shown: Shown) -> list[str]:

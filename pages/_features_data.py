@@ -193,20 +193,6 @@ def selection_table(space: Space, rows: Sequence[int], states: Sequence[str], re
     return pd.DataFrame(columns)
 
 
-def picks_of(space: Space, corrected: str | None, count: int = 24) -> dict[str, np.ndarray]:
-    """Images worth a look, by what happened to them; empty ones are left out."""
-    found: dict[str, np.ndarray] = {}
-    if "merged" in space.states and np.isfinite(space.numbers["shift"]["merged"]).any():
-        shift = np.nan_to_num(space.numbers["shift"]["merged"], nan=-np.inf)
-        found["Most shifted"] = np.sort(np.argsort(-shift, kind="stable")[: min(count, len(space))])
-    if {"merged", "expert"} <= set(space.states):
-        found["Lost by merging"] = np.flatnonzero(space.right("expert") & ~space.right("merged"))
-    if corrected and {"merged", corrected} <= set(space.states):
-        found["Repaired"] = np.flatnonzero(~space.right("merged") & space.right(corrected))
-        found["Broken by correction"] = np.flatnonzero(space.right("merged") & ~space.right(corrected))
-    return {name: rows for name, rows in found.items() if len(rows)}
-
-
 def _aligned(table: pd.DataFrame, state: str, rows: pd.MultiIndex) -> pd.DataFrame:
     """Rows of one state in the order of the images."""
     part = table[table["state"] == state].drop_duplicates(["task", "index"]).set_index(["task", "index"])

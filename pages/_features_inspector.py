@@ -5,33 +5,22 @@ from collections.abc import Sequence
 import numpy as np
 import streamlit as st
 
-from engine.analysis.neighbours import nearest_neighbours
 from engine.figures.palette import state_title
-from engine.zoo.thumbnails import png, strip
+from engine.rounding import rounded
+from engine.zoo.thumbnails import png
 from pages._chrome import plain
-from pages._features_data import Space, class_name, picks_of, selection_table
+from pages._features_data import Space, class_name, selection_table
+from pages._features_neighbours import has_neighbours, neighbours
 from pages._scatter import Atlas
 from pages._state import RunView
 
 PAGE = 12  # images shown at once
 ZOOM_TO = 160  # px that small images are enlarged to, pixel by pixel
-NEIGHBOURS = 8
 ORDERS = {"shift": "Largest shift first", "margin": "Smallest margin first", "row": "In order of the data"}
 
 
-def pick_buttons(space: Space, corrected: str | None, visible: np.ndarray, key: str) -> None:
-    """Buttons that select images by what happened to them; the selection is handed over through the session."""
-    picks = {name: rows[visible[rows]] for name, rows in picks_of(space, corrected).items()}
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption("Select", width="content")
-        for name, rows in picks.items():
-            if len(rows):
-                st.button(f"{name} ({len(rows)})", key=f"{key}.pick.{name}", type="tertiary", on_click=_pick,
-                          args=(f"{key}.picked", tuple(rows.tolist())))  # fmt: skip
-
-
 def inspector(
-    run: RunView, space: Space, rows: Sequence[int], states: Sequence[str], atlas: Atlas | None, key: str
+    run: RunView, space: Space, rows: Sequence[int], states: Sequence[str], atlas: Atlas | None, key: str, picked: str
 ) -> None:
     """Images and table of the selected rows.
 
@@ -42,11 +31,13 @@ def inspector(
         states: of the panels, in order.
         atlas: thumbnails of all rows of the space, if there are any.
         key: prefix of the widgets.
+        picked: where in the session the view looks for a selection to take over.
     """
     if not rows:
         st.caption("Nothing is selected. Drag a line around points, click one, or use a button above.")
         return
     base = "merged" if "merged" in states else states[0]
+    alone = len(rows) > 1 and atlas is not None and has_neighbours(run)
     pages, page = -(-len(rows) // PAGE), 1
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.subheader(f"{len(rows):,} image{'s' if len(rows) != 1 else ''} selected", anchor=False, width="stretch")
@@ -60,8 +51,14 @@ def inspector(
         for row in ordered[(page - 1) * PAGE : page * PAGE].tolist():
             with st.container(border=True, height="stretch", gap="xsmall"):
                 _card(run, space, row, states, atlas)
+                if alone:
+                    st.button(
+                        "Neighbours", key=f"{key}.alone.{row}", type="tertiary", icon=":material/hub:",
+                        help="Select this image alone: its nearest images in every feature space appear below.",
+                        on_click=_alone, args=(picked, row),
+                    )  # fmt: skip
     if len(ordered) == 1 and atlas is not None:
-        _neighbours(run, space, int(ordered[0]), states, atlas)
+        neighbours(run, space, int(ordered[0]), states, atlas)
     _table(run, space, ordered, states, key)
 
 
@@ -87,54 +84,13 @@ def _card(run: RunView, space: Space, row: int, states: Sequence[str], atlas: At
         )
         lines.append(f"{mark} {plain(state_title(state, run.report))}: {said}")
     shifts = [
-        f"{space.numbers['shift'][state][row]:.1f}"
+        rounded(space.numbers["shift"][state][row])
         for state in states
         if state != "expert" and np.isfinite(space.numbers["shift"][state][row])
     ]
     if shifts:
         lines.append(f"Distance to the expert's feature: {' → '.join(shifts)}")
     st.caption("  \n".join(lines))
-
-
-def _neighbours(run: RunView, space: Space, row: int, states: Sequence[str], atlas: Atlas) -> None:
-    """The images most like one image, in the feature space of every state shown."""
-    found = _features(run, space, row, states)
-    if not found:
-        return
-    task = space.tasks[space.task[row]]
-    st.markdown("**Nearest in feature space** (cosine distance, among the images of this task that are shown)")
-    own = np.flatnonzero(space.task == space.task[row])
-    for state, features in found.items():
-        near, away = nearest_neighbours(features, int(np.flatnonzero(own == row)[0]), NEIGHBOURS)
-        rows = own[near]
-        same = int((space.label[rows] == space.label[row]).sum())
-        names = ", ".join(class_name(run.report, task, int(space.label[n])) for n in rows)
-        st.caption(
-            f"{plain(state_title(state, run.report))}: {same} of {len(rows)} are of the same class, "
-            f"distances {away[0]:.3f} to {away[-1]:.3f}"
-        )
-        zoom = max(1, ZOOM_TO // 2 // atlas.images.shape[1])
-        st.image(strip(atlas.images[rows], gap=3, zoom=zoom), width="content", output_format="PNG", alt=names)
-
-
-def _features(run: RunView, space: Space, row: int, states: Sequence[str]) -> dict[str, np.ndarray]:
-    """Features of the shown images of one task by state; empty where the run keeps none, as examples do."""
-    path = run.folder / "features.safetensors"
-    if not path.is_file():
-        return {}
-    from safetensors import safe_open
-
-    from pages._state import samples
-
-    task = space.tasks[space.task[row]]
-    table = samples(run)
-    first = table[(table["task"] == task) & (table["state"] == "pretrained")]["index"].to_numpy()
-    place = {int(index): position for position, index in enumerate(first)}
-    wanted = [place[int(index)] for index in space.index[space.task == space.task[row]]]
-    with safe_open(path, "numpy") as file:
-        names = {state: f"{state}/{task}/evaluate" for state in states}
-        there = set(file.keys())
-        return {state: file.get_tensor(name)[wanted] for state, name in names.items() if name in there}
 
 
 def _table(run: RunView, space: Space, rows: np.ndarray, states: Sequence[str], key: str) -> None:
@@ -155,5 +111,5 @@ def _ordered(space: Space, rows: np.ndarray, order: str, base: str) -> np.ndarra
     return rows[np.argsort(key, kind="stable")]
 
 
-def _pick(name: str, rows: tuple[int, ...]) -> None:
-    st.session_state[name] = rows
+def _alone(picked: str, row: int) -> None:
+    st.session_state[picked] = (row,)

@@ -1,16 +1,30 @@
 """Salience: which layers matter to which expert, and what a pruning ratio keeps of them."""
 
+import pandas as pd
 import streamlit as st
 
-from engine.figures import COMPONENTS, kept_curve, kept_figure, layers_of, mask_figure, masks_at, salience_heatmap
+from engine.figures import (
+    COMPONENTS,
+    kept_curve,
+    kept_figure,
+    layer_ranking,
+    layers_of,
+    mask_figure,
+    masks_at,
+    ranked_layers,
+    salience_heatmap,
+)
 from engine.report import SaliencePart
-from pages._chrome import context_bar, empty_state, figure, theme
+from engine.rounding import rounded
+from pages._chrome import context_bar, empty_state, figure, plain, theme
 from pages._salience_sweep import pruning_sweep
 from pages._state import RunView, current_run
 
+ORDERS = ("By depth", "By value")
+
 
 def main() -> None:
-    """Heatmap, pruning ratio, masks."""
+    """One expert, heatmap, pruning ratio, masks."""
     run = current_run()
     context_bar(run)
     st.title("Which layers matter to which expert", anchor=False)
@@ -28,16 +42,19 @@ def main() -> None:
         "others, or hardly at all. Dropping the least salient layers keeps the pretrained weights there."
     )
     titles = _titles(run, part)
-    components = _filter(part)
-    logarithmic = st.toggle("Logarithmic colours", True, key="salience.log", persist_state="session")
+    _one_expert(run, part, titles)
+    st.subheader("All layers and experts", anchor=False)
+    components, by_value, logarithmic = _shown(part)
     figure(
-        salience_heatmap(part, theme(), titles=titles, components=components, logarithmic=logarithmic),
+        salience_heatmap(
+            part, theme(), titles=titles, components=components, logarithmic=logarithmic, by_value=by_value
+        ),
         key="salience.heatmap",
         run=run,
         unit="Salience, mean |τ − mean τ| over a layer's parameters",
         images=False,
     )
-    _pruning(run, part, titles, components)
+    _pruning(run, part, titles, components, by_value)
     pruning_sweep(run, part.eta if part.applied else None)
 
 
@@ -48,17 +65,57 @@ def _titles(run: RunView, part: SaliencePart) -> list[str]:
     return found if len(set(found)) == len(found) else list(part.score)
 
 
-def _filter(part: SaliencePart) -> list[str] | None:
-    """Which kinds of layers are shown; None for all."""
+@st.fragment
+def _one_expert(run: RunView, part: SaliencePart, titles: list[str]) -> None:
+    """The layers that matter most to one expert, in a sentence and as bars."""
+    names = list(part.score)
+    st.subheader("The layers that matter most to one expert", anchor=False)
+    title = st.selectbox(
+        "Expert", titles, key="salience.expert", bind="query-params", persist_state="session", width=320,
+        help="Its own layers first: those whose change is farthest from the mean change of all experts.",
+    )  # fmt: skip
+    expert = names[titles.index(title)]
+    table = ranked_layers(part, expert)
+    if table["salience"].max() > 0:
+        st.write(_said(title, table))
+    figure(
+        layer_ranking(part, expert, theme(), title=title), key="salience.ranking", run=run, images=False,
+        unit="Salience of a layer to this expert, mean |τ − mean τ| over its parameters",
+    )  # fmt: skip
+
+
+def _said(title: str, table: pd.DataFrame) -> str:
+    """Which layer comes first, how it stands to the other experts, and what comes next."""
+    first = table.iloc[0]
+    text = f"To **{plain(title)}** the layer **{plain(first['short'])}** matters most: salience {first['salience']:.2g}"
+    if pd.notna(first["others"]):
+        text += f", against {first['others']:.2g} for the other experts on average"
+    return f"{text}. Then come {', '.join(plain(name) for name in table['short'].iloc[1:4])}." if len(table) > 3 else (
+        f"{text}.")  # fmt: skip
+
+
+def _shown(part: SaliencePart) -> tuple[list[str] | None, bool, bool]:
+    """Which kinds of layers are shown (None for all), whether sorted by value, whether coloured by logarithm."""
     there = {layer.component for layer in layers_of(part.layers)}
     kinds = [name for name in COMPONENTS if name in there]
-    chosen = st.pills("Layers shown", kinds, selection_mode="multi", key="salience.components", persist_state="session",
-                      help="None chosen: all of them.")  # fmt: skip
-    return chosen or None
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        chosen = st.pills(
+            "Layers shown", kinds, selection_mode="multi", key="salience.components", persist_state="session",
+            help="Which parts of the encoder are shown, here and in the masks below. None chosen: all of them.",
+        )  # fmt: skip
+        order = st.segmented_control(
+            "Order", ORDERS, default=ORDERS[0], required=True, key="salience.order", persist_state="session",
+            help="Layers from the first to the last of the encoder, or those of highest mean salience first.",
+        )  # fmt: skip
+        logarithmic = st.toggle(
+            "Logarithmic colours", True, key="salience.log", persist_state="session",
+            help="Saliences differ by orders of magnitude: by logarithm, small ones can be told apart too.",
+        )  # fmt: skip
+    return chosen or None, order == ORDERS[1], logarithmic
 
 
 @st.fragment
-def _pruning(run: RunView, part: SaliencePart, titles: list[str], components: list[str] | None) -> None:
+def _pruning(run: RunView, part: SaliencePart, titles: list[str], components: list[str] | None, by_value: bool) -> None:
     """The pruning ratio, live on the stored scores."""
     st.subheader("What a pruning ratio keeps", anchor=False)
     eta = st.slider(
@@ -68,11 +125,11 @@ def _pruning(run: RunView, part: SaliencePart, titles: list[str], components: li
     kept = masks_at(part, eta)
     with st.grid("auto", min_column_width=150, gap="small"):
         st.metric("Layers kept", f"{kept.layers} of {len(kept.shared)}")
-        st.metric("Parameters kept", f"{kept.parameters_percent:.1f} %")
+        st.metric("Parameters kept", f"{rounded(kept.parameters_percent)} %")
         st.metric("Size kept", f"{kept.megabytes:,.2f} MB", help="32-bit numbers, 1 MB = 2²⁰ bytes.")
     st.caption(_used(run, part, eta))
     figure(
-        mask_figure(part, kept, theme(), titles=titles, components=components),
+        mask_figure(part, kept, theme(), titles=titles, components=components, by_value=by_value),
         key="salience.masks",
         run=run,
         unit=f"Layers kept at η = {eta:.2f}, per expert and shared",

@@ -10,6 +10,7 @@ from .drawing import Drawing
 from .layers import COMPONENTS, Layer, layers_of
 from .palette import state_colour, state_title, task_colours
 from .pareto import pareto_figure, point_table
+from .ranking import layer_ranking, ranked_layers
 from .salience import kept_curve, kept_figure, mask_figure, masks_at, salience_heatmap
 from .sweep import sweep_curves, sweep_map
 
@@ -34,6 +35,7 @@ __all__ = [
     "html_document",
     "kept_curve",
     "kept_figure",
+    "layer_ranking",
     "layers_of",
     "lettered",
     "mask_figure",
@@ -41,6 +43,7 @@ __all__ = [
     "measurement_warnings",
     "pareto_figure",
     "point_table",
+    "ranked_layers",
     "recipe_differences",
     "salience_heatmap",
     "scored_states",

@@ -17,9 +17,19 @@ ALWAYS = ("Shared mask",)  # rows that some plot has and others leave room for
 
 
 def by_layer(
-    heatmap: go.Heatmap, layers: Sequence[Layer], rows: Sequence[str], theme: Theme, *, top: int, **layout: Any
+    heatmap: go.Heatmap,
+    layers: Sequence[Layer],
+    rows: Sequence[str],
+    theme: Theme,
+    *,
+    top: int,
+    deep: bool = True,
+    **layout: Any,
 ) -> go.Figure:
-    """A plot of layers: few are named one by one, of many the blocks are. Columns align between such plots."""
+    """A plot of layers: few are named one by one, of many the blocks are. Columns align between such plots.
+
+    ``deep``: the layers are in order of depth; else their blocks mean nothing.
+    """
     named = len(layers) <= NAMES_UP_TO
     left = 14 + round(LETTER * max(len(name) for name in [*rows, *ALWAYS]))
     bottom = 20 + round(LETTER * max((len(layer.short) for layer in layers), default=0)) if named else 32
@@ -28,18 +38,22 @@ def by_layer(
         theme,
         height=top + bottom + 26 * len(rows),
         margin={"l": left, "r": 12, "t": top, "b": bottom},
-        xaxis={"showgrid": False, "zeroline": False, "automargin": False, **_layer_ticks(layers, named)},
+        xaxis={"showgrid": False, "zeroline": False, "automargin": False, **_layer_ticks(layers, named, deep)},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False, "dtick": 1, "automargin": False},
-        shapes=[] if named else [vertical(start - 0.5, theme) | {"opacity": 0.5} for start in _starts(layers)[1:]],
+        shapes=[]
+        if named or not deep
+        else [vertical(start - 0.5, theme) | {"opacity": 0.5} for start in _starts(layers)[1:]],
         **layout,
     )
 
 
-def _layer_ticks(layers: Sequence[Layer], named: bool) -> dict[str, Any]:
+def _layer_ticks(layers: Sequence[Layer], named: bool, deep: bool) -> dict[str, Any]:
     """Ticks under every layer, or in the middle of every block."""
     if named:
         names = [plain(layer.short) for layer in layers]
         return {"tickvals": list(range(len(layers))), "ticktext": names, "tickangle": -90}
+    if not deep:
+        return {"tickvals": [0, len(layers) - 1], "ticktext": ["most", "least salient"], "tickangle": 0}
     starts = _starts(layers)
     middle = [(start + end - 1) / 2 for start, end in zip(starts, [*starts[1:], len(layers)], strict=True)]
     names = [_tick(layers[start]) for start in starts]

@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 
 from ..masks import lwptv_masks
 from ..report import SaliencePart
+from ..rounding import rounded
 from .depth import NAMES_UP_TO, by_layer
 from .drawing import Drawing, colour_bar, compose, plain, vertical
 from .layers import Layer, layers_of
@@ -84,17 +85,19 @@ def salience_heatmap(
     titles: Sequence[str] | None = None,
     components: Sequence[str] | None = None,
     logarithmic: bool = True,
+    by_value: bool = False,
 ) -> Drawing:
-    """Salience of every layer for every expert: experts are rows, layers columns in order of depth.
+    """Salience of every layer for every expert: experts are rows, layers columns, by depth or by value.
 
     Args:
         part: the report's salience.
         theme: ``light`` or ``dark``.
         titles: of the experts; default their names.
         components: which kinds of layers are shown; default all.
+        by_value: the layers of highest salience first, by the mean over experts; else in order of depth.
         logarithmic: colour by log₁₀; layers of salience 0 (never trained) are marked as missing then.
     """
-    layers = _shown(part, components)
+    layers = _shown(part, components, by_value)
     scores = np.array(list(part.score.values()), dtype=float)[:, [layer.column for layer in layers]]
     names = list(titles or part.score)
     drawn = np.log10(scores, out=np.full(scores.shape, np.nan), where=scores > 0) if logarithmic else scores
@@ -109,7 +112,7 @@ def salience_heatmap(
         ygap=2,
         colorbar=_colour_bar(drawn, logarithmic, theme),
     )
-    figure = by_layer(heatmap, layers, names, theme, top=64, plot_bgcolor=GAP[theme])
+    figure = by_layer(heatmap, layers, names, theme, top=64, deep=not by_value, plot_bgcolor=GAP[theme])
     table = pd.DataFrame(scores.T, columns=names)
     table.insert(0, "parameters", [part.parameters[layer.column] for layer in layers])
     table.insert(0, "component", [layer.component for layer in layers])
@@ -128,9 +131,10 @@ def mask_figure(
     *,
     titles: Sequence[str] | None = None,
     components: Sequence[str] | None = None,
+    by_value: bool = False,
 ) -> Drawing:
     """Which layers are kept: a row per expert, and the shared mask that the merge would use."""
-    layers = _shown(part, components)
+    layers = _shown(part, components, by_value)
     columns = [layer.column for layer in layers]
     names = [*(titles or part.score), "Shared mask"]
     rows = np.vstack([kept.masks[:, columns], 2 * kept.shared[None, columns]]).astype(float)
@@ -149,12 +153,12 @@ def mask_figure(
         xgap=1,
         ygap=3,
     )
-    figure = by_layer(heatmap, layers, names, theme, top=8)
+    figure = by_layer(heatmap, layers, names, theme, top=8, deep=not by_value)
     table = pd.DataFrame(rows.T.astype(bool), columns=names)
     table.insert(0, "layer", [layer.name for layer in layers])
     alt = (
         f"Layers kept at a pruning ratio of {kept.eta:.2f}: {kept.layers} of {len(kept.shared)} in the shared mask, "
-        f"{kept.parameters_percent:.1f} % of the parameters."
+        f"{rounded(kept.parameters_percent)} % of the parameters."
     )
     return Drawing(figure, table, alt, f"masks-eta-{kept.eta:.2f}")
 
@@ -192,8 +196,12 @@ def kept_figure(curve: pd.DataFrame, kept: Kept, theme: Theme) -> Drawing:
     return Drawing(figure, curve, alt, "kept-by-eta")
 
 
-def _shown(part: SaliencePart, components: Sequence[str] | None) -> list[Layer]:
-    return [layer for layer in layers_of(part.layers) if components is None or layer.component in components]
+def _shown(part: SaliencePart, components: Sequence[str] | None, by_value: bool) -> list[Layer]:
+    chosen = [layer for layer in layers_of(part.layers) if components is None or layer.component in components]
+    if by_value:
+        means = np.mean(list(part.score.values()), axis=0)
+        chosen.sort(key=lambda layer: -means[layer.column])
+    return chosen
 
 
 def _hover(layers: Sequence[Layer], part: SaliencePart, scores: np.ndarray) -> list[list[tuple[str, str, str]]]:

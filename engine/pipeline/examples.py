@@ -12,13 +12,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+from safetensors import safe_open
+
+from ..analysis.neighbours import nearest_neighbours
 from ..manifest import ASSETS
 from ..recipe import Recipe, parse_recipe
 from ..store import Store
 from ..types import Progress
 from .local import run_recipe
 
-KEPT = ("report.json", "recipe.yaml", "samples.parquet", "projections")
+NEIGHBOURS = "neighbours.parquet"
+KEPT = ("report.json", "recipe.yaml", "samples.parquet", "projections", NEIGHBOURS)
+NEAREST = 8
 VIEWS = ("tsne", "umap", "pca")
 LWPTV = [{"method": "lwptv", "params": {"eta": 0.7}}]
 CALIBRATORS = [
@@ -58,6 +64,7 @@ def build_examples(store: Store, out: Path | None = None, *, zoo: str = "mini8",
             built = Path(scratch) / "run"
             for view in VIEWS:
                 report = run_recipe(recipe, store, view={"method": view}, out=built, progress=progress)
+            neighbour_table(built).to_parquet(built / NEIGHBOURS, index=False)
             target = out / name
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir()
@@ -66,3 +73,33 @@ def build_examples(store: Store, out: Path | None = None, *, zoo: str = "mini8",
         index.append({"name": name, "title": title, "identity": report.identity})
     record = {"built": datetime.now(UTC).isoformat(timespec="seconds"), "examples": index}
     (out / "index.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def neighbour_table(run: Path) -> pd.DataFrame:
+    """Nearest images in feature space, since an example keeps no features to search.
+
+    Args:
+        run: a run's folder, with its features and a projection; the images of that are asked about and searched.
+
+    Returns:
+        Columns state, task, index, rank (from 0), neighbour (its index), distance (1 − cos, among the images of the
+        same task).
+    """
+    shown = pd.read_parquet(run / "projections" / VIEWS[0] / "projection.parquet")
+    samples = pd.read_parquet(run / "samples.parquet", columns=["task", "state", "index"])
+    rows = []
+    with safe_open(run / "features.safetensors", "numpy") as file:
+        for (state, task), images in shown.groupby(["state", "task"], sort=False, observed=True):
+            indices = images["index"].tolist()
+            own = samples[(samples["task"] == task) & (samples["state"] == "pretrained")]["index"]
+            place = {index: row for row, index in enumerate(own.tolist())}
+            features = file.get_tensor(f"{state}/{task}/evaluate")[[place[index] for index in indices]]
+            for row, index in enumerate(indices):
+                near, away = nearest_neighbours(features, row, NEAREST)
+                rows += [
+                    (state, task, index, rank, indices[other], distance)
+                    for rank, (other, distance) in enumerate(zip(near.tolist(), away.tolist(), strict=True))
+                ]
+    table = pd.DataFrame(rows, columns=["state", "task", "index", "rank", "neighbour", "distance"])
+    return table.astype({"state": "category", "task": "category", "index": "int32", "rank": "int8",
+                         "neighbour": "int32", "distance": "float32"})  # fmt: skip

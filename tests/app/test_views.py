@@ -9,10 +9,12 @@ import pytest
 from safetensors.numpy import save_file
 from streamlit.testing.v1 import AppTest
 
+from engine.figures import layers_of
 from engine.manifest import read_manifest
 from engine.pipeline.projecting import ProjectionRequest, projection_step
 from engine.store import Store
 from engine.zoo.thumbnails import thumbnails
+from pages._chrome import plain
 from tests.made_run import EVALUATED, TASKS, made_report, made_samples, write_projection, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,6 +160,56 @@ class TestRepresentations:
         assert (table["merged prediction"] != table["true class"]).all()
         assert (table["surgery prediction"] == table["true class"]).all()
 
+    def test_worklists_of_images_say_what_they_hold(self, store, key):
+        finish(store, key)
+        app = open_page("representations")
+        lists = [button for button in app.button if button.key.startswith("features.pick.")]
+        names = ["Most shifted", "Lost by merging", "Repaired by Surgery", "Most uncertain"]  # none is broken
+        assert [button.label.split(" (")[0] for button in lists] == names
+        assert all(button.help for button in lists)
+        only(app.button, "Most uncertain").click().run()
+        chances = app.dataframe[0].value["surgery probability"]
+        report = made_report()
+        table = made_samples(report)
+        known = table[(table["state"] == "surgery") & table["task"].isin(["digits", "signs"])]["probability"]
+        assert sorted(chances) == sorted(known)[: len(chances)]
+
+    def test_a_worklist_of_classes_selects_what_is_clicked(self, store, key):
+        finish(store, key)
+        app = open_page("representations")
+        app.session_state["features.classes"] = True
+        app.run()
+        table = app.dataframe[0].value
+        assert table["shift"].is_monotonic_decreasing
+        assert table["images"].sum() == 2 * EVALUATED
+        for name, start in (("lost", "Lost by merging"), ("repaired", "Repaired by Surgery")):
+            assert table[name].sum() == int(only(app.button, start).label.split("(")[1].rstrip(")"))
+        row = int(table["lost"].argmax())
+        count = int(table["lost"].iloc[row])
+        pick = {"selection": {"rows": [], "columns": [], "cells": [(row, "lost")]}}
+        app.session_state["features.classes.table"] = pick
+        app.run()
+        assert not app.exception
+        assert f"{count} image{'s' * (count != 1)} selected" in texts(app)
+        chosen = app.dataframe[1].value
+        assert set(chosen["true class"]) == {table["class"].iloc[row]}
+        assert (chosen["merged prediction"] != chosen["true class"]).all()
+        only(app.button, "Repaired").click().run()  # a later choice holds although the cell stays marked
+        repaired = int(only(app.button, "Repaired").label.split("(")[1].rstrip(")"))
+        assert f"{repaired} images selected" in texts(app)
+
+    def test_an_image_of_several_can_be_taken_alone_to_see_its_neighbours(self, store, key, tmp_path):
+        features = {f"{s}/{t}/evaluate": np.eye(EVALUATED, 3, dtype=np.float32) for s in ("merged", "expert")
+                    for t in ("digits", "signs")}  # fmt: skip
+        finish(store, key, zoo=made_zoo(tmp_path / "zoo"), features=features)
+        app = open_page("representations")
+        only(app.button, "Most shifted").click().run()
+        assert "Nearest in feature space" not in texts(app)
+        only(app.button, "Neighbours").click().run()
+        assert not app.exception
+        assert "1 image selected" in texts(app)
+        assert "Nearest in feature space" in texts(app)
+
     def test_a_missing_projection_offers_to_compute_it_and_keeps_the_old_one(self, store, key):
         finish(store, key)
         app = open_page("representations")
@@ -273,6 +325,28 @@ class TestAccuracy:
 
 
 class TestSalience:
+    def test_the_layer_that_matters_most_to_an_expert_is_named(self, store, key):
+        finish(store, key)
+        app = open_page("salience")
+        part, titles = made_report().salience, app.selectbox(key="salience.expert").options
+        for title, scores in zip(titles, part.score.values(), strict=True):
+            app.selectbox(key="salience.expert").set_value(title).run()
+            first = layers_of(part.layers)[[layer.column for layer in layers_of(part.layers)].index(np.argmax(scores))]
+            said = next(item.value for item in app.markdown if "matters most" in item.value)
+            assert f"**{plain(title)}**" in said
+            assert f"**{plain(first.short)}** matters most" in said
+        assert not app.exception
+
+    def test_layers_can_be_sorted_by_value(self, store, key):
+        finish(store, key)
+        app = open_page("salience")
+        app.session_state["salience.order"] = "By value"
+        app.session_state["salience.heatmap.numbers"] = True
+        app.run()
+        assert not app.exception
+        table = app.dataframe[0].value
+        assert table.drop(columns=["layer", "component", "parameters"]).mean(axis=1).is_monotonic_decreasing
+
     def test_the_ratio_moves_the_mask(self, store, key):
         finish(store, key)
         app = open_page("salience")

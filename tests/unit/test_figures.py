@@ -18,9 +18,11 @@ from engine.figures import (
     delta_heatmap,
     kept_curve,
     kept_figure,
+    layer_ranking,
     layers_of,
     mask_figure,
     masks_at,
+    ranked_layers,
     salience_heatmap,
     state_title,
     task_colours,
@@ -46,6 +48,7 @@ def every_drawing(report, theme):
         class_bias(report, "digits", theme),
         training_curves(report, "accuracy", theme),
         salience_heatmap(part, theme),
+        layer_ranking(part, "digits", theme, title="Handwritten digits"),
         mask_figure(part, kept, theme),
         kept_figure(kept_curve(part), kept, theme),
     ]
@@ -229,6 +232,37 @@ def test_salience_can_be_narrowed_to_a_kind_of_layer():
     assert drawing.table["layer"].tolist() == [LAYERS[2]]
 
 
+def test_layers_are_ranked_for_one_expert_beside_the_others():
+    part = made_report().salience
+    digits, signs = ranked_layers(part, "digits"), ranked_layers(part, "signs")
+    assert digits["salience"].tolist() == [0.5, 0.4, 0.3, 0.2, 0.1]
+    assert digits["layer"].tolist() == list(LAYERS)
+    assert digits["others"].tolist() == [0.1, 0.5, 0.2, 0.0, 0.3]
+    assert signs["layer"].iloc[0] == LAYERS[1]
+    assert ranked_layers(part, "signs", components=["MLP"])["layer"].tolist() == [LAYERS[2]]
+    drawing = layer_ranking(part, "signs", "light", title="Traffic signs")
+    bars, marks = drawing.figure.data
+    assert list(bars.x) == [0.5, 0.3, 0.2, 0.1, 0.0]
+    assert list(marks.x) == [0.4, 0.1, 0.3, 0.5, 0.2]
+    assert LAYERS[1] in drawing.alt
+
+
+def test_a_lone_expert_is_compared_with_nobody():
+    part = made_report().salience.model_copy(update={"score": {"digits": (0.5, 0.4, 0.3, 0.2, 0.1)}})
+    assert ranked_layers(part, "digits")["others"].isna().all()
+    assert len(layer_ranking(part, "digits", "dark", title="Digits").figure.data) == 1
+
+
+def test_layers_can_be_sorted_by_their_mean_salience():
+    part = made_report().salience
+    drawing = salience_heatmap(part, "light", by_value=True)
+    means = drawing.table.drop(columns=["layer", "component", "parameters"]).mean(axis=1)
+    assert means.is_monotonic_decreasing
+    assert drawing.table["layer"].iloc[0] == LAYERS[1]
+    masks = mask_figure(part, masks_at(part, 0.6), "light", by_value=True)
+    assert masks.table["layer"].tolist() == drawing.table["layer"].tolist()
+
+
 def test_many_layers_are_named_by_block():
     layers = tuple(f"visual.transformer.resblocks.{b}.mlp.c_fc.{i}" for b in range(4) for i in range(10))
     ones = (1.0,) * len(layers)
@@ -237,6 +271,9 @@ def test_many_layers_are_named_by_block():
                         mask={"a": true, "b": true}, shared_mask=true, kept_layers=40, kept_parameters_percent=100,
                         kept_megabytes=0.1, applied=True)  # fmt: skip
     assert list(salience_heatmap(part, "light").figure.layout.xaxis.ticktext) == ["Block 0", "1", "2", "3"]
+    by_value = salience_heatmap(part, "light", by_value=True).figure.layout
+    assert list(by_value.xaxis.ticktext) == ["most", "least salient"]
+    assert not by_value.shapes
 
 
 def test_eight_tasks_have_eight_colours_and_calibrators_are_told_apart():
@@ -250,4 +287,4 @@ def test_eight_tasks_have_eight_colours_and_calibrators_are_told_apart():
 def test_a_run_without_out_of_domain_tasks_has_one_mean():
     average = {state: Averages(within=50.0) for state in made_report().average}
     bar = accuracy_bars(made_report(average=average), "light").figure.data[0]
-    assert list(bar.x)[-1] == "<b>In-domain<br>mean</b>"
+    assert list(bar.x)[-1] == "<b>Mean in</b>"
