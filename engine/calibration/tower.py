@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ..errors import CalibrationError
 
@@ -25,14 +26,13 @@ class Tower:
     def __init__(self, encoder: nn.Module) -> None:
         self.visual = getattr(encoder, "visual", encoder)
         blocks = getattr(getattr(self.visual, "transformer", None), "resblocks", None)
-        usable = blocks is not None and all(isinstance(getattr(b, "attn", None), nn.MultiheadAttention) for b in blocks)
+        usable = blocks is not None and all(_plain(getattr(block, "attn", None)) for block in blocks)
         if not usable or getattr(self.visual, "attn_pool", None) is not None or self.visual.pool_type != "tok":
             raise CalibrationError(
                 f"This calibrator acts inside open_clip vision transformers that read the class token; "
                 f"{type(self.visual).__name__} is not one. Choose a calibrator of the output, such as Surgery."
             )
         self.blocks = list(blocks)
-        self.batch_first = self.visual.transformer.batch_first
 
     @property
     def weight(self) -> Tensor:
@@ -58,11 +58,7 @@ class Tower:
         """
         block = self.blocks[number]
         normed = block.ln_1(x)
-        asked = normed[:, :1] if class_only else normed
-        if self.batch_first:
-            return block.attn(asked, normed, normed, need_weights=False)[0]
-        asked, normed = (tensor.transpose(0, 1) for tensor in (asked, normed))
-        return block.attn(asked, normed, normed, need_weights=False)[0].transpose(0, 1)
+        return attention(block.attn, normed[:, :1] if class_only else normed, normed)
 
     def finish(self, number: int, x: Tokens, attended: Tokens) -> Tokens:
         """The rest of a block, token by token: residual addition, then the MLP branch."""
@@ -79,6 +75,35 @@ class Tower:
     def read_out(self, x: Float[Tensor, "n some width"]) -> Float[Tensor, "n dim"]:
         """Un-normalised features from the tokens after the last block; only the class token (first) is read."""
         return self.visual.ln_post(x[:, 0]) @ self.visual.proj
+
+
+def attention(module: nn.MultiheadAttention, asked: Tokens, given: Tokens) -> Float[Tensor, "n asked width"]:
+    """Attention of some tokens to all, images first whatever the module's own order.
+
+    The module itself would transpose to tokens first and back, and copy at every step of it.
+    """
+    width, heads = module.embed_dim, module.num_heads
+    weight, bias = module.in_proj_weight, module.in_proj_bias
+    query_bias, rest_bias = (None, None) if bias is None else (bias[:width], bias[width:])
+    if asked is given:
+        query, key, value = _by_head(functional.linear(given, weight, bias), 3, heads)
+    else:
+        (query,) = _by_head(functional.linear(asked, weight[:width], query_bias), 1, heads)
+        key, value = _by_head(functional.linear(given, weight[width:], rest_bias), 2, heads)
+    mixed = functional.scaled_dot_product_attention(query, key, value)
+    return module.out_proj(mixed.transpose(1, 2).flatten(2))
+
+
+def _plain(module: nn.Module | None) -> bool:
+    """Whether this is attention with one matrix for query, key and value and without tokens of its own."""
+    known = isinstance(module, nn.MultiheadAttention)
+    return known and module.in_proj_weight is not None and module.bias_k is None and not module.add_zero_attn
+
+
+def _by_head(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+    """Split (n, tokens, parts · width) into parts of shape (n, heads, tokens, width / heads)."""
+    n, tokens, _ = x.shape
+    return x.view(n, tokens, parts, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
 
 
 @contextmanager

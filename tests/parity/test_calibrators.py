@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from engine.calibration import IntervMerge
-from engine.calibration.tower import Tower
 from engine.catalog.calibrators import IntervMergeParams, ProbSurgeryParams
 from engine.selfcheck.calibrators import CHECKS, FAMILIES
 from engine.selfcheck.calibrators.encoder import sizes, small_encoder
@@ -52,6 +51,6 @@ def test_interventions_do_not_depend_on_the_layout_of_the_encoder():
     visual.transformer.batch_first = False
     for block in visual.transformer.resblocks:
         block.attn.batch_first = False
-    assert not Tower(visual).batch_first
+    assert not visual.transformer.batch_first
     found = calibrator.correct_features(visual, numbers["images"], "A")
     torch.testing.assert_close(found, numbers["feature_student"], **EXACT)
