@@ -100,6 +100,8 @@ class CalibratorPart(Frozen):
     diverged_at: int | None = None
     curve_columns: tuple[str, ...] = ()  # step, loss, then accuracy and L1 bias on both splits
     curve: tuple[tuple[float | None, ...], ...] = ()
+    task_curves: dict[str, tuple[tuple[float | None, ...], ...]] = Field(default_factory=dict)  # same columns, by task
+    merging: dict[str, Any] = Field(default_factory=dict)  # learned coefficients by expert, where it learned any
 
 
 class Report(Frozen):

@@ -8,6 +8,7 @@ import streamlit as st
 from engine.catalog import CALIBRATORS
 from engine.figures import state_title
 from engine.figures.block_bias import QUANTITIES, STATISTICS, block_figure
+from engine.figures.coefficients import coefficient_figure, coefficients_of
 from engine.figures.drawing import task_titles
 from engine.figures.outliers import auroc_table, roc_figure, score_histograms
 from engine.figures.wrong_task import own_and_others, wrong_task_figure
@@ -15,6 +16,7 @@ from engine.pipeline.run_views import DepthRequest, FeatureViewRequest, deep_onl
 from pages._chrome import empty_state, figure, percent, plain, theme
 from pages._on_demand import on_demand
 from pages._state import RunView
+from pages._weights_vectors import expert_titles
 
 ALL = "all"
 SHOWN = {"l1": "L1", "cka": "CKA"}
@@ -60,6 +62,19 @@ def depth(run: RunView) -> None:
         "output change nothing before it and are left out; IntervMerge has no tokens but the class "
         "token after the last block."
     )
+
+
+def learned(run: RunView) -> None:
+    """Merging coefficients that learned together with a calibrator; nothing where none did."""
+    for name, part in run.report.calibrators.items():
+        found = coefficients_of(part.merging)
+        if found is None:
+            continue
+        title = plain(state_title(name, run.report))
+        st.subheader(f"Merging coefficients that learned with {title}", anchor=False)
+        figure(coefficient_figure(found, expert_titles(run, found.experts), theme()), key=f"calibrate.lambda.{name}",
+               run=run, unit="Learned coefficient λ", note="Trained on the adaptation images.")  # fmt: skip
+        st.caption(f"{title} acts in a merged model of its own, made with these coefficients.")
 
 
 def outliers(run: RunView) -> None:

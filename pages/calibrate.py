@@ -9,7 +9,7 @@ from engine.figures.curves import QUANTITIES
 from engine.figures.drawing import task_titles
 from engine.figures.uncertainty import agreement, uncertain_states, uncertainty_figure
 from pages._calibrate_stitched import shifted, stitched
-from pages._calibrate_views import depth, outliers, wrong_task
+from pages._calibrate_views import depth, learned, outliers, wrong_task
 from pages._chrome import context_bar, empty_state, figure, percent, plain, theme
 from pages._state import RunView, current_run, samples
 
@@ -30,6 +30,7 @@ def main() -> None:
     else:
         _training(run)
         _cost(run)
+        learned(run)
         _uncertainty(run)
         st.fragment(wrong_task)(run)
     if run.report.bias:

@@ -51,6 +51,10 @@ class Calibrator(nn.Module, ABC):
     def initialise(self, name: str, values: Tensor, generator: torch.Generator) -> None:
         """Fill one module's tensor (zeros on entry) with its start values, in place."""
 
+    def fixed_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of tensors that belong to no module, from ``self.sizes`` and ``self.config``; none as a rule."""
+        return {}
+
     @property
     def shared(self) -> bool:
         """Whether one module serves every task, so that no task needs to be known."""
@@ -158,7 +162,7 @@ class Calibrator(nn.Module, ABC):
         made.config = catalog.params_of(row, params)
         rows = 1 if made.shared else len(made.tasks)
         try:
-            expected = {name: (rows, *shape) for name, shape in made.shapes().items()}
+            expected = {name: (rows, *shape) for name, shape in made.shapes().items()} | made.fixed_shapes()
         except KeyError as error:
             raise CheckpointError(f"The sizes of calibrator '{cls.method}' lack {error}.") from error
         found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}

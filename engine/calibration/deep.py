@@ -12,21 +12,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..catalog.calibrators import TrainingParams
+from ..catalog.calibrators import DeepParams
 from ..errors import CalibrationError
 from .base import Calibrator
+from .coefficients import JointStudent, LinearMerge
+from .deep_updates import ENCODE_BATCH, Feed, Prefix, deep_update
 from .loop import run_loop
 from .report import FitReport, Monitor
-from .sampling import EndlessBatches, check_pairs, check_rows, generator_for
-from .stack import IndependentAdam
+from .sampling import check_pairs, check_rows
+from .stack import Stack
 from .tower import Tower, dtype_of, frozen
 
 MONITOR_EVERY = 25
-ENCODE_BATCH = 256
 CACHE_BYTES = 2 * 2**30
 CPU_IMAGES = 32  # images a CPU takes through the encoder at once: activations stay in its cache
-
-Prefix = tuple[Tensor, ...]
 
 
 class DeepCalibrator(Calibrator):
@@ -37,7 +36,7 @@ class DeepCalibrator(Calibrator):
     """
 
     deep = True
-    config: TrainingParams | None
+    config: DeepParams | None
 
     @abstractmethod
     def prefix(self, tower: Tower, images: Float[Tensor, "n 3 h w"]) -> Prefix:
@@ -85,12 +84,20 @@ class DeepCalibrator(Calibrator):
         """Columns of what :meth:`teach` returns."""
         return sizes["dim"]
 
+    @property
+    def updates_per_gradient(self) -> int:
+        """How often a module is updated with one gradient."""
+        return 1
+
+    def before_update(self) -> None:
+        """Take gradients away from what is not to be trained; nothing unless a subclass needs it."""
+
     def after_update(self) -> None:
         """Bring parameters back where they must be after an update; nothing unless a subclass needs it."""
 
     @torch.no_grad()
     def teach(
-        self, encoder: nn.Module, images: Float[Tensor, "n 3 h w"], config: TrainingParams
+        self, encoder: nn.Module, images: Float[Tensor, "n 3 h w"], config: DeepParams
     ) -> Float[Tensor, "n aligned"]:
         """What ``fit_deep`` needs from a task's expert: its plain features.
 
@@ -144,11 +151,12 @@ class DeepCalibrator(Calibrator):
         encoder: nn.Module,
         images: Mapping[str, Float[Tensor, "_ 3 h w"]],
         expert_features: Mapping[str, Float[Tensor, "_ aligned"]],
-        config: TrainingParams,
+        config: DeepParams,
         seed: int,
         monitor: Monitor | None = None,
         monitor_every: int = MONITOR_EVERY,
         cache_bytes: int = CACHE_BYTES,
+        merge: LinearMerge | None = None,
     ) -> FitReport:
         """Forget everything and train inside a merged encoder; all tasks train together, each with its own Adam.
 
@@ -163,6 +171,8 @@ class DeepCalibrator(Calibrator):
             monitor_every: updates in an interval.
             cache_bytes: how much may be held of what the encoder computes before the first module; more than that is
                 computed again for every batch.
+            merge: where merging coefficients learn as well; the encoder then gives the structure only, and
+                :meth:`merged_weights` the model that the calibrator has to act in.
 
         Raises:
             UnpairedFeatures: a task's images and expert features differ in number.
@@ -176,30 +186,39 @@ class DeepCalibrator(Calibrator):
             tasks = tuple(images)
             stack = self.reset(tasks, tower.sizes(), config, seed, dtype_of(tower), tower.weight.device)
             self._check_teacher(expert_features)
-            feed = _Feed(self, tower, images, expert_features, config.batch_size, seed, cache_bytes)
-            adam = IndependentAdam(stack, config.learning_rate)
-
-            def update() -> Tensor:
-                stack.gradients.zero_()
-                losses = self._backward(tower, *feed.next())
-                adam.step()
-                self.after_update()
-                return losses
-
+            student = self.join(tower, merge, stack)
+            cache_bytes = cache_bytes if student is None else 0
+            feed = Feed(self, tower, images, expert_features, config.batch_size, seed, cache_bytes, student is not None)
+            update = deep_update(self, tower, stack, feed, student)
             report = run_loop(self, stack, config.steps, update, monitor, monitor_every)
         self.zero_grad(set_to_none=True)
         return report
 
+    def join(self, tower: Tower, merge: LinearMerge | None, stack: Stack) -> JointStudent | None:
+        """What learns together with merging coefficients; nothing unless a subclass has them."""
+        if merge is not None:
+            raise CalibrationError(f"{self.method} does not learn merging coefficients.")
+        return None
+
     @torch.enable_grad()
-    def _backward(self, tower: Tower, prefix: Prefix, teacher: Tensor) -> Tensor:
-        """Add every task's gradients, a few tasks at a time on a CPU (modules are independent), and give the losses."""
+    def backward(
+        self, tower: Tower, prefix: Prefix, teacher: Float[Tensor, "stack batch aligned"], first: int = 0
+    ) -> Float[Tensor, " stack"]:
+        """Add every task's gradients, a few tasks at a time on a CPU (modules are independent), and give the losses.
+
+        Args:
+            tower: the encoder.
+            prefix: of stack · batch images.
+            teacher: what is aligned with.
+            first: row of the first task.
+        """
         tasks, batch = teacher.shape[:2]
         together = max(1, CPU_IMAGES // batch) if teacher.device.type == "cpu" else tasks
         losses = []
-        for first in range(0, tasks, together):
-            rows = slice(first, min(first + together, tasks))
-            part = tuple(tensor[rows.start * batch : rows.stop * batch] for tensor in prefix)
-            loss = self.losses(self.student(tower, part, rows), teacher[rows])
+        for start in range(0, tasks, together):
+            stop = min(start + together, tasks)
+            part = tuple(tensor[start * batch : stop * batch] for tensor in prefix)
+            loss = self.losses(self.student(tower, part, slice(first + start, first + stop)), teacher[start:stop])
             loss.sum().backward()
             losses.append(loss.detach())
         return torch.cat(losses)
@@ -215,52 +234,10 @@ class DeepCalibrator(Calibrator):
 
     def check_encoder(self, tower: Tower) -> None:
         """Refuse an encoder of other sizes than the one that was trained in."""
-        if tower.sizes() != self.sizes:
-            raise CalibrationError(
-                f"{self.method} was trained inside an encoder of {self.sizes}; this one has {tower.sizes()}."
-            )
-
-
-class _Feed:
-    """Batches of every task: prefixes of tasks · batch images, and the teacher's (tasks, batch, aligned)."""
-
-    def __init__(
-        self,
-        module: DeepCalibrator,
-        tower: Tower,
-        images: Mapping[str, Tensor],
-        teacher: Mapping[str, Tensor],
-        batch: int,
-        seed: int,
-        cache_bytes: int,
-    ) -> None:
-        self._module, self._tower, self._images = module, tower, images
-        weight = tower.weight
-        self._teacher = [teacher[task].to(weight.device, weight.dtype) for task in images]
-        self._batches = [EndlessBatches(len(images[t]), batch, generator_for(seed, t, "batches")) for t in images]
-        with torch.no_grad():
-            first = next(iter(images.values()))
-            one = sum(part.numel() * part.element_size() for part in module.prefix(tower, first[:1]))
-            fits = one * sum(len(part) for part in images.values()) <= cache_bytes
-            self._cache = [self._encode(part) for part in images.values()] if fits else None
-
-    def next(self) -> tuple[Prefix, Tensor]:
-        """The next batch of every task."""
-        numbers = [batches.take(1)[0] for batches in self._batches]
-        teacher = torch.stack([part[n.to(part.device)] for part, n in zip(self._teacher, numbers, strict=True)])
-        with torch.no_grad():
-            if self._cache is None:
-                drawn = [part[n.to(part.device)] for part, n in zip(self._images.values(), numbers, strict=True)]
-                return self._module.prefix(self._tower, torch.cat(drawn)), teacher
-            picked = [
-                tuple(tensor[n.to(tensor.device)] for tensor in prefix)
-                for prefix, n in zip(self._cache, numbers, strict=True)
-            ]
-            return tuple(torch.cat(parts) for parts in zip(*picked, strict=True)), teacher
-
-    def _encode(self, images: Tensor) -> Prefix:
-        chunks = [self._module.prefix(self._tower, chunk) for chunk in images.split(ENCODE_BATCH)]
-        return tuple(torch.cat(parts) for parts in zip(*chunks, strict=True))
+        found = tower.sizes()
+        own = {name: size for name, size in self.sizes.items() if name in found}
+        if found != own:
+            raise CalibrationError(f"{self.method} was trained inside an encoder of {own}; this one has {found}.")
 
 
 def _features(tower: Tower, images: Tensor) -> Tensor:

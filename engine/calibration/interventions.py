@@ -123,7 +123,7 @@ def segment_starts(config: IntervMergeParams, block: int, width: int) -> tuple[t
         return (0,), width
     length = config.mini_dims // 4 if config.mini == "four" else config.mini_dims
     starts = {
-        "start": (0,),
+        "start": (config.mini_start,),
         "shifted": (block * length,),
         "four": (0, width - length, width // 4 - length // 2, 3 * width // 4 - length // 2),
     }[config.mini]

@@ -16,7 +16,7 @@ from .base import Calibrator
 from .loop import run_loop
 from .report import FitReport, Monitor
 from .sampling import EndlessBatches, check_pairs, generator_for, joined
-from .stack import IndependentAdam, SharedAdam, Stack
+from .stack import AdamInTurn, IndependentAdam, Stack
 
 CHUNK = 64  # batches of row numbers drawn at once
 MONITOR_EVERY = 100
@@ -199,7 +199,7 @@ def update_rule(
 def _in_turn(module: OutputCalibrator, stack: Stack, config: OutputParams) -> Callable[..., Tensor]:
     """One Adam update per task, in the tasks' order."""
     alone = IndependentAdam(stack, config.learning_rate) if module.shared else None
-    drifting = None if module.shared else SharedAdam(stack, config.learning_rate)
+    drifting = None if module.shared else AdamInTurn(stack, config.learning_rate, drifting=True)
 
     def update(z: Tensor, target: Tensor, noise: Tensor | None) -> Tensor:
         losses = []

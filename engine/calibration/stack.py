@@ -24,6 +24,7 @@ class Stack:
         self.values = torch.zeros(total, dtype=dtype, device=device)
         self.gradients = torch.zeros_like(self.values)
         self.parameters: dict[str, nn.Parameter] = {}
+        self.beside: list[Tensor] = []  # tensors that belong to no row and are trained along
         start = 0
         for name, shape in shapes.items():
             end = start + rows * math.prod(shape)
@@ -32,17 +33,19 @@ class Stack:
             self.parameters[name] = parameter
             start = end
 
-    def snapshot(self) -> Tensor:
-        """A copy of all values."""
-        return self.values.clone()
+    def snapshot(self) -> list[Tensor]:
+        """A copy of all values, and of what is trained beside them."""
+        return [self.values.clone(), *(tensor.detach().clone() for tensor in self.beside)]
 
-    def restore(self, values: Tensor) -> None:
+    @torch.no_grad()
+    def restore(self, values: list[Tensor]) -> None:
         """Set all values back to a snapshot."""
-        self.values.copy_(values)
+        for tensor, kept in zip((self.values, *self.beside), values, strict=True):
+            tensor.copy_(kept)
 
     def is_finite(self) -> bool:
         """Whether every value is a number."""
-        return bool(torch.isfinite(self.values).all())
+        return all(bool(torch.isfinite(tensor).all()) for tensor in (self.values, *self.beside))
 
 
 class IndependentAdam:
@@ -58,17 +61,18 @@ class IndependentAdam:
         self._adam.step()
 
 
-class SharedAdam:
-    """One Adam for all modules as torch 1.x ran it.
+class AdamInTurn:
+    """Adam for modules that are visited one after another.
 
-    There, gradients of modules that were not used stayed as zeros, so each module that has been visited once keeps
-    moving on its momentum at the steps of the others, and its step counter advances with them.
+    ``drifting`` is one Adam for all modules as torch 1.x ran it: gradients of modules that were not used stayed as
+    zeros, so each module that has been visited once keeps moving on its momentum at the steps of the others, and its
+    step counter advances with them.
 
-    Departure: not the default; the published trajectories of ProbSurgery's code under torch 1.13 need it.
+    Departure: drifting is not the default; the published trajectories of ProbSurgery's code under torch 1.13 need it.
     """
 
-    def __init__(self, stack: Stack, learning_rate: float) -> None:
-        self._gradients = stack.gradients
+    def __init__(self, stack: Stack, learning_rate: float, *, drifting: bool) -> None:
+        self._gradients, self._drifting = stack.gradients, drifting
         self._adams = []
         for row in range(stack.rows):
             views = []
@@ -79,12 +83,18 @@ class SharedAdam:
             self._adams.append(_adam(views, learning_rate))
         self._visited: list[int] = []
 
-    def step(self, row: int) -> None:
-        """Move the module that was used by its gradient, and all others seen before by a gradient of zero."""
+    def step(self, row: int, times: int = 1) -> None:
+        """Move the module that was used by its gradient; drifting, all others seen before by a gradient of zero.
+
+        Args:
+            row: the module that was used; gradients of all others are zero.
+            times: updates with this one gradient.
+        """
         if row not in self._visited:
             self._visited.append(row)
-        for visited in self._visited:
-            self._adams[visited].step()
+        for visited in self._visited if self._drifting else [row]:
+            for _ in range(times):
+                self._adams[visited].step()
         self._gradients.zero_()
 
 

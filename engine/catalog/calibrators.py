@@ -13,6 +13,8 @@ AdamSemantics = Literal["indep", "shared"]
 InterventionFunction = Literal["noreft", "loreft", "direft", "consreft", "lobireft", "nodireft"]
 Position = Literal["class", "first", "middle", "last", "patches", "all"]
 MiniPlacement = Literal["none", "start", "shifted", "four"]
+Coefficients = Literal["frozen", "task", "layer"]
+LINEAR_MERGES = ("weight_average", "task_arithmetic", "adamerging")  # base + Σ λ τ, whose λ can go on learning
 
 
 class TrainingParams(Params):
@@ -39,14 +41,23 @@ class TrainingParams(Params):
     )
 
 
+ADAM_SEMANTICS = (
+    "indep: one Adam per task. shared: one Adam for all modules as under torch 1.x, where the modules "
+    "of other tasks keep drifting on stale momentum; slow, only to reproduce old runs."
+)
+
+
 class OutputParams(TrainingParams):
     """What calibrators of the encoder's output share."""
 
+    adam_semantics: AdamSemantics = Field("indep", title="Adam state", description=ADAM_SEMANTICS)
+
+
+class DeepParams(TrainingParams):
+    """What calibrators inside the encoder share."""
+
     adam_semantics: AdamSemantics = Field(
-        "indep",
-        title="Adam state",
-        description="indep: one Adam per task. shared: one Adam for all modules as under torch 1.x, where the modules "
-        "of other tasks keep drifting on stale momentum; slow, only to reproduce old runs.",
+        "indep", title="Adam state", description=ADAM_SEMANTICS, json_schema_extra=LATER
     )
 
 
@@ -113,7 +124,7 @@ class ProbSurgeryParams(OutputParams):
         return value
 
 
-class SurgeryV2Params(TrainingParams):
+class SurgeryV2Params(DeepParams):
     """Parameters of SurgeryV2."""
 
     steps: int = Field(500, ge=1, le=100_000, title="Training steps", description="Adam updates for each task.")
@@ -126,7 +137,7 @@ class SurgeryV2Params(TrainingParams):
     )
 
 
-class IntervMergeParams(TrainingParams):
+class IntervMergeParams(DeepParams):
     """Parameters of IntervMerge."""
 
     steps: int = Field(500, ge=1, le=100_000, title="Training steps", description="Adam updates for each task.")
@@ -148,6 +159,35 @@ class IntervMergeParams(TrainingParams):
     mini_dims: int = Field(
         64, ge=1, le=8192, title="Dimensions of a mini-intervention", description="Dimensions changed in a token."
     )
+    mini_start: int = Field(
+        0,
+        ge=0,
+        le=8191,
+        title="First dimension of a mini-intervention",
+        description="Where the changed dimensions begin; only with mini start.",
+        json_schema_extra=LATER,
+    )
+    coefficients: Coefficients = Field(
+        "frozen",
+        title="Merging coefficients λ",
+        description="frozen: the merge stays as it is. task, layer: one λ per expert, or per expert and layer, learns "
+        "with the interventions; after Weight Averaging, Task Arithmetic or AdaMerging without transforms.",
+        json_schema_extra=LATER,
+    )
+    registration: Literal["once", "triple"] = Field(
+        "once",
+        title="Updates per step",
+        description="triple: every module is updated three times with each gradient, as in the published program, "
+        "which registers it three times; only to reproduce its numbers.",
+        json_schema_extra=LATER,
+    )
+    trained_tokens: Literal["all", "first"] = Field(
+        "all",
+        title="Trained tokens",
+        description="first: of several tokens only the first one's modules are trained and the others stay random, as "
+        "in the published program for patch tokens; only to reproduce its numbers.",
+        json_schema_extra=LATER,
+    )
 
     @model_validator(mode="after")
     def _mini_has_two_functions(self) -> IntervMergeParams:
@@ -155,6 +195,8 @@ class IntervMergeParams(TrainingParams):
             raise ValueError(f"mini-interventions exist for noreft and lobireft, not for {self.function}")
         if self.mini == "four" and self.mini_dims % 4:
             raise ValueError(f"four slices need mini_dims to be a multiple of 4, found {self.mini_dims}")
+        if self.mini_start and self.mini != "start":
+            raise ValueError(f"mini_start is for mini-interventions of placement start, not {self.mini}")
         return self
 
 
@@ -252,8 +294,9 @@ ROWS = (
             ),
         ),
         departure="The default function keeps the second bias b₂ of the code. Every module is trained once per step "
-        "(the code registers each three times, and of the patch tokens trains only the first). Merging coefficients "
-        "stay frozen. Not the identity before training.",
+        "(the code registers each three times, and of the patch tokens trains only the first: `registration`, "
+        "`trained_tokens`). Merging coefficients stay frozen unless `coefficients` says otherwise; then tasks take "
+        "turns and λ moves at every task's turn, as in the code. Not the identity before training.",
         deep=True,
     ),
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,14 +33,10 @@ class Learned:
 
 def learned_coefficients(report: Report) -> Learned | None:
     """The coefficients that a run's merge method learned; None if it learned none."""
-    details = report.merged.details
-    found = details.get("coefficients")
-    if not isinstance(found, dict) or not found:
+    merged = coefficients_of(report.merged.details)
+    if merged is None:
         return None
-    layers = tuple(details.get("layers") or ())
-    values = np.array([np.atleast_1d(np.asarray(column, dtype=float)) for column in found.values()])
-    if layers and values.shape[1] != len(layers):
-        return None
+    layers, values = merged.layers, merged.values
     lwptv = next((call for call in report.recipe.transforms if call.method == "lwptv"), None)
     eta = float(lwptv.params.get("eta", 0.7)) if lwptv else None
     used = values
@@ -49,7 +46,17 @@ def learned_coefficients(report: Report) -> Learned | None:
         if salience is not None and salience.applied and set(salience.layers) == set(layers):
             mask = dict(zip(salience.layers, salience.shared_mask, strict=True))
             used = np.where([mask[name] for name in layers], used, np.nan)
-    return Learned(tuple(found), layers, values, used, eta)
+    return Learned(merged.experts, layers, values, used, eta)
+
+
+def coefficients_of(details: Mapping[str, Any]) -> Learned | None:
+    """Coefficients by expert (``coefficients``, a number or one a layer of ``layers``); None if there are none."""
+    found = details.get("coefficients")
+    if not isinstance(found, dict) or not found:
+        return None
+    layers = tuple(details.get("layers") or ())
+    values = np.array([np.atleast_1d(np.asarray(column, dtype=float)) for column in found.values()])
+    return None if layers and values.shape[1] != len(layers) else Learned(tuple(found), layers, values, values, None)
 
 
 def coefficient_figure(

@@ -170,6 +170,8 @@ def _write_seed(folder: Path, parts: Mapping[str, Path], result: Measured, recip
         source = parts.get(f"calibrator/{call.name}")
         if source is not None:
             _link(source / "calibrator.safetensors", folder / "calibrators" / f"{call.name}.safetensors")
+            if (source / "merged.safetensors").exists():  # it learned coefficients: the model that it acts in
+                _link(source / "merged.safetensors", folder / "calibrators" / call.name / "merged.safetensors")
     tensors = {
         f"{state}/{task}/{split}": np.ascontiguousarray(values)
         for split, states in (("evaluate", result.evaluate), ("adapt", result.adapt))
@@ -241,6 +243,8 @@ def _report(subject: Subject, measured: list[Measured], inputs: Mapping[str, Any
                 diverged_at=calibrations[call.name]["diverged_at"],
                 curve_columns=calibrations[call.name]["columns"],
                 curve=calibrations[call.name]["curve"],
+                task_curves=calibrations[call.name].get("task_curves", {}),
+                merging=calibrations[call.name].get("merging", {}),
             )
             for call in recipe.calibrators
         },

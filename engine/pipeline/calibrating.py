@@ -21,6 +21,7 @@ from ..zoo.folder import Zoo
 from ..zoo.heads import ZeroShotHead
 from ..zoo.splits import Selection, select
 from .encoding import encoder_of, read_features
+from .joint import coefficients_of, linear_merge, save_learned
 
 if TYPE_CHECKING:
     from ..calibration import Calibrator
@@ -56,9 +57,9 @@ def calibrate(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path
     watch = _Watch(params["sources"]["name"], data, config.steps, tools)
     calibrator: Calibrator = row.load()()
     training = {task: data[task] for task in params["tasks"]}
-    every = max(1, config.steps // MONITORED)
+    every, learned = max(1, config.steps // MONITORED), {}
     if row.deep:
-        corrected, report = _deep(calibrator, zoo, training, inputs, params, config, watch, every)
+        corrected, report, learned = _deep(calibrator, zoo, training, inputs, params, config, watch, every, output)
     else:
         merged = {task: part.state_adapt for task, part in training.items()}
         expert = {task: part.expert_adapt for task, part in training.items()}
@@ -80,6 +81,8 @@ def calibrate(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path
         "warnings": list(report.warnings),
         "columns": list(COLUMNS),
         "curve": watch.curve,
+        "task_curves": watch.task_curves,
+        **learned,
     }
     (output / "calibration.json").write_text(json.dumps(document))
 
@@ -123,7 +126,8 @@ def _deep(
     config: Any,
     watch: _Watch,
     every: int,
-) -> tuple[dict[str, Tensor], Any]:
+    output: Path,
+) -> tuple[dict[str, Tensor], Any, dict[str, Any]]:
     """Train a calibrator that acts inside the encoder; its metrics are computed at the end, not on the way."""
     from ..zoo.backbone import preprocessing, to_tensor
 
@@ -144,13 +148,19 @@ def _deep(
         watch.tools.progress(0.0, f"what the expert of {task} does inside")
         expert = encoder_of(zoo, zoo.manifest.expert_of(task).name)
         teachers[task] = calibrator.teach(expert, images[task], config)
-    report = calibrator.fit_deep(encoder, images, teachers, config, params["seed"], watch.loss_only, every)
+    merge = learned = None
+    if "joint" in params:
+        merge = linear_merge(zoo, params["joint"], Path(inputs["merge"]), params["seed"], watch.tools)
+    report = calibrator.fit_deep(encoder, images, teachers, config, params["seed"], watch.loss_only, every, merge=merge)
+    if merge is not None:
+        encoder = save_learned(calibrator, merge, zoo, output, watch.tools)
+        learned = {"merging": coefficients_of(calibrator, merge)}
     corrected = {}
     for task, own in params["targets"].items():
         pixels = to_tensor(zoo.data[task].images("test", training[own].chosen.test), preprocess)
         corrected[task] = calibrator.correct_features(encoder, pixels, own)
         watch.tools.progress(0.99, f"correcting {task}")
-    return corrected, report
+    return corrected, report, learned or {}
 
 
 def _sigmas(calibrator: Calibrator, data: Mapping[str, TaskFeatures], targets: Mapping[str, str]) -> dict[str, Tensor]:
@@ -169,22 +179,23 @@ class _Watch:
     def __init__(self, name: str, data: Mapping[str, TaskFeatures], steps: int, tools: StepTools) -> None:
         self.name, self.data, self.steps, self.tools = name, data, steps, tools
         self.curve: list[list[float | None]] = []
+        self.task_curves: dict[str, list[list[float | None]]] = {}
 
     def __call__(self, step: int, loss: Mapping[str, float], module: Calibrator) -> bool:
-        parts = [(self.data[task], task) for task in module.tasks]
-        rows = [_measure(part, module, task) for part, task in parts]
-        columns = [
-            None if any(row[i] is None for row in rows) else sum(row[i] for row in rows) / len(rows) for i in range(4)
-        ]
-        self._add(step, loss, columns)
+        self._add(step, loss, {task: _measure(self.data[task], module, task) for task in module.tasks})
         return True
 
     def loss_only(self, step: int, loss: Mapping[str, float], module: Calibrator) -> bool:
         """The monitor of deep calibrators, whose features would have to be encoded again to be measured."""
-        self._add(step, loss, [None] * 4)
+        self._add(step, loss, {task: (None,) * 4 for task in module.tasks})
         return True
 
-    def _add(self, step: int, loss: Mapping[str, float], columns: list[float | None]) -> None:
+    def _add(self, step: int, loss: Mapping[str, float], measured: Mapping[str, tuple[float | None, ...]]) -> None:
+        for task, row in measured.items():
+            self.task_curves.setdefault(task, []).append([step, loss[task], *row])
+        columns = [
+            None if None in column else sum(column) / len(column) for column in zip(*measured.values(), strict=True)
+        ]
         self.curve.append([step, sum(loss.values()) / len(loss), *columns])
         self.tools.metrics({self.name: {"columns": COLUMNS, "curve": self.curve}})
         self.tools.progress(step / self.steps, f"step {step:,} of {self.steps:,}")

@@ -171,6 +171,11 @@ def _copy(run: Path, folder: Path) -> dict[str, str]:
         (folder / "calibrators").mkdir(exist_ok=True)
         shutil.copyfile(source, folder / "calibrators" / source.name)
         files[f"calibrators/{source.name}"] = "a calibrator that repairs the features"
+    for source in sorted((run / "calibrators").glob("*/merged.safetensors")):
+        place = f"calibrators/{source.parent.name}"
+        (folder / place).mkdir(exist_ok=True)
+        shutil.copyfile(source, folder / place / source.name)
+        files[f"{place}/{source.name}"] = "the model that this calibrator acts in; it learned merging coefficients"
     return files
 
 

@@ -20,6 +20,7 @@ from ..store import Store, step_key
 from ..weights import check_same_architecture
 from ..zoo.backbone import architecture, preprocessing
 from ..zoo.folder import Zoo
+from .joint import learns_coefficients, refuse_other_merges
 from .projecting import ProjectionRequest, projection_step
 from .steps import PACKAGE, SHARE, Plan, Step
 from .text_heads import heads_step
@@ -147,6 +148,7 @@ class RunSteps:
         scored = [task for task in self.expert_of if task in self.zoo.data]
         merge_row = MERGE_METHODS[self.recipe.merge.method]
         for call in self.recipe.calibrators:
+            refuse_other_merges(self.recipe, call)
             if CALIBRATORS[call.method].deep and call.on == "merged" and merge_row.yields != "static":
                 each = "task" if merge_row.yields == "per_task" else "image"
                 raise RecipeError(
@@ -285,6 +287,12 @@ class RunSteps:
             "heads": self.digests.get("heads"),
             "sources": {**self.sources, "name": call.name},
         }
+        if learns_coefficients(call):
+            params["joint"] = {
+                "experts": [list(item) for item in self.experts],
+                "digests": {name: self.digests[name] for name in ("base", *(n for n, _ in self.experts))},
+                "merge": self.recipe.merge.model_dump(mode="json"),
+            }
         return self.add("calibrate", params, roles, f"Training {row.title}", 5.0)
 
     def bundle(self) -> str:

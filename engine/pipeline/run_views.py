@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -114,6 +115,7 @@ def depth(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, to
     from ..zoo.backbone import architecture, load_encoder, preprocessing, to_tensor
     from ..zoo.folder import Zoo
     from ..zoo.splits import select
+    from .joint import WEIGHTS, encoder_around
     from .merging import load_merged_encoder
 
     zoo, task, device = Zoo.of(params["sources"]), params["task"], choose_device()
@@ -129,7 +131,10 @@ def depth(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, to
     models |= {"pretrained": (lambda: load_encoder(config, base), None)}
     models |= {"merged": (lambda: load_merged_encoder(merge, base, config, task), None)}
     for name, on in params["calibrators"].items():
-        models[name] = (models[on][0], Path(inputs[f"calibrator/{name}"]) / "calibrator.safetensors")
+        folder = Path(inputs[f"calibrator/{name}"])
+        around = partial(encoder_around, zoo, folder, on, merge)
+        own = (folder / WEIGHTS).is_file()
+        models[name] = (around if own else models[on][0], folder / "calibrator.safetensors")
     expert, states = {}, {}
     for number, (state, (encoder, file)) in enumerate(models.items()):
         report = tools.part(number / len(models), (number + 1) / len(models))

@@ -22,7 +22,8 @@ from ..zoo.backbone import preprocessing, to_tensor
 from ..zoo.folder import Zoo
 from ..zoo.heads import ZeroShotHead
 from ..zoo.splits import select, select_validation
-from .encoding import encoder_for, encoder_of, read_features
+from .encoding import encoder_for, read_features
+from .joint import encoder_around
 
 if TYPE_CHECKING:
     from .steps import StepTools
@@ -127,18 +128,24 @@ def _states(
             continue
         calibrator = load_calibrator(folder / "calibrator.safetensors")
         if calibrator.deep:
-            yield call["name"], _deep(zoo, calibrator, call["state"], parts, params, probe)
+            yield call["name"], _deep(zoo, calibrator, folder, call["state"], parts, params, probe)
         else:
             raw = features(call["state"])
             yield call["name"], {task: calibrator.correct(matrix, task).detach() for task, matrix in raw.items()}
 
 
 def _deep(
-    zoo: Zoo, calibrator: Calibrator, state: str, parts: Mapping[str, Path], params: Mapping[str, Any], probe: Probe
+    zoo: Zoo,
+    calibrator: Calibrator,
+    folder: Path,
+    state: str,
+    parts: Mapping[str, Path],
+    params: Mapping[str, Any],
+    probe: Probe,
 ) -> Features:
     """A calibrator that acts inside the encoder sees the images themselves."""
     preprocess = preprocessing(zoo.folder, zoo.manifest)
-    encoder = encoder_of(zoo, state, parts.get("merge"))
+    encoder = encoder_around(zoo, folder, state, parts.get("merge"))
     found = {}
     for task in params["tasks"]:
         data = zoo.data[task]

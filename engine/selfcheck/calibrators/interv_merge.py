@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,8 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ...calibration import IntervMerge
+from ...calibration.coefficients import LinearMerge
+from ...calibration.deep_updates import deep_update
 from ...calibration.interventions import FUNCTIONS
-from ...calibration.tower import Tower
+from ...calibration.tower import Tower, frozen
 from ...catalog.calibrators import IntervMergeParams
 from ..measure import Check, Found
 from ..reference import CalibratorReference
@@ -105,64 +109,60 @@ def inside(reference: CalibratorReference, name: str, precision: str, positions:
     return Found(got, {key: numbers[key] for key in got})
 
 
-class MergedStudent(nn.Module):
-    """An encoder whose weights are replaced at every call, with a calibrator inside."""
-
-    def __init__(self, visual: nn.Module, calibrator: IntervMerge) -> None:
-        super().__init__()
-        self.visual, self.calibrator = visual, [calibrator]
-
-    def forward(self, images: Tensor) -> Tensor:
-        """The student's features."""
-        tower, calibrator = Tower(self.visual), self.calibrator[0]
-        return calibrator.student(tower, calibrator.prefix(tower, images), slice(None))[0]
-
-
 def joint(reference: CalibratorReference, name: str, precision: str) -> Found:
-    """Trained together with merging coefficients; the calibrator is as ever, the coefficients move beside it."""
+    """Trained together with merging coefficients, with and without the program's triple registration."""
     numbers, facts = reference.numbers(name, precision), reference.facts(name)
     got: dict[str, Any] = {}
-    for mode, updates in (("single", 1), ("dup3_official", 3)):
-        found = _joint(numbers, facts, updates)
+    for mode, registration in (("single", "once"), ("dup3_official", "triple")):
+        found = _joint(numbers, facts, registration)
         got |= {f"{mode}_{key}": value for key, value in found.items() if f"{mode}_{key}" in numbers}
     return Found(got, {key: numbers[key] for key in got})
 
 
-def _joint(numbers: Mapping[str, Tensor], facts: Mapping[str, Any], updates: int) -> dict[str, Tensor]:
-    """The losses, the first step and the final state; the program's modules are updated ``updates`` times a step."""
+@dataclass
+class _Given:
+    """Batches that are prescribed."""
+
+    batches: Iterator[tuple[tuple[Tensor], Tensor]]
+
+    def next(self) -> tuple[tuple[Tensor], Tensor]:
+        """The next one."""
+        return next(self.batches)
+
+
+def _joint(numbers: Mapping[str, Tensor], facts: Mapping[str, Any], registration: str) -> dict[str, Tensor]:
+    """The losses, the first step's gradients and the final state."""
     base, expert = (small_encoder(numbers, facts, owner) for owner in ("base", "expert"))
-    frozen = {key: value.detach() for key, value in base.named_parameters()}
-    moved = {key: value.detach() - frozen[key] for key, value in expert.named_parameters()}
-    calibrator, modules = IntervMerge(), range(facts["vit"]["blocks"])
+    given = {key: value.detach() for key, value in base.named_parameters()}
+    moved = {key: (value.detach() - given[key])[None] for key, value in expert.named_parameters()}
+    merge = LinearMerge(given, moved, numbers["init_lambdas_raw"], ("expert",))
     rank = len(numbers["init.A.0.0.learned_source.bias"])
-    stack = calibrator.reset(("A",), sizes(facts), IntervMergeParams(rank=rank), dtype=numbers["images"].dtype)
+    config = IntervMergeParams(rank=rank, coefficients="layer", registration=registration)
+    calibrator, modules, tower = IntervMerge(), range(facts["vit"]["blocks"]), Tower(base)
+    stack = calibrator.reset(("A",), sizes(facts), config, dtype=numbers["images"].dtype)
     for place in modules:
         for part, theirs in OFFICIAL.items():
             getattr(calibrator, part).data[0, place, 0, 0] = numbers[f"init.A.{place}.0.{theirs}"]
-    raw = numbers["init_lambdas_raw"].clone().requires_grad_()
-    student = MergedStudent(base, calibrator)
-    adam, beside = torch.optim.Adam(list(calibrator.parameters()), lr=1e-3), torch.optim.Adam([raw], lr=1e-3)
-    losses, found = [], {}
-    for step, images in enumerate(numbers["images"]):
-        scale = raw.clamp(0, 1)
-        weights = {f"visual.{key}": frozen[key] + scale[row, 0] * moved[key] for row, key in enumerate(frozen)}
-        feature = torch.func.functional_call(student, weights, (images,))
-        with torch.no_grad():
-            teacher = calibrator.teach(expert, images, calibrator.config)
-        loss = (feature - teacher).abs().mean()
-        stack.gradients.zero_()
-        raw.grad = None
-        loss.backward()
-        if step == 0:
-            found = {"step0_feature_student": feature.detach(), "step0_feature_teacher": teacher}
-            found |= {"step0_grad_lambdas_raw": raw.grad.clone()}
-            found |= {f"step0_grad.{key}": value for key, value in _official(calibrator, modules, "grad").items()}
-        losses.append(loss.detach())
-        for _ in range(updates):
-            adam.step()
-        beside.step()
+    teachers = [calibrator.teach(expert, images, config) for images in numbers["images"]]
+    with frozen(base):
+        student = calibrator.join(tower, merge, stack)
+        student.backward(numbers["images"][0], teachers[0][None], slice(None))
+        found = {"step0_feature_teacher": teachers[0], "step0_grad_lambdas_raw": student.learned.grad.clone()}
+        found |= {f"step0_grad.{key}": value for key, value in _official(calibrator, modules, "grad").items()}
+        found["step0_feature_student"] = _features(calibrator, base, merge, numbers["images"][0])
+        pairs = zip(numbers["images"], teachers, strict=True)
+        feed = _Given(((images,), teacher[None]) for images, teacher in pairs)
+        update = deep_update(calibrator, tower, stack, feed, student)
+        losses = torch.cat([update() for _ in teachers])
     found |= {f"final.{key}": value for key, value in _official(calibrator, modules, "data").items()}
-    return {**found, "losses": torch.stack(losses), "final_lambdas_raw": raw.detach()}
+    return {**found, "losses": losses, "final_lambdas_raw": student.learned.detach()}
+
+
+def _features(calibrator: IntervMerge, base: nn.Module, merge: LinearMerge, images: Tensor) -> Tensor:
+    """What the calibrator gives inside the model of its coefficients."""
+    merged = copy.deepcopy(base)
+    merged.load_state_dict(calibrator.merged_weights(merge))
+    return calibrator.correct_features(merged, images, "A")
 
 
 def _official(calibrator: IntervMerge, modules: range, what: str) -> dict[str, Tensor]:

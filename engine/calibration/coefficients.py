@@ -1,0 +1,118 @@
+"""Merging coefficients that learn together with a calibrator inside the encoder."""
+
+# ruff: noqa: F722
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..errors import CalibrationError
+from ..merging.adamerging import combine
+from ..merging.assemble import flat
+from .tower import Tower
+
+if TYPE_CHECKING:
+    from .deep import DeepCalibrator
+
+
+@dataclass(frozen=True)
+class LinearMerge:
+    """A merge θ = θ₀ + Σ_k λ_k τ_k whose coefficients can go on learning; K experts, L layers.
+
+    ``base`` has every tensor of the encoder by its name in the encoder's state dict, ``vectors`` the task vectors
+    (K, *shape) of its layers, in the encoder's dtype and on its device. ``start`` has shape (L, K), or (1, K) for one
+    coefficient an expert.
+    """
+
+    base: Mapping[str, Tensor]
+    vectors: Mapping[str, Tensor]
+    start: Float[Tensor, "rows experts"]
+    experts: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Raise CalibrationError where shapes do not belong together."""
+        rows, experts = self.start.shape
+        if rows not in (1, len(self.vectors)) or experts != len(self.experts):
+            raise CalibrationError(
+                f"Coefficients have shape {(rows, experts)}; {len(self.experts)} experts with {len(self.vectors)} "
+                f"layers need (1, {len(self.experts)}) or ({len(self.vectors)}, {len(self.experts)})."
+            )
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the layers, in the order of the coefficients' rows."""
+        return tuple(self.vectors)
+
+    def weights(self, used: Float[Tensor, "rows experts"]) -> dict[str, Tensor]:
+        """The merged model with these coefficients, freshly allocated."""
+        rows = dict(zip(self.layers, used.expand(len(self.vectors), -1), strict=True))
+        return {
+            name: combine(rows[name], self.vectors[name]).add_(tensor) if name in rows else tensor
+            for name, tensor in self.base.items()
+        }
+
+    def slope(self, gradients: Mapping[str, Tensor], used: Tensor) -> Float[Tensor, "layers experts"]:
+        """The gradient in each coefficient: the inner products of the gradient in the weights with the task vectors."""
+        found = torch.zeros((len(self.vectors), used.shape[1]), dtype=used.dtype, device=used.device)
+        for row, name in zip(found, self.layers, strict=True):
+            if name in gradients:
+                row.copy_(flat(self.vectors[name]) @ gradients[name].reshape(-1))
+        return found
+
+
+class JointStudent:
+    """A calibrator inside an encoder that is merged anew for every batch.
+
+    Source: Osial et al., arXiv:2412.17023, and its program: λ is clamped to [0, 1] in the forward pass and moves at
+    every task's step by the same distance to the expert's features.
+    """
+
+    def __init__(self, module: DeepCalibrator, encoder: nn.Module, merge: LinearMerge, learned: nn.Parameter) -> None:
+        """Bind the parts.
+
+        Args:
+            module: the calibrator.
+            encoder: gives the structure; its own weights are not read.
+            merge: base and task vectors.
+            learned: the coefficients before they are clamped, of the shape of ``merge.start``; its ``grad`` is set.
+        """
+        self._inside, self._merge, self.learned = _Inside(module, encoder), merge, learned
+
+    @torch.enable_grad()
+    def backward(self, images: Tensor, teacher: Tensor, rows: slice) -> Float[Tensor, " stack"]:
+        """Add the gradients of some rows' loss and of the coefficients, and give the loss.
+
+        Args:
+            images: of stack · batch.
+            teacher: (stack, batch, aligned).
+            rows: which modules.
+        """
+        used = self.learned.clamp(0, 1)
+        weights = self._merge.weights(used.detach())
+        leaves = {name: weights[name].requires_grad_() for name in self._merge.layers}
+        renamed = {f"tower.{name}": tensor for name, tensor in weights.items()}
+        student = torch.func.functional_call(self._inside, renamed, (images, rows))
+        loss = self._inside.module[0].losses(student, teacher)
+        loss.sum().backward()
+        gradients = {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
+        slope = self._merge.slope(gradients, used)
+        self.learned.grad = None
+        used.backward(slope if len(used) > 1 else slope.sum(0, keepdim=True))
+        return loss.detach()
+
+
+class _Inside(nn.Module):
+    """The student as a module, so that the encoder's weights can be replaced in one call."""
+
+    def __init__(self, module: DeepCalibrator, encoder: nn.Module) -> None:
+        super().__init__()
+        self.tower, self.module = encoder, [module]  # in a list: its parameters are no part of this module
+
+    def forward(self, images: Tensor, rows: slice) -> Tensor:
+        tower, (module,) = Tower(self.tower), self.module
+        return module.student(tower, module.prefix(tower, images), rows)
