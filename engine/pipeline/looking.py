@@ -17,10 +17,12 @@ from ..calibration.base import Calibrator, load_calibrator
 from ..features import choose_device
 from ..manifest import Preprocess
 from ..recipe import Probe
+from ..weights import open_weights
 from ..zoo.backbone import architecture, load_encoder, normalised, preprocessing, resized
 from ..zoo.folder import Zoo
 from ..zoo.heads import ZeroShotHead
 from ..zoo.splits import select
+from .joint import WEIGHTS
 from .merging import load_merged_encoder
 from .run_views import read_document
 
@@ -86,6 +88,13 @@ class Models:
         if name == "merged":
             return load_merged_encoder(Path(self.inputs["merge"]), base, config, self.task).to(self.device)
         return load_encoder(config, base if name == "pretrained" else self.zoo.weights(name)).to(self.device)
+
+    def around(self, calibrator: str, on: str) -> nn.Module:
+        """The encoder that a calibrator acts in: that of ``on``, or its own where it learned merging coefficients."""
+        own = Path(self.inputs[f"calibrator/{calibrator}"]) / WEIGHTS
+        if not own.is_file():
+            return self.encoder(on)
+        return load_encoder(architecture(self.zoo.folder, self.zoo.manifest), open_weights(own)).to(self.device)
 
     def calibrator(self, name: str) -> Calibrator:
         """A calibrator of the run, on the device."""

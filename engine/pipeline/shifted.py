@@ -39,12 +39,13 @@ def shifted(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, 
     encoders = {name: models.encoder(name) for name in ("pretrained", "merged")}
     encoders["expert"] = models.encoder(params["expert"])
     calibrators = {name: (on, models.calibrator(name)) for name, on in params["calibrators"].items()}
+    around = {name: models.around(name, on) for name, (on, module) in calibrators.items() if module.deep}
     found: dict[str, dict[str, Any]] = {}
     for number, (kind, pictures) in enumerate(sets.items()):
         tools.progress(number / len(sets), f"{task}, {kind}")
         features = {state: _features(encoder, pictures) for state, encoder in encoders.items()}
         for name, (on, module) in calibrators.items():
-            features[name] = _corrected(features[on], encoders[on], module, pictures, task)
+            features[name] = _corrected(features[on], around.get(name), module, pictures, task)
         expert = features["expert"].numpy()
         found[kind] = {
             state: {"accuracy": pictures.accuracy(values), "l1": l1(values.numpy(), expert)}
@@ -60,7 +61,7 @@ def _features(encoder: torch.nn.Module, pictures: Pictures) -> Tensor:
 
 
 @torch.no_grad()
-def _corrected(given: Tensor, encoder: torch.nn.Module, module: Any, pictures: Pictures, task: str) -> Tensor:
+def _corrected(given: Tensor, encoder: torch.nn.Module | None, module: Any, pictures: Pictures, task: str) -> Tensor:
     """Features with a calibrator of the output, or of one inside the encoder."""
     if isinstance(module, DeepCalibrator):
         parts = [module.correct_features(encoder, batch, task).float().cpu() for batch in pictures.batches()]

@@ -61,7 +61,7 @@ def _networks(models: Models, params: Mapping[str, Any]) -> dict[str, Callable[[
     if params["other"]:
         found[OTHER] = lambda: Network(models.encoder(params["other"]))
     for name, on in params["calibrators"].items():
-        found[name] = lambda name=name, on=on: Network(models.encoder(on), models.calibrator(name), models.task)
+        found[name] = lambda name=name, on=on: Network(models.around(name, on), models.calibrator(name), models.task)
     return found
 
 
@@ -95,8 +95,9 @@ def _linearity(
     for number, name in enumerate(asked):
         report(number / len(asked), f"{pictures.task}, {name}")
         on, module = deep.get(name, (name, None))
+        encoder = models.encoder(on) if module is None else models.around(name, on)
         with torch.inference_mode():
-            outputs = block_outputs(models.encoder(on), pictures.batches(), module, pictures.task)
+            outputs = block_outputs(encoder, pictures.batches(), module, pictures.task)
         found[name] = outputs["class"].numpy(), outputs["features"].numpy()[None]
     weights = params["coefficients"] or dict.fromkeys(names, 1 / len(names))
     states = {
