@@ -41,7 +41,7 @@ def stitched(run: RunView) -> None:
                                      key="calibrate.stitching.order")  # fmt: skip
         tasks = _tasks(run, document, "stitching")
     figure(stitched_figure(document, run.report, order, tasks, theme()), key="calibrate.stitching.figure", run=run,
-           unit="accuracy (%), mean over tasks", tasks=tasks, count=_count(document, tasks))  # fmt: skip
+           unit="Accuracy (%), mean over tasks", tasks=tasks, count=_count(document, tasks))  # fmt: skip
     st.caption(
         "Parts are the embedding, each block, and the read-out. A calibrator acts in its own model's parts only: "
         "one of the output not before the read-out is its model's, so until then its line is the merged model's. "
@@ -50,7 +50,7 @@ def stitched(run: RunView) -> None:
     quantity = st.segmented_control("Linearity", list(QUANTITIES), format_func=QUANTITIES.get, default="change",
                                     required=True, key="calibrate.stitching.quantity")  # fmt: skip
     figure(linearity_figure(document, run.report, quantity, tasks, theme()), key="calibrate.stitching.linearity",
-           run=run, unit="class token, mean over tasks", tasks=tasks, count=_count(document, tasks))  # fmt: skip
+           run=run, unit="Class token, mean over tasks", tasks=tasks, count=_count(document, tasks))  # fmt: skip
     exact = all(document["tasks"][task]["exact"] for task in tasks)
     st.caption(
         "Cross-task linearity: how nearly a model's activations point where the same combination of the experts' does, "

@@ -14,7 +14,7 @@ from .block_bias import SYMBOLS
 from .drawing import Drawing, compose, listed, plain
 from .palette import Theme, state_colour, state_dash, state_title
 
-ORDERS = {"begins": "Its parts first, then the expert's", "ends": "The expert's parts first, then its own"}
+ORDERS = {"begins": "Its parts first", "ends": "The expert's first"}
 QUANTITIES = {"change": "Cosine of the changes", "cosine": "Cosine of the activations"}
 OTHER = "expert"  # stands for another task's expert where it is stitched
 OUTPUT = "Output"
@@ -49,15 +49,15 @@ def stitched_figure(
     table = stitched_table(document, tasks)
     shown = table[table["order"] == order]
     lines = _lines(shown, "first_up_to", "accuracy", report, theme, "%{y:.1f} %", {OTHER: "Another task's expert"})
-    first = "its own" if order == "begins" else "the expert's"
+    first = "Its" if order == "begins" else "The expert's"
     figure = compose(
         lines, theme, height=380, legend=True, hovermode="x unified",
-        xaxis={"title": f"Last of {first} parts, which come first", "type": "category", "showgrid": False},
+        xaxis={"title": f"{first} parts up to", "type": "category", "showgrid": False},
         yaxis={"title": "Accuracy (%)"},
     )  # fmt: skip
     inside = shown[~shown["first_up_to"].isin(["none", "all"])].groupby("state", sort=False)["accuracy"].mean()
     said = listed([(_title(state, report, {OTHER: "another task's expert"}), value) for state, value in inside.items()])
-    alt = f"{ORDERS[order]}: accuracy of stitched networks. Mean over all places between two parts: {said}."
+    alt = f"Accuracy of stitched networks. {ORDERS[order]}. Mean over all places between two parts: {said}."
     return Drawing(figure, table, alt, f"stitched-{order}")
 
 

@@ -247,3 +247,13 @@ def test_what_cannot_be_stitched_is_refused(recipe, store):
         plan_request("stitching", asked(routed), store)
     with pytest.raises(RecipeError, match="cannot be shifted"):
         plan_request("shift", asked(recipe, images=1), store)
+
+
+@pytest.mark.parametrize("method", ["twin", "emr"])
+def test_merges_by_image_or_by_task_see_shifted_images_too(zoo, store, method):
+    made = parse_recipe({"zoo": str(zoo), "merge": {"method": method}, "calibrators": CALIBRATORS[:1]})
+    report = run_recipe(made, store)
+    folder = run_inline(plan_request("shift", asked(made), store), store)
+    part = json.loads((folder / "shift.json").read_text())["tasks"]["gamma"]["shifts"]
+    for state in ("merged", "surgery"):
+        assert part["none"][state]["accuracy"] == pytest.approx(report.accuracy[state]["gamma"])
