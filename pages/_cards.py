@@ -1,6 +1,7 @@
 """A card per expert: some of its images, its classes, and what merging does to its task."""
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ from PIL import Image
 from engine.errors import EngineError
 from engine.manifest import locate_zoo
 from engine.report import Report
+from engine.store import Run
 from engine.zoo.data import open_task
 from engine.zoo.thumbnails import strip
 from pages._chrome import percent, plain
+from pages._on_demand import recent
 from pages._recipes import zoo_manifest
 from pages._state import RunView
 from pages._zoo_images import strip_of
@@ -28,10 +31,11 @@ def expert_cards(run: RunView) -> None:
     report = run.report
     if description := _description(report):
         st.caption(plain(description))
+    looked_at = recent("register")
     with st.grid("auto", min_column_width=230, gap="small"):
         for task in report.tasks_of("in"):
             with st.container(border=True, height="stretch", gap="xsmall"):
-                _card(report, task)
+                _card(report, task, looked_at)
 
 
 def _description(report: Report) -> str:
@@ -42,10 +46,10 @@ def _description(report: Report) -> str:
         return ""
 
 
-def _card(report: Report, task: str) -> None:
+def _card(report: Report, task: str, looked_at: Sequence[Run]) -> None:
     summary = report.tasks[task]
     st.markdown(f"**{plain(summary.title or task)}**")
-    strip = _strip(report, task)
+    strip = _strip(report, task, looked_at)
     if strip is not None:
         st.image(strip, width="stretch", alt=f"{IMAGES} images of {summary.title or task}")
     names = ", ".join(summary.classes[:CLASSES_NAMED])
@@ -55,18 +59,18 @@ def _card(report: Report, task: str) -> None:
     st.markdown(f":small[Expert **{percent(values['expert'])}** · merged :orange[**{percent(values['merged'])}**]]")
 
 
-def _strip(report: Report, task: str) -> bytes | None:
+def _strip(report: Report, task: str, looked_at: Sequence[Run]) -> bytes | None:
     """A row of test images as PNG; None where the data is not at hand."""
     try:
         folder = locate_zoo(report.recipe.zoo)
         entry = zoo_manifest(report.recipe.zoo).task_table.get(task)
-        if entry and entry.data and not entry.data.endswith(".npz"):
-            tiles = strip_of(report.recipe.zoo, zoo_manifest(report.recipe.zoo), entry, IMAGES)
-            return None if tiles is None else strip(tiles)
-        path = folder / entry.data if entry and entry.data else None
-        if path is None or not path.is_file() or path.stat().st_size > MAX_BYTES:
+        if entry is None or not entry.data:
             return None
-        return _thumbnails(str(folder), task, path.stat().st_mtime_ns)
+        path = folder / entry.data
+        if path.suffix == ".npz" and path.is_file() and path.stat().st_size <= MAX_BYTES:
+            return _thumbnails(str(folder), task, path.stat().st_mtime_ns)
+        tiles = strip_of(report.recipe.zoo, zoo_manifest(report.recipe.zoo), entry, IMAGES, report, looked_at)
+        return None if tiles is None else strip(tiles)
     except EngineError:
         return None
 

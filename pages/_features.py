@@ -13,9 +13,10 @@ from engine.figures.palette import state_title
 from pages import _features_projection as projection
 from pages._chrome import empty_state, error_state, percent, plain, theme
 from pages._features_data import COLOURS, NEEDS_ONE_TASK, Space, colour_of, faded, labels_of, read_space
-from pages._features_images import images_of
+from pages._features_images import images_coming, images_of
 from pages._features_inspector import inspector
 from pages._features_worklists import worklists
+from pages._on_demand import refresh_when
 from pages._scatter import Panel, ScatterDataError, linked_scatter
 from pages._state import RunView, samples
 
@@ -26,6 +27,8 @@ WHAT = (
     "one and the expert see them, in one joint projection, so that you can see where merging moves them."
 )
 NOT_METRIC = "2-D distances and sizes are not metric"
+COMING = " The images themselves are being made ready."
+MISSING = " The images themselves are not at hand."
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,10 @@ def _draw(
         height=320 if compact else 400,
         morph=[] if compact else _morph(run, shown),
     )
-    st.caption(plain(_caption(found, space, visible, atlas is not None)))
+    coming = atlas is None and images_coming(space, run.report)
+    st.caption(plain(_caption(found, space, visible, "" if atlas is not None else COMING if coming else MISSING)))
+    if coming:
+        refresh_when(lambda: not images_coming(space, run.report))
     if not compact:
         chosen = [row for row in selection.indices if visible[row]]
         inspector(run, space, chosen, shown.states, atlas, f"{key}.inspector", f"{key}.picked")
@@ -201,8 +207,8 @@ def _note(run: RunView, state: str, shown: Shown) -> str:
     return f"{percent(average.within)} in-domain" if average and average.within is not None else ""
 
 
-def _caption(found: projection.Found, space: Space, visible: np.ndarray, thumbnails: bool) -> str:
-    """Method, parameters, n of N, how far to trust it, and what a projection is not."""
+def _caption(found: projection.Found, space: Space, visible: np.ndarray, images: str) -> str:
+    """Method, parameters, n of N, how far to trust it, what a projection is not, and where the images are."""
     metrics = space.document.get("metrics", {})
     parts = [projection.describe(found.request, space.document)]
     if not visible.all():
@@ -213,4 +219,4 @@ def _caption(found: projection.Found, space: Space, visible: np.ndarray, thumbna
             f"(k = {metrics.get('neighbourhood', '–')})"
         )
     parts.append(NOT_METRIC)
-    return "; ".join(parts) + "." + ("" if thumbnails else " The images themselves are not at hand.")
+    return "; ".join(parts) + "." + images

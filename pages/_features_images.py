@@ -12,37 +12,54 @@ from engine.pipeline.picturing import pictures_at
 from engine.report import Report
 from engine.zoo.thumbnails import SIDE, is_ready, thumbnails
 from pages._features_data import Space
-from pages._on_demand import ask, latest
+from pages._on_demand import ask, latest, recent
 from pages._scatter import Atlas
 from pages._state import store
-from pages._zoo_images import request_of
+from pages._zoo_images import run_request
 
-_ready: set[str] = set()  # atlases made without waiting; their files need no second look
+_ready: dict[str, dict[str, Path | None]] = {}  # atlases made without waiting, and what they were made of
 _preparing: dict[str, threading.Thread] = {}
 _lock = threading.Lock()
 
 
-def images_of(space: Space, report: Report) -> Atlas | None:
-    """Thumbnails of every image of a space; None where the zoo's data is not at hand, or not yet."""
+def images_coming(space: Space, report: Report) -> bool:
+    """Whether thumbnails that are not at hand are being made."""
     try:
         folder = locate_zoo(report.recipe.zoo)
-        key = f"{report.zoo.digest}:{space.key}"
+        manifest = _manifest(str(folder), (folder / "zoo.yaml").stat().st_mtime_ns)
+        entries = [manifest.task_table[task] for task in space.tasks]
+        known = recent("register")
+        encoded = [entry for entry in entries if not (entry.data or "").endswith(".npz")]
+        rows = [latest("register", run_request(report, entry), known) for entry in encoded]
+    except (EngineError, OSError, KeyError):
+        return False
+    thread = _preparing.get(str(folder))
+    return any(row is not None and row.active for row in rows) or (thread is not None and thread.is_alive())
+
+
+def images_of(space: Space, report: Report) -> Atlas | None:
+    """Thumbnails of every image of a space; None where the zoo's data is not at hand, or not yet."""
+    key = f"{report.zoo.digest}:{space.key}"
+    try:
+        folder = locate_zoo(report.recipe.zoo)
         if key in _ready:
-            return _atlas(space, str(folder), key, {})
+            return _atlas(space, str(folder), key, _ready[key])
         manifest = _manifest(str(folder), (folder / "zoo.yaml").stat().st_mtime_ns)
         entries = [manifest.task_table[task] for task in space.tasks]
         cache = store().root / "thumbnails"
         encoded = [entry for entry in entries if not (entry.data or "").endswith(".npz")]
-        if not all([_registered(report, entry) for entry in encoded]):
+        places = _registered(report, encoded)
+        if not all(places.values()):
             return None
         entries = [entry for entry in entries if entry not in encoded]
         if not all(is_ready(folder, entry, cache=cache) for entry in entries):
             _prepare(str(folder), lambda: [thumbnails(folder, entry, [], cache=cache) for entry in entries])
             return None
-        atlas = _atlas(space, str(folder), key, {e.name: _registered(report, e) for e in encoded})
-        _ready.add(key)
+        atlas = _atlas(space, str(folder), key, places)
+        _ready[key] = places
         return atlas
     except (EngineError, OSError, KeyError):
+        _ready.pop(key, None)  # what it was made of is gone
         return None
 
 
@@ -66,16 +83,18 @@ def _atlas(_space: Space, folder: str, key: str, _registered: dict[str, Path | N
     return Atlas(key, images)
 
 
-def _registered(report: Report, task: Task) -> Path | None:
-    """What the engine left of the pictures that a run looked at; asked for where nobody has."""
-    recipe = report.recipe
-    request = {**request_of(recipe.zoo, task), "per_class": None, "probe": recipe.probe.model_dump(mode="json")}
-    row = latest("register", request)
-    if row is None:
-        ask("register", request, f"Pictures of {task.label}")
-    if row is None or row.state != "finished":
-        return None
-    return store().find(row.result, checksums=False)
+def _registered(report: Report, tasks: list[Task]) -> dict[str, Path | None]:
+    """What the engine left of the pictures that a run looked at, by task; asked for where nobody has."""
+    known = recent("register") if tasks else []
+    found: dict[str, Path | None] = {}
+    for task in tasks:
+        request = run_request(report, task)
+        row = latest("register", request, known)
+        if row is None:
+            ask("register", request, f"Pictures of {task.label}")
+        finished = row is not None and row.state == "finished"
+        found[task.name] = store().find(row.result, checksums=False) if finished else None
+    return found
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

@@ -1,6 +1,6 @@
 """What takes longer than a page may: asked for with a button, computed in the background, found by its request."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +47,32 @@ def on_demand(
     return None
 
 
-def latest(kind: str, request: Mapping[str, Any]) -> Run | None:
-    """The newest row that asks for exactly this."""
-    rows = store().runs.list(kinds=(kind,), limit=LOOKED_BACK)
+def latest(kind: str, request: Mapping[str, Any], rows: Sequence[Run] | None = None) -> Run | None:
+    """The newest row that asks for exactly this, among all of its kind or those given."""
+    rows = recent(kind) if rows is None else rows
     return next((row for row in rows if row.request == request), None)
+
+
+def recent(kind: str) -> list[Run]:
+    """Rows of a kind, newest first: for those who look for several requests."""
+    return store().runs.list(kinds=(kind,), limit=LOOKED_BACK)
 
 
 def ask(kind: str, request: dict[str, Any], name: str, parent: str | None = None) -> None:
     """Put a request into the run table and wake the engine."""
     store().runs.submit(kind, request, name=name, parent=parent, requested_by="page")
     keep_service().touch(now=True)
+
+
+def refresh_when(done: Callable[[], bool]) -> None:
+    """Draw the page again as soon as something in the background is done."""
+    st.fragment(_look, run_every=2 * TICK)(done)
+
+
+def _look(done: Callable[[], bool]) -> None:
+    keep_service()
+    if done():
+        st.rerun()
 
 
 def _progress(row_id: str, key: str) -> None:

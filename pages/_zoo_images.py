@@ -1,6 +1,7 @@
-"""Pictures of a task's images: from the file itself where it is small, else from what was registered."""
+"""Pictures of a task's images: from the file itself where it is small, else from what the engine looked at."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +11,15 @@ import streamlit as st
 from engine.errors import EngineError
 from engine.manifest import Manifest, Task, locate_zoo, manifest_file
 from engine.pipeline.picturing import COUNTS, PER_CLASS, SEED
+from engine.report import Report
+from engine.store import Run
 from engine.zoo.data import LABELLED, SPLITS, open_task
 from engine.zoo.thumbnails import is_ready, thumbnails
-from pages._on_demand import latest, on_demand
+from pages._on_demand import ask, latest, on_demand, recent, refresh_when
 from pages._state import store
+
+AWAY = ("hf:", "local:")  # data whose files are elsewhere
+LOOK, LOOK_ICON = "Look at the images", ":material/image_search:"
 
 
 @dataclass(frozen=True)
@@ -36,22 +42,33 @@ def gallery_of(zoo: str, manifest: Manifest, task: Task, key: str) -> Gallery | 
         modified = (folder / task.data).stat().st_mtime_ns
         return _direct(str(folder), manifest, task.name, f"{modified}:{task.classes}")
     folder = on_demand(
-        None, "register", request_of(zoo, task), key=key, name=f"Images of {task.label}",
-        label="Look at the images", icon=":material/image_search:",
-    )  # fmt: skip
+        None, "register", request_of(zoo, task), key=key, name=f"Images of {task.label}", label=LOOK, icon=LOOK_ICON
+    )
     return None if folder is None else _registered(str(folder))
 
 
-def strip_of(zoo: str, manifest: Manifest, task: Task, count: int) -> np.ndarray | None:
-    """A few test images of as many classes; None where they are not at hand."""
+def strip_of(
+    zoo: str, manifest: Manifest, task: Task, count: int, report: Report | None = None, rows: Sequence[Run] = ()
+) -> np.ndarray | None:
+    """A few test images of as many classes; None where they are not at hand.
+
+    Args:
+        zoo: name or path.
+        manifest: its manifest.
+        task: the task.
+        count: how many images.
+        report: of a run whose pictures serve as well.
+        rows: of the run table that speak of pictures.
+    """
     try:
         if small(zoo, task):
             folder = locate_zoo(zoo)
             modified = (folder / task.data).stat().st_mtime_ns
             found = _direct(str(folder), manifest, task.name, f"{modified}:{task.classes}")
         else:
-            row = latest("register", request_of(zoo, task))
-            place = store().find(row.result, checksums=False) if row and row.state == "finished" else None
+            place = _finished(latest("register", request_of(zoo, task), rows))
+            if place is None and report is not None:
+                place = _finished(latest("register", run_request(report, task), rows))
             if place is None:
                 return None
             found = _registered(str(place))
@@ -61,6 +78,41 @@ def strip_of(zoo: str, manifest: Manifest, task: Task, count: int) -> np.ndarray
     _, first = np.unique(labels, return_index=True)
     chosen = first[np.linspace(0, len(first) - 1, min(count, len(first))).astype(int)]
     return np.asarray(found.pictures["test"][np.sort(chosen)])
+
+
+def offer_pictures(zoo: str, tasks: Sequence[Task], key: str) -> None:
+    """A button that has the engine look at the images of tasks whose pictures nobody has made, and the progress."""
+    here = locate_zoo(zoo).is_dir()
+    tasks = [task for task in tasks if here and not (task.data or "hf:").startswith(AWAY)]
+    known = recent("register")
+    rows = {task.name: latest("register", request_of(zoo, task), known) for task in tasks if not small(zoo, task)}
+    wanted = [task for task in tasks if task.name in rows and not (rows[task.name] and rows[task.name].active)]
+    wanted = [task for task in wanted if _finished(rows[task.name]) is None]
+    if any(row is not None and row.active for row in rows.values()):
+        st.caption(":material/hourglass_top: The engine is looking at images; they appear here.")
+        refresh_when(lambda: not any(row and row.active for row in _again(rows)))
+    elif wanted:
+        st.button(LOOK, key=f"{key}.look", icon=LOOK_ICON, on_click=_ask_all, args=(zoo, wanted))
+
+
+def run_request(report: Report, task: Task) -> dict[str, object]:
+    """What the run table is asked for to have pictures of the images that a run looked at."""
+    recipe = report.recipe
+    return {**request_of(recipe.zoo, task), "per_class": None, "probe": recipe.probe.model_dump(mode="json")}
+
+
+def _again(rows: dict[str, Run | None]) -> list[Run | None]:
+    return [store().runs.find(row.id) for row in rows.values() if row is not None]
+
+
+def _ask_all(zoo: str, tasks: Sequence[Task]) -> None:
+    for task in tasks:
+        ask("register", request_of(zoo, task), f"Images of {task.label}")
+
+
+def _finished(row: Run | None) -> Path | None:
+    """What a finished row left, where it is still there."""
+    return store().find(row.result, checksums=False) if row is not None and row.state == "finished" else None
 
 
 def request_of(zoo: str, task: Task) -> dict[str, object]:
@@ -78,7 +130,9 @@ def small(zoo: str, task: Task) -> bool:
     folder = locate_zoo(zoo)
     if not (task.data or "").endswith(".npz") or not (folder / task.data).is_file():
         return False
-    return is_ready(folder, task, cache=store().root / "thumbnails")
+    cache = store().root / "thumbnails"
+    data = open_task(folder, task)
+    return all(is_ready(folder, task, split=split, cache=cache) for split in SPLITS if data.has(split))
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)

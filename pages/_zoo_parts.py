@@ -10,8 +10,9 @@ from engine.manifest import Manifest, Task
 from engine.pipeline.picturing import SEED
 from engine.zoo.thumbnails import strip
 from pages._chrome import empty_state, error_state, percent, plain
+from pages._on_demand import recent
 from pages._state import RunView
-from pages._zoo_images import Gallery, gallery_of, strip_of
+from pages._zoo_images import Gallery, gallery_of, offer_pictures, strip_of
 
 SHOWN_CLASSES = 12  # at a time
 SHOWN_IMAGES = 12  # of a class
@@ -107,12 +108,13 @@ def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
     if not manifest.experts:
         empty_state("No experts", "This zoo has a base and images, but no experts yet. Train some with `zoo finetune`.")
         return
+    report, rows = None if run is None else run.report, recent("register")
     with st.grid("auto", min_column_width=260, gap="small"):
         for expert in manifest.experts:
             task = manifest.task_table.get(expert.task)
             with st.container(border=True, height="stretch", gap="xsmall"):
                 st.markdown(f"**{plain(expert.name)}**")
-                tiles = strip_of(zoo, manifest, task, CARD_IMAGES) if task and task.data else None
+                tiles = strip_of(zoo, manifest, task, CARD_IMAGES, report, rows) if task and task.data else None
                 if tiles is not None:
                     zoom = max(1, TILE // tiles.shape[1]) * 2
                     st.image(strip(tiles, zoom=zoom), width="stretch", alt=f"Images of {task.label}")
@@ -121,6 +123,8 @@ def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
                 st.caption(
                     plain(f"Source: {expert.source or 'not stated'}. Licence: {expert.licence or 'not stated'}.")
                 )
+    pictured = [manifest.task_table[e.task] for e in manifest.experts if e.task in manifest.task_table]
+    offer_pictures(zoo, [task for task in pictured if task.data], "zoo.experts")
     if run is None:
         st.caption("Accuracies appear once a run of this zoo is shown: run a recipe in the lab.")
     else:

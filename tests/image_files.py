@@ -70,6 +70,14 @@ def write_parquet(
     return path
 
 
+def write_table(folder: Path, each: int = 4) -> Path:
+    """``list.csv`` of paths and labels, beside the class folders that it lists."""
+    place = write_folders(folder / "listed", each)
+    lines = [f"{file.relative_to(folder).as_posix()},{file.parent.name}" for file in sorted(place.rglob("*.*"))]
+    (folder / "list.csv").write_text("path,label\n" + "\n".join(lines))
+    return folder / "list.csv"
+
+
 def write_mnist(root: Path, count: int = 12) -> Path:
     """MNIST's own IDX files, as torchvision leaves them."""
     raw = root / "MNIST" / "raw"

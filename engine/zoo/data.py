@@ -71,7 +71,7 @@ class TaskData:
         """Rows of damaged images that are passed over, with reasons; looked for only where the manifest says so."""
         if self.task.corrupt != "skip" or not self.has(split) or isinstance(self.source, NpzArrays):
             return []
-        key = (self.path, split, _state_of(self.source.content()))
+        key = (self.path, split, state_of(self.source.content()))
         if key not in _scanned:
             if len(_scanned) >= REMEMBERED:
                 _scanned.clear()
@@ -274,8 +274,8 @@ def _parquet(path: Path) -> Source:
 _scanned: dict[tuple[Path, str, str], list[tuple[int, str]]] = {}
 
 
-def _state_of(content: Path | FileSet) -> str:
-    """Sizes and times of files, as one word."""
+def state_of(content: Path | FileSet) -> str:
+    """Sizes and times of files, as one word; reads none of them."""
     files = [content] if isinstance(content, Path) else [content.root / name for name in content.names]
     states = [(path.as_posix(), (stat := path.stat()).st_size, stat.st_mtime_ns) for path in files]
     return hashlib.sha256(repr(states).encode()).hexdigest()

@@ -1,7 +1,8 @@
 """Small pictures of a task's images, the only images that pages show. Free of torch.
 
-Reading streams through the file, so memory stays small whatever the size of the images, and the result is kept: in
-memory for this process and, where a cache folder is given, on disk for all of them.
+Reading an .npz file streams through it, so memory stays small whatever the size of the images, and the result is kept:
+in memory for this process and, where a cache folder is given, on disk for all of them. Images of other forms have to be
+decoded: the step ``register`` does that ahead, and here only those are looked at that are asked for.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from PIL import Image
 
 from ..errors import DataError
 from ..manifest import Task
-from .data import TaskData, open_task
-from .readers.npz import DAMAGE
+from .data import TaskData, open_task, state_of
+from .readers.npz import DAMAGE, NpzArrays
 
 SIDE = 48  # px, at most
 CHUNK_BYTES = 32 * 2**20
@@ -58,25 +59,31 @@ def thumbnails(
     data = open_task(folder, task)
     if not data.has(split):
         raise DataError(f"Task '{task.name}' has no {split} images.")
+    count = data.lengths[split]
+    chosen = np.arange(count) if rows is None else np.asarray(rows, dtype=np.int64)
+    if chosen.size and (chosen.min() < 0 or chosen.max() >= count):
+        raise DataError(f"Task '{task.name}' has {count} {split} images; image {int(chosen.max())} was asked for.")
+    if not isinstance(data.source, NpzArrays):
+        return _decoded(data, split, chosen, side)
     sheet = _sheet(data, split, side, cache)
-    if rows is None:
-        return np.asarray(sheet)
-    chosen = np.asarray(rows, dtype=np.int64)
-    if chosen.size and (chosen.min() < 0 or chosen.max() >= len(sheet)):
-        raise DataError(f"Task '{task.name}' has {len(sheet)} {split} images; image {int(chosen.max())} was asked for.")
-    return np.asarray(sheet[chosen])
+    return np.asarray(sheet if rows is None else sheet[chosen])
 
 
 def content_key(data: TaskData, split: str, side: int = SIDE) -> str:
-    """Names the pictures by what they are made from: the file with its size and time, the split and the side."""
-    stat = data.path.stat()
-    parts = (VERSION, data.path.resolve(), stat.st_size, stat.st_mtime_ns, split, side)
+    """Names the pictures by what they are made from: the files with sizes and times, the split and the side."""
+    if isinstance(data.source, NpzArrays):
+        stat = data.path.stat()
+        parts = (VERSION, data.path.resolve(), stat.st_size, stat.st_mtime_ns, split, side)
+    else:
+        parts = (VERSION, data.path.resolve(), state_of(data.source.content()), split, side)
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
 
 
 def is_ready(folder: Path, task: Task, *, split: str = "test", side: int = SIDE, cache: Path | None = None) -> bool:
     """Whether the pictures are at hand or quickly made, so that a page may ask for them without waiting."""
     data = open_task(folder, task)
+    if not isinstance(data.source, NpzArrays):
+        return False
     if (data.path, content_key(data, split, side)) in _seen or (cache and _file(cache, data, split, side).is_file()):
         return True
     return data.path.stat().st_size <= CHUNK_BYTES // 4
@@ -170,6 +177,14 @@ def _make(path: Path, array: str, side: int) -> np.ndarray:
     except (*DAMAGE, KeyError) as error:
         raise DataError(f"{array} in {path.name} cannot be read ({error}).") from error
     return np.concatenate(blocks) if blocks else np.zeros((0, side, side, 3), np.uint8)
+
+
+def _decoded(data: TaskData, split: str, rows: np.ndarray, side: int) -> np.ndarray:
+    """Pictures of encoded images, in the order of the rows; damaged ones are grey."""
+    result = np.empty((len(rows), side, side, 3), np.uint8)
+    for number, picture in enumerate(data.pictures(split, rows, side)):
+        result[number] = picture
+    return result
 
 
 def _whole(path: Path, array: str) -> np.ndarray:

@@ -7,7 +7,7 @@ import yaml
 
 from engine.pipeline.executor import run_inline
 from engine.pipeline.plan import plan_request
-from tests.image_files import CLASSES, write_folders
+from tests.image_files import CLASSES, write_folders, write_parquet, write_table, write_zip
 from tests.made_run import TASKS
 
 
@@ -90,10 +90,7 @@ def test_images_in_folders_are_looked_at_on_demand(workspace, open_app, folders)
     app.button(key=f"zoo.images.{folders}.compute").click().run()
     row = workspace.store.runs.list(kinds=("register",))[0]
     assert row.state == "queued"
-    plan = plan_request(row.kind, row.request, workspace.store)
-    run_inline(plan, workspace.store)
-    again = workspace.store.runs.submit("register", row.request, name="made", owner="test")
-    workspace.store.runs.finish(again.id, plan.result)
+    carry_out(workspace.store, row)
     app = open_app("zoo", **address)
     assert "**circle** :small[3 images]" in shown(app)
     assert "a sample of each class, seed 0" in texts(app)
@@ -103,19 +100,66 @@ def test_images_in_folders_are_looked_at_on_demand(workspace, open_app, folders)
     assert app.button(key=f"zoo.images.{folders}.compute")
 
 
-def test_views_on_a_run_ask_for_pictures_of_encoded_images(workspace, open_app, folders):
-    write_folders(workspace.zoo / "data" / "pictures", each=20)
+FORMS = {
+    "folders": lambda data: write_folders(data / "pictures", each=20).name,
+    "archive": lambda data: write_zip(data / "pictures.zip", each=20).name,
+    "shards": lambda data: write_parquet(data / "shards" / "test-0.parquet", [0, 1, 2] * 20).parent.name,
+    "table": lambda data: write_table(data, 20).name,
+}
+
+
+@pytest.fixture(params=FORMS)
+def encoded_task(workspace, request):
+    """The made zoo with its first task's images in one of the forms that have to be decoded."""
+    document = yaml.safe_load((workspace.zoo / "zoo.yaml").read_text())
+    name = FORMS[request.param](workspace.zoo / "data")
+    document["tasks"][0] |= {"data": f"data/{name}", "classes": list(CLASSES)}
+    (workspace.zoo / "zoo.yaml").write_text(yaml.safe_dump(document))
+    return document["tasks"][0]["name"]
+
+
+def carry_out(store, row):
+    """What the engine would do with a queued row."""
+    plan = plan_request(row.kind, row.request, store)
+    run_inline(plan, store)
+    again = store.runs.submit(row.kind, row.request, name="made", owner="test")
+    store.runs.finish(again.id, plan.result)
+
+
+def images_on(app):
+    return [part for part in app.main if part.type == "image"]
+
+
+def test_every_form_has_pictures_on_every_page(workspace, open_app, encoded_task):
     workspace.example()
     app = open_app("representations")
-    assert not app.exception
+    assert "The images themselves are being made ready" in texts(app)
     rows = workspace.store.runs.list(kinds=("register",))
-    assert [(row.request["task"], row.request["per_class"]) for row in rows] == [(folders, None)]
-    plan = plan_request("register", rows[0].request, workspace.store)
-    run_inline(plan, workspace.store)
-    again = workspace.store.runs.submit("register", rows[0].request, name="made", owner="test")
-    workspace.store.runs.finish(again.id, plan.result)
-    for page in ("representations", "lab"):
-        app = open_app(page)
-        assert not app.exception
-        assert not app.error
+    assert [(row.request["task"], row.request["per_class"]) for row in rows] == [(encoded_task, None)]
+    before = len(images_on(open_app("lab")))
+    carry_out(workspace.store, rows[0])
+    app = open_app("representations")
+    assert "themselves" not in shown(app)
+    app = open_app("lab")
+    shown(app)
+    assert len(images_on(app)) == before + 1  # the card of the task has its strip
     assert len(workspace.store.runs.list(kinds=("register",))) == 2
+    address = {"zoo": str(workspace.zoo), "zoo.task": encoded_task}
+    open_app("zoo", **address).button(key=f"zoo.images.{encoded_task}.compute").click().run()
+    carry_out(workspace.store, workspace.store.runs.list(kinds=("register",))[0])
+    app = open_app("zoo", **address)
+    assert "**circle** :small[20 images]" in shown(app)
+    assert len(images_on(app)) == len(CLASSES)
+
+
+def test_experts_offer_to_look_at_images_that_nobody_has_looked_at(workspace, open_app, folders):
+    app = open_app("zoo", zoo=str(workspace.zoo), **{"zoo.view": "Experts"})
+    before = len(images_on(app))
+    app.button(key="zoo.experts.look").click().run()
+    (row,) = workspace.store.runs.list(kinds=("register",))
+    assert row.request["task"] == folders
+    assert "looking at images" in shown(app)
+    carry_out(workspace.store, row)
+    app = open_app("zoo", zoo=str(workspace.zoo), **{"zoo.view": "Experts"})
+    assert len(images_on(app)) == before + 1
+    assert not [button for button in app.button if button.key == "zoo.experts.look"]

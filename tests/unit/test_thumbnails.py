@@ -10,7 +10,9 @@ from PIL import Image
 
 from engine.errors import DataError
 from engine.manifest import Task
-from engine.zoo.thumbnails import data_uri, png, strip, thumbnails
+from engine.zoo.data import open_task
+from engine.zoo.thumbnails import content_key, data_uri, is_ready, png, strip, thumbnails
+from tests.image_files import CLASSES, write_folders, write_parquet, write_table, write_zip
 
 
 def zoo_with(folder, images, compressed=True):
@@ -62,6 +64,27 @@ def test_a_split_that_does_not_exist_is_refused(tmp_path):
     task = zoo_with(tmp_path, np.zeros((2, 8, 8, 3), np.uint8))
     with pytest.raises(DataError, match="no adapt images"):
         thumbnails(tmp_path, task, split="adapt")
+
+
+def test_encoded_images_of_every_form_have_pictures(tmp_path):
+    write_folders(tmp_path / "folders")
+    write_zip(tmp_path / "packed.zip")
+    write_parquet(tmp_path / "shards" / "test-0.parquet", [0, 1, 2] * 4)
+    write_table(tmp_path)
+    for data in ("folders", "packed.zip", "shards", "list.csv"):
+        task = Task(name="t", domain="in", data=data, classes=CLASSES)
+        labels = open_task(tmp_path, task).labels("test")
+        found = thumbnails(tmp_path, task, [11, 0], side=20)
+        assert found.shape == (2, 20, 20, 3)
+        np.testing.assert_array_equal(found[:, 8:12].mean(axis=(1, 2)).argmax(axis=1), labels[[11, 0]], data)
+        assert len(thumbnails(tmp_path, task)) == 12
+        assert not is_ready(tmp_path, task)
+        before = content_key(open_task(tmp_path, task), "test")
+        assert before == content_key(open_task(tmp_path, task), "test")
+    (tmp_path / "folders" / "star" / "0.jpg").write_bytes(b"broken")
+    task = Task(name="t", domain="in", data="folders", classes=CLASSES)
+    assert (thumbnails(tmp_path, task)[[8]] == 127).all()
+    assert before != content_key(open_task(tmp_path, task), "test")
 
 
 def test_a_strip_lays_images_out_on_a_transparent_ground():
