@@ -29,11 +29,11 @@ def merge(
     if recipe is not None:
         from ..recipe import read_recipe
 
-        seconds = merge_recipe(read_recipe(recipe), out)
+        seconds = merge_recipe(read_recipe(recipe), out, typer.echo)
     else:
         transforms = [_call(text) for text in transform or []]
         call = MethodCall(method=method, params=_params(param or []))
-        seconds = merge_files(base, expert or [], call, transforms, out)
+        seconds = merge_files(base, expert or [], call, transforms, out, say=typer.echo)
     typer.echo(f"Wrote {out} ({out.stat().st_size / 2**20:.1f} MiB) in {seconds:.2f} s.")
 
 

@@ -15,6 +15,7 @@ from ..merging.apply import merge as merge_experts
 from ..recipe import MethodCall, Recipe
 from ..types import Static, Tensors, Weights
 from ..weights import LazyTaskVectors, check_same_architecture, open_weights, visual, write_weights
+from ..weights.families import family_warnings, moved
 from ..zoo.folder import Zoo
 
 
@@ -55,6 +56,7 @@ def merge_files(
     transforms: Sequence[MethodCall],
     out: Path,
     seed: int = 0,
+    say: Callable[[str], None] = lambda text: None,
 ) -> float:
     """Merge checkpoint files and write one.
 
@@ -65,6 +67,7 @@ def merge_files(
         transforms: in the order in which they are applied.
         out: the safetensors file to write.
         seed: seed of random choices.
+        say: told what a person should know of the experts.
 
     Returns:
         Seconds from opening the first file to the written result.
@@ -86,10 +89,13 @@ def merge_files(
         each = MERGE_METHODS[merge.method].yields.removeprefix("per_").replace("sample", "image")
         raise MergeError(f"This method makes weights for each {each}; one file cannot hold them. Use `run` with a zoo.")
     write_weights(out, _Finite(merged.weights))
-    return time.perf_counter() - started
+    seconds = time.perf_counter() - started
+    for warning in family_warnings(moved(base_weights, models)):
+        say(f"Warning: {warning}")
+    return seconds
 
 
-def merge_recipe(recipe: Recipe, out: Path) -> float:
+def merge_recipe(recipe: Recipe, out: Path, say: Callable[[str], None] = lambda text: None) -> float:
     """Merge the experts of a recipe's zoo and write one file; methods that need images are refused.
 
     Returns:
@@ -101,7 +107,7 @@ def merge_recipe(recipe: Recipe, out: Path) -> float:
     if any(weight != 1.0 for _, weight in chosen):
         raise RecipeError("Weights of single experts are honoured by `run`; leave them at 1 here.")
     paths = [zoo.weights_path(name) for name, _ in chosen]
-    return merge_files(zoo.weights_path("base"), paths, recipe.merge, recipe.transforms, out, seed=recipe.seeds[0])
+    return merge_files(zoo.weights_path("base"), paths, recipe.merge, recipe.transforms, out, recipe.seeds[0], say)
 
 
 class _Finite:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +19,7 @@ from ..merging.lwptv import salience as layer_salience
 from ..recipe import MethodCall, Probe
 from ..types import Merged, PerSample, PerTask, Static, Weights
 from ..weights import LazyTaskVectors, check_finite, check_same_architecture, open_weights, write_weights
+from ..weights.families import family_warnings, moved
 from ..weights.files import Memory
 from ..zoo.backbone import build_encoder, forward_with, load_encoder
 from ..zoo.folder import Zoo
@@ -47,7 +48,10 @@ def merge(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, to
     vectors = LazyTaskVectors(base, experts, weights=[weight for _, weight in params["experts"]])
     transforms = [MethodCall.model_validate(call) for call in params["transforms"]]
     merged = merge_experts(base, vectors, transforms, MethodCall.model_validate(params["merge"]), context)
-    _save(merged, zoo, params, output, tools, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    digests = params["digests"]
+    mixed = family_warnings(moved(base, {n: w for n, w in experts.items() if digests[n] != digests["base"]}))
+    _save(merged, zoo, params, output, tools, seconds, mixed)
 
 
 def salience(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
@@ -175,7 +179,15 @@ def _quoted(names: list[str]) -> str:
     return f"Expert{'s' if len(names) > 1 else ''} " + ", ".join(f"'{name}'" for name in names)
 
 
-def _save(merged: Merged, zoo: Zoo, params: Mapping[str, Any], output: Path, tools: StepTools, seconds: float) -> None:
+def _save(
+    merged: Merged,
+    zoo: Zoo,
+    params: Mapping[str, Any],
+    output: Path,
+    tools: StepTools,
+    seconds: float,
+    more: Sequence[str],
+) -> None:
     info = merged.info
     document = {
         "kind": KINDS[type(merged)],
@@ -184,7 +196,7 @@ def _save(merged: Merged, zoo: Zoo, params: Mapping[str, Any], output: Path, too
         "extra_parameters": info.extra_parameters,
         "extra_bits": info.extra_bits,
         "details": info.details,
-        "warnings": remarks(params["digests"], info.details),
+        "warnings": [*remarks(params["digests"], info.details), *more],
         "base": params["digests"]["base"],
         "model": describe_model(zoo),
     }

@@ -18,6 +18,7 @@ from ..recipe import Recipe, parse_recipe
 from ..store import Store
 from ..types import Finding, Tensors, Weights
 from ..weights import check_finite
+from ..weights.families import family_warnings
 from ..zoo.architecture import architecture
 from ..zoo.check import absent, inspect
 from ..zoo.folder import Zoo
@@ -194,7 +195,8 @@ def _values(zoo: Zoo, chosen: list[str], tools: StepTools) -> Iterator[Finding]:
         if not moved:
             yield Finding("warning", f"Expert '{name}' equals the base; it adds nothing to a merge.")
     yield from _equals(zoo, chosen, tools)
-    yield from _families(changed)
+    trained = {name: tensors for name, tensors in changed.items() if tensors}
+    yield from (Finding("warning", text) for text in family_warnings(trained))
 
 
 def _equals(zoo: Zoo, chosen: list[str], tools: StepTools) -> Iterator[Finding]:
@@ -216,20 +218,6 @@ def _compare(base: Weights, expert: Weights, name: str, progress: Callable[..., 
     check_finite(expert, f"Expert '{name}'", progress)
     same = [torch.equal(base.tensor(part).float(), expert.tensor(part).float()) for part in base.names]
     return {"same": torch.tensor(same)}
-
-
-def _families(changed: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
-    """Experts of families that fine-tune different tensors; those equal to the base have been named already."""
-    sets = {name: tensors for name, tensors in changed.items() if tensors}
-    differing = frozenset().union(*sets.values()) - frozenset.intersection(*sets.values()) if sets else frozenset()
-    for tensor in sorted(differing)[:3]:
-        with_it = [name for name, tensors in sets.items() if tensor in tensors]
-        without = [name for name in sets if name not in with_it]
-        yield Finding(
-            "warning",
-            f"{tensor} was fine-tuned in {', '.join(with_it)} and kept at the base's values in {', '.join(without)}. "
-            "Families of experts that train different tensors merge worse; the comparison says less.",
-        )
 
 
 def _splits(zoo: Zoo, recipe: Recipe, tasks: list[str]) -> Iterator[Finding]:

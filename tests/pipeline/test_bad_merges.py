@@ -1,12 +1,15 @@
 """Merges that cannot be carried out, or that mean nothing, say what to do."""
 
 import shutil
+import sys
 
 import numpy as np
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file, save_file
 
+from engine.__main__ import main
 from engine.catalog import MERGE_METHODS, TRANSFORMS, params_of, resolve
 from engine.errors import Cancelled, MergeError, RecipeError
 from engine.merging.apply import merge
@@ -167,6 +170,26 @@ def test_identical_experts_are_named_in_the_report_and_before_the_run(zoo, store
     assert warning == "Experts 'alpha', 'beta': the same weights, which count 2 times. Keep one of them."
     found = [finding.text for finding in preflight_recipe(recipe, store).findings if finding.level == "warning"]
     assert any("'alpha', 'beta' have the same weights" in text for text in found)
+
+
+def test_families_that_train_different_tensors_are_named_in_the_report(zoo, store, monkeypatch, capsys):
+    assert not [text for text in run_recipe(parse_recipe({"zoo": str(zoo)}), store).warnings if "fine-tuned in" in text]
+    frozen = load_file(zoo / "experts" / "alpha.safetensors")
+    frozen["visual.proj"] = load_file(zoo / "base.safetensors")["visual.proj"]
+    save_file(frozen, zoo / "experts" / "alpha.safetensors")
+    (warning,) = [
+        text for text in run_recipe(parse_recipe({"zoo": str(zoo)}), store).warnings if "fine-tuned in" in text
+    ]
+    assert warning.startswith("visual.proj was fine-tuned in beta, gamma and kept at the base's values in alpha.")
+    files = [
+        argument for name in ("alpha", "beta") for argument in ("--expert", zoo / "experts" / f"{name}.safetensors")
+    ]
+    arguments = ["merge", "--base", zoo / "base.safetensors", *files, "--out", zoo.parent / "merged.safetensors"]
+    monkeypatch.setattr(sys, "argv", ["mergelens", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert not stopped.value.code
+    assert "Warning: visual.proj was fine-tuned in beta" in capsys.readouterr().out
 
 
 def test_an_expert_that_is_the_base_is_named_in_the_report(zoo, store):

@@ -30,6 +30,18 @@ def test_families_that_train_different_tensors_are_not_mixed_silently(tmp_path, 
     assert not any("Two families" in warning for warning in alone.warnings)
 
 
+def test_an_expert_of_few_trained_tensors_beside_a_whole_one_is_warned_about(tmp_path, base):
+    save_file(base, tmp_path / "base.safetensors")
+    save_file(moved(base, 1), tmp_path / "whole.safetensors")
+    biases = [name for name in base if not name.endswith(".bias")]
+    save_file(moved(base, 2, keep=("visual.conv1.weight", *biases)), tmp_path / "biases.safetensors")
+    found = survey(
+        ask(tmp_path, tmp_path / "base.safetensors", tmp_path / "whole.safetensors", tmp_path / "biases.safetensors"),
+        silent,
+    )
+    assert any("visual.conv1.weight was fine-tuned in whole and kept" in warning for warning in found.warnings)
+
+
 def test_an_expert_of_another_base_is_warned_about(tmp_path, base):
     save_file(base, tmp_path / "base.safetensors")
     save_file(visual_of(clip(seed=7)), tmp_path / "other.safetensors")

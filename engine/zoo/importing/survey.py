@@ -17,6 +17,7 @@ from ...errors import CheckpointError, EngineError, ZooError
 from ...types import Progress, Weights
 from ...weights import check_same_architecture
 from ...weights.align import Selected
+from ...weights.families import PROJECTION, SAMPLED, family_warnings, same
 from .architecture import Architecture, recognise
 from .heads import BroughtHead, common_scale, read_brought_heads
 from .layouts import LAYOUTS, Encoder, find_encoder
@@ -25,13 +26,6 @@ from .peft import adapt
 from .request import RESERVED, ImportRequest, Item
 from .sources import Source, open_source
 
-PROJECTION = "visual.proj"
-# Small tensors of every part of the encoder: enough to tell what was trained, and whether the base is the right one.
-SAMPLED = (
-    PROJECTION, "visual.class_embedding", "visual.positional_embedding", "visual.conv1.weight", "visual.ln_pre.weight",
-    "visual.ln_post.weight", "visual.transformer.resblocks.0.attn.out_proj.weight",
-    "visual.transformer.resblocks.0.mlp.c_fc.bias",
-)  # fmt: skip
 FAR = 0.5  # ‖θ_k − θ₀‖ / ‖θ₀‖ over the sampled tensors; fine-tuning moves weights by a few hundredths
 
 
@@ -282,7 +276,7 @@ def _compare_families(found: Survey) -> None:
         if row.role != "expert":
             continue
         tensors = {name: found.models[row.name].tensor(name) for name in base}
-        trained[row.name] = {name for name in base if not _same(base[name], tensors[name])}
+        trained[row.name] = {name for name in base if not same(base[name], tensors[name])}
         row.distance = _distance(base, tensors)
         if row.distance > FAR:
             found.warnings.append(
@@ -296,11 +290,7 @@ def _compare_families(found: Survey) -> None:
             f"Two families are mixed: the projection was trained in {_listed(with_projection)}, and is the base's in "
             f"{_listed(without)}. Their task vectors differ in kind; compare results within one family."
         )
-
-
-def _same(base: Tensor, expert: Tensor) -> bool:
-    coarse = min(base.dtype, expert.dtype, key=lambda dtype: dtype.itemsize)
-    return torch.equal(base.to(coarse), expert.to(coarse))
+    found.warnings += family_warnings({name: names - {PROJECTION} for name, names in trained.items()})
 
 
 def _distance(base: Mapping[str, Tensor], expert: Mapping[str, Tensor]) -> float:

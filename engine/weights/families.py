@@ -1,0 +1,56 @@
+"""Which tensors an expert's fine-tuning moved, and families of experts that moved different ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import torch
+from torch import Tensor
+
+from ..types import Weights
+
+PROJECTION = "visual.proj"
+# Small tensors of every part of the encoder: enough to tell what was trained, and whether the base is the right one.
+SAMPLED = (
+    PROJECTION, "visual.class_embedding", "visual.positional_embedding", "visual.conv1.weight", "visual.ln_pre.weight",
+    "visual.ln_post.weight", "visual.transformer.resblocks.0.attn.out_proj.weight",
+    "visual.transformer.resblocks.0.mlp.c_fc.bias",
+)  # fmt: skip
+NAMED = 3
+
+
+def moved(base: Weights, experts: Mapping[str, Weights]) -> dict[str, frozenset[str]]:
+    """The sampled tensors that each expert has other values in than the base."""
+    sampled = [name for name in SAMPLED if name in base.names]
+    values = {name: base.tensor(name).clone() for name in sampled}
+    return {
+        expert: frozenset(name for name in sampled if not same(values[name], weights.tensor(name)))
+        for expert, weights in experts.items()
+    }
+
+
+def same(base: Tensor, expert: Tensor) -> bool:
+    """Whether two tensors hold the same values, in the coarser of their dtypes."""
+    coarse = min(base.dtype, expert.dtype, key=lambda dtype: dtype.itemsize)
+    return torch.equal(base.to(coarse), expert.to(coarse))
+
+
+def family_warnings(trained: Mapping[str, Collection[str]]) -> list[str]:
+    """Sentences on tensors that some experts were trained in and others kept at the base's values.
+
+    Args:
+        trained: tensors that moved, by expert; leave out experts that equal the base.
+    """
+    sets = {name: frozenset(tensors) for name, tensors in trained.items()}
+    differing = frozenset().union(*sets.values()) - frozenset.intersection(*sets.values()) if sets else frozenset()
+    ordered = sorted(differing, key=lambda name: (name != PROJECTION, name))
+    return [
+        f"{tensor} was fine-tuned in {_listed([n for n, t in sets.items() if tensor in t])} and kept at the base's "
+        f"values in {_listed([n for n, t in sets.items() if tensor not in t])}. Families of experts that train "
+        "different tensors merge worse; the comparison says less."
+        for tensor in ordered[:NAMED]
+    ]
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
