@@ -15,7 +15,7 @@ from pages._chrome import empty_state, error_state, percent, plain, theme
 from pages._features_data import COLOURS, NEEDS_ONE_TASK, Space, colour_of, faded, labels_of, read_space
 from pages._features_images import images_coming, images_of
 from pages._features_inspector import inspector
-from pages._features_worklists import worklists
+from pages._features_worklists import keep_address, worklists
 from pages._on_demand import refresh_when
 from pages._scatter import Panel, ScatterDataError, linked_scatter
 from pages._state import RunView, samples
@@ -189,6 +189,7 @@ def _draw(
         refresh_when(lambda: not images_coming(space, run.report))
     if not compact:
         chosen = [row for row in selection.indices if visible[row]]
+        keep_address(chosen, key)
         inspector(run, space, chosen, shown.states, atlas, f"{key}.inspector", f"{key}.picked")
 
 

@@ -224,6 +224,9 @@ def _experts(document: Mapping[str, Any]) -> tuple[str, Any]:
             return zoo, document["experts"]
         fetch_panel(zoo)
         names = list(manifest.expert_table)
+        if not names:
+            _without_experts(zoo)
+            return zoo, "all"
         titles = {
             e.name: manifest.task_table[e.task].label if e.task in manifest.task_table else e.name
             for e in manifest.experts
@@ -245,6 +248,14 @@ def _experts(document: Mapping[str, Any]) -> tuple[str, Any]:
     if len(chosen) == len(names) and all(weights.get(name, 1.0) == 1.0 for name in chosen):
         return zoo, "all"
     return zoo, [{"name": name, "weight": weights.get(name, 1.0)} for name in chosen]
+
+
+def _without_experts(zoo: str) -> None:
+    """A zoo that was just begun: what it lacks, and the ways to get it."""
+    st.info("This zoo has a base and images, but no experts yet.", icon=":material/info:")
+    st.caption("Train one expert a task from its base; what is trained appears here:")
+    st.code(f"python -m engine zoo finetune {zoo}", language="bash", wrap_lines=True)
+    st.page_link("pages/bring.py", label="Or add checkpoints", icon=":material/add_box:")
 
 
 def _transforms(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:

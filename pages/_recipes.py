@@ -18,6 +18,8 @@ def check(document: Mapping[str, Any]) -> tuple[Recipe | None, str]:
         recipe = resolve(parse_recipe(dict(document), origin="form"))
         manifest = zoo_manifest(recipe.zoo)
         known = manifest.expert_table
+        if not known:
+            raise RecipeError(f"The zoo '{manifest.name}' has no experts yet, so there is nothing to merge.")
         chosen = list(known) if recipe.experts == "all" else [expert.name for expert in recipe.experts]
         missing = [name for name in chosen if name not in known]
         if missing:

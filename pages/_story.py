@@ -7,6 +7,8 @@ from engine.figures import state_title
 from engine.report import Report
 from engine.rounding import rounded
 from pages._chrome import percent, plain
+from pages._features_picks import BROKEN, LIST
+from pages._state import RUN, RunView
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 NOTICEABLE = 0.5  # points below which a difference is not called one
@@ -63,6 +65,24 @@ def metrics(report: Report) -> None:
         said = ", ".join(f"{plain(state_title(state, report)).lower()} {percent(value)}" for state, value in named)
         tasks = "one task" if len(outside) == 1 else f"{_word(len(outside))} tasks"
         st.caption(f"On {tasks} that no expert was tuned on: {said}.")
+
+
+def questions(run: RunView) -> None:
+    """Questions that the run answers, each a link to the page that does."""
+    report = run.report
+    last = next(iter(reversed([name for name, part in report.calibrators.items() if part.on == "merged"])), None)
+    listed = [
+        ("representations", "How far did the features drift from each expert's?", {}, bool(report.bias)),
+        ("representations", f"Which images did {plain(state_title(last, report)) if last else ''} break?",
+         {LIST: BROKEN}, last is not None),
+        ("salience", "Which layer matters most to an expert?", {}, report.salience is not None),
+        ("learn", "What is going on here? Five lessons", {}, True),
+    ]  # fmt: skip
+    with st.container(horizontal=True, gap="small"):
+        for page, question, query, there in listed:
+            if there:
+                shown = {} if page == "learn" else {RUN: run.id, **query}
+                st.page_link(f"pages/{page}.py", label=question, icon=":material/arrow_forward:", query_params=shown)
 
 
 def _repaired(report: Report, merged: float) -> str:

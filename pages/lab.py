@@ -13,7 +13,7 @@ from pages._features import feature_view
 from pages._jobs import job_panel, submit
 from pages._later import later
 from pages._state import RunView, find_current
-from pages._story import headline, metrics
+from pages._story import headline, metrics, questions
 
 SEEN = "lab.seen"  # id and recipe of the run last shown, to tell whether the form was changed since
 
@@ -65,6 +65,7 @@ def _result(run: RunView) -> None:
     context_bar(run)
     st.title(headline(run.report), anchor=False)
     metrics(run.report)
+    questions(run)
     st.subheader("The same images in the features of every state", anchor=False)
     try:
         feature_view(run, key="lab.features", compact=True)

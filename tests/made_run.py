@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from engine.pipeline.projecting import ProjectionRequest
 from engine.recipe import CalibratorCall, MethodCall, Recipe
 from engine.report import (
     Averages,
@@ -149,8 +150,7 @@ def write_projection(folder: Path, method: str, samples: pd.DataFrame, report: R
             frames.append(pd.DataFrame({"state": state, "task": task, "index": index.to_numpy(),
                                         "x": points[:, 0], "y": points[:, 1]}))  # fmt: skip
     pd.concat(frames).to_parquet(folder / "projection.parquet", index=False)
-    params = {"method": method, "task": "all", "images": 320, "seed": 0}
-    params |= {"tsne": {"perplexity": 30.0}, "umap": {"neighbours": 15, "minimum_distance": 0.1}}.get(method, {})
+    params = ProjectionRequest(method=method).params()
     document = {
         "params": params,
         "states": states,

@@ -107,7 +107,8 @@ def check_needs(row: MergeRow | TransformRow, experts: int) -> None:
         RecipeError: with how many there are and how many the method takes.
     """
     if experts < row.min_experts:
-        raise RecipeError(f"{row.title} needs at least {row.min_experts} experts; {experts} chosen.")
+        least = "one expert" if row.min_experts == 1 else f"{row.min_experts} experts"
+        raise RecipeError(f"{row.title} needs at least {least}; {experts or 'none'} chosen.")
     most = getattr(row, "max_experts", None)
     if most is not None and experts > most:
         raise RecipeError(f"{row.title} takes at most {most} experts; {experts} chosen.")

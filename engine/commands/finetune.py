@@ -53,10 +53,12 @@ def init(
     if base is None or data is None:
         raise EngineError("A new zoo needs both --base and --data.")
     from ..pipeline.new_zoo import Wish, new_zoo
+    from ..store import Store
 
     wish = Wish(heads, tuple(outside or ()), test_share, seed, skip_corrupt, link)
     for line in new_zoo(folder, base, data, wish, say=typer.echo):
         typer.echo(line)
+    Store().zoos.add(folder)  # so that pages list it
     typer.echo(f"Wrote {folder}. Train its experts with `zoo finetune {folder}`.")
 
 

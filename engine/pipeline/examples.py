@@ -85,7 +85,8 @@ def neighbour_table(run: Path) -> pd.DataFrame:
         Columns state, task, index, rank (from 0), neighbour (its index), distance (1 − cos, among the images of the
         same task).
     """
-    shown = pd.read_parquet(run / "projections" / VIEWS[0] / "projection.parquet")
+    views = sorted((run / "projections").iterdir())
+    shown = pd.read_parquet(views[0] / "projection.parquet")  # all of them show the same images
     samples = pd.read_parquet(run / "samples.parquet", columns=["task", "state", "index"])
     rows = []
     with safe_open(run / "features.safetensors", "numpy") as file:

@@ -42,6 +42,30 @@ def test_first_open_tells_the_examples_story(workspace, open_app):
     assert app.query_params["run"] == "made"
 
 
+def test_the_first_page_links_to_what_it_leaves_open(workspace, open_app):
+    workspace.example()
+    links = {link.proto.label: link.proto for link in open_app().get("page_link")}
+    broken = next(link for label, link in links.items() if label == "Which images did Surgery break?")
+    assert broken.page == "representations"
+    assert "list=broken" in broken.query_string
+    assert "run=made" in broken.query_string
+    assert any(link.page == "salience" for link in links.values())
+
+
+def test_a_zoo_without_experts_says_how_to_get_some(workspace, open_app):
+    workspace.example()
+    manifest = workspace.zoo / "zoo.yaml"
+    manifest.write_text(yaml.safe_dump({**yaml.safe_load(manifest.read_text()), "experts": []}))
+    workspace.store.zoos.add(workspace.zoo)
+    app = open_app()
+    assert not app.exception
+    assert "has no experts yet, so there is nothing to merge" in " ".join(problems(app)).replace("\\", "")
+    assert "no experts yet" in app.info[0].value
+    assert any(f"zoo finetune {workspace.zoo}" in code.value for code in app.code)
+    assert app.button(key="form.run").disabled
+    assert any("Or add checkpoints" in link.proto.label for link in app.get("page_link"))
+
+
 def test_without_any_run_the_form_is_there(workspace, open_app, monkeypatch):
     monkeypatch.setitem(forms.FIRST_RECIPE, "zoo", str(workspace.zoo))
     app = open_app()

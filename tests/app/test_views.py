@@ -1,10 +1,12 @@
 """The pages on a run's representations, accuracy and salience."""
 
 import json
+import re
 import secrets
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 from streamlit.testing.v1 import AppTest
@@ -198,6 +200,26 @@ class TestRepresentations:
         repaired = int(only(app.button, "Repaired").label.split("(")[1].rstrip(")"))
         assert f"{repaired} images selected" in texts(app)
 
+    def test_a_link_to_a_worklist_selects_it_until_something_else_is(self, store, key):
+        run = finish(store, key)
+        app = open_page("representations", run=run, list="repaired")
+        repaired = int(only(app.button, "Repaired").label.split("(")[1].rstrip(")"))
+        assert f"{repaired} images selected" in texts(app)
+        app.run()
+        assert app.query_params["list"] in ("repaired", ["repaired"])
+        only(app.button, "Most uncertain").click().run()
+        assert app.query_params["list"] in ("uncertain", ["uncertain"])
+        app.session_state["features.picked"] = (0,)
+        app.run()
+        assert "1 image selected" in texts(app)
+        assert "list" not in app.query_params
+
+    def test_a_link_to_a_list_that_is_not_there_selects_nothing(self, store, key):
+        run = finish(store, key)
+        app = open_page("representations", run=run, list="<b>")
+        assert not app.exception
+        assert "Nothing is selected" in texts(app)
+
     def test_an_image_of_several_can_be_taken_alone_to_see_its_neighbours(self, store, key, tmp_path):
         features = {f"{s}/{t}/evaluate": np.eye(EVALUATED, 3, dtype=np.float32) for s in ("merged", "expert")
                     for t in ("digits", "signs")}  # fmt: skip
@@ -261,6 +283,26 @@ class TestRepresentations:
         assert not app.exception
         assert "1 image selected" in texts(app)
         assert "Merged: 2 of 8 are of the same class" in texts(app)
+
+    def test_an_example_has_the_neighbours_that_were_kept(self, store, tmp_path, monkeypatch):
+        recipe = made_report().recipe.model_copy(update={"zoo": str(made_zoo(tmp_path / "zoo"))})
+        folder = write_run(tmp_path / "examples" / "first", made_report(recipe=recipe))
+        (tmp_path / "examples" / "index.json").write_text(json.dumps({"examples": [{"name": "first"}]}))
+        first = pd.read_parquet(folder / "projections" / "tsne" / "projection.parquet").query("state == 'merged'")
+        kept = first[first["task"] == "digits"]["index"].tolist()
+        rows = [("merged", "digits", kept[0], rank, index, 0.1 * rank) for rank, index in enumerate(kept[1:4])]
+        names = ["state", "task", "index", "rank", "neighbour", "distance"]
+        pd.DataFrame(rows, columns=names).to_parquet(folder / "neighbours.parquet")
+        monkeypatch.setattr("pages._state.EXAMPLES", tmp_path / "examples")
+        app = open_page("representations")
+        app.session_state["features.picked"] = (0,)
+        app.run()
+        assert not app.exception
+        assert "Nearest in feature space" in texts(app)
+        assert re.search(r"Merged: \d of 3 are of the same class, distances 0\.000 to 0\.200", texts(app))
+        app.session_state["features.picked"] = (1,)
+        app.run()
+        assert "not kept with the example" in texts(app)
 
     def test_without_images_it_still_works(self, store, key):
         finish(store, key)

@@ -2,13 +2,15 @@
 
 import json
 
+import pandas as pd
 import pytest
 import torch
 
 from engine.manifest import ASSETS
-from engine.pipeline.examples import EXAMPLES, example_recipe
+from engine.pipeline.examples import EXAMPLES, example_recipe, neighbour_table
 from engine.pipeline.local import run_recipe
 from engine.pipeline.plan import plan_run
+from engine.pipeline.projecting import ProjectionRequest
 from engine.report import read_report
 from engine.store import Store
 from engine.zoo.check import check_zoo
@@ -48,6 +50,24 @@ def test_examples_are_listed_in_order():
         assert {path.name for path in (FOLDER / name / "projections").iterdir()} == {"pca", "tsne", "umap"}
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_projections_are_those_that_a_page_asks_for_first(name):
+    for method in ("pca", "tsne", "umap"):
+        document = json.loads((FOLDER / name / "projections" / method / "projection.json").read_text())
+        assert document["params"] == ProjectionRequest(method=method).params()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_image_shown_has_its_neighbours_in_every_state(name):
+    table = pd.read_parquet(FOLDER / name / "neighbours.parquet")
+    shown = pd.read_parquet(FOLDER / name / "projections" / "tsne" / "projection.parquet")
+    assert set(table.groupby(["state", "task", "index"], observed=True).size()) == {8}
+    keys = ["state", "task", "index"]
+    assert set(map(tuple, table[keys].to_numpy())) == set(map(tuple, shown[keys].to_numpy()))
+    assert (table["neighbour"] != table["index"]).all()
+    assert (table.sort_values("rank").groupby(keys, observed=True)["distance"].diff().dropna() >= -1e-6).all()
+
+
 def test_merging_costs_accuracy_and_calibrators_win_it_back_on_other_images(reports):
     report = reports["task-arithmetic"]
     means = {state: average.within for state, average in report.average.items()}
@@ -72,14 +92,19 @@ def test_pruning_layers_wins_back_accuracy_out_of_domain(reports):
 
 
 @pytest.mark.slow
-def test_an_example_comes_out_again(reports, store):
+def test_an_example_comes_out_again(reports, store, tmp_path):
     shown = reports["ties-lwptv"]
     parts = dict(next(parts for name, _, parts in EXAMPLES if name == "ties-lwptv"))
     recipe = example_recipe(parts).model_copy(update={"seeds": (0,)})
-    report = run_recipe(recipe, store)
+    report = run_recipe(recipe, store, view={"method": "pca"}, out=tmp_path / "run")
     for task, percent in shown.accuracy["merged"].items():
         assert report.accuracy["merged"][task] == pytest.approx(percent, abs=0.5), task
     for task, value in shown.bias["merged"].l1.items():
         assert report.bias["merged"].l1[task] == pytest.approx(value, rel=0.01), task
     for name in ("surgery", "prob_surgery"):
         assert report.average[name].within == pytest.approx(shown.average[name].within, abs=1.0)
+    near, kept = (
+        table[table["state"] == "merged"].set_index(["task", "index", "rank"])["distance"].sort_index()
+        for table in (neighbour_table(tmp_path / "run"), pd.read_parquet(FOLDER / "ties-lwptv" / "neighbours.parquet"))
+    )
+    assert near.to_numpy() == pytest.approx(kept.to_numpy(), abs=1e-4)

@@ -94,6 +94,10 @@ def zoo(command, base, images, tmp_path):
     return folder
 
 
+def test_a_new_zoo_is_known_to_the_pages(zoo):
+    assert Store().zoos.list() == [zoo]
+
+
 def test_the_walk_through_from_images_to_a_corrected_merge(command, zoo, tmp_path):
     code, out, err = command("zoo", "finetune", zoo, "--steps", 30, "--batch-size", 16, "-q")
     assert (code, err) == (0, "")
