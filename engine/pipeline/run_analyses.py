@@ -17,12 +17,14 @@ from jaxtyping import Float
 from safetensors.numpy import load_file
 
 from ..analysis.accuracy import logits, predictions, top1
-from ..analysis.bias import l1
+from ..analysis.bias import l1, l2
+from ..analysis.clusters import neighbours_of_own_class, silhouette
 from ..analysis.outliers import auroc, prototype_distance, prototypes
 from ..calibration import Calibrator
 from ..calibration.base import load_calibrator
 from ..catalog import CALIBRATORS
 from ..errors import EngineError
+from ..figures.layers import layers_of
 from ..report import Report
 from ..zoo.folder import Zoo
 from ..zoo.heads import ZeroShotHead
@@ -44,6 +46,16 @@ def curve_end(folder: Path, report: Report, zoo: Zoo, state: str, params: Mappin
     return row[params["column"]]
 
 
+def curve_best(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
+    """Largest value of a column of a calibrator's curve (``column``): what looking at every evaluation would report."""
+    part = report.calibrators.get(state)
+    names = part.curve_columns if part else ()
+    if params["column"] not in names or not part.curve:
+        return None
+    values = [row[names.index(params["column"])] for row in part.curve]
+    return None if None in values else max(values)
+
+
 def sigma(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
     """Mean predicted standard deviation over images and dimensions, in feature units."""
     table = pd.read_parquet(folder / "samples.parquet", columns=["state", "sigma"])
@@ -52,14 +64,44 @@ def sigma(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[st
 
 
 def distance(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Mean over tasks of the L1 distance to another state's features (``to``), on tasks of one ``domain``."""
+    """Mean over tasks of the distance to another state's features (``to``), on tasks of one ``domain``.
+
+    ``norm``: ``l1``, the mean over images and dimensions, or ``l2``, the mean Euclidean length.
+    """
     features = load_file(folder / "features.safetensors")
+    norm = {"l1": l1, "l2": l2}[params.get("norm", "l1")]
     found = []
     for task in report.tasks_of(params.get("domain", "in")):
         names = f"{state}/{task}/evaluate", f"{params['to']}/{task}/evaluate"
         if all(name in features for name in names):
-            found.append(l1(*(features[name] for name in names)))
+            found.append(norm(*(features[name] for name in names)))
     return float(np.mean(found)) if found else None
+
+
+def clusters(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
+    """How well features tell classes apart, mean over the tasks of one ``domain``.
+
+    ``quantity``: ``silhouette`` (−1 to 1), or ``neighbours``, the percent of an image's ten nearest that are of its
+    class.
+    """
+    features = load_file(folder / "features.safetensors")
+    tasks = [task for task in report.tasks_of(params.get("domain", "in")) if f"{state}/{task}/evaluate" in features]
+    measure = {"silhouette": silhouette, "neighbours": neighbours_of_own_class}[params["quantity"]]
+    labels = _labels(folder, report, tasks)
+    found = [measure(features[f"{state}/{task}/evaluate"], labels[task]) for task in tasks]
+    return float(np.mean(found)) if found else None
+
+
+def kept_layers(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
+    """Percent of the layers of some ``components`` that the shared mask keeps at the run's η.
+
+    Source: Zhang et al., 2025, arXiv:2506.09093, appendix B.11, which sorts layers into attention, MLP and other.
+    """
+    if state != "merged" or report.salience is None:
+        return None
+    kept = [report.salience.shared_mask[layer.column] for layer in layers_of(report.salience.layers)
+            if layer.component in params["components"]]  # fmt: skip
+    return 100 * float(np.mean(kept)) if kept else None
 
 
 def wrong_task(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
@@ -162,6 +204,9 @@ ANALYSES: dict[str, Analysis] = {
     "linearity": linearity,
     "shifted": shifted,
     "kept_coefficient": kept_coefficient,
+    "kept_layers": kept_layers,
+    "clusters": clusters,
+    "curve_best": curve_best,
     "curve_end": curve_end,
     "sigma": sigma,
     "distance": distance,

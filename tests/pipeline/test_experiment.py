@@ -35,6 +35,22 @@ SPEC = {
         {"name": "fitted", "title": "Fitted", "analysis": "curve_end", "params": {"column": "l1_adapt"}},
         {"name": "sigma", "title": "σ", "analysis": "sigma"},
         {"name": "away", "title": "Away", "analysis": "distance", "params": {"to": "pretrained", "domain": "out"}},
+        {
+            "name": "away_l2",
+            "title": "Away",
+            "analysis": "distance",
+            "params": {"to": "pretrained", "domain": "out", "norm": "l2"},
+        },
+        {"name": "best", "title": "Best look", "analysis": "curve_best", "params": {"column": "accuracy_evaluate"}},
+        {"name": "last", "title": "Last", "analysis": "curve_end", "params": {"column": "accuracy_evaluate"}},
+        {"name": "pure", "title": "Neighbours", "analysis": "clusters", "params": {"quantity": "neighbours"}},
+        {
+            "name": "clear",
+            "title": "Silhouette",
+            "analysis": "clusters",
+            "params": {"quantity": "silhouette", "domain": "out"},
+        },
+        {"name": "kept", "title": "Kept", "analysis": "kept_layers", "params": {"components": ["Attention", "MLP"]}},
         {"name": "wrong", "title": "Wrong task", "analysis": "wrong_task"},
         {"name": "auroc", "title": "AUROC", "analysis": "outlier_auroc"},
         {"name": "seam", "title": "Stitched", "analysis": "stitched"},
@@ -95,6 +111,21 @@ def test_what_a_point_does_not_have_is_left_out(result):
         assert 0 <= result.cell(point, "auroc").mean <= 100
     assert len(result.cell("average", "l1").values) == 1  # nothing depends on the seed
     assert [point.failed for point in result.points] == [""] * 4
+
+
+def test_looks_clusters_and_layers(zoo, store, file, result):
+    assert result.cell("surgery", "best").mean >= result.cell("surgery", "last").mean
+    assert result.cell("merged", "best") is None
+    assert result.cell("merged", "away_l2").mean > result.cell("merged", "away").mean  # length against mean of 16
+    for point in ("merged", "surgery", "prob"):
+        assert 0 < result.cell(point, "pure").mean <= 100
+    assert -1 <= result.cell("merged", "clear").mean <= 1
+    assert result.cell("surgery", "clear") is None  # no calibrator out of domain
+    report = run_recipe(read_experiment(file).recipes(str(zoo))[0][2], store)
+    named = [name for name in report.salience.layers if "attn" in name or "mlp" in name]
+    kept = [report.salience.shared_mask[report.salience.layers.index(name)] for name in named]
+    assert result.cell("merged", "kept").mean == pytest.approx(100 * sum(kept) / len(kept))
+    assert result.cell("surgery", "kept") is None
 
 
 def test_views_on_the_runs_are_computed_along(zoo, store, file, result):

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from engine.analysis import accuracy, bias, neighbours, salience, samples
+from engine.analysis.clusters import neighbours_of_own_class, silhouette
 from engine.errors import DataError, MergeError, UnpairedFeatures
 
 HEAD = SimpleNamespace(weight=np.eye(3), scale=100.0)
@@ -205,3 +206,20 @@ def test_neighbours():
     assert neighbours.distances(features[4:], features[:1])[0, 0] == 1.0
     with pytest.raises(DataError, match="no image 5"):
         neighbours.nearest_neighbours(features, 5, 1)
+
+
+def test_silhouette_and_neighbours_of_separated_and_of_mixed_classes():
+    rng = np.random.default_rng(0)
+    directions = np.repeat(np.eye(3), 20, axis=0)
+    labels = np.repeat(np.arange(3), 20)
+    apart = directions * rng.uniform(1, 9, (60, 1)) + 0.01 * rng.normal(size=(60, 3))
+    assert silhouette(apart, labels) > 0.95  # lengths do not count
+    assert neighbours_of_own_class(apart, labels) == 100
+    mixed = rng.normal(size=(60, 3))
+    assert abs(silhouette(mixed, labels)) < 0.1
+    assert 15 < neighbours_of_own_class(mixed, labels) < 50
+    pair = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [1.0, 0.05]])
+    assert neighbours_of_own_class(pair, np.array([0, 0, 1, 1]), 1) == 0
+    assert neighbours_of_own_class(pair, np.array([0, 0, 1, 0]), 9) == pytest.approx(100 * 6 / 12)
+    with pytest.raises(DataError, match="60 labels of 1 classes"):
+        silhouette(mixed, labels * 0)
