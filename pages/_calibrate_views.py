@@ -10,7 +10,7 @@ from engine.figures import state_title
 from engine.figures.block_bias import QUANTITIES, STATISTICS, block_figure
 from engine.figures.coefficients import coefficient_figure, coefficients_of
 from engine.figures.drawing import task_titles
-from engine.figures.outliers import auroc_table, roc_figure, score_histograms
+from engine.figures.outliers import auroc_table, prototype_map, roc_figure, score_histograms
 from engine.figures.wrong_task import own_and_others, wrong_task_figure
 from engine.pipeline.run_views import DepthRequest, FeatureViewRequest, deep_only, read_document
 from pages._chrome import empty_state, figure, percent, plain, theme
@@ -99,6 +99,12 @@ def outliers(run: RunView) -> None:
             with st.container():
                 figure(score_histograms(scores, run.report, state, task, theme()), key=f"calibrate.scores.{state}",
                        run=run, unit="Euclidean distance, feature units", tasks=[task])  # fmt: skip
+    shown = st.selectbox("Prototypes of", states, format_func=lambda name: state_title(name, run.report), width=260,
+                         key=f"calibrate.out.state.{run.id}")  # fmt: skip
+    places, plane = pd.read_parquet(folder / "map.parquet"), read_document(folder, "outliers")["plane"]
+    share = percent(plane[shown][task])
+    figure(prototype_map(places, run.report, shown, task, theme()), key="calibrate.prototypes", run=run, tasks=[task],
+           unit=f"the plane in which the task's own features spread most, {share} of their variance")  # fmt: skip
     columns = {"State": st.column_config.TextColumn()}
     table = auroc_table(aurocs, run.report)
     columns |= {name: st.column_config.NumberColumn(format="%.1f") for name in table.columns[1:]}

@@ -8,6 +8,7 @@ from engine.figures import state_title, training_curves
 from engine.figures.curves import QUANTITIES
 from engine.figures.drawing import task_titles
 from engine.figures.uncertainty import agreement, uncertain_states, uncertainty_figure
+from pages._calibrate_image import one_image
 from pages._calibrate_stitched import shifted, stitched
 from pages._calibrate_views import depth, learned, outliers, wrong_task
 from pages._chrome import context_bar, empty_state, figure, percent, plain, theme
@@ -32,6 +33,7 @@ def main() -> None:
         _cost(run)
         learned(run)
         _uncertainty(run)
+        st.fragment(one_image)(run)
         st.fragment(wrong_task)(run)
     if run.report.bias:
         st.fragment(depth)(run)
@@ -54,16 +56,27 @@ def _training(run: RunView) -> None:
             "Calibrators", names, selection_mode="multi", default=names, key=f"calibrate.shown.{run.id}",
             format_func=lambda name: state_title(name, report),
         )  # fmt: skip
+        task = _task_of_curves(run)
     if not shown:
         empty_state("No calibrator chosen", "Choose one above to see its curve.")
         return
-    figure(training_curves(report, quantity, theme(), shown), key="calibrate.curves", run=run,
-           unit=QUANTITIES[quantity].axis)  # fmt: skip
+    figure(training_curves(report, quantity, theme(), shown, task), key="calibrate.curves", run=run,
+           unit=QUANTITIES[quantity].axis, tasks=None if task is None else [task])  # fmt: skip
     st.caption(
         "Thick: images that are scored; thin: images that the calibrator was fitted to. Where the thin line leaves the "
         "thick one behind, the calibrator remembers images instead of repairing the model. The last step counts: the "
         "best one would be a choice made on evaluation images."
     )
+
+
+def _task_of_curves(run: RunView) -> str | None:
+    """The task whose curves are shown; None for the mean, the only choice for runs of an earlier version."""
+    there = {task for part in run.report.calibrators.values() for task in part.task_curves}
+    if not there:
+        return None
+    titles = {ALL: "Mean over tasks", **task_titles(run.report, [t for t in run.report.tasks_of("in") if t in there])}
+    task = st.selectbox("Task", list(titles), format_func=titles.get, width=220, key=f"calibrate.curve.task.{run.id}")
+    return None if task == ALL else task
 
 
 def _cost(run: RunView) -> None:

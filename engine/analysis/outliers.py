@@ -38,3 +38,20 @@ def auroc(inside: Float[np.ndarray, " n"], outside: Float[np.ndarray, " m"]) -> 
     ranks = rankdata(np.concatenate([outside, inside]))
     count = len(outside)
     return float((ranks[:count].sum() - count * (count + 1) / 2) / (count * len(inside)))
+
+
+def plane_of(
+    known: Float[np.ndarray, "n dim"], centres: Float[np.ndarray, "k dim"]
+) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, "2 dim"], float]:
+    """The plane in which a task's features spread most: its origin, two directions, and the share of variance.
+
+    Args:
+        known: features that the prototypes were made of.
+        centres: the prototypes; their mean is the origin.
+    """
+    origin = centres.mean(0)
+    _, strengths, directions = np.linalg.svd(known - origin, full_matrices=False)
+    plane = np.zeros((2, known.shape[1]), dtype=known.dtype)
+    plane[: min(2, len(directions))] = directions[:2]
+    total = float((strengths**2).sum())
+    return origin, plane, float((strengths[:2] ** 2).sum()) / total if total else 1.0

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from ..analysis.accuracy import mean
 from ..report import Report
-from .drawing import Drawing, compose, number, plain
+from .drawing import Drawing, compose, number, plain, task_titles
 from .palette import Theme, state_colour, state_dash, state_title
 
 
@@ -32,21 +32,30 @@ QUANTITIES = {
 }
 
 
-def curve_table(report: Report) -> pd.DataFrame:
-    """One row per calibrator and monitored step, with the columns of the report's curves; NaN where not measured."""
+def curve_table(report: Report, task: str | None = None) -> pd.DataFrame:
+    """One row per calibrator and monitored step, with the columns of the report's curves; NaN where not measured.
+
+    Means over tasks, or one task's; runs of an earlier version have no curves by task.
+    """
     frames = []
     for name, part in report.calibrators.items():
-        if part.curve:
-            frame = pd.DataFrame(part.curve, columns=list(part.curve_columns), dtype=float)
+        curve = part.curve if task is None else part.task_curves.get(task, ())
+        if curve:
+            frame = pd.DataFrame(curve, columns=list(part.curve_columns), dtype=float)
             frame.insert(0, "calibrator", name)
             frames.append(frame)
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["calibrator", "step", "loss"])
 
 
-def training_curves(report: Report, quantity: str, theme: Theme, calibrators: Sequence[str] | None = None) -> Drawing:
-    """A quantity by training step: thick on evaluation images, thin on the adaptation images that are trained on."""
+def training_curves(
+    report: Report, quantity: str, theme: Theme, calibrators: Sequence[str] | None = None, task: str | None = None
+) -> Drawing:
+    """A quantity by training step: thick on evaluation images, thin on the adaptation images that are trained on.
+
+    Means over tasks, or one ``task``'s.
+    """
     known = QUANTITIES[quantity]
-    table = curve_table(report)
+    table = curve_table(report, task)
     names = [name for name in report.calibrators if calibrators is None or name in calibrators]
     lines, ends = [], []
     for name in names:
@@ -59,7 +68,8 @@ def training_curves(report: Report, quantity: str, theme: Theme, calibrators: Se
         last = rows[known.evaluate or known.adapt].dropna() if (known.evaluate or known.adapt) in rows else []
         end = number(float(last.iloc[-1]) if len(last) else None, known.digits)
         ends.append(f"{state_title(name, report)} {end}")
-    levels = _levels(report, quantity)
+    levels = _levels(report, quantity, task)
+    axis = known.axis if task is None else known.axis.replace(", mean over tasks", "")
     figure = compose(
         lines,
         theme,
@@ -67,11 +77,13 @@ def training_curves(report: Report, quantity: str, theme: Theme, calibrators: Se
         legend=True,
         hovermode="x unified",
         xaxis={"title": "Training step (updates of every task)", "rangemode": "tozero"},
-        yaxis={"title": known.axis},
+        yaxis={"title": axis},
         shapes=[_rule(state, value, theme) for state, value in levels],
         annotations=[_rule_name(state, value, report, theme) for state, value in levels],
     )
-    alt = f"{known.title} of {len(names)} calibrators while they are trained. At the end: {'; '.join(ends) or 'none'}."
+    where = "" if task is None else f" on {task_titles(report)[task]}"
+    alt = f"{known.title} of {len(names)} calibrators while they are trained{where}. At the end: "
+    alt += f"{'; '.join(ends) or 'none'}."
     columns = [c for c in ("calibrator", "step", known.adapt, known.evaluate) if c in table]
     return Drawing(figure, table.loc[table["calibrator"].isin(names), columns], alt, f"training-{quantity}")
 
@@ -88,10 +100,15 @@ def _line(steps: pd.Series, values: pd.Series, title: str, line: dict, digits: i
     )
 
 
-def _levels(report: Report, quantity: str) -> list[tuple[str, float]]:
+def _levels(report: Report, quantity: str, task: str | None) -> list[tuple[str, float]]:
     """Where the merged model starts and, for accuracy, where the experts are."""
     levels: dict[str, float | None] = {}
-    if quantity == "accuracy":
+    if task is not None:
+        if quantity == "accuracy":
+            levels = {state: report.accuracy.get(state, {}).get(task) for state in ("merged", "expert")}
+        elif quantity == "bias" and "merged" in report.bias:
+            levels = {"merged": report.bias["merged"].l1.get(task)}
+    elif quantity == "accuracy":
         levels = {state: report.average[state].within for state in ("merged", "expert") if state in report.average}
     elif quantity == "bias" and "merged" in report.bias:
         levels = {"merged": mean(value for task, value in report.bias["merged"].l1.items() if _in(report, task))}

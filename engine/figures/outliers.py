@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from ..report import Report
 from .drawing import Drawing, compose, listed, number, plain, task_titles
-from .palette import MUTED, Theme, state_colour, state_dash, state_title
+from .palette import INK, MUTED, Theme, state_colour, state_dash, state_title
 
 BINS = 30
 SIDES = {False: "the task's own images", True: "out-of-domain images"}
@@ -85,6 +85,45 @@ def roc_figure(
     title = task_titles(report)[task]
     alt = f"Out-of-domain images told from {title}, AUROC: {listed(ends)}."
     return Drawing(figure, pd.concat(rows, ignore_index=True), alt, f"roc-{task}")
+
+
+def prototype_map(places: pd.DataFrame, report: Report, state: str, task: str, theme: Theme) -> Drawing:
+    """Class prototypes among the task's own and out-of-domain images, in a plane of the features.
+
+    Args:
+        places: columns state, task, kind (``own``, ``outside``, ``prototype``), class, x, y.
+        report: gives titles and classes.
+        state: one state.
+        task: one in-domain task.
+        theme: ``light`` or ``dark``.
+    """
+    rows = places[(places["state"] == state) & (places["task"] == task)]
+    names, title = report.tasks[task].classes, state_title(state, report)
+    looks = {
+        "outside": (SIDES[True], MUTED[theme], 5, "circle-open"),
+        "own": (SIDES[False], state_colour(state, theme), 5, "circle"),
+        "prototype": ("prototypes", INK[theme], 11, "x"),
+    }
+    points = []
+    for kind, (name, colour, size, symbol) in looks.items():
+        part = rows[rows["kind"] == kind]
+        said = [plain(names[number]) for number in part["class"]] if kind == "prototype" else plain(name)
+        points.append(go.Scatter(
+            name=name.capitalize(), x=part["x"].tolist(), y=part["y"].tolist(), mode="markers", text=said,
+            marker={"color": colour, "size": size, "symbol": symbol}, opacity=1.0 if kind == "prototype" else 0.55,
+            hovertemplate="%{text}<extra></extra>",
+        ))  # fmt: skip
+    figure = compose(
+        points, theme, height=360, legend=True, xaxis={"title": f"{plain(title)}: first direction"},
+        yaxis={"title": "Second direction", "scaleanchor": "x"},
+    )  # fmt: skip
+    count = int((rows["kind"] == "prototype").sum())
+    spread = [float(np.hypot(part["x"], part["y"]).median()) for _, part in rows.groupby("kind")]
+    alt = f"{title}: {count} class prototypes of {task_titles(report)[task]} among its own and out-of-domain images. "
+    kinds = [name for name, _ in rows.groupby("kind")]
+    alt += f"Median distance from the middle: {listed(list(zip(kinds, spread, strict=True)), '', 2)}."
+    table = rows.drop(columns=["state", "task"])
+    return Drawing(figure, table.reset_index(drop=True), alt, f"prototypes-{state}-{task}")
 
 
 def auroc_table(aurocs: Mapping[str, Mapping[str, float]], report: Report) -> pd.DataFrame:

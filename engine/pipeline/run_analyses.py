@@ -7,13 +7,14 @@ Those named in ``run_views.NEEDS`` read a view on the run instead, and are given
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from safetensors.numpy import load_file
 
 from ..analysis.accuracy import logits, predictions, top1
@@ -147,14 +148,27 @@ def cross_accuracy(
 
 def outlier_auroc(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
     """How well the distance to class prototypes tells out-of-domain images, mean AUROC over in-domain tasks."""
-    found = outlier_scores(folder, report, zoo, state)
-    return float(np.mean([100 * auroc(*sides) for sides in found.values()])) if found else None
+    found = [100 * auroc(*part.scores()) for part in outlier_parts(folder, report, zoo, state).values()]
+    return float(np.mean(found)) if found else None
 
 
-def outlier_scores(
-    folder: Path, report: Report, zoo: Zoo, state: str
-) -> dict[str, tuple[Float[np.ndarray, " n"], Float[np.ndarray, " m"]]]:
-    """Scores of a task's own and of out-of-domain images, by in-domain task; empty where there is nothing to tell.
+@dataclass(frozen=True)
+class OutlierPart:
+    """What out-of-domain images are told from on one task, in one state's features."""
+
+    known: Float[np.ndarray, "n dim"]  # the task's adaptation images
+    inside: Float[np.ndarray, "m dim"]  # its evaluation images
+    outside: Float[np.ndarray, "o dim"]  # images of out-of-domain tasks
+    centres: Float[np.ndarray, "k dim"]  # prototypes
+    classes: Int[np.ndarray, " k"]  # whose prototypes they are
+
+    def scores(self) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " o"]]:
+        """Distances to the nearest prototype, of the task's own and of out-of-domain images."""
+        return prototype_distance(self.inside, self.centres), prototype_distance(self.outside, self.centres)
+
+
+def outlier_parts(folder: Path, report: Report, zoo: Zoo, state: str) -> dict[str, OutlierPart]:
+    """Features and prototypes by in-domain task; empty where there is nothing to tell.
 
     Prototypes are the means of a task's adaptation features by predicted class (nothing here sees a label); the score
     of an image is its Euclidean distance to the nearest prototype. Out-of-domain images are corrected by the task's
@@ -179,8 +193,8 @@ def outlier_scores(
             matrix if module is None else _correct(module, matrix, task)
             for matrix in (features[f"{on}/{task}/adapt"], features[f"{on}/{task}/evaluate"], np.concatenate(outside))
         )
-        centres = prototypes(known, _predict(known, heads[task]))
-        found[task] = (prototype_distance(inside, centres), prototype_distance(others, centres))
+        said = _predict(known, heads[task])
+        found[task] = OutlierPart(known, inside, others, prototypes(known, said), np.unique(said))
     return found
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .steps import StepTools
 
 BATCH = 64
-PARTS = ("outliers", "wrong_task")
 NEEDS = {"stitched": "stitching", "linearity": "stitching", "shifted": "shift"}  # analysis → the view that it reads
 
 
@@ -70,7 +69,7 @@ class FeatureViewRequest(Frozen):
     """What is to be made of a run's features."""
 
     recipe: Recipe
-    part: Literal["outliers", "wrong_task"] = "outliers"
+    part: Literal["outliers", "wrong_task", "predictions"] = "outliers"
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> FeatureViewRequest:
@@ -159,37 +158,6 @@ def depth_table(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Pa
     """Put the tasks together; writes ``depth.json``."""
     tasks = {task: read_document(Path(inputs[task]), "depth") for task in params["tasks"]}
     (output / "depth.json").write_text(json.dumps({"split_seed": params["split_seed"], "tasks": tasks}))
-
-
-def outliers(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
-    """Distances to class prototypes, of a task's own and of out-of-domain images.
-
-    Writes ``scores.parquet`` (state, task, outside, score) and ``outliers.json`` (state → task → AUROC in percent).
-    """
-    import pandas as pd
-
-    from ..analysis.outliers import auroc
-    from ..report import read_report
-    from ..zoo.folder import Zoo
-    from .run_analyses import outlier_scores
-
-    folder, zoo = Path(inputs["bundle"]), Zoo.of(params["sources"])
-    report, frames, found = read_report(folder), [], {}
-    states = [state for state in report.states() if state not in ("expert", "multitask")]
-    for number, state in enumerate(states):
-        tools.progress(number / len(states), state)
-        for task, (inside, outside) in outlier_scores(folder, report, zoo, state).items():
-            found.setdefault(state, {})[task] = 100 * auroc(inside, outside)
-            for side, scores in ((False, inside), (True, outside)):
-                frames.append(pd.DataFrame({"state": state, "task": task, "outside": side, "score": scores}))
-    if not frames:
-        raise RecipeError(
-            "There is nothing to tell apart: it takes out-of-domain images, and adaptation images of a task for its "
-            "prototypes. Add `domain: out` tasks with data to zoo.yaml, or use another zoo."
-        )
-    table = pd.concat(frames, ignore_index=True)
-    table.to_parquet(output / "scores.parquet", index=False, compression="zstd")
-    (output / "outliers.json").write_text(json.dumps({"auroc": found}))
 
 
 def wrong_task(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:

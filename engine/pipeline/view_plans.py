@@ -15,7 +15,12 @@ from .run_views import DepthRequest, FeatureViewRequest, ShiftRequest, Stitching
 from .steps import SHARE, Plan, Step, make_step
 
 VERSION = 1
-LABELS = {"outliers": "Measuring distances to class prototypes", "wrong_task": "Swapping calibrators between tasks"}
+LABELS = {
+    "outliers": "Measuring distances to class prototypes",
+    "wrong_task": "Swapping calibrators between tasks",
+    "predictions": "Asking every model about every image",
+}
+VERSIONS = {"outliers": 2}  # of parts that give more than they did at first
 
 
 def plan_depth(request: Mapping[str, Any], store: Store) -> Plan:
@@ -67,7 +72,7 @@ def plan_depth(request: Mapping[str, Any], store: Store) -> Plan:
 
 
 def plan_feature_view(request: Mapping[str, Any], store: Store) -> Plan:
-    """Plan what is made of a run's features: ``{"recipe": …, "part": "outliers" | "wrong_task"}``.
+    """Plan what is made of a run's features: ``{"recipe": …, "part": "outliers" | "wrong_task" | "predictions"}``.
 
     Raises:
         RecipeError: the recipe's run has no features.
@@ -78,8 +83,8 @@ def plan_feature_view(request: Mapping[str, Any], store: Store) -> Plan:
         raise RecipeError("The experts' tasks have no images or no heads, so this run leaves no features to look at.")
     bundle = run.bundle()
     last = make_step(
-        asked.part, params={"sources": run.sources}, identity={}, inputs={"bundle": bundle}, version=VERSION,
-        label=LABELS[asked.part],
+        asked.part, params={"sources": run.sources}, identity={}, inputs={"bundle": bundle},
+        version=VERSIONS.get(asked.part, VERSION), label=LABELS[asked.part],
     )  # fmt: skip
     return Plan((*run.steps.values(), last), last.key, last.key)
 

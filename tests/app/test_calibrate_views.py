@@ -51,18 +51,17 @@ def test_views_are_asked_for_computed_once_and_shown(open_page, made):
     app = open_page("repaired")
     assert not app.exception
     before = charts(app)
-    for key in ("depth", "stitching", "shift", "outliers", "wrong_task"):
+    for key in ("depth", "stitching", "shift", "outliers", "predictions", "wrong_task"):
         app.button(key=f"calibrate.{key}.compute").click().run()
         assert not app.exception
     rows = store.runs.list(states=("queued",))
-    assert [(row.parent, row.requested_by) for row in rows] == [(ids["repaired"], "page")] * 5
+    assert [(row.parent, row.requested_by) for row in rows] == [(ids["repaired"], "page")] * 6
     carry_out(store)
     app = open_page("repaired")
     assert not app.exception
     assert not [button for button in app.button if button.key.endswith("compute")]
-    assert (
-        charts(app) == before + 8
-    )  # blocks, stitched, linearity, shifts, ROC, scores of two states, the matrix of modules
+    # Blocks, stitched, linearity, shifts, ROC, scores of two states, prototypes, one image, the matrix of modules.
+    assert charts(app) == before + 10
     assert "own module" in texts(app)
     app.selectbox(key=f"calibrate.depth.task.{ids['repaired']}").select("beta").run()
     app.segmented_control(key="calibrate.depth.statistic").set_value("mean").run()
@@ -71,6 +70,38 @@ def test_views_are_asked_for_computed_once_and_shown(open_page, made):
     app.selectbox(key=f"calibrate.stitching.task.{ids['repaired']}").select("beta").run()
     app.segmented_control(key="calibrate.shift.quantity").set_value("l1").run()
     assert not app.exception
+
+
+def test_one_image_before_and_after(open_page, made):
+    store, ids = made
+    app = open_page("repaired")
+    if any(button.key == "calibrate.predictions.compute" for button in app.button):
+        app.button(key="calibrate.predictions.compute").click().run()
+        carry_out(store)
+        app = open_page("repaired")
+    run = ids["repaired"]
+    app.selectbox(key=f"calibrate.one.by.{run}").select("surgery_v2").run()
+    app.selectbox(key=f"calibrate.one.task.{run}").select("beta").run()
+    groups = app.segmented_control(key=f"calibrate.one.fate.{run}.surgery_v2.beta")
+    counts = [int(label.rsplit("(", 1)[1].rstrip(")")) for label in groups.options]
+    assert sum(counts) == 24
+    place = next(number for number in app.number_input if number.key.startswith(f"calibrate.one.{run}.surgery_v2.beta"))
+    place.set_value(place.max).run()
+    assert not app.exception
+    assert "moves its feature from" in texts(app)
+    for name, count in zip(("repaired", "broken", "wrong", "right"), counts, strict=True):
+        app.segmented_control(key=f"calibrate.one.fate.{run}.surgery_v2.beta").set_value(name).run()
+        assert not app.exception
+        assert ("No such image" in texts(app)) == (count == 0)
+
+
+def test_curves_of_one_task(open_page, made):
+    _, ids = made
+    app = open_page("repaired")
+    assert "mean over tasks" in app.get("plotly_chart")[0].proto.spec
+    app.selectbox(key=f"calibrate.curve.task.{ids['repaired']}").select("gamma").run()
+    assert not app.exception
+    assert "mean over tasks" not in app.get("plotly_chart")[0].proto.spec
 
 
 def test_a_run_without_calibrators_still_has_blocks_and_outliers(open_page):

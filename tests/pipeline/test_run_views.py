@@ -17,6 +17,7 @@ from engine.pipeline.encoding import encoder_of
 from engine.pipeline.executor import needed_steps, run_inline
 from engine.pipeline.local import run_recipe
 from engine.pipeline.plan import plan_request
+from engine.pipeline.run_analyses import outlier_parts
 from engine.pipeline.run_views import deep_only
 from engine.recipe import parse_recipe
 from engine.report import read_report
@@ -128,6 +129,39 @@ def test_outliers_and_their_curve(recipe, bundle, store):
     for (state, task), rows in table.groupby(["state", "task"]):
         assert len(rows) == 48
         assert found[state][task] == pytest.approx(100 * roc_auc_score(rows["outside"], rows["score"]))
+
+
+def test_prototypes_on_a_map_keep_distances_in_its_plane(recipe, bundle, store):
+    folder = run_inline(plan_request("feature_view", asked(recipe, part="outliers"), store), store)
+    table, document = pd.read_parquet(folder / "map.parquet"), json.loads((folder / "outliers.json").read_text())
+    part = outlier_parts(bundle, read_report(bundle), Zoo.open(recipe.zoo), "surgery")["alpha"]
+    rows = table[(table["state"] == "surgery") & (table["task"] == "alpha")]
+    centres = rows[rows["kind"] == "prototype"]
+    assert centres["class"].tolist() == part.classes.tolist()
+    assert np.abs(centres[["x", "y"]].to_numpy().mean(0)).max() < 1e-4  # the origin is their mean
+    flat = rows.loc[rows["kind"] == "own", ["x", "y"]].to_numpy()
+    assert len(flat) == len(part.inside)
+    assert (np.linalg.norm(flat[0] - flat[1:], axis=1)
+            <= np.linalg.norm(part.inside[0] - part.inside[1:], axis=1) + 1e-4).all()  # fmt: skip
+    assert 0 < document["plane"]["surgery"]["alpha"] <= 100 + 1e-4
+    auroc = document["auroc"]["surgery"]["alpha"]
+    assert auroc == pytest.approx(100 * roc_auc_score([0] * 24 + [1] * 24, np.concatenate(part.scores())))
+
+
+def test_five_likeliest_classes_of_every_image(recipe, bundle, store):
+    folder = run_inline(plan_request("feature_view", asked(recipe, part="predictions"), store), store)
+    table, report = pd.read_parquet(folder / "predictions.parquet"), read_report(bundle)
+    kept = pd.read_parquet(bundle / "samples.parquet")
+    kept = kept[(kept["split"] == "evaluate") & kept["task"].isin(EXPERTS)]
+    first = table[table["rank"] == 1].merge(kept, on=["task", "index", "state"], suffixes=("", "_kept"))
+    assert len(first) == len(kept)
+    assert (first["label"] == first["prediction"]).all()
+    np.testing.assert_allclose(first["probability"], first["probability_kept"], rtol=1e-4)
+    np.testing.assert_allclose(first["shift"], first["shift_kept"].fillna(0), rtol=1e-4, atol=1e-5)
+    sums = table.groupby(["state", "task", "index"])["probability"].agg(["sum", "count"])
+    assert (sums["count"] == 3).all()  # there are three classes
+    np.testing.assert_allclose(sums["sum"], 1, rtol=1e-5)
+    assert set(table["state"]) == {"pretrained", "merged", *report.calibrators, "expert"}
 
 
 def test_calibrators_of_other_tasks(recipe, bundle, store):

@@ -8,7 +8,9 @@ from sklearn.metrics import roc_auc_score
 from engine.analysis.bias import cka, l1
 from engine.analysis.depth import bias_by_block
 from engine.figures.block_bias import block_figure, block_table
-from engine.figures.outliers import auroc_table, roc_figure, roc_points, score_histograms
+from engine.figures.curves import training_curves
+from engine.figures.one_image import fates, one_image_figure
+from engine.figures.outliers import auroc_table, prototype_map, roc_figure, roc_points, score_histograms
 from engine.figures.shift_kinds import shift_kinds_figure, shift_kinds_table
 from engine.figures.stitching import linearity_figure, places, stitched_figure, stitched_table
 from engine.figures.wrong_task import own_and_others, wrong_task_figure
@@ -136,3 +138,58 @@ def test_shifts_are_means_over_the_tasks_that_have_them():
     drawing = shift_kinds_figure(made, made_report(), "l1", ["digits", "signs"], "light")
     assert [trace.name for trace in drawing.figure.data] == ["Merged"]  # the expert is at zero
     assert list(drawing.figure.data[0].y)[::2] == ["As they are", "Noise"]
+
+
+def test_prototypes_lie_among_images_and_name_their_class():
+    places = pd.DataFrame({
+        "state": "surgery", "task": "digits", "kind": ["own", "outside", "prototype", "prototype"],
+        "class": [-1, -1, 0, 2], "x": [0.0, 3.0, 1.0, -1.0], "y": [0.0, 4.0, 0.0, 0.0],
+    })  # fmt: skip
+    drawing = prototype_map(places, made_report(), "surgery", "digits", "light")
+    assert [list(trace.x) for trace in drawing.figure.data] == [[3], [0], [1, -1]]
+    assert list(drawing.figure.data[2].text) == ["zero", "two"]
+    assert "2 class prototypes of Digits" in drawing.alt
+    assert "outside 5.00" in drawing.alt
+
+
+def predictions_of_two_images():
+    rows = []
+    for state, said in {"merged": (1, 0), "surgery": (0, 1), "expert": (0, 0)}.items():
+        for index, best in zip((7, 9), said, strict=True):
+            for rank, label in enumerate([best, 2, 1 - best], start=1):
+                rows.append({"task": "digits", "index": index, "state": state, "rank": rank, "label": label,
+                             "probability": (0.7, 0.2, 0.1)[rank - 1], "shift": 0.5})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_what_became_of_an_image():
+    made, labels = predictions_of_two_images(), pd.Series({7: 0, 9: 0})
+    assert fates(made, labels, "merged", "surgery").to_dict() == {7: "repaired", 9: "broken"}
+    assert fates(made, labels, "merged", "expert").to_dict() == {7: "repaired", 9: "right"}
+    assert fates(made, pd.Series({9: 2}), "merged", "surgery").to_dict() == {9: "wrong"}
+
+
+def test_one_image_has_the_true_class_first_and_a_bar_a_state():
+    made = predictions_of_two_images()
+    drawing = one_image_figure(
+        made[made["index"] == 9], made_report(), "digits", ["merged", "surgery", "expert"], 0, "dark"
+    )
+    assert [trace.name for trace in drawing.figure.data] == ["Merged", "Surgery", "Expert"]
+    assert drawing.figure.data[0].y[0] == "zero ✓"
+    surgery = dict(zip(drawing.figure.data[1].y, drawing.figure.data[1].x, strict=True))
+    assert surgery == pytest.approx({"zero ✓": 10, "one": 70, "two": 20})
+    assert drawing.alt == "An image of zero. Merged zero, 70.0 %; Surgery one, 70.0 %; Expert zero, 70.0 %."
+    assert set(drawing.table["class"]) == {"zero", "one", "two"}
+
+
+def test_curves_of_one_task():
+    report = made_report()
+    part = report.calibrators["surgery"]
+    by_task = {"digits": ((20, 0.5, 0.5, 0.5, None, 61.0), (40, 0.3, 0.2, 0.3, None, 80.0))}
+    report = report.model_copy(update={"calibrators": {"surgery": part.model_copy(update={"task_curves": by_task})}})
+    drawing = training_curves(report, "accuracy", "light", task="digits")
+    assert drawing.table["accuracy_evaluate"].tolist() == [61, 80]
+    assert drawing.alt.endswith("on Digits. At the end: Surgery 80.0.")
+    assert [shape.y0 for shape in drawing.figure.layout.shapes] == [55, 95]  # merged and expert on this task
+    assert training_curves(report, "accuracy", "light").table["accuracy_evaluate"].tolist() == [60, 75]
+    assert training_curves(report, "accuracy", "light", task="signs").figure.data == ()
