@@ -3,10 +3,12 @@
     python benchmarks/fullsize.py                       # ViT-B/32 and ViT-L/14, eight experts each
     python benchmarks/fullsize.py --quick               # ViT-B/32 with two calibrator widths, fewer images and steps
     python benchmarks/fullsize.py --models ViT-B-16 ViT-H-14 --experts 4 --folder /data/big
+    python benchmarks/fullsize.py --calibrators         # only the calibrators, for every width: d = 512, 768, 1024
 
 The weights are made (random), which costs the same as trained ones. Each line names its floor, measured in the same
 run: reading the checkpoints from files, copying memory, multiplying matrices. Every model is run in a process of its
-own; checkpoints lie in a temporary folder that is removed at the end.
+own; checkpoints lie in a temporary folder that is removed at the end. Where disk or memory do not hold eight experts,
+fewer are made, and the output says so.
 """
 
 from __future__ import annotations
@@ -46,10 +48,38 @@ from engine.zoo.backbone import load_encoder, outline
 MODELS = ("ViT-B-32", "ViT-L-14")
 METHODS = ("task_arithmetic", "ties", "lwptv+task_arithmetic", "emr")
 WIDTHS = {"ViT-B-32": 512, "ViT-B-16": 512, "ViT-L-14": 768, "ViT-H-14": 1024}
-SPARE = 2 * 2**30  # bytes of the disk that are left alone
+SPARE = 2 * 2**30  # bytes of the disk and of memory that are left alone
+ENCODING_SECONDS = {"cpu": 20.0, "quick": 5.0}  # that the features of a model may take, as far as can be foreseen
+SHARE_OF_RATE = 0.5  # of the matrix rate that an encoder reaches, for foreseeing that
 BLOCK = 2**26  # bytes that are copied
 TASKS, ROWS = 8, 500
 Line = tuple[str, float, str, float | None, str]  # work, seconds, rate, ratio to the floor, floor
+
+
+def fitting(wanted: int, size: int, disk: int, memory: int) -> tuple[int, str]:
+    """How many experts fit, and why not more; '' where all of them do.
+
+    Args:
+        wanted: experts asked for.
+        size: bytes of one model.
+        disk: bytes that are free; base, experts and a merged model are written.
+        memory: bytes that are free; the largest merge keeps a model, its base and a bit a weight and expert.
+    """
+    by_disk = int((disk - SPARE) // size) - 2
+    by_memory = int(32 * ((memory - SPARE) / size - 2))
+    experts = min(wanted, by_disk, by_memory)
+    if experts < 1:
+        raise SystemExit(
+            f"A model takes {size / 1e9:.1f} GB; {disk / 1e9:.1f} GB of disk and {memory / 1e9:.1f} GB of memory are "
+            "free, which is too little for one expert. Give --folder on a larger disk."
+        )
+    if experts == wanted:
+        return experts, ""
+    what = f"disk: {disk / 1e9:.1f} GB" if by_disk <= by_memory else f"memory: {memory / 1e9:.1f} GB"
+    return (
+        experts,
+        f"{experts} experts in place of {wanted}, for lack of {what} are free, a model takes {size / 1e9:.1f} GB",
+    )
 
 
 def make_checkpoints(folder: Path, config: dict[str, Any], experts: int) -> int:
@@ -59,10 +89,6 @@ def make_checkpoints(folder: Path, config: dict[str, Any], experts: int) -> int:
         Bytes written.
     """
     shapes = {f"visual.{name}": tuple(tensor.shape) for name, tensor in outline(config).state_dict().items()}
-    needed = (experts + 2) * tower_size(config).bytes + SPARE
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise SystemExit(f"{folder} has {free / 1e9:.1f} GB free; {needed / 1e9:.1f} GB are needed. Give --folder.")
     base = Made(shapes, 0, 0.02)
     write_weights(folder / "base.safetensors", base)
     for index in range(experts):
@@ -145,9 +171,18 @@ def merge_lines(folder: Path, floor: dict[str, float]) -> Iterator[Line]:
         yield (f"merge: {what}", seconds, rate, seconds / floor["read_seconds"], "reading all files once")
 
 
-def feature_lines(folder: Path, config: dict[str, Any], floor: dict[str, float], count: int) -> Iterator[Line]:
+def image_count(config: dict[str, Any], floor: dict[str, float], device: torch.device, quick: bool) -> int:
+    """How many images to encode: as many as a CPU encodes in some seconds, thousands on an accelerator."""
+    if device.type != "cpu":
+        return 1024 if quick else 4096
+    seconds = ENCODING_SECONDS["quick" if quick else "cpu"]
+    return int(min(256, max(4, seconds * SHARE_OF_RATE * floor["matmul"] / tower_size(config).flops)))
+
+
+def feature_lines(folder: Path, config: dict[str, Any], floor: dict[str, float], quick: bool) -> Iterator[Line]:
     """Loading an encoder, and images a second through it."""
     device = choose_device()
+    count = image_count(config, floor, device, quick)
     started = time.perf_counter()
     encoder = load_encoder(config, visual(open_weights(folder / "base.safetensors"))).to(device)
     seconds = time.perf_counter() - started
@@ -157,7 +192,8 @@ def feature_lines(folder: Path, config: dict[str, Any], floor: dict[str, float],
     preprocess = Preprocess(size=side, mean=OPENAI_MEAN, std=OPENAI_STD)
     images = np.random.default_rng(0).integers(0, 255, (count, side, side, 3), dtype=np.uint8)
     batches = Batches()
-    encode(encoder, images[: min(count, 32)], preprocess, device, lambda fraction, message="": None, batches)
+    warm = images[: 4 if device.type == "cpu" else 512]
+    encode(encoder, warm, preprocess, device, lambda fraction, message="": None, batches)
     seconds = timed(lambda: encode(encoder, images, preprocess, device, lambda f, m="": None, batches))
     ideal = count * tower_size(config).flops / floor["matmul"]
     rate = f"{count / seconds:.1f} images/s, batches of {batches.size}"
@@ -181,22 +217,22 @@ def calibrator_lines(width: int, steps: int) -> Iterator[Line]:
     torch.set_num_threads(threads)
 
 
-def run_one(name: str, folder: Path, experts: int, quick: bool) -> None:
+def run_one(name: str, folder: Path, wanted: int, quick: bool) -> None:
     """One architecture, in this process; prints lines as JSON."""
     import open_clip
 
     config = open_clip.get_model_config(name)
+    size, memory = tower_size(config).bytes, psutil.virtual_memory().available
+    experts, lack = fitting(wanted, size, shutil.disk_usage(folder).free, memory)
     written = make_checkpoints(folder, config, experts)
-    device = choose_device()
-    floor = floors(folder, device)
-    facts = {"model": name, "written": written, "experts": experts, **floor}
+    floor = floors(folder, choose_device())
+    facts = {"model": name, "written": written, "experts": experts, "lack": lack, **floor}
+    facts["cached"] = written < memory
     print(json.dumps({"floor": facts}), flush=True)
-    on_cpu = device.type == "cpu"
-    images = (32 if quick else 96 if name == "ViT-B-32" else 24) if on_cpu else 4096
     for lines in (
         merge_lines(folder, floor),
-        feature_lines(folder, config, floor, images),
-        calibrator_lines(WIDTHS.get(name, config["embed_dim"]), 100 if quick else 500),
+        feature_lines(folder, config, floor, quick),
+        calibrator_lines(config["embed_dim"], 100 if quick else 500),
     ):
         for line in lines:
             print(json.dumps({"line": line}), flush=True)
@@ -211,28 +247,42 @@ def show(name: str, arguments: argparse.Namespace) -> None:
             for text in process.stdout:
                 part = json.loads(text)
                 if "floor" in part:
-                    floor = part["floor"]
-                    print(
-                        f"\n{name}, {floor['experts']} experts, {floor['written'] / 1e9:.2f} GB of checkpoints. "
-                        f"Floors: files {floor['read'] / 1e9:.2f} GB/s ({floor['read_seconds']:.2f} s for all), "
-                        f"copying {floor['copy'] / 1e9:.1f} GB/s, products {floor['matmul'] / 1e9:,.0f} GFLOP/s"
-                    )
-                    print(f"{'work':<48}{'seconds':>9}  {'rate':<34}{'x floor':>8}  floor", flush=True)
-                    continue
-                work, seconds, rate, ratio, what = part["line"]
-                ratio = "" if ratio is None else f"{ratio:.1f}"
-                print(f"{work:<48}{seconds:>9.2f}  {rate:<34}{ratio:>8}  {what}", flush=True)
+                    show_floor(name, part["floor"])
+                else:
+                    show_line(part["line"])
         if process.returncode:
             raise SystemExit(f"{name} failed; see above.")
+
+
+def show_floor(name: str, floor: dict[str, Any]) -> None:
+    """What was made, and the floors."""
+    lack = f" ({floor['lack']})" if floor["lack"] else ""
+    place = "which memory holds" if floor["cached"] else "more than memory holds, so reading is the disk's"
+    print(
+        f"\n{name}, {floor['experts']} experts{lack}, {floor['written'] / 1e9:.2f} GB of checkpoints, {place}.\n"
+        f"Floors: files {floor['read'] / 1e9:.2f} GB/s ({floor['read_seconds']:.2f} s for all), "
+        f"copying {floor['copy'] / 1e9:.1f} GB/s, products {floor['matmul'] / 1e9:,.0f} GFLOP/s"
+    )
+    print(f"{'work':<48}{'seconds':>9}  {'rate':<34}{'x floor':>8}  floor", flush=True)
+
+
+def show_line(line: Line) -> None:
+    """One line of the table."""
+    work, seconds, rate, ratio, what = line
+    text = "" if ratio is None else f"{ratio:.1f}"
+    print(f"{work:<48}{seconds:>9.2f}  {rate:<34}{text:>8}  {what}", flush=True)
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=None, help=f"open_clip names; default {' '.join(MODELS)}")
-    parser.add_argument("--experts", type=int, default=8)
+    parser.add_argument("--experts", type=int, default=8, help="at most so many; fewer where they do not fit")
+    parser.add_argument("--calibrators", action="store_true", help="only the calibrators, for every width")
     parser.add_argument("--folder", type=Path, default=None, help="where checkpoints go for the time of the run")
-    parser.add_argument("--quick", action="store_true", help="ViT-B/32 only, fewer images and steps")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer images and steps; ViT-B/32 alone where no --models are given"
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
@@ -245,6 +295,11 @@ def main() -> None:
         f"{psutil.virtual_memory().total / 2**30:.0f} GiB; Python {platform.python_version()}, "
         + ", ".join(f"{name} {version(name)}" for name in ("torch", "open_clip_torch", "numpy"))
     )
+    if arguments.calibrators:
+        for width in sorted(set(WIDTHS.values())):
+            for line in calibrator_lines(width, 100 if arguments.quick else 500):
+                show_line(line)
+        return
     for name in arguments.models or (MODELS[:1] if arguments.quick else MODELS):
         show(name, arguments)
 
