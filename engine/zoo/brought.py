@@ -14,6 +14,8 @@ import numpy as np
 
 from ..catalog.datasets import recognise_dataset
 from ..errors import DataError
+from ..manifest import Task
+from .classes import match_classes
 from .data import TORCHVISION, read_source
 from .importing.names import safe_name
 from .readers.installed import installed, torchvision_root
@@ -87,12 +89,21 @@ def known_classes(source: Source, name: str) -> dict[str, Any]:
     labels = source.labels("test") if source.lengths.get("test") else np.zeros(0, np.int64)
     count = len(source.brought) or int(labels.max(initial=1)) + 1
     row = recognise_dataset(name, source.brought)
-    if row is not None and row.count == count:
+    if row is not None and row.count == count and _fits(source, row.name):
         return {"dataset": row.name}
     if not source.brought:
         return {}
     classes = [own.replace("_", " ").strip() for own in source.brought]
     return {"classes": classes if len(set(classes)) == count else list(source.brought)}
+
+
+def _fits(source: Source, dataset: str) -> bool:
+    """Whether data's own class names are those of a known data set; a task may be called like one and be another."""
+    try:
+        match_classes(source.brought, Task(name=dataset, domain="in", dataset=dataset), ordered=source.ordered)
+    except DataError:
+        return False
+    return True
 
 
 def find_tasks(place: Path) -> tuple[list[BroughtTask], list[str]]:

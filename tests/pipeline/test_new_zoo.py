@@ -205,6 +205,14 @@ def test_known_data_sets_and_torchvisions_bring_their_classes(init, tmp_path, mo
     zoo, _ = init(tmp_path / "images")
     assert zoo.manifest.task_table["land"].dataset == "eurosat"
     assert zoo.data["land"].labels("train").tolist() == list(range(10))
+    (tmp_path / "given").mkdir()
+    for number in range(10):
+        for split in SPLITS:
+            (tmp_path / "given" / "mnist" / split / f"digit {number}").mkdir(parents=True)
+            (tmp_path / "given" / "mnist" / split / f"digit {number}" / "a.png").write_bytes(
+                encoded(picture(number % 3))
+            )
+    assert init(tmp_path / "given", name="named")[0].manifest.task_table["mnist"].classes[9] == "digit 9"
     write_mnist(tmp_path / "sets", count=20)
     monkeypatch.setenv("MERGELENS_TORCHVISION", str(tmp_path / "sets"))
     zoo, _ = init("torchvision:MNIST", name="digits")
