@@ -54,7 +54,7 @@ def experiment(
 def printed(spec: Experiment, result: ExperimentResult) -> str:
     """The result for the terminal: table, findings, verdict, provenance."""
     lines = [spec.claim, ""]
-    rows = [["", *(f"{measure.title} ({measure.unit})" for measure in spec.measures)]]
+    rows = [["", *(f"{m.title} ({m.unit})" if m.unit else m.title for m in spec.measures)]]
     for point in result.points:
         title = point.title + (" [control]" if point.control else "")
         rows.append([title, *(_cell(result, point.name, measure.name) for measure in spec.measures)])

@@ -14,7 +14,9 @@ from engine.experiments.claims import claims_table
 from engine.experiments.spec import FOLDER
 from engine.experiments.verdict import deviation
 from engine.manifest import read_manifest
-from engine.pipeline.run_analyses import kept_coefficient
+from engine.pipeline.experimenting import VIEWS
+from engine.pipeline.run_analyses import ANALYSES, kept_coefficient
+from engine.pipeline.run_views import NEEDS
 from tests.made_run import made_report
 
 MINIMAL = """
@@ -51,6 +53,12 @@ def test_every_experiment_of_the_app_is_valid_on_the_bundled_zoo(name):
     for measure in spec.measures:
         parts = measure.path.split(".")
         assert parts[0] != "accuracy" or parts[-1] in tasks
+        assert not measure.analysis or measure.analysis in ANALYSES
+
+
+def test_analyses_of_views_have_both_an_analysis_and_a_view():
+    assert set(NEEDS) <= set(ANALYSES)
+    assert set(NEEDS.values()) == set(VIEWS)
 
 
 def test_a_seed_counts_only_where_something_is_trained_or_drawn(tmp_path):
