@@ -89,7 +89,7 @@ def check_rows(task: str, merged: int, expert: int, batch_size: int) -> None:
         raise CalibrationError(f"'{task}' has no images to adapt on; give it some or leave the task out.")
     if merged < batch_size:
         raise CalibrationError(
-            f"'{task}' has {merged} images to adapt on, fewer than the batch size of {batch_size}. "
+            f"'{task}' has {merged} image{'s' if merged > 1 else ''} to adapt on, fewer than the batch size of {batch_size}. "
             f"Set batch_size to at most {merged} or give it more images."
         )
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..calibration.sampling import generator_for
+from ..calibration.sampling import check_rows, generator_for
 from ..catalog import CALIBRATORS, params_of, row_of
 from ..errors import CalibrationError
 from ..recipe import Probe
@@ -143,6 +143,8 @@ def _deep(
         )
         for task, part in training.items()
     }
+    for task, pixels in images.items():
+        check_rows(task, len(pixels), len(pixels), config.batch_size)
     teachers = {}
     for task in training:
         watch.tools.progress(0.0, f"what the expert of {task} does inside")
