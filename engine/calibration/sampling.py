@@ -89,8 +89,8 @@ def check_rows(task: str, merged: int, expert: int, batch_size: int) -> None:
         raise CalibrationError(f"'{task}' has no images to adapt on; give it some or leave the task out.")
     if merged < batch_size:
         raise CalibrationError(
-            f"'{task}' has {merged} image{'s' if merged > 1 else ''} to adapt on, fewer than the batch size of {batch_size}. "
-            f"Set batch_size to at most {merged} or give it more images."
+            f"'{task}' has {merged} image{'s' if merged > 1 else ''} to adapt on, fewer than the batch size of "
+            f"{batch_size}. Set batch_size to at most {merged} or give it more images."
         )
 
 

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from open_clip.transformer import VisionTransformer
 
 from engine.calibration import IntervMerge, ProbSurgery, Surgery, SurgeryV2
 from engine.calibration.losses import distance, distance_and_gradient
@@ -142,6 +143,37 @@ def test_training_equals_a_separate_loop_for_every_task(kind, params, loss):
         for name, value in module.items():
             torch.testing.assert_close(getattr(calibrator, name)[row], value, rtol=1e-8, atol=1e-10)
         assert task in report.tasks
+
+
+@pytest.mark.parametrize(
+    ("kind", "params"), [(Surgery, SurgeryParams(rank=3)), (ProbSurgery, ProbSurgeryParams(hidden=4, kl_weight=0.01))]
+)
+def test_cached_features_train_as_encoding_every_batch_anew(kind, params):
+    """The loop of the published programs: both encoders see every batch; no feature is kept."""
+    config = params.model_copy(update={"steps": 15, "batch_size": 4, "learning_rate": 0.01})
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        merged, expert = (VisionTransformer(8, 4, 16, 2, 2, 2.0, output_dim=6).double().eval() for _ in range(2))
+    images = torch.randn(11, 3, 8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    cached = kind()
+    with torch.no_grad():
+        cached.fit({"A": merged(images)}, {"A": expert(images)}, config, 3)
+    fresh = kind()
+    fresh.reset(("A",), {"dim": 6}, config, 3, torch.float64)
+    module = {name: value[0].detach().clone().requires_grad_() for name, value in fresh.named_parameters()}
+    batches = EndlessBatches(11, 4, generator_for(3, "A", "batches"))
+    noise = generator_for(3, "A", "noise")
+    adam = torch.optim.Adam(module.values(), lr=0.01)
+    for _ in range(config.steps):
+        batch = images[batches.take(1)[0]]
+        with torch.no_grad():
+            z, target = merged(batch), expert(batch)
+        draws = torch.empty(z.shape, dtype=z.dtype).normal_(generator=noise)
+        adam.zero_grad()
+        oracle_loss(kind, module, z, target, draws, config).backward()
+        adam.step()
+    for name, value in module.items():
+        torch.testing.assert_close(getattr(cached, name)[0], value, rtol=1e-7, atol=1e-9)
 
 
 def test_a_later_parameter_is_written_only_where_it_is_used():
