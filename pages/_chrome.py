@@ -160,7 +160,7 @@ def plot(drawing: Drawing, *, key: str, name: str = "") -> None:
     """A figure alone; its camera button saves it in the format that was chosen last, SVG before that."""
     form = st.session_state.get(FORMAT, "svg")
     image = {"format": form, "filename": name or drawing.name, "scale": PNG_SCALE if form == "png" else 1}
-    drawing.figure.update_layout(font_family=FONT)
+    drawing.figure.layout.font.family = FONT  # not by update_layout, which takes as long as half a figure
     config = {"displaylogo": False, "toImageButtonOptions": image}
     st.plotly_chart(drawing.figure, width="stretch", theme=None, key=key, config=config, alt=drawing.alt)
 

@@ -164,6 +164,7 @@ def _draw(
         )
         for state in shown.states
     ]
+    place = st.container()  # of the panels: lists stand below them, beside what they select, but choose before
     if not compact:
         worklists(space, shown.corrected, visible, run.report, key)
     subset = space.only(shown.task) if shown.colour in NEEDS_ONE_TASK else space
@@ -171,22 +172,23 @@ def _draw(
     colour = faded(colour, theme()) if stale else colour
     atlas = images_of(space, run.report)
     rows = hashlib.sha256(f"{run.stamp}{space.tasks}{space.index.tobytes()}".encode("utf-8", "replace"))
-    selection = linked_scatter(
-        panels,
-        key=f"{key}.view.{rows.hexdigest()[:12]}",
-        content_key=f"{space.key}:{'+'.join(shown.states)}",
-        colour=colour,
-        labels=labels_of(space, shown.states, run.report),
-        thumbnails=atlas,
-        visible=None if visible.all() else visible,
-        selection=st.session_state.pop(f"{key}.picked", None),
-        height=320 if compact else 400,
-        morph=[] if compact else _morph(run, shown),
-    )
-    coming = atlas is None and images_coming(space, run.report)
-    st.caption(plain(_caption(found, space, visible, "" if atlas is not None else COMING if coming else MISSING)))
-    if coming:
-        refresh_when(lambda: not images_coming(space, run.report))
+    with place:
+        selection = linked_scatter(
+            panels,
+            key=f"{key}.view.{rows.hexdigest()[:12]}",
+            content_key=f"{space.key}:{'+'.join(shown.states)}",
+            colour=colour,
+            labels=labels_of(space, shown.states, run.report),
+            thumbnails=atlas,
+            visible=None if visible.all() else visible,
+            selection=st.session_state.pop(f"{key}.picked", None),
+            height=320 if compact else 400,
+            morph=[] if compact else _morph(run, shown),
+        )
+        coming = atlas is None and images_coming(space, run.report)
+        st.caption(plain(_caption(found, space, visible, "" if atlas is not None else COMING if coming else MISSING)))
+        if coming:
+            refresh_when(lambda: not images_coming(space, run.report))
     if not compact:
         chosen = [row for row in selection.indices if visible[row]]
         keep_address(chosen, key)

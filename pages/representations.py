@@ -7,6 +7,7 @@ from engine.figures import MEASURES, bias_bars, bias_table, class_bias, state_ti
 from engine.figures.bias import bias_states
 from engine.figures.drawing import task_titles
 from engine.figures.shift import shift_distribution
+from engine.rounding import rounded
 from pages._chrome import context_bar, empty_state, error_state, figure, plain, theme
 from pages._features import feature_view
 from pages._state import RunView, current_run, samples
@@ -30,6 +31,7 @@ def main() -> None:
         "that point. Averaging weights moves the points away from where each expert put them, and the head no longer "
         "finds them. That drift is the representation bias."
     )
+    _drift(run)
     feature_view(run, key="features")
     st.subheader("How far the features are from the experts'", anchor=False)
     if not bias_states(run.report):
@@ -40,6 +42,28 @@ def main() -> None:
         )
         return
     _distances(run)
+
+
+def _drift(run: RunView) -> None:
+    """How far this run's features drifted, in a sentence: on average, where most and least, and what is left of it."""
+    table = bias_table(run.report, "l1")
+    merged = table[table["state"] == "merged"].dropna(subset="value").sort_values("value")
+    if merged.empty:
+        return
+    far, near = merged.iloc[-1], merged.iloc[0]
+    text = f"In this run merged features are **{rounded(merged['value'].mean(), 2)}** away from the experts' on average"
+    if len(merged) > 1:
+        text += (
+            f" (L1, feature units): most for **{plain(far['title'])}** ({rounded(far['value'], 2)}), least for "
+            f"**{plain(near['title'])}** ({rounded(near['value'], 2)})"
+        )
+    means = table.groupby("state", sort=False)["value"].mean()
+    left = [
+        f"{plain(state_title(state, run.report))} brings that to **{rounded(means[state], 2)}**"
+        for state, part in run.report.calibrators.items()
+        if part.on == "merged" and state in means and means[state] < merged["value"].mean()
+    ]
+    st.write("; ".join([text, *left]) + ". All tasks and distances are below.")
 
 
 @st.fragment

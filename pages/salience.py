@@ -5,6 +5,7 @@ import streamlit as st
 
 from engine.figures import (
     COMPONENTS,
+    Drawing,
     kept_curve,
     kept_figure,
     layer_ranking,
@@ -14,6 +15,8 @@ from engine.figures import (
     ranked_layers,
     salience_heatmap,
 )
+from engine.figures.palette import Theme
+from engine.figures.salience import Kept
 from engine.report import SaliencePart
 from engine.rounding import rounded
 from pages._chrome import context_bar, empty_state, figure, plain, theme
@@ -87,10 +90,10 @@ def _one_expert(run: RunView, part: SaliencePart, titles: list[str]) -> None:
 def _said(title: str, table: pd.DataFrame) -> str:
     """Which layer comes first, how it stands to the other experts, and what comes next."""
     first = table.iloc[0]
-    text = f"To **{plain(title)}** the layer **{plain(first['short'])}** matters most: salience {first['salience']:.2g}"
+    text = f"To **{plain(title)}** the layer **{plain(first['label'])}** matters most: salience {first['salience']:.2g}"
     if pd.notna(first["others"]):
         text += f", against {first['others']:.2g} for the other experts on average"
-    return f"{text}. Then come {', '.join(plain(name) for name in table['short'].iloc[1:4])}." if len(table) > 3 else (
+    return f"{text}. Then come {', '.join(plain(name) for name in table['label'].iloc[1:4])}." if len(table) > 3 else (
         f"{text}.")  # fmt: skip
 
 
@@ -128,8 +131,9 @@ def _pruning(run: RunView, part: SaliencePart, titles: list[str], components: li
         st.metric("Parameters kept", f"{rounded(kept.parameters_percent)} %")
         st.metric("Size kept", f"{kept.megabytes:,.2f} MB", help="32-bit numbers, 1 MB = 2²⁰ bytes.")
     st.caption(_used(run, part, eta))
+    chosen = (theme(), tuple(titles), tuple(components) if components else None, by_value)
     figure(
-        mask_figure(part, kept, theme(), titles=titles, components=components, by_value=by_value),
+        _masks(f"{run.stamp}:{eta:.2f}", *chosen, part, kept),
         key="salience.masks",
         run=run,
         unit=f"Layers kept at η = {eta:.2f}, per expert and shared",
@@ -139,7 +143,7 @@ def _pruning(run: RunView, part: SaliencePart, titles: list[str], components: li
         "The shared mask keeps a layer for all experts as soon as one of them finds it salient, so more is kept than "
         "1 − η suggests. Below: how fast layers and parameters go; a few large matrices hold most of them."
     )
-    figure(kept_figure(_curve(run.stamp, part, tuple(titles)), kept, theme()), key="salience.kept", run=run,
+    figure(_kept(f"{run.stamp}:{eta:.2f}", theme(), tuple(titles), part, kept), key="salience.kept", run=run,
            unit="Percent of layers and of parameters in the shared mask", images=False)  # fmt: skip
 
 
@@ -152,6 +156,25 @@ def _used(run: RunView, part: SaliencePart, eta: float) -> str:
         "The run did not prune: this is what LwPTV would keep. To see what that does to accuracy, add the transform "
         f"LwPTV with η = {eta:.2f} to the recipe in the lab."
     )
+
+
+@st.cache_resource(max_entries=128, show_spinner=False)
+def _masks(
+    stamp: str,
+    look: Theme,
+    titles: tuple[str, ...],
+    components: tuple[str, ...] | None,
+    by_value: bool,
+    _part: SaliencePart,
+    _kept: Kept,
+) -> Drawing:
+    """The masks at a pruning ratio; a slider that goes to and fro draws each once."""
+    return mask_figure(_part, _kept, look, titles=titles, components=components, by_value=by_value)
+
+
+@st.cache_resource(max_entries=128, show_spinner=False)
+def _kept(stamp: str, look: Theme, titles: tuple[str, ...], _part: SaliencePart, _kept: Kept) -> Drawing:
+    return kept_figure(_curve(stamp.rpartition(":")[0], _part, titles), _kept, look)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)

@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 
 from ..report import SaliencePart
 from .drawing import Drawing, compose, plain
-from .layers import layers_of
-from .palette import INK, STATES, Theme, state_colour
+from .layers import Layer, layers_of
+from .palette import INK, SURFACE, Theme, state_colour
 
 RANKED = 12  # layers drawn; the table has all
 
@@ -25,8 +25,8 @@ def ranked_layers(part: SaliencePart, expert: str, components: Sequence[str] | N
         components: which kinds of layers; default all.
 
     Returns:
-        Columns layer (full name), short, component, parameters, salience, others (mean over the other experts, NaN
-        without any). Of equal ones the shallower first.
+        Columns layer (full name), label (with its block in words), component, parameters, salience, others (mean over
+        the other experts, NaN without any). Of equal ones the shallower first.
     """
     names = list(part.score)
     scores = np.array(list(part.score.values()), dtype=float)
@@ -36,11 +36,11 @@ def ranked_layers(part: SaliencePart, expert: str, components: Sequence[str] | N
     shown = [layer for layer in layers_of(part.layers) if components is None or layer.component in components]
     table = pd.DataFrame(
         [
-            (layer.name, layer.short, layer.component, part.parameters[layer.column], scores[own, layer.column],
+            (layer.name, _label(layer), layer.component, part.parameters[layer.column], scores[own, layer.column],
              others[layer.column])
             for layer in shown
         ],
-        columns=["layer", "short", "component", "parameters", "salience", "others"],
+        columns=["layer", "label", "component", "parameters", "salience", "others"],
     )  # fmt: skip
     return table.sort_values("salience", ascending=False, kind="stable", ignore_index=True)
 
@@ -51,18 +51,18 @@ def layer_ranking(
     """A bar for each of an expert's most salient layers, a mark where the other experts are on average."""
     table = ranked_layers(part, expert, components)
     top = table.head(RANKED)
-    names = [plain(name) for name in top["short"]]
+    names = [plain(name) for name in top["label"]]
     bars = go.Bar(
         name=plain(title), x=top["salience"].tolist(), y=names, orientation="h",
-        marker={"color": state_colour("merged", theme)},
+        marker={"color": state_colour("expert", theme)},
         customdata=top[["layer", "component", "parameters"]].to_numpy().tolist(),
         hovertemplate="%{customdata[0]}<br>%{customdata[1]}, %{customdata[2]:,} parameters<br>"
         "salience %{x:.3g}<extra></extra>",
     )  # fmt: skip
     marks = go.Scatter(
         name="Mean of the other experts", x=top["others"].tolist(), y=names, mode="markers",
-        marker={"color": STATES[theme]["expert"], "size": 9, "symbol": "diamond",
-                "line": {"color": INK[theme], "width": 1}},
+        marker={"color": SURFACE[theme], "size": 10, "symbol": "diamond",
+                "line": {"color": INK[theme], "width": 1.5}},
         hovertemplate="other experts %{x:.3g}<extra></extra>",
     )  # fmt: skip
     figure = compose(
@@ -76,4 +76,9 @@ def layer_ranking(
     )
     first = f" First: {top.iloc[0]['layer']}." if len(top) else ""
     alt = f"The {len(top)} layers of highest salience to {title}, of {len(table)}.{first}"
-    return Drawing(figure, table.drop(columns="short"), alt, f"layers-of-{expert}")
+    return Drawing(figure, table.drop(columns="label"), alt, f"layers-of-{expert}")
+
+
+def _label(layer: Layer) -> str:
+    """A layer's name, its block in words."""
+    return layer.short if layer.block is None else f"block {layer.block}: {layer.short.split(' ', 1)[1]}"

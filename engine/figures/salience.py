@@ -103,7 +103,7 @@ def salience_heatmap(
     drawn = np.log10(scores, out=np.full(scores.shape, np.nan), where=scores > 0) if logarithmic else scores
     heatmap = go.Heatmap(
         z=drawn,
-        x=list(range(len(layers))),
+        x=np.arange(len(layers)),
         y=[plain(name) for name in names],
         colorscale=CIVIDIS,
         customdata=_hover(layers, part, scores),
@@ -139,16 +139,18 @@ def mask_figure(
     names = [*(titles or part.score), "Shared mask"]
     rows = np.vstack([kept.masks[:, columns], 2 * kept.shared[None, columns]]).astype(float)
     off, on, shared = GAP[theme], STATES[theme]["expert"], state_colour("merged", theme)
-    words = [["kept" if value else "pruned" for value in row] for row in rows]
+    words = np.empty((*rows.shape, 2), dtype=object)  # an array, since Plotly looks at every entry of nested lists
+    words[..., 0] = [layer.name for layer in layers]
+    words[..., 1] = np.where(rows > 0, "kept", "pruned")
     heatmap = go.Heatmap(
         z=rows,
-        x=list(range(len(layers))),
+        x=np.arange(len(layers)),
         y=[plain(name) for name in names],
         zmin=0,
         zmax=2,
         colorscale=[[0, off], [1 / 3, off], [1 / 3, on], [2 / 3, on], [2 / 3, shared], [1, shared]],
         showscale=False,
-        customdata=[[(layer.name, word) for layer, word in zip(layers, row, strict=True)] for row in words],
+        customdata=words,
         hovertemplate="%{y}<br>%{customdata[0]}<br>%{customdata[1]}<extra></extra>",
         xgap=1,
         ygap=3,
@@ -168,8 +170,8 @@ def kept_figure(curve: pd.DataFrame, kept: Kept, theme: Theme) -> Drawing:
     lines = [
         go.Scatter(
             name=title,
-            x=curve["eta"].tolist(),
-            y=curve[column].tolist(),
+            x=curve["eta"].to_numpy(),
+            y=curve[column].to_numpy(),
             mode="lines",
             line={"color": state_colour(state, theme), "width": 2.4, "dash": dash, "shape": "hv"},
             hovertemplate="%{y:.1f} %",
@@ -204,9 +206,12 @@ def _shown(part: SaliencePart, components: Sequence[str] | None, by_value: bool)
     return chosen
 
 
-def _hover(layers: Sequence[Layer], part: SaliencePart, scores: np.ndarray) -> list[list[tuple[str, str, str]]]:
+def _hover(layers: Sequence[Layer], part: SaliencePart, scores: np.ndarray) -> np.ndarray:
     about = [(layer.name, f"{part.parameters[layer.column]:,} parameters, {layer.component}") for layer in layers]
-    return [[(*words, f"{value:.3g}") for words, value in zip(about, row, strict=True)] for row in scores]
+    found = np.empty((*scores.shape, 3), dtype=object)
+    found[..., :2] = about
+    found[..., 2] = [[f"{value:.3g}" for value in row] for row in scores]
+    return found
 
 
 def _colour_bar(drawn: np.ndarray, logarithmic: bool, theme: Theme) -> dict:

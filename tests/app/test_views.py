@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 from streamlit.testing.v1 import AppTest
 
-from engine.figures import layers_of
+from engine.figures import ranked_layers
 from engine.manifest import read_manifest
 from engine.pipeline.projecting import ProjectionRequest, projection_step
 from engine.store import Store
@@ -373,10 +373,12 @@ class TestSalience:
         part, titles = made_report().salience, app.selectbox(key="salience.expert").options
         for title, scores in zip(titles, part.score.values(), strict=True):
             app.selectbox(key="salience.expert").set_value(title).run()
-            first = layers_of(part.layers)[[layer.column for layer in layers_of(part.layers)].index(np.argmax(scores))]
+            ranked = ranked_layers(part, list(part.score)[titles.index(title)])
+            first = ranked["label"][0]
+            assert ranked["salience"][0] == max(scores)
             said = next(item.value for item in app.markdown if "matters most" in item.value)
             assert f"**{plain(title)}**" in said
-            assert f"**{plain(first.short)}** matters most" in said
+            assert f"**{plain(first)}** matters most" in said
         assert not app.exception
 
     def test_layers_can_be_sorted_by_value(self, store, key):
