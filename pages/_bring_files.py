@@ -44,6 +44,7 @@ def chooser() -> None:
             placeholder=_counted(len(folders), "folder"),
             key=f"bring.open.{st.session_state.get(COUNTER, 0)}",
             on_change=_open,
+            help="Folders on the server below those that the setting MERGELENS_ROOTS allows.",
         )
         chosen = st.multiselect(
             "Models here",
@@ -52,6 +53,7 @@ def chooser() -> None:
             placeholder=_counted(len(models), "model"),
             key=f"bring.models.{st.session_state.get(COUNTER, 0)}",
             disabled=not models,
+            help="Checkpoints recognised in this folder; nothing in them is executed.",
         )
     with st.container(horizontal=True):
         st.button(
@@ -84,6 +86,7 @@ def chosen_files() -> list[dict[str, Any]]:
                 format_func=ROLES.__getitem__,
                 key=_seeded(f"bring.role.{ident}", item["role"]),
                 width=120,
+                help="The base is the pretrained model; experts were fine-tuned from it; a head classifies one task.",
             )
             item["name"] = st.text_input(
                 "Task" if item["role"] == "head" else "Name",
@@ -92,6 +95,7 @@ def chosen_files() -> list[dict[str, Any]]:
                 placeholder="none needed" if item["role"] == "base" else None,
                 disabled=item["role"] == "base",
                 width=200,
+                help="Lower-case name under which the zoo lists it; a head bears the name of its task.",
             )
             st.caption(plain(_short(item["path"])), width="stretch")
             st.button(

@@ -38,7 +38,8 @@ def stitched(run: RunView) -> None:
     document = read_document(folder, "stitching")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         order = st.segmented_control("Order", list(ORDERS), format_func=ORDERS.get, default="begins", required=True,
-                                     key="calibrate.stitching.order")  # fmt: skip
+                                     key="calibrate.stitching.order",
+                                     help="The order of the tasks on the axis.")  # fmt: skip
         tasks = _tasks(run, document, "stitching")
     figure(stitched_figure(document, run.report, order, tasks, theme()), key="calibrate.stitching.figure", run=run,
            unit="Accuracy (%), mean over tasks", tasks=tasks, count=_count(document, tasks))  # fmt: skip
@@ -48,7 +49,9 @@ def stitched(run: RunView) -> None:
         "The other task's expert is that of the next task."
     )
     quantity = st.segmented_control("Linearity", list(QUANTITIES), format_func=QUANTITIES.get, default="change",
-                                    required=True, key="calibrate.stitching.quantity")  # fmt: skip
+                                    required=True, key="calibrate.stitching.quantity",
+                                    help="Which quantity between stitched and whole models is "
+                                         "drawn along the depth of the encoder.")  # fmt: skip
     figure(linearity_figure(document, run.report, quantity, tasks, theme()), key="calibrate.stitching.linearity",
            run=run, unit="Class token, mean over tasks", tasks=tasks, count=_count(document, tasks))  # fmt: skip
     exact = all(document["tasks"][task]["exact"] for task in tasks)
@@ -79,7 +82,8 @@ def shifted(run: RunView) -> None:
     document = read_document(folder, "shift")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = st.segmented_control("Shown", list(SHORT), format_func=SHORT.get, default="accuracy", required=True,
-                                        key="calibrate.shift.quantity")  # fmt: skip
+                                        key="calibrate.shift.quantity",
+                                        help="Which quantity is drawn for every block.")  # fmt: skip
         tasks = _tasks(run, document, "shift")
     figure(shift_kinds_figure(document, run.report, quantity, tasks, theme()), key="calibrate.shift.figure", run=run,
            unit=f"{SHIFT_QUANTITIES[quantity]}, mean over tasks", tasks=tasks,
@@ -92,7 +96,14 @@ def shifted(run: RunView) -> None:
 
 def _tasks(run: RunView, document: dict, view: str) -> list[str]:
     titles = {ALL: "All tasks", **task_titles(run.report, document["tasks"])}
-    task = st.selectbox("Task", list(titles), format_func=titles.get, width=260, key=f"calibrate.{view}.task.{run.id}")
+    task = st.selectbox(
+        "Task",
+        list(titles),
+        format_func=titles.get,
+        width=260,
+        key=f"calibrate.{view}.task.{run.id}",
+        help="The task whose images go through the models.",
+    )
     return list(document["tasks"]) if task == ALL else [task]
 
 

@@ -44,11 +44,16 @@ def depth(run: RunView) -> None:
     titles = {ALL: "All tasks", **task_titles(run.report, document["tasks"])}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = st.segmented_control("Distance", list(SHOWN), format_func=SHOWN.get, default="l1", required=True,
-                                        key="calibrate.depth.quantity")  # fmt: skip
+                                        key="calibrate.depth.quantity",
+                                        help="How the output of a block is compared with the "
+                                             "expert's; L1 as in Surgery, arXiv:2402.02705.")  # fmt: skip
         statistic = st.segmented_control("Of a block's tokens", list(STATISTICS), format_func=STATISTICS.get,
-                                         default="class", required=True, key="calibrate.depth.statistic")  # fmt: skip
+                                         default="class", required=True, key="calibrate.depth.statistic",
+                                         help="Compared on the class token, which is read off "
+                                              "in the end, or on the mean of all tokens.")  # fmt: skip
         task = st.selectbox("Task", list(titles), format_func=titles.get, width=260,
-                            key=f"calibrate.depth.task.{run.id}")  # fmt: skip
+                            key=f"calibrate.depth.task.{run.id}",
+                            help="The task whose images go through every block.")  # fmt: skip
     tasks = list(document["tasks"]) if task == ALL else [task]
     images = {document["tasks"][name]["images"] for name in tasks}
     figure(
@@ -90,7 +95,14 @@ def outliers(run: RunView) -> None:
         return
     aurocs, scores = read_document(folder, "outliers")["auroc"], pd.read_parquet(folder / "scores.parquet")
     titles = task_titles(run.report, [task for task in run.report.tasks if any(task in v for v in aurocs.values())])
-    task = st.selectbox("Task", list(titles), format_func=titles.get, width=260, key=f"calibrate.out.task.{run.id}")
+    task = st.selectbox(
+        "Task",
+        list(titles),
+        format_func=titles.get,
+        width=260,
+        key=f"calibrate.out.task.{run.id}",
+        help="Whose images are told apart from those of tasks that no expert was tuned on.",
+    )
     states = [state for state in aurocs if task in aurocs[state]]
     figure(roc_figure(scores, aurocs, run.report, states, task, theme()), key="calibrate.roc", run=run,
            unit="AUROC in brackets: 50 % is chance", tasks=[task])  # fmt: skip
@@ -128,7 +140,8 @@ def wrong_task(run: RunView) -> None:
         return
     document = read_document(folder, "wrong_task")
     state = st.selectbox("Calibrator", list(document["states"]), width=280, key=f"calibrate.wrong.{run.id}",
-                         format_func=lambda name: state_title(name, run.report))  # fmt: skip
+                         format_func=lambda name: state_title(name, run.report),
+                         help="The calibrator whose modules are swapped between tasks.")  # fmt: skip
     own, others = own_and_others(document, state)
     figure(wrong_task_figure(document, run.report, state, theme()), key="calibrate.wrong.figure", run=run,
            unit="Accuracy (%), colour: points against no correction")  # fmt: skip

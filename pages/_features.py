@@ -121,12 +121,15 @@ def _controls(run: RunView, space: Space, key: str, bar: DeltaGenerator) -> Show
         panels = st.pills(
             "Panels", kinds, selection_mode="multi", default=[kind for kind in kinds if kind != "pretrained"],
             format_func=str.capitalize, key=f"{key}.panels", bind="query-params", persist_state="session",
+            help="The states whose features are shown side by side, in one joint projection.",
         )  # fmt: skip
         corrected = calibrators[-1] if calibrators else None
         if len(calibrators) > 1:
             corrected = st.selectbox("Corrected by", calibrators, len(calibrators) - 1, width=200,
                                      format_func=titles.get, key=f"{key}.corrected", bind="query-params",
-                                     persist_state="session")  # fmt: skip
+                                     persist_state="session",
+                                     help="The calibrator whose corrected features the panel "
+                                          "shows.")  # fmt: skip
     states = [corrected if kind == "corrected" else kind for kind in kinds if kind in panels]
     if not states:
         st.caption("No panel is chosen; the merged model and the experts are shown.")
@@ -143,9 +146,14 @@ def _colouring(run: RunView, space: Space, key: str) -> tuple[str, str]:
         colour = st.segmented_control(
             "Colour", options, format_func=COLOURS.get, default="task", required=True, key=f"{key}.colour",
             bind="query-params", persist_state="session", wrap=True,
+            help="What the colour of a point says. Shift is the distance to the expert's "
+                 "feature, margin how surely the class wins, σ what ProbSurgery predicts of "
+                 "its own uncertainty.",
         )  # fmt: skip
         task = st.selectbox("Show", ["all", *space.tasks], format_func=lambda name: names.get(name, "All tasks"),
-                            width=200, key=f"{key}.shown", bind="query-params", persist_state="session")  # fmt: skip
+                            width=200, key=f"{key}.shown", bind="query-params", persist_state="session",
+                            help="The task whose images are shown; the others are taken out of"
+                                 " panels and lists.")  # fmt: skip
     task = space.tasks[0] if len(space.tasks) == 1 else task
     if colour in NEEDS_ONE_TASK and task == "all":
         st.caption(f"{COLOURS[colour]} needs one task: choose it under Show. Until then colour is the task.")

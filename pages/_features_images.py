@@ -1,5 +1,6 @@
 """Thumbnails of the images in a space, prepared off the script thread when that takes a while."""
 
+import base64
 import threading
 from pathlib import Path
 
@@ -35,6 +36,11 @@ def images_coming(space: Space, report: Report) -> bool:
         return False
     thread = _preparing.get(str(folder))
     return any(row is not None and row.active for row in rows) or (thread is not None and thread.is_alive())
+
+
+def inline(picture: bytes) -> str:
+    """A PNG as an address that holds it: a file of its own may be gone before a busy browser asks for it."""
+    return f"data:image/png;base64,{base64.b64encode(picture).decode()}"
 
 
 def images_of(space: Space, report: Report) -> Atlas | None:

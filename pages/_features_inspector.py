@@ -10,6 +10,7 @@ from engine.rounding import rounded
 from engine.zoo.thumbnails import png
 from pages._chrome import plain
 from pages._features_data import Space, class_name, selection_table
+from pages._features_images import inline
 from pages._features_neighbours import has_neighbours, neighbours
 from pages._scatter import Atlas
 from pages._state import RunView
@@ -43,9 +44,23 @@ def inspector(
         st.subheader(f"{len(rows):,} image{'s' if len(rows) != 1 else ''} selected", anchor=False, width="stretch")
         order = "row"
         if len(rows) > 1:
-            order = st.selectbox("Order", list(ORDERS), format_func=ORDERS.get, key=f"{key}.order", width=220)
+            order = st.selectbox(
+                "Order",
+                list(ORDERS),
+                format_func=ORDERS.get,
+                key=f"{key}.order",
+                width=220,
+                help="By the merged model's shift or margin, or as the data set has them.",
+            )
         if pages > 1:
-            page = st.number_input(f"Page of {pages}", 1, pages, key=f"{key}.page.{pages}", width=140)
+            page = st.number_input(
+                f"Page of {pages}",
+                1,
+                pages,
+                key=f"{key}.page.{pages}",
+                width=140,
+                help="Twelve images are shown at a time.",
+            )
     ordered = _ordered(space, np.asarray(rows, dtype=int), order, base)
     with st.grid("auto", min_column_width=170, gap="small"):
         for row in ordered[(page - 1) * PAGE : page * PAGE].tolist():
@@ -68,9 +83,7 @@ def _card(run: RunView, space: Space, row: int, states: Sequence[str], atlas: At
     truth = class_name(run.report, task, int(space.label[row]))
     if atlas is not None:
         image = atlas.images[row]
-        st.image(
-            png(image, max(1, ZOOM_TO // image.shape[0])), width=96, output_format="PNG", alt=f"An image of {truth}"
-        )
+        st.image(inline(png(image, max(1, ZOOM_TO // image.shape[0]))), width=96, alt=f"An image of {truth}")
     st.markdown(f"**{plain(truth)}**")
     lines = []
     for state in states:

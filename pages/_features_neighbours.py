@@ -11,6 +11,7 @@ from engine.figures.palette import state_title
 from engine.zoo.thumbnails import strip
 from pages._chrome import plain
 from pages._features_data import Space, class_name
+from pages._features_images import inline
 from pages._scatter import Atlas
 from pages._state import RunView, samples
 
@@ -42,7 +43,7 @@ def neighbours(run: RunView, space: Space, row: int, states: Sequence[str], atla
             f"distances {away[0]:.3f} to {away[-1]:.3f}"
         )
         zoom = max(1, SIDE // atlas.images.shape[1])
-        st.image(strip(atlas.images[rows], gap=3, zoom=zoom), width="content", output_format="PNG", alt=names)
+        st.image(inline(strip(atlas.images[rows], gap=3, zoom=zoom)), width="content", alt=names)
 
 
 def searched(run: RunView, space: Space, row: int, states: Sequence[str]) -> tuple[dict[str, Near], int] | None:

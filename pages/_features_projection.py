@@ -35,6 +35,9 @@ def choose(run: RunView, key: str) -> ProjectionRequest:
     method = st.segmented_control(
         "Projection", list(TITLES), format_func=TITLES.get, default=default.method, required=True,
         key=f"{key}.method", bind="query-params", persist_state="session",
+        help="How features become points: PCA keeps large distances, "
+             "[t-SNE](https://jmlr.org/papers/v9/vandermaaten08a.html) and "
+             "[UMAP](https://arxiv.org/abs/1802.03426) keep neighbourhoods.",
     )  # fmt: skip
     with st.popover("Settings", icon=":material/tune:", key=f"{key}.settings"):
         values = _settings(run, key, method, default)

@@ -54,7 +54,12 @@ def _said(found: Holding) -> None:
 
 def _local(zoo: str) -> None:
     """A folder of the server that holds the files."""
-    place = st.text_input("Local folder with the files", key=f"fetch.place.{zoo}", placeholder="/data/clip-experts")
+    place = st.text_input(
+        "Local folder with the files",
+        key=f"fetch.place.{zoo}",
+        placeholder="/data/clip-experts",
+        help="A folder on the server that holds files of this zoo; nothing is downloaded then.",
+    )
     if not place:
         return
     try:
@@ -92,7 +97,12 @@ def _confirm(zoo: str, found: Holding) -> None:
             "Sizes of images are known once the hub is asked. Downloads can be cancelled and resumed; every file is "
             "verified. The licences of the files apply."
         )
-        images = st.checkbox("With the images of the tasks", value=True, key="fetch.images")
+        images = st.checkbox(
+            "With the images of the tasks",
+            value=True,
+            key="fetch.images",
+            help="Without images models are merged, but nothing can be scored.",
+        )
         st.button(
             "Download from the hub", key="fetch.go", type="primary", on_click=_submit, args=(zoo, (), True, images)
         )

@@ -122,7 +122,14 @@ def _merge(call: Mapping[str, Any]) -> dict[str, Any]:
     titles = {row.name: f"{FAMILIES[row.category]} · {row.title}" for row in rows}
     key = seeded(f"{PREFIX}merge", call["method"] if call["method"] in titles else rows[0].name)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="xsmall"):
-        method = st.selectbox("Merge method", list(titles), format_func=titles.__getitem__, key=key)
+        method = st.selectbox(
+            "Merge method",
+            list(titles),
+            format_func=titles.__getitem__,
+            key=key,
+            help="How the experts' task vectors become one model. Beside it: equation, paper and "
+            "what the method needs.",
+        )
         row = MERGE_METHODS[method]
         _about(row, f"{PREFIX}merge.about")
     params = param_fields(row, _memory("merge", method), f"{PREFIX}merge.{method}")
@@ -243,6 +250,7 @@ def _experts(document: Mapping[str, Any]) -> tuple[str, Any]:
             format_func=titles.__getitem__,
             key=seeded(f"{PREFIX}experts.{zoo}", [name for name in before if name in names]),
             placeholder="Choose experts",
+            help="The fine-tuned models that are merged; each has a task vector, its weights minus the base's.",
         )
     weights = {} if given == "all" else {e["name"]: e.get("weight", 1.0) for e in given if isinstance(e, dict)}
     if len(chosen) == len(names) and all(weights.get(name, 1.0) == 1.0 for name in chosen):
@@ -299,9 +307,14 @@ def _probe(document: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
             format_func=lambda name: PROTOCOLS[name][0],
             captions=[text for _, text in PROTOCOLS.values()],
             key=seeded(f"{PREFIX}protocol", probe.get("protocol", "held_out")),
+            help="On which unlabelled images calibrators and learned merges adapt, and on which they are scored.",
         )
         split = st.number_input(
-            "Split seed", min_value=0, step=1, key=seeded(f"{PREFIX}split", probe.get("split_seed", 0))
+            "Split seed",
+            min_value=0,
+            step=1,
+            key=seeded(f"{PREFIX}split", probe.get("split_seed", 0)),
+            help="Draws which images are adapted on and which are scored.",
         )
         text = st.text_input(
             "Training seeds",
@@ -324,7 +337,13 @@ def _text(recipe: Recipe | None) -> None:
     with part:
         if recipe is not None:
             st.code(recipe.to_yaml(), language="yaml", height=200)
-        st.text_area("Paste a recipe", key="form.paste", height=100, placeholder="merge: {method: task_arithmetic}")
+        st.text_area(
+            "Paste a recipe",
+            key="form.paste",
+            height=100,
+            placeholder="merge: {method: task_arithmetic}",
+            help="YAML as the Lab shows it, or as the command line reads it; what is left out has its default.",
+        )
         st.button("Use the pasted recipe", key="form.use", on_click=_use_pasted, width="stretch")
         if problem := st.session_state.pop("form.problem", ""):
             st.error(plain(problem), icon=":material/error:")

@@ -148,7 +148,7 @@ def _progress(run: str) -> None:
         st.rerun()
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{plain(run_title(row))}**", width="stretch")
-        st.toggle("Log", key="job.log")
+        st.toggle("Log", key="job.log", help="The last lines that the engine wrote about this run.")
         st.button(
             "Cancel",
             key="job.cancel",
@@ -192,7 +192,7 @@ def _ended(row: Run) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.button("Try again", key="job.resume", icon=":material/replay:", on_click=_resume, args=(row.id,))
             st.button("Dismiss", key="job.dismiss", on_click=unfollow)
-            st.toggle("Log", key="job.ended.log")
+            st.toggle("Log", key="job.ended.log", help="The last lines that the engine wrote about this run.")
             if row.state == "failed":
                 st.code(f"{error_id(EngineError(row.error))} {row.id}", language=None, width="content")
         if st.session_state.get("job.ended.log"):

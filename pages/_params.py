@@ -45,9 +45,13 @@ def param_fields(row: Row, memory: dict[str, Any], key: str) -> dict[str, Any]:
         _presets(row, values, memory, key)
     first = [name for name in fields if name in row.params.__annotations__ or name in COMMON]
     rest = [name for name in fields if name not in first]
-    values |= {name: _field(fields[name], name, values[name], f"{key}.{name}") for name in first}
-    if rest and st.toggle("All parameters", key=seeded(f"{key}._all", False)):
-        values |= {name: _field(fields[name], name, values[name], f"{key}.{name}") for name in rest}
+    values |= {name: _field(row, name, values[name], f"{key}.{name}") for name in first}
+    if rest and st.toggle(
+        "All parameters",
+        key=seeded(f"{key}._all", False),
+        help="Shows the parameters that seldom need a change, such as those of the optimiser.",
+    ):
+        values |= {name: _field(row, name, values[name], f"{key}.{name}") for name in rest}
     memory.clear()
     memory.update(values)
     return values
@@ -91,9 +95,16 @@ def _presets(row: Row, values: Mapping[str, Any], memory: dict[str, Any], key: s
     )
 
 
-def _field(field: FieldInfo, name: str, value: Any, key: str) -> Any:
+def hint_of(row: Row, field: FieldInfo) -> str:
+    """What a parameter means, with a link to the paper of its method."""
+    link = f"[{plain(row.title)}: the paper]({row.url})" if row.url.startswith("https://") else plain(row.source)
+    return f"{plain(field.description or field.title or '')} {link}"
+
+
+def _field(row: Row, name: str, value: Any, key: str) -> Any:
     """One widget; returns the value as the params model wants it."""
-    label, hint = field.title or name, plain(field.description) if field.description else None
+    field = row.params.model_fields[name]
+    label, hint = field.title or name, hint_of(row, field)
     low, high = _bound(field, "ge"), _bound(field, "le")
     seeded(key, _shown(field, value))
     choices = _choices(field)

@@ -69,12 +69,25 @@ def _labels(row: Run) -> None:
     """Name, tags and notes, kept when they are saved."""
     known = sorted({tag for other in store().runs.list(limit=500) for tag in other.tags})
     with st.form(f"runs.labels.{row.id}", border=True):
-        name = st.text_input("Name", run_title(row), max_chars=MAX_NAME, key=f"runs.name.{row.id}")
+        name = st.text_input(
+            "Name",
+            run_title(row),
+            max_chars=MAX_NAME,
+            key=f"runs.name.{row.id}",
+            help="What the run is called in lists; its recipe and results stay as they are.",
+        )
         tags = st.multiselect(
             "Tags", sorted({*known, *row.tags}), default=row.tags, accept_new_options=True, key=f"runs.tags.{row.id}",
             placeholder="Choose or type tags", help="Short words to find it again: the search looks at them too.",
         )  # fmt: skip
-        notes = st.text_area("Notes", row.notes, max_chars=MAX_NOTES, key=f"runs.notes.{row.id}", height="content")
+        notes = st.text_area(
+            "Notes",
+            row.notes,
+            max_chars=MAX_NOTES,
+            key=f"runs.notes.{row.id}",
+            height="content",
+            help="Free text about this run; the search looks at it too.",
+        )
         if st.form_submit_button("Save", key=f"runs.save.{row.id}", icon=":material/save:"):
             _save(row, name, tags, notes)
 

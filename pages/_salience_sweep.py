@@ -96,6 +96,7 @@ def _curves(run: RunView, table: SweepTable, eta: float | None) -> None:
     measure = st.segmented_control(
         "Accuracy", list(MEASURES), format_func=lambda name: MEASURES[name][0], default="h_score", required=True,
         key="salience.measure", persist_state="session", bind="query-params",
+        help="Mean over in-domain tasks, over out-of-domain tasks, or their harmonic mean H.",
     )  # fmt: skip
     figure(
         pruning_curves(table, measure, theme(), eta), key=f"salience.sweep.{measure}", run=run, images=False,

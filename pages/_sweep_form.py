@@ -101,6 +101,7 @@ def _values(place: Place, key: str) -> tuple[list[Any], str]:
         chosen = st.multiselect(
             "Values", place.choices, default=default, format_func=value_text, key=key, persist_state="session",
             placeholder="Choose values",
+            help="The recipe is run once for each of them.",
         )  # fmt: skip
         return list(chosen), "" if chosen else "Choose at least one value."
     text = st.text_input(

@@ -38,7 +38,8 @@ def coefficients(run: RunView) -> None:
     )
     behind = learned.pruned_by is not None
     used = bool(learned.layers) and behind and st.toggle(
-        "As used in the merged model (η · λ, pruned layers empty)", key="weights.used"
+        "As used in the merged model (η · λ, pruned layers empty)", key="weights.used",
+        help="The coefficients times what the transform leaves of each layer."
     )  # fmt: skip
     other = _counterpart(run, learned)
     both = [learned, other[1]] if other else [learned]

@@ -38,14 +38,28 @@ def path(run: RunView) -> None:
     )
     models = _models(run)
     first, second, rest = st.columns((2, 2, 1), vertical_alignment="bottom")
-    start = first.selectbox("Start", list(models), format_func=models.__getitem__, key=f"weights.start.{run.id}")
+    start = first.selectbox(
+        "Start",
+        list(models),
+        format_func=models.__getitem__,
+        key=f"weights.start.{run.id}",
+        help="The model at which the path through weight space begins.",
+    )
     last = [MERGED] if MERGED in models else list(models)[-1:]
     end = second.selectbox(
         "End", list(models), index=list(models).index(last[0]), format_func=models.__getitem__,
         key=f"weights.end.{run.id}",
+        help="The model at which the path ends.",
     )  # fmt: skip
     with rest.popover("Settings", icon=":material/tune:", key="weights.path.settings"):
-        points = st.number_input("Models on the path", 3, 101, 11, key="weights.points")
+        points = st.number_input(
+            "Models on the path",
+            3,
+            101,
+            11,
+            key="weights.points",
+            help="Weights are interpolated linearly between both ends; every point is a model that is scored.",
+        )
         images = st.number_input("Images a task, at most", 2, 100_000, 200, key="weights.images",
                                  help="Drawn evenly over classes from the evaluation images.")  # fmt: skip
     if start == end:
@@ -72,6 +86,7 @@ def _path_figures(run: RunView, document: dict[str, Any], ends: tuple[str, str])
     quantity = st.segmented_control(
         "Show", ["accuracy", "loss"], format_func=str.capitalize, default="accuracy", required=True,
         key="weights.quantity",
+        help="What is measured at every point of the path.",
     )  # fmt: skip
     counts = {found["images"] for found in document["tasks"].values()}
     said = f"{min(counts)}–{max(counts)}" if len(counts) > 1 else str(*counts)

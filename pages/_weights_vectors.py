@@ -55,9 +55,16 @@ def _pairs(run: RunView, view: Measured, titles: list[str]) -> None:
     chosen = what.segmented_control(
         "Show", list(PAIRS), format_func=PAIRS.__getitem__, default="cosine", required=True, key="weights.pairs",
         persist_state="session",
+        help="The measure that is drawn for every layer or pair of experts.",
     )  # fmt: skip
     names = {"": "All layers together", **{layer.name: layer.short for layer in layers}}
-    layer = where.selectbox("In", list(names), format_func=names.__getitem__, key="weights.pairs.layer")
+    layer = where.selectbox(
+        "In",
+        list(names),
+        format_func=names.__getitem__,
+        key="weights.pairs.layer",
+        help="The part of the encoder that is compared.",
+    )
     rows = [view.document["layers"].index(layer)] if layer else []
     figure(
         pair_matrix(view.arrays, titles, chosen, theme(), rows),
@@ -114,8 +121,20 @@ def spectra(run: RunView) -> None:
     view = _read(str(folder), "spectra")
     models = view.document["models"]
     titles = [*expert_titles(run, [m for m in models if m != MERGED]), *(["Merged"] if MERGED in models else [])]
-    kind = st.selectbox("Measure", list(RANKS), format_func=lambda name: RANKS[name][0], key="weights.rank", width=320)
-    relative = st.toggle("In percent of the full rank", True, key="weights.rank.relative")
+    kind = st.selectbox(
+        "Measure",
+        list(RANKS),
+        format_func=lambda name: RANKS[name][0],
+        key="weights.rank",
+        width=320,
+        help="How many directions of a layer's task vector matter, by this measure of rank.",
+    )
+    relative = st.toggle(
+        "In percent of the full rank",
+        True,
+        key="weights.rank.relative",
+        help="Relative to the most directions that the layer could have.",
+    )
     figure(
         rank_figure(view.arrays, view.document["layers"], models, titles, kind, theme(), relative=relative),
         key="weights.ranks", run=run, unit=f"{RANKS[kind][0]} ({RANKS[kind][1]})", images=False,
@@ -127,8 +146,19 @@ def spectra(run: RunView) -> None:
 def _one_spectrum(run: RunView, view: Measured, models: list[str], titles: list[str]) -> None:
     st.subheader("One matrix", anchor=False)
     names = {layer.name: layer.short for layer in layers_of(view.document["layers"])}
-    layer = st.selectbox("Matrix", list(names), format_func=names.__getitem__, key="weights.matrix.name", width=420)
-    cumulative = st.toggle("Energy of the leading values", key="weights.cumulative")
+    layer = st.selectbox(
+        "Matrix",
+        list(names),
+        format_func=names.__getitem__,
+        key="weights.matrix.name",
+        width=420,
+        help="The weight matrix whose singular values are drawn.",
+    )
+    cumulative = st.toggle(
+        "Energy of the leading values",
+        key="weights.cumulative",
+        help="Cumulated squares of the singular values in place of the values themselves.",
+    )
     figure(
         spectrum_figure(view.arrays, layer, models, titles, theme(), cumulative=cumulative),
         key="weights.spectrum", run=run, unit=f"Singular values of {names[layer]}", images=False,
@@ -156,7 +186,13 @@ def _request(run: RunView, part: str) -> dict:
 def _choice(table: dict[str, LayerMeasure], key: str) -> LayerMeasure:
     """Which measure is drawn, with what it means."""
     name = st.selectbox(
-        "Measure", list(table), format_func=lambda name: table[name].title, key=key, width=380, persist_state="session"
+        "Measure",
+        list(table),
+        format_func=lambda name: table[name].title,
+        key=key,
+        width=380,
+        persist_state="session",
+        help="The measure that is drawn, layer by layer.",
     )
     st.caption(table[name].says)
     return table[name]

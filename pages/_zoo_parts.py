@@ -32,6 +32,7 @@ def gallery(zoo: str, manifest: Manifest) -> None:
     name = left.selectbox(
         "Task", list(tasks), format_func=lambda name: tasks[name].label,
         key="zoo.task", bind="query-params",
+        help="The task whose images are shown.",
     )  # fmt: skip
     task = tasks[name]
     try:
@@ -47,6 +48,7 @@ def gallery(zoo: str, manifest: Manifest) -> None:
         split = st.segmented_control(
             "Split", splits, default=splits[0], key=f"zoo.split.{task.name}", required=True,
             format_func=lambda split: f"{SPLIT_TITLES[split]} · {found.lengths[split]:,}",
+            help="Methods adapt on one split and are scored on another; the counts are images.",
         )  # fmt: skip
     _classes(task, found, split or splits[0])
     _counts(task, found)
@@ -61,6 +63,7 @@ def _classes(task: Task, found: Gallery, split: str) -> None:
     chosen = st.multiselect(
         "Classes", task.classes, key=f"zoo.classes.{task.name}",
         placeholder=f"All {len(task.classes)} classes, or choose some",
+        help="None chosen: all of them, twelve at a time.",
     )  # fmt: skip
     st.caption(plain(f"{task.label}, {DOMAINS[task.domain]}: {len(task.classes)} classes."))
     names = chosen or list(task.classes)
@@ -154,10 +157,17 @@ def prompts(manifest: Manifest) -> None:
         return
     left, right = st.columns(2)
     name = left.selectbox(
-        "Task", list(tasks), format_func=lambda name: tasks[name].label, key="zoo.task", bind="query-params"
+        "Task",
+        list(tasks),
+        format_func=lambda name: tasks[name].label,
+        key="zoo.task",
+        bind="query-params",
+        help="The task whose head is built from these prompts.",
     )
     task = tasks[name]
-    chosen = right.selectbox("Class", task.classes, key=f"zoo.prompt.{task.name}")
+    chosen = right.selectbox(
+        "Class", task.classes, key=f"zoo.prompt.{task.name}", help="The class whose name is put into the templates."
+    )
     if not task.templates:
         st.caption("This task states no templates; where a head is built, “a photo of a {}.” is used.")
     templates = task.templates or ("a photo of a {}.",)

@@ -98,6 +98,7 @@ def _differences(run: RunView) -> None:
     reference = st.segmented_control(
         "Compared with", states, format_func=lambda state: state_title(state, run.report), required=True,
         default="merged" if "merged" in states else states[0], key=f"accuracy.reference.{run.id}",
+        help="Differences are accuracy minus that of this state, in percentage points.",
     )  # fmt: skip
     figure(delta_heatmap(run.report, reference, theme()), key="accuracy.delta", run=run, unit="Percentage points")
     noise = _noise(run)
@@ -122,13 +123,21 @@ def _confusions(run: RunView) -> None:
         empty_state("No predictions", "Here you see true against predicted classes. The run keeps no predictions.")
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        task = st.selectbox("Task", tasks, format_func=titles.get, key=f"accuracy.task.{run.id}", width=260)
+        task = st.selectbox(
+            "Task",
+            tasks,
+            format_func=titles.get,
+            key=f"accuracy.task.{run.id}",
+            width=260,
+            help="The task whose confusions are shown.",
+        )
         there = [s for s in scored_states(run.report) if ((table["task"] == task) & (table["state"] == s)).any()]
         last = [state for state in run.report.calibrators if state in there][-1:]
         wanted = [state for state in ("merged", *last, "expert") if state in there][:MATRICES]
         states = st.pills(
             "States", there, selection_mode="multi", default=wanted, key=f"accuracy.states.{run.id}.{task}",
             format_func=lambda state: state_title(state, run.report),
+            help="The states whose confusion matrices stand side by side.",
         )  # fmt: skip
     classes = run.report.tasks[task].classes
     with st.grid("auto", min_column_width=340, gap="medium"):
@@ -153,6 +162,8 @@ def _training(run: RunView) -> None:
     quantity = st.segmented_control(
         "Curve", list(QUANTITIES), format_func=lambda name: QUANTITIES[name].title, default="accuracy", required=True,
         key="accuracy.quantity", persist_state="session",
+        help="What is followed while calibrators are trained: accuracy, L1 bias or the loss "
+             "itself.",
     )  # fmt: skip
     figure(
         training_curves(run.report, quantity, theme()), key="accuracy.curves", run=run, unit=QUANTITIES[quantity].axis

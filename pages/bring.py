@@ -78,13 +78,29 @@ def _document(items: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _settings() -> dict[str, Any]:
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        title = st.text_input("Title", key="bring.title", placeholder="My experts", max_chars=80)
+        title = st.text_input(
+            "Title",
+            key="bring.title",
+            placeholder="My experts",
+            max_chars=80,
+            help="What the zoo is called in lists and context bars.",
+        )
         name = safe_name(title or "my-experts").lower()
         place = st.text_input(
-            "Zoo folder", key="bring.out", placeholder=str(store().root / "zoos" / name), max_chars=500
+            "Zoo folder",
+            key="bring.out",
+            placeholder=str(store().root / "zoos" / name),
+            max_chars=500,
+            help="A new folder on the server; the zoo's manifest and converted weights are written there.",
         )
     with st.expander("How they are stored and read", icon=":material/tune:", key="bring.settings"):
-        dtype = st.selectbox("Weights", list(DTYPES), format_func=DTYPES.__getitem__, key="bring.dtype")
+        dtype = st.selectbox(
+            "Weights",
+            list(DTYPES),
+            format_func=DTYPES.__getitem__,
+            key="bring.dtype",
+            help="The number format in which the converted weights are kept.",
+        )
         gelu = st.segmented_control(
             "Activation",
             list(GELUS),

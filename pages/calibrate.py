@@ -50,11 +50,14 @@ def _training(run: RunView) -> None:
         quantity = st.segmented_control(
             "Curve", list(QUANTITIES), format_func=lambda name: QUANTITIES[name].title, default="accuracy",
             required=True, key="calibrate.quantity", persist_state="session", bind="query-params",
+            help="What is followed while calibrators are trained: accuracy, L1 bias or the "
+                 "loss itself.",
         )  # fmt: skip
         names = list(report.calibrators)
         shown = st.pills(
             "Calibrators", names, selection_mode="multi", default=names, key=f"calibrate.shown.{run.id}",
             format_func=lambda name: state_title(name, report),
+            help="The calibrators whose curves are drawn.",
         )  # fmt: skip
         task = _task_of_curves(run)
     if not shown:
@@ -131,8 +134,17 @@ def _uncertainty(run: RunView) -> None:
     titles = {ALL: "All tasks", **task_titles(run.report, run.report.tasks_of("in"))}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         state = st.selectbox("Calibrator", states, format_func=lambda name: state_title(name, run.report), width=280,
-                             key=f"calibrate.state.{run.id}")  # fmt: skip
-        task = st.selectbox("Task", list(titles), format_func=titles.get, width=260, key=f"calibrate.task.{run.id}")
+                             key=f"calibrate.state.{run.id}",
+                             help="One that predicts its own uncertainty σ, as ProbSurgery "
+                                  "does.")  # fmt: skip
+        task = st.selectbox(
+            "Task",
+            list(titles),
+            format_func=titles.get,
+            width=260,
+            key=f"calibrate.task.{run.id}",
+            help="The task whose images are ranked by predicted σ, or all of them.",
+        )
     chosen = None if task == ALL else task
     found = agreement(table, state, chosen)
     with st.grid("auto", min_column_width=150, gap="small"):

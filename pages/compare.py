@@ -78,6 +78,7 @@ def _results(runs: Sequence[Compared]) -> str:
     state = st.selectbox(
         "State compared", states, format_func=lambda name: state_label(name, runs), width=320, key="compare.state",
         bind="query-params", persist_state="session",
+        help="The merged model, a calibrator, or another state that these runs have.",
     )  # fmt: skip
     lacking = [run.letter for run in runs if state_of(run, state) is None]
     if lacking:
@@ -119,6 +120,7 @@ def _pareto(runs: Sequence[Compared]) -> None:
     axis = st.segmented_control(
         "Against", list(there), format_func=lambda name: there[name].title, default=next(iter(there)), required=True,
         key="compare.axis", persist_state="session",
+        help="The second goal: a point is on the front when no other is better in both.",
     )  # fmt: skip
     drawing = pareto_figure(runs, axis, theme())
     plot(drawing, key="compare.pareto")

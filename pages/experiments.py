@@ -125,6 +125,7 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
             "Measure", [measure.name for measure in there], default=there[0].name, required=True,
             format_func=lambda name: next(m.title for m in there if m.name == name), key=f"experiments.m.{spec.name}",
             label_visibility="collapsed",
+            help="What the claim is about, or what else was measured in its runs.",
         )  # fmt: skip
         measure = next(measure for measure in there if measure.name == chosen)
         drawing = experiment_dots(spec, result, measure, theme())
@@ -196,7 +197,9 @@ def _again(spec: Experiment) -> None:
         zoo = st.text_input("Zoo", "mini8", key=f"experiments.zoo.{spec.name}",
                             help="A bundled zoo's name, or the path of a zoo folder of your own.")  # fmt: skip
         quick = st.toggle("Quick form: fewer images, shorter training, one seed", True,
-                          key=f"experiments.quick.{spec.name}")  # fmt: skip
+                          key=f"experiments.quick.{spec.name}",
+                          help="Shows in minutes which way it goes; verdicts that ship with "
+                               "the app come from the long form.")  # fmt: skip
         st.caption(plain(f"The whole experiment takes about {spec.minutes:g} minutes on two cores; what is in the "
                          "store already is not computed again."))  # fmt: skip
         if st.form_submit_button("Run", type="primary", icon=":material/play_arrow:"):

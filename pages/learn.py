@@ -132,7 +132,8 @@ def _predict(lesson: Lesson, number: int, asked: Prediction, numbers: Numbers) -
         st.markdown(f"**Your prediction.** {numbers.fill(asked.question)}")
         chosen = st.pills("Your prediction", options, format_func=lambda option: asked.options[option],
                           default=answers.get(place), key=f"learn.answer.{lesson.name}.{number}",
-                          label_visibility="collapsed")  # fmt: skip
+                          label_visibility="collapsed",
+                          help="Predict first; the measured answer appears beside yours.")  # fmt: skip
         if chosen is None:
             st.caption("Choose one; then the measured answer appears.")
             answers.pop(place, None)
@@ -157,6 +158,7 @@ def _control(lesson: Lesson, number: int, step: Step, numbers: Numbers) -> None:
     chosen = st.select_slider(
         control.label, presets, value=control.start, format_func=lambda at: control.presets[at].label,
         key=f"learn.control.{lesson.name}.{number}",
+        help="Every preset is a run that was measured; nothing is computed here.",
     )  # fmt: skip
     spec = read_experiment(control.experiment)
     titles = {measure.name: measure for measure in spec.measures}

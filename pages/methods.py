@@ -71,6 +71,7 @@ def main() -> None:
     view = st.segmented_control(
         "Table", list(VIEWS), format_func=VIEWS.__getitem__, default="ours", required=True, key="methods.view",
         bind="query-params", persist_state="session", label_visibility="collapsed",
+        help="What is built in here, or the rows of the survey of merge methods.",
     )  # fmt: skip
     if view == "survey":
         _survey(results, every)
@@ -112,7 +113,14 @@ def _zoo() -> str:
     view = find_current()
     shown = view.report.recipe.zoo if view else "mini8"
     options = list(dict.fromkeys([shown, *bundled_zoos()]))
-    return st.selectbox("Zoo", options, key="methods.zoo", width=320, persist_state="session")
+    return st.selectbox(
+        "Zoo",
+        options,
+        key="methods.zoo",
+        width=320,
+        persist_state="session",
+        help="Numbers come from runs that merged all experts of this zoo.",
+    )
 
 
 def _actions(zoo: str, experts: int, results: dict[Method, Result], chosen: list[Method]) -> None:

@@ -73,6 +73,8 @@ def _distances(run: RunView) -> None:
     measure = st.segmented_control(
         "Distance", list(MEASURES), format_func=lambda name: MEASURES[name].title, default="l1", required=True,
         key="representations.measure", bind="query-params", persist_state="session",
+        help="How a state's features are compared with the expert's. L1 is the representation "
+             "bias of [Surgery](https://arxiv.org/abs/2402.02705).",
     )  # fmt: skip
     known = MEASURES[measure]
     figure(
@@ -90,7 +92,14 @@ def _distances(run: RunView) -> None:
         return
     st.subheader("Class by class", anchor=False)
     titles = task_titles(report)
-    task = st.selectbox("Task", tasks, format_func=titles.get, key=f"representations.task.{run.id}", width=320)
+    task = st.selectbox(
+        "Task",
+        tasks,
+        format_func=titles.get,
+        key=f"representations.task.{run.id}",
+        width=320,
+        help="The task whose classes and images are compared.",
+    )
     drawing = class_bias(report, task, theme())
     figure(drawing, key="representations.classes", run=run, unit="L1, feature units", tasks=[task])
     st.subheader("Image by image", anchor=False)

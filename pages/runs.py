@@ -37,6 +37,7 @@ def main() -> None:
             label_visibility="collapsed",
             width=320,
             persist_state="session",
+            help="Words from names, tags, notes or recipes; all of them have to be found.",
         )
         kinds = st.selectbox(
             "Kind",
@@ -45,6 +46,7 @@ def main() -> None:
             label_visibility="collapsed",
             width=220,
             persist_state="session",
+            help="Runs, sweeps and other work, or one kind of it alone.",
         )
         chosen = st.segmented_control(
             "Show",
@@ -54,6 +56,7 @@ def main() -> None:
             required=True,
             label_visibility="collapsed",
             persist_state="session",
+            help="All work that has ended, or only what finished, failed or was deleted.",
         )
     _undo_bar()
     _ended(search or "", kind_choices()[kinds], chosen)

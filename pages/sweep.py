@@ -75,6 +75,7 @@ def _chosen(rows: list[Run]) -> Run | None:
         format_func=lambda ident: f"{run_title(listed[ident])} · {age(listed[ident].created)} · {ident[-4:]}",
         key=key,
         on_change=lambda: _show(st.session_state[key]),
+        help="Sweeps of this store, the newest first; the address names the one shown.",
     )
     _show(found.id)
     return found
@@ -137,6 +138,8 @@ def _result(row: Run) -> None:
         measure = st.segmented_control(
             "Measure", there, format_func=lambda name: MEASURES[name][0], default=there[0], required=True,
             key="sweep.measure", label_visibility="collapsed", bind="query-params",
+            help="Mean over in-domain tasks, over out-of-domain tasks, or their harmonic mean "
+                 "H.",
         )  # fmt: skip
         _figure(table, row, measure)
     _best(table)
@@ -150,6 +153,7 @@ def _figure(table: SweepTable, row: Run, measure: str) -> None:
     if len(table.places) == 2:
         state = st.selectbox(
             "State", states, format_func=sweep_state_title, key=f"sweep.state.{measure}", width=320,
+            help="The state whose accuracy the map shows.",
         )  # fmt: skip
         drawing = sweep_map(table, state, measure, theme())
     else:

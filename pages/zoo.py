@@ -32,6 +32,7 @@ def main() -> None:
     view = st.segmented_control(
         "What to show", VIEWS, default=VIEWS[0], key="zoo.view", bind="query-params", required=True,
         label_visibility="collapsed",
+        help="The zoo's images by class, its experts, its prompts, or their licences.",
     )  # fmt: skip
     own = run if run is not None and _same(run.report.recipe.zoo, zoo) else None
     if view == "Experts":

@@ -86,7 +86,7 @@ def open_app(workspace: Workspace) -> Callable[..., AppTest]:
     """Open the app, on one of its pages, with address parameters."""
 
     def start(page: str = "", **query: str) -> AppTest:
-        app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+        app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
         for name, value in query.items():
             app.query_params[name] = value
         app.run()

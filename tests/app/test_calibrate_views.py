@@ -39,7 +39,7 @@ def open_page(made, monkeypatch, tmp_path):
     st.cache_resource.clear()
 
     def start(run):
-        app = AppTest.from_file(str(ROOT / "pages" / "calibrate.py"), default_timeout=30)
+        app = AppTest.from_file(str(ROOT / "pages" / "calibrate.py"), default_timeout=120)
         app.query_params["run"] = ids[run]
         return app.run()
 

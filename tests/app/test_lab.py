@@ -262,7 +262,7 @@ from pathlib import Path
 from streamlit.testing.v1 import AppTest
 import pages._jobs
 pages._jobs.ensure_service = lambda store: ""
-app = AppTest.from_file("app.py", default_timeout=60).run()
+app = AppTest.from_file("app.py", default_timeout=120).run()
 for path in sorted(Path("pages").glob("[a-z]*.py")):
     app.switch_page(str(path)).run()
     assert not app.exception, path

@@ -60,7 +60,7 @@ def finish(store, key, report=None, projected=True, zoo=None, features=None):
 
 
 def open_page(name, **query):
-    app = AppTest.from_file(str(ROOT / "pages" / f"{name}.py"), default_timeout=30)
+    app = AppTest.from_file(str(ROOT / "pages" / f"{name}.py"), default_timeout=120)
     for field, value in query.items():
         app.query_params[field] = value
     return app.run()

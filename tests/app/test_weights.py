@@ -42,7 +42,7 @@ def open_view(made, monkeypatch, tmp_path):
     st.cache_resource.clear()
 
     def start(view, run="plain"):
-        app = AppTest.from_file(str(ROOT / "pages" / "weights.py"), default_timeout=30)
+        app = AppTest.from_file(str(ROOT / "pages" / "weights.py"), default_timeout=120)
         app.query_params["run"] = ids[run]
         app.session_state["weights.view"] = view
         return app.run()

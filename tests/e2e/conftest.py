@@ -28,6 +28,8 @@ ARGUMENTS = [
 ]
 ON_HOST = re.compile(r"^((https?|wss?)://(127\.0\.0\.1|localhost)[:/]|data:|blob:|about:)")
 DRAWN = "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
+PATIENCE = 120_000  # ms that a condition is waited for, where many work on few cores
+PAINTED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 PROBING = re.compile(r"/(health|host-config)$")  # Streamlit asks for these below a page's own path first, and gets 404
 
 
@@ -55,8 +57,8 @@ class Watch:
 
 def settle(page: Any) -> None:
     """Wait until a page has a heading and its script has ended."""
-    page.get_by_role("heading").first.wait_for(timeout=30_000)
-    page.wait_for_function(DRAWN)
+    page.get_by_role("heading").first.wait_for(timeout=PATIENCE)
+    page.wait_for_function(DRAWN, timeout=PATIENCE)
 
 
 @contextmanager
@@ -87,13 +89,15 @@ def serve_app(store: Path, *, alone: bool = False) -> Iterator[str]:
             yield address
     finally:
         stop = [sys.executable, "-m", "engine", "serve", "--stop"]
-        subprocess.run(stop, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, timeout=60)
+        subprocess.run(stop, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, timeout=PATIENCE / 1000)
 
 
 @contextmanager
 def open_browser() -> Iterator[Any]:
-    """Chromium through Playwright."""
-    from playwright.sync_api import sync_playwright
+    """Chromium through Playwright, patient."""
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=PATIENCE)
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
@@ -122,14 +126,16 @@ def app_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def app_page(chromium: Any) -> Iterator[Any]:
     """A browser page; afterwards nothing has gone wrong in it."""
     page = chromium.new_page(viewport={"width": 1280, "height": 800})
+    page.set_default_timeout(PATIENCE)
     watch = Watch()
     watch.follow(page)
     yield page
+    settle(page) if page.url.startswith("http") else None  # nothing is cut short that would be told as an error
     page.close()
     assert not watch.problems
 
 
-def _wait_until_healthy(url: str, server: subprocess.Popen, seconds: float = 60) -> None:
+def _wait_until_healthy(url: str, server: subprocess.Popen, seconds: float = PATIENCE / 1000) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and server.poll() is None:
         try:

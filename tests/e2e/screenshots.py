@@ -10,10 +10,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.e2e.conftest import Watch, open_browser, serve_app  # noqa: E402
+from tests.e2e.conftest import PATIENCE, Watch, open_browser, serve_app, settle  # noqa: E402
 
 SIZES = {"1280": (1280, 800), "390": (390, 844)}
-SETTLE = 3000  # ms for charts and canvases after the headline
+STILL = 700  # ms that a page keeps its height before it counts as drawn
+DRAWN = """() => {
+    const charts = [...document.querySelectorAll('[data-testid=stPlotlyChart]')];
+    return !document.querySelector('[data-testid=stSkeleton]')
+        && charts.every((chart) => chart.querySelector('.main-svg'))
+        && [...document.images].every((image) => image.complete);
+}"""
+HEIGHT = "() => document.querySelector('[data-testid=stMain]').scrollHeight"
 TALLEST = 6000
 
 
@@ -50,15 +57,27 @@ def take(
     page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
     watch.follow(page)
     page.goto(url)
-    page.get_by_role("heading", level=1).wait_for(timeout=60_000)
-    page.wait_for_timeout(SETTLE)
+    height_of_drawn(page)
     if whole:
-        tall = page.evaluate("() => document.querySelector('[data-testid=stMain]').scrollHeight")
-        page.set_viewport_size({"width": width, "height": min(max(tall + 8, height), TALLEST)})
-        page.wait_for_timeout(SETTLE)
+        for _ in range(2):  # a taller window may draw more
+            tall = height_of_drawn(page)
+            page.set_viewport_size({"width": width, "height": min(max(tall + 8, height), TALLEST)})
+        height_of_drawn(page)
     page.screenshot(path=target)
     page.close()
     sys.stdout.write(f"{target.name}\n")
+
+
+def height_of_drawn(page: Any) -> int:
+    """Height of a page once its charts are drawn and it no longer grows."""
+    before, now = -1, 0
+    while before != now:
+        settle(page)
+        page.wait_for_function(DRAWN, timeout=PATIENCE)
+        before = now
+        page.wait_for_timeout(STILL)
+        now = page.evaluate(HEIGHT)
+    return now
 
 
 if __name__ == "__main__":

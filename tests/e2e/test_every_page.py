@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from app import SECTIONS
-from tests.e2e.conftest import Watch, settle
+from tests.e2e.conftest import PATIENCE, Watch, settle
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
@@ -81,6 +81,7 @@ def page(request, chromium, app_address) -> Iterator[Any]:
     """Each page, opened once; in the end nothing has gone wrong in it."""
     opened, watch = chromium.new_page(viewport=WIDE, color_scheme="light"), Watch()
     watch.follow(opened)
+    opened.set_default_timeout(PATIENCE)
     opened.goto(f"{app_address}/{STATES.get(request.param, request.param)}")
     settle(opened)
     yield opened
@@ -109,6 +110,5 @@ def test_a_page_fits_a_phone_in_the_dark(page):
     title = page.get_by_role("heading", level=1).inner_text()
     show(page, "dark", PHONE)
     expect(page.get_by_role("heading", level=1)).to_have_text(title)
-    page.wait_for_timeout(500)  # charts follow the new width
-    assert max(page.evaluate(TOO_WIDE)) <= 0
+    page.wait_for_function(f"() => Math.max(...({TOO_WIDE})()) <= 0")  # charts follow the new width
     expect(page.get_by_text("Something unexpected went wrong")).to_have_count(0)

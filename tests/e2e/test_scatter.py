@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.e2e.conftest import ROOT, serve
+from tests.e2e.conftest import PAINTED, PATIENCE, ROOT, serve
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
@@ -39,11 +39,12 @@ def visit(address, chromium) -> Iterator[Callable]:
         context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         contexts.append(context)
         page = context.new_page()
+        page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: faults.append(f"page: {error}"))
         page.on("console", lambda line: faults.append(f"console: {line.text}") if line.type == "error" else None)
         page.on("request", lambda request: faults.append(request.url) if not is_local(request.url, address) else None)
         page.goto(f"{address}/?{query}")
-        expect(view(page)).to_have_attribute("data-draw-ms", re.compile(r"\d"), timeout=30_000)
+        expect(view(page)).to_have_attribute("data-draw-ms", re.compile(r"\d"))
         return page
 
     yield open_page
@@ -74,6 +75,7 @@ def drag(page, panel: str, path: list[tuple[float, float]], release: bool = True
         page.mouse.move(*spot, steps=4)
     if release:
         page.mouse.up()
+    page.evaluate(PAINTED)  # what a gesture changes is drawn with the next frame
 
 
 def selected(page) -> int:
@@ -83,7 +85,7 @@ def selected(page) -> int:
 def expect_python(page, **values) -> None:
     """Wait until the app, in Python, reports these values."""
     for name, value in values.items():
-        expect(page.get_by_text(re.compile(rf"\b{name}={re.escape(str(value))}(\s|$)"))).to_be_visible(timeout=15_000)
+        expect(page.get_by_text(re.compile(rf"\b{name}={re.escape(str(value))}(\s|$)"))).to_be_visible()
 
 
 def pixel_share(page, panel: str, rgb: tuple[int, int, int]) -> float:
@@ -201,7 +203,7 @@ def test_a_view_that_comes_back_remembers(visit):
     page.get_by_text("Show the view").click()
     expect(view(page)).to_have_count(0)
     page.get_by_text("Show the view").click()
-    expect(view(page)).to_have_attribute("data-selected", str(count), timeout=15_000)
+    expect(view(page)).to_have_attribute("data-selected", str(count))
     expect(view(page)).to_have_attribute("data-mode", "lasso")
     expect(view(page)).to_have_attribute("data-zoom", "1.35")
     expect_python(page, SELECTED=count, REVISION=1)
@@ -275,7 +277,7 @@ def test_morph_moves_points_and_is_brushed_like_a_panel(visit):
     page.keyboard.press("ArrowRight")
     expect(view(page)).to_have_attribute("data-morph", "1.01")
     page.get_by_role("button", name="Play the movement").click()
-    expect(slider).to_have_attribute("aria-valuetext", "Expert", timeout=15_000)
+    expect(slider).to_have_attribute("aria-valuetext", "Expert")
     drag(page, "Morph", RIGHT_SIDE)
     count = selected(page)
     expect_python(page, SELECTED=count, RUNS=2)

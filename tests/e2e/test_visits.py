@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Watch, settle
+from tests.e2e.conftest import PAINTED, Watch, settle
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
-expect.set_options(timeout=30_000)  # ms; nothing here takes that long on free cores
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -160,6 +159,11 @@ def test_the_first_page_by_keyboard_alone(app_page, app_address):
     expect(app_page.get_by_role("status").filter(has_text="True class")).to_be_attached()
 
 
+SAVES = """[...document.querySelectorAll('.js-plotly-plot')].map(
+    (plot) => plot._context.toImageButtonOptions.format
+)"""  # the formats that the page's figures would be saved in
+
+
 def test_a_figure_is_saved_as_svg_and_as_png(app_page, app_address):
     app_page.goto(f"{app_address}/calibrate")
     settle(app_page)
@@ -169,8 +173,7 @@ def test_a_figure_is_saved_as_svg_and_as_png(app_page, app_address):
         if form == "PNG":
             app_page.get_by_text("Table and download").first.click()
             app_page.get_by_role("radio", name="PNG, for slides").click()
-            app_page.wait_for_timeout(1000)  # for the page to begin; nothing else tells that its figures know
-            settle(app_page)
+            app_page.wait_for_function("() => !SAVES.includes('svg')".replace("SAVES", SAVES))
         figure.hover()
         with app_page.expect_download() as caught:
             camera.click()
@@ -193,6 +196,7 @@ def test_a_brush_a_worklist_and_the_inspector_agree_on_the_images(app_page, app_
     for spot in spots[1:]:
         app_page.mouse.move(*spot, steps=3)
     app_page.mouse.up()
+    app_page.evaluate(PAINTED)
     count = int(view.get_attribute("data-selected"))
     assert 10 < count < 320
     expect(app_page.get_by_role("heading", name=f"{count} images selected")).to_be_visible()
