@@ -153,7 +153,7 @@ def figure(
     """A figure with its provenance, and its numbers as a table to read and to download."""
     plot(drawing, key=key, name=f"{run.id}-{drawing.name}")
     st.caption(plain(" ".join([note, provenance(run, unit, tasks, images=images, count=count)]).strip()))
-    _numbers(drawing, key, run.id)
+    numbers_of(drawing, key, run.id)
 
 
 def plot(drawing: Drawing, *, key: str, name: str = "") -> None:
@@ -166,8 +166,8 @@ def plot(drawing: Drawing, *, key: str, name: str = "") -> None:
 
 
 @st.fragment
-def _numbers(drawing: Drawing, key: str, run: str) -> None:
-    """The numbers behind a figure, sent to the browser when somebody opens them."""
+def numbers_of(drawing: Drawing, key: str, name: str) -> None:
+    """The numbers behind a figure, sent to the browser when somebody opens them; ``name`` begins the file's name."""
     part = st.expander("Table and download", icon=":material/table_rows:", key=f"{key}.numbers", on_change="rerun")
     if not part.open:
         return
@@ -176,7 +176,7 @@ def _numbers(drawing: Drawing, key: str, run: str) -> None:
         st.download_button(
             "Download CSV",
             lambda: drawing.table.to_csv(index=False).encode(),
-            file_name=f"{run}-{drawing.name}.csv",
+            file_name=f"{name}-{drawing.name}.csv",
             mime="text/csv",
             key=f"{key}.csv",
             on_click="ignore",

@@ -11,7 +11,7 @@ from engine.figures.differences import measurement_warnings
 from engine.figures.exchange import EXPORTS, measured
 from engine.figures.pareto import AXES, point_table
 from pages._choice import choose_runs
-from pages._chrome import empty_state, plain, plot, theme
+from pages._chrome import empty_state, numbers_of, plain, plot, theme
 from pages._state import RunView
 
 MEANS = {
@@ -125,6 +125,7 @@ def _pareto(runs: Sequence[Compared]) -> None:
     drawing = pareto_figure(runs, axis, theme())
     plot(drawing, key="compare.pareto")
     st.caption(_reading(runs, axis))
+    numbers_of(drawing, "compare.pareto", "comparison")
 
 
 def _reading(runs: Sequence[Compared], axis: str) -> str:

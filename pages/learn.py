@@ -11,7 +11,7 @@ from engine.figures import accuracy_bars, bias_bars, salience_heatmap
 from engine.figures.experiment import experiment_dots
 from engine.lessons import Lesson, Numbers, Prediction, Step, lesson_names, read_lesson
 from engine.rounding import rounded
-from pages._chrome import empty_state, error_state, figure, plain, plot, theme
+from pages._chrome import empty_state, error_state, figure, numbers_of, plain, plot, theme
 from pages._features import feature_view
 from pages._state import RunView, open_run
 
@@ -202,6 +202,7 @@ def _points(step: Step, numbers: Numbers, key: str) -> None:
     drawing = experiment_dots(spec, result, measure, theme())
     plot(drawing, key=key)
     _points_caption(result)
+    numbers_of(drawing, key, result.name)
 
 
 def _points_caption(result: ExperimentResult) -> None:

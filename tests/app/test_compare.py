@@ -58,6 +58,16 @@ def test_the_examples_are_compared_first(workspace, open_app):
     assert not app.exception
 
 
+def test_the_numbers_behind_the_front_can_be_read(workspace, open_app):
+    ids = [workspace.finished(name).id for name in ("One", "Two")]
+    app = open_app("compare", runs=",".join(ids))
+    before = len(app.dataframe)
+    app.session_state["compare.pareto.numbers"] = True
+    app.run()
+    assert not app.exception
+    assert len(app.dataframe) == before + 1
+
+
 def test_a_link_opens_the_same_comparison(workspace, open_app):
     ids = [workspace.finished(name).id for name in ("One", "Two", "Three")]
     app = open_app("compare", runs=f"{ids[2]},{ids[0]}")

@@ -31,6 +31,7 @@ def test_a_lesson_from_start_to_end_with_a_wrong_and_a_right_prediction(app_page
     headline(app_page).click()
     app_page.keyboard.press("n")  # the key steps on
     expect(headline(app_page)).to_have_text("One model instead of eight")
+    settle(app_page)
     expect(app_page.get_by_text("Choose one; then the measured answer appears.")).to_be_visible()
     expect(app_page.locator(".js-plotly-plot")).to_have_count(0)  # the answer is not given away
     app_page.get_by_role("radio", name="above 90 %").click()
@@ -51,10 +52,12 @@ def test_a_lesson_from_start_to_end_with_a_wrong_and_a_right_prediction(app_page
 
     titles = []
     for _ in range(5):
+        settle(app_page)  # until then the button of the step before is there too
         app_page.get_by_role("button", name="Next").click()
         expect(headline(app_page)).not_to_have_text(titles[-1] if titles else "One model instead of eight")
         titles.append(headline(app_page).inner_text())
     assert titles == ["How much to add", "Where the accuracy went", "A small repair", "Is it repair?", "Now you"]
+    settle(app_page)
     app_page.get_by_role("button", name="Open this run in the Lab").click()
     expect(headline(app_page)).to_contain_text("experts reach")
     expect(app_page).to_have_url(re.compile(r"run=task-arithmetic(&|$)"))
