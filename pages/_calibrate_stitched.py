@@ -45,7 +45,7 @@ def stitched(run: RunView) -> None:
            unit="Accuracy (%), mean over tasks", tasks=tasks, count=_count(document, tasks))  # fmt: skip
     st.caption(
         "Parts are the embedding, each block, and the read-out. A calibrator acts in its own model's parts only: "
-        "one of the output not before the read-out is its model's, so until then its line hides that of the model alone. "
+        "one of the output only where the read-out is its model's, else its line hides that of the model alone. "
         "The other task's expert is that of the next task."
     )
     quantity = st.segmented_control("Linearity", list(QUANTITIES), format_func=QUANTITIES.get, default="change",
