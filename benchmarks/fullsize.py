@@ -71,7 +71,7 @@ def fitting(wanted: int, size: int, disk: int, memory: int) -> tuple[int, str]:
     if experts < 1:
         raise SystemExit(
             f"A model takes {size / 1e9:.1f} GB; {disk / 1e9:.1f} GB of disk and {memory / 1e9:.1f} GB of memory are "
-            "free, which is too little for one expert. Give --folder on a larger disk."
+            "free, which is too little for one expert. Free some, or give --folder on a larger disk."
         )
     if experts == wanted:
         return experts, ""

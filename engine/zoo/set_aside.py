@@ -43,6 +43,8 @@ def set_aside(task: BroughtTask, zoo: Path, *, share: float, seed: int, link: bo
     if len(labels) and labels.min() < 0:
         raise DataError(f"{task.path.name}: {int((labels < 0).sum())} images have no label.")
     tested = share_of_each_class(labels, share, task.name, seed)
+    if not tested.any():
+        raise DataError(f"{task.path.name} has one image a class; none can be set aside. Bring a split of test images.")
     if isinstance(task.source, NpzArrays):
         return _arrays(task, task.source, zoo, labels, tested)
     return _table(task, zoo, labels, tested, link)

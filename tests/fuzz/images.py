@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from engine.manifest import Preprocess, Task
-from engine.pipeline.new_zoo import new_zoo
+from engine.pipeline.new_zoo import Wish, new_zoo
 from engine.zoo.data import open_task
 from engine.zoo.thumbnails import thumbnails
 from tests.fuzz import containers, documents
@@ -75,7 +75,7 @@ def spoil_described(folder: Path, rng: Random, canary: str) -> None:
 
 def read_described(folder: Path) -> None:
     try:
-        new_zoo(folder / "new", str(folder / "tiny"), folder / "images", heads="prototypes")
+        new_zoo(folder / "new", str(folder / "tiny"), folder / "images", Wish("prototypes"))
     finally:
         left = [path.name for path in folder.iterdir() if path.name not in ("tiny", "images", "new")]
         assert not left, f"half-written: {left}"
@@ -86,10 +86,11 @@ FORMS = ("folders", "pictures.zip", "table.csv", "shards")
 
 
 def forms(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
     write_folders(folder / "folders", 2)
     write_zip(folder / "pictures.zip", 2)
     write_parquet(folder / "shards" / "test-00000-of-00001.parquet", [0, 1, 2, 0, 1, 2])
-    rows = [f"folders/{name}/1.png,{name},test" for name in CLASSES]
+    rows = [f"folders/{name}/{file},{name},test" for name in CLASSES for file in ("1.png", "0.jpg")]
     (folder / "table.csv").write_text("path,label,split\n" + "\n".join(rows) + "\n")
 
 
@@ -164,8 +165,35 @@ def read_forms(folder: Path) -> None:
             data.images(split, fit=FIT)[:4]
 
 
+def brought(folder: Path) -> None:
+    make_zoo(folder / "tiny", experts=("alpha", "beta"), images=6)
+    (folder / "images").mkdir()
+    forms(folder / "images")
+
+
+def spoil_brought(folder: Path, rng: Random, canary: str) -> None:
+    """Spoil one form; half of the time its images are asked for alone."""
+    spoil_forms(folder / "images", rng, canary)
+    (folder / "images" / "form").replace(folder / "form")
+    (folder / "how").write_text(rng.choice(("skip", "stop")) + " " + rng.choice(("all", "one")))
+
+
+def read_brought(folder: Path) -> None:
+    how = (folder / "how").read_text() if (folder / "how").exists() else "stop all"
+    place = folder / "images"
+    if how.endswith("one"):
+        place = place / (folder / "form").read_text()
+    try:
+        new_zoo(folder / "new", str(folder / "tiny"), place, Wish("prototypes", (), 0.5, 0, how.startswith("skip")))
+    finally:
+        left = {path.name for path in folder.iterdir()} - {"tiny", "images", "new", "form", "how"}
+        assert not left, f"half-written: {left}"
+        assert (folder / "new" / "heads.safetensors").is_file() or not (folder / "new").exists()
+
+
 TARGETS = {
     "npz": (npz, spoil_npz, read_images),
     "new_zoo": (described, spoil_described, read_described),
     "image_forms": (forms, spoil_forms, read_forms),
+    "brought": (brought, spoil_brought, read_brought),
 }

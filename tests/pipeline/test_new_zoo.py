@@ -194,6 +194,8 @@ def test_without_training_images_it_says_what_is_missing(init, tmp_path):
     assert "no training images to build a head from" in err
     assert "--test-share 0.2" in err
     assert "leaves nothing to train on" in init(tmp_path / "images", "--test-share", "1")[1]
+    write_folders(tmp_path / "few" / "shapes", each=1)
+    assert "has one image a class; none can be set aside" in init(tmp_path / "few", "--test-share", "0.5")[1]
 
 
 def test_known_data_sets_and_torchvisions_bring_their_classes(init, tmp_path, monkeypatch):
