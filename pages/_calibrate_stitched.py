@@ -39,7 +39,7 @@ def stitched(run: RunView) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         order = st.segmented_control("Order", list(ORDERS), format_func=ORDERS.get, default="begins", required=True,
                                      key="calibrate.stitching.order",
-                                     help="The order of the tasks on the axis.")  # fmt: skip
+                                     help="Whose parts come before the cut.")  # fmt: skip
         tasks = _tasks(run, document, "stitching")
     figure(stitched_figure(document, run.report, order, tasks, theme()), key="calibrate.stitching.figure", run=run,
            unit="Accuracy (%), mean over tasks", tasks=tasks, count=_count(document, tasks))  # fmt: skip
@@ -48,10 +48,14 @@ def stitched(run: RunView) -> None:
         "one of the output only where the read-out is its model's, else its line hides that of the model alone. "
         "The other task's expert is that of the next task."
     )
+    _linearity(run, document, tasks)
+
+
+def _linearity(run: RunView, document: dict, tasks: list[str]) -> None:
+    """How nearly activations point where the experts' combination does."""
     quantity = st.segmented_control("Linearity", list(QUANTITIES), format_func=QUANTITIES.get, default="change",
                                     required=True, key="calibrate.stitching.quantity",
-                                    help="Which quantity between stitched and whole models is "
-                                         "drawn along the depth of the encoder.")  # fmt: skip
+                                    help="Activations, or their change against the pretrained model's.")  # fmt: skip
     figure(linearity_figure(document, run.report, quantity, tasks, theme()), key="calibrate.stitching.linearity",
            run=run, unit="Class token, mean over tasks", tasks=tasks, count=_count(document, tasks))  # fmt: skip
     exact = all(document["tasks"][task]["exact"] for task in tasks)
@@ -83,7 +87,7 @@ def shifted(run: RunView) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = st.segmented_control("Shown", list(SHORT), format_func=SHORT.get, default="accuracy", required=True,
                                         key="calibrate.shift.quantity",
-                                        help="Which quantity is drawn for every block.")  # fmt: skip
+                                        help="Which quantity is drawn for every kind of shift.")  # fmt: skip
         tasks = _tasks(run, document, "shift")
     figure(shift_kinds_figure(document, run.report, quantity, tasks, theme()), key="calibrate.shift.figure", run=run,
            unit=f"{SHIFT_QUANTITIES[quantity]}, mean over tasks", tasks=tasks,
