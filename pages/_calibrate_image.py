@@ -90,11 +90,11 @@ def _image(run: RunView, rows: pd.DataFrame, task: str, state: str, truth: int) 
             st.markdown(f"**{plain(name)}** :gray[· image {index}]")
             after = plain(state_title(state, run.report))
             st.write(
-                f"{after} moves its feature from {shift[before]:.3f} to {shift[state]:.3f} away from the expert's "
-                "(Euclidean, feature units)."
+                f"Its feature is {shift[before]:.3f} away from the expert's, with {after} {shift[state]:.3f} (Euclidean, "
+                "feature units)."
             )
         with st.container():
             figure(one_image_figure(rows, run.report, task, [before, state, "expert"], truth, theme()),
-                   key="calibrate.one.figure", run=run, unit="the head's probability of the likeliest classes",
+                   key="calibrate.one.figure", run=run, unit="The head's probability of the likeliest classes",
                    tasks=[task])  # fmt: skip
     st.caption("✓ marks the true class. A class that is not among a model's five likeliest has no bar of it.")

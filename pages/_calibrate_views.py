@@ -116,7 +116,7 @@ def outliers(run: RunView) -> None:
     places, plane = pd.read_parquet(folder / "map.parquet"), read_document(folder, "outliers")["plane"]
     share = percent(plane[shown][task])
     figure(prototype_map(places, run.report, shown, task, theme()), key="calibrate.prototypes", run=run, tasks=[task],
-           unit=f"the plane in which the task's own features spread most, {share} of their variance")  # fmt: skip
+           unit=f"Plane in which the task's own features spread most, {share} of their variance")  # fmt: skip
     columns = {"State": st.column_config.TextColumn()}
     table = auroc_table(aurocs, run.report)
     columns |= {name: st.column_config.NumberColumn(format="%.1f") for name in table.columns[1:]}

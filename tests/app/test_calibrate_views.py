@@ -88,7 +88,7 @@ def test_one_image_before_and_after(open_page, made):
     place = next(number for number in app.number_input if number.key.startswith(f"calibrate.one.{run}.surgery_v2.beta"))
     place.set_value(place.max).run()
     assert not app.exception
-    assert "moves its feature from" in texts(app)
+    assert "away from the expert's, with SurgeryV2" in texts(app)
     for name, count in zip(("repaired", "broken", "wrong", "right"), counts, strict=True):
         app.segmented_control(key=f"calibrate.one.fate.{run}.surgery_v2.beta").set_value(name).run()
         assert not app.exception
