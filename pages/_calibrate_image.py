@@ -90,8 +90,8 @@ def _image(run: RunView, rows: pd.DataFrame, task: str, state: str, truth: int) 
             st.markdown(f"**{plain(name)}** :gray[· image {index}]")
             after = plain(state_title(state, run.report))
             st.write(
-                f"Its feature is {shift[before]:.3f} away from the expert's, with {after} {shift[state]:.3f} (Euclidean, "
-                "feature units)."
+                f"Its feature is {shift[before]:.3f} away from the expert's, with {after} {shift[state]:.3f} "
+                "(Euclidean, feature units)."
             )
         with st.container():
             figure(one_image_figure(rows, run.report, task, [before, state, "expert"], truth, theme()),
