@@ -63,10 +63,10 @@ def fitting(wanted: int, size: int, disk: int, memory: int) -> tuple[int, str]:
         wanted: experts asked for.
         size: bytes of one model.
         disk: bytes that are free; base, experts and a merged model are written.
-        memory: bytes that are free; the largest merge keeps a model, its base and a bit a weight and expert.
+        memory: bytes that are free; EMR, which needs most, takes at most 2.5 models and an eighth of one an expert.
     """
     by_disk = int((disk - SPARE) // size) - 2
-    by_memory = int(32 * ((memory - SPARE) / size - 2))
+    by_memory = int(8 * ((memory - SPARE) / size - 2.5))
     experts = min(wanted, by_disk, by_memory)
     if experts < 1:
         raise SystemExit(
