@@ -9,6 +9,7 @@ from engine.catalog import CALIBRATORS
 from engine.figures import state_title
 from engine.figures.block_bias import QUANTITIES, STATISTICS, block_figure
 from engine.figures.coefficients import coefficient_figure, coefficients_of
+from engine.figures.coverage import coverage_figure, dimension_figure
 from engine.figures.drawing import task_titles
 from engine.figures.outliers import auroc_table, prototype_map, roc_figure, score_histograms
 from engine.figures.wrong_task import own_and_others, wrong_task_figure
@@ -66,6 +67,27 @@ def depth(run: RunView) -> None:
         "other. CKA does not depend on scale. The mark at the right end is the feature itself. Calibrators of the "
         "output change nothing before it and are left out; IntervMerge has no tokens but the class "
         "token after the last block."
+    )
+
+
+def coverage(run: RunView, state: str, task: str | None) -> None:
+    """Whether σ is as wide as what is left: intervals by level, and dimensions."""
+    folder = _asked(run, "coverage", "Check σ image by image and dimension by dimension", ":material/straighten:")
+    if folder is None:
+        st.caption("Compares every predicted σ with the residual that it was predicted for.")
+        return
+    document = read_document(folder, "coverage")
+    tasks = run.report.tasks_of("in") if task is None else [task]
+    with st.grid("auto", min_column_width=340, gap="small"):
+        with st.container():
+            figure(coverage_figure(document, run.report, tasks, theme()), key="calibrate.coverage", run=run,
+                   unit="Share of residuals inside σ's intervals, mean over tasks", tasks=tasks)  # fmt: skip
+        with st.container():
+            figure(dimension_figure(document, run.report, state, tasks, theme()), key="calibrate.dimensions", run=run,
+                   unit="A point a dimension, feature units", tasks=tasks)  # fmt: skip
+    st.caption(
+        "On the dotted line σ would be right. Above it on the left, below it on the right, σ promises more room than "
+        "the residual needs; KL pulls every σ towards 1, whatever is left."
     )
 
 

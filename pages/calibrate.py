@@ -10,7 +10,7 @@ from engine.figures.drawing import task_titles
 from engine.figures.uncertainty import agreement, uncertain_states, uncertainty_figure
 from pages._calibrate_image import one_image
 from pages._calibrate_stitched import shifted, stitched
-from pages._calibrate_views import depth, learned, outliers, wrong_task
+from pages._calibrate_views import coverage, depth, learned, outliers, wrong_task
 from pages._chrome import context_bar, empty_state, figure, percent, plain, theme
 from pages._state import RunView, current_run, samples
 
@@ -162,6 +162,7 @@ def _uncertainty(run: RunView) -> None:
         "Where σ says something, line and bars rise from left to right. It plays no part when the calibrator is used: "
         "the mean is subtracted whatever σ says."
     )
+    coverage(run, state, chosen)
 
 
 main()

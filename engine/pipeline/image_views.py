@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import torch
 from safetensors.numpy import load_file
 
 from ..analysis.accuracy import logits, probabilities
 from ..analysis.bias import sample_shift
 from ..analysis.outliers import auroc, plane_of
+from ..analysis.spread import spread_of
+from ..calibration.base import load_calibrator
 from ..errors import RecipeError
 from ..report import Report, read_report
 from ..zoo.folder import Zoo
@@ -65,6 +68,33 @@ def _likeliest(said: np.ndarray, index: np.ndarray, shift: np.ndarray) -> pd.Dat
         "probability": np.take_along_axis(chances, order, axis=1).ravel(),
         "shift": np.repeat(shift, ranks),
     })  # fmt: skip
+
+
+def coverage(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+    """What calibrators that predict a spread say of the residual, against the residual itself.
+
+    The residual of an image and dimension is z − μ − z_expert; σ is what was predicted for it. On evaluation images.
+    Writes ``coverage.json``: state → task → what :func:`engine.analysis.spread.spread_of` finds.
+    """
+    folder = Path(inputs["bundle"])
+    report = read_report(folder)
+    features, found = load_file(folder / "features.safetensors"), {}
+    for number, (state, part) in enumerate(report.calibrators.items()):
+        tools.progress(number / len(report.calibrators), state)
+        module = load_calibrator(folder / "calibrators" / f"{state}.safetensors")
+        if not hasattr(module, "sigma"):
+            continue
+        for task in report.tasks_of("in"):
+            names = f"{part.on}/{task}/evaluate", f"expert/{task}/evaluate"
+            if all(name in features for name in names):
+                given, expert = (torch.from_numpy(features[name]) for name in names)
+                with torch.no_grad():
+                    residual = (module.correct(given, task) - expert).numpy()
+                    spread = module.sigma(given, task).numpy()
+                found.setdefault(state, {})[task] = spread_of(spread, residual)
+    if not found:
+        raise RecipeError("No calibrator of this run predicts a spread. Add ProbSurgery to the recipe.")
+    (output / "coverage.json").write_text(json.dumps(found))
 
 
 def outliers(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:

@@ -69,7 +69,7 @@ class FeatureViewRequest(Frozen):
     """What is to be made of a run's features."""
 
     recipe: Recipe
-    part: Literal["outliers", "wrong_task", "predictions"] = "outliers"
+    part: Literal["outliers", "wrong_task", "predictions", "coverage"] = "outliers"
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> FeatureViewRequest:

@@ -59,6 +59,7 @@ STEPS: dict[str, str] = {
     "shift": ".pipeline.shifted:shifted",
     "view_table": ".pipeline.looking:gather",
     "outliers": ".pipeline.image_views:outliers",
+    "coverage": ".pipeline.image_views:coverage",
     "predictions": ".pipeline.image_views:predictions",
     "wrong_task": ".pipeline.run_views:wrong_task",
     "validation_features": ".pipeline.validating:validation_features",

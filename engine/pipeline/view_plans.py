@@ -19,6 +19,7 @@ LABELS = {
     "outliers": "Measuring distances to class prototypes",
     "wrong_task": "Swapping calibrators between tasks",
     "predictions": "Asking every model about every image",
+    "coverage": "Comparing predicted spreads with residuals",
 }
 VERSIONS = {"outliers": 2}  # of parts that give more than they did at first
 

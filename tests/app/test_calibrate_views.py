@@ -14,6 +14,7 @@ from tests.tiny_zoo import make_zoo
 CALIBRATORS = [
     {"method": "surgery", "params": {"steps": 10, "rank": 4}},
     {"method": "surgery_v2", "params": {"steps": 3, "rank": 4}},
+    {"method": "prob_surgery", "params": {"steps": 10, "hidden": 4}},
 ]
 
 
@@ -51,17 +52,18 @@ def test_views_are_asked_for_computed_once_and_shown(open_page, made):
     app = open_page("repaired")
     assert not app.exception
     before = charts(app)
-    for key in ("depth", "stitching", "shift", "outliers", "predictions", "wrong_task"):
+    for key in ("depth", "stitching", "shift", "outliers", "predictions", "coverage", "wrong_task"):
         app.button(key=f"calibrate.{key}.compute").click().run()
         assert not app.exception
     rows = store.runs.list(states=("queued",))
-    assert [(row.parent, row.requested_by) for row in rows] == [(ids["repaired"], "page")] * 6
+    assert [(row.parent, row.requested_by) for row in rows] == [(ids["repaired"], "page")] * 7
     carry_out(store)
     app = open_page("repaired")
     assert not app.exception
     assert not [button for button in app.button if button.key.endswith("compute")]
-    # Blocks, stitched, linearity, shifts, ROC, scores of two states, prototypes, one image, the matrix of modules.
-    assert charts(app) == before + 10
+    # Blocks, stitched, linearity, shifts, ROC, scores of three states, prototypes, one image, coverage, dimensions, the
+    # matrix of modules.
+    assert charts(app) == before + 13
     assert "own module" in texts(app)
     app.selectbox(key=f"calibrate.depth.task.{ids['repaired']}").select("beta").run()
     app.segmented_control(key="calibrate.depth.statistic").set_value("mean").run()

@@ -164,6 +164,23 @@ def test_five_likeliest_classes_of_every_image(recipe, bundle, store):
     assert set(table["state"]) == {"pretrained", "merged", *report.calibrators, "expert"}
 
 
+def test_spreads_against_residuals(zoo, store, tmp_path):
+    call = {"method": "prob_surgery", "params": {"steps": 30, "hidden": 4}}
+    made = parse_recipe({"zoo": str(zoo), "merge": {"method": "task_arithmetic"}, "calibrators": [call]})
+    run_recipe(made, store, out=tmp_path / "run")
+    folder = run_inline(plan_request("feature_view", asked(made, part="coverage"), store), store)
+    found = json.loads((folder / "coverage.json").read_text())["prob_surgery"]
+    assert list(found) == list(EXPERTS)
+    features = load_file(tmp_path / "run" / "features.safetensors")
+    module = load_calibrator(tmp_path / "run" / "calibrators" / "prob_surgery.safetensors")
+    left = features["prob_surgery/beta/evaluate"] - features["expert/beta/evaluate"]
+    inside = (left.abs() <= 1.6448536 * module.sigma(features["merged/beta/evaluate"], "beta")).float().mean()
+    assert found["beta"]["coverage"]["90"] == pytest.approx(100 * inside.item(), abs=0.5)
+    plain = parse_recipe({"zoo": str(zoo), "merge": {"method": "task_arithmetic"}})
+    with pytest.raises(EngineError, match="Add ProbSurgery"):
+        run_inline(plan_request("feature_view", asked(plain, part="coverage"), store), store)
+
+
 def test_calibrators_of_other_tasks(recipe, bundle, store):
     folder = run_inline(plan_request("feature_view", asked(recipe, part="wrong_task"), store), store)
     found = json.loads((folder / "wrong_task.json").read_text())["states"]

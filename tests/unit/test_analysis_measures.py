@@ -8,6 +8,7 @@ import pytest
 
 from engine.analysis import accuracy, bias, neighbours, salience, samples
 from engine.analysis.clusters import neighbours_of_own_class, silhouette
+from engine.analysis.spread import LEVELS, spread_of
 from engine.errors import DataError, MergeError, UnpairedFeatures
 
 HEAD = SimpleNamespace(weight=np.eye(3), scale=100.0)
@@ -223,3 +224,19 @@ def test_silhouette_and_neighbours_of_separated_and_of_mixed_classes():
     assert neighbours_of_own_class(pair, np.array([0, 0, 1, 0]), 9) == pytest.approx(100 * 6 / 12)
     with pytest.raises(DataError, match="60 labels of 1 classes"):
         silhouette(mixed, labels * 0)
+
+
+def test_a_right_spread_covers_what_it_promises_and_half_of_it_does_not():
+    rng = np.random.default_rng(0)
+    sigma = rng.uniform(0.5, 2, (400, 8)) * np.linspace(1, 3, 8)
+    residual = sigma * rng.normal(size=sigma.shape)
+    right, narrow = spread_of(sigma, residual), spread_of(sigma / 2, residual)
+    for level in LEVELS:
+        assert right["coverage"][str(level)] == pytest.approx(level, abs=3)
+    assert narrow["coverage"]["95"] == pytest.approx(67, abs=3)  # a standard deviation in place of two
+    assert right["groups"]["sigma"] == sorted(right["groups"]["sigma"])
+    np.testing.assert_allclose(right["groups"]["residual"], right["groups"]["sigma"], rtol=0.2)
+    np.testing.assert_allclose(right["dimensions"]["residual"], right["dimensions"]["sigma"], rtol=0.2)
+    assert len(right["dimensions"]["sigma"]) == 8
+    with pytest.raises(UnpairedFeatures):
+        spread_of(sigma, residual[1:])

@@ -8,6 +8,7 @@ from sklearn.metrics import roc_auc_score
 from engine.analysis.bias import cka, l1
 from engine.analysis.depth import bias_by_block
 from engine.figures.block_bias import block_figure, block_table
+from engine.figures.coverage import coverage_figure, dimension_figure
 from engine.figures.curves import training_curves
 from engine.figures.one_image import fates, one_image_figure
 from engine.figures.outliers import auroc_table, prototype_map, roc_figure, roc_points, score_histograms
@@ -193,3 +194,18 @@ def test_curves_of_one_task():
     assert [shape.y0 for shape in drawing.figure.layout.shapes] == [55, 95]  # merged and expert on this task
     assert training_curves(report, "accuracy", "light").table["accuracy_evaluate"].tolist() == [60, 75]
     assert training_curves(report, "accuracy", "light", task="signs").figure.data == ()
+
+
+def test_coverage_and_dimensions_are_means_over_tasks():
+    def part(shift):
+        return {"coverage": {"50": 40.0 + shift, "90": 80.0 + shift},
+                "dimensions": {"sigma": [3.0, 0.0], "residual": [1.0, 2.0]}}  # fmt: skip
+
+    made = {"surgery": {"digits": part(0), "signs": part(10)}}
+    drawing = coverage_figure(made, made_report(), ["digits", "signs"], "light")
+    assert drawing.table["covered"].tolist() == [45, 85]
+    assert "Surgery 85.0 %" in drawing.alt
+    assert coverage_figure(made, made_report(), ["signs"], "dark").table["covered"].tolist() == [50, 90]
+    points = dimension_figure(made, made_report(), "surgery", ["digits", "signs"], "light")
+    assert (list(points.figure.data[0].x), list(points.figure.data[0].y)) == ([3, 0], [1, 2])
+    assert "larger one in 50 %" in points.alt
