@@ -61,23 +61,25 @@ def strip_of(
         rows: of the run table that speak of pictures.
     """
     try:
-        if small(zoo, task):
-            folder = locate_zoo(zoo)
-            modified = (folder / task.data).stat().st_mtime_ns
-            found = _direct(str(folder), manifest, task.name, f"{modified}:{task.classes}")
-        else:
-            place = _finished(latest("register", request_of(zoo, task), rows))
-            if place is None and report is not None:
-                place = _finished(latest("register", run_request(report, task), rows))
-            if place is None:
-                return None
-            found = _registered(str(place))
+        folder = locate_zoo(zoo)
+        if _is_array(folder, task) and is_ready(folder, task, cache=store().root / "thumbnails"):
+            stamp = f"{(folder / task.data).stat().st_mtime_ns}:{task.classes}"
+            return _few(str(folder), manifest, task.name, stamp, count)
+        place = _finished(latest("register", request_of(zoo, task), rows))
+        if place is None and report is not None:
+            place = _finished(latest("register", run_request(report, task), rows))
+        if place is None:
+            return None
+        found = _registered(str(place))
     except (EngineError, OSError):
         return None
-    labels = found.labels["test"]
+    return np.asarray(found.pictures["test"][_one_a_class(found.labels["test"], count)])
+
+
+def _one_a_class(labels: np.ndarray, count: int) -> np.ndarray:
+    """Rows of images of different classes, spread over all of them; at most ``count``."""
     _, first = np.unique(labels, return_index=True)
-    chosen = first[np.linspace(0, len(first) - 1, min(count, len(first))).astype(int)]
-    return np.asarray(found.pictures["test"][np.sort(chosen)])
+    return np.sort(first[np.linspace(0, len(first) - 1, min(count, len(first))).astype(int)])
 
 
 def offer_pictures(zoo: str, tasks: Sequence[Task], key: str) -> None:
@@ -128,11 +130,22 @@ def request_of(zoo: str, task: Task) -> dict[str, object]:
 def small(zoo: str, task: Task) -> bool:
     """Whether the page may open the file itself."""
     folder = locate_zoo(zoo)
-    if not (task.data or "").endswith(".npz") or not (folder / task.data).is_file():
+    if not _is_array(folder, task):
         return False
     cache = store().root / "thumbnails"
     data = open_task(folder, task)
     return all(is_ready(folder, task, split=split, cache=cache) for split in SPLITS if data.has(split))
+
+
+def _is_array(folder: Path, task: Task) -> bool:
+    return (task.data or "").endswith(".npz") and (folder / task.data).is_file()
+
+
+@st.cache_resource(max_entries=128, show_spinner=False)
+def _few(folder: str, _manifest: Manifest, name: str, stamp: str, count: int) -> np.ndarray:
+    task = _manifest.task_table[name]
+    rows = _one_a_class(open_task(Path(folder), task).labels("test"), count)
+    return thumbnails(Path(folder), task, rows, cache=store().root / "thumbnails")
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)

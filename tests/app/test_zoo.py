@@ -7,6 +7,7 @@ import yaml
 
 from engine.pipeline.executor import run_inline
 from engine.pipeline.plan import plan_request
+from pages import _features_images
 from tests.image_files import CLASSES, write_folders, write_parquet, write_table, write_zip
 from tests.made_run import TASKS
 
@@ -150,6 +151,19 @@ def test_every_form_has_pictures_on_every_page(workspace, open_app, encoded_task
     app = open_app("zoo", **address)
     assert "**circle** :small[20 images]" in shown(app)
     assert len(images_on(app)) == len(CLASSES)
+
+
+def test_large_arrays_have_pictures_once_they_are_made(workspace, open_app, monkeypatch):
+    _features_images._preparing.clear()
+    monkeypatch.setattr("pages._cards.MAX_BYTES", 0)
+    monkeypatch.setattr("engine.zoo.thumbnails.CHUNK_BYTES", 4)  # nothing is so small that it is quickly made
+    workspace.example()
+    open_app("lab")
+    (preparing,) = _features_images._preparing.values()
+    preparing.join()
+    app = open_app("lab")
+    shown(app)
+    assert len(images_on(app)) == 2  # the in-domain tasks' cards
 
 
 def test_experts_offer_to_look_at_images_that_nobody_has_looked_at(workspace, open_app, folders):
