@@ -120,7 +120,7 @@ def _controls(run: RunView, space: Space, key: str, bar: DeltaGenerator) -> Show
     with bar:
         panels = st.pills(
             "Panels", kinds, selection_mode="multi", default=[kind for kind in kinds if kind != "pretrained"],
-            format_func=str.capitalize, key=f"{key}.panels", bind="query-params", persist_state="session",
+            format_func=str.capitalize, key=f"{key}.panels", bind="query-params", persist_state="session", wrap=True,
             help="The states whose features are shown side by side, in one joint projection.",
         )  # fmt: skip
         corrected = calibrators[-1] if calibrators else None

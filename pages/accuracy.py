@@ -135,7 +135,7 @@ def _confusions(run: RunView) -> None:
         last = [state for state in run.report.calibrators if state in there][-1:]
         wanted = [state for state in ("merged", *last, "expert") if state in there][:MATRICES]
         states = st.pills(
-            "States", there, selection_mode="multi", default=wanted, key=f"accuracy.states.{run.id}.{task}",
+            "States", there, selection_mode="multi", default=wanted, key=f"accuracy.states.{run.id}.{task}", wrap=True,
             format_func=lambda state: state_title(state, run.report),
             help="The states whose confusion matrices stand side by side.",
         )  # fmt: skip

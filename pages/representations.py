@@ -59,11 +59,11 @@ def _drift(run: RunView) -> None:
         )
     means = table.groupby("state", sort=False)["value"].mean()
     left = [
-        f"{plain(state_title(state, run.report))} brings that to **{rounded(means[state], 2)}**"
+        f"**{rounded(means[state], 2)}** after {plain(state_title(state, run.report))}"
         for state, part in run.report.calibrators.items()
         if part.on == "merged" and state in means and means[state] < merged["value"].mean()
     ]
-    st.write("; ".join([text, *left]) + ". All tasks and distances are below.")
+    st.write("; ".join([text, ", ".join(left)] if left else [text]) + ". All tasks and distances are below.")
 
 
 @st.fragment

@@ -104,6 +104,7 @@ def _shown(part: SaliencePart) -> tuple[list[str] | None, bool, bool]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         chosen = st.pills(
             "Layers shown", kinds, selection_mode="multi", key="salience.components", persist_state="session",
+            wrap=True,
             help="Which parts of the encoder are shown, here and in the masks below. None chosen: all of them.",
         )  # fmt: skip
         order = st.segmented_control(

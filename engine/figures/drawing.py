@@ -121,7 +121,7 @@ def colour_bar(title: str, theme: Theme) -> dict[str, Any]:
     }
 
 
-def wrapped(text: str, width: int = 11) -> str:
+def wrapped(text: str, width: int = 14) -> str:
     """A name on short lines, so that labels under narrow groups stay upright; words are never cut."""
     lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [text]
     return "<br>".join(map(plain, lines))

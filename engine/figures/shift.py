@@ -53,7 +53,7 @@ def shift_distribution(samples: pd.DataFrame, task: str, report: Report, theme: 
         boxes,
         theme,
         height=90 + 44 * len(states),
-        xaxis={"title": "Distance of an image's feature to the expert's (Euclidean, feature units)",
+        xaxis={"title": "Distance to the expert's feature (feature units)",
                "rangemode": "tozero"},
         yaxis={"autorange": "reversed"},
     )  # fmt: skip

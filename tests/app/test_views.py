@@ -162,6 +162,13 @@ class TestRepresentations:
         assert (table["merged prediction"] != table["true class"]).all()
         assert (table["surgery prediction"] == table["true class"]).all()
 
+    def test_the_drift_is_said_first(self, store, key):
+        finish(store, key)
+        said = next(item.value for item in open_page("representations").markdown if "merged features are" in item.value)
+        assert "merged features are **0.65** away" in said
+        assert "(0.70), least for" in said
+        assert "**0.35** after Surgery" in said
+
     def test_worklists_of_images_say_what_they_hold(self, store, key):
         finish(store, key)
         app = open_page("representations")

@@ -216,3 +216,32 @@ def test_a_brush_a_worklist_and_the_inspector_agree_on_the_images(app_page, app_
     rows = list(csv.DictReader(Path(caught.value.path()).read_text("utf-8").splitlines()))
     assert len(rows) == repaired
     assert all(row["merged prediction"] != row["true class"] for row in rows)
+
+
+def test_the_first_page_leads_to_the_drift_a_broken_image_and_a_layer(app_page, app_address):
+    def ask(question):
+        app_page.goto(app_address)
+        expect(app_page.locator(".scatter[data-draw-ms]")).to_be_visible()
+        settle(app_page)
+        app_page.get_by_role("link", name=re.compile(question)).click()
+        expect(headline(app_page)).not_to_contain_text("experts reach")
+
+    ask("How far did the features drift")
+    expect(app_page.get_by_text(re.compile("merged features are .* away from the experts"))).to_be_in_viewport()
+    expect(app_page.get_by_text("is not computed yet")).to_have_count(0)
+
+    ask("Which images did ProbSurgery break")
+    cards = app_page.get_by_role("img", name=re.compile("^An image of"))
+    expect(cards.first).to_be_visible()
+    selected = app_page.get_by_role("heading", name=re.compile("^[0-9]+ images? selected"))
+    assert int(selected.inner_text().split()[0]) == cards.count()
+    expect(app_page).to_have_url(re.compile("list=broken"))
+    app_page.get_by_role("button", name="Neighbours").first.click()
+    expect(app_page.get_by_text("Nearest in feature space")).to_be_visible()
+    expect(app_page).not_to_have_url(re.compile("list=broken"))
+
+    ask("Which layer matters most")
+    expect(app_page.get_by_text(re.compile("^To .* the layer .* matters most"))).to_be_in_viewport()
+    app_page.get_by_role("combobox", name="Expert").click()
+    app_page.get_by_role("option", name="Vehicles").click()
+    expect(app_page.get_by_text("To Vehicles the layer block 3: mlp.c_proj.weight matters most")).to_be_visible()
