@@ -51,9 +51,11 @@ def one_image(run: RunView) -> None:
     table, titles = pd.read_parquet(folder / "predictions.parquet"), task_titles(run.report, run.report.tasks_of("in"))
     with st.container(horizontal=True, vertical_alignment="bottom"):
         state = st.selectbox("Calibrator", list(run.report.calibrators), width=260, key=f"calibrate.one.by.{run.id}",
-                             format_func=lambda name: state_title(name, run.report))  # fmt: skip
+                             format_func=lambda name: state_title(name, run.report),
+                             help="The calibrator whose correction of the image is shown.")  # fmt: skip
         task = st.selectbox("Task", [name for name in titles if (table["task"] == name).any()], width=260,
-                            format_func=titles.get, key=f"calibrate.one.task.{run.id}")  # fmt: skip
+                            format_func=titles.get, key=f"calibrate.one.task.{run.id}",
+                            help="The task whose images can be chosen.")  # fmt: skip
     before = run.report.calibrators[state].on
     rows = samples(run)
     rows = rows[(rows["task"] == task) & (rows["state"] == "merged") & (rows["split"] == "evaluate")]
@@ -64,13 +66,15 @@ def one_image(run: RunView) -> None:
         "What became of it", list(FATES), default=next(name for name in FATES if counts.get(name)), required=True,
         format_func=lambda name: f"{FATES[name]} ({counts.get(name, 0)})",
         key=f"calibrate.one.fate.{run.id}.{state}.{task}",
+        help="Images by whether the model was right before correction and is right after it.",
     )  # fmt: skip
     chosen = found.index[found == fate].to_numpy()
     if not len(chosen):
         empty_state("No such image", "Choose another group above.")
         return
     place = st.number_input(f"Image of {len(chosen)}", 1, len(chosen), width=160,
-                            key=f"calibrate.one.{run.id}.{state}.{task}.{fate}")  # fmt: skip
+                            key=f"calibrate.one.{run.id}.{state}.{task}.{fate}",
+                            help="The image whose features are followed below.")  # fmt: skip
     _image(run, own[own["index"] == chosen[place - 1]], task, state, int(labels[chosen[place - 1]]))
 
 

@@ -134,7 +134,8 @@ def outliers(run: RunView) -> None:
                 figure(score_histograms(scores, run.report, state, task, theme()), key=f"calibrate.scores.{state}",
                        run=run, unit="Euclidean distance, feature units", tasks=[task])  # fmt: skip
     shown = st.selectbox("Prototypes of", states, format_func=lambda name: state_title(name, run.report), width=260,
-                         key=f"calibrate.out.state.{run.id}")  # fmt: skip
+                         key=f"calibrate.out.state.{run.id}",
+                         help="The state whose features and class means are drawn.")  # fmt: skip
     places, plane = pd.read_parquet(folder / "map.parquet"), read_document(folder, "outliers")["plane"]
     share = percent(plane[shown][task])
     figure(prototype_map(places, run.report, shown, task, theme()), key="calibrate.prototypes", run=run, tasks=[task],

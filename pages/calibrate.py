@@ -55,7 +55,7 @@ def _training(run: RunView) -> None:
         )  # fmt: skip
         names = list(report.calibrators)
         shown = st.pills(
-            "Calibrators", names, selection_mode="multi", default=names, key=f"calibrate.shown.{run.id}",
+            "Calibrators", names, selection_mode="multi", default=names, key=f"calibrate.shown.{run.id}", wrap=True,
             format_func=lambda name: state_title(name, report),
             help="The calibrators whose curves are drawn.",
         )  # fmt: skip
@@ -78,7 +78,8 @@ def _task_of_curves(run: RunView) -> str | None:
     if not there:
         return None
     titles = {ALL: "Mean over tasks", **task_titles(run.report, [t for t in run.report.tasks_of("in") if t in there])}
-    task = st.selectbox("Task", list(titles), format_func=titles.get, width=220, key=f"calibrate.curve.task.{run.id}")
+    task = st.selectbox("Task", list(titles), format_func=titles.get, width=220, key=f"calibrate.curve.task.{run.id}",
+                        help="The task whose curves are drawn, or their mean over tasks.")  # fmt: skip
     return None if task == ALL else task
 
 
