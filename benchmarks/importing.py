@@ -10,6 +10,7 @@ Face folder and reads that again; with --pages every page of the app opens on th
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import resource
 import sys
@@ -114,6 +115,7 @@ def open_pages(store: Store, run: str) -> None:
 
     from pages import _jobs
 
+    logging.disable(logging.WARNING)  # of a script that runs without a server
     os.environ["MERGELENS_STORE"] = str(store.root)
     os.chdir(ROOT)
     _jobs.ensure_service = lambda store: "The engine is not needed here."
