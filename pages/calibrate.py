@@ -5,7 +5,7 @@ import streamlit as st
 
 from engine.catalog import CALIBRATORS
 from engine.figures import state_title, training_curves
-from engine.figures.curves import QUANTITIES
+from engine.figures.curves import QUANTITIES, curve_table
 from engine.figures.drawing import task_titles
 from engine.figures.uncertainty import agreement, uncertain_states, uncertainty_figure
 from pages._calibrate_image import one_image
@@ -15,6 +15,11 @@ from pages._chrome import context_bar, empty_state, figure, percent, plain, them
 from pages._state import RunView, current_run, samples
 
 ALL = "all"
+BOTH = (
+    "Thick: images that are scored; thin: images that the calibrator was fitted to. Where the thin line leaves the "
+    "thick one behind, the calibrator remembers images instead of repairing the model. "
+)
+LAST = "The last step counts: the best one would be a choice made on evaluation images."
 
 
 def main() -> None:
@@ -65,11 +70,9 @@ def _training(run: RunView) -> None:
         return
     figure(training_curves(report, quantity, theme(), shown, task), key="calibrate.curves", run=run,
            unit=QUANTITIES[quantity].axis, tasks=None if task is None else [task])  # fmt: skip
-    st.caption(
-        "Thick: images that are scored; thin: images that the calibrator was fitted to. Where the thin line leaves the "
-        "thick one behind, the calibrator remembers images instead of repairing the model. The last step counts: the "
-        "best one would be a choice made on evaluation images."
-    )
+    curves, fitted = curve_table(report, task), QUANTITIES[quantity].adapt
+    both = fitted in curves and curves[fitted].notna().any() and QUANTITIES[quantity].evaluate
+    st.caption((BOTH if both else "") + LAST)
 
 
 def _task_of_curves(run: RunView) -> str | None:

@@ -373,6 +373,17 @@ class TestAccuracy:
         assert "<b>left</b>" not in texts(app)
 
 
+class TestCalibrate:
+    def test_thin_lines_are_explained_only_where_there_are_some(self, store, key):
+        finish(store, key)
+        app = open_page("calibrate")
+        assert "Thick" not in texts(app)  # images that were fitted to have no labels in the made run
+        app.session_state["calibrate.quantity"] = "bias"
+        app.run()
+        assert not app.exception
+        assert "Thick" in texts(app)
+
+
 class TestSalience:
     def test_the_layer_that_matters_most_to_an_expert_is_named(self, store, key):
         finish(store, key)
