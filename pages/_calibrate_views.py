@@ -86,8 +86,9 @@ def coverage(run: RunView, state: str, task: str | None) -> None:
             figure(dimension_figure(document, run.report, state, tasks, theme()), key="calibrate.dimensions", run=run,
                    unit="A point a dimension, feature units", tasks=tasks)  # fmt: skip
     st.caption(
-        "On the dotted line σ would be right. Above it on the left, below it on the right, σ promises more room than "
-        "the residual needs; KL pulls every σ towards 1, whatever is left."
+        "On the dotted line σ would be right. A line below it on the left, and points above it on the right, mean that "
+        "σ promises more than it keeps: what is trained is a draw's distance to the expert, and that is smallest "
+        "without any spread. PDA's energy score is made to keep it."
     )
 
 
