@@ -85,7 +85,7 @@ def measure(browser: Any, effort: Effort, watch: Watch) -> Iterator[Row]:
         yield "widget rerun, η slider to its mask's caption", list(reruns(page, effort.reruns)), "s", "≤ 0.3"
         page.goto(f"{address}/representations")
         grids, steps = brushes(page, effort, to_images)
-        yield "brush step, 3 × 320 points of the example", steps, "ms", "≤ 150"
+        yield "brush step, 3 × 256 points of the example", steps, "ms", "≤ 150"
         yield "brush end to image grid", grids, "s", "≤ 0.5"
         yield "memory of app and engine gained in interactions", [growth(page, effort.interactions)], "MB", "flat"
         page.goto("about:blank")  # before the server ends
