@@ -26,6 +26,8 @@ ROWS = (
         equation=r"\theta = \frac{1}{K}\sum_k \theta_k",
         source="Wortsman et al., Model soups, ICML 2022, arXiv:2203.05482",
         url="https://arxiv.org/abs/2203.05482",
+        departure="All experts are averaged. Several published scripts drop the last of eight and still divide by "
+        "eight; Task Arithmetic with λ = 0.125 and weight 0 for that expert repeats them.",
     ),
     MergeRow(
         name="task_arithmetic",

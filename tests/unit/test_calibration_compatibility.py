@@ -9,8 +9,12 @@ import torch
 from engine.calibration import IntervMerge, Surgery, SurgeryV2, load_calibrator
 from engine.calibration.coefficients import LinearMerge
 from engine.calibration.tower import Tower
+from engine.catalog import MERGE_METHODS
+from engine.catalog.basic import TaskArithmeticParams
 from engine.catalog.calibrators import IntervMergeParams, SurgeryParams, SurgeryV2Params
 from engine.errors import CalibrationError
+from engine.merging.averaging import task_arithmetic
+from engine.weights import LazyTaskVectors, Memory
 
 DIM, STEPS, RATE = 10, 6, 0.01
 INPUTS = {"A": 1, "B": 2}
@@ -197,3 +201,13 @@ def test_surgery_knows_no_drift_unless_asked():
         config = SurgeryParams(rank=2, steps=10, batch_size=8, learning_rate=0.01, adam_semantics=semantics)
         made[semantics].fit(merged, expert, config, 0)
     assert not torch.allclose(made["indep"].up, made["shared"].up, atol=1e-4)
+
+
+def test_weight_averaging_that_drops_the_last_expert_is_a_recipe():
+    generator = torch.Generator().manual_seed(0)
+    base, *experts = (Memory({"visual.w": torch.randn(5, 3, generator=generator)}) for _ in range(4))
+    vectors = LazyTaskVectors(base, dict(zip("abc", experts, strict=True)), weights=[1, 1, 0])
+    merged = task_arithmetic(base, vectors, TaskArithmeticParams(scaling=1 / 3), None).weights.tensor("visual.w")
+    start, first, second, _ = (model.tensor("visual.w") for model in (base, *experts))
+    torch.testing.assert_close(merged, start + (first - start) / 3 + (second - start) / 3)
+    assert "weight 0" in MERGE_METHODS["weight_average"].departure
