@@ -1,6 +1,7 @@
 """The app on a store of its own, with a made zoo and made runs; nothing is computed and no service is started."""
 
 import json
+import secrets
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -79,6 +80,20 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     (tmp_path / "examples").mkdir()
     write_zoo(tmp_path / "zoo")
     return Workspace(Store(tmp_path / "store"), tmp_path / "examples", tmp_path / "zoo")
+
+
+@pytest.fixture
+def key():
+    """Keys name contents and pages cache by them, so every test has its own."""
+    return secrets.token_hex(32)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("MERGELENS_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr("pages._jobs.ensure_service", lambda store: "not started in tests")
+    monkeypatch.setattr("pages._state.EXAMPLES", tmp_path / "no examples")
+    return Store(tmp_path / "store")
 
 
 @pytest.fixture

@@ -1,79 +1,17 @@
 """The pages on a run's representations, accuracy and salience."""
 
 import json
-import re
-import secrets
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-from safetensors.numpy import save_file
-from streamlit.testing.v1 import AppTest
 
 from engine.figures import ranked_layers
-from engine.manifest import read_manifest
 from engine.pipeline.projecting import ProjectionRequest, projection_step
-from engine.store import Store
-from engine.zoo.thumbnails import thumbnails
 from pages._chrome import plain
-from tests.made_run import EVALUATED, TASKS, made_report, made_samples, write_projection, write_run
+from tests.app.views import finish, only, open_page, texts
+from tests.made_run import EVALUATED, made_report, made_samples, write_projection, write_run
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("representations", "accuracy", "calibrate", "salience")
-
-
-@pytest.fixture
-def key():
-    """Keys name contents and pages cache by them, so every test has its own."""
-    return secrets.token_hex(32)
-
-
-@pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setenv("MERGELENS_STORE", str(tmp_path / "store"))
-    monkeypatch.setattr("pages._jobs.ensure_service", lambda store: "not started in tests")
-    monkeypatch.setattr("pages._state.EXAMPLES", tmp_path / "no examples")
-    return Store(tmp_path / "store")
-
-
-def finish(store, key, report=None, projected=True, zoo=None, features=None):
-    """Put a finished run into the store."""
-    report = report or made_report()
-    if zoo is not None:
-        report = report.model_copy(update={"recipe": report.recipe.model_copy(update={"zoo": str(zoo)})})
-    with store.create(key, step="bundle") as folder:
-        write_run(folder, report, projections=())
-        if features:
-            save_file(features, folder / "features.safetensors")
-    if projected:
-        with store.create(projection_step(ProjectionRequest(), key).key, step="projection") as folder:
-            write_projection(folder / "x", "tsne", made_samples(report), report)
-            for file in (folder / "x").iterdir():
-                file.rename(folder / file.name)
-            (folder / "x").rmdir()
-    row = store.runs.submit(
-        "run", {"recipe": report.recipe.model_dump(mode="json")}, name="Made", owner="process:x:1:1"
-    )
-    store.runs.finish(row.id, key)
-    return row.id
-
-
-def open_page(name, **query):
-    app = AppTest.from_file(str(ROOT / "pages" / f"{name}.py"), default_timeout=120)
-    for field, value in query.items():
-        app.query_params[field] = value
-    return app.run()
-
-
-def texts(app):
-    return "\n".join(
-        item.value for kind in ("markdown", "caption", "title", "subheader") for item in getattr(app, kind)
-    )
-
-
-def only(items, start):
-    return next(item for item in items if item.label.startswith(start))
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -150,94 +88,12 @@ class TestRepresentations:
         assert not app.error
         assert f"{EVALUATED} of them shown" in texts(app)
 
-    def test_a_pick_selects_images_and_shows_what_models_say(self, store, key):
-        finish(store, key)
-        app = open_page("representations")
-        only(app.button, "Repaired").click().run()
-        assert not app.exception
-        count = int(only(app.button, "Repaired").label.split("(")[1].rstrip(")"))
-        assert f"{count} images selected" in texts(app)
-        assert "Distance to the expert's feature" in texts(app)
-        table = app.dataframe[0].value
-        assert (table["merged prediction"] != table["true class"]).all()
-        assert (table["surgery prediction"] == table["true class"]).all()
-
     def test_the_drift_is_said_first(self, store, key):
         finish(store, key)
         said = next(item.value for item in open_page("representations").markdown if "merged features are" in item.value)
         assert "merged features are **0.65** away" in said
         assert "(0.70), least for" in said
         assert "**0.35** after Surgery" in said
-
-    def test_worklists_of_images_say_what_they_hold(self, store, key):
-        finish(store, key)
-        app = open_page("representations")
-        lists = [button for button in app.button if button.key.startswith("features.pick.")]
-        names = ["Most shifted", "Lost by merging", "Repaired by Surgery", "Most uncertain"]  # none is broken
-        assert [button.label.split(" (")[0] for button in lists] == names
-        assert all(button.help for button in lists)
-        only(app.button, "Most uncertain").click().run()
-        chances = app.dataframe[0].value["surgery probability"]
-        report = made_report()
-        table = made_samples(report)
-        known = table[(table["state"] == "surgery") & table["task"].isin(["digits", "signs"])]["probability"]
-        assert sorted(chances) == sorted(known)[: len(chances)]
-
-    def test_a_worklist_of_classes_selects_what_is_clicked(self, store, key):
-        finish(store, key)
-        app = open_page("representations")
-        app.session_state["features.classes"] = True
-        app.run()
-        table = app.dataframe[0].value
-        assert table["shift"].is_monotonic_decreasing
-        assert table["images"].sum() == 2 * EVALUATED
-        for name, start in (("lost", "Lost by merging"), ("repaired", "Repaired by Surgery")):
-            assert table[name].sum() == int(only(app.button, start).label.split("(")[1].rstrip(")"))
-        row = int(table["lost"].argmax())
-        count = int(table["lost"].iloc[row])
-        pick = {"selection": {"rows": [], "columns": [], "cells": [(row, "lost")]}}
-        app.session_state["features.classes.table"] = pick
-        app.run()
-        assert not app.exception
-        assert f"{count} image{'s' * (count != 1)} selected" in texts(app)
-        chosen = app.dataframe[1].value
-        assert set(chosen["true class"]) == {table["class"].iloc[row]}
-        assert (chosen["merged prediction"] != chosen["true class"]).all()
-        only(app.button, "Repaired").click().run()  # a later choice holds although the cell stays marked
-        repaired = int(only(app.button, "Repaired").label.split("(")[1].rstrip(")"))
-        assert f"{repaired} images selected" in texts(app)
-
-    def test_a_link_to_a_worklist_selects_it_until_something_else_is(self, store, key):
-        run = finish(store, key)
-        app = open_page("representations", run=run, list="repaired")
-        repaired = int(only(app.button, "Repaired").label.split("(")[1].rstrip(")"))
-        assert f"{repaired} images selected" in texts(app)
-        app.run()
-        assert app.query_params["list"] in ("repaired", ["repaired"])
-        only(app.button, "Most uncertain").click().run()
-        assert app.query_params["list"] in ("uncertain", ["uncertain"])
-        app.session_state["features.picked"] = (0,)
-        app.run()
-        assert "1 image selected" in texts(app)
-        assert "list" not in app.query_params
-
-    def test_a_link_to_a_list_that_is_not_there_selects_nothing(self, store, key):
-        run = finish(store, key)
-        app = open_page("representations", run=run, list="<b>")
-        assert not app.exception
-        assert "Nothing is selected" in texts(app)
-
-    def test_an_image_of_several_can_be_taken_alone_to_see_its_neighbours(self, store, key, tmp_path):
-        features = {f"{s}/{t}/evaluate": np.eye(EVALUATED, 3, dtype=np.float32) for s in ("merged", "expert")
-                    for t in ("digits", "signs")}  # fmt: skip
-        finish(store, key, zoo=made_zoo(tmp_path / "zoo"), features=features)
-        app = open_page("representations")
-        only(app.button, "Most shifted").click().run()
-        assert "Nearest in feature space" not in texts(app)
-        only(app.button, "Neighbours").click().run()
-        assert not app.exception
-        assert "1 image selected" in texts(app)
-        assert "Nearest in feature space" in texts(app)
 
     def test_a_missing_projection_offers_to_compute_it_and_keeps_the_old_one(self, store, key):
         finish(store, key)
@@ -271,45 +127,6 @@ class TestRepresentations:
         app = open_page("representations")
         assert not app.exception
         assert "cannot be read" in app.error[0].value
-
-    def test_images_of_the_zoo_are_shown(self, store, key, tmp_path):
-        zoo = made_zoo(tmp_path / "zoo")
-        finish(store, key, zoo=zoo)
-        app = open_page("representations")
-        assert "not at hand" not in texts(app)
-        only(app.button, "Most shifted").click().run()
-        assert not app.exception
-        assert len(app.get("image")) == 12
-
-    def test_one_image_has_neighbours_in_feature_space(self, store, key, tmp_path):
-        features = {f"{s}/digits/evaluate": np.eye(EVALUATED, 3, dtype=np.float32) for s in ("merged", "expert")}
-        finish(store, key, zoo=made_zoo(tmp_path / "zoo"), features=features)
-        app = open_page("representations")
-        app.session_state["features.picked"] = (0,)
-        app.run()
-        assert not app.exception
-        assert "1 image selected" in texts(app)
-        assert "Merged: 2 of 8 are of the same class" in texts(app)
-
-    def test_an_example_has_the_neighbours_that_were_kept(self, store, tmp_path, monkeypatch):
-        recipe = made_report().recipe.model_copy(update={"zoo": str(made_zoo(tmp_path / "zoo"))})
-        folder = write_run(tmp_path / "examples" / "first", made_report(recipe=recipe))
-        (tmp_path / "examples" / "index.json").write_text(json.dumps({"examples": [{"name": "first"}]}))
-        first = pd.read_parquet(folder / "projections" / "tsne" / "projection.parquet").query("state == 'merged'")
-        kept = first[first["task"] == "digits"]["index"].tolist()
-        rows = [("merged", "digits", kept[0], rank, index, 0.1 * rank) for rank, index in enumerate(kept[1:4])]
-        names = ["state", "task", "index", "rank", "neighbour", "distance"]
-        pd.DataFrame(rows, columns=names).to_parquet(folder / "neighbours.parquet")
-        monkeypatch.setattr("pages._state.EXAMPLES", tmp_path / "examples")
-        app = open_page("representations")
-        app.session_state["features.picked"] = (0,)
-        app.run()
-        assert not app.exception
-        assert "Nearest in feature space" in texts(app)
-        assert re.search(r"Merged: \d of 3 are of the same class, distances 0\.000 to 0\.200", texts(app))
-        app.session_state["features.picked"] = (1,)
-        app.run()
-        assert "not kept with the example" in texts(app)
 
     def test_without_images_it_still_works(self, store, key):
         finish(store, key)
@@ -424,19 +241,3 @@ class TestSalience:
         assert "This is the mask that the run used" in texts(app)
         app.slider[0].set_value(0.2).run()
         assert "preview" in texts(app)
-
-
-def made_zoo(folder):
-    """A zoo's folder with images, enough for thumbnails."""
-    folder.mkdir()
-    tasks = []
-    for name, classes in TASKS.items():
-        images = np.full((2 * EVALUATED, 16, 16, 3), 40, np.uint8)
-        np.savez(folder / f"{name}.npz", test_x=images, test_y=np.zeros(2 * EVALUATED, np.int64))
-        tasks.append({"name": name, "domain": "in", "data": f"{name}.npz", "classes": list(classes)})
-    experts = [{"name": name, "task": name, "weights": f"{name}.safetensors"} for name in TASKS]
-    backbone = {"architecture": "ViT-B-32", "weights": "base.safetensors"}
-    document = {"format": 1, "name": "made", "backbone": backbone, "experts": experts, "tasks": tasks}
-    (folder / "zoo.yaml").write_text(json.dumps(document))
-    assert thumbnails(folder, read_manifest(folder).task_table["digits"]).shape == (2 * EVALUATED, 16, 16, 3)
-    return folder
