@@ -10,12 +10,14 @@ from engine.experiments import (
     Experiment,
     ExperimentResult,
     Finding,
+    Measure,
     experiment_names,
     read_experiment,
     read_result,
 )
 from engine.experiments.spec import FOLDER
 from engine.figures.experiment import experiment_dots
+from engine.pipeline.run_views import NEEDS, DepthRequest
 from engine.store import Run
 from pages._chrome import age, duration, empty_state, error_state, plain, plot, theme
 from pages._jobs import PAGE, cancel, keep_service, log_view, progress_text
@@ -130,7 +132,7 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
         measure = next(measure for measure in there if measure.name == chosen)
         drawing = experiment_dots(spec, result, measure, theme())
         plot(drawing, key=f"experiments.figure.{spec.name}")
-        st.caption(plain(f"Hollow marks are controls. {provenance(result, made)}"))
+        st.caption(plain(f"Hollow marks are controls. {provenance(result, made, measure)}"))
         _numbers(spec.name, drawing.table)
     for point in result.points:
         if point.failed:
@@ -178,9 +180,12 @@ def _numbers(name: str, table: pd.DataFrame) -> None:
                            mime="text/csv", key=f"experiments.csv.{name}", on_click="ignore")  # fmt: skip
 
 
-def provenance(result: ExperimentResult, made: Run | None) -> str:
-    """What the numbers were measured on, and when."""
+def provenance(result: ExperimentResult, made: Run | None, measure: Measure) -> str:
+    """What the numbers were measured on, and when; views on runs look at fewer images than the runs."""
     low, high = result.images or (0, 0)
+    if measure.analysis in NEEDS:
+        seen = DepthRequest.model_fields["images"].default
+        low, high = min(low, seen), min(high, seen)
     images = f"{low:,}" if low == high else f"{low:,}–{high:,}"
     seeds = sorted({seed for point in result.points for seed in point.seeds})
     origin = "comes with the app" if made is None else f"run {made.id}, {age(made.created)}"
