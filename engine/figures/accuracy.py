@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from ..analysis.accuracy import confusion, deltas, wilson_interval
 from ..report import Report
 from ..rounding import rounded
-from .drawing import Drawing, colour_bar, compose, listed, number, plain, task_titles, wrapped
+from .drawing import Drawing, colour_bar, compose, listed, number, plain, task_titles, under_groups
 from .palette import CIVIDIS, GAP, INK, MUTED, Theme, diverging, fill, state_title
 
 NUMBERS_UP_TO = 12  # rows or columns of a heatmap up to which cells carry numbers
@@ -90,7 +90,7 @@ def delta_heatmap(report: Report, reference: str, theme: Theme) -> Drawing:
     ).T.reindex(index=states, columns=list(report.tasks))
     values = table.to_numpy(dtype=float)
     limit = float(np.nanmax(np.abs(values))) if np.isfinite(values).any() else 1.0
-    titles = [wrapped(title) for title in task_titles(report).values()]
+    titles = under_groups(list(task_titles(report).values()))
     small = max(values.shape) <= NUMBERS_UP_TO
     heatmap = go.Heatmap(
         z=values,
@@ -175,7 +175,7 @@ def _bar(report: Report, state: str, states: Sequence[str], rows: pd.DataFrame, 
     blank = [np.nan] * len(means)
     return go.Bar(
         name=plain(state_title(state, report)),
-        x=[*map(wrapped, rows["title"]), *(name for name, _ in means)],
+        x=[*under_groups(rows["title"]), *(name for name, _ in means)],
         y=[*rows["accuracy"], *(value for _, value in means)],
         error_y={
             "type": "data",

@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ..report import Report
-from .drawing import Drawing, compose, listed, number, plain, task_titles, wrapped
+from .drawing import Drawing, compose, listed, number, plain, task_titles, under_groups
 from .palette import Theme, fill, state_colour, state_title
 
 CLASSES_SHOWN = 30
@@ -133,7 +133,7 @@ def class_bias(report: Report, task: str, theme: Theme, states: Sequence[str] | 
 def _bar(report: Report, state: str, states: Sequence[str], rows: pd.DataFrame, digits: int, theme: Theme) -> go.Bar:
     return go.Bar(
         name=plain(state_title(state, report)),
-        x=[wrapped(title) for title in rows["title"]],
+        x=under_groups(rows["title"]),
         y=rows["value"].tolist(),
         customdata=rows["n"].tolist(),
         marker=fill(state, states, theme),

@@ -16,6 +16,7 @@ from .palette import GRID, INK, MUTED, SURFACE, Theme
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 CLEAR = "rgba(0,0,0,0)"
+UPRIGHT = 10  # labels under groups of bars that are not turned
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +126,11 @@ def wrapped(text: str, width: int = 14) -> str:
     """A name on short lines, so that labels under narrow groups stay upright; words are never cut."""
     lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [text]
     return "<br>".join(map(plain, lines))
+
+
+def under_groups(titles: Sequence[str]) -> list[str]:
+    """Labels under groups: on short lines where few stand upright; many are turned, and short lines would overlap."""
+    return [plain(title) if len(titles) > UPRIGHT else wrapped(title) for title in titles]
 
 
 def task_titles(report: Report, tasks: Iterable[str] | None = None) -> dict[str, str]:

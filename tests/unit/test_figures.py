@@ -28,7 +28,7 @@ from engine.figures import (
     task_colours,
     training_curves,
 )
-from engine.figures.drawing import plain, wrapped
+from engine.figures.drawing import plain, under_groups, wrapped
 from engine.figures.palette import INK, STATES, state_pattern
 from engine.report import Averages, CalibratorPart, SaliencePart, TaskSummary
 from tests.made_run import EVALUATED, LAYERS, TASKS, made_report, made_samples
@@ -125,6 +125,8 @@ def test_tasks_of_one_title_are_told_apart():
 def test_long_titles_go_on_two_lines_and_stay_text():
     assert wrapped("Handwritten <b> digits") == "Handwritten<br>&lt;b&gt; digits"
     assert wrapped("Landcoverclassification") == "Landcoverclassification"
+    assert under_groups(["Handwritten digits"] * 10)[0] == "Handwritten<br>digits"
+    assert under_groups(["Handwritten digits"] * 11)[0] == "Handwritten digits"
 
 
 def test_names_are_shown_as_they_are():
