@@ -6,7 +6,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from copy import deepcopy
-from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -65,7 +64,7 @@ class DeepCalibrator(Calibrator):
     def blocks_of(self, name: str) -> tuple[int, ...] | None:
         """Blocks that the second axis of a tensor counts; None for a tensor that acts on the features."""
 
-    def acting_in(self, blocks: Collection[int], *, features: bool = True) -> Self:
+    def acting_in(self, blocks: Collection[int], *, features: bool = True) -> DeepCalibrator:
         """A copy of which only the modules of some blocks act (and the features' own, where there is one).
 
         A module of zeros changes nothing, whatever its function.

@@ -77,7 +77,9 @@ class Tower:
         return self.visual.ln_post(x[:, 0]) @ self.visual.proj
 
 
-def attention(module: nn.MultiheadAttention, asked: Tokens, given: Tokens) -> Float[Tensor, "n asked width"]:
+def attention(
+    module: nn.MultiheadAttention, asked: Float[Tensor, "n asked width"], given: Tokens
+) -> Float[Tensor, "n asked width"]:
     """Attention of some tokens to all, images first whatever the module's own order.
 
     The module itself would transpose to tokens first and back, and copy at every step of it.
