@@ -6,6 +6,7 @@
 
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 
 import streamlit as st
@@ -21,6 +22,7 @@ ICON = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">{LENS}</svg
 NAME = 'font-family="system-ui, sans-serif" font-size="20" font-weight="600"'
 LOGO = f"""<svg xmlns="http://www.w3.org/2000/svg" width="176" height="32" viewBox="0 0 176 32">{LENS}
 <text x="40" y="23" {NAME} fill="{{ink}}">MergeLens</text></svg>"""
+FAREWELL = 2  # seconds that connections have to close when the app ends; an unused one would keep it for ever
 CONTRAST = Path(__file__).parent / "assets" / "theme" / "contrast.css"
 SECTIONS = {
     "": (
@@ -67,6 +69,7 @@ def main() -> None:
 
 def serve() -> None:
     """Serve this file with Streamlit; options after the file name are Streamlit's."""
+    import uvicorn
     from streamlit.runtime.pages_manager import PagesManager
     from streamlit.web import cli
 
@@ -77,6 +80,7 @@ def serve() -> None:
     import pages._forms  # noqa: F401
 
     caching.disabled = False
+    uvicorn.Config = partial(uvicorn.Config, timeout_graceful_shutdown=FAREWELL)
     PagesManager.uses_pages_directory = False  # the navigation is made here, whatever page is asked for first
     sys.argv = ["streamlit", "run", __file__, *sys.argv[1:]]
     cli.main(prog_name="streamlit")

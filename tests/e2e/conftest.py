@@ -29,6 +29,7 @@ ARGUMENTS = [
 ON_HOST = re.compile(r"^((https?|wss?)://(127\.0\.0\.1|localhost)[:/]|data:|blob:|about:)")
 DRAWN = "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
 PATIENCE = 120_000  # ms that a condition is waited for, where many work on few cores
+FAREWELL = 30  # seconds that a server has to end
 PAINTED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 PROBING = re.compile(r"/(health|host-config)$")  # Streamlit asks for these below a page's own path first, and gets 404
 
@@ -65,7 +66,7 @@ def settle(page: Any) -> None:
 def serve(script: str, environment: dict[str, str], *, alone: bool = False) -> Iterator[str]:
     """Serve a Streamlit script on a free port, with the project's configuration; yields its address.
 
-    ``alone``: the script starts Streamlit itself.
+    ``alone``: the script starts Streamlit itself, and has to end by itself when it is told to.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -77,7 +78,7 @@ def serve(script: str, environment: dict[str, str], *, alone: bool = False) -> I
             _wait_until_healthy(f"http://127.0.0.1:{port}/_stcore/health", server)
             yield f"http://127.0.0.1:{port}"
         finally:
-            server.terminate()
+            _end(server, may_be_killed=not alone)
 
 
 @contextmanager
@@ -133,6 +134,16 @@ def app_page(chromium: Any) -> Iterator[Any]:
     settle(page) if page.url.startswith("http") else None  # nothing is cut short that would be told as an error
     page.close()
     assert not watch.problems
+
+
+def _end(server: subprocess.Popen, *, may_be_killed: bool) -> None:
+    server.terminate()
+    try:
+        server.wait(FAREWELL)
+    except subprocess.TimeoutExpired:  # Streamlit alone waits for ever for a connection that is never used
+        server.kill()
+        if not may_be_killed:
+            raise
 
 
 def _wait_until_healthy(url: str, server: subprocess.Popen, seconds: float = PATIENCE / 1000) -> None:
