@@ -7,10 +7,13 @@ exits with 1; pages show it in place; nothing else is ever shown as an error.
 from __future__ import annotations
 
 import difflib
+import zipfile
 from collections.abc import Iterable
 
 MOST_NAMES = 80
 MOST_CHARACTERS = 4000  # of a message; names in damaged files may be of any length
+# What zipfile raises of an archive: it is damaged, or of a version or compression that zipfile does not implement.
+UNREADABLE_ZIP = (zipfile.BadZipFile, NotImplementedError)
 
 
 class EngineError(Exception):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import CheckpointError
+from ..errors import UNREADABLE_ZIP, CheckpointError
 from .pickle_machine import MAX_PICKLE_BYTES, read_pickle
 
 MAX_ENTRIES = 100_000
@@ -41,7 +41,7 @@ def read_container(path: Path) -> Container:
             start = file.read(2)
             file.seek(0)
             return _zip(file, path) if start == b"PK" else _legacy(file, path)
-    except (OSError, zipfile.BadZipFile, struct.error, NotImplementedError, UnicodeDecodeError) as error:
+    except (OSError, *UNREADABLE_ZIP, struct.error, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise CheckpointError(f"{path.name} cannot be read: {reason:.200}. Copy it again.") from error
 

@@ -8,7 +8,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
-from ..errors import DataError
+from ..errors import UNREADABLE_ZIP, DataError
 from ..manifest import SAFE_NAME, Task
 from ..types import Progress
 from .brought import check_room
@@ -56,7 +56,7 @@ def unpack(archive: Path, zoo: Path, name: str, progress: Progress) -> Path:
         if reasons:
             raise DataError(corrupt_message(data.task, sum(source.lengths.values()), reasons))
         making.rename(target)
-    except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+    except (OSError, EOFError, RuntimeError, *UNREADABLE_ZIP) as error:
         raise DataError(f"{archive.name} cannot be unpacked to {target}: {error}.") from error
     finally:
         shutil.rmtree(making, ignore_errors=True)

@@ -10,21 +10,20 @@ from pathlib import Path
 
 import numpy as np
 
-from ...errors import DataError
+from ...errors import UNREADABLE_ZIP, DataError
 from ..decoding import Encoded
 from .source import LABELLED, SPLITS
 
 MAX_ARRAY_BYTES = 16 * 2**30
 # What a damaged archive or array header raises: zlib and NumPy's tokenizer have classes of their own.
 DAMAGE = (
+    *UNREADABLE_ZIP,
     OSError,
     ValueError,
     EOFError,
-    NotImplementedError,
     RuntimeError,
     SyntaxError,
     OverflowError,
-    zipfile.BadZipFile,
     zlib.error,
     tokenize.TokenError,
 )

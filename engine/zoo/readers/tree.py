@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from ...errors import DataError
+from ...errors import UNREADABLE_ZIP, DataError
 from ...store.digests import FileSet
 from ..decoding import MAX_ENCODED_BYTES, SUFFIXES
 
@@ -92,7 +92,7 @@ class ZipTree:
         try:
             self._archive = zipfile.ZipFile(path)
             entries = check_archive(self._archive, path.name)
-        except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        except (OSError, ValueError, *UNREADABLE_ZIP) as error:
             raise DataError(f"{path.name} is damaged or no zip archive ({error}).") from error
         self.names = tuple(sorted(entries))
         self.others = ()
@@ -101,9 +101,7 @@ class ZipTree:
         """The content of a file; its length and checksum are checked while it is read."""
         try:
             return self._archive.read(name)
-        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-            raise OSError(f"damaged inside {self.path.name}: {error}") from error
-        except Exception as error:  # zlib and lzma raise classes of their own
+        except Exception as error:  # zipfile, zlib and lzma raise many classes, some of them their own
             raise OSError(f"damaged inside {self.path.name}: {error}") from error
 
     def content(self) -> Path:
