@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -203,6 +204,24 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
             found = "" if isinstance(item["input"], dict) else f" (found {item['input']!r:.80})"
             sentences.append(f"'{place}': {message}{found}." if place else f"{message}.")
     return " ".join(dict.fromkeys(sentences))
+
+
+class Request(Frozen):
+    """Base of what the engine is asked for beside runs."""
+
+    REFUSAL: ClassVar[str] = "The request cannot be used"  # begins the message where one is not valid
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Self:
+        """Validate a request.
+
+        Raises:
+            RecipeError: naming the place at fault.
+        """
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            raise RecipeError(f"{cls.REFUSAL}: {explain(error, cls)}") from error
 
 
 def _shortened(text: str, most: int = 500) -> str:

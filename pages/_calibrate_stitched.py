@@ -2,16 +2,15 @@
 
 import streamlit as st
 
-from engine.figures.drawing import task_titles
 from engine.figures.shift_kinds import QUANTITIES as SHIFT_QUANTITIES
 from engine.figures.shift_kinds import shift_kinds_figure
 from engine.figures.stitching import ORDERS, QUANTITIES, linearity_figure, stitched_figure
-from engine.pipeline.run_views import ShiftRequest, StitchingRequest, read_document
+from engine.pipeline.run_views import ShiftRequest, StitchingRequest
+from pages._calibrate_asked import choose_tasks, view_of
 from pages._chrome import empty_state, figure, theme
-from pages._on_demand import on_demand
 from pages._state import RunView
 
-ALL = "all"
+SEEN = "The task whose images go through the models."
 SHORT = {"accuracy": "Accuracy", "l1": "L1 to the expert"}
 
 
@@ -26,21 +25,17 @@ def stitched(run: RunView) -> None:
         empty_state("No blocks to stitch", "This merge makes other weights for every image.")
         return
     request = StitchingRequest(recipe=run.report.recipe)
-    folder = on_demand(
-        run, "stitching", request.model_dump(mode="json"), key="calibrate.stitching", name="Stitched networks",
-        label="Stitch the networks", icon=":material/join_left:",
+    document = view_of(
+        run, "stitching", request, name="Stitched networks", label="Stitch the networks", icon=":material/join_left:",
+        takes=f"Takes up to {request.images} images of every task through every pair of models, cut at every block.",
     )  # fmt: skip
-    if folder is None:
-        st.caption(
-            f"Takes up to {request.images} images of every task through every pair of models, cut at every block."
-        )
+    if document is None:
         return
-    document = read_document(folder, "stitching")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         order = st.segmented_control("Order", list(ORDERS), format_func=ORDERS.get, default="begins", required=True,
                                      key="calibrate.stitching.order",
                                      help="Whose parts come before the cut.")  # fmt: skip
-        tasks = _tasks(run, document, "stitching")
+        tasks = choose_tasks(run, document, "stitching", SEEN)
     figure(stitched_figure(document, run.report, order, tasks, theme()), key="calibrate.stitching.figure", run=run,
            unit="Accuracy (%), mean over tasks", tasks=tasks, count=_count(document, tasks))  # fmt: skip
     st.caption(
@@ -74,21 +69,17 @@ def shifted(run: RunView) -> None:
         "noise, blur, low contrast, negatives, and the zoo's own shifted versions of a task where it has some."
     )
     request = ShiftRequest(recipe=run.report.recipe)
-    folder = on_demand(
-        run, "shift", request.model_dump(mode="json"), key="calibrate.shift", name="Shifted images",
-        label="Shift the images", icon=":material/filter_vintage:",
+    document = view_of(
+        run, "shift", request, name="Shifted images", label="Shift the images", icon=":material/filter_vintage:",
+        takes=f"Takes up to {request.images} images of every task through every model, once for each kind of shift.",
     )  # fmt: skip
-    if folder is None:
-        st.caption(
-            f"Takes up to {request.images} images of every task through every model, once for each kind of shift."
-        )
+    if document is None:
         return
-    document = read_document(folder, "shift")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = st.segmented_control("Shown", list(SHORT), format_func=SHORT.get, default="accuracy", required=True,
                                         key="calibrate.shift.quantity",
                                         help="Which quantity is drawn for every kind of shift.")  # fmt: skip
-        tasks = _tasks(run, document, "shift")
+        tasks = choose_tasks(run, document, "shift", SEEN)
     figure(shift_kinds_figure(document, run.report, quantity, tasks, theme()), key="calibrate.shift.figure", run=run,
            unit=f"{SHIFT_QUANTITIES[quantity]}, mean over tasks", tasks=tasks,
            count=_count(document, tasks))  # fmt: skip
@@ -96,19 +87,6 @@ def shifted(run: RunView) -> None:
         "Compare a calibrator's lead over the merged model in the first row with its lead in the others. The expert "
         "suffers from a shift as well: what is far below it is lost by merging, the rest by the shift."
     )
-
-
-def _tasks(run: RunView, document: dict, view: str) -> list[str]:
-    titles = {ALL: "All tasks", **task_titles(run.report, document["tasks"])}
-    task = st.selectbox(
-        "Task",
-        list(titles),
-        format_func=titles.get,
-        width=260,
-        key=f"calibrate.{view}.task.{run.id}",
-        help="The task whose images go through the models.",
-    )
-    return list(document["tasks"]) if task == ALL else [task]
 
 
 def _count(document: dict, tasks: list[str]) -> str:

@@ -14,12 +14,12 @@ from engine.figures.drawing import task_titles
 from engine.figures.outliers import auroc_table, prototype_map, roc_figure, score_histograms
 from engine.figures.wrong_task import own_and_others, wrong_task_figure
 from engine.pipeline.run_views import DepthRequest, FeatureViewRequest, deep_only, read_document
+from pages._calibrate_asked import choose_tasks, view_of
 from pages._chrome import empty_state, figure, percent, plain, theme
 from pages._on_demand import on_demand
 from pages._state import RunView
 from pages._weights_vectors import expert_titles
 
-ALL = "all"
 SHOWN = {"l1": "L1", "cka": "CKA"}
 
 
@@ -34,15 +34,12 @@ def depth(run: RunView) -> None:
         empty_state("No blocks to follow", "This merge makes other weights for every image.")
         return
     request = DepthRequest(recipe=deep_only(run.report.recipe))
-    folder = on_demand(
-        run, "depth", request.model_dump(mode="json"), key="calibrate.depth", name="Bias through depth",
-        label="Compare every block", icon=":material/layers:",
+    document = view_of(
+        run, "depth", request, name="Bias through depth", label="Compare every block", icon=":material/layers:",
+        takes=f"Takes up to {request.images} images of every task through every model.",
     )  # fmt: skip
-    if folder is None:
-        st.caption(f"Takes up to {request.images} images of every task through every model.")
+    if document is None:
         return
-    document = read_document(folder, "depth")
-    titles = {ALL: "All tasks", **task_titles(run.report, document["tasks"])}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = st.segmented_control("Distance", list(SHOWN), format_func=SHOWN.get, default="l1", required=True,
                                         key="calibrate.depth.quantity",
@@ -52,10 +49,7 @@ def depth(run: RunView) -> None:
                                          default="class", required=True, key="calibrate.depth.statistic",
                                          help="Compared on the class token, which is read off "
                                               "in the end, or on the mean of all tokens.")  # fmt: skip
-        task = st.selectbox("Task", list(titles), format_func=titles.get, width=260,
-                            key=f"calibrate.depth.task.{run.id}",
-                            help="The task whose images go through every block.")  # fmt: skip
-    tasks = list(document["tasks"]) if task == ALL else [task]
+        tasks = choose_tasks(run, document, "depth", "The task whose images go through every block.")
     images = {document["tasks"][name]["images"] for name in tasks}
     figure(
         block_figure(document, run.report, quantity, statistic, tasks, theme()), key="calibrate.depth.figure", run=run,

@@ -74,7 +74,8 @@ def pruning_sweep(run: RunView, eta: float | None) -> None:
 def _measured(run: RunView, request: SweepRequest, eta: float | None) -> None:
     """The curves, or what they would cost and the button that asks for them."""
     document = request.model_dump(mode="json")
-    if latest("sweep", document) is None:
+    row = latest("sweep", document)
+    if row is None:
         cost = _cost(request.model_dump_json(), request)
         st.caption(
             f":material/timer: {cost.runs} merges without calibrators, about {duration(cost.seconds)}; they are "
@@ -84,7 +85,6 @@ def _measured(run: RunView, request: SweepRequest, eta: float | None) -> None:
         None, "sweep", document, key="salience.sweep", name=f"LwPTV and controls over η, {run.title}",
         label="Measure accuracy over η", icon=":material/add_chart:",
     )  # fmt: skip
-    row = latest("sweep", document)
     table = table_of(row) if row is not None else None
     if table is not None and any(point.evaluation for point in table.points):
         if folder is None:

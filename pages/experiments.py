@@ -17,7 +17,7 @@ from engine.experiments import (
 )
 from engine.experiments.spec import FOLDER
 from engine.figures.experiment import experiment_dots
-from engine.pipeline.run_views import NEEDS, DepthRequest
+from engine.pipeline.run_views import NEEDS, ImagesRequest
 from engine.store import Run
 from pages._chrome import age, duration, empty_state, error_state, plain, plot, theme
 from pages._jobs import PAGE, cancel, keep_service, log_view, progress_text
@@ -184,7 +184,7 @@ def provenance(result: ExperimentResult, made: Run | None, measure: Measure) -> 
     """What the numbers were measured on, and when; views on runs look at fewer images than the runs."""
     low, high = result.images or (0, 0)
     if measure.analysis in NEEDS:
-        seen = DepthRequest.model_fields["images"].default
+        seen = ImagesRequest.model_fields["images"].default
         low, high = min(low, seen), min(high, seen)
     images = f"{low:,}" if low == high else f"{low:,}–{high:,}"
     seeds = sorted({seed for point in result.points for seed in point.seeds})

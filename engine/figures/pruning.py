@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from ..catalog import TRANSFORMS
 from ..sweeps import SweepTable
-from .drawing import Drawing, compose, number, plain
+from .drawing import Drawing, compose, number, plain, vertical
 from .palette import INK, MUTED, Theme, state_colour
 from .sweep import MEASURES
 
@@ -46,8 +46,6 @@ def pruning_curves(table: SweepTable, measure: str, theme: Theme, eta: float | N
     frame = pruning_table(table).dropna(subset=[measure]).sort_values("eta", kind="stable")
     names = [name for name in dict.fromkeys(pruning_table(table)["transform"]) if name in set(frame["transform"])]
     traces = [_line(frame, name, measure, place, theme) for place, name in enumerate(names)]
-    rule = {"type": "line", "xref": "x", "yref": "paper", "x0": eta, "x1": eta, "y0": 0, "y1": 1,
-            "line": {"color": MUTED[theme], "width": 1.2, "dash": "dot"}}  # fmt: skip
     figure = compose(
         traces,
         theme,
@@ -56,7 +54,7 @@ def pruning_curves(table: SweepTable, measure: str, theme: Theme, eta: float | N
         hovermode="x unified",
         xaxis={"title": "Pruning ratio η", "range": [-0.02, 1.02]},
         yaxis={"title": axis},
-        shapes=[rule] if eta is not None else [],
+        shapes=[] if eta is None else [vertical(eta, theme, "dot")],
     )
     tops = frame.loc[frame.groupby("transform", sort=False)[measure].idxmax()] if len(frame) else frame
     best = [f"{row['transform']} {number(row[measure])} % at η = {row['eta']:g}" for _, row in tops.iterrows()]

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from ..errors import RecipeError
-from ..recipe import Frozen, explain
+from ..recipe import Request
 from ..store import Store, collect
 from ..store.artefacts import KEEP_DAYS
 from .steps import Plan, make_step
@@ -20,8 +19,10 @@ if TYPE_CHECKING:
 VERSION = 1
 
 
-class CollectRequest(Frozen):
+class CollectRequest(Request):
     """What a collection is asked for."""
+
+    REFUSAL = "The collection cannot be used"
 
     asked: float  # seconds since the epoch: a collection depends on the moment
     days: float = Field(KEEP_DAYS, ge=0, le=3650)
@@ -34,10 +35,7 @@ def plan_collect(request: Mapping[str, Any], store: Store) -> Plan:
     Raises:
         RecipeError: what is wrong with the request.
     """
-    try:
-        asked = CollectRequest.model_validate(dict(request))
-    except ValidationError as error:
-        raise RecipeError(f"The collection cannot be used: {explain(error, CollectRequest)}") from error
+    asked = CollectRequest.parse(request)
     label = "Looking at what nobody refers to" if asked.dry else "Removing what nobody refers to"
     step = make_step("collect", params=asked.model_dump(mode="json"), label=label, version=VERSION)
     return Plan((step,), step.key, step.key)
@@ -45,7 +43,7 @@ def plan_collect(request: Mapping[str, Any], store: Store) -> Plan:
 
 def collect_step(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
     """Collect, or only count; writes ``collected.json``."""
-    asked = CollectRequest.model_validate(dict(params))
+    asked = CollectRequest.parse(params)
     found = collect(tools.store, days=asked.days, dry=asked.dry)
     tools.log(str(found))
     found.write(output)

@@ -11,12 +11,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from ..errors import DataError, RecipeError, ZooError, nearest
+from ..errors import DataError, ZooError, nearest
 from ..features import choose_device
 from ..manifest import Task
-from ..recipe import Frozen, explain
+from ..recipe import Frozen, Request
 from ..zoo.augment import Augmentation
 from ..zoo.backbone import architecture, preprocessing
 from ..zoo.folder import Zoo
@@ -76,26 +76,16 @@ class FinetuneConfig(Frozen):
         return self.model_dump(mode="json", exclude={"epochs"}) | chosen
 
 
-class FinetuneRequest(Frozen):
+class FinetuneRequest(Request):
     """What somebody asks for: which experts of which zoo, and how they are trained."""
+
+    REFUSAL = "Experts cannot be trained like this"
 
     zoo: str
     tasks: Literal["all"] | tuple[str, ...] = "all"
     config: FinetuneConfig = FinetuneConfig()
     replace: bool = False
     checkpoint_every: int | None = Field(None, ge=1)
-
-    @classmethod
-    def parse(cls, document: Mapping[str, Any]) -> FinetuneRequest:
-        """Validate a request.
-
-        Raises:
-            RecipeError: naming the setting at fault.
-        """
-        try:
-            return cls.model_validate(document)
-        except ValidationError as error:
-            raise RecipeError(f"Experts cannot be trained like this: {explain(error, cls)}") from error
 
 
 def plan_finetune(request: Mapping[str, Any], store: Store) -> Plan:

@@ -114,10 +114,16 @@ def encoder_around(zoo: Zoo, calibrator: Path, state: str, merged: Path | None) 
         state: ``merged`` or ``pretrained``.
         merged: what the merge step wrote.
     """
-    own = calibrator / WEIGHTS
-    if own.is_file():
-        return load_encoder(architecture(zoo.folder, zoo.manifest), open_weights(own))
-    return encoder_of(zoo, state, merged)
+    own = own_encoder(zoo, calibrator)
+    return encoder_of(zoo, state, merged) if own is None else own
+
+
+def own_encoder(zoo: Zoo, calibrator: Path) -> nn.Module | None:
+    """The encoder of the merged model beside a calibrator that learned coefficients; None where it learned none."""
+    weights = calibrator / WEIGHTS
+    if not weights.is_file():
+        return None
+    return load_encoder(architecture(zoo.folder, zoo.manifest), open_weights(weights))
 
 
 def coefficients_of(calibrator: IntervMerge, merge: LinearMerge) -> dict[str, Any]:

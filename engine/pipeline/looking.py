@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from ..analysis.accuracy import logits, predictions, top1
 from ..calibration.base import Calibrator, load_calibrator
+from ..calibration.stitching import Network
 from ..features import choose_device
 from ..manifest import Preprocess
 from ..recipe import Probe
-from ..weights import open_weights
 from ..zoo.backbone import architecture, load_encoder, normalised, preprocessing, resized
 from ..zoo.folder import Zoo
 from ..zoo.heads import ZeroShotHead
 from ..zoo.splits import select
-from .joint import WEIGHTS
+from .joint import own_encoder
 from .merging import load_merged_encoder
 from .run_views import read_document
 
@@ -33,21 +33,29 @@ BATCH = 64
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Evaluation images of a task, as they are encoded, and what they are scored with."""
+class Images:
+    """Evaluation images of a task, as they are encoded."""
 
     task: str
+    rows: np.ndarray  # (n,) of the test split
     pixels: Tensor  # uint8 (n, 3, size, size), on the CPU
-    labels: np.ndarray  # (n,)
-    head: ZeroShotHead
     available: int
     preprocess: Preprocess
     device: torch.device
 
-    def batches(self, pixels: Tensor | None = None) -> Iterator[Tensor]:
-        """Normalised images on the device, a few at a time; others of the same task in place of its own."""
-        for part in (self.pixels if pixels is None else pixels).split(BATCH):
-            yield normalised(part.to(self.device), self.preprocess)
+    def batches(self, report: Callable[[float], None] = lambda fraction: None) -> Iterator[Tensor]:
+        """Normalised images on the device, a few at a time; told how much of them has been given."""
+        for first in range(0, len(self.pixels), BATCH):
+            report(first / len(self.pixels))
+            yield normalised(self.pixels[first : first + BATCH].to(self.device), self.preprocess)
+
+
+@dataclass(frozen=True)
+class Pictures(Images):
+    """Images with what they are scored with."""
+
+    labels: np.ndarray  # (n,)
+    head: ZeroShotHead
 
     def accuracy(self, features: Tensor) -> float:
         """Percent of the images whose class the task's head gives for these features."""
@@ -55,12 +63,11 @@ class Pictures:
         return top1(predictions(scores), self.labels)
 
 
-def pictures_of(zoo: Zoo, task: str, probe: Mapping[str, Any], most: int) -> Pictures:
+def images_of(zoo: Zoo, task: str, probe: Mapping[str, Any], most: int) -> Images:
     """Evaluation images of a task, at most so many, drawn by the split's seed.
 
     Raises:
         DataError: images that cannot be decoded.
-        ZooError: no head fits the task.
     """
     preprocess = preprocessing(zoo.folder, zoo.manifest)
     chosen = select(zoo.data[task], Probe.model_validate(dict(probe)))
@@ -68,9 +75,19 @@ def pictures_of(zoo: Zoo, task: str, probe: Mapping[str, Any], most: int) -> Pic
     if len(rows) > most:
         rows = rows[np.sort(np.random.default_rng(probe["split_seed"]).choice(len(rows), most, replace=False))]
     pixels = resized(zoo.data[task].images("test", rows), preprocess).contiguous()
+    return Images(task, rows, pixels, chosen.available, preprocess, choose_device())
+
+
+def pictures_of(zoo: Zoo, task: str, probe: Mapping[str, Any], most: int) -> Pictures:
+    """The same images with labels and head.
+
+    Raises:
+        DataError: images that cannot be decoded.
+        ZooError: no head fits the task.
+    """
+    images = images_of(zoo, task, probe, most)
     heads, _ = zoo.heads([task])
-    labels = zoo.data[task].labels("test")[rows]
-    return Pictures(task, pixels, labels, heads[task], chosen.available, preprocess, choose_device())
+    return Pictures(**vars(images), labels=zoo.data[task].labels("test")[images.rows], head=heads[task])
 
 
 @dataclass(frozen=True)
@@ -91,14 +108,23 @@ class Models:
 
     def around(self, calibrator: str, on: str) -> nn.Module:
         """The encoder that a calibrator acts in: that of ``on``, or its own where it learned merging coefficients."""
-        own = Path(self.inputs[f"calibrator/{calibrator}"]) / WEIGHTS
-        if not own.is_file():
-            return self.encoder(on)
-        return load_encoder(architecture(self.zoo.folder, self.zoo.manifest), open_weights(own)).to(self.device)
+        own = own_encoder(self.zoo, Path(self.inputs[f"calibrator/{calibrator}"]))
+        return self.encoder(on) if own is None else own.to(self.device)
 
     def calibrator(self, name: str) -> Calibrator:
         """A calibrator of the run, on the device."""
         return load_calibrator(Path(self.inputs[f"calibrator/{name}"]) / "calibrator.safetensors").to(self.device)
+
+    def networks(self, calibrators: Mapping[str, str]) -> dict[str, Callable[[], Network]]:
+        """The states of a run but the expert, by name; each is loaded when its turn comes.
+
+        Args:
+            calibrators: name → the state that it corrects.
+        """
+        found = {name: (lambda name=name: Network(self.encoder(name))) for name in ("pretrained", "merged")}
+        for name, on in calibrators.items():
+            found[name] = lambda name=name, on=on: Network(self.around(name, on), self.calibrator(name), self.task)
+        return found
 
 
 def gather(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 from safetensors.numpy import load_file
 
 from ..errors import RecipeError
-from ..recipe import Frozen, explain
+from ..recipe import Request
 from ..report import read_report
 from ..store import step_key
 from .steps import NOTHING, Step
@@ -23,8 +23,10 @@ VERSION = 1
 TITLES = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 
 
-class ProjectionRequest(Frozen):
+class ProjectionRequest(Request):
     """Which features are projected, and how."""
+
+    REFUSAL = "The projection cannot be computed"
 
     method: Literal["pca", "tsne", "umap"] = "tsne"
     task: str = "all"
@@ -33,18 +35,6 @@ class ProjectionRequest(Frozen):
     neighbours: int = Field(15, ge=2, le=500, title="Neighbours", description="UMAP: size of a neighbourhood.")
     minimum_distance: float = Field(0.1, ge=0, le=1, title="Minimum distance", description="UMAP: how tight.")
     seed: int = Field(0, ge=0)
-
-    @classmethod
-    def parse(cls, document: Mapping[str, Any]) -> ProjectionRequest:
-        """Validate a request.
-
-        Raises:
-            RecipeError: naming the parameter at fault.
-        """
-        try:
-            return cls.model_validate(document)
-        except ValidationError as error:
-            raise RecipeError(f"The projection cannot be computed: {explain(error, cls)}") from error
 
     @property
     def title(self) -> str:

@@ -37,7 +37,8 @@ def stitching(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path
     pictures = pictures_of(zoo, task, params["probe"], params["images"])
     models = Models(zoo, inputs, task, pictures.device)
     own = models.encoder(params["expert"])
-    networks = _networks(models, params)
+    others = {OTHER: lambda: Network(models.encoder(params["other"]))} if params["other"] else {}
+    networks = models.networks({}) | others | models.networks(params["calibrators"])
     states: dict[str, dict[str, list[float]]] = {}
     expert = pictures.accuracy(stitched_features(Network(own), Network(own), 0, pictures.batches()))
     for number, (state, network) in enumerate(networks.items()):
@@ -53,16 +54,6 @@ def stitching(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path
         "exact": params["coefficients"] is not None,
     }
     (output / "stitching.json").write_text(json.dumps(document))
-
-
-def _networks(models: Models, params: Mapping[str, Any]) -> dict[str, Callable[[], Network]]:
-    """What is stitched to the expert, by state; loaded when its turn comes."""
-    found = {name: (lambda name=name: Network(models.encoder(name))) for name in ("pretrained", "merged")}
-    if params["other"]:
-        found[OTHER] = lambda: Network(models.encoder(params["other"]))
-    for name, on in params["calibrators"].items():
-        found[name] = lambda name=name, on=on: Network(models.around(name, on), models.calibrator(name), models.task)
-    return found
 
 
 def _stitched(

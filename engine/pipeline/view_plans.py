@@ -65,7 +65,7 @@ def plan_depth(request: Mapping[str, Any], store: Store) -> Plan:
             gpu=run.device.startswith("cuda"), threads=SHARE, device_class=run.device,
         )  # fmt: skip
     last = make_step(
-        "depth_table", params={"tasks": tasks, "split_seed": run.probe["split_seed"]},
+        "view_table", params={"view": "depth", "tasks": tasks, "split_seed": run.probe["split_seed"]},
         inputs={task: step.key for task, step in steps.items()}, version=VERSION, label="Putting the tasks together",
         weight=0.1,
     )  # fmt: skip

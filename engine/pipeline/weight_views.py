@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 from safetensors.numpy import load_file, save_file
 
 from ..errors import MergeError, RecipeError, StoreError
-from ..recipe import Frozen, Recipe, explain
+from ..recipe import Recipe, Request
 
 if TYPE_CHECKING:
     from ..types import Weights
@@ -25,24 +25,19 @@ PRETRAINED, MERGED = "pretrained", "merged"
 BESIDE = ("geometry.safetensors", "geometry.json")
 
 
-class WeightsRequest(Frozen):
+class WeightsRequest(Request):
     """What is to be measured of a recipe's experts and of their merge."""
+
+    REFUSAL = "The weights cannot be measured"
 
     recipe: Recipe
     part: Part = "geometry"
 
-    @classmethod
-    def parse(cls, document: Mapping[str, Any]) -> WeightsRequest:
-        """Validate a request.
 
-        Raises:
-            RecipeError: naming the place at fault.
-        """
-        return _parsed(cls, document, "The weights cannot be measured")
-
-
-class InterpolationRequest(Frozen):
+class InterpolationRequest(Request):
     """Which two models a path leads between, and where it is looked at."""
+
+    REFUSAL = "The path cannot be computed"
 
     recipe: Recipe
     start: str = PRETRAINED
@@ -59,7 +54,7 @@ class InterpolationRequest(Frozen):
         Raises:
             RecipeError: naming the place at fault.
         """
-        request = _parsed(cls, document, "The path cannot be computed")
+        request = super().parse(document)
         if request.start == request.end:
             raise RecipeError(f"The path starts and ends at '{request.start}'. Choose two different models.")
         return request
@@ -245,10 +240,3 @@ def _kind(folder: Path) -> str:
 
 def _write(output: Path, name: str, layers: Any, models: Any) -> None:
     (output / f"{name}.json").write_text(json.dumps({"layers": list(layers), "models": list(models)}))
-
-
-def _parsed(model: Any, document: Mapping[str, Any], what: str) -> Any:
-    try:
-        return model.model_validate(dict(document))
-    except ValidationError as error:
-        raise RecipeError(f"{what}: {explain(error, model)}") from error

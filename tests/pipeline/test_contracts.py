@@ -18,21 +18,10 @@ from engine.pipeline.merging import load_merged, load_merged_encoder
 from engine.pipeline.plan import plan_run
 from engine.pipeline.steps import Silent
 from engine.recipe import parse_recipe
-from engine.store import Store
 from engine.weights import Memory
 from engine.zoo.backbone import architecture, load_encoder, preprocessing, to_tensor
 from engine.zoo.folder import Zoo
 from tests.tiny_zoo import EXPERTS, make_zoo
-
-
-@pytest.fixture(scope="module")
-def zoo(tmp_path_factory):
-    return make_zoo(tmp_path_factory.mktemp("zoo") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return Store(tmp_path_factory.mktemp("store"))
 
 
 def run(zoo, store, out=None, **parts):

@@ -14,10 +14,9 @@ from engine.pipeline.local import run_recipe
 from engine.pipeline.plan import plan_request
 from engine.recipe import parse_recipe
 from engine.report import read_report
-from engine.store import Store
 from engine.zoo.folder import Zoo
 from engine.zoo.splits import select
-from tests.tiny_zoo import EXPERTS, make_zoo
+from tests.tiny_zoo import EXPERTS
 
 JOINT = {
     "name": "joint",
@@ -30,16 +29,6 @@ MERGES = {
     "weight_average": ({}, [1 / 3] * 3),
     "adamerging": ({"steps": 3, "granularity": "layer", "learning_rate": 0.05, "plus_plus": True}, None),
 }
-
-
-@pytest.fixture(scope="module")
-def zoo(tmp_path_factory):
-    return make_zoo(tmp_path_factory.mktemp("zoo") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return Store(tmp_path_factory.mktemp("store"))
 
 
 def recipe(zoo, method="task_arithmetic", calibrators=(JOINT,), **parts):

@@ -13,7 +13,6 @@ from engine.pipeline.local import run_recipe
 from engine.pipeline.plan import plan_run
 from engine.recipe import parse_recipe
 from engine.report import Report, read_report
-from engine.store import Store
 from tests.tiny_zoo import make_zoo
 
 CALIBRATORS = [
@@ -21,16 +20,6 @@ CALIBRATORS = [
     {"method": "prob_surgery", "params": {"hidden": 8, "steps": 40, "batch_size": 8}},
     {"name": "control", "method": "surgery", "params": {"rank": 4, "steps": 40, "batch_size": 8}, "on": "pretrained"},
 ]
-
-
-@pytest.fixture(scope="module")
-def zoo(tmp_path_factory):
-    return make_zoo(tmp_path_factory.mktemp("zoo") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return Store(tmp_path_factory.mktemp("store"))
 
 
 def recipe(zoo, **changes):

@@ -21,7 +21,6 @@ from engine.pipeline.run_analyses import outlier_parts
 from engine.pipeline.run_views import deep_only
 from engine.recipe import parse_recipe
 from engine.report import read_report
-from engine.store import Store
 from engine.zoo.backbone import to_tensor
 from engine.zoo.folder import Zoo
 from tests.tiny_zoo import EXPERTS, make_zoo, write_task
@@ -31,16 +30,6 @@ CALIBRATORS = [
     {"method": "surgery_v2", "params": {"steps": 30, "rank": 4, "learning_rate": 0.01}},
     {"method": "interv_merge", "params": {"steps": 4}},
 ]
-
-
-@pytest.fixture(scope="module")
-def zoo(tmp_path_factory):
-    return make_zoo(tmp_path_factory.mktemp("zoo") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return Store(tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +87,7 @@ def _student(module, encoder):
 
 def test_bias_through_depth_of_every_state(recipe, store):
     plan = plan_request("depth", asked(deep_only(recipe), images=10), store)
-    assert {step.name for step in needed_steps(plan, store)} == {"depth", "depth_table"}  # the run has all the rest
+    assert {step.name for step in needed_steps(plan, store)} == {"depth", "view_table"}  # the run has all the rest
     document = json.loads((run_inline(plan, store) / "depth.json").read_text())
     assert list(document["tasks"]) == list(EXPERTS)
     part = document["tasks"]["alpha"]

@@ -14,18 +14,7 @@ from engine.pipeline.plan import plan_request
 from engine.pipeline.weight_views import merge_only, read_view
 from engine.recipe import parse_recipe
 from engine.report import read_report
-from engine.store import Store
 from tests.tiny_zoo import EXPERTS, make_zoo
-
-
-@pytest.fixture(scope="module")
-def zoo(tmp_path_factory):
-    return make_zoo(tmp_path_factory.mktemp("zoo") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return Store(tmp_path_factory.mktemp("store"))
 
 
 def recipe(zoo, method="task_arithmetic", **params):
