@@ -67,7 +67,7 @@ def _all(names: list[str]) -> None:
 
 def _summary(spec: Experiment) -> None:
     result, _ = latest(spec)
-    with st.container(horizontal=True, vertical_alignment="center"):
+    with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
         st.markdown(f"**{plain(spec.title)}** :gray[· {plain(spec.part)}]", width="stretch")
         st.button("Open", key=f"experiments.open.{spec.name}", on_click=_open, args=(spec.name,))
     st.write(plain(spec.claim))

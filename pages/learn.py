@@ -38,7 +38,7 @@ def _all(names: list[str]) -> None:
     for number, name in enumerate(names, 1):
         lesson = read_lesson(name)
         with st.container(border=True, key=f"learn.card.{name}"):
-            with st.container(horizontal=True, vertical_alignment="center"):
+            with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
                 st.markdown(f"**{number}. {plain(lesson.title)}** :gray[· {len(lesson.steps)} steps]", width="stretch")
                 st.button("Start", key=f"learn.start.{name}", on_click=_go, args=(name, 1))
             st.write(plain(lesson.summary))

@@ -16,6 +16,7 @@ from .palette import INK, MUTED, Theme, state_colour, state_title
 
 REFERENCES = ("pretrained", "multitask")  # shown, but no result of merging, so never on the front
 SHAPES = {"merged": "triangle-up", "pretrained": "circle-open", "multitask": "star-open"}
+RIGHT = 0.85  # of the axis: marks beyond have their letters on the left, where there is room on a narrow screen
 SQUARES = ("square", "diamond", "cross", "x", "hexagon", "pentagon")  # calibrators
 
 
@@ -87,7 +88,8 @@ def pareto_figure(runs: Sequence[Compared], axis: str, theme: Theme) -> Drawing:
     states = list(dict.fromkeys(table["state"]))
     calibrators = [state for state in states if state not in SHAPES]
     symbols = SHAPES | {name: SQUARES[place % len(SQUARES)] for place, name in enumerate(calibrators)}
-    points = [_points(table[table["state"] == state], axis, symbols[state], theme) for state in states]
+    edge = table[axis].min() + RIGHT * (table[axis].max() - table[axis].min())
+    points = [_points(table[table["state"] == state], axis, edge, symbols[state], theme) for state in states]
     figure = compose(
         [*_fronts(table, axis, theme), *points],
         theme,
@@ -103,8 +105,8 @@ def pareto_figure(runs: Sequence[Compared], axis: str, theme: Theme) -> Drawing:
     return Drawing(figure, table, alt, f"pareto-{axis}")
 
 
-def _points(rows: pd.DataFrame, axis: str, symbol: str, theme: Theme) -> go.Scatter:
-    """One state's points; runs that share a point share a mark, their letters beside it."""
+def _points(rows: pd.DataFrame, axis: str, edge: float, symbol: str, theme: Theme) -> go.Scatter:
+    """One state's points; runs that share a point share a mark, their letters beside it, left of it beyond an edge."""
     groups = rows.groupby([axis, "in"], sort=False)
     places = [place for place, _ in groups]
     members = [group for _, group in groups]
@@ -119,7 +121,7 @@ def _points(rows: pd.DataFrame, axis: str, symbol: str, theme: Theme) -> go.Scat
         mode="markers+text",
         text=[f"<b>{', '.join(group['run'])}</b>" if up else ", ".join(group["run"])
               for group, up in zip(members, front, strict=True)],
-        textposition="middle right",
+        textposition=["middle left" if x > edge else "middle right" for x, _ in places],
         textfont={"color": INK[theme], "size": 13},
         cliponaxis=False,
         marker={

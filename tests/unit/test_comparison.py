@@ -166,6 +166,12 @@ class TestPareto:
         assert list(merged.text) == ["<b>A, B</b>"]
         assert "A Surgery 76.0 %" in drawing.alt
 
+    def test_letters_of_the_rightmost_marks_stand_on_the_left(self):
+        traces = pareto_figure(runs(BASE, better()), "out", "light").figure.data
+        sides = {x: side for trace in traces if trace.text for x, side in zip(trace.x, trace.textposition, strict=True)}
+        assert sides[max(sides)] == "middle left"
+        assert sides[min(sides)] == "middle right"
+
     def test_nothing_to_draw(self):
         assert "none" in pareto_figure(runs(BASE), "seconds", "light").alt
 
