@@ -39,5 +39,5 @@ def choose_tasks(run: RunView, document: dict[str, Any], view: str, hint: str) -
     """One of the tasks that a view has, or all of them."""
     titles = {ALL: "All tasks", **task_titles(run.report, document["tasks"])}
     task = st.selectbox("Task", list(titles), format_func=titles.get, width=260,
-                        key=f"calibrate.{view}.task.{run.id}", help=hint)  # fmt: skip
+                        key=f"calibrate.{view}.task", bind="query-params", help=hint)  # fmt: skip
     return list(document["tasks"]) if task == ALL else [task]

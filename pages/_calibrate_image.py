@@ -50,11 +50,12 @@ def one_image(run: RunView) -> None:
         return
     table, titles = pd.read_parquet(folder / "predictions.parquet"), task_titles(run.report, run.report.tasks_of("in"))
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        state = st.selectbox("Calibrator", list(run.report.calibrators), width=260, key=f"calibrate.one.by.{run.id}",
+        state = st.selectbox("Calibrator", list(run.report.calibrators), width=260, key="calibrate.one.by",
+                             bind="query-params",
                              format_func=lambda name: state_title(name, run.report),
                              help="The calibrator whose correction of the image is shown.")  # fmt: skip
         task = st.selectbox("Task", [name for name in titles if (table["task"] == name).any()], width=260,
-                            format_func=titles.get, key=f"calibrate.one.task.{run.id}",
+                            format_func=titles.get, key="calibrate.one.task", bind="query-params",
                             help="The task whose images can be chosen.")  # fmt: skip
     before = run.report.calibrators[state].on
     rows = samples(run)
@@ -65,7 +66,7 @@ def one_image(run: RunView) -> None:
     fate = st.segmented_control(
         "What became of it", list(FATES), default=next(name for name in FATES if counts.get(name)), required=True,
         format_func=lambda name: f"{FATES[name]} ({counts.get(name, 0)})",
-        key=f"calibrate.one.fate.{run.id}.{state}.{task}",
+        key=f"calibrate.one.fate.{run.id}.{state}.{task}", bind="query-params",
         help="Images by whether the model was right before correction and is right after it.",
     )  # fmt: skip
     chosen = found.index[found == fate].to_numpy()
@@ -73,7 +74,7 @@ def one_image(run: RunView) -> None:
         empty_state("No such image", "Choose another group above.")
         return
     place = st.number_input(f"Image of {len(chosen)}", 1, len(chosen), width=160,
-                            key=f"calibrate.one.{run.id}.{state}.{task}.{fate}",
+                            key=f"calibrate.one.{run.id}.{state}.{task}.{fate}", bind="query-params",
                             help="The image whose features are followed below.")  # fmt: skip
     _image(run, own[own["index"] == chosen[place - 1]], task, state, int(labels[chosen[place - 1]]))
 

@@ -33,7 +33,7 @@ def stitched(run: RunView) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         order = st.segmented_control("Order", list(ORDERS), format_func=ORDERS.get, default="begins", required=True,
-                                     key="calibrate.stitching.order",
+                                     key="calibrate.stitching.order", bind="query-params",
                                      help="Whose parts come before the cut.")  # fmt: skip
         tasks = choose_tasks(run, document, "stitching", SEEN)
     figure(stitched_figure(document, run.report, order, tasks, theme()), key="calibrate.stitching.figure", run=run,
@@ -49,7 +49,7 @@ def stitched(run: RunView) -> None:
 def _linearity(run: RunView, document: dict, tasks: list[str]) -> None:
     """How nearly activations point where the experts' combination does."""
     quantity = st.segmented_control("Linearity", list(QUANTITIES), format_func=QUANTITIES.get, default="change",
-                                    required=True, key="calibrate.stitching.quantity",
+                                    required=True, key="calibrate.stitching.quantity", bind="query-params",
                                     help="Activations, or their change against the pretrained model's.")  # fmt: skip
     figure(linearity_figure(document, run.report, quantity, tasks, theme()), key="calibrate.stitching.linearity",
            run=run, unit="Class token, mean over tasks", tasks=tasks, count=_count(document, tasks))  # fmt: skip
@@ -77,7 +77,7 @@ def shifted(run: RunView) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = st.segmented_control("Shown", list(SHORT), format_func=SHORT.get, default="accuracy", required=True,
-                                        key="calibrate.shift.quantity",
+                                        key="calibrate.shift.quantity", bind="query-params",
                                         help="Which quantity is drawn for every kind of shift.")  # fmt: skip
         tasks = choose_tasks(run, document, "shift", SEEN)
     figure(shift_kinds_figure(document, run.report, quantity, tasks, theme()), key="calibrate.shift.figure", run=run,

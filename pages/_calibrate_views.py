@@ -42,11 +42,12 @@ def depth(run: RunView) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = st.segmented_control("Distance", list(SHOWN), format_func=SHOWN.get, default="l1", required=True,
-                                        key="calibrate.depth.quantity",
+                                        key="calibrate.depth.quantity", bind="query-params",
                                         help="How the output of a block is compared with the "
                                              "expert's; L1 as in Surgery, arXiv:2402.02705.")  # fmt: skip
         statistic = st.segmented_control("Of a block's tokens", list(STATISTICS), format_func=STATISTICS.get,
                                          default="class", required=True, key="calibrate.depth.statistic",
+                                         bind="query-params",
                                          help="Compared on the class token, which is read off "
                                               "in the end, or on the mean of all tokens.")  # fmt: skip
         tasks = choose_tasks(run, document, "depth", "The task whose images go through every block.")
@@ -117,7 +118,8 @@ def outliers(run: RunView) -> None:
         list(titles),
         format_func=titles.get,
         width=260,
-        key=f"calibrate.out.task.{run.id}",
+        key="calibrate.out.task",
+        bind="query-params",
         help="Whose images are told apart from those of tasks that no expert was tuned on.",
     )
     states = [state for state in aurocs if task in aurocs[state]]
@@ -129,7 +131,7 @@ def outliers(run: RunView) -> None:
                 figure(score_histograms(scores, run.report, state, task, theme()), key=f"calibrate.scores.{state}",
                        run=run, unit="Euclidean distance, feature units", tasks=[task])  # fmt: skip
     shown = st.selectbox("Prototypes of", states, format_func=lambda name: state_title(name, run.report), width=260,
-                         key=f"calibrate.out.state.{run.id}",
+                         key="calibrate.out.state", bind="query-params",
                          help="The state whose features and class means are drawn.")  # fmt: skip
     places, plane = pd.read_parquet(folder / "map.parquet"), read_document(folder, "outliers")["plane"]
     share = percent(plane[shown][task])
@@ -157,7 +159,7 @@ def wrong_task(run: RunView) -> None:
         st.caption("Corrects every task's features with the module of every other task.")
         return
     document = read_document(folder, "wrong_task")
-    state = st.selectbox("Calibrator", list(document["states"]), width=280, key=f"calibrate.wrong.{run.id}",
+    state = st.selectbox("Calibrator", list(document["states"]), width=280, key="calibrate.wrong", bind="query-params",
                          format_func=lambda name: state_title(name, run.report),
                          help="The calibrator whose modules are swapped between tasks.")  # fmt: skip
     own, others = own_and_others(document, state)

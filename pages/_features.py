@@ -10,12 +10,14 @@ from streamlit.delta_generator import DeltaGenerator
 from engine.errors import EngineError
 from engine.figures.drawing import task_titles
 from engine.figures.palette import state_title
+from pages import _features_address as address
 from pages import _features_projection as projection
 from pages._chrome import empty_state, error_state, percent, plain, theme
 from pages._features_data import COLOURS, NEEDS_ONE_TASK, Space, colour_of, faded, labels_of, read_space
 from pages._features_images import images_coming, images_of
 from pages._features_inspector import inspector
-from pages._features_worklists import keep_address, worklists
+from pages._features_picks import picks_of
+from pages._features_worklists import worklists
 from pages._on_demand import refresh_when
 from pages._scatter import Panel, ScatterDataError, linked_scatter
 from pages._state import RunView, samples
@@ -173,8 +175,10 @@ def _draw(
         for state in shown.states
     ]
     place = st.container()  # of the panels: lists stand below them, beside what they select, but choose before
+    picks = {} if compact else picks_of(space, shown.corrected, visible)
     if not compact:
-        worklists(space, shown.corrected, visible, run.report, key)
+        address.follow(space, picks, key, stale=stale)
+        worklists(space, picks, shown.corrected, visible, run.report, key)
     subset = space.only(shown.task) if shown.colour in NEEDS_ONE_TASK else space
     colour = colour_of(subset, shown.states, shown.colour, run.report, theme())
     colour = faded(colour, theme()) if stale else colour
@@ -199,7 +203,7 @@ def _draw(
             refresh_when(lambda: not images_coming(space, run.report))
     if not compact:
         chosen = [row for row in selection.indices if visible[row]]
-        keep_address(chosen, key)
+        address.keep(chosen, space, picks, key, stale=stale)
         inspector(run, space, chosen, shown.states, atlas, f"{key}.inspector", f"{key}.picked")
 
 

@@ -49,6 +49,7 @@ def inspector(
                 list(ORDERS),
                 format_func=ORDERS.get,
                 key=f"{key}.order",
+                bind="query-params",
                 width=220,
                 help="By the merged model's shift or margin, or as the data set has them.",
             )
@@ -58,6 +59,7 @@ def inspector(
                 1,
                 pages,
                 key=f"{key}.page.{pages}",
+                bind="query-params",
                 width=140,
                 help="Twelve images are shown at a time.",
             )

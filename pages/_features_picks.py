@@ -9,7 +9,6 @@ from engine.figures.drawing import task_titles
 from engine.report import Report
 from pages._features_data import Space, class_name
 
-LIST = "list"  # the address parameter: which worklist is selected
 MOST = 24  # images in a list that ranks all of them
 SHIFTED, LOST, REPAIRED, BROKEN, UNCERTAIN = "shifted", "lost", "repaired", "broken", "uncertain"
 COUNTED = (LOST, REPAIRED, BROKEN)

@@ -53,7 +53,7 @@ def _settings(run: RunView, key: str, method: str, default: ProjectionRequest) -
         kind = type(getattr(default, name))
         values[name] = st.number_input(
             field.title or name.capitalize(), kind(low), kind(high), getattr(default, name), kind(step),
-            help=field.description, key=f"{key}.{name}", persist_state="session",
+            help=field.description, key=f"{key}.{name}", bind="query-params", persist_state="session",
             format="%g" if kind is float else "%d",
         )  # fmt: skip
 
@@ -67,7 +67,8 @@ def _settings(run: RunView, key: str, method: str, default: ProjectionRequest) -
     tasks = task_titles(run.report)
     values["task"] = st.selectbox(
         "Images of", ["all", *tasks], format_func=lambda name: tasks.get(name, "all tasks with an expert"),
-        key=f"{key}.task.{run.id}", help="All tasks share one projection; one task alone gets a projection of its own.",
+        key=f"{key}.task", bind="query-params",
+        help="All tasks share one projection; one task alone gets a projection of its own.",
     )  # fmt: skip
     return values
 

@@ -1,6 +1,5 @@
 """Worklists over the feature view: images and classes worth a look; a click selects them in every panel."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,17 +8,16 @@ import streamlit as st
 from engine.figures.palette import state_title
 from engine.report import Report
 from pages._chrome import plain
+from pages._features_address import LIST
 from pages._features_data import Space
 from pages._features_picks import (
     BROKEN,
     COUNTED,
-    LIST,
     LOST,
     REPAIRED,
     SHIFTED,
     UNCERTAIN,
     class_table,
-    picks_of,
     rows_of_class,
 )
 
@@ -40,18 +38,19 @@ SAID = {
 OPENED = "classes"
 
 
-def worklists(space: Space, corrected: str | None, visible: np.ndarray, report: Report, key: str) -> None:
-    """Buttons for lists of images, and a table of classes; what is chosen is handed over through the session.
+def worklists(
+    space: Space, picks: dict[str, np.ndarray], corrected: str | None, visible: np.ndarray, report: Report, key: str
+) -> None:
+    """Buttons for lists of images, and a table of classes.
 
     Args:
         space: the images.
+        picks: the lists' rows by name.
         corrected: the calibrator shown, if any.
         visible: (n,) whether an image is shown.
         report: names of tasks, classes and states.
-        key: prefix of the widgets; the chosen rows are left under ``{key}.picked``.
+        key: prefix of the widgets; a chosen list is left in the address, a class's rows under ``{key}.picked``.
     """
-    picks = picks_of(space, corrected, visible)
-    _follow_address(picks, key)
     names = {"calibrator": state_title(corrected, report) if corrected else "", "state": "the merged model"}
     if corrected:
         names["state"] = f"{names['calibrator']}'s correction"
@@ -60,7 +59,7 @@ def worklists(space: Space, corrected: str | None, visible: np.ndarray, report: 
         for name, rows in picks.items():
             st.button(
                 f"{plain(TITLES[name].format(**names))} ({len(rows)})", key=f"{key}.pick.{name}", type="tertiary",
-                help=plain(SAID[name].format(**names)), on_click=_choose, args=(key, name, tuple(rows.tolist())),
+                help=plain(SAID[name].format(**names)), on_click=_choose, args=(name,),
             )  # fmt: skip
     part = st.expander(
         "Class by class: shifted, lost, repaired, broken", icon=":material/format_list_numbered:",
@@ -97,32 +96,8 @@ def _classes(
     if cell is not None and cell[0] < len(table):
         among: Any = picks.get(cell[1]) if cell[1] in COUNTED else None
         rows = rows_of_class(space, table["number"].iloc[cell[0]], visible, among)
-        _pick(f"{key}.picked", tuple(rows.tolist()))
+        st.session_state[f"{key}.picked"] = tuple(rows.tolist())
 
 
-def keep_address(selected: Sequence[int], key: str) -> None:
-    """The address names a list for as long as that is what is selected."""
-    chosen = st.session_state.get(f"{key}.listed")
-    if chosen and tuple(selected) != chosen[1]:
-        st.session_state.pop(f"{key}.listed")
-        if st.query_params.get(LIST) == chosen[0]:
-            st.query_params.pop(LIST)
-
-
-def _follow_address(picks: dict[str, np.ndarray], key: str) -> None:
-    """A link that names a list selects it, once."""
-    asked, known = st.query_params.get(LIST), st.session_state.get(f"{key}.listed")
-    if asked in picks and (known is None or known[0] != asked):
-        rows = tuple(picks[asked].tolist())
-        st.session_state[f"{key}.listed"] = (asked, rows)
-        _pick(f"{key}.picked", rows)
-
-
-def _choose(key: str, name: str, rows: tuple[int, ...]) -> None:
-    st.query_params[LIST] = name
-    st.session_state[f"{key}.listed"] = (name, rows)
-    _pick(f"{key}.picked", rows)
-
-
-def _pick(name: str, rows: tuple[int, ...]) -> None:
-    st.session_state[name] = rows
+def _choose(name: str) -> None:
+    st.query_params[LIST] = name  # which is followed when the lists are drawn

@@ -7,7 +7,8 @@ from engine.figures import state_title
 from engine.report import Report
 from engine.rounding import rounded
 from pages._chrome import percent, plain
-from pages._features_picks import BROKEN, LIST
+from pages._features_address import LIST
+from pages._features_picks import BROKEN
 from pages._state import RUN, RunView
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")

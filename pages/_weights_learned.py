@@ -38,7 +38,7 @@ def coefficients(run: RunView) -> None:
     )
     behind = learned.pruned_by is not None
     used = bool(learned.layers) and behind and st.toggle(
-        "As used in the merged model (η · λ, pruned layers empty)", key="weights.used",
+        "As used in the merged model (η · λ, pruned layers empty)", key="weights.used", bind="query-params",
         help="The coefficients times what the transform leaves of each layer."
     )  # fmt: skip
     other = _counterpart(run, learned)

@@ -42,13 +42,14 @@ def path(run: RunView) -> None:
         "Start",
         list(models),
         format_func=models.__getitem__,
-        key=f"weights.start.{run.id}",
+        key="weights.start",
+        bind="query-params",
         help="The model at which the path through weight space begins.",
     )
     last = [MERGED] if MERGED in models else list(models)[-1:]
     end = second.selectbox(
         "End", list(models), index=list(models).index(last[0]), format_func=models.__getitem__,
-        key=f"weights.end.{run.id}",
+        key="weights.end", bind="query-params",
         help="The model at which the path ends.",
     )  # fmt: skip
     with rest.popover("Settings", icon=":material/tune:", key="weights.path.settings"):
@@ -58,9 +59,10 @@ def path(run: RunView) -> None:
             101,
             11,
             key="weights.points",
+            bind="query-params",
             help="Weights are interpolated linearly between both ends; every point is a model that is scored.",
         )
-        images = st.number_input("Images a task, at most", 2, 100_000, 200, key="weights.images",
+        images = st.number_input("Images a task, at most", 2, 100_000, 200, key="weights.images", bind="query-params",
                                  help="Drawn evenly over classes from the evaluation images.")  # fmt: skip
     if start == end:
         st.info("Choose two different models.", icon=":material/info:")
@@ -85,7 +87,7 @@ def _path_figures(run: RunView, document: dict[str, Any], ends: tuple[str, str])
     titles = {task: known.get(task, task) for task in document["tasks"]}
     quantity = st.segmented_control(
         "Show", ["accuracy", "loss"], format_func=str.capitalize, default="accuracy", required=True,
-        key="weights.quantity",
+        key="weights.quantity", bind="query-params",
         help="What is measured at every point of the path.",
     )  # fmt: skip
     counts = {found["images"] for found in document["tasks"].values()}

@@ -54,6 +54,7 @@ def _pairs(run: RunView, view: Measured, titles: list[str]) -> None:
     what, where = st.columns((1, 2), vertical_alignment="bottom")
     chosen = what.segmented_control(
         "Show", list(PAIRS), format_func=PAIRS.__getitem__, default="cosine", required=True, key="weights.pairs",
+        bind="query-params",
         persist_state="session",
         help="The measure that is drawn for every layer or pair of experts.",
     )  # fmt: skip
@@ -63,6 +64,7 @@ def _pairs(run: RunView, view: Measured, titles: list[str]) -> None:
         list(names),
         format_func=names.__getitem__,
         key="weights.pairs.layer",
+        bind="query-params",
         help="The part of the encoder that is compared.",
     )
     rows = [view.document["layers"].index(layer)] if layer else []
@@ -126,6 +128,7 @@ def spectra(run: RunView) -> None:
         list(RANKS),
         format_func=lambda name: RANKS[name][0],
         key="weights.rank",
+        bind="query-params",
         width=320,
         help="How many directions of a layer's task vector matter, by this measure of rank.",
     )
@@ -133,6 +136,7 @@ def spectra(run: RunView) -> None:
         "In percent of the full rank",
         True,
         key="weights.rank.relative",
+        bind="query-params",
         help="Relative to the most directions that the layer could have.",
     )
     figure(
@@ -151,12 +155,14 @@ def _one_spectrum(run: RunView, view: Measured, models: list[str], titles: list[
         list(names),
         format_func=names.__getitem__,
         key="weights.matrix.name",
+        bind="query-params",
         width=420,
         help="The weight matrix whose singular values are drawn.",
     )
     cumulative = st.toggle(
         "Energy of the leading values",
         key="weights.cumulative",
+        bind="query-params",
         help="Cumulated squares of the singular values in place of the values themselves.",
     )
     figure(
@@ -190,6 +196,7 @@ def _choice(table: dict[str, LayerMeasure], key: str) -> LayerMeasure:
         list(table),
         format_func=lambda name: table[name].title,
         key=key,
+        bind="query-params",
         width=380,
         persist_state="session",
         help="The measure that is drawn, layer by layer.",
@@ -202,7 +209,8 @@ def _components(layers: Sequence[str], key: str) -> list[str] | None:
     """Which kinds of layers are shown; None for all."""
     there = {layer.component for layer in layers_of(layers)}
     kinds = [name for name in COMPONENTS if name in there]
-    return st.pills("Layers shown", kinds, selection_mode="multi", key=key, persist_state="session",
+    return st.pills("Layers shown", kinds, selection_mode="multi", key=key,
+                    bind="query-params", persist_state="session",
                     help="None chosen: all of them.") or None  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def gallery(zoo: str, manifest: Manifest) -> None:
     splits = list(found.pictures)
     with right:
         split = st.segmented_control(
-            "Split", splits, default=splits[0], key=f"zoo.split.{task.name}", required=True,
+            "Split", splits, default=splits[0], key=f"zoo.split.{task.name}", bind="query-params", required=True,
             format_func=lambda split: f"{SPLIT_TITLES[split]} · {found.lengths[split]:,}",
             help="Methods adapt on one split and are scored on another; the counts are images.",
         )  # fmt: skip
@@ -61,7 +61,7 @@ def _classes(task: Task, found: Gallery, split: str) -> None:
         st.caption("These images have no labels: methods adapt on them.")
         return
     chosen = st.multiselect(
-        "Classes", task.classes, key=f"zoo.classes.{task.name}",
+        "Classes", task.classes, key=f"zoo.classes.{task.name}", bind="query-params",
         placeholder=f"All {len(task.classes)} classes, or choose some",
         help="None chosen: all of them, twelve at a time.",
     )  # fmt: skip
@@ -166,7 +166,11 @@ def prompts(manifest: Manifest) -> None:
     )
     task = tasks[name]
     chosen = right.selectbox(
-        "Class", task.classes, key=f"zoo.prompt.{task.name}", help="The class whose name is put into the templates."
+        "Class",
+        task.classes,
+        key=f"zoo.prompt.{task.name}",
+        bind="query-params",
+        help="The class whose name is put into the templates.",
     )
     if not task.templates:
         st.caption("This task states no templates; where a head is built, “a photo of a {}.” is used.")

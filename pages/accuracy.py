@@ -97,7 +97,7 @@ def _differences(run: RunView) -> None:
     st.subheader("What changed", anchor=False)
     reference = st.segmented_control(
         "Compared with", states, format_func=lambda state: state_title(state, run.report), required=True,
-        default="merged" if "merged" in states else states[0], key=f"accuracy.reference.{run.id}",
+        default="merged" if "merged" in states else states[0], key="accuracy.reference", bind="query-params",
         help="Differences are accuracy minus that of this state, in percentage points.",
     )  # fmt: skip
     figure(delta_heatmap(run.report, reference, theme()), key="accuracy.delta", run=run, unit="Percentage points")
@@ -127,7 +127,8 @@ def _confusions(run: RunView) -> None:
             "Task",
             tasks,
             format_func=titles.get,
-            key=f"accuracy.task.{run.id}",
+            key="accuracy.task",
+            bind="query-params",
             width=260,
             help="The task whose confusions are shown.",
         )
@@ -135,7 +136,8 @@ def _confusions(run: RunView) -> None:
         last = [state for state in run.report.calibrators if state in there][-1:]
         wanted = [state for state in ("merged", *last, "expert") if state in there][:MATRICES]
         states = st.pills(
-            "States", there, selection_mode="multi", default=wanted, key=f"accuracy.states.{run.id}.{task}", wrap=True,
+            "States", there, selection_mode="multi", default=wanted, key=f"accuracy.states.{run.id}.{task}",
+            bind="query-params", wrap=True,
             format_func=lambda state: state_title(state, run.report),
             help="The states whose confusion matrices stand side by side.",
         )  # fmt: skip
@@ -161,7 +163,7 @@ def _training(run: RunView) -> None:
         return
     quantity = st.segmented_control(
         "Curve", list(QUANTITIES), format_func=lambda name: QUANTITIES[name].title, default="accuracy", required=True,
-        key="accuracy.quantity", persist_state="session",
+        key="accuracy.quantity", bind="query-params", persist_state="session",
         help="What is followed while calibrators are trained: accuracy, L1 bias or the loss "
              "itself.",
     )  # fmt: skip

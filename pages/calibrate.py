@@ -60,7 +60,8 @@ def _training(run: RunView) -> None:
         )  # fmt: skip
         names = list(report.calibrators)
         shown = st.pills(
-            "Calibrators", names, selection_mode="multi", default=names, key=f"calibrate.shown.{run.id}", wrap=True,
+            "Calibrators", names, selection_mode="multi", default=names, key=f"calibrate.shown.{run.id}",
+            bind="query-params", wrap=True,
             format_func=lambda name: state_title(name, report),
             help="The calibrators whose curves are drawn.",
         )  # fmt: skip
@@ -81,7 +82,8 @@ def _task_of_curves(run: RunView) -> str | None:
     if not there:
         return None
     titles = {ALL: "Mean over tasks", **task_titles(run.report, [t for t in run.report.tasks_of("in") if t in there])}
-    task = st.selectbox("Task", list(titles), format_func=titles.get, width=220, key=f"calibrate.curve.task.{run.id}",
+    task = st.selectbox("Task", list(titles), format_func=titles.get, width=220, key="calibrate.curve.task",
+                        bind="query-params",
                         help="The task whose curves are drawn, or their mean over tasks.")  # fmt: skip
     return None if task == ALL else task
 
@@ -138,7 +140,7 @@ def _uncertainty(run: RunView) -> None:
     titles = {ALL: "All tasks", **task_titles(run.report, run.report.tasks_of("in"))}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         state = st.selectbox("Calibrator", states, format_func=lambda name: state_title(name, run.report), width=280,
-                             key=f"calibrate.state.{run.id}",
+                             key="calibrate.state", bind="query-params",
                              help="One that predicts its own uncertainty σ, as ProbSurgery "
                                   "does.")  # fmt: skip
         task = st.selectbox(
@@ -146,7 +148,8 @@ def _uncertainty(run: RunView) -> None:
             list(titles),
             format_func=titles.get,
             width=260,
-            key=f"calibrate.task.{run.id}",
+            key="calibrate.task",
+            bind="query-params",
             help="The task whose images are ranked by predicted σ, or all of them.",
         )
     chosen = None if task == ALL else task

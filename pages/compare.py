@@ -119,7 +119,7 @@ def _pareto(runs: Sequence[Compared]) -> None:
     st.subheader("What is gained, and at what price", anchor=False)
     axis = st.segmented_control(
         "Against", list(there), format_func=lambda name: there[name].title, default=next(iter(there)), required=True,
-        key="compare.axis", persist_state="session",
+        key="compare.axis", bind="query-params", persist_state="session",
         help="The second goal: a point is on the front when no other is better in both.",
     )  # fmt: skip
     drawing = pareto_figure(runs, axis, theme())

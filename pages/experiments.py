@@ -126,6 +126,7 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
         chosen = st.segmented_control(
             "Measure", [measure.name for measure in there], default=there[0].name, required=True,
             format_func=lambda name: next(m.title for m in there if m.name == name), key=f"experiments.m.{spec.name}",
+            bind="query-params",
             label_visibility="collapsed",
             help="What the claim is about, or what else was measured in its runs.",
         )  # fmt: skip

@@ -157,7 +157,7 @@ def _control(lesson: Lesson, number: int, step: Step, numbers: Numbers) -> None:
     presets = range(len(control.presets))
     chosen = st.select_slider(
         control.label, presets, value=control.start, format_func=lambda at: control.presets[at].label,
-        key=f"learn.control.{lesson.name}.{number}",
+        key=f"learn.control.{lesson.name}.{number}", bind="query-params",
         help="Every preset is a run that was measured; nothing is computed here.",
     )  # fmt: skip
     spec = read_experiment(control.experiment)

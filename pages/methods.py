@@ -117,6 +117,7 @@ def _zoo() -> str:
         "Zoo",
         options,
         key="methods.zoo",
+        bind="query-params",
         width=320,
         persist_state="session",
         help="Numbers come from runs that merged all experts of this zoo.",

@@ -96,7 +96,8 @@ def _distances(run: RunView) -> None:
         "Task",
         tasks,
         format_func=titles.get,
-        key=f"representations.task.{run.id}",
+        key="representations.task",
+        bind="query-params",
         width=320,
         help="The task whose classes and images are compared.",
     )

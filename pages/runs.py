@@ -33,6 +33,7 @@ def main() -> None:
         search = st.text_input(
             "Search",
             key="runs.search",
+            bind="query-params",
             placeholder="Search names, tags, notes, recipes",
             label_visibility="collapsed",
             width=320,
@@ -43,6 +44,7 @@ def main() -> None:
             "Kind",
             list(kind_choices()),
             key="runs.kind",
+            bind="query-params",
             label_visibility="collapsed",
             width=220,
             persist_state="session",
@@ -52,6 +54,7 @@ def main() -> None:
             "Show",
             list(FILTERS),
             key="runs.filter",
+            bind="query-params",
             default="All",
             required=True,
             label_visibility="collapsed",

@@ -103,16 +103,18 @@ def _shown(part: SaliencePart) -> tuple[list[str] | None, bool, bool]:
     kinds = [name for name in COMPONENTS if name in there]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         chosen = st.pills(
-            "Layers shown", kinds, selection_mode="multi", key="salience.components", persist_state="session",
+            "Layers shown", kinds, selection_mode="multi", key="salience.components",
+            bind="query-params", persist_state="session",
             wrap=True,
             help="Which parts of the encoder are shown, here and in the masks below. None chosen: all of them.",
         )  # fmt: skip
         order = st.segmented_control(
-            "Order", ORDERS, default=ORDERS[0], required=True, key="salience.order", persist_state="session",
+            "Order", ORDERS, default=ORDERS[0], required=True, key="salience.order",
+            bind="query-params", persist_state="session",
             help="Layers from the first to the last of the encoder, or those of highest mean salience first.",
         )  # fmt: skip
         logarithmic = st.toggle(
-            "Logarithmic colours", True, key="salience.log", persist_state="session",
+            "Logarithmic colours", True, key="salience.log", bind="query-params", persist_state="session",
             help="Saliences differ by orders of magnitude: by logarithm, small ones can be told apart too.",
         )  # fmt: skip
     return chosen or None, order == ORDERS[1], logarithmic
@@ -123,7 +125,7 @@ def _pruning(run: RunView, part: SaliencePart, titles: list[str], components: li
     """The pruning ratio, live on the stored scores."""
     st.subheader("What a pruning ratio keeps", anchor=False)
     eta = st.slider(
-        "Pruning ratio η", 0.0, 1.0, float(part.eta), 0.01, key=f"salience.eta.{run.id}",
+        "Pruning ratio η", 0.0, 1.0, float(part.eta), 0.01, key=f"salience.eta.{run.id}", bind="query-params",
         help="The share of layers dropped for every expert. A layer stays in the merge if any expert keeps it.",
     )  # fmt: skip
     kept = masks_at(part, eta)

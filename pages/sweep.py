@@ -152,7 +152,8 @@ def _figure(table: SweepTable, row: Run, measure: str) -> None:
         return
     if len(table.places) == 2:
         state = st.selectbox(
-            "State", states, format_func=sweep_state_title, key=f"sweep.state.{measure}", width=320,
+            "State", states, format_func=sweep_state_title, key=f"sweep.state.{measure}",
+            bind="query-params", width=320,
             help="The state whose accuracy the map shows.",
         )  # fmt: skip
         drawing = sweep_map(table, state, measure, theme())

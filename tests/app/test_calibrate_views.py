@@ -65,11 +65,11 @@ def test_views_are_asked_for_computed_once_and_shown(open_page, made):
     # matrix of modules.
     assert charts(app) == before + 13
     assert "own module" in texts(app)
-    app.selectbox(key=f"calibrate.depth.task.{ids['repaired']}").select("beta").run()
+    app.selectbox(key="calibrate.depth.task").select("beta").run()
     app.segmented_control(key="calibrate.depth.statistic").set_value("mean").run()
     app.segmented_control(key="calibrate.stitching.order").set_value("ends").run()
     app.segmented_control(key="calibrate.stitching.quantity").set_value("cosine").run()
-    app.selectbox(key=f"calibrate.stitching.task.{ids['repaired']}").select("beta").run()
+    app.selectbox(key="calibrate.stitching.task").select("beta").run()
     app.segmented_control(key="calibrate.shift.quantity").set_value("l1").run()
     assert not app.exception
 
@@ -82,8 +82,8 @@ def test_one_image_before_and_after(open_page, made):
         carry_out(store)
         app = open_page("repaired")
     run = ids["repaired"]
-    app.selectbox(key=f"calibrate.one.by.{run}").select("surgery_v2").run()
-    app.selectbox(key=f"calibrate.one.task.{run}").select("beta").run()
+    app.selectbox(key="calibrate.one.by").select("surgery_v2").run()
+    app.selectbox(key="calibrate.one.task").select("beta").run()
     groups = app.segmented_control(key=f"calibrate.one.fate.{run}.surgery_v2.beta")
     counts = [int(label.rsplit("(", 1)[1].rstrip(")")) for label in groups.options]
     assert sum(counts) == 24
@@ -98,10 +98,9 @@ def test_one_image_before_and_after(open_page, made):
 
 
 def test_curves_of_one_task(open_page, made):
-    _, ids = made
     app = open_page("repaired")
     assert "mean over tasks" in app.get("plotly_chart")[0].proto.spec
-    app.selectbox(key=f"calibrate.curve.task.{ids['repaired']}").select("gamma").run()
+    app.selectbox(key="calibrate.curve.task").select("gamma").run()
     assert not app.exception
     assert "mean over tasks" not in app.get("plotly_chart")[0].proto.spec
 

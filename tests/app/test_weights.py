@@ -127,11 +127,11 @@ def test_a_run_without_coefficients_offers_to_learn_them(open_view, made):
 
 
 def test_a_path_needs_two_models_and_says_why_it_failed(open_view, made):
-    store, ids = made
+    store, _ = made
     app = open_view("path")
-    app.selectbox(key=f"weights.end.{ids['plain']}").set_value("pretrained").run()
+    app.selectbox(key="weights.end").set_value("pretrained").run()
     assert "two different models" in texts(app)
-    app.selectbox(key=f"weights.end.{ids['plain']}").set_value("beta").run()
+    app.selectbox(key="weights.end").set_value("beta").run()
     app.button(key="weights.path.compute").click().run()
     (row,) = store.runs.list(states=("queued",))
     store.runs.claim_next("process:test:1:1")

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from tests.app.views import finish, made_zoo, only, open_page, texts
 from tests.made_run import EVALUATED, made_report, made_samples, write_run
@@ -78,11 +79,27 @@ def test_a_link_to_a_worklist_selects_it_until_something_else_is(store, key):
     assert "list" not in app.query_params
 
 
-def test_a_link_to_a_list_that_is_not_there_selects_nothing(store, key):
+def test_the_address_names_any_other_selection_by_its_images(store, key):
     run = finish(store, key)
-    app = open_page("representations", run=run, list="<b>")
+    app = open_page("representations", run=run)
+    app.session_state["features.picked"] = (0, 3)
+    app.run()
+    picked = np.ravel(app.query_params["picked"])[0]
+    again = open_page("representations", run=run, picked=picked)
+    assert "2 images selected" in texts(again)
+    assert again.dataframe[0].value.equals(app.dataframe[0].value)
+    only(again.button, "Repaired").click().run()
+    assert "picked" not in again.query_params
+
+
+@pytest.mark.parametrize("asked", [{"list": "<b>"}, {"picked": "00000000.AAAA"}, {"picked": "<b>"}])
+def test_a_link_to_what_is_not_there_selects_nothing_and_says_so(store, key, asked):
+    run = finish(store, key)
+    app = open_page("representations", run=run, **asked)
     assert not app.exception
     assert "Nothing is selected" in texts(app)
+    assert "images that are not in this view" in app.toast[0].value
+    assert not set(asked) & set(app.query_params)
 
 
 def test_an_image_of_several_can_be_taken_alone_to_see_its_neighbours(store, key, tmp_path):

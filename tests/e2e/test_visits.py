@@ -218,6 +218,35 @@ def test_a_brush_a_worklist_and_the_inspector_agree_on_the_images(app_page, app_
     assert all(row["merged prediction"] != row["true class"] for row in rows)
 
 
+def test_a_link_to_brushed_images_selects_them_in_another_browser(app_page, app_address, chromium):
+    app_page.goto(f"{app_address}/representations?run=task-arithmetic")
+    view = app_page.locator(".scatter[data-draw-ms]")
+    expect(view).to_be_visible()
+    settle(app_page)
+    area = app_page.locator(".points[data-panel='Merged'] + .overlay")
+    box = area.bounding_box()
+    app_page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 0.2 * box["height"])
+    app_page.mouse.down()
+    app_page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.5 * box["height"], steps=3)
+    app_page.mouse.up()
+    selected = app_page.get_by_role("heading", name=re.compile("^[0-9]+ images? selected"))
+    expect(selected).to_be_visible()
+    expect(app_page).to_have_url(re.compile("picked="))
+    brushed = view.get_attribute("data-selected")
+    assert selected.inner_text().split()[0] == brushed
+
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    other = context.new_page()
+    other.goto(app_page.url)
+    expect(other.locator(".scatter[data-draw-ms]")).to_have_attribute("data-selected", brushed)
+    expect(other.get_by_role("heading", name=selected.inner_text())).to_be_visible()
+    context.close()
+
+    app_page.get_by_role("button", name="Clear").click()
+    expect(selected).to_have_count(0)
+    expect(app_page).not_to_have_url(re.compile("picked="))
+
+
 def test_the_first_page_leads_to_the_drift_a_broken_image_and_a_layer(app_page, app_address):
     def ask(question):
         app_page.goto(app_address)

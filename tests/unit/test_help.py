@@ -1,4 +1,4 @@
-"""Every control of every page says in the field's terms what it does."""
+"""Every control of every page says in the field's terms what it does, and those of views are in the address."""
 
 import ast
 from pathlib import Path
@@ -12,22 +12,33 @@ PAGES = sorted((Path(__file__).resolve().parents[2] / "pages").glob("*.py"))
 CONTROLS = {"slider", "selectbox", "segmented_control", "pills", "toggle", "number_input", "text_input", "multiselect",
             "radio", "select_slider", "text_area", "checkbox"}  # fmt: skip
 WORDS = 4  # fewer say nothing
+ASKED_FOR = {"_bring_files", "_fetch", "_forms", "_params", "_runs_details", "_runs_storage", "_sweep_form", "bring"}
+NO_VIEW = {"Log", "The camera of figures saves", "Your prediction", "Zoo",
+           "Quick form: fewer images, shorter training, one seed"}  # fmt: skip
 
 
 def controls(path):
     """Calls that draw a control, with the help they give."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CONTROLS:
-            yield node, next((word.value for word in node.keywords if word.arg == "help"), None)
+            yield node, {word.arg: word.value for word in node.keywords}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_every_control_has_a_help_text(path):
-    for node, text in controls(path):
-        place = f"{path.name}:{node.lineno}"
+    for node, given in controls(path):
+        place, text = f"{path.name}:{node.lineno}", given.get("help")
         assert text is not None, f"{place} has no help"
         if isinstance(text, ast.Constant):
             assert len(text.value.split()) >= WORDS, f"{place} says only: {text.value}"
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if path.stem not in ASKED_FOR], ids=lambda path: path.stem)
+def test_every_control_of_a_view_is_in_the_address(path):
+    for node, given in controls(path):
+        label = node.args[0].value if isinstance(node.args[0], ast.Constant) else ast.unparse(node.args[0])
+        own = "on_change" in given  # its callback writes the address
+        assert "bind" in given or own or label in NO_VIEW, f"{path.name}:{node.lineno} {label}"
 
 
 @pytest.mark.parametrize("row", [*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values()], ids=str)
