@@ -79,7 +79,7 @@ def context_bar(run: RunView) -> None:
         format_func=labels.__getitem__,
         key=key,
         on_change=_switch,
-        args=(key,),
+        args=(key, run.id),
         label_visibility="collapsed",
         help="Every page shows this run. The address of the page names it.",
     )
@@ -229,8 +229,9 @@ def error_id(error: BaseException) -> str:
     return "E-" + hashlib.sha256(f"{type(error).__name__}: {error}".encode()).hexdigest()[:8]
 
 
-def _switch(key: str) -> None:
-    show_run(st.session_state[key])
+def _switch(key: str, shown: str) -> None:
+    if st.session_state[key] != shown:  # else it is a late message of the browser about a run shown before
+        show_run(st.session_state[key])
 
 
 def _call(title: str, params: dict[str, Any]) -> str:

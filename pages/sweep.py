@@ -74,11 +74,17 @@ def _chosen(rows: list[Run]) -> Run | None:
         list(listed),
         format_func=lambda ident: f"{run_title(listed[ident])} · {age(listed[ident].created)} · {ident[-4:]}",
         key=key,
-        on_change=lambda: _show(st.session_state[key]),
+        on_change=_switch,
+        args=(key, found.id),
         help="Sweeps of this store, the newest first; the address names the one shown.",
     )
     _show(found.id)
     return found
+
+
+def _switch(key: str, shown: str) -> None:
+    if st.session_state[key] != shown:  # else it is a late message about a sweep shown before
+        _show(st.session_state[key])
 
 
 def _show(ident: str) -> None:

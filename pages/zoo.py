@@ -62,13 +62,15 @@ def _choose(run: RunView | None) -> str:
     st.session_state[key] = wanted
     left, _ = st.columns((2, 3))
     left.selectbox(
-        "Zoo shown", list(known), format_func=known.__getitem__, key=key, on_change=_switch, args=(key,),
+        "Zoo shown", list(known), format_func=known.__getitem__, key=key, on_change=_switch, args=(key, wanted),
         label_visibility="collapsed", help="Zoos that come with the app, and those that runs of this store used.",
     )  # fmt: skip
     return wanted
 
 
-def _switch(key: str) -> None:
+def _switch(key: str, shown: str) -> None:
+    if st.session_state[key] == shown:
+        return  # a late message about a zoo shown before
     st.session_state["zoo.shown"] = st.query_params[ZOO] = st.session_state[key]
     st.query_params.pop("zoo.task", None)
     st.session_state.pop("zoo.task", None)

@@ -241,3 +241,17 @@ class TestSalience:
         assert "This is the mask that the run used" in texts(app)
         app.slider[0].set_value(0.2).run()
         assert "preview" in texts(app)
+
+
+def test_a_late_message_about_the_run_shown_before_does_not_bring_it_back(store, key):
+    first, second = finish(store, key), finish(store, key[::-1])
+    app = open_page("accuracy", run=first)
+    before = app._tree.get_widget_states()  # what the browser says of its widgets
+    app.query_params["run"] = second
+    app.run()
+    assert only(app.selectbox, "Run shown").value == second
+    app._run(before)
+    switcher = only(app.selectbox, "Run shown")
+    assert switcher.value == second
+    switcher.set_value(first).run()
+    assert only(app.selectbox, "Run shown").value == first

@@ -12,6 +12,7 @@ expect = sync_api.expect
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 RUN = 600_000  # ms; about a minute on two free cores
+SETTLED = 3000  # ms after which no message of the progress can be under way any more
 
 
 def headline(page):
@@ -71,7 +72,7 @@ def test_pages_keep_the_run_and_the_settings(app_page, app_address):
     expect(app_page).to_have_url(re.compile(r"run="))
 
 
-def test_change_lambda_run_reload_and_see_the_result(app_page, app_address):
+def test_change_lambda_run_reload_and_see_the_result(app_page, app_address, request):
     app_page.goto(app_address)
     expect(headline(app_page)).to_contain_text("experts reach")
     before = headline(app_page).inner_text()
@@ -80,7 +81,7 @@ def test_change_lambda_run_reload_and_see_the_result(app_page, app_address):
     seeds.fill("0")
     seeds.press("Enter")
     slider = app_page.get_by_role("slider").first
-    chosen = press(slider, 4)
+    chosen = press(slider, 3 + getattr(request.node, "execution_count", 1))  # a second try finds the first one's result
     expect(app_page.get_by_text("Settings changed, not run yet")).to_be_visible()
 
     app_page.get_by_role("button", name="Run", exact=True).click()
@@ -101,3 +102,9 @@ def test_change_lambda_run_reload_and_see_the_result(app_page, app_address):
     expect(app_page).not_to_have_url(re.compile(r"job="))
     expect(app_page.get_by_text("Settings changed")).to_have_count(0)
     expect(app_page.get_by_text("failed")).to_have_count(0)
+
+    after, address = headline(app_page).inner_text(), app_page.url
+    expect(app_page.locator("canvas[data-panel]").first).to_be_visible()  # the projection, asked for after the result
+    app_page.wait_for_timeout(SETTLED)
+    expect(headline(app_page)).to_have_text(after)  # nothing brings the run shown before back
+    expect(app_page).to_have_url(address)
