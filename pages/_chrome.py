@@ -4,8 +4,8 @@ import hashlib
 import logging
 import re
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -70,22 +70,52 @@ def context_bar(run: RunView) -> None:
         for ident, entry in entries.items()
     }
     labels.setdefault(run.id, run.title)
-    key = f"chrome.run.{run.id}"  # a key for each run shown: the browser may send the run before a moment late
-    st.session_state[key] = run.id
-    switcher, said = st.columns((2, 3), vertical_alignment="center")
-    switcher.selectbox(
-        "Run shown",
-        list(labels),
-        format_func=labels.__getitem__,
-        key=key,
-        on_change=_switch,
-        args=(key, run.id),
-        label_visibility="collapsed",
-        help="Every page shows this run. The address of the page names it.",
-    )
+    place, said = st.columns((2, 3), vertical_alignment="center")
+    with place:
+        switcher(
+            "Run shown", labels, run.id, key="chrome.run", on_choice=show_run, label_visibility="collapsed",
+            help="Every page shows this run. The address of the page names it.",
+        )  # fmt: skip
     said.caption(" · ".join(f"{name}\u00a0**{plain(value)}**" for name, value in facts(run.report)))
     for warning in run.report.warnings:
         st.caption(f":orange[:material/warning:] {plain(warning)}")
+
+
+def switcher(
+    label: str,
+    titles: Mapping[str, str],
+    shown: str,
+    *,
+    key: str,
+    on_choice: Callable[[str], None],
+    help: str,
+    label_visibility: Literal["visible", "collapsed"] = "visible",
+) -> None:
+    """A list that shows what the page shows and switches to another.
+
+    Messages of the browser may come late, with the state of a switcher from before the page turned to something else by
+    itself, which Streamlit takes for a choice: so there is a key for each thing shown, and naming it says nothing.
+
+    Args:
+        label: of the list.
+        titles: what can be shown: id → title.
+        shown: the id that the page shows.
+        key: prefix of the widget's key.
+        on_choice: told another id when one is chosen.
+        help: what switching does.
+        label_visibility: of the label.
+    """
+    own = f"{key}.{shown}"
+
+    def choose() -> None:
+        if st.session_state[own] != shown:
+            on_choice(st.session_state[own])
+
+    st.session_state[own] = shown
+    st.selectbox(
+        label, list(titles), format_func=titles.__getitem__, key=own, on_change=choose,
+        label_visibility=label_visibility, help=help,
+    )  # fmt: skip
 
 
 def facts(report: Report) -> list[tuple[str, str]]:
@@ -227,11 +257,6 @@ def error_state(error: BaseException, advice: str = "") -> None:
 def error_id(error: BaseException) -> str:
     """A short name for a failure, the same for the same failure."""
     return "E-" + hashlib.sha256(f"{type(error).__name__}: {error}".encode()).hexdigest()[:8]
-
-
-def _switch(key: str, shown: str) -> None:
-    if st.session_state[key] != shown:  # else it is a late message of the browser about a run shown before
-        show_run(st.session_state[key])
 
 
 def _call(title: str, params: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from engine.store import Run
 from engine.sweeps import SweepRequest, SweepTable, sweep_title
 from engine.sweeps.grid import value_text
 from pages import _forms as forms
-from pages._chrome import age, duration, empty_state, error_state, plain, plot, theme
+from pages._chrome import age, duration, empty_state, error_state, plain, plot, switcher, theme
 from pages._jobs import PAGE, cancel, keep_service, log_view, progress_text
 from pages._state import RUN, run_title, show_run, store
 from pages._sweep_form import sweep_form
@@ -66,25 +66,13 @@ def _chosen(rows: list[Run]) -> Run | None:
     if found is None:
         st.query_params.pop(SWEEP, None)
         return None
-    listed = {row.id: row for row in [*rows, found]}
-    key = f"sweep.choice.{found.id}"  # a key for each sweep shown, as in the context bar
-    st.session_state[key] = found.id
-    st.selectbox(
-        "Sweep shown",
-        list(listed),
-        format_func=lambda ident: f"{run_title(listed[ident])} · {age(listed[ident].created)} · {ident[-4:]}",
-        key=key,
-        on_change=_switch,
-        args=(key, found.id),
+    titles = {row.id: f"{run_title(row)} · {age(row.created)} · {row.id[-4:]}" for row in [*rows, found]}
+    switcher(
+        "Sweep shown", titles, found.id, key="sweep.choice", on_choice=_show,
         help="Sweeps of this store, the newest first; the address names the one shown.",
-    )
+    )  # fmt: skip
     _show(found.id)
     return found
-
-
-def _switch(key: str, shown: str) -> None:
-    if st.session_state[key] != shown:  # else it is a late message about a sweep shown before
-        _show(st.session_state[key])
 
 
 def _show(ident: str) -> None:

@@ -6,7 +6,7 @@ from engine.errors import EngineError
 from engine.manifest import Manifest, known_zoos, locate_zoo
 from engine.recipe import parse_recipe
 from pages import _zoo_parts as parts
-from pages._chrome import empty_state, error_state, plain
+from pages._chrome import empty_state, error_state, plain, switcher
 from pages._recipes import zoo_manifest
 from pages._state import RunView, find_current, store
 
@@ -58,20 +58,17 @@ def _choose(run: RunView | None) -> str:
     current = run.report.recipe.zoo if run is not None else next(iter(known))
     wanted = asked or st.session_state.get("zoo.shown") or current
     known.setdefault(wanted, wanted)
-    key = f"zoo.choice.{wanted}"
-    st.session_state[key] = wanted
-    left, _ = st.columns((2, 3))
-    left.selectbox(
-        "Zoo shown", list(known), format_func=known.__getitem__, key=key, on_change=_switch, args=(key, wanted),
-        label_visibility="collapsed", help="Zoos that come with the app, and those that runs of this store used.",
-    )  # fmt: skip
+    place, _ = st.columns((2, 3))
+    with place:
+        switcher(
+            "Zoo shown", known, wanted, key="zoo.choice", on_choice=_switch, label_visibility="collapsed",
+            help="Zoos that come with the app, and those that runs of this store used.",
+        )  # fmt: skip
     return wanted
 
 
-def _switch(key: str, shown: str) -> None:
-    if st.session_state[key] == shown:
-        return  # a late message about a zoo shown before
-    st.session_state["zoo.shown"] = st.query_params[ZOO] = st.session_state[key]
+def _switch(zoo: str) -> None:
+    st.session_state["zoo.shown"] = st.query_params[ZOO] = zoo
     st.query_params.pop("zoo.task", None)
     st.session_state.pop("zoo.task", None)
 

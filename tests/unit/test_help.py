@@ -10,7 +10,7 @@ from pages._params import hint_of
 
 PAGES = sorted((Path(__file__).resolve().parents[2] / "pages").glob("*.py"))
 CONTROLS = {"slider", "selectbox", "segmented_control", "pills", "toggle", "number_input", "text_input", "multiselect",
-            "radio", "select_slider", "text_area", "checkbox"}  # fmt: skip
+            "radio", "select_slider", "text_area", "checkbox", "switcher"}  # fmt: skip
 WORDS = 4  # fewer say nothing
 ASKED_FOR = {"_bring_files", "_fetch", "_forms", "_params", "_runs_details", "_runs_storage", "_sweep_form", "bring"}
 NO_VIEW = {"Log", "The camera of figures saves", "Your prediction", "Zoo",
@@ -18,9 +18,10 @@ NO_VIEW = {"Log", "The camera of figures saves", "Your prediction", "Zoo",
 
 
 def controls(path):
-    """Calls that draw a control, with the help they give."""
+    """Calls that draw a control, with the keywords they give."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CONTROLS:
+        called = node.func if isinstance(node, ast.Call) else None
+        if getattr(called, "attr", getattr(called, "id", None)) in CONTROLS:
             yield node, {word.arg: word.value for word in node.keywords}
 
 
@@ -37,7 +38,7 @@ def test_every_control_has_a_help_text(path):
 def test_every_control_of_a_view_is_in_the_address(path):
     for node, given in controls(path):
         label = node.args[0].value if isinstance(node.args[0], ast.Constant) else ast.unparse(node.args[0])
-        own = "on_change" in given  # its callback writes the address
+        own = given.keys() & {"on_change", "on_choice"}  # its callback writes the address
         assert "bind" in given or own or label in NO_VIEW, f"{path.name}:{node.lineno} {label}"
 
 
