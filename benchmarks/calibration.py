@@ -163,8 +163,14 @@ def deep_rows(steps: int) -> list[Line]:
     return rows
 
 
-def fresh_seconds(update: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], parameters: list[torch.Tensor],
-                  merged: nn.Module, expert: nn.Module, images: torch.Tensor, loop_steps: int) -> float:  # fmt: skip
+def fresh_seconds(
+    update: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    parameters: list[torch.Tensor],
+    merged: nn.Module,
+    expert: nn.Module,
+    images: torch.Tensor,
+    loop_steps: int,
+) -> float:
     """Processor seconds of one step of one task in a loop that runs both encoders on every batch.
 
     Args:
@@ -195,8 +201,9 @@ def fresh_rows(steps: int, measured: dict[str, float]) -> list[tuple[str, float,
     import open_clip.transformer as vit
 
     small, experts, images = bundled()
-    large = [vit.VisionTransformer(224, 32, 768, 12, 12, 4.0, output_dim=DIM).eval().requires_grad_(False)
-             for _ in range(2)]  # fmt: skip
+    large = [
+        vit.VisionTransformer(224, 32, 768, 12, 12, 4.0, output_dim=DIM).eval().requires_grad_(False) for _ in range(2)
+    ]
     pictures = torch.randn(32, 3, 224, 224)
     task, expert = next(iter(experts.items()))
     dim = expert.proj.shape[1]
@@ -222,8 +229,11 @@ def fresh_rows(steps: int, measured: dict[str, float]) -> list[tuple[str, float,
 def _own_seconds(name: str, steps: int, dim: int) -> float:
     """Our processor seconds on features of another width, as for mini8."""
     merged, expert = ({task: z[:, :dim].contiguous() for task, z in side.items()} for side in cached_features())
-    kind, config = (Surgery, SurgeryParams(rank=16, steps=steps)) if name.startswith("Surgery") else (
-        ProbSurgery, ProbSurgeryParams(hidden=128, steps=steps))  # fmt: skip
+    kind, config = (
+        (Surgery, SurgeryParams(rank=16, steps=steps))
+        if name.startswith("Surgery")
+        else (ProbSurgery, ProbSurgeryParams(hidden=128, steps=steps))
+    )
     return timed(lambda: kind().fit(merged, expert, config, 0))[1]
 
 

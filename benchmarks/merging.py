@@ -42,8 +42,14 @@ from engine.weights import LazyTaskVectors, Memory, open_weights, visual, write_
 EXPERTS = 8
 SIZES = {"ViT-B/32": (768, 12), "small": (128, 3)}  # width and blocks
 DEFAULT = (
-    "task_arithmetic", "ties", "dare+task_arithmetic", "pcb", "tsv_m", "lwptv+task_arithmetic", "pwptv+task_arithmetic",
-)  # fmt: skip
+    "task_arithmetic",
+    "ties",
+    "dare+task_arithmetic",
+    "pcb",
+    "tsv_m",
+    "lwptv+task_arithmetic",
+    "pwptv+task_arithmetic",
+)
 PARAMS: dict[str, dict[str, Any]] = {"dare": {"drop_rate": 0.5}}  # where the peers' setting is not our default
 PEERS = {
     "fusionbench": ("fusion_bench==0.2.33", ("task_arithmetic", "ties", "dare+task_arithmetic", "tsv_m")),
@@ -57,13 +63,19 @@ RUNS, LONG = 5, 10.0  # a line is run so often, and the median told; once where 
 def shapes(width: int, blocks: int) -> dict[str, tuple[int, ...]]:
     """The visual tensors of a ViT with patches of 32 pixels; 152 with 87,849,216 parameters for ViT-B/32."""
     block = {
-        "ln_1.weight": (width,), "ln_1.bias": (width,),
-        "attn.in_proj_weight": (3 * width, width), "attn.in_proj_bias": (3 * width,),
-        "attn.out_proj.weight": (width, width), "attn.out_proj.bias": (width,),
-        "ln_2.weight": (width,), "ln_2.bias": (width,),
-        "mlp.c_fc.weight": (4 * width, width), "mlp.c_fc.bias": (4 * width,),
-        "mlp.c_proj.weight": (width, 4 * width), "mlp.c_proj.bias": (width,),
-    }  # fmt: skip
+        "ln_1.weight": (width,),
+        "ln_1.bias": (width,),
+        "attn.in_proj_weight": (3 * width, width),
+        "attn.in_proj_bias": (3 * width,),
+        "attn.out_proj.weight": (width, width),
+        "attn.out_proj.bias": (width,),
+        "ln_2.weight": (width,),
+        "ln_2.bias": (width,),
+        "mlp.c_fc.weight": (4 * width, width),
+        "mlp.c_fc.bias": (4 * width,),
+        "mlp.c_proj.weight": (width, 4 * width),
+        "mlp.c_proj.bias": (width,),
+    }
     ends = {name: (width,) for name in ("ln_pre.weight", "ln_pre.bias", "ln_post.weight", "ln_post.bias")}
     first = {"class_embedding": (width,), "positional_embedding": (50, width), "proj": (width, 2 * width // 3)}
     every = {**first, "conv1.weight": (width, 3, 32, 32), **ends}

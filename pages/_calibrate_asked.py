@@ -38,6 +38,13 @@ def view_of(
 def choose_tasks(run: RunView, document: dict[str, Any], view: str, hint: str) -> list[str]:
     """One of the tasks that a view has, or all of them."""
     titles = {ALL: "All tasks", **task_titles(run.report, document["tasks"])}
-    task = st.selectbox("Task", list(titles), format_func=titles.get, width=260,
-                        key=f"calibrate.{view}.task", bind="query-params", help=hint)  # fmt: skip
+    task = st.selectbox(
+        "Task",
+        list(titles),
+        format_func=titles.get,
+        width=260,
+        key=f"calibrate.{view}.task",
+        bind="query-params",
+        help=hint,
+    )
     return list(document["tasks"]) if task == ALL else [task]

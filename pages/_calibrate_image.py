@@ -42,21 +42,37 @@ def one_image(run: RunView) -> None:
     st.subheader("What a correction does to one image", anchor=False)
     request = FeatureViewRequest(recipe=run.report.recipe, part="predictions")
     folder = on_demand(
-        run, "feature_view", request.model_dump(mode="json"), key="calibrate.predictions", name="Single images",
-        label="Look at single images", icon=":material/image_search:",
-    )  # fmt: skip
+        run,
+        "feature_view",
+        request.model_dump(mode="json"),
+        key="calibrate.predictions",
+        name="Single images",
+        label="Look at single images",
+        icon=":material/image_search:",
+    )
     if folder is None:
         st.caption("Asks every model for its five likeliest classes of every evaluation image.")
         return
     table, titles = pd.read_parquet(folder / "predictions.parquet"), task_titles(run.report, run.report.tasks_of("in"))
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        state = st.selectbox("Calibrator", list(run.report.calibrators), width=260, key="calibrate.one.by",
-                             bind="query-params",
-                             format_func=lambda name: state_title(name, run.report),
-                             help="The calibrator whose correction of the image is shown.")  # fmt: skip
-        task = st.selectbox("Task", [name for name in titles if (table["task"] == name).any()], width=260,
-                            format_func=titles.get, key="calibrate.one.task", bind="query-params",
-                            help="The task whose images can be chosen.")  # fmt: skip
+        state = st.selectbox(
+            "Calibrator",
+            list(run.report.calibrators),
+            width=260,
+            key="calibrate.one.by",
+            bind="query-params",
+            format_func=lambda name: state_title(name, run.report),
+            help="The calibrator whose correction of the image is shown.",
+        )
+        task = st.selectbox(
+            "Task",
+            [name for name in titles if (table["task"] == name).any()],
+            width=260,
+            format_func=titles.get,
+            key="calibrate.one.task",
+            bind="query-params",
+            help="The task whose images can be chosen.",
+        )
     before = run.report.calibrators[state].on
     rows = samples(run)
     rows = rows[(rows["task"] == task) & (rows["state"] == "merged") & (rows["split"] == "evaluate")]
@@ -64,18 +80,28 @@ def one_image(run: RunView) -> None:
     found = fates(own, labels, before, state)
     counts = found.value_counts()
     fate = st.segmented_control(
-        "What became of it", list(FATES), default=next(name for name in FATES if counts.get(name)), required=True,
+        "What became of it",
+        list(FATES),
+        default=next(name for name in FATES if counts.get(name)),
+        required=True,
         format_func=lambda name: f"{FATES[name]} ({counts.get(name, 0)})",
-        key=f"calibrate.one.fate.{run.id}.{state}.{task}", bind="query-params",
+        key=f"calibrate.one.fate.{run.id}.{state}.{task}",
+        bind="query-params",
         help="Images by whether the model was right before correction and is right after it.",
-    )  # fmt: skip
+    )
     chosen = found.index[found == fate].to_numpy()
     if not len(chosen):
         empty_state("No such image", "Choose another group above.")
         return
-    place = st.number_input(f"Image of {len(chosen)}", 1, len(chosen), width=160,
-                            key=f"calibrate.one.{run.id}.{state}.{task}.{fate}", bind="query-params",
-                            help="The image whose features are followed below.")  # fmt: skip
+    place = st.number_input(
+        f"Image of {len(chosen)}",
+        1,
+        len(chosen),
+        width=160,
+        key=f"calibrate.one.{run.id}.{state}.{task}.{fate}",
+        bind="query-params",
+        help="The image whose features are followed below.",
+    )
     _image(run, own[own["index"] == chosen[place - 1]], task, state, int(labels[chosen[place - 1]]))
 
 
@@ -90,8 +116,12 @@ def _image(run: RunView, rows: pd.DataFrame, task: str, state: str, truth: int) 
         with st.container(gap="xsmall"):
             if atlas is not None:
                 image = atlas.images[int(np.flatnonzero(all_of_task == index)[0])]
-                st.image(png(image, max(1, SIDE // image.shape[0])), width=SIDE, output_format="PNG",
-                         alt=f"An image of {name}")  # fmt: skip
+                st.image(
+                    png(image, max(1, SIDE // image.shape[0])),
+                    width=SIDE,
+                    output_format="PNG",
+                    alt=f"An image of {name}",
+                )
             st.markdown(f"**{plain(name)}** :gray[· image {index}]")
             after = plain(state_title(state, run.report))
             st.write(
@@ -99,7 +129,11 @@ def _image(run: RunView, rows: pd.DataFrame, task: str, state: str, truth: int) 
                 "(Euclidean, feature units)."
             )
         with st.container():
-            figure(one_image_figure(rows, run.report, task, [before, state, "expert"], truth, theme()),
-                   key="calibrate.one.figure", run=run, unit="The head's probability of the likeliest classes",
-                   tasks=[task])  # fmt: skip
+            figure(
+                one_image_figure(rows, run.report, task, [before, state, "expert"], truth, theme()),
+                key="calibrate.one.figure",
+                run=run,
+                unit="The head's probability of the likeliest classes",
+                tasks=[task],
+            )
     st.caption("✓ marks the true class. A class that is not among a model's five likeliest has no bar of it.")

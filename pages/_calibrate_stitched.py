@@ -26,18 +26,36 @@ def stitched(run: RunView) -> None:
         return
     request = StitchingRequest(recipe=run.report.recipe)
     document = view_of(
-        run, "stitching", request, name="Stitched networks", label="Stitch the networks", icon=":material/join_left:",
+        run,
+        "stitching",
+        request,
+        name="Stitched networks",
+        label="Stitch the networks",
+        icon=":material/join_left:",
         takes=f"Takes up to {request.images} images of every task through every pair of models, cut at every block.",
-    )  # fmt: skip
+    )
     if document is None:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        order = st.segmented_control("Order", list(ORDERS), format_func=ORDERS.get, default="begins", required=True,
-                                     key="calibrate.stitching.order", bind="query-params",
-                                     help="Whose parts come before the cut.")  # fmt: skip
+        order = st.segmented_control(
+            "Order",
+            list(ORDERS),
+            format_func=ORDERS.get,
+            default="begins",
+            required=True,
+            key="calibrate.stitching.order",
+            bind="query-params",
+            help="Whose parts come before the cut.",
+        )
         tasks = choose_tasks(run, document, "stitching", SEEN)
-    figure(stitched_figure(document, run.report, order, tasks, theme()), key="calibrate.stitching.figure", run=run,
-           unit="Accuracy (%), mean over tasks", tasks=tasks, count=_count(document, tasks))  # fmt: skip
+    figure(
+        stitched_figure(document, run.report, order, tasks, theme()),
+        key="calibrate.stitching.figure",
+        run=run,
+        unit="Accuracy (%), mean over tasks",
+        tasks=tasks,
+        count=_count(document, tasks),
+    )
     st.caption(
         "Parts are the embedding, each block, and the read-out. A calibrator acts in its own model's parts only: "
         "one of the output only where the read-out is its model's, else its line hides that of the model alone. "
@@ -48,11 +66,24 @@ def stitched(run: RunView) -> None:
 
 def _linearity(run: RunView, document: dict, tasks: list[str]) -> None:
     """How nearly activations point where the experts' combination does."""
-    quantity = st.segmented_control("Linearity", list(QUANTITIES), format_func=QUANTITIES.get, default="change",
-                                    required=True, key="calibrate.stitching.quantity", bind="query-params",
-                                    help="Activations, or their change against the pretrained model's.")  # fmt: skip
-    figure(linearity_figure(document, run.report, quantity, tasks, theme()), key="calibrate.stitching.linearity",
-           run=run, unit="Class token, mean over tasks", tasks=tasks, count=_count(document, tasks))  # fmt: skip
+    quantity = st.segmented_control(
+        "Linearity",
+        list(QUANTITIES),
+        format_func=QUANTITIES.get,
+        default="change",
+        required=True,
+        key="calibrate.stitching.quantity",
+        bind="query-params",
+        help="Activations, or their change against the pretrained model's.",
+    )
+    figure(
+        linearity_figure(document, run.report, quantity, tasks, theme()),
+        key="calibrate.stitching.linearity",
+        run=run,
+        unit="Class token, mean over tasks",
+        tasks=tasks,
+        count=_count(document, tasks),
+    )
     exact = all(document["tasks"][task]["exact"] for task in tasks)
     st.caption(
         "Cross-task linearity: how nearly a model's activations point where the same combination of the experts' does, "
@@ -70,19 +101,36 @@ def shifted(run: RunView) -> None:
     )
     request = ShiftRequest(recipe=run.report.recipe)
     document = view_of(
-        run, "shift", request, name="Shifted images", label="Shift the images", icon=":material/filter_vintage:",
+        run,
+        "shift",
+        request,
+        name="Shifted images",
+        label="Shift the images",
+        icon=":material/filter_vintage:",
         takes=f"Takes up to {request.images} images of every task through every model, once for each kind of shift.",
-    )  # fmt: skip
+    )
     if document is None:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        quantity = st.segmented_control("Shown", list(SHORT), format_func=SHORT.get, default="accuracy", required=True,
-                                        key="calibrate.shift.quantity", bind="query-params",
-                                        help="Which quantity is drawn for every kind of shift.")  # fmt: skip
+        quantity = st.segmented_control(
+            "Shown",
+            list(SHORT),
+            format_func=SHORT.get,
+            default="accuracy",
+            required=True,
+            key="calibrate.shift.quantity",
+            bind="query-params",
+            help="Which quantity is drawn for every kind of shift.",
+        )
         tasks = choose_tasks(run, document, "shift", SEEN)
-    figure(shift_kinds_figure(document, run.report, quantity, tasks, theme()), key="calibrate.shift.figure", run=run,
-           unit=f"{SHIFT_QUANTITIES[quantity]}, mean over tasks", tasks=tasks,
-           count=_count(document, tasks))  # fmt: skip
+    figure(
+        shift_kinds_figure(document, run.report, quantity, tasks, theme()),
+        key="calibrate.shift.figure",
+        run=run,
+        unit=f"{SHIFT_QUANTITIES[quantity]}, mean over tasks",
+        tasks=tasks,
+        count=_count(document, tasks),
+    )
     st.caption(
         "Compare a calibrator's lead over the merged model in the first row with its lead in the others. The expert "
         "suffers from a shift as well: what is far below it is lost by merging, the rest by the shift."

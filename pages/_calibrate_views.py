@@ -35,28 +35,46 @@ def depth(run: RunView) -> None:
         return
     request = DepthRequest(recipe=deep_only(run.report.recipe))
     document = view_of(
-        run, "depth", request, name="Bias through depth", label="Compare every block", icon=":material/layers:",
+        run,
+        "depth",
+        request,
+        name="Bias through depth",
+        label="Compare every block",
+        icon=":material/layers:",
         takes=f"Takes up to {request.images} images of every task through every model.",
-    )  # fmt: skip
+    )
     if document is None:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        quantity = st.segmented_control("Distance", list(SHOWN), format_func=SHOWN.get, default="l1", required=True,
-                                        key="calibrate.depth.quantity", bind="query-params",
-                                        help="How the output of a block is compared with the "
-                                             "expert's; L1 as in Surgery, arXiv:2402.02705.")  # fmt: skip
-        statistic = st.segmented_control("Of a block's tokens", list(STATISTICS), format_func=STATISTICS.get,
-                                         default="class", required=True, key="calibrate.depth.statistic",
-                                         bind="query-params",
-                                         help="Compared on the class token, which is read off "
-                                              "in the end, or on the mean of all tokens.")  # fmt: skip
+        quantity = st.segmented_control(
+            "Distance",
+            list(SHOWN),
+            format_func=SHOWN.get,
+            default="l1",
+            required=True,
+            key="calibrate.depth.quantity",
+            bind="query-params",
+            help="How the output of a block is compared with the expert's; L1 as in Surgery, arXiv:2402.02705.",
+        )
+        statistic = st.segmented_control(
+            "Of a block's tokens",
+            list(STATISTICS),
+            format_func=STATISTICS.get,
+            default="class",
+            required=True,
+            key="calibrate.depth.statistic",
+            bind="query-params",
+            help="Compared on the class token, which is read off in the end, or on the mean of all tokens.",
+        )
         tasks = choose_tasks(run, document, "depth", "The task whose images go through every block.")
     images = {document["tasks"][name]["images"] for name in tasks}
     figure(
-        block_figure(document, run.report, quantity, statistic, tasks, theme()), key="calibrate.depth.figure", run=run,
+        block_figure(document, run.report, quantity, statistic, tasks, theme()),
+        key="calibrate.depth.figure",
+        run=run,
         unit=f"{QUANTITIES[quantity]}, {STATISTICS[statistic].lower()}, {max(images)} images a task at most",
         images=False,
-    )  # fmt: skip
+    )
     st.caption(
         "Activations grow with depth, so L1 rises for every model: compare states at one block, not blocks with each "
         "other. CKA does not depend on scale. The mark at the right end is the feature itself. Calibrators of the "
@@ -75,11 +93,21 @@ def coverage(run: RunView, state: str, task: str | None) -> None:
     tasks = run.report.tasks_of("in") if task is None else [task]
     with st.grid("auto", min_column_width=340, gap="small"):
         with st.container():
-            figure(coverage_figure(document, run.report, tasks, theme()), key="calibrate.coverage", run=run,
-                   unit="Share of residuals inside σ's intervals, mean over tasks", tasks=tasks)  # fmt: skip
+            figure(
+                coverage_figure(document, run.report, tasks, theme()),
+                key="calibrate.coverage",
+                run=run,
+                unit="Share of residuals inside σ's intervals, mean over tasks",
+                tasks=tasks,
+            )
         with st.container():
-            figure(dimension_figure(document, run.report, state, tasks, theme()), key="calibrate.dimensions", run=run,
-                   unit="A point a dimension, feature units", tasks=tasks)  # fmt: skip
+            figure(
+                dimension_figure(document, run.report, state, tasks, theme()),
+                key="calibrate.dimensions",
+                run=run,
+                unit="A point a dimension, feature units",
+                tasks=tasks,
+            )
     st.caption(
         "On the dotted line σ would be right. A line below it on the left, and points above it on the right, mean that "
         "σ promises more than it keeps: what is trained is a draw's distance to the expert, and that is smallest "
@@ -95,8 +123,13 @@ def learned(run: RunView) -> None:
             continue
         title = plain(state_title(name, run.report))
         st.subheader(f"Merging coefficients that learned with {title}", anchor=False)
-        figure(coefficient_figure(found, expert_titles(run, found.experts), theme()), key=f"calibrate.lambda.{name}",
-               run=run, unit="Learned coefficient λ", note="Trained on the adaptation images.")  # fmt: skip
+        figure(
+            coefficient_figure(found, expert_titles(run, found.experts), theme()),
+            key=f"calibrate.lambda.{name}",
+            run=run,
+            unit="Learned coefficient λ",
+            note="Trained on the adaptation images.",
+        )
         st.caption(f"{title} acts in a merged model of its own, made with these coefficients.")
 
 
@@ -104,8 +137,11 @@ def outliers(run: RunView) -> None:
     """Out-of-domain images told by their distance to class prototypes."""
     st.subheader("Can it tell images that belong to no task?", anchor=False)
     if not run.report.tasks_of("out"):
-        empty_state("No out-of-domain task", "Here you see whether distances to class prototypes tell images of other "
-                    "domains apart. This zoo has no out-of-domain task.")  # fmt: skip
+        empty_state(
+            "No out-of-domain task",
+            "Here you see whether distances to class prototypes tell images of other "
+            "domains apart. This zoo has no out-of-domain task.",
+        )
         return
     folder = _asked(run, "outliers", "Tell outliers apart", ":material/troubleshoot:")
     if folder is None:
@@ -123,20 +159,41 @@ def outliers(run: RunView) -> None:
         help="Whose images are told apart from those of tasks that no expert was tuned on.",
     )
     states = [state for state in aurocs if task in aurocs[state]]
-    figure(roc_figure(scores, aurocs, run.report, states, task, theme()), key="calibrate.roc", run=run,
-           unit="AUROC in brackets: 50 % is chance", tasks=[task])  # fmt: skip
+    figure(
+        roc_figure(scores, aurocs, run.report, states, task, theme()),
+        key="calibrate.roc",
+        run=run,
+        unit="AUROC in brackets: 50 % is chance",
+        tasks=[task],
+    )
     with st.grid("auto", min_column_width=340, gap="small"):
         for state in states:
             with st.container():
-                figure(score_histograms(scores, run.report, state, task, theme()), key=f"calibrate.scores.{state}",
-                       run=run, unit="Euclidean distance, feature units", tasks=[task])  # fmt: skip
-    shown = st.selectbox("Prototypes of", states, format_func=lambda name: state_title(name, run.report), width=260,
-                         key="calibrate.out.state", bind="query-params",
-                         help="The state whose features and class means are drawn.")  # fmt: skip
+                figure(
+                    score_histograms(scores, run.report, state, task, theme()),
+                    key=f"calibrate.scores.{state}",
+                    run=run,
+                    unit="Euclidean distance, feature units",
+                    tasks=[task],
+                )
+    shown = st.selectbox(
+        "Prototypes of",
+        states,
+        format_func=lambda name: state_title(name, run.report),
+        width=260,
+        key="calibrate.out.state",
+        bind="query-params",
+        help="The state whose features and class means are drawn.",
+    )
     places, plane = pd.read_parquet(folder / "map.parquet"), read_document(folder, "outliers")["plane"]
     share = percent(plane[shown][task])
-    figure(prototype_map(places, run.report, shown, task, theme()), key="calibrate.prototypes", run=run, tasks=[task],
-           unit=f"Plane in which the task's own features spread most, {share} of their variance")  # fmt: skip
+    figure(
+        prototype_map(places, run.report, shown, task, theme()),
+        key="calibrate.prototypes",
+        run=run,
+        tasks=[task],
+        unit=f"Plane in which the task's own features spread most, {share} of their variance",
+    )
     columns = {"State": st.column_config.TextColumn()}
     table = auroc_table(aurocs, run.report)
     columns |= {name: st.column_config.NumberColumn(format="%.1f") for name in table.columns[1:]}
@@ -151,20 +208,33 @@ def wrong_task(run: RunView) -> None:
     """Every task with every task's calibrator."""
     st.subheader("What if the wrong task's calibrator is used?", anchor=False)
     if not any(part.needs_task_id and not CALIBRATORS[part.method].deep for part in run.report.calibrators.values()):
-        empty_state("No module for each task", "Here you see each task with the module of every other. It takes a "
-                    "calibrator of the output with a module for each task, such as Surgery.")  # fmt: skip
+        empty_state(
+            "No module for each task",
+            "Here you see each task with the module of every other. It takes a "
+            "calibrator of the output with a module for each task, such as Surgery.",
+        )
         return
     folder = _asked(run, "wrong_task", "Swap the calibrators", ":material/swap_horiz:")
     if folder is None:
         st.caption("Corrects every task's features with the module of every other task.")
         return
     document = read_document(folder, "wrong_task")
-    state = st.selectbox("Calibrator", list(document["states"]), width=280, key="calibrate.wrong", bind="query-params",
-                         format_func=lambda name: state_title(name, run.report),
-                         help="The calibrator whose modules are swapped between tasks.")  # fmt: skip
+    state = st.selectbox(
+        "Calibrator",
+        list(document["states"]),
+        width=280,
+        key="calibrate.wrong",
+        bind="query-params",
+        format_func=lambda name: state_title(name, run.report),
+        help="The calibrator whose modules are swapped between tasks.",
+    )
     own, others = own_and_others(document, state)
-    figure(wrong_task_figure(document, run.report, state, theme()), key="calibrate.wrong.figure", run=run,
-           unit="Accuracy (%), colour: points against no correction")  # fmt: skip
+    figure(
+        wrong_task_figure(document, run.report, state, theme()),
+        key="calibrate.wrong.figure",
+        run=run,
+        unit="Accuracy (%), colour: points against no correction",
+    )
     if others is not None:
         st.write(
             f"{plain(state_title(state, run.report))}: {percent(own)} with the task's own module, {percent(others)} "
@@ -174,5 +244,12 @@ def wrong_task(run: RunView) -> None:
 
 def _asked(run: RunView, part: str, label: str, icon: str) -> Path | None:
     request = FeatureViewRequest(recipe=run.report.recipe, part=part)
-    return on_demand(run, "feature_view", request.model_dump(mode="json"), key=f"calibrate.{part}", name=label,
-                     label=label, icon=icon)  # fmt: skip
+    return on_demand(
+        run,
+        "feature_view",
+        request.model_dump(mode="json"),
+        key=f"calibrate.{part}",
+        name=label,
+        label=label,
+        icon=icon,
+    )

@@ -73,9 +73,14 @@ def context_bar(run: RunView) -> None:
     place, said = st.columns((2, 3), vertical_alignment="center")
     with place:
         switcher(
-            "Run shown", labels, run.id, key="chrome.run", on_choice=show_run, label_visibility="collapsed",
+            "Run shown",
+            labels,
+            run.id,
+            key="chrome.run",
+            on_choice=show_run,
+            label_visibility="collapsed",
             help="Every page shows this run. The address of the page names it.",
-        )  # fmt: skip
+        )
     said.caption(" · ".join(f"{name}\u00a0**{plain(value)}**" for name, value in facts(run.report)))
     for warning in run.report.warnings:
         st.caption(f":orange[:material/warning:] {plain(warning)}")
@@ -113,9 +118,14 @@ def switcher(
 
     st.session_state[own] = shown
     st.selectbox(
-        label, list(titles), format_func=titles.__getitem__, key=own, on_change=choose,
-        label_visibility=label_visibility, help=help,
-    )  # fmt: skip
+        label,
+        list(titles),
+        format_func=titles.__getitem__,
+        key=own,
+        on_change=choose,
+        label_visibility=label_visibility,
+        help=help,
+    )
 
 
 def facts(report: Report) -> list[tuple[str, str]]:
@@ -218,9 +228,14 @@ def _image_format(key: str) -> None:
     """Which file the camera button of figures saves; one choice for all figures."""
     now = st.session_state.get(FORMAT, "svg")
     chosen = st.segmented_control(
-        "The camera of figures saves", list(FORMATS), format_func=FORMATS.get, default=now, required=True,
-        key=f"{key}.image.{now}", help="It is at the upper right of a figure when the pointer is on it.",
-    )  # fmt: skip
+        "The camera of figures saves",
+        list(FORMATS),
+        format_func=FORMATS.get,
+        default=now,
+        required=True,
+        key=f"{key}.image.{now}",
+        help="It is at the upper right of a figure when the pointer is on it.",
+    )
     if chosen != now:
         st.session_state[FORMAT] = chosen
         st.rerun()  # the page: its figures are told

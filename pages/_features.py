@@ -121,17 +121,30 @@ def _controls(run: RunView, space: Space, key: str, bar: DeltaGenerator) -> Show
     kinds = [kind for kind in KINDS if there.get(kind, kind in space.states)]
     with bar:
         panels = st.pills(
-            "Panels", kinds, selection_mode="multi", default=[kind for kind in kinds if kind != "pretrained"],
-            format_func=str.capitalize, key=f"{key}.panels", bind="query-params", persist_state="session", wrap=True,
+            "Panels",
+            kinds,
+            selection_mode="multi",
+            default=[kind for kind in kinds if kind != "pretrained"],
+            format_func=str.capitalize,
+            key=f"{key}.panels",
+            bind="query-params",
+            persist_state="session",
+            wrap=True,
             help="The states whose features are shown side by side, in one joint projection.",
-        )  # fmt: skip
+        )
         corrected = calibrators[-1] if calibrators else None
         if len(calibrators) > 1:
-            corrected = st.selectbox("Corrected by", calibrators, len(calibrators) - 1, width=200,
-                                     format_func=titles.get, key=f"{key}.corrected", bind="query-params",
-                                     persist_state="session",
-                                     help="The calibrator whose corrected features the panel "
-                                          "shows.")  # fmt: skip
+            corrected = st.selectbox(
+                "Corrected by",
+                calibrators,
+                len(calibrators) - 1,
+                width=200,
+                format_func=titles.get,
+                key=f"{key}.corrected",
+                bind="query-params",
+                persist_state="session",
+                help="The calibrator whose corrected features the panel shows.",
+            )
     states = [corrected if kind == "corrected" else kind for kind in kinds if kind in panels]
     if not states:
         st.caption("No panel is chosen; the merged model and the experts are shown.")
@@ -146,16 +159,29 @@ def _colouring(run: RunView, space: Space, key: str) -> tuple[str, str]:
     names = task_titles(run.report, space.tasks)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         colour = st.segmented_control(
-            "Colour", options, format_func=COLOURS.get, default="task", required=True, key=f"{key}.colour",
-            bind="query-params", persist_state="session", wrap=True,
+            "Colour",
+            options,
+            format_func=COLOURS.get,
+            default="task",
+            required=True,
+            key=f"{key}.colour",
+            bind="query-params",
+            persist_state="session",
+            wrap=True,
             help="What the colour of a point says. Shift is the distance to the expert's "
-                 "feature, margin how surely the class wins, σ what ProbSurgery predicts of "
-                 "its own uncertainty.",
-        )  # fmt: skip
-        task = st.selectbox("Show", ["all", *space.tasks], format_func=lambda name: names.get(name, "All tasks"),
-                            width=200, key=f"{key}.shown", bind="query-params", persist_state="session",
-                            help="The task whose images are shown; the others are taken out of"
-                                 " panels and lists.")  # fmt: skip
+            "feature, margin how surely the class wins, σ what ProbSurgery predicts of "
+            "its own uncertainty.",
+        )
+        task = st.selectbox(
+            "Show",
+            ["all", *space.tasks],
+            format_func=lambda name: names.get(name, "All tasks"),
+            width=200,
+            key=f"{key}.shown",
+            bind="query-params",
+            persist_state="session",
+            help="The task whose images are shown; the others are taken out of panels and lists.",
+        )
     task = space.tasks[0] if len(space.tasks) == 1 else task
     if colour in NEEDS_ONE_TASK and task == "all":
         st.caption(f"{COLOURS[colour]} needs one task: choose it under Show. Until then colour is the task.")

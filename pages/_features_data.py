@@ -124,8 +124,14 @@ def colour_of(space: Space, states: Sequence[str], choice: str, report: Report, 
     """
     if choice == "correct":
         right = np.stack([space.right(state) for state in states])
-        return Categorical("Prediction", ("right", "wrong"), (~right).astype(int), RIGHT_WRONG["light"],
-                           RIGHT_WRONG["dark"], centroids=False)  # fmt: skip
+        return Categorical(
+            "Prediction",
+            ("right", "wrong"),
+            (~right).astype(int),
+            RIGHT_WRONG["light"],
+            RIGHT_WRONG["dark"],
+            centroids=False,
+        )
     if choice in NEEDS_ONE_TASK:
         names, start = _classes(space, report)
         if choice == "class":

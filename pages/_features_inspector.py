@@ -70,10 +70,14 @@ def inspector(
                 _card(run, space, row, states, atlas)
                 if alone:
                     st.button(
-                        "Neighbours", key=f"{key}.alone.{row}", type="tertiary", icon=":material/hub:",
+                        "Neighbours",
+                        key=f"{key}.alone.{row}",
+                        type="tertiary",
+                        icon=":material/hub:",
                         help="Select this image alone: its nearest images in every feature space appear below.",
-                        on_click=_alone, args=(picked, row),
-                    )  # fmt: skip
+                        on_click=_alone,
+                        args=(picked, row),
+                    )
     if len(ordered) == 1 and atlas is not None:
         neighbours(run, space, int(ordered[0]), states, atlas)
     _table(run, space, ordered, states, key)
@@ -113,9 +117,13 @@ def _table(run: RunView, space: Space, rows: np.ndarray, states: Sequence[str], 
     with st.expander("Table and download", icon=":material/table_rows:"):
         st.dataframe(table, width="stretch", hide_index=True, key=f"{key}.table")
         st.download_button(
-            "Download CSV", lambda: table.to_csv(index=False).encode(), file_name=f"{run.id}-selection.csv",
-            mime="text/csv", key=f"{key}.csv", on_click="ignore",
-        )  # fmt: skip
+            "Download CSV",
+            lambda: table.to_csv(index=False).encode(),
+            file_name=f"{run.id}-selection.csv",
+            mime="text/csv",
+            key=f"{key}.csv",
+            on_click="ignore",
+        )
 
 
 def _ordered(space: Space, rows: np.ndarray, order: str, base: str) -> np.ndarray:

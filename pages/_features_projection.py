@@ -33,12 +33,18 @@ def choose(run: RunView, key: str) -> ProjectionRequest:
     """Widgets for the method, its parameters and its images; returns what they ask for."""
     default = ProjectionRequest()
     method = st.segmented_control(
-        "Projection", list(TITLES), format_func=TITLES.get, default=default.method, required=True,
-        key=f"{key}.method", bind="query-params", persist_state="session",
+        "Projection",
+        list(TITLES),
+        format_func=TITLES.get,
+        default=default.method,
+        required=True,
+        key=f"{key}.method",
+        bind="query-params",
+        persist_state="session",
         help="How features become points: PCA keeps large distances, "
-             "[t-SNE](https://jmlr.org/papers/v9/vandermaaten08a.html) and "
-             "[UMAP](https://arxiv.org/abs/1802.03426) keep neighbourhoods.",
-    )  # fmt: skip
+        "[t-SNE](https://jmlr.org/papers/v9/vandermaaten08a.html) and "
+        "[UMAP](https://arxiv.org/abs/1802.03426) keep neighbourhoods.",
+    )
     with st.popover("Settings", icon=":material/tune:", key=f"{key}.settings"):
         values = _settings(run, key, method, default)
     return ProjectionRequest(method=method, **values)
@@ -52,10 +58,17 @@ def _settings(run: RunView, key: str, method: str, default: ProjectionRequest) -
         field = ProjectionRequest.model_fields[name]
         kind = type(getattr(default, name))
         values[name] = st.number_input(
-            field.title or name.capitalize(), kind(low), kind(high), getattr(default, name), kind(step),
-            help=field.description, key=f"{key}.{name}", bind="query-params", persist_state="session",
+            field.title or name.capitalize(),
+            kind(low),
+            kind(high),
+            getattr(default, name),
+            kind(step),
+            help=field.description,
+            key=f"{key}.{name}",
+            bind="query-params",
+            persist_state="session",
             format="%g" if kind is float else "%d",
-        )  # fmt: skip
+        )
 
     if method == "tsne":
         ask("perplexity", 5, 2, 500)
@@ -66,10 +79,13 @@ def _settings(run: RunView, key: str, method: str, default: ProjectionRequest) -
     ask("seed", 1, 0, 10_000)
     tasks = task_titles(run.report)
     values["task"] = st.selectbox(
-        "Images of", ["all", *tasks], format_func=lambda name: tasks.get(name, "all tasks with an expert"),
-        key=f"{key}.task", bind="query-params",
+        "Images of",
+        ["all", *tasks],
+        format_func=lambda name: tasks.get(name, "all tasks with an expert"),
+        key=f"{key}.task",
+        bind="query-params",
         help="All tasks share one projection; one task alone gets a projection of its own.",
-    )  # fmt: skip
+    )
     return values
 
 
@@ -109,9 +125,13 @@ def compute(run: RunView, request: ProjectionRequest, key: str, *, stale: bool) 
     elif stale:
         stale_state(f"{describe(request)} is not computed yet; an earlier projection is shown.")
     st.button(
-        f"Compute {request.title}", key=f"{key}.compute", type="primary", icon=":material/scatter_plot:",
-        on_click=_submit, args=(run, request),
-    )  # fmt: skip
+        f"Compute {request.title}",
+        key=f"{key}.compute",
+        type="primary",
+        icon=":material/scatter_plot:",
+        on_click=_submit,
+        args=(run, request),
+    )
 
 
 def describe(request: ProjectionRequest, document: dict[str, Any] | None = None) -> str:
@@ -137,16 +157,20 @@ def _progress(row_id: str, key: str) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption(f"{duration(row.elapsed)} elapsed", width="stretch")
             st.button(
-                "Cancel", key=f"{key}.cancel", on_click=store().runs.request_cancel, args=(row_id,),
+                "Cancel",
+                key=f"{key}.cancel",
+                on_click=store().runs.request_cancel,
+                args=(row_id,),
                 disabled=row.state == "cancelling",
-            )  # fmt: skip
+            )
 
 
 def _submit(run: RunView, request: ProjectionRequest) -> None:
     """Ask for a projection; of an example, for its recipe with that projection."""
     kind, document = _request(run, request)
-    store().runs.submit(kind, document, name=describe(request), parent=None if run.example else run.id,
-                        requested_by="page")  # fmt: skip
+    store().runs.submit(
+        kind, document, name=describe(request), parent=None if run.example else run.id, requested_by="page"
+    )
     keep_service().touch(now=True)
 
 

@@ -58,13 +58,19 @@ def worklists(
         st.caption("Select", width="content")
         for name, rows in picks.items():
             st.button(
-                f"{plain(TITLES[name].format(**names))} ({len(rows)})", key=f"{key}.pick.{name}", type="tertiary",
-                help=plain(SAID[name].format(**names)), on_click=_choose, args=(name,),
-            )  # fmt: skip
+                f"{plain(TITLES[name].format(**names))} ({len(rows)})",
+                key=f"{key}.pick.{name}",
+                type="tertiary",
+                help=plain(SAID[name].format(**names)),
+                on_click=_choose,
+                args=(name,),
+            )
     part = st.expander(
-        "Class by class: shifted, lost, repaired, broken", icon=":material/format_list_numbered:",
-        key=f"{key}.{OPENED}", on_change="rerun",
-    )  # fmt: skip
+        "Class by class: shifted, lost, repaired, broken",
+        icon=":material/format_list_numbered:",
+        key=f"{key}.{OPENED}",
+        on_change="rerun",
+    )
     if part.open:
         with part:
             _classes(space, picks, visible, report, names["calibrator"], key)
@@ -75,14 +81,25 @@ def _classes(
 ) -> None:
     """The table of classes; a cell selects its images in every panel."""
     table = class_table(space, picks, visible, report)
-    columns = {"task": "Task", "class": "Class", "images": "Images",
-               "shift": st.column_config.NumberColumn("Mean shift, merged", format="%.2f")}  # fmt: skip
+    columns = {
+        "task": "Task",
+        "class": "Class",
+        "images": "Images",
+        "shift": st.column_config.NumberColumn("Mean shift, merged", format="%.2f"),
+    }
     columns |= {name: TITLES[name].format(calibrator=calibrator) for name in COUNTED if name in table}
     chosen = st.dataframe(
-        table.drop(columns="number"), column_config=columns, hide_index=True, width="stretch", height=300,
-        key=f"{key}.classes.table", on_select="rerun", selection_mode="single-cell", placeholder="–",
+        table.drop(columns="number"),
+        column_config=columns,
+        hide_index=True,
+        width="stretch",
+        height=300,
+        key=f"{key}.classes.table",
+        on_select="rerun",
+        selection_mode="single-cell",
+        placeholder="–",
         alt=f"{len(table)} classes with their mean shift and how many images were lost, repaired and broken",
-    )  # fmt: skip
+    )
     st.caption(
         "Counts are of the images shown. Click a count to select those images in every panel, a name to select all "
         "images of the class. Shift: distance of merged features to the expert's, feature units."

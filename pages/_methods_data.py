@@ -59,9 +59,16 @@ def _result(folder: str, run: str, title: str, zoo: str, experts: tuple[str, ...
         calls = [*recipe.transforms, recipe.merge]
         merged = report["average"].get("merged", {})
         return Result(
-            run, title, tuple(call.method for call in calls), {call.method: call.params for call in calls},
-            len(report["experts"]), merged.get("in"), merged.get("out"), merged.get("h_score"),
-            report.get("timing_s", {}).get("merge"), _states(report),
-        )  # fmt: skip
+            run,
+            title,
+            tuple(call.method for call in calls),
+            {call.method: call.params for call in calls},
+            len(report["experts"]),
+            merged.get("in"),
+            merged.get("out"),
+            merged.get("h_score"),
+            report.get("timing_s", {}).get("merge"),
+            _states(report),
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EngineError):
         return None

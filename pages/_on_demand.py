@@ -41,9 +41,13 @@ def on_demand(
     if row is not None and row.state == "failed":
         error_state(EngineError(row.error), "Change the settings, or try it again.")
     st.button(
-        label, key=f"{key}.compute", type="primary", icon=icon, on_click=ask,
+        label,
+        key=f"{key}.compute",
+        type="primary",
+        icon=icon,
+        on_click=ask,
         args=(kind, dict(request), name, None if run is None or run.example else run.id),
-    )  # fmt: skip
+    )
     return None
 
 
@@ -85,6 +89,10 @@ def _progress(row_id: str, key: str) -> None:
             waiting = plain(keep_service().message) if row.state == "queued" else f"{duration(row.elapsed)} elapsed"
             st.caption(waiting, width="stretch")
             st.button(
-                "Cancel", key=f"{key}.cancel", icon=":material/stop_circle:", on_click=cancel, args=(row_id,),
+                "Cancel",
+                key=f"{key}.cancel",
+                icon=":material/stop_circle:",
+                on_click=cancel,
+                args=(row_id,),
                 disabled=row.state == "cancelling",
-            )  # fmt: skip
+            )

@@ -50,10 +50,16 @@ def _inside(row: Run) -> None:
     lines = [line_of(child) for child in children]
     st.caption(f"{len(children)} runs belong to it. Choose one to open it.")
     picked = st.dataframe(
-        lines, column_order=list(INSIDE), column_config=COLUMNS, hide_index=True, key=f"runs.inside.{row.id}",
-        on_select="rerun", selection_mode="single-row", height="content" if len(lines) <= 10 else 400,
+        lines,
+        column_order=list(INSIDE),
+        column_config=COLUMNS,
+        hide_index=True,
+        key=f"runs.inside.{row.id}",
+        on_select="rerun",
+        selection_mode="single-row",
+        height="content" if len(lines) <= 10 else 400,
         alt=f"{len(lines)} runs with state and accuracy",
-    )  # fmt: skip
+    )
     chosen = [children[number] for number in picked["selection"]["rows"] if number < len(children)]
     if chosen and st.button("Open the chosen run", key="runs.inside.open", icon=":material/open_in_full:"):
         show_run(chosen[0].id)
@@ -77,9 +83,14 @@ def _labels(row: Run) -> None:
             help="What the run is called in lists; its recipe and results stay as they are.",
         )
         tags = st.multiselect(
-            "Tags", sorted({*known, *row.tags}), default=row.tags, accept_new_options=True, key=f"runs.tags.{row.id}",
-            placeholder="Choose or type tags", help="Short words to find it again: the search looks at them too.",
-        )  # fmt: skip
+            "Tags",
+            sorted({*known, *row.tags}),
+            default=row.tags,
+            accept_new_options=True,
+            key=f"runs.tags.{row.id}",
+            placeholder="Choose or type tags",
+            help="Short words to find it again: the search looks at them too.",
+        )
         notes = st.text_area(
             "Notes",
             row.notes,

@@ -33,9 +33,14 @@ def storage_panel() -> None:
         st.caption(plain(listed or "The store is empty."))
         with st.container(horizontal=True, vertical_alignment="bottom"):
             days = st.number_input(
-                "Forget runs deleted more than … days ago", 0, 365, int(KEEP_DAYS), key="runs.gc.days", width=320,
+                "Forget runs deleted more than … days ago",
+                0,
+                365,
+                int(KEEP_DAYS),
+                key="runs.gc.days",
+                width=320,
                 help="Until then a deleted run can be brought back. What no run refers to is removed in any case.",
-            )  # fmt: skip
+            )
             st.button("Preview", key="runs.gc.preview", icon=":material/preview:", on_click=_ask, args=(days, True))
         _shown(store().runs.find(st.session_state.get(PREVIEW, "")))
 
@@ -82,9 +87,14 @@ def _shown(row: Run | None) -> None:
     if found.freed or found.runs:
         days = row.request.get("days", KEEP_DAYS)
         st.button(
-            f"Free {size_text(found.freed)}", key="runs.gc.go", type="primary", icon=":material/delete_sweep:",
-            on_click=_ask, args=(days, False), help="Removes for good what the preview lists.",
-        )  # fmt: skip
+            f"Free {size_text(found.freed)}",
+            key="runs.gc.go",
+            type="primary",
+            icon=":material/delete_sweep:",
+            on_click=_ask,
+            args=(days, False),
+            help="Removes for good what the preview lists.",
+        )
     else:
         st.caption("Nothing to free.")
 

@@ -38,12 +38,14 @@ def pruning_request(run: RunView) -> SweepRequest:
     """
     document: dict[str, Any] = resolve(run.report.recipe).model_dump(mode="json")
     others = [call for call in document["transforms"] if call["method"] not in METHODS]
-    recipe = parse_recipe({
-        **document,
-        "transforms": [{"method": PRUNING}, *others],
-        "calibrators": [],
-        "seeds": document["seeds"][:1],
-    })  # fmt: skip
+    recipe = parse_recipe(
+        {
+            **document,
+            "transforms": [{"method": PRUNING}, *others],
+            "calibrators": [],
+            "seeds": document["seeds"][:1],
+        }
+    )
     listed = [
         {"place": "transforms.0.method", "values": list(METHODS)},
         {"place": "transforms.0.params.eta", "values": list(ETAS)},
@@ -82,9 +84,14 @@ def _measured(run: RunView, request: SweepRequest, eta: float | None) -> None:
             "computed in the background and kept under Sweep."
         )
     folder = on_demand(
-        None, "sweep", document, key="salience.sweep", name=f"LwPTV and controls over η, {run.title}",
-        label="Measure accuracy over η", icon=":material/add_chart:",
-    )  # fmt: skip
+        None,
+        "sweep",
+        document,
+        key="salience.sweep",
+        name=f"LwPTV and controls over η, {run.title}",
+        label="Measure accuracy over η",
+        icon=":material/add_chart:",
+    )
     table = table_of(row) if row is not None else None
     if table is not None and any(point.evaluation for point in table.points):
         if folder is None:
@@ -94,14 +101,24 @@ def _measured(run: RunView, request: SweepRequest, eta: float | None) -> None:
 
 def _curves(run: RunView, table: SweepTable, eta: float | None) -> None:
     measure = st.segmented_control(
-        "Accuracy", list(MEASURES), format_func=lambda name: MEASURES[name][0], default="h_score", required=True,
-        key="salience.measure", persist_state="session", bind="query-params",
+        "Accuracy",
+        list(MEASURES),
+        format_func=lambda name: MEASURES[name][0],
+        default="h_score",
+        required=True,
+        key="salience.measure",
+        persist_state="session",
+        bind="query-params",
         help="Mean over in-domain tasks, over out-of-domain tasks, or their harmonic mean H.",
-    )  # fmt: skip
+    )
     figure(
-        pruning_curves(table, measure, theme(), eta), key=f"salience.sweep.{measure}", run=run, images=False,
-        unit=MEASURES[measure][1], note=table.provenance().split(" Nothing")[0].split(" The best")[0],
-    )  # fmt: skip
+        pruning_curves(table, measure, theme(), eta),
+        key=f"salience.sweep.{measure}",
+        run=run,
+        images=False,
+        unit=MEASURES[measure][1],
+        note=table.provenance().split(" Nothing")[0].split(" The best")[0],
+    )
 
 
 def _shipped(run: RunView) -> None:
@@ -114,15 +131,19 @@ def _shipped(run: RunView) -> None:
         cells = [point.cells.get(name) for name in ("accuracy", "out", "h")]
         if (point.control or point.name in ("ta", "ta_lwptv")) and all(cells):
             names = ("In-domain (%)", "Out-of-domain (%)", "H-score (%)")
-            lines.append({"Task Arithmetic, λ 0.3, with": SHORT.get(point.name, point.title)}
-                         | {name: cell.mean for name, cell in zip(names, cells, strict=True)})  # fmt: skip
+            lines.append(
+                {"Task Arithmetic, λ 0.3, with": SHORT.get(point.name, point.title)}
+                | {name: cell.mean for name, cell in zip(names, cells, strict=True)}
+            )
     with st.expander("Measured before on this zoo, with more controls", key="salience.shipped"):
         numbers = {name: st.column_config.NumberColumn(format="%.1f") for name in list(lines[0])[1:]} if lines else {}
         st.dataframe(lines, hide_index=True, column_config=numbers, key="salience.controls", height="content")
-        st.caption(plain(
-            f"Experiment {result.name}: {result.verdict}. {result.reason} Split seed {result.split_seed}; merges do "
-            "not depend on training seeds, random ones are means over them."
-        ))  # fmt: skip
+        st.caption(
+            plain(
+                f"Experiment {result.name}: {result.verdict}. {result.reason} Split seed {result.split_seed}; merges "
+                "do not depend on training seeds, random ones are means over them."
+            )
+        )
 
 
 @st.cache_data(max_entries=16, ttl="2m", show_spinner=False)

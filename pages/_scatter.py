@@ -50,8 +50,21 @@ __all__ = [
 
 ASSETS = Path(__file__).parent.parent / "assets" / "scatter"
 SHARED_SOURCES = ("packet.js",)
-VIEW_SOURCES = ("packet.js", "colour.js", "raster.js", "plane.js", "dom.js", "legend.js", "card.js", "painter.js",
-                "selection.js", "gestures.js", "keyboard.js", "morph.js", "scatter.js")  # fmt: skip
+VIEW_SOURCES = (
+    "packet.js",
+    "colour.js",
+    "raster.js",
+    "plane.js",
+    "dom.js",
+    "legend.js",
+    "card.js",
+    "painter.js",
+    "selection.js",
+    "gestures.js",
+    "keyboard.js",
+    "morph.js",
+    "scatter.js",
+)
 
 
 def _source(names: Sequence[str]) -> str:

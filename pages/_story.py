@@ -74,11 +74,15 @@ def questions(run: RunView) -> None:
     last = next(iter(reversed([name for name, part in report.calibrators.items() if part.on == "merged"])), None)
     listed = [
         ("representations", "How far did the features drift from each expert's?", {}, bool(report.bias)),
-        ("representations", f"Which images did {plain(state_title(last, report)) if last else ''} break?",
-         {LIST: BROKEN}, last is not None),
+        (
+            "representations",
+            f"Which images did {plain(state_title(last, report)) if last else ''} break?",
+            {LIST: BROKEN},
+            last is not None,
+        ),
         ("salience", "Which layer matters most to an expert?", {}, report.salience is not None),
         ("learn", "What is going on here? Five lessons", {}, True),
-    ]  # fmt: skip
+    ]
     with st.container(horizontal=True, gap="small"):
         for page, question, query, there in listed:
             if there:

@@ -99,15 +99,23 @@ def _values(place: Place, key: str) -> tuple[list[Any], str]:
     if place.kind == "choice":
         default = [place.value] if place.place != "merge.method" else [m for m in METHODS_FIRST if m in place.choices]
         chosen = st.multiselect(
-            "Values", place.choices, default=default, format_func=value_text, key=key, persist_state="session",
+            "Values",
+            place.choices,
+            default=default,
+            format_func=value_text,
+            key=key,
+            persist_state="session",
             placeholder="Choose values",
             help="The recipe is run once for each of them.",
-        )  # fmt: skip
+        )
         return list(chosen), "" if chosen else "Choose at least one value."
     text = st.text_input(
-        "Values", first_values(place), key=key, persist_state="session",
+        "Values",
+        first_values(place),
+        key=key,
+        persist_state="session",
         help=f"from:to:step, or values separated by commas. {plain(_bounds(place))}",
-    )  # fmt: skip
+    )
     try:
         values = parse_values(text or "")
         if not values:

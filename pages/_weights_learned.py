@@ -37,10 +37,16 @@ def coefficients(run: RunView) -> None:
         "tasks' images certain."
     )
     behind = learned.pruned_by is not None
-    used = bool(learned.layers) and behind and st.toggle(
-        "As used in the merged model (η · λ, pruned layers empty)", key="weights.used", bind="query-params",
-        help="The coefficients times what the transform leaves of each layer."
-    )  # fmt: skip
+    used = (
+        bool(learned.layers)
+        and behind
+        and st.toggle(
+            "As used in the merged model (η · λ, pruned layers empty)",
+            key="weights.used",
+            bind="query-params",
+            help="The coefficients times what the transform leaves of each layer.",
+        )
+    )
     other = _counterpart(run, learned)
     both = [learned, other[1]] if other else [learned]
     values = np.concatenate([(item.used if used else item.values).ravel() for item in both])
@@ -48,9 +54,12 @@ def coefficients(run: RunView) -> None:
     name = f"behind LwPTV, η = {learned.pruned_by:g}" if behind else "without LwPTV"
     st.subheader(f"Coefficients {name}", anchor=False)
     figure(
-        coefficient_figure(learned, titles, theme(), used=used, limits=limits), key="weights.lambda", run=run,
-        unit="Learned coefficient λ", note="Trained on the adaptation images.",
-    )  # fmt: skip
+        coefficient_figure(learned, titles, theme(), used=used, limits=limits),
+        key="weights.lambda",
+        run=run,
+        unit="Learned coefficient λ",
+        note="Trained on the adaptation images.",
+    )
     if learned.layers:
         _compare(run, learned, other, titles, limits)
 
@@ -68,17 +77,25 @@ def _compare(
         return
     view, found = other
     figure(
-        coefficient_figure(found, titles, theme(), limits=limits), key="weights.lambda.other", run=view,
+        coefficient_figure(found, titles, theme(), limits=limits),
+        key="weights.lambda.other",
+        run=view,
         unit="Learned coefficient λ, same colours as above",
-    )  # fmt: skip
+    )
     pair = (learned, found) if behind else (found, learned)
     table = amplification_table(*pair, titles)
     number = st.column_config.NumberColumn
     st.dataframe(
-        table, hide_index=True, key="weights.amplification",
-        column_config={"expert": "Expert", "with": number("Mean λ behind LwPTV", format="%.3f"),
-                       "without": number("Mean λ without", format="%.3f"), "ratio": number("Ratio", format="%.2f")},
-    )  # fmt: skip
+        table,
+        hide_index=True,
+        key="weights.amplification",
+        column_config={
+            "expert": "Expert",
+            "with": number("Mean λ behind LwPTV", format="%.3f"),
+            "without": number("Mean λ without", format="%.3f"),
+            "ratio": number("Ratio", format="%.2f"),
+        },
+    )
     st.caption(
         "Means over the layers that both runs train. A ratio above 1 is the amplification that LwPTV's factor η takes "
         "back (Zhang et al., arXiv:2506.09093, Fig. 8)."

@@ -48,10 +48,14 @@ def path(run: RunView) -> None:
     )
     last = [MERGED] if MERGED in models else list(models)[-1:]
     end = second.selectbox(
-        "End", list(models), index=list(models).index(last[0]), format_func=models.__getitem__,
-        key="weights.end", bind="query-params",
+        "End",
+        list(models),
+        index=list(models).index(last[0]),
+        format_func=models.__getitem__,
+        key="weights.end",
+        bind="query-params",
         help="The model at which the path ends.",
-    )  # fmt: skip
+    )
     with rest.popover("Settings", icon=":material/tune:", key="weights.path.settings"):
         points = st.number_input(
             "Models on the path",
@@ -62,8 +66,15 @@ def path(run: RunView) -> None:
             bind="query-params",
             help="Weights are interpolated linearly between both ends; every point is a model that is scored.",
         )
-        images = st.number_input("Images a task, at most", 2, 100_000, 200, key="weights.images", bind="query-params",
-                                 help="Drawn evenly over classes from the evaluation images.")  # fmt: skip
+        images = st.number_input(
+            "Images a task, at most",
+            2,
+            100_000,
+            200,
+            key="weights.images",
+            bind="query-params",
+            help="Drawn evenly over classes from the evaluation images.",
+        )
     if start == end:
         st.info("Choose two different models.", icon=":material/info:")
         return
@@ -72,9 +83,14 @@ def path(run: RunView) -> None:
     )
     ends = (models[start], models[end])
     folder = on_demand(
-        run, "interpolation", request.model_dump(mode="json"), key="weights.path", name=" to ".join(ends),
-        label="Walk the path", icon=":material/timeline:",
-    )  # fmt: skip
+        run,
+        "interpolation",
+        request.model_dump(mode="json"),
+        key="weights.path",
+        name=" to ".join(ends),
+        label="Walk the path",
+        icon=":material/timeline:",
+    )
     if folder is None:
         st.caption(f"Encodes up to {images} images of every task with {points} models.")
         return
@@ -86,16 +102,24 @@ def _path_figures(run: RunView, document: dict[str, Any], ends: tuple[str, str])
     known = task_titles(run.report)
     titles = {task: known.get(task, task) for task in document["tasks"]}
     quantity = st.segmented_control(
-        "Show", ["accuracy", "loss"], format_func=str.capitalize, default="accuracy", required=True,
-        key="weights.quantity", bind="query-params",
+        "Show",
+        ["accuracy", "loss"],
+        format_func=str.capitalize,
+        default="accuracy",
+        required=True,
+        key="weights.quantity",
+        bind="query-params",
         help="What is measured at every point of the path.",
-    )  # fmt: skip
+    )
     counts = {found["images"] for found in document["tasks"].values()}
     said = f"{min(counts)}–{max(counts)}" if len(counts) > 1 else str(*counts)
     figure(
-        path_figure(document, titles, ends, quantity, theme()), key="weights.path.figure", run=run, images=False,
+        path_figure(document, titles, ends, quantity, theme()),
+        key="weights.path.figure",
+        run=run,
+        images=False,
         unit=f"{quantity.capitalize()} on {said} evaluation images a task, split seed {document['split_seed']}",
-    )  # fmt: skip
+    )
     table = barrier_table(document, titles)
     worst = table.loc[table["barrier"].idxmax()]
     if worst["barrier"] > 0:

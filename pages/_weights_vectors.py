@@ -38,10 +38,14 @@ def task_vectors(run: RunView) -> None:
     measure = _choice(GEOMETRY, "weights.geometry")
     components = _components(view.document["layers"], "weights.components")
     figure(
-        layer_figure(view.arrays, view.document["layers"], titles, measure, theme(), components=components,
-                     name="task-vectors"),
-        key="weights.layers", run=run, unit=f"{measure.title}: {measure.unit}", images=False,
-    )  # fmt: skip
+        layer_figure(
+            view.arrays, view.document["layers"], titles, measure, theme(), components=components, name="task-vectors"
+        ),
+        key="weights.layers",
+        run=run,
+        unit=f"{measure.title}: {measure.unit}",
+        images=False,
+    )
     if len(titles) > 1:
         _pairs(run, view, titles)
 
@@ -53,11 +57,16 @@ def _pairs(run: RunView, view: Measured, titles: list[str]) -> None:
     layers = layers_of(view.document["layers"])
     what, where = st.columns((1, 2), vertical_alignment="bottom")
     chosen = what.segmented_control(
-        "Show", list(PAIRS), format_func=PAIRS.__getitem__, default="cosine", required=True, key="weights.pairs",
+        "Show",
+        list(PAIRS),
+        format_func=PAIRS.__getitem__,
+        default="cosine",
+        required=True,
+        key="weights.pairs",
         bind="query-params",
         persist_state="session",
         help="The measure that is drawn for every layer or pair of experts.",
-    )  # fmt: skip
+    )
     names = {"": "All layers together", **{layer.name: layer.short for layer in layers}}
     layer = where.selectbox(
         "In",
@@ -70,8 +79,11 @@ def _pairs(run: RunView, view: Measured, titles: list[str]) -> None:
     rows = [view.document["layers"].index(layer)] if layer else []
     figure(
         pair_matrix(view.arrays, titles, chosen, theme(), rows),
-        key="weights.matrix", run=run, unit=f"{PAIRS[chosen]}, {names[layer].lower()}", images=False,
-    )  # fmt: skip
+        key="weights.matrix",
+        run=run,
+        unit=f"{PAIRS[chosen]}, {names[layer].lower()}",
+        images=False,
+    )
     st.write(
         "Cosine: 0 is unrelated, 1 the same direction."
         if chosen == "cosine"
@@ -91,18 +103,25 @@ def what_was_kept(run: RunView) -> None:
     view = _read(str(folder), "kept")
     titles = expert_titles(run, view.document["models"])
     figure(
-        fate_bars(view.arrays, titles, theme()), key="weights.fate", run=run,
-        unit="Percent of the entries that an expert moved, all layers", images=False,
-    )  # fmt: skip
+        fate_bars(view.arrays, titles, theme()),
+        key="weights.fate",
+        run=run,
+        unit="Percent of the entries that an expert moved, all layers",
+        images=False,
+    )
     st.subheader("Layer by layer", anchor=False)
     measure = _choice(KEPT, "weights.kept")
     components = _components(view.document["layers"], "weights.kept.components")
     figure(
-        layer_figure(view.arrays, view.document["layers"], titles, measure, theme(), components=components,
-                     name="what-was-kept"),
-        key="weights.kept.layers", run=run, unit=f"{measure.title}: {measure.unit}", images=False,
+        layer_figure(
+            view.arrays, view.document["layers"], titles, measure, theme(), components=components, name="what-was-kept"
+        ),
+        key="weights.kept.layers",
+        run=run,
+        unit=f"{measure.title}: {measure.unit}",
+        images=False,
         note="Compared with the experts' own task vectors, before any transform.",
-    )  # fmt: skip
+    )
     if run.report.merged.kind == "per_task":
         st.caption("This merge has weights for every task; each expert is compared with those of its own task.")
 
@@ -114,9 +133,14 @@ def spectra(run: RunView) -> None:
         "fine-tuning really used: few large ones mean that a low-rank merge (TSV-M, Iso-C, KnOTS) loses little."
     )
     folder = on_demand(
-        run, "weights", _request(run, "spectra"), key="weights.spectra", name="Singular spectra",
-        label="Compute the singular values", icon=":material/show_chart:",
-    )  # fmt: skip
+        run,
+        "weights",
+        _request(run, "spectra"),
+        key="weights.spectra",
+        name="Singular spectra",
+        label="Compute the singular values",
+        icon=":material/show_chart:",
+    )
     if folder is None:
         st.caption("Seconds for small encoders; about two minutes for eight experts of ViT-B/32 on two cores.")
         return
@@ -141,8 +165,11 @@ def spectra(run: RunView) -> None:
     )
     figure(
         rank_figure(view.arrays, view.document["layers"], models, titles, kind, theme(), relative=relative),
-        key="weights.ranks", run=run, unit=f"{RANKS[kind][0]} ({RANKS[kind][1]})", images=False,
-    )  # fmt: skip
+        key="weights.ranks",
+        run=run,
+        unit=f"{RANKS[kind][0]} ({RANKS[kind][1]})",
+        images=False,
+    )
     _one_spectrum(run, view, models, titles)
 
 
@@ -167,15 +194,23 @@ def _one_spectrum(run: RunView, view: Measured, models: list[str], titles: list[
     )
     figure(
         spectrum_figure(view.arrays, layer, models, titles, theme(), cumulative=cumulative),
-        key="weights.spectrum", run=run, unit=f"Singular values of {names[layer]}", images=False,
-    )  # fmt: skip
+        key="weights.spectrum",
+        run=run,
+        unit=f"Singular values of {names[layer]}",
+        images=False,
+    )
 
 
 def _measured(run: RunView) -> Path | None:
     folder = on_demand(
-        run, "weights", _request(run, "geometry"), key="weights.measure", name="Task vectors",
-        label="Measure the weights", icon=":material/straighten:",
-    )  # fmt: skip
+        run,
+        "weights",
+        _request(run, "geometry"),
+        key="weights.measure",
+        name="Task vectors",
+        label="Measure the weights",
+        icon=":material/straighten:",
+    )
     if folder is None:
         empty_state(
             "Not measured yet",
@@ -209,9 +244,18 @@ def _components(layers: Sequence[str], key: str) -> list[str] | None:
     """Which kinds of layers are shown; None for all."""
     there = {layer.component for layer in layers_of(layers)}
     kinds = [name for name in COMPONENTS if name in there]
-    return st.pills("Layers shown", kinds, selection_mode="multi", key=key,
-                    bind="query-params", persist_state="session",
-                    help="None chosen: all of them.") or None  # fmt: skip
+    return (
+        st.pills(
+            "Layers shown",
+            kinds,
+            selection_mode="multi",
+            key=key,
+            bind="query-params",
+            persist_state="session",
+            help="None chosen: all of them.",
+        )
+        or None
+    )
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

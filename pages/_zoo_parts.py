@@ -30,10 +30,13 @@ def gallery(zoo: str, manifest: Manifest) -> None:
         return
     left, right = st.columns((2, 3), vertical_alignment="bottom")
     name = left.selectbox(
-        "Task", list(tasks), format_func=lambda name: tasks[name].label,
-        key="zoo.task", bind="query-params",
+        "Task",
+        list(tasks),
+        format_func=lambda name: tasks[name].label,
+        key="zoo.task",
+        bind="query-params",
         help="The task whose images are shown.",
-    )  # fmt: skip
+    )
     task = tasks[name]
     try:
         found = gallery_of(zoo, manifest, task, key=f"zoo.images.{task.name}")
@@ -46,10 +49,15 @@ def gallery(zoo: str, manifest: Manifest) -> None:
     splits = list(found.pictures)
     with right:
         split = st.segmented_control(
-            "Split", splits, default=splits[0], key=f"zoo.split.{task.name}", bind="query-params", required=True,
+            "Split",
+            splits,
+            default=splits[0],
+            key=f"zoo.split.{task.name}",
+            bind="query-params",
+            required=True,
             format_func=lambda split: f"{SPLIT_TITLES[split]} · {found.lengths[split]:,}",
             help="Methods adapt on one split and are scored on another; the counts are images.",
-        )  # fmt: skip
+        )
     _classes(task, found, split or splits[0])
     _counts(task, found)
 
@@ -61,10 +69,13 @@ def _classes(task: Task, found: Gallery, split: str) -> None:
         st.caption("These images have no labels: methods adapt on them.")
         return
     chosen = st.multiselect(
-        "Classes", task.classes, key=f"zoo.classes.{task.name}", bind="query-params",
+        "Classes",
+        task.classes,
+        key=f"zoo.classes.{task.name}",
+        bind="query-params",
         placeholder=f"All {len(task.classes)} classes, or choose some",
         help="None chosen: all of them, twelve at a time.",
-    )  # fmt: skip
+    )
     st.caption(plain(f"{task.label}, {DOMAINS[task.domain]}: {len(task.classes)} classes."))
     names = chosen or list(task.classes)
     pages = -(-len(names) // SHOWN_CLASSES)
@@ -185,9 +196,13 @@ def prompts(manifest: Manifest) -> None:
         )
     )
     st.download_button(
-        "Download all prompts", lambda: _all_prompts(task), file_name=f"{task.name}-prompts.csv", mime="text/csv",
-        key="zoo.prompts.csv", on_click="ignore",
-    )  # fmt: skip
+        "Download all prompts",
+        lambda: _all_prompts(task),
+        file_name=f"{task.name}-prompts.csv",
+        mime="text/csv",
+        key="zoo.prompts.csv",
+        on_click="ignore",
+    )
 
 
 def _all_prompts(task: Task) -> bytes:

@@ -36,8 +36,12 @@ def main() -> None:
         )
         return
     _averages(run)
-    figure(accuracy_bars(run.report, theme()), key="accuracy.bars", run=run,
-           unit="Accuracy in percent, lines are 95 % Wilson intervals")  # fmt: skip
+    figure(
+        accuracy_bars(run.report, theme()),
+        key="accuracy.bars",
+        run=run,
+        unit="Accuracy in percent, lines are 95 % Wilson intervals",
+    )
     _cost(run)
     _differences(run)
     _confusions(run)
@@ -73,8 +77,11 @@ def _averages(run: RunView) -> None:
 def _cost(run: RunView) -> None:
     """In a sentence: which task merging cost most, and which one was repaired best."""
     accuracy, titles = run.report.accuracy, task_titles(run.report)
-    lost = {task: value for task, value in deltas(accuracy.get("merged", {}), accuracy.get("expert", {})).items()
-            if value is not None}  # fmt: skip
+    lost = {
+        task: value
+        for task, value in deltas(accuracy.get("merged", {}), accuracy.get("expert", {})).items()
+        if value is not None
+    }
     if not lost:
         return
     worst = min(lost, key=lost.get)
@@ -96,10 +103,15 @@ def _differences(run: RunView) -> None:
         return
     st.subheader("What changed", anchor=False)
     reference = st.segmented_control(
-        "Compared with", states, format_func=lambda state: state_title(state, run.report), required=True,
-        default="merged" if "merged" in states else states[0], key="accuracy.reference", bind="query-params",
+        "Compared with",
+        states,
+        format_func=lambda state: state_title(state, run.report),
+        required=True,
+        default="merged" if "merged" in states else states[0],
+        key="accuracy.reference",
+        bind="query-params",
         help="Differences are accuracy minus that of this state, in percentage points.",
-    )  # fmt: skip
+    )
     figure(delta_heatmap(run.report, reference, theme()), key="accuracy.delta", run=run, unit="Percentage points")
     noise = _noise(run)
     if noise:
@@ -136,11 +148,16 @@ def _confusions(run: RunView) -> None:
         last = [state for state in run.report.calibrators if state in there][-1:]
         wanted = [state for state in ("merged", *last, "expert") if state in there][:MATRICES]
         states = st.pills(
-            "States", there, selection_mode="multi", default=wanted, key=f"accuracy.states.{run.id}.{task}",
-            bind="query-params", wrap=True,
+            "States",
+            there,
+            selection_mode="multi",
+            default=wanted,
+            key=f"accuracy.states.{run.id}.{task}",
+            bind="query-params",
+            wrap=True,
             format_func=lambda state: state_title(state, run.report),
             help="The states whose confusion matrices stand side by side.",
-        )  # fmt: skip
+        )
     classes = run.report.tasks[task].classes
     with st.grid("auto", min_column_width=340, gap="medium"):
         for state in states:
@@ -162,11 +179,16 @@ def _training(run: RunView) -> None:
         )
         return
     quantity = st.segmented_control(
-        "Curve", list(QUANTITIES), format_func=lambda name: QUANTITIES[name].title, default="accuracy", required=True,
-        key="accuracy.quantity", bind="query-params", persist_state="session",
-        help="What is followed while calibrators are trained: accuracy, L1 bias or the loss "
-             "itself.",
-    )  # fmt: skip
+        "Curve",
+        list(QUANTITIES),
+        format_func=lambda name: QUANTITIES[name].title,
+        default="accuracy",
+        required=True,
+        key="accuracy.quantity",
+        bind="query-params",
+        persist_state="session",
+        help="What is followed while calibrators are trained: accuracy, L1 bias or the loss itself.",
+    )
     figure(
         training_curves(run.report, quantity, theme()), key="accuracy.curves", run=run, unit=QUANTITIES[quantity].axis
     )

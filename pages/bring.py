@@ -54,14 +54,20 @@ def main() -> None:
     ready = summary is not None and not summary["faults"]
     with st.container(horizontal=True):
         if st.button(
-            "Check", key="bring.check.button", icon=":material/fact_check:", disabled=bool(problem),
+            "Check",
+            key="bring.check.button",
+            icon=":material/fact_check:",
+            disabled=bool(problem),
             type="secondary" if ready else "primary",
-        ):  # fmt: skip
+        ):
             _look(document)
         if st.button(
-            "Import", key="bring.import", icon=":material/download_done:", disabled=not ready or bool(problem),
+            "Import",
+            key="bring.import",
+            icon=":material/download_done:",
+            disabled=not ready or bool(problem),
             type="primary" if ready else "secondary",
-        ):  # fmt: skip
+        ):
             _import(document)
     if summary is not None:
         _preview(summary)
@@ -212,9 +218,13 @@ def _progress(run: str) -> None:
     spent = duration(row.elapsed) if row.started else "waiting"
     st.progress(min(max(row.fraction, 0.0), 1.0), text=f"{plain(progress_text(row))} · {spent}")
     st.button(
-        "Cancel", key=f"bring.cancel.{run}", icon=":material/stop_circle:", disabled=row.state == "cancelling",
-        on_click=cancel, args=(run,),
-    )  # fmt: skip
+        "Cancel",
+        key=f"bring.cancel.{run}",
+        icon=":material/stop_circle:",
+        disabled=row.state == "cancelling",
+        on_click=cancel,
+        args=(run,),
+    )
 
 
 def _finished(row: Run) -> None:

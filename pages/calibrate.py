@@ -53,24 +53,39 @@ def _training(run: RunView) -> None:
     report = run.report
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = st.segmented_control(
-            "Curve", list(QUANTITIES), format_func=lambda name: QUANTITIES[name].title, default="accuracy",
-            required=True, key="calibrate.quantity", persist_state="session", bind="query-params",
-            help="What is followed while calibrators are trained: accuracy, L1 bias or the "
-                 "loss itself.",
-        )  # fmt: skip
+            "Curve",
+            list(QUANTITIES),
+            format_func=lambda name: QUANTITIES[name].title,
+            default="accuracy",
+            required=True,
+            key="calibrate.quantity",
+            persist_state="session",
+            bind="query-params",
+            help="What is followed while calibrators are trained: accuracy, L1 bias or the loss itself.",
+        )
         names = list(report.calibrators)
         shown = st.pills(
-            "Calibrators", names, selection_mode="multi", default=names, key=f"calibrate.shown.{run.id}",
-            bind="query-params", wrap=True,
+            "Calibrators",
+            names,
+            selection_mode="multi",
+            default=names,
+            key=f"calibrate.shown.{run.id}",
+            bind="query-params",
+            wrap=True,
             format_func=lambda name: state_title(name, report),
             help="The calibrators whose curves are drawn.",
-        )  # fmt: skip
+        )
         task = _task_of_curves(run)
     if not shown:
         empty_state("No calibrator chosen", "Choose one above to see its curve.")
         return
-    figure(training_curves(report, quantity, theme(), shown, task), key="calibrate.curves", run=run,
-           unit=QUANTITIES[quantity].axis, tasks=None if task is None else [task])  # fmt: skip
+    figure(
+        training_curves(report, quantity, theme(), shown, task),
+        key="calibrate.curves",
+        run=run,
+        unit=QUANTITIES[quantity].axis,
+        tasks=None if task is None else [task],
+    )
     curves, fitted = curve_table(report, task), QUANTITIES[quantity].adapt
     both = fitted in curves and curves[fitted].notna().any() and QUANTITIES[quantity].evaluate
     st.caption((BOTH if both else "") + LAST)
@@ -82,9 +97,15 @@ def _task_of_curves(run: RunView) -> str | None:
     if not there:
         return None
     titles = {ALL: "Mean over tasks", **task_titles(run.report, [t for t in run.report.tasks_of("in") if t in there])}
-    task = st.selectbox("Task", list(titles), format_func=titles.get, width=220, key="calibrate.curve.task",
-                        bind="query-params",
-                        help="The task whose curves are drawn, or their mean over tasks.")  # fmt: skip
+    task = st.selectbox(
+        "Task",
+        list(titles),
+        format_func=titles.get,
+        width=220,
+        key="calibrate.curve.task",
+        bind="query-params",
+        help="The task whose curves are drawn, or their mean over tasks.",
+    )
     return None if task == ALL else task
 
 
@@ -96,16 +117,18 @@ def _cost(run: RunView) -> None:
         last = dict(zip(part.curve_columns, part.curve[-1], strict=True)) if part.curve else {}
         fitted, scored = last.get("accuracy_adapt"), last.get("accuracy_evaluate")
         average = report.average.get(name)
-        rows.append({
-            "Calibrator": state_title(name, report),
-            "On": part.on,
-            "In-domain (%)": average.within if average else None,
-            "Gap closed (%)": average.recovered if average else None,
-            "Fitted − scored": fitted - scored if fitted is not None and scored is not None else None,
-            "Parameters": part.parameters,
-            "Needs the task": "yes" if part.needs_task_id else "no",
-            "Seconds": report.timing_s.get(name),
-        })  # fmt: skip
+        rows.append(
+            {
+                "Calibrator": state_title(name, report),
+                "On": part.on,
+                "In-domain (%)": average.within if average else None,
+                "Gap closed (%)": average.recovered if average else None,
+                "Fitted − scored": fitted - scored if fitted is not None and scored is not None else None,
+                "Parameters": part.parameters,
+                "Needs the task": "yes" if part.needs_task_id else "no",
+                "Seconds": report.timing_s.get(name),
+            }
+        )
     st.subheader("What each one costs and brings", anchor=False)
     table = pd.DataFrame(rows).dropna(axis=1, how="all")
     columns = {
@@ -118,8 +141,11 @@ def _cost(run: RunView) -> None:
         "Seconds": st.column_config.NumberColumn(format="%.1f"),
     }
     st.dataframe(table, hide_index=True, key="calibrate.cost", column_config=columns, placeholder="–")
-    notes = [f"**{row.title}.** {plain(row.departure)}" for part in report.calibrators.values()
-             if (row := CALIBRATORS.get(part.method)) and row.departure]  # fmt: skip
+    notes = [
+        f"**{row.title}.** {plain(row.departure)}"
+        for part in report.calibrators.values()
+        if (row := CALIBRATORS.get(part.method)) and row.departure
+    ]
     with st.expander("Where paper and code differ", key="calibrate.departures"):
         st.markdown("\n\n".join(dict.fromkeys(notes)) or "Nothing is known to differ.")
 
@@ -139,10 +165,15 @@ def _uncertainty(run: RunView) -> None:
         return
     titles = {ALL: "All tasks", **task_titles(run.report, run.report.tasks_of("in"))}
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        state = st.selectbox("Calibrator", states, format_func=lambda name: state_title(name, run.report), width=280,
-                             key="calibrate.state", bind="query-params",
-                             help="One that predicts its own uncertainty σ, as ProbSurgery "
-                                  "does.")  # fmt: skip
+        state = st.selectbox(
+            "Calibrator",
+            states,
+            format_func=lambda name: state_title(name, run.report),
+            width=280,
+            key="calibrate.state",
+            bind="query-params",
+            help="One that predicts its own uncertainty σ, as ProbSurgery does.",
+        )
         task = st.selectbox(
             "Task",
             list(titles),
@@ -155,16 +186,21 @@ def _uncertainty(run: RunView) -> None:
     chosen = None if task == ALL else task
     found = agreement(table, state, chosen)
     with st.grid("auto", min_column_width=150, gap="small"):
-        st.metric("Rank correlation", f"{found.rank_correlation:+.2f}",
-                  help="Spearman's ρ of σ with the distance to the expert after correction, mean over tasks: 1 would "
-                       "be a perfect ranking, 0 none.")  # fmt: skip
+        st.metric(
+            "Rank correlation",
+            f"{found.rank_correlation:+.2f}",
+            help="Spearman's ρ of σ with the distance to the expert after correction, mean over tasks: 1 would "
+            "be a perfect ranking, 0 none.",
+        )
         st.metric("Wrong, surest tenth", percent(found.wrong_low))
         st.metric("Wrong, least sure tenth", percent(found.wrong_high))
     figure(
-        uncertainty_figure(table, state, run.report, theme(), chosen), key="calibrate.uncertainty", run=run,
+        uncertainty_figure(table, state, run.report, theme(), chosen),
+        key="calibrate.uncertainty",
+        run=run,
         unit=f"σ averaged over dimensions, images ranked within their task, {found.images:,} images",
         tasks=None if chosen is None else [chosen],
-    )  # fmt: skip
+    )
     st.caption(
         "Where σ says something, line and bars rise from left to right. It plays no part when the calibrator is used: "
         "the mean is subtracted whatever σ says."

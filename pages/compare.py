@@ -76,10 +76,15 @@ def _results(runs: Sequence[Compared]) -> str:
         return ""
     st.subheader("What came out", anchor=False)
     state = st.selectbox(
-        "State compared", states, format_func=lambda name: state_label(name, runs), width=320, key="compare.state",
-        bind="query-params", persist_state="session",
+        "State compared",
+        states,
+        format_func=lambda name: state_label(name, runs),
+        width=320,
+        key="compare.state",
+        bind="query-params",
+        persist_state="session",
         help="The merged model, a calibrator, or another state that these runs have.",
-    )  # fmt: skip
+    )
     lacking = [run.letter for run in runs if state_of(run, state) is None]
     if lacking:
         st.caption(f"{', '.join(lacking)}: no such state.")
@@ -97,14 +102,19 @@ def _results(runs: Sequence[Compared]) -> str:
 def _tasks(table: pd.DataFrame, runs: Sequence[Compared], state: str) -> None:
     columns = {"title": "Task", "domain": "Domain", "n": st.column_config.TextColumn("n", help="Images scored")}
     numbers = {
-        name: st.column_config.NumberColumn(f"{name} (%)" if len(name) == 1 else name,
-                                            format="%.1f" if len(name) == 1 else "%+.1f")
+        name: st.column_config.NumberColumn(
+            f"{name} (%)" if len(name) == 1 else name, format="%.1f" if len(name) == 1 else "%+.1f"
+        )
         for name in table.columns[4:]
-    }  # fmt: skip
+    }
     st.dataframe(
-        table.drop(columns="task"), hide_index=True, key="compare.tasks", column_config=columns | numbers,
-        placeholder="–", height="content" if len(table) <= 12 else 460,
-    )  # fmt: skip
+        table.drop(columns="task"),
+        hide_index=True,
+        key="compare.tasks",
+        column_config=columns | numbers,
+        placeholder="–",
+        height="content" if len(table) <= 12 else 460,
+    )
     st.caption(
         f"Accuracy in percent of n test images; differences in percentage points against {runs[0].letter}. With these "
         f"n a single accuracy is known to about ±{uncertainty(runs, state):.0f} points (95 %)."
@@ -118,10 +128,16 @@ def _pareto(runs: Sequence[Compared]) -> None:
         return
     st.subheader("What is gained, and at what price", anchor=False)
     axis = st.segmented_control(
-        "Against", list(there), format_func=lambda name: there[name].title, default=next(iter(there)), required=True,
-        key="compare.axis", bind="query-params", persist_state="session",
+        "Against",
+        list(there),
+        format_func=lambda name: there[name].title,
+        default=next(iter(there)),
+        required=True,
+        key="compare.axis",
+        bind="query-params",
+        persist_state="session",
         help="The second goal: a point is on the front when no other is better in both.",
-    )  # fmt: skip
+    )
     drawing = pareto_figure(runs, axis, theme())
     plot(drawing, key="compare.pareto")
     st.caption(_reading(runs, axis))
@@ -147,16 +163,26 @@ def _files(runs: Sequence[Compared], views: Sequence[RunView], state: str) -> No
     with st.container(horizontal=True):
         for title, (ending, kind, render) in EXPORTS.items() if state else ():
             st.download_button(
-                f"Comparison, {title}", lambda render=render: render(runs, state), key=f"compare.{ending}",
-                file_name=f"comparison-{state}.{ending}", mime=kind, on_click="ignore", icon=":material/download:",
-            )  # fmt: skip
+                f"Comparison, {title}",
+                lambda render=render: render(runs, state),
+                key=f"compare.{ending}",
+                file_name=f"comparison-{state}.{ending}",
+                mime=kind,
+                on_click="ignore",
+                icon=":material/download:",
+            )
     with st.container(horizontal=True):
         for run, view in zip(runs, views, strict=True):
             st.download_button(
-                f"Report of {run.letter}, HTML", lambda view=view: html_document(view.folder, view.title),
-                key=f"compare.html.{run.id}", file_name=f"{run.id}.html", mime="text/html", on_click="ignore",
-                icon=":material/description:", help=f"{plain(run.title)}: figures, recipe, provenance in one file",
-            )  # fmt: skip
+                f"Report of {run.letter}, HTML",
+                lambda view=view: html_document(view.folder, view.title),
+                key=f"compare.html.{run.id}",
+                file_name=f"{run.id}.html",
+                mime="text/html",
+                on_click="ignore",
+                icon=":material/description:",
+                help=f"{plain(run.title)}: figures, recipe, provenance in one file",
+            )
     st.caption("A report is one file that loads nothing from the network.")
 
 

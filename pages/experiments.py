@@ -82,8 +82,14 @@ def _open(name: str | None) -> None:
 
 
 def _one(spec: Experiment) -> None:
-    st.button("All experiments", icon=":material/arrow_back:", key="experiments.back", on_click=_open, args=(None,),
-              type="tertiary")  # fmt: skip
+    st.button(
+        "All experiments",
+        icon=":material/arrow_back:",
+        key="experiments.back",
+        on_click=_open,
+        args=(None,),
+        type="tertiary",
+    )
     st.title(plain(spec.title), anchor=False)
     st.caption(plain(f"{spec.paper}, {spec.part}"))
     st.markdown(f"**The claim.** {plain(spec.claim)}")
@@ -124,12 +130,16 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
     there = [measure for measure in spec.measures if any(measure.name in point.cells for point in result.points)]
     if there:
         chosen = st.segmented_control(
-            "Measure", [measure.name for measure in there], default=there[0].name, required=True,
-            format_func=lambda name: next(m.title for m in there if m.name == name), key=f"experiments.m.{spec.name}",
+            "Measure",
+            [measure.name for measure in there],
+            default=there[0].name,
+            required=True,
+            format_func=lambda name: next(m.title for m in there if m.name == name),
+            key=f"experiments.m.{spec.name}",
             bind="query-params",
             label_visibility="collapsed",
             help="What the claim is about, or what else was measured in its runs.",
-        )  # fmt: skip
+        )
         measure = next(measure for measure in there if measure.name == chosen)
         drawing = experiment_dots(spec, result, measure, theme())
         plot(drawing, key=f"experiments.figure.{spec.name}")
@@ -171,14 +181,21 @@ def _published(spec: Experiment) -> None:
 
 @st.fragment
 def _numbers(name: str, table: pd.DataFrame) -> None:
-    part = st.expander("Table and download", icon=":material/table_rows:", key=f"experiments.numbers.{name}",
-                       on_change="rerun")  # fmt: skip
+    part = st.expander(
+        "Table and download", icon=":material/table_rows:", key=f"experiments.numbers.{name}", on_change="rerun"
+    )
     if not part.open:
         return
     with part:
         st.dataframe(table, hide_index=True, key=f"experiments.table.{name}", placeholder="–")
-        st.download_button("Download CSV", lambda: table.to_csv(index=False).encode(), file_name=f"{name}.csv",
-                           mime="text/csv", key=f"experiments.csv.{name}", on_click="ignore")  # fmt: skip
+        st.download_button(
+            "Download CSV",
+            lambda: table.to_csv(index=False).encode(),
+            file_name=f"{name}.csv",
+            mime="text/csv",
+            key=f"experiments.csv.{name}",
+            on_click="ignore",
+        )
 
 
 def provenance(result: ExperimentResult, made: Run | None, measure: Measure) -> str:
@@ -200,14 +217,24 @@ def provenance(result: ExperimentResult, made: Run | None, measure: Measure) -> 
 def _again(spec: Experiment) -> None:
     st.subheader("Repeat it", anchor=False)
     with st.form(f"experiments.form.{spec.name}"):
-        zoo = st.text_input("Zoo", "mini8", key=f"experiments.zoo.{spec.name}",
-                            help="A bundled zoo's name, or the path of a zoo folder of your own.")  # fmt: skip
-        quick = st.toggle("Quick form: fewer images, shorter training, one seed", True,
-                          key=f"experiments.quick.{spec.name}",
-                          help="Shows in minutes which way it goes; verdicts that ship with "
-                               "the app come from the long form.")  # fmt: skip
-        st.caption(plain(f"The whole experiment takes about {spec.minutes:g} minutes on two cores; what is in the "
-                         "store already is not computed again."))  # fmt: skip
+        zoo = st.text_input(
+            "Zoo",
+            "mini8",
+            key=f"experiments.zoo.{spec.name}",
+            help="A bundled zoo's name, or the path of a zoo folder of your own.",
+        )
+        quick = st.toggle(
+            "Quick form: fewer images, shorter training, one seed",
+            True,
+            key=f"experiments.quick.{spec.name}",
+            help="Shows in minutes which way it goes; verdicts that ship with the app come from the long form.",
+        )
+        st.caption(
+            plain(
+                f"The whole experiment takes about {spec.minutes:g} minutes on two cores; what is in the "
+                "store already is not computed again."
+            )
+        )
         if st.form_submit_button("Run", type="primary", icon=":material/play_arrow:"):
             request = {"name": spec.name, "zoo": zoo.strip() or "mini8", "quick": quick}
             store().runs.submit("experiment", request, name=spec.title, requested_by=PAGE)
@@ -241,8 +268,14 @@ def _progress(ident: str) -> None:
     with st.container(border=True, key="experiments.job"):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.progress(min(max(row.fraction, 0.0), 1.0), text=plain(progress_text(row)))
-            st.button("Cancel", key="experiments.cancel", icon=":material/stop_circle:", on_click=cancel,
-                      args=(ident,), disabled=row.state == "cancelling")  # fmt: skip
+            st.button(
+                "Cancel",
+                key="experiments.cancel",
+                icon=":material/stop_circle:",
+                on_click=cancel,
+                args=(ident,),
+                disabled=row.state == "cancelling",
+            )
         waiting = keep_service().message if row.state == "queued" else f"{duration(row.elapsed)} elapsed"
         st.caption(f"{plain(waiting)} · {row.id}")
 

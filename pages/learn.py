@@ -85,13 +85,17 @@ def _classroom() -> bool:
 
 def _top(lesson: Lesson, number: int) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.button("All lessons", icon=":material/arrow_back:", key="learn.back", type="tertiary", on_click=_go,
-                  args=(None,))  # fmt: skip
+        st.button(
+            "All lessons", icon=":material/arrow_back:", key="learn.back", type="tertiary", on_click=_go, args=(None,)
+        )
         st.caption(f"{plain(lesson.title)} · step {number} of {len(lesson.steps)}", width="stretch")
         st.toggle(
-            "Classroom", value=st.query_params.get(CLASS) == "1", key="learn.class", on_change=_switch_classroom,
+            "Classroom",
+            value=st.query_params.get(CLASS) == "1",
+            key="learn.class",
+            on_change=_switch_classroom,
             help="Large type, to be shown to a class. The keys N and B step on and back.",
-        )  # fmt: skip
+        )
     st.progress(number / len(lesson.steps))
 
 
@@ -130,18 +134,25 @@ def _predict(lesson: Lesson, number: int, asked: Prediction, numbers: Numbers) -
     options = range(len(asked.options))
     with st.container(border=True, key="learn.prediction"):
         st.markdown(f"**Your prediction.** {numbers.fill(asked.question)}")
-        chosen = st.pills("Your prediction", options, format_func=lambda option: asked.options[option],
-                          default=answers.get(place), key=f"learn.answer.{lesson.name}.{number}",
-                          label_visibility="collapsed",
-                          help="Predict first; the measured answer appears beside yours.")  # fmt: skip
+        chosen = st.pills(
+            "Your prediction",
+            options,
+            format_func=lambda option: asked.options[option],
+            default=answers.get(place),
+            key=f"learn.answer.{lesson.name}.{number}",
+            label_visibility="collapsed",
+            help="Predict first; the measured answer appears beside yours.",
+        )
         if chosen is None:
             st.caption("Choose one; then the measured answer appears.")
             answers.pop(place, None)
             return False
         answers[place] = chosen
         if chosen == right:
-            st.success(f"You said **{plain(asked.options[chosen])}**, and so it is. {numbers.fill(asked.because)}",
-                       icon=":material/check:")  # fmt: skip
+            st.success(
+                f"You said **{plain(asked.options[chosen])}**, and so it is. {numbers.fill(asked.because)}",
+                icon=":material/check:",
+            )
         else:
             st.warning(
                 f"You said **{plain(asked.options[chosen])}**; measured was **{plain(asked.options[right])}**. "
@@ -156,10 +167,14 @@ def _control(lesson: Lesson, number: int, step: Step, numbers: Numbers) -> None:
     control = step.control
     presets = range(len(control.presets))
     chosen = st.select_slider(
-        control.label, presets, value=control.start, format_func=lambda at: control.presets[at].label,
-        key=f"learn.control.{lesson.name}.{number}", bind="query-params",
+        control.label,
+        presets,
+        value=control.start,
+        format_func=lambda at: control.presets[at].label,
+        key=f"learn.control.{lesson.name}.{number}",
+        bind="query-params",
         help="Every preset is a run that was measured; nothing is computed here.",
-    )  # fmt: skip
+    )
     spec = read_experiment(control.experiment)
     titles = {measure.name: measure for measure in spec.measures}
     with st.grid("auto", min_column_width=150, gap="small"):
@@ -171,8 +186,13 @@ def _control(lesson: Lesson, number: int, step: Step, numbers: Numbers) -> None:
             digits = 1 if measure.unit == "%" else 0 if value >= 100 else 2
             unit = "\u00a0%" if measure.unit == "%" else ""
             change = None if chosen == control.start else rounded(value - first, digits, signed=True, grouped=True)
-            st.metric(measure.title, f"{rounded(value, digits, grouped=True)}{unit}", change, height="stretch",
-                      delta_color="off" if measure.unit != "%" else "normal")  # fmt: skip
+            st.metric(
+                measure.title,
+                f"{rounded(value, digits, grouped=True)}{unit}",
+                change,
+                height="stretch",
+                delta_color="off" if measure.unit != "%" else "normal",
+            )
     _points_caption(numbers.results[control.experiment])
 
 
@@ -184,8 +204,13 @@ def _figure(lesson: Lesson, number: int, step: Step, run: RunView, numbers: Numb
     elif step.figure == "bias":
         figure(bias_bars(report, "l1", theme()), key=key, run=run, unit="L1 distance to the expert's features")
     elif step.figure == "salience" and report.salience is not None:
-        figure(salience_heatmap(report.salience, theme(), logarithmic=True), key=key, run=run, images=False,
-               unit="Salience, mean |τ − mean τ|")  # fmt: skip
+        figure(
+            salience_heatmap(report.salience, theme(), logarithmic=True),
+            key=key,
+            run=run,
+            images=False,
+            unit="Salience, mean |τ − mean τ|",
+        )
     elif step.figure == "features":
         feature_view(run, key=key, compact=True)
     elif step.figure == "points":
@@ -208,24 +233,41 @@ def _points(step: Step, numbers: Numbers, key: str) -> None:
 def _points_caption(result: ExperimentResult) -> None:
     low, high = result.images or (0, 0)
     images = f"{low:,}" if low == high else f"{low:,}–{high:,}"
-    st.caption(plain(
-        f"Experiment {result.name} on the zoo {result.zoo}; n = {images} test images a task; split seed "
-        f"{result.split_seed}; means over training seeds. Hollow marks are controls."
-    ))  # fmt: skip
+    st.caption(
+        plain(
+            f"Experiment {result.name} on the zoo {result.zoo}; n = {images} test images a task; split seed "
+            f"{result.split_seed}; means over training seeds. Hollow marks are controls."
+        )
+    )
 
 
 def _bottom(lesson: Lesson, number: int, classroom: bool, answered: bool) -> None:
     last = number == len(lesson.steps)
     with st.container(horizontal=True, horizontal_alignment="distribute"):
-        st.button("Back", key="learn.previous", icon=":material/chevron_left:", disabled=number == 1, on_click=_go,
-                  args=(lesson.name, number - 1), shortcut="B")  # fmt: skip
+        st.button(
+            "Back",
+            key="learn.previous",
+            icon=":material/chevron_left:",
+            disabled=number == 1,
+            on_click=_go,
+            args=(lesson.name, number - 1),
+            shortcut="B",
+        )
         if last:
             if st.button("Open this run in the Lab", key="learn.lab", type="primary", icon=":material/science:"):
                 st.switch_page("pages/lab.py", query_params={"run": lesson.run})
         else:
-            st.button("Next", key="learn.next", icon=":material/chevron_right:", icon_position="right", type="primary",
-                      on_click=_go, args=(lesson.name, number + 1), shortcut="N",
-                      help=None if answered else "You may go on without an answer.")  # fmt: skip
+            st.button(
+                "Next",
+                key="learn.next",
+                icon=":material/chevron_right:",
+                icon_position="right",
+                type="primary",
+                on_click=_go,
+                args=(lesson.name, number + 1),
+                shortcut="N",
+                help=None if answered else "You may go on without an answer.",
+            )
 
 
 def _named(lesson: Lesson) -> list[str]:

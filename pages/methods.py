@@ -69,19 +69,34 @@ def main() -> None:
     every = results_on(zoo, experts)
     results = best_results(every)
     view = st.segmented_control(
-        "Table", list(VIEWS), format_func=VIEWS.__getitem__, default="ours", required=True, key="methods.view",
-        bind="query-params", persist_state="session", label_visibility="collapsed",
+        "Table",
+        list(VIEWS),
+        format_func=VIEWS.__getitem__,
+        default="ours",
+        required=True,
+        key="methods.view",
+        bind="query-params",
+        persist_state="session",
+        label_visibility="collapsed",
         help="What is built in here, or the rows of the survey of merge methods.",
-    )  # fmt: skip
+    )
     if view == "survey":
         _survey(results, every)
         return
     table = method_table(results)
     picked = st.dataframe(
-        table, column_order=list(COLUMNS), column_config=COLUMNS, hide_index=True, key="methods.table",
-        on_select="rerun", selection_mode="multi-row", placeholder="–", height=640, width="stretch",
+        table,
+        column_order=list(COLUMNS),
+        column_config=COLUMNS,
+        hide_index=True,
+        key="methods.table",
+        on_select="rerun",
+        selection_mode="multi-row",
+        placeholder="–",
+        height=640,
+        width="stretch",
         alt=f"{len(table)} methods with what they need and what {len(results)} of them measured on this zoo",
-    )  # fmt: skip
+    )
     st.caption(
         "Accuracy of the merged model, before any calibrator: means over tasks in percent. Settings that were tuned "
         "elsewhere may not suit this zoo; a sweep in the lab finds better ones."
@@ -89,23 +104,44 @@ def main() -> None:
     keys = list(methods())
     chosen = [keys[number] for number in picked["selection"]["rows"] if number < len(keys)]
     _actions(zoo, len(experts), results, chosen)
-    st.download_button("Download CSV", lambda: table.to_csv(index=False).encode(), "methods.csv", "text/csv",
-                       key="methods.csv", on_click="ignore", icon=":material/download:")  # fmt: skip
+    st.download_button(
+        "Download CSV",
+        lambda: table.to_csv(index=False).encode(),
+        "methods.csv",
+        "text/csv",
+        key="methods.csv",
+        on_click="ignore",
+        icon=":material/download:",
+    )
 
 
 def _survey(results: dict[Method, Result], every: list[Result]) -> None:
     """The survey's overview, row by row, with what stands for each here."""
     table = survey_table(results, every)
     st.dataframe(
-        table, column_order=list(SURVEY), column_config=SURVEY, hide_index=True, key="methods.survey", placeholder="–",
-        height="content", width="stretch", alt=f"{len(table)} methods of the survey with what runs measured here",
-    )  # fmt: skip
+        table,
+        column_order=list(SURVEY),
+        column_config=SURVEY,
+        hide_index=True,
+        key="methods.survey",
+        placeholder="–",
+        height="content",
+        width="stretch",
+        alt=f"{len(table)} methods of the survey with what runs measured here",
+    )
     st.caption(
         f"{plain(SOURCE)}. Size, tuning, data and level are the survey's; numbers are of the run named, on this zoo. "
         "A transform is measured in front of Task Arithmetic, a calibrator behind the merge that is named."
     )
-    st.download_button("Download CSV", lambda: table.to_csv(index=False).encode(), "survey.csv", "text/csv",
-                       key="methods.survey.csv", on_click="ignore", icon=":material/download:")  # fmt: skip
+    st.download_button(
+        "Download CSV",
+        lambda: table.to_csv(index=False).encode(),
+        "survey.csv",
+        "text/csv",
+        key="methods.survey.csv",
+        on_click="ignore",
+        icon=":material/download:",
+    )
 
 
 def _zoo() -> str:
@@ -131,14 +167,22 @@ def _actions(zoo: str, experts: int, results: dict[Method, Result], chosen: list
         if chosen:
             runnable = [name for name in chosen if fits(table[name], experts)]
             st.button(
-                f"Run {len(runnable)} chosen" if len(chosen) > 1 else "Run it", key="methods.run", type="primary",
-                icon=":material/play_arrow:", on_click=_submit, args=(zoo, runnable), disabled=not runnable,
-            )  # fmt: skip
+                f"Run {len(runnable)} chosen" if len(chosen) > 1 else "Run it",
+                key="methods.run",
+                type="primary",
+                icon=":material/play_arrow:",
+                on_click=_submit,
+                args=(zoo, runnable),
+                disabled=not runnable,
+            )
         st.button(
             f"Run the {len(gaps)} missing that need weights alone" if gaps else "Nothing is missing",
-            key="methods.missing", icon=":material/playlist_play:", disabled=not gaps, on_click=_submit,
+            key="methods.missing",
+            icon=":material/playlist_play:",
+            disabled=not gaps,
+            on_click=_submit,
             args=(zoo, gaps),
-        )  # fmt: skip
+        )
     if len(chosen) == 1:
         _one(chosen[0], table[chosen[0]], results.get(chosen[0]), experts)
     elif not chosen:

@@ -71,11 +71,17 @@ def _distances(run: RunView) -> None:
     """Bars by task, a table of means, and the classes of one task."""
     report = run.report
     measure = st.segmented_control(
-        "Distance", list(MEASURES), format_func=lambda name: MEASURES[name].title, default="l1", required=True,
-        key="representations.measure", bind="query-params", persist_state="session",
+        "Distance",
+        list(MEASURES),
+        format_func=lambda name: MEASURES[name].title,
+        default="l1",
+        required=True,
+        key="representations.measure",
+        bind="query-params",
+        persist_state="session",
         help="How a state's features are compared with the expert's. L1 is the representation "
-             "bias of [Surgery](https://arxiv.org/abs/2402.02705).",
-    )  # fmt: skip
+        "bias of [Surgery](https://arxiv.org/abs/2402.02705).",
+    )
     known = MEASURES[measure]
     figure(
         bias_bars(report, measure, theme()), key="representations.bias", run=run, unit=f"{known.title}, {known.unit}"

@@ -74,17 +74,25 @@ def _one_expert(run: RunView, part: SaliencePart, titles: list[str]) -> None:
     names = list(part.score)
     st.subheader("The layers that matter most to one expert", anchor=False)
     title = st.selectbox(
-        "Expert", titles, key="salience.expert", bind="query-params", persist_state="session", width=320,
+        "Expert",
+        titles,
+        key="salience.expert",
+        bind="query-params",
+        persist_state="session",
+        width=320,
         help="Its own layers first: those whose change is farthest from the mean change of all experts.",
-    )  # fmt: skip
+    )
     expert = names[titles.index(title)]
     table = ranked_layers(part, expert)
     if table["salience"].max() > 0:
         st.write(_said(title, table))
     figure(
-        layer_ranking(part, expert, theme(), title=title), key="salience.ranking", run=run, images=False,
+        layer_ranking(part, expert, theme(), title=title),
+        key="salience.ranking",
+        run=run,
+        images=False,
         unit="Salience of a layer to this expert, mean |τ − mean τ| over its parameters",
-    )  # fmt: skip
+    )
 
 
 def _said(title: str, table: pd.DataFrame) -> str:
@@ -93,8 +101,11 @@ def _said(title: str, table: pd.DataFrame) -> str:
     text = f"To **{plain(title)}** the layer **{plain(first['label'])}** matters most: salience {first['salience']:.2g}"
     if pd.notna(first["others"]):
         text += f", against {first['others']:.2g} for the other experts on average"
-    return f"{text}. Then come {', '.join(plain(name) for name in table['label'].iloc[1:4])}." if len(table) > 3 else (
-        f"{text}.")  # fmt: skip
+    return (
+        f"{text}. Then come {', '.join(plain(name) for name in table['label'].iloc[1:4])}."
+        if len(table) > 3
+        else (f"{text}.")
+    )
 
 
 def _shown(part: SaliencePart) -> tuple[list[str] | None, bool, bool]:
@@ -103,20 +114,33 @@ def _shown(part: SaliencePart) -> tuple[list[str] | None, bool, bool]:
     kinds = [name for name in COMPONENTS if name in there]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         chosen = st.pills(
-            "Layers shown", kinds, selection_mode="multi", key="salience.components",
-            bind="query-params", persist_state="session",
+            "Layers shown",
+            kinds,
+            selection_mode="multi",
+            key="salience.components",
+            bind="query-params",
+            persist_state="session",
             wrap=True,
             help="Which parts of the encoder are shown, here and in the masks below. None chosen: all of them.",
-        )  # fmt: skip
+        )
         order = st.segmented_control(
-            "Order", ORDERS, default=ORDERS[0], required=True, key="salience.order",
-            bind="query-params", persist_state="session",
+            "Order",
+            ORDERS,
+            default=ORDERS[0],
+            required=True,
+            key="salience.order",
+            bind="query-params",
+            persist_state="session",
             help="Layers from the first to the last of the encoder, or those of highest mean salience first.",
-        )  # fmt: skip
+        )
         logarithmic = st.toggle(
-            "Logarithmic colours", True, key="salience.log", bind="query-params", persist_state="session",
+            "Logarithmic colours",
+            True,
+            key="salience.log",
+            bind="query-params",
+            persist_state="session",
             help="Saliences differ by orders of magnitude: by logarithm, small ones can be told apart too.",
-        )  # fmt: skip
+        )
     return chosen or None, order == ORDERS[1], logarithmic
 
 
@@ -125,9 +149,15 @@ def _pruning(run: RunView, part: SaliencePart, titles: list[str], components: li
     """The pruning ratio, live on the stored scores."""
     st.subheader("What a pruning ratio keeps", anchor=False)
     eta = st.slider(
-        "Pruning ratio η", 0.0, 1.0, float(part.eta), 0.01, key=f"salience.eta.{run.id}", bind="query-params",
+        "Pruning ratio η",
+        0.0,
+        1.0,
+        float(part.eta),
+        0.01,
+        key=f"salience.eta.{run.id}",
+        bind="query-params",
         help="The share of layers dropped for every expert. A layer stays in the merge if any expert keeps it.",
-    )  # fmt: skip
+    )
     kept = masks_at(part, eta)
     with st.grid("auto", min_column_width=150, gap="small"):
         st.metric("Layers kept", f"{kept.layers} of {len(kept.shared)}")
@@ -146,8 +176,13 @@ def _pruning(run: RunView, part: SaliencePart, titles: list[str], components: li
         "The shared mask keeps a layer for all experts as soon as one of them finds it salient, so more is kept than "
         "1 − η suggests. Below: how fast layers and parameters go; a few large matrices hold most of them."
     )
-    figure(_kept(f"{run.stamp}:{eta:.2f}", theme(), tuple(titles), part, kept), key="salience.kept", run=run,
-           unit="Percent of layers and of parameters in the shared mask", images=False)  # fmt: skip
+    figure(
+        _kept(f"{run.stamp}:{eta:.2f}", theme(), tuple(titles), part, kept),
+        key="salience.kept",
+        run=run,
+        unit="Percent of layers and of parameters in the shared mask",
+        images=False,
+    )
 
 
 def _used(run: RunView, part: SaliencePart, eta: float) -> str:

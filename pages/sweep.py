@@ -68,9 +68,13 @@ def _chosen(rows: list[Run]) -> Run | None:
         return None
     titles = {row.id: f"{run_title(row)} · {age(row.created)} · {row.id[-4:]}" for row in [*rows, found]}
     switcher(
-        "Sweep shown", titles, found.id, key="sweep.choice", on_choice=_show,
+        "Sweep shown",
+        titles,
+        found.id,
+        key="sweep.choice",
+        on_choice=_show,
         help="Sweeps of this store, the newest first; the address names the one shown.",
-    )  # fmt: skip
+    )
     _show(found.id)
     return found
 
@@ -89,9 +93,13 @@ def _live(ident: str) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{plain(run_title(row))}**", width="stretch")
             st.button(
-                "Cancel", key="sweep.cancel", icon=":material/stop_circle:", on_click=cancel, args=(ident,),
+                "Cancel",
+                key="sweep.cancel",
+                icon=":material/stop_circle:",
+                on_click=cancel,
+                args=(ident,),
                 disabled=row.state == "cancelling",
-            )  # fmt: skip
+            )
         st.progress(min(max(row.fraction, 0.0), 1.0), text=plain(progress_text(row)))
         waiting = keep_service().message if row.state == "queued" else f"{duration(row.elapsed)} elapsed"
         st.caption(f"{plain(waiting)} · sweep {row.id}")
@@ -130,11 +138,16 @@ def _result(row: Run) -> None:
     there = [name for name in MEASURES if any(s not in ("expert",) for s in measured_states(table, name))]
     if there:
         measure = st.segmented_control(
-            "Measure", there, format_func=lambda name: MEASURES[name][0], default=there[0], required=True,
-            key="sweep.measure", label_visibility="collapsed", bind="query-params",
-            help="Mean over in-domain tasks, over out-of-domain tasks, or their harmonic mean "
-                 "H.",
-        )  # fmt: skip
+            "Measure",
+            there,
+            format_func=lambda name: MEASURES[name][0],
+            default=there[0],
+            required=True,
+            key="sweep.measure",
+            label_visibility="collapsed",
+            bind="query-params",
+            help="Mean over in-domain tasks, over out-of-domain tasks, or their harmonic mean H.",
+        )
         _figure(table, row, measure)
     _best(table)
     _points(table, row)
@@ -146,10 +159,14 @@ def _figure(table: SweepTable, row: Run, measure: str) -> None:
         return
     if len(table.places) == 2:
         state = st.selectbox(
-            "State", states, format_func=sweep_state_title, key=f"sweep.state.{measure}",
-            bind="query-params", width=320,
+            "State",
+            states,
+            format_func=sweep_state_title,
+            key=f"sweep.state.{measure}",
+            bind="query-params",
+            width=320,
             help="The state whose accuracy the map shows.",
-        )  # fmt: skip
+        )
         drawing = sweep_map(table, state, measure, theme())
     else:
         drawing = sweep_curves(table, measure, theme())
@@ -203,31 +220,52 @@ def _points(table: SweepTable, row: Run) -> None:
         if any(other.failed for other in table.points):
             line["Failed"] = point.failed
         lines.append(line)
-    numbers = {name: st.column_config.NumberColumn(format="%.1f") for line in lines for name in line
-               if name.endswith("(%)") or name == "H"}  # fmt: skip
+    numbers = {
+        name: st.column_config.NumberColumn(format="%.1f")
+        for line in lines
+        for name in line
+        if name.endswith("(%)") or name == "H"
+    }
     picked = st.dataframe(
-        lines, column_config=numbers, hide_index=True, key=f"sweep.points.{row.id}", on_select="rerun",
-        selection_mode="single-row", placeholder="–", alt=f"{len(lines)} runs of the sweep with their averages",
+        lines,
+        column_config=numbers,
+        hide_index=True,
+        key=f"sweep.points.{row.id}",
+        on_select="rerun",
+        selection_mode="single-row",
+        placeholder="–",
+        alt=f"{len(lines)} runs of the sweep with their averages",
         height="content" if len(lines) <= 12 else 460,
-    )  # fmt: skip
+    )
     chosen = [table.points[number] for number in picked["selection"]["rows"] if number < len(table.points)]
     with st.container(horizontal=True):
         st.download_button(
-            "Download CSV", table.to_csv, file_name=f"sweep-{row.id}.csv", mime="text/csv", key="sweep.csv",
-            icon=":material/download:", on_click="ignore",
-        )  # fmt: skip
+            "Download CSV",
+            table.to_csv,
+            file_name=f"sweep-{row.id}.csv",
+            mime="text/csv",
+            key="sweep.csv",
+            icon=":material/download:",
+            on_click="ignore",
+        )
         point = chosen[0] if chosen else None
         child = run_of_point(row, point) if point else None
         if st.button(
-            "Open this run", key="sweep.open", icon=":material/open_in_full:", disabled=child is None,
+            "Open this run",
+            key="sweep.open",
+            icon=":material/open_in_full:",
+            disabled=child is None,
             help="Choose a row of the table first." if point is None else None,
-        ):  # fmt: skip
+        ):
             show_run(child.id)
             st.switch_page("pages/lab.py", query_params={RUN: child.id})
         if st.button(
-            "Use these settings in the Lab", key="sweep.use", icon=":material/tune:", disabled=point is None,
+            "Use these settings in the Lab",
+            key="sweep.use",
+            icon=":material/tune:",
+            disabled=point is None,
             help="The Lab's form gets the recipe of the chosen row; nothing is run.",
-        ):  # fmt: skip
+        ):
             forms.load(recipe_of(row, point))
             st.switch_page("pages/lab.py")
 

@@ -23,11 +23,17 @@ def main() -> None:
     context_bar(run)
     st.title("What the weights say", anchor=False)
     chosen = st.segmented_control(
-        "View", list(VIEWS), format_func=lambda name: VIEWS[name][0], default="vectors", required=True,
-        key="weights.view", bind="query-params", persist_state="session", label_visibility="collapsed",
-        help="Task vectors before merging, what the merge kept of them, or the path between "
-             "two models.",
-    )  # fmt: skip
+        "View",
+        list(VIEWS),
+        format_func=lambda name: VIEWS[name][0],
+        default="vectors",
+        required=True,
+        key="weights.view",
+        bind="query-params",
+        persist_state="session",
+        label_visibility="collapsed",
+        help="Task vectors before merging, what the merge kept of them, or the path between two models.",
+    )
     VIEWS[chosen][1](run)
 
 

@@ -30,10 +30,15 @@ def main() -> None:
     if manifest.description:
         st.write(plain(manifest.description))
     view = st.segmented_control(
-        "What to show", VIEWS, default=VIEWS[0], key="zoo.view", bind="query-params", required=True,
+        "What to show",
+        VIEWS,
+        default=VIEWS[0],
+        key="zoo.view",
+        bind="query-params",
+        required=True,
         label_visibility="collapsed",
         help="The zoo's images by class, its experts, its prompts, or their licences.",
-    )  # fmt: skip
+    )
     own = run if run is not None and _same(run.report.recipe.zoo, zoo) else None
     if view == "Experts":
         parts.experts(zoo, manifest, own)
@@ -61,9 +66,14 @@ def _choose(run: RunView | None) -> str:
     place, _ = st.columns((2, 3))
     with place:
         switcher(
-            "Zoo shown", known, wanted, key="zoo.choice", on_choice=_switch, label_visibility="collapsed",
+            "Zoo shown",
+            known,
+            wanted,
+            key="zoo.choice",
+            on_choice=_switch,
+            label_visibility="collapsed",
             help="Zoos that come with the app, and those that runs of this store used.",
-        )  # fmt: skip
+        )
     return wanted
 
 

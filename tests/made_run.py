@@ -24,9 +24,13 @@ from engine.report import (
 TASKS = {"digits": ("zero", "one", "two"), "signs": ("stop", "go", "<b>left</b>"), "scenes": ("hill", "sea")}
 EVALUATED = 12
 COLUMNS = ("step", "loss", "l1_adapt", "l1_evaluate", "accuracy_adapt", "accuracy_evaluate")
-LAYERS = ("visual.conv1.weight", "visual.transformer.resblocks.0.attn.in_proj_weight",
-          "visual.transformer.resblocks.0.mlp.c_fc.weight", "visual.transformer.resblocks.1.ln_1.weight",
-          "visual.proj")  # fmt: skip
+LAYERS = (
+    "visual.conv1.weight",
+    "visual.transformer.resblocks.0.attn.in_proj_weight",
+    "visual.transformer.resblocks.0.mlp.c_fc.weight",
+    "visual.transformer.resblocks.1.ln_1.weight",
+    "visual.proj",
+)
 STATES = {"pretrained": 30.0, "merged": 55.0, "surgery": 75.0, "expert": 95.0}
 
 
@@ -125,14 +129,26 @@ def made_samples(report: Report) -> pd.DataFrame:
             label = np.arange(EVALUATED) % classes
             right = np.arange(EVALUATED) < EVALUATED * (scores[task] or 0) / 100
             calibrated = state in report.calibrators
-            frames.append(pd.DataFrame({
-                "task": task, "index": 2 * np.arange(EVALUATED), "split": "evaluate", "state": state, "label": label,
-                "prediction": np.where(right, label, (label + 1) % classes),
-                "probability": rng.uniform(0.4, 1, EVALUATED),
-                "margin": np.where(right, 0.1, -0.1),
-                "shift": 0.0 if state == "expert" else rng.uniform(1, 5, EVALUATED) if task != "scenes" else np.nan,
-                "sigma": rng.uniform(0.1, 0.3, EVALUATED) if calibrated else np.nan,
-            }))  # fmt: skip
+            frames.append(
+                pd.DataFrame(
+                    {
+                        "task": task,
+                        "index": 2 * np.arange(EVALUATED),
+                        "split": "evaluate",
+                        "state": state,
+                        "label": label,
+                        "prediction": np.where(right, label, (label + 1) % classes),
+                        "probability": rng.uniform(0.4, 1, EVALUATED),
+                        "margin": np.where(right, 0.1, -0.1),
+                        "shift": 0.0
+                        if state == "expert"
+                        else rng.uniform(1, 5, EVALUATED)
+                        if task != "scenes"
+                        else np.nan,
+                        "sigma": rng.uniform(0.1, 0.3, EVALUATED) if calibrated else np.nan,
+                    }
+                )
+            )
     return pd.concat(frames, ignore_index=True)
 
 
@@ -147,8 +163,11 @@ def write_projection(folder: Path, method: str, samples: pd.DataFrame, report: R
         for task in tasks:
             index = samples.loc[(samples["task"] == task) & (samples["state"] == state), "index"]
             points = rng.normal(size=(len(index), 2)) + number
-            frames.append(pd.DataFrame({"state": state, "task": task, "index": index.to_numpy(),
-                                        "x": points[:, 0], "y": points[:, 1]}))  # fmt: skip
+            frames.append(
+                pd.DataFrame(
+                    {"state": state, "task": task, "index": index.to_numpy(), "x": points[:, 0], "y": points[:, 1]}
+                )
+            )
     pd.concat(frames).to_parquet(folder / "projection.parquet", index=False)
     params = ProjectionRequest(method=method).params()
     document = {
@@ -156,7 +175,13 @@ def write_projection(folder: Path, method: str, samples: pd.DataFrame, report: R
         "states": states,
         "images": dict.fromkeys(tasks, EVALUATED),
         "available": dict.fromkeys(tasks, EVALUATED),
-        "metrics": {"method": method, "points": 96, "trustworthiness": 0.93, "neighbour_overlap": 0.41,
-                    "neighbourhood": 15, "anchors": 96},
-    }  # fmt: skip
+        "metrics": {
+            "method": method,
+            "points": 96,
+            "trustworthiness": 0.93,
+            "neighbour_overlap": 0.41,
+            "neighbourhood": 15,
+            "anchors": 96,
+        },
+    }
     (folder / "projection.json").write_text(json.dumps(document))

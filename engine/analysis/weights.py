@@ -145,8 +145,13 @@ def singular_values(matrix: Tensor) -> np.ndarray:
 def _shapes(count: int) -> dict[str, tuple[int, ...]]:
     pair = (count, count)
     return {
-        "inner": pair, "signed": pair, "both": pair, "elected": (count,), "absolute": (count,), "absolute_sum": (),
-    }  # fmt: skip
+        "inner": pair,
+        "signed": pair,
+        "both": pair,
+        "elected": (count,),
+        "absolute": (count,),
+        "absolute_sum": (),
+    }
 
 
 def _geometry_of(part: Tensor) -> dict[str, Tensor]:

@@ -88,11 +88,15 @@ ROWS = (
         presets=(
             Preset("concrete_ta", "Concrete task arithmetic", {"coefficients": "fixed"}, "arXiv:2312.06173"),
             Preset(
-                "concrete_am_task", "Concrete AdaMerging, task-wise", {"coefficients": "task", "steps": 1000},
+                "concrete_am_task",
+                "Concrete AdaMerging, task-wise",
+                {"coefficients": "task", "steps": 1000},
                 "arXiv:2312.06173",
             ),
             Preset(
-                "concrete_am_layer", "Concrete AdaMerging, layer-wise", {"coefficients": "layer", "steps": 1000},
+                "concrete_am_layer",
+                "Concrete AdaMerging, layer-wise",
+                {"coefficients": "layer", "steps": 1000},
                 "arXiv:2312.06173",
             ),
         ),
@@ -122,4 +126,4 @@ ROWS = (
         departure="Coefficients are searched, densities are not; the paper searches both for language models, and "
         "orders of layers as well.",
     ),
-)  # fmt: skip
+)

@@ -63,8 +63,12 @@ def printed(table: SweepTable) -> str:
     whole = [row for row in rows if len(row) == len(heads)]
     widths = [max(len(row[column]) for row in whole) for column in range(len(heads))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
-    references = [(state, point.evaluation[state]) for point in table.points for state in ("pretrained", "expert")
-                  if state in point.evaluation][:2]  # fmt: skip
+    references = [
+        (state, point.evaluation[state])
+        for point in table.points
+        for state in ("pretrained", "expert")
+        if state in point.evaluation
+    ][:2]
     lines += ["".join(f"{state}: {_text(average.within)}  " for state, average in references)] if references else []
     return "\n".join([*lines, table.provenance()])
 

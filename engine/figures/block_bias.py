@@ -41,9 +41,13 @@ def block_table(document: Mapping[str, Any], quantity: str, statistic: str, task
 
 
 def block_figure(
-    document: Mapping[str, Any], report: Report, quantity: Literal["l1", "cka"], statistic: Literal["class", "mean"],
-    tasks: Sequence[str], theme: Theme,
-) -> Drawing:  # fmt: skip
+    document: Mapping[str, Any],
+    report: Report,
+    quantity: Literal["l1", "cka"],
+    statistic: Literal["class", "mean"],
+    tasks: Sequence[str],
+    theme: Theme,
+) -> Drawing:
     """A line a state over the blocks; the features stand apart at the right end, because they are another space."""
     table = block_table(document, quantity, statistic, tasks)
     states = list(table["state"].unique())
@@ -52,18 +56,28 @@ def block_figure(
     for number, state in enumerate(states):
         rows = shown[shown["state"] == state]
         for part, legend in ((rows[:-1], True), (rows[-1:], False)):
-            lines.append(go.Scatter(
-                name=plain(state_title(state, report)), x=part["station"].tolist(), y=part["value"].tolist(),
-                mode="lines+markers" if legend else "markers", legendgroup=state, showlegend=legend,
-                line={"color": state_colour(state, theme), "dash": state_dash(state, states), "width": 2.4},
-                marker={"size": 7 if legend else 11, "symbol": SYMBOLS[number % len(SYMBOLS)]},
-                hovertemplate="%{y:.3f}",
-            ))  # fmt: skip
+            lines.append(
+                go.Scatter(
+                    name=plain(state_title(state, report)),
+                    x=part["station"].tolist(),
+                    y=part["value"].tolist(),
+                    mode="lines+markers" if legend else "markers",
+                    legendgroup=state,
+                    showlegend=legend,
+                    line={"color": state_colour(state, theme), "dash": state_dash(state, states), "width": 2.4},
+                    marker={"size": 7 if legend else 11, "symbol": SYMBOLS[number % len(SYMBOLS)]},
+                    hovertemplate="%{y:.3f}",
+                )
+            )
     figure = compose(
-        lines, theme, height=380, legend=True, hovermode="x unified",
+        lines,
+        theme,
+        height=380,
+        legend=True,
+        hovermode="x unified",
         xaxis={"title": "After block", "type": "category", "showgrid": False},
         yaxis={"title": QUANTITIES[quantity], "rangemode": "tozero" if quantity == "l1" else "normal"},
-    )  # fmt: skip
+    )
     ends = table[table["station"] == FEATURES]
     said = listed([(state_title(row.state, report), row.value) for row in ends.itertuples()], "", 3)
     alt = f"{QUANTITIES[quantity]} after every block, {STATISTICS[statistic].lower()}. Of the features: {said}."

@@ -60,9 +60,14 @@ def coefficients_of(details: Mapping[str, Any]) -> Learned | None:
 
 
 def coefficient_figure(
-    learned: Learned, titles: Sequence[str], theme: Theme, *, used: bool = False,
-    limits: tuple[float, float] | None = None, components: Sequence[str] | None = None,
-) -> Drawing:  # fmt: skip
+    learned: Learned,
+    titles: Sequence[str],
+    theme: Theme,
+    *,
+    used: bool = False,
+    limits: tuple[float, float] | None = None,
+    components: Sequence[str] | None = None,
+) -> Drawing:
     """λ of every expert and layer as a heatmap; task-wise ones as bars.
 
     Args:
@@ -75,8 +80,16 @@ def coefficient_figure(
     """
     values = learned.used if used else learned.values
     if learned.layers:
-        drawing = layer_heatmap(values, learned.layers, titles, theme, unit="Coefficient λ", limits=limits,
-                                components=components, name="coefficients")  # fmt: skip
+        drawing = layer_heatmap(
+            values,
+            learned.layers,
+            titles,
+            theme,
+            unit="Coefficient λ",
+            limits=limits,
+            components=components,
+            name="coefficients",
+        )
         means = np.nanmean(np.where(np.isfinite(values), values, np.nan), axis=1)
         alt = f"Learned coefficients of {len(learned.layers)} layers. Means: " + listed(
             list(zip(titles, map(float, means), strict=True)), "", 2
@@ -84,14 +97,19 @@ def coefficient_figure(
         return Drawing(drawing.figure, drawing.table, alt, drawing.name)
     column = values[:, 0]
     bars = go.Bar(
-        x=column, y=[plain(title) for title in titles], orientation="h",
+        x=column,
+        y=[plain(title) for title in titles],
+        orientation="h",
         marker={"color": state_colour("merged", theme)},
         hovertemplate="%{y}<br>λ %{x:.3f}<extra></extra>",
-    )  # fmt: skip
+    )
     figure = compose(
-        [bars], theme, height=70 + 30 * len(titles), xaxis={"title": "Coefficient λ", "rangemode": "tozero"},
+        [bars],
+        theme,
+        height=70 + 30 * len(titles),
+        xaxis={"title": "Coefficient λ", "rangemode": "tozero"},
         yaxis={"autorange": "reversed", "type": "category", "showgrid": False},
-    )  # fmt: skip
+    )
     table = pd.DataFrame({"expert": list(titles), "coefficient": column})
     alt = "Learned coefficients: " + listed(list(zip(titles, map(float, column), strict=True)), "", 2)
     return Drawing(figure, table, alt, "coefficients")

@@ -28,16 +28,26 @@ def coverage_figure(document: Mapping[str, Any], report: Report, tasks: Sequence
         found = pd.DataFrame([document[state][task]["coverage"] for task in tasks if task in document[state]]).mean()
         levels = [float(level) for level in found.index]
         rows.append(pd.DataFrame({"state": state, "promised": levels, "covered": found.to_numpy()}))
-        lines.append(go.Scatter(
-            name=plain(state_title(state, report)), x=levels, y=found.tolist(), mode="lines+markers",
-            line={"color": state_colour(state, theme), "dash": state_dash(state, states), "width": 2.2},
-            hovertemplate="%{y:.1f} %",
-        ))  # fmt: skip
+        lines.append(
+            go.Scatter(
+                name=plain(state_title(state, report)),
+                x=levels,
+                y=found.tolist(),
+                mode="lines+markers",
+                line={"color": state_colour(state, theme), "dash": state_dash(state, states), "width": 2.2},
+                hovertemplate="%{y:.1f} %",
+            )
+        )
     figure = compose(
-        lines, theme, height=340, legend=True, hovermode="x unified", shapes=[_diagonal(0, 100, theme)],
+        lines,
+        theme,
+        height=340,
+        legend=True,
+        hovermode="x unified",
+        shapes=[_diagonal(0, 100, theme)],
         xaxis={"title": "Promised by σ (%)", "range": [0, 101]},
         yaxis={"title": "Residuals inside (%)", "range": [0, 101]},
-    )  # fmt: skip
+    )
     table = pd.concat(rows, ignore_index=True)
     ends = [(state_title(row["state"], report), row["covered"]) for _, row in table[table["promised"] == 90].iterrows()]
     alt = f"Of the intervals that should hold 90 % of the residuals: {listed(ends)}. On the diagonal σ is right."
@@ -62,15 +72,22 @@ def dimension_figure(
     )
     top = 1.05 * float(max(sigma.max(), residual.max()))
     points = go.Scatter(
-        x=sigma.tolist(), y=residual.tolist(), mode="markers", text=[f"dimension {i}" for i in range(len(sigma))],
-        marker={"color": state_colour(state, theme), "size": 6}, opacity=0.7,
+        x=sigma.tolist(),
+        y=residual.tolist(),
+        mode="markers",
+        text=[f"dimension {i}" for i in range(len(sigma))],
+        marker={"color": state_colour(state, theme), "size": 6},
+        opacity=0.7,
         hovertemplate="%{text}: σ %{x:.3f}, residual %{y:.3f}<extra></extra>",
-    )  # fmt: skip
+    )
     figure = compose(
-        [points], theme, height=340, shapes=[_diagonal(0, top, theme)],
+        [points],
+        theme,
+        height=340,
+        shapes=[_diagonal(0, top, theme)],
         xaxis={"title": f"{plain(state_title(state, report))}: predicted σ", "range": [0, top]},
         yaxis={"title": "Residual (root mean square)", "range": [0, top]},
-    )  # fmt: skip
+    )
     table = pd.DataFrame({"dimension": range(len(sigma)), "sigma": sigma, "residual": residual})
     wide = 100 * float(np.mean(sigma > residual))
     alt = (

@@ -38,13 +38,19 @@ def recipe_differences(runs: Sequence[Compared]) -> pd.DataFrame:
 def measurement_warnings(runs: Sequence[Compared]) -> list[str]:
     """Sentences on what keeps the runs from being comparable; none if they were measured alike."""
     checks = (
-        ("zoos", lambda r: f"{r.zoo.title or r.zoo.name} ({r.zoo.digest[:8]})",
-         "Tasks of one name may hold other images."),
-        ("protocols", lambda r: r.protocol.replace("_", "-"),
-         "Under the paper protocol calibrators adapt on the very images that are scored."),
+        (
+            "zoos",
+            lambda r: f"{r.zoo.title or r.zoo.name} ({r.zoo.digest[:8]})",
+            "Tasks of one name may hold other images.",
+        ),
+        (
+            "protocols",
+            lambda r: r.protocol.replace("_", "-"),
+            "Under the paper protocol calibrators adapt on the very images that are scored.",
+        ),
         ("split seeds", lambda r: str(r.split_seed), "The scored images are not the same ones."),
         ("numbers of training seeds", lambda r: str(len(r.seeds)), "Accuracies are means over them."),
-    )  # fmt: skip
+    )
     found = []
     for what, value, meaning in checks:
         values = [(run.letter, value(run.report)) for run in runs]
@@ -108,8 +114,11 @@ def _task_warnings(runs: Sequence[Compared]) -> list[str]:
     if groups:
         texts = [f"{_some(tasks)} only in {letters}" for letters, tasks in groups.items()]
         found.append(f"Different tasks: {'; '.join(texts)}. Averages are over each run's own tasks.")
-    moved = [task for task in tasks_of(runs)
-             if len({run.report.tasks[task].domain for run in runs if task in run.report.tasks}) > 1]  # fmt: skip
+    moved = [
+        task
+        for task in tasks_of(runs)
+        if len({run.report.tasks[task].domain for run in runs if task in run.report.tasks}) > 1
+    ]
     if moved:
         found.append(f"In-domain in one run, out-of-domain in another: {_some(moved)}.")
     return found

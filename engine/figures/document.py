@@ -23,8 +23,10 @@ from .drawing import Drawing, number
 from .palette import GRID, INK, MUTED, SURFACE, Theme, state_title
 from .salience import salience_heatmap
 
-POLICY = ("default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
-          "base-uri 'none'; form-action 'none'")  # fmt: skip
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "base-uri 'none'; form-action 'none'"
+)
 PAGE = {"light": "#FFFFFF", "dark": "#14171A"}
 PROTOCOLS = {
     "held_out": "held-out: calibrators adapt on images that are not scored",
@@ -82,8 +84,10 @@ def html_document(folder: Path, title: str = "") -> str:
     """
     report = read_report(folder)
     name = escape(title or _title(report))
-    colours = (f"--page:{PAGE[t]};--ink:{INK[t]};--muted:{MUTED[t]};--line:{GRID[t]};--surface:{SURFACE[t]}"
-               for t in ("light", "dark"))  # fmt: skip
+    colours = (
+        f"--page:{PAGE[t]};--ink:{INK[t]};--muted:{MUTED[t]};--line:{GRID[t]};--surface:{SURFACE[t]}"
+        for t in ("light", "dark")
+    )
     drawn = _figures(report)
     parts = [
         f"<h1>{name}</h1><p class=quiet>{escape(_subtitle(report))}</p>",
@@ -95,13 +99,20 @@ def html_document(folder: Path, title: str = "") -> str:
         _provenance(report),
     ]
     scripts = [f"<script>{get_plotlyjs()}</script>", f"<script>{SCRIPT}</script>"] if drawn else []
-    return "\n".join([
-        "<!doctype html>", '<html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-        '<meta name="viewport" content="width=device-width,initial-scale=1">',
-        f"<title>{name}</title><style>{STYLE % tuple(colours)}</style></head><body><main>",
-        *parts, "</main>", *scripts, "</body></html>", "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            '<meta name="viewport" content="width=device-width,initial-scale=1">',
+            f"<title>{name}</title><style>{STYLE % tuple(colours)}</style></head><body><main>",
+            *parts,
+            "</main>",
+            *scripts,
+            "</body></html>",
+            "",
+        ]
+    )
 
 
 def _title(report: Report) -> str:
@@ -136,18 +147,22 @@ def _averages(report: Report) -> str:
     for state in scored_states(report):
         average = report.average.get(state)
         l1 = [v for v in report.bias[state].l1.values() if v is not None] if state in bias_states(report) else []
-        rows.append({
-            "State": state_title(state, report),
-            "In-domain (%)": number(average.within if average else None),
-            "Out-of-domain (%)": number(average.out if average else None),
-            "H (%)": number(average.h_score if average else None),
-            "Gap closed (%)": number(average.recovered if average else None),
-            "L1 bias": number(sum(l1) / len(l1) if l1 else None, 3),
-        })  # fmt: skip
+        rows.append(
+            {
+                "State": state_title(state, report),
+                "In-domain (%)": number(average.within if average else None),
+                "Out-of-domain (%)": number(average.out if average else None),
+                "H (%)": number(average.h_score if average else None),
+                "Gap closed (%)": number(average.recovered if average else None),
+                "L1 bias": number(sum(l1) / len(l1) if l1 else None, 3),
+            }
+        )
     if not rows:
         return ""
-    note = ("H is the harmonic mean of in- and out-of-domain accuracy. Gap closed: how much of the way from merged to "
-            "experts is regained. L1 bias: mean distance of features to the expert's, in feature units.")  # fmt: skip
+    note = (
+        "H is the harmonic mean of in- and out-of-domain accuracy. Gap closed: how much of the way from merged to "
+        "experts is regained. L1 bias: mean distance of features to the expert's, in feature units."
+    )
     return f"<h2>Averages</h2>{_table(pd.DataFrame(rows))}<p class=quiet>{note}</p>"
 
 
@@ -155,17 +170,37 @@ def _figures(report: Report) -> list[tuple[str, str, dict[Theme, Drawing]]]:
     """Heading, caption and drawings of every figure that the run has numbers for."""
     parts = []
     if report.accuracy:
-        parts.append(("Accuracy per task", "Accuracy in percent, lines are 95 % Wilson intervals",
-                      lambda theme: accuracy_bars(report, theme)))  # fmt: skip
+        parts.append(
+            (
+                "Accuracy per task",
+                "Accuracy in percent, lines are 95 % Wilson intervals",
+                lambda theme: accuracy_bars(report, theme),
+            )
+        )
     if bias_states(report):
-        parts.append(("Distance to the experts", f"L1: {MEASURES['l1'].explanation}, {MEASURES['l1'].closer}",
-                      lambda theme: bias_bars(report, "l1", theme)))  # fmt: skip
+        parts.append(
+            (
+                "Distance to the experts",
+                f"L1: {MEASURES['l1'].explanation}, {MEASURES['l1'].closer}",
+                lambda theme: bias_bars(report, "l1", theme),
+            )
+        )
     if part := report.salience:
-        parts.append(("Salience of layers", "Mean |τ − mean τ| over a layer's parameters, for every expert",
-                      lambda theme: salience_heatmap(part, theme)))  # fmt: skip
+        parts.append(
+            (
+                "Salience of layers",
+                "Mean |τ − mean τ| over a layer's parameters, for every expert",
+                lambda theme: salience_heatmap(part, theme),
+            )
+        )
     if any(calibrator.curve for calibrator in report.calibrators.values()):
-        parts.append(("How the calibrators learned", f"{QUANTITIES['accuracy'].axis}, by training step, first seed",
-                      lambda theme: training_curves(report, "accuracy", theme)))  # fmt: skip
+        parts.append(
+            (
+                "How the calibrators learned",
+                f"{QUANTITIES['accuracy'].axis}, by training step, first seed",
+                lambda theme: training_curves(report, "accuracy", theme),
+            )
+        )
     return [(title, caption, {theme: draw(theme) for theme in ("light", "dark")}) for title, caption, draw in parts]
 
 
@@ -195,16 +230,27 @@ def _provenance(report: Report) -> str:
         "Merged model": f"{report.merged.kind.replace('_', ' ')}, {report.merged.extra_parameters:,} extra parameters, "
         f"{report.merged.extra_bits:,} extra bits, the task "
         f"{'must' if report.merged.needs_task_id else 'need not'} be known at inference",
-        **{f"{state_title(name, report)}": f"{part.parameters:,} parameters, on {part.on}"
-           for name, part in report.calibrators.items()},
+        **{
+            f"{state_title(name, report)}": f"{part.parameters:,} parameters, on {part.on}"
+            for name, part in report.calibrators.items()
+        },
         "Seconds": ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.timing_s.items()) or "not kept",
         **report.environment,
-    }  # fmt: skip
+    }
     images = pd.DataFrame(
-        [{"Task": report.tasks[task].title or task, "Domain": report.tasks[task].domain, "Scored": counts.evaluate,
-          "Of": counts.available, "Adapted on": counts.adapt, "Validation": counts.validation}
-         for task, counts in report.samples.items() if task in report.tasks]
-    )  # fmt: skip
+        [
+            {
+                "Task": report.tasks[task].title or task,
+                "Domain": report.tasks[task].domain,
+                "Scored": counts.evaluate,
+                "Of": counts.available,
+                "Adapted on": counts.adapt,
+                "Validation": counts.validation,
+            }
+            for task, counts in report.samples.items()
+            if task in report.tasks
+        ]
+    )
     rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in facts.items())
     note = "Seconds are of when a part was computed, which may have been for an earlier run."
     counted = f"<h2>Images</h2>{_table(images)}" if len(images) else ""

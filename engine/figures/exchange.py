@@ -14,10 +14,22 @@ from .differences import measurement_warnings
 
 MEANS = (("in", "Mean, in-domain"), ("out", "Mean, out-of-domain"), ("h_score", "H"))
 LATEX = {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-    ">": r"\textgreater{}", "|": r"\textbar{}", "λ": r"$\lambda$", "η": r"$\eta$", "τ": r"$\tau$", "−": "$-$",
-    "–": "--", "·": r"$\cdot$", "±": r"$\pm$", "×": r"$\times$", **{c: "\\" + c for c in "&%$#_{}"},
-}  # fmt: skip
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "λ": r"$\lambda$",
+    "η": r"$\eta$",
+    "τ": r"$\tau$",
+    "−": "$-$",
+    "–": "--",
+    "·": r"$\cdot$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    **{c: "\\" + c for c in "&%$#_{}"},
+}
 
 
 def long_table(runs: Sequence[Compared], state: str) -> pd.DataFrame:
@@ -31,8 +43,16 @@ def long_table(runs: Sequence[Compared], state: str) -> pd.DataFrame:
     tasks, means = task_table(runs, state), average_table(runs, state).set_index("run")
     for run in runs:
         report = run.report
-        of = [run.letter, run.id, run.title, report.zoo.name, report.zoo.digest, report.protocol, report.split_seed,
-              state_of(run, state)]  # fmt: skip
+        of = [
+            run.letter,
+            run.id,
+            run.title,
+            report.zoo.name,
+            report.zoo.digest,
+            report.protocol,
+            report.split_seed,
+            state_of(run, state),
+        ]
         for line in tasks.to_dict("records"):
             if line["task"] in report.tasks:
                 n = report.samples[line["task"]].evaluate if line["task"] in report.samples else 0
@@ -42,8 +62,21 @@ def long_table(runs: Sequence[Compared], state: str) -> pd.DataFrame:
         for domain in ("in", "out"):
             mean = means.loc[run.letter]
             rows.append([*of, "(mean)", domain, None, mean[domain], mean[f"{domain}_delta"]])
-    columns = ["run", "id", "title", "zoo", "zoo_digest", "protocol", "split_seed", "state", "task", "domain", "n",
-               "accuracy", "difference"]  # fmt: skip
+    columns = [
+        "run",
+        "id",
+        "title",
+        "zoo",
+        "zoo_digest",
+        "protocol",
+        "split_seed",
+        "state",
+        "task",
+        "domain",
+        "n",
+        "accuracy",
+        "difference",
+    ]
     return pd.DataFrame(rows, columns=columns).astype({"n": "Int64"})
 
 
@@ -59,9 +92,17 @@ def to_markdown(runs: Sequence[Compared], state: str) -> str:
     table = [head, ["---", *["---:"] * len(runs)], *([_markdown(name), *cells] for name, cells in _rows(runs, state))]
     found = measurement_warnings(runs)
     notes = ["", "Not measured alike:", "", *(f"- {_markdown(text)}" for text in found)] if found else []
-    return "\n".join([
-        *lines, "", *(f"| {' | '.join(row)} |" for row in table), "", _markdown(_caption(runs, state)), *notes, "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            *lines,
+            "",
+            *(f"| {' | '.join(row)} |" for row in table),
+            "",
+            _markdown(_caption(runs, state)),
+            *notes,
+            "",
+        ]
+    )
 
 
 def to_latex(runs: Sequence[Compared], state: str) -> str:
@@ -72,10 +113,21 @@ def to_latex(runs: Sequence[Compared], state: str) -> str:
     found = measurement_warnings(runs)
     notes = ["Not measured alike.", *found] if found else []
     caption = _latex(" ".join([_caption(runs, state), runs_said, *notes]))
-    return "\n".join([
-        r"\begin{table}\centering", rf"\begin{{tabular}}{{l{'r' * len(runs)}}}", r"\hline", head + r" \\", r"\hline",
-        *body, r"\hline", r"\end{tabular}", rf"\caption{{{caption}}}", r"\end{table}", "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            r"\begin{table}\centering",
+            rf"\begin{{tabular}}{{l{'r' * len(runs)}}}",
+            r"\hline",
+            head + r" \\",
+            r"\hline",
+            *body,
+            r"\hline",
+            r"\end{tabular}",
+            rf"\caption{{{caption}}}",
+            r"\end{table}",
+            "",
+        ]
+    )
 
 
 def measured(run: Compared) -> str:

@@ -42,10 +42,12 @@ def experiment_dots(spec: Experiment, result: ExperimentResult, measure: Measure
         [dots],
         theme,
         height=64 + ROW * len(shown),
-        xaxis={"title": plain(f"{measure.title} ({measure.unit})" if measure.unit else measure.title),
-               "range": _range(means)},
+        xaxis={
+            "title": plain(f"{measure.title} ({measure.unit})" if measure.unit else measure.title),
+            "range": _range(means),
+        },
         yaxis={"autorange": "reversed", "gridcolor": GRID[theme]},
-    )  # fmt: skip
+    )
     said = ", ".join(f"{point.title} {number(value, digits)}" for point, value in zip(shown, means, strict=True))
     alt = f"{measure.title} of {len(shown)} points: {said}"
     return Drawing(figure, experiment_frame(spec, result), alt, f"{spec.name}-{measure.name}")

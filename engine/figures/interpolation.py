@@ -16,9 +16,12 @@ POSITION, MEAN = "Position α", "Mean of all tasks"  # columns beside the tasks'
 
 
 def path_figure(
-    document: Mapping[str, Any], titles: Mapping[str, str], ends: tuple[str, str],
-    quantity: Literal["accuracy", "loss"], theme: Theme,
-) -> Drawing:  # fmt: skip
+    document: Mapping[str, Any],
+    titles: Mapping[str, str],
+    ends: tuple[str, str],
+    quantity: Literal["accuracy", "loss"],
+    theme: Theme,
+) -> Drawing:
     """A line for every task and one for their mean, against the position α on the path.
 
     Args:
@@ -33,18 +36,36 @@ def path_figure(
     form = "%{y:.1f} %" if quantity == "accuracy" else "%{y:.3f}"
     rows = np.array([document["tasks"][task][quantity] for task in tasks], dtype=float)
     lines = [
-        go.Scatter(name=plain(titles[task]), x=alphas, y=row, mode="lines", hovertemplate=form,
-                   line={"color": colours[task], "width": 1.8})
+        go.Scatter(
+            name=plain(titles[task]),
+            x=alphas,
+            y=row,
+            mode="lines",
+            hovertemplate=form,
+            line={"color": colours[task], "width": 1.8},
+        )
         for task, row in zip(tasks, rows, strict=True)
-    ]  # fmt: skip
+    ]
     mean = rows.mean(axis=0)
-    lines.append(go.Scatter(name="Mean", x=alphas, y=mean, mode="lines+markers", hovertemplate=form,
-                            line={"color": INK[theme], "width": 3}))  # fmt: skip
+    lines.append(
+        go.Scatter(
+            name="Mean",
+            x=alphas,
+            y=mean,
+            mode="lines+markers",
+            hovertemplate=form,
+            line={"color": INK[theme], "width": 3},
+        )
+    )
     figure = compose(
-        lines, theme, height=420, legend=True, hovermode="x unified",
+        lines,
+        theme,
+        height=420,
+        legend=True,
+        hovermode="x unified",
         xaxis={"title": f"Position α: 0 is {plain(ends[0])}, 1 is {plain(ends[1])}", "range": [0, 1]},
         yaxis={"title": "Accuracy (%)" if quantity == "accuracy" else "Cross-entropy (nats)", "rangemode": "tozero"},
-    )  # fmt: skip
+    )
     table = pd.DataFrame(rows.T, columns=[titles[task] for task in tasks])
     table.insert(0, POSITION, alphas)
     table[MEAN] = mean
@@ -64,9 +85,16 @@ def barrier_table(document: Mapping[str, Any], titles: Mapping[str, str]) -> pd.
         found = document["tasks"].get(task)
         if found:
             accuracy = found["accuracy"]
-            rows.append({
-                "task": title, "start": accuracy[0], "end": accuracy[-1], "lowest": min(accuracy),
-                "highest": max(accuracy), "barrier": found["barrier"], "images": found["images"],
-                "available": found["available"],
-            })  # fmt: skip
+            rows.append(
+                {
+                    "task": title,
+                    "start": accuracy[0],
+                    "end": accuracy[-1],
+                    "lowest": min(accuracy),
+                    "highest": max(accuracy),
+                    "barrier": found["barrier"],
+                    "images": found["images"],
+                    "available": found["available"],
+                }
+            )
     return pd.DataFrame(rows)

@@ -129,13 +129,21 @@ def method_table(results: Mapping[Method, Result]) -> pd.DataFrame:
     rows = []
     for method, row in methods().items():
         result = results.get(method)
-        rows.append({
-            "category": CATEGORIES[row.category], "title": row.title, "needs": needs_of(row),
-            "learns": LEARNS.get(getattr(row, "learns", ""), ""),
-            "yields": YIELDS[getattr(row, "yields", "static")],
-            "in": result.within if result else None, "out": result.out if result else None,
-            "h_score": result.h_score if result else None, "seconds": result.seconds if result else None,
-            "parameters": ("default" if result.default else "changed") if result else "",
-            "run": result.run if result else "", "source": row.url, "method": "+".join(method),
-        })  # fmt: skip
+        rows.append(
+            {
+                "category": CATEGORIES[row.category],
+                "title": row.title,
+                "needs": needs_of(row),
+                "learns": LEARNS.get(getattr(row, "learns", ""), ""),
+                "yields": YIELDS[getattr(row, "yields", "static")],
+                "in": result.within if result else None,
+                "out": result.out if result else None,
+                "h_score": result.h_score if result else None,
+                "seconds": result.seconds if result else None,
+                "parameters": ("default" if result.default else "changed") if result else "",
+                "run": result.run if result else "",
+                "source": row.url,
+                "method": "+".join(method),
+            }
+        )
     return pd.DataFrame(rows)

@@ -60,15 +60,25 @@ def one_image_figure(
         own = shown[shown["state"] == state].set_index("label")["probability"]
         values = [100 * float(own.get(label, 0.0)) for label in order]
         said.append(f"{state_title(state, report)} {names[own.idxmax()]}, {number(100 * float(own.max()))} %")
-        bars.append(go.Bar(
-            name=plain(state_title(state, report)), x=values, y=[titles[label] for label in order], orientation="h",
-            marker={"color": state_colour(state, theme)}, hovertemplate="%{y}: %{x:.1f} %",
-        ))  # fmt: skip
+        bars.append(
+            go.Bar(
+                name=plain(state_title(state, report)),
+                x=values,
+                y=[titles[label] for label in order],
+                orientation="h",
+                marker={"color": state_colour(state, theme)},
+                hovertemplate="%{y}: %{x:.1f} %",
+            )
+        )
     figure = compose(
-        bars, theme, height=90 + 24 * len(states) * len(order), legend=True, barmode="group",
+        bars,
+        theme,
+        height=90 + 24 * len(states) * len(order),
+        legend=True,
+        barmode="group",
         xaxis={"title": "Probability (%)", "range": [0, 100]},
         yaxis={"autorange": "reversed", "type": "category", "showgrid": False},
-    )  # fmt: skip
+    )
     table = shown[["state", "rank", "label", "probability"]].copy()
     table.insert(2, "class", [names[label] for label in table["label"]])
     alt = f"An image of {names[truth]}. {'; '.join(said)}."

@@ -35,15 +35,28 @@ def score_histograms(scores: pd.DataFrame, report: Report, state: str, task: str
         share = 100 * np.histogram(values, edges)[0] / max(len(values), 1)
         medians.append((side, float(values.median())))
         rows.append(pd.DataFrame({"from": edges[:-1], "to": edges[1:], "images": side, "percent": share}))
-        bars.append(go.Bar(
-            name=side.capitalize(), x=((edges[:-1] + edges[1:]) / 2).tolist(), y=share.tolist(), opacity=0.6,
-            width=float(edges[1] - edges[0]), marker={"color": colours[outside]}, hovertemplate="%{y:.1f} %",
-        ))  # fmt: skip
+        bars.append(
+            go.Bar(
+                name=side.capitalize(),
+                x=((edges[:-1] + edges[1:]) / 2).tolist(),
+                y=share.tolist(),
+                opacity=0.6,
+                width=float(edges[1] - edges[0]),
+                marker={"color": colours[outside]},
+                hovertemplate="%{y:.1f} %",
+            )
+        )
     title = state_title(state, report)
     figure = compose(
-        bars, theme, height=280, legend=True, barmode="overlay", hovermode="x unified",
-        xaxis={"title": f"{plain(title)}: distance to the nearest prototype"}, yaxis={"title": "Images (%)"},
-    )  # fmt: skip
+        bars,
+        theme,
+        height=280,
+        legend=True,
+        barmode="overlay",
+        hovermode="x unified",
+        xaxis={"title": f"{plain(title)}: distance to the nearest prototype"},
+        yaxis={"title": "Images (%)"},
+    )
     alt = f"{title}: median distance to the nearest class prototype, {listed(medians, '', 2)}."
     return Drawing(figure, pd.concat(rows, ignore_index=True), alt, f"outliers-{state}-{task}")
 
@@ -59,9 +72,13 @@ def roc_points(inside: np.ndarray, outside: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def roc_figure(
-    scores: pd.DataFrame, aurocs: Mapping[str, Mapping[str, float]], report: Report, states: Sequence[str], task: str,
+    scores: pd.DataFrame,
+    aurocs: Mapping[str, Mapping[str, float]],
+    report: Report,
+    states: Sequence[str],
+    task: str,
     theme: Theme,
-) -> Drawing:  # fmt: skip
+) -> Drawing:
     """A curve a state: out-of-domain images found, against the task's own images that are taken for such."""
     rows, lines, ends = [], [], []
     for state in states:
@@ -70,18 +87,33 @@ def roc_figure(
         rows.append(pd.DataFrame({"state": state, "false_positive": false, "true_positive": true}))
         title = state_title(state, report)
         ends.append((title, aurocs[state][task]))
-        lines.append(go.Scatter(
-            name=f"{plain(title)} ({number(aurocs[state][task])} %)", x=false.tolist(), y=true.tolist(), mode="lines",
-            line={"color": state_colour(state, theme), "dash": state_dash(state, states), "width": 2.2},
-            hovertemplate="%{y:.1f} %",
-        ))  # fmt: skip
-    diagonal = {"type": "line", "x0": 0, "y0": 0, "x1": 100, "y1": 100,
-                "line": {"color": MUTED[theme], "width": 1, "dash": "dot"}}  # fmt: skip
+        lines.append(
+            go.Scatter(
+                name=f"{plain(title)} ({number(aurocs[state][task])} %)",
+                x=false.tolist(),
+                y=true.tolist(),
+                mode="lines",
+                line={"color": state_colour(state, theme), "dash": state_dash(state, states), "width": 2.2},
+                hovertemplate="%{y:.1f} %",
+            )
+        )
+    diagonal = {
+        "type": "line",
+        "x0": 0,
+        "y0": 0,
+        "x1": 100,
+        "y1": 100,
+        "line": {"color": MUTED[theme], "width": 1, "dash": "dot"},
+    }
     figure = compose(
-        lines, theme, height=400, legend=True,
+        lines,
+        theme,
+        height=400,
+        legend=True,
         xaxis={"title": "Own images taken for outliers (%)", "range": [0, 100]},
-        yaxis={"title": "Out-of-domain images found (%)", "range": [0, 101]}, shapes=[diagonal],
-    )  # fmt: skip
+        yaxis={"title": "Out-of-domain images found (%)", "range": [0, 101]},
+        shapes=[diagonal],
+    )
     title = task_titles(report)[task]
     alt = f"Out-of-domain images told from {title}, AUROC: {listed(ends)}."
     return Drawing(figure, pd.concat(rows, ignore_index=True), alt, f"roc-{task}")
@@ -108,15 +140,26 @@ def prototype_map(places: pd.DataFrame, report: Report, state: str, task: str, t
     for kind, (name, colour, size, symbol) in looks.items():
         part = rows[rows["kind"] == kind]
         said = [plain(names[number]) for number in part["class"]] if kind == "prototype" else plain(name)
-        points.append(go.Scatter(
-            name=name.capitalize(), x=part["x"].tolist(), y=part["y"].tolist(), mode="markers", text=said,
-            marker={"color": colour, "size": size, "symbol": symbol}, opacity=1.0 if kind == "prototype" else 0.55,
-            hovertemplate="%{text}<extra></extra>",
-        ))  # fmt: skip
+        points.append(
+            go.Scatter(
+                name=name.capitalize(),
+                x=part["x"].tolist(),
+                y=part["y"].tolist(),
+                mode="markers",
+                text=said,
+                marker={"color": colour, "size": size, "symbol": symbol},
+                opacity=1.0 if kind == "prototype" else 0.55,
+                hovertemplate="%{text}<extra></extra>",
+            )
+        )
     figure = compose(
-        points, theme, height=360, legend=True, xaxis={"title": f"{plain(title)}: first direction"},
+        points,
+        theme,
+        height=360,
+        legend=True,
+        xaxis={"title": f"{plain(title)}: first direction"},
         yaxis={"title": "Second direction", "scaleanchor": "x"},
-    )  # fmt: skip
+    )
     count = int((rows["kind"] == "prototype").sum())
     spread = [float(np.hypot(part["x"], part["y"]).median()) for _, part in rows.groupby("kind")]
     alt = f"{title}: {count} class prototypes of {task_titles(report)[task]} among its own and out-of-domain images. "
@@ -130,8 +173,10 @@ def auroc_table(aurocs: Mapping[str, Mapping[str, float]], report: Report) -> pd
     """A row a state, a column a task, and the mean; percent."""
     titles = task_titles(report)
     table = pd.DataFrame(
-        {titles[task]: {state_title(state, report): values.get(task) for state, values in aurocs.items()}
-         for task in dict.fromkeys(task for values in aurocs.values() for task in values)}
-    )  # fmt: skip
+        {
+            titles[task]: {state_title(state, report): values.get(task) for state, values in aurocs.items()}
+            for task in dict.fromkeys(task for values in aurocs.values() for task in values)
+        }
+    )
     table["Mean"] = table.mean(axis=1)
     return table.rename_axis("State").reset_index()

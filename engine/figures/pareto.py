@@ -31,11 +31,12 @@ class Axis:
 
 
 AXES = {
-    "out": Axis("Out-of-domain accuracy",
-                "Out-of-domain accuracy (%), mean over tasks", True, "%{x:.1f} % out-of-domain"),
+    "out": Axis(
+        "Out-of-domain accuracy", "Out-of-domain accuracy (%), mean over tasks", True, "%{x:.1f} % out-of-domain"
+    ),
     "parameters": Axis("Extra parameters", "Parameters beyond one model", False, "%{x:,.0f} extra parameters"),
     "seconds": Axis("Time", "Seconds to merge and calibrate", False, "%{x:.1f} s to merge and calibrate"),
-}  # fmt: skip
+}
 
 
 def point_table(runs: Sequence[Compared], axis: str) -> pd.DataFrame:
@@ -119,8 +120,10 @@ def _points(rows: pd.DataFrame, axis: str, edge: float, symbol: str, theme: Them
         x=[x for x, _ in places],
         y=[y for _, y in places],
         mode="markers+text",
-        text=[f"<b>{', '.join(group['run'])}</b>" if up else ", ".join(group["run"])
-              for group, up in zip(members, front, strict=True)],
+        text=[
+            f"<b>{', '.join(group['run'])}</b>" if up else ", ".join(group["run"])
+            for group, up in zip(members, front, strict=True)
+        ],
         textposition=["middle left" if x > edge else "middle right" for x, _ in places],
         textfont={"color": INK[theme], "size": 13},
         cliponaxis=False,
@@ -134,7 +137,7 @@ def _points(rows: pd.DataFrame, axis: str, edge: float, symbol: str, theme: Them
         customdata=names,
         hovertemplate=f"<b>{title}</b><br>%{{customdata}}<br>%{{y:.1f}} % in-domain<br>{AXES[axis].hover}"
         "<extra></extra>",
-    )  # fmt: skip
+    )
 
 
 def _fronts(table: pd.DataFrame, axis: str, theme: Theme) -> list[go.Scatter]:

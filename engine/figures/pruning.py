@@ -28,8 +28,15 @@ def pruning_table(table: SweepTable, state: str = "merged") -> pd.DataFrame:
         average, (method, eta) = point.evaluation.get(state), point.values
         if average is not None:
             title = TRANSFORMS[method].title if method in TRANSFORMS else str(method)
-            rows.append({"transform": title, "eta": float(eta), "in": average.within, "out": average.out,
-                         "h_score": average.h_score})  # fmt: skip
+            rows.append(
+                {
+                    "transform": title,
+                    "eta": float(eta),
+                    "in": average.within,
+                    "out": average.out,
+                    "h_score": average.h_score,
+                }
+            )
     return pd.DataFrame(rows, columns=["transform", "eta", "in", "out", "h_score"])
 
 
@@ -67,7 +74,11 @@ def _line(frame: pd.DataFrame, name: str, measure: str, place: int, theme: Theme
     colour = state_colour("merged", theme) if place == 0 else INK[theme] if place == 1 else MUTED[theme]
     dash = "solid" if place == 0 else DASHES[(place - 1) % len(DASHES)]
     return go.Scatter(
-        name=plain(name), x=part["eta"].tolist(), y=part[measure].tolist(), mode="lines+markers",
-        line={"color": colour, "width": 2.6 if place == 0 else 1.8, "dash": dash}, marker={"size": 6},
+        name=plain(name),
+        x=part["eta"].tolist(),
+        y=part[measure].tolist(),
+        mode="lines+markers",
+        line={"color": colour, "width": 2.6 if place == 0 else 1.8, "dash": dash},
+        marker={"size": 6},
         hovertemplate="%{y:.1f} %",
-    )  # fmt: skip
+    )

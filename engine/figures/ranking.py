@@ -36,12 +36,18 @@ def ranked_layers(part: SaliencePart, expert: str, components: Sequence[str] | N
     shown = [layer for layer in layers_of(part.layers) if components is None or layer.component in components]
     table = pd.DataFrame(
         [
-            (layer.name, _label(layer), layer.component, part.parameters[layer.column], scores[own, layer.column],
-             others[layer.column])
+            (
+                layer.name,
+                _label(layer),
+                layer.component,
+                part.parameters[layer.column],
+                scores[own, layer.column],
+                others[layer.column],
+            )
             for layer in shown
         ],
         columns=["layer", "label", "component", "parameters", "salience", "others"],
-    )  # fmt: skip
+    )
     return table.sort_values("salience", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -53,18 +59,23 @@ def layer_ranking(
     top = table.head(RANKED)
     names = [plain(name) for name in top["label"]]
     bars = go.Bar(
-        name=plain(title), x=top["salience"].tolist(), y=names, orientation="h",
+        name=plain(title),
+        x=top["salience"].tolist(),
+        y=names,
+        orientation="h",
         marker={"color": state_colour("expert", theme)},
         customdata=top[["layer", "component", "parameters"]].to_numpy().tolist(),
         hovertemplate="%{customdata[0]}<br>%{customdata[1]}, %{customdata[2]:,} parameters<br>"
         "salience %{x:.3g}<extra></extra>",
-    )  # fmt: skip
+    )
     marks = go.Scatter(
-        name="Mean of the other experts", x=top["others"].tolist(), y=names, mode="markers",
-        marker={"color": SURFACE[theme], "size": 10, "symbol": "diamond",
-                "line": {"color": INK[theme], "width": 1.5}},
+        name="Mean of the other experts",
+        x=top["others"].tolist(),
+        y=names,
+        mode="markers",
+        marker={"color": SURFACE[theme], "size": 10, "symbol": "diamond", "line": {"color": INK[theme], "width": 1.5}},
         hovertemplate="other experts %{x:.3g}<extra></extra>",
-    )  # fmt: skip
+    )
     figure = compose(
         [bars, marks] if top["others"].notna().any() else [bars],
         theme,

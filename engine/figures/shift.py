@@ -53,10 +53,9 @@ def shift_distribution(samples: pd.DataFrame, task: str, report: Report, theme: 
         boxes,
         theme,
         height=90 + 44 * len(states),
-        xaxis={"title": "Distance to the expert's feature (feature units)",
-               "rangemode": "tozero"},
+        xaxis={"title": "Distance to the expert's feature (feature units)", "rangemode": "tozero"},
         yaxis={"autorange": "reversed"},
-    )  # fmt: skip
+    )
     medians = [(state_title(row.state, report), row.p50) for row in table.itertuples()]
     alt = f"Distances of single images to the expert's feature; medians: {listed(medians, '', 2)}."
     return Drawing(figure, table, alt, f"shift-{task}")

@@ -50,16 +50,25 @@ def shift_kinds_figure(
             x=rows[quantity].tolist(),
             y=[plain(titles[kind]) for kind in rows["kind"]],
             mode="markers",
-            marker={"size": 12, "symbol": SYMBOLS[number % len(SYMBOLS)], "color": state_colour(state, theme),
-                    "opacity": 0.9},
+            marker={
+                "size": 12,
+                "symbol": SYMBOLS[number % len(SYMBOLS)],
+                "color": state_colour(state, theme),
+                "opacity": 0.9,
+            },
             hovertemplate="%{x:.1f} %" if quantity == "accuracy" else "%{x:.3f}",
         )
         for number, (state, rows) in enumerate(shown.groupby("state", sort=False))
-    ]  # fmt: skip
+    ]
     figure = compose(
-        marks, theme, height=110 + ROW * len(titles), legend=True, hovermode="y unified",
-        xaxis={"title": QUANTITIES[quantity]}, yaxis={"autorange": "reversed", "gridcolor": GRID[theme]},
-    )  # fmt: skip
+        marks,
+        theme,
+        height=110 + ROW * len(titles),
+        legend=True,
+        hovermode="y unified",
+        xaxis={"title": QUANTITIES[quantity]},
+        yaxis={"autorange": "reversed", "gridcolor": GRID[theme]},
+    )
     moved = shown[shown["kind"] != "none"].groupby("state", sort=False)[quantity].mean()
     unit, digits = (" %", 1) if quantity == "accuracy" else ("", 3)
     said = listed([(state_title(state, report), value) for state, value in moved.items()], unit, digits)

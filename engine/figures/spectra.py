@@ -22,9 +22,15 @@ RANKS = {
 
 
 def rank_figure(
-    spectra: Mapping[str, np.ndarray], layers: Sequence[str], models: Sequence[str], titles: Sequence[str],
-    kind: str, theme: Theme, *, relative: bool = True,
-) -> Drawing:  # fmt: skip
+    spectra: Mapping[str, np.ndarray],
+    layers: Sequence[str],
+    models: Sequence[str],
+    titles: Sequence[str],
+    kind: str,
+    theme: Theme,
+    *,
+    relative: bool = True,
+) -> Drawing:
     """How many directions the task matrices of every model use, by layer.
 
     Args:
@@ -47,9 +53,14 @@ def rank_figure(
 
 
 def spectrum_figure(
-    spectra: Mapping[str, np.ndarray], layer: str, models: Sequence[str], titles: Sequence[str], theme: Theme,
-    *, cumulative: bool = False,
-) -> Drawing:  # fmt: skip
+    spectra: Mapping[str, np.ndarray],
+    layer: str,
+    models: Sequence[str],
+    titles: Sequence[str],
+    theme: Theme,
+    *,
+    cumulative: bool = False,
+) -> Drawing:
     """Singular values of one layer, each model's divided by its own largest; or the energy of the leading ones."""
     colours = task_colours([model for model in models if model != MERGED], theme)
     lines, table = [], pd.DataFrame()
@@ -79,9 +90,19 @@ def spectrum_figure(
             )
         )
     table.insert(0, "index", np.arange(1, len(table) + 1))
-    yaxis = {"title": "Energy of the leading values (%)", "range": [0, 103]} if cumulative else {
-        "title": "σ / largest σ", "type": "log", "exponentformat": "power", "dtick": 1}  # fmt: skip
-    figure = compose(lines, theme, height=380, legend=True, hovermode="x unified", yaxis=yaxis,
-                     xaxis={"title": "Singular value number", "rangemode": "tozero"})  # fmt: skip
+    yaxis = (
+        {"title": "Energy of the leading values (%)", "range": [0, 103]}
+        if cumulative
+        else {"title": "σ / largest σ", "type": "log", "exponentformat": "power", "dtick": 1}
+    )
+    figure = compose(
+        lines,
+        theme,
+        height=380,
+        legend=True,
+        hovermode="x unified",
+        yaxis=yaxis,
+        xaxis={"title": "Singular value number", "rangemode": "tozero"},
+    )
     ranks = [(t, effective_rank(spectra[f"{m}/{layer}"])) for m, t in zip(models, titles, strict=True)]
     return Drawing(figure, table, f"Singular values of {layer}. Effective ranks: {listed(ranks, '')}", "spectrum")

@@ -51,10 +51,14 @@ def stitched_figure(
     lines = _lines(shown, "first_up_to", "accuracy", report, theme, "%{y:.1f} %", {OTHER: "Another task's expert"})
     first = "Its" if order == "begins" else "The expert's"
     figure = compose(
-        lines, theme, height=380, legend=True, hovermode="x unified",
+        lines,
+        theme,
+        height=380,
+        legend=True,
+        hovermode="x unified",
         xaxis={"title": f"{first} parts up to", "type": "category", "showgrid": False},
         yaxis={"title": "Accuracy (%)"},
-    )  # fmt: skip
+    )
     inside = shown[~shown["first_up_to"].isin(["none", "all"])].groupby("state", sort=False)["accuracy"].mean()
     said = listed([(_title(state, report, {OTHER: "another task's expert"}), value) for state, value in inside.items()])
     alt = f"Accuracy of stitched networks. {ORDERS[order]}. Mean over all places between two parts: {said}."
@@ -82,17 +86,24 @@ def linearity_table(document: Mapping[str, Any], quantity: str, tasks: Sequence[
 
 
 def linearity_figure(
-    document: Mapping[str, Any], report: Report, quantity: Literal["cosine", "change"], tasks: Sequence[str],
+    document: Mapping[str, Any],
+    report: Report,
+    quantity: Literal["cosine", "change"],
+    tasks: Sequence[str],
     theme: Theme,
-) -> Drawing:  # fmt: skip
+) -> Drawing:
     """A line a state: cosine with the combination of the experts' activations."""
     table = linearity_table(document, quantity, tasks)
     own = {"expert": "The task's expert"}
     figure = compose(
-        _lines(table, "station", "value", report, theme, "%{y:.3f}", own), theme, height=340, legend=True,
-        hovermode="x unified", xaxis={"title": "After block", "type": "category", "showgrid": False},
+        _lines(table, "station", "value", report, theme, "%{y:.3f}", own),
+        theme,
+        height=340,
+        legend=True,
+        hovermode="x unified",
+        xaxis={"title": "After block", "type": "category", "showgrid": False},
         yaxis={"title": QUANTITIES[quantity]},
-    )  # fmt: skip
+    )
     ends = table[table["station"] == OUTPUT]
     said = listed([(_title(row.state, report, own), row.value) for row in ends.itertuples()], "", 3)
     alt = f"{QUANTITIES[quantity]} with the combined experts after every block. Of the output: {said}."
@@ -107,11 +118,17 @@ def _lines(
     for number, state in enumerate(states):
         rows = table[table["state"] == state]
         dash = "dot" if state == OTHER else state_dash(state, states)
-        lines.append(go.Scatter(
-            name=plain(_title(state, report, titles)), x=rows[x].tolist(), y=rows[y].tolist(), mode="lines+markers",
-            line={"color": state_colour(state, theme), "dash": dash, "width": 2.4},
-            marker={"size": 7, "symbol": SYMBOLS[number % len(SYMBOLS)]}, hovertemplate=shown,
-        ))  # fmt: skip
+        lines.append(
+            go.Scatter(
+                name=plain(_title(state, report, titles)),
+                x=rows[x].tolist(),
+                y=rows[y].tolist(),
+                mode="lines+markers",
+                line={"color": state_colour(state, theme), "dash": dash, "width": 2.4},
+                marker={"size": 7, "symbol": SYMBOLS[number % len(SYMBOLS)]},
+                hovertemplate=shown,
+            )
+        )
     return lines
 
 

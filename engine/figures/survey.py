@@ -36,12 +36,20 @@ def survey_table(best: Mapping[Method, Result], results: Iterable[Result]) -> pd
     every = sorted(results, key=lambda found: (found.method != (BEHIND,), not found.default))  # the plain merge first
     rows = []
     for row in TABLE:
-        rows.append({
-            "category": row.category, "method": row.method, "size": row.size,
-            "tuning": "no" if row.tuning_free else "yes", "data": row.data, "dynamic": "yes" if row.dynamic else "no",
-            "level": row.level, "ours": ", ".join(stands_for(row)), **_measured(row, best, every),
-            "remark": row.remark,
-        })  # fmt: skip
+        rows.append(
+            {
+                "category": row.category,
+                "method": row.method,
+                "size": row.size,
+                "tuning": "no" if row.tuning_free else "yes",
+                "data": row.data,
+                "dynamic": "yes" if row.dynamic else "no",
+                "level": row.level,
+                "ours": ", ".join(stands_for(row)),
+                **_measured(row, best, every),
+                "remark": row.remark,
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -52,8 +60,14 @@ def _measured(row: SurveyRow, best: Mapping[Method, Result], every: Iterable[Res
         if found is not None:
             names = [(MERGE_METHODS.get(name) or TRANSFORMS[name]).title for name in method]
             said = ", ".join(names) + ("" if found.default else ", parameters changed")
-            return {"in": found.within, "out": found.out, "h_score": found.h_score, "seconds": found.seconds,
-                    "measured": said, "run": found.run}  # fmt: skip
+            return {
+                "in": found.within,
+                "out": found.out,
+                "h_score": found.h_score,
+                "seconds": found.seconds,
+                "measured": said,
+                "run": found.run,
+            }
     for state in (*row.calibrators, *([row.state] if row.state else [])):
         for found in every:
             values = found.states.get(state)
@@ -62,6 +76,12 @@ def _measured(row: SurveyRow, best: Mapping[Method, Result], every: Iterable[Res
                 names = [(MERGE_METHODS.get(name) or TRANSFORMS.get(name)) for name in found.method]
                 merge = " + ".join(name.title for name in names if name)
                 said = title if row.state else f"{title} behind {merge}"
-                return {**NOT_MEASURED, "in": values.get("in"), "out": values.get("out"),
-                        "h_score": values.get("h_score"), "measured": said, "run": found.run}  # fmt: skip
+                return {
+                    **NOT_MEASURED,
+                    "in": values.get("in"),
+                    "out": values.get("out"),
+                    "h_score": values.get("h_score"),
+                    "measured": said,
+                    "run": found.run,
+                }
     return dict(NOT_MEASURED)

@@ -46,8 +46,9 @@ def sweep_curves(table: SweepTable, measure: str, theme: Theme) -> Drawing:
     states = measured_states(table, measure)
     moving = [state for state in states if state not in REFERENCES]
     levels = [(state, _level(table, state, measure)) for state in states if state in REFERENCES]
-    numeric = all(isinstance(point.values[0], (int, float)) and not isinstance(point.values[0], bool)
-                  for point in table.points)  # fmt: skip
+    numeric = all(
+        isinstance(point.values[0], (int, float)) and not isinstance(point.values[0], bool) for point in table.points
+    )
     traces: list[Any] = []
     for state in moving:
         traces += _curve(table, state, measure, numeric, moving, theme)

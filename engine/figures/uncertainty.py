@@ -45,8 +45,9 @@ def uncertainty_table(samples: pd.DataFrame, state: str, task: str | None = None
     group = np.minimum((rank * GROUPS).apply(np.ceil).astype(int), GROUPS)
     wrong = 100.0 * (rows["prediction"] != rows["label"])
     table = pd.DataFrame({"group": group, "sigma": rows["sigma"], "shift": rows["shift"], "wrong": wrong})
-    found = table.groupby("group").agg(n=("sigma", "size"), sigma=("sigma", "mean"), shift=("shift", "mean"),
-                                       wrong=("wrong", "mean"))  # fmt: skip
+    found = table.groupby("group").agg(
+        n=("sigma", "size"), sigma=("sigma", "mean"), shift=("shift", "mean"), wrong=("wrong", "mean")
+    )
     return found.reset_index()
 
 
@@ -72,10 +73,23 @@ def uncertainty_figure(
     """Groups of images from sure to unsure: what is left of the drift (line), and how many are wrong (bars)."""
     table = uncertainty_table(samples, state, task)
     names = [str(group) for group in table["group"]]
-    bars = go.Bar(name="Wrong (%)", x=names, y=table["wrong"].tolist(), yaxis="y2", opacity=0.35,
-                  marker={"color": MUTED[theme]}, hovertemplate="%{y:.1f} %")  # fmt: skip
-    line = go.Scatter(name="Distance to the expert", x=names, y=table["shift"].tolist(), mode="lines+markers",
-                      line={"color": state_colour(state, theme), "width": 2.6}, hovertemplate="%{y:.2f}")  # fmt: skip
+    bars = go.Bar(
+        name="Wrong (%)",
+        x=names,
+        y=table["wrong"].tolist(),
+        yaxis="y2",
+        opacity=0.35,
+        marker={"color": MUTED[theme]},
+        hovertemplate="%{y:.1f} %",
+    )
+    line = go.Scatter(
+        name="Distance to the expert",
+        x=names,
+        y=table["shift"].tolist(),
+        mode="lines+markers",
+        line={"color": state_colour(state, theme), "width": 2.6},
+        hovertemplate="%{y:.2f}",
+    )
     figure = compose(
         [bars, line],
         theme,
@@ -84,9 +98,16 @@ def uncertainty_figure(
         hovermode="x unified",
         xaxis={"title": "Tenth of the images, from the surest to the least sure", "type": "category"},
         yaxis={"title": "Mean distance to the expert after correction", "rangemode": "tozero"},
-        yaxis2={"title": {"text": "Wrong (%)", "font": {"color": INK[theme], "size": 12.5}}, "overlaying": "y",
-                "side": "right", "rangemode": "tozero", "tickmode": "auto", "showgrid": False, "automargin": True},
-    )  # fmt: skip
+        yaxis2={
+            "title": {"text": "Wrong (%)", "font": {"color": INK[theme], "size": 12.5}},
+            "overlaying": "y",
+            "side": "right",
+            "rangemode": "tozero",
+            "tickmode": "auto",
+            "showgrid": False,
+            "automargin": True,
+        },
+    )
     found = agreement(samples, state, task)
     first, last = (number(float(table["shift"].iloc[row]), 2) for row in (0, -1))
     alt = (

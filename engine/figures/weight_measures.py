@@ -59,72 +59,97 @@ def _with_others(pairs: np.ndarray) -> np.ndarray:
 
 GEOMETRY: dict[str, LayerMeasure] = {
     "relative": LayerMeasure(
-        "Norm, relative to the base", "‖τ‖ / ‖θ₀‖ in percent",
+        "Norm, relative to the base",
+        "‖τ‖ / ‖θ₀‖ in percent",
         "How far fine-tuning moved a layer, measured by the length of its pretrained weights.",
-        lambda a: 100 * ratio(np.sqrt(_squares(a)), np.sqrt(a["base"])[:, None]), digits=2,
+        lambda a: 100 * ratio(np.sqrt(_squares(a)), np.sqrt(a["base"])[:, None]),
+        digits=2,
     ),
     "norm": LayerMeasure(
-        "Norm", "‖τ‖, Euclidean",
+        "Norm",
+        "‖τ‖, Euclidean",
         "The length of the change. Large matrices are long because they have many entries.",
-        lambda a: np.sqrt(_squares(a)), digits=4,
+        lambda a: np.sqrt(_squares(a)),
+        digits=4,
     ),
     "rms": LayerMeasure(
-        "Change per parameter", "Root mean square of τ",
+        "Change per parameter",
+        "Root mean square of τ",
         "How far a single parameter moved, so that small layers compare with large ones.",
-        lambda a: np.sqrt(ratio(_squares(a), a["size"][:, None])), digits=6,
+        lambda a: np.sqrt(ratio(_squares(a), a["size"][:, None])),
+        digits=6,
     ),
     "cosine": LayerMeasure(
-        "Cosine with the other experts", "Mean cosine between task vectors",
+        "Cosine with the other experts",
+        "Mean cosine between task vectors",
         "Zero: the experts moved the layer in unrelated directions, so their sum keeps every one of them. Positive: "
         "they moved it alike, and a sum counts that direction several times.",
-        lambda a: _with_others(cosines(a)), signed=True,
+        lambda a: _with_others(cosines(a)),
+        signed=True,
     ),
     "elected": LayerMeasure(
-        "Agreement with the elected sign", "Percent of the expert's moved entries",
+        "Agreement with the elected sign",
+        "Percent of the expert's moved entries",
         "Entries with the sign of the summed task vectors. A merge that elects signs (TIES) can keep these only; "
         "with unrelated experts a little more than half of them agree.",
-        lambda a: 100 * ratio(a["elected"], np.diagonal(a["both"], axis1=-2, axis2=-1)), digits=1,
+        lambda a: 100 * ratio(a["elected"], np.diagonal(a["both"], axis1=-2, axis2=-1)),
+        digits=1,
     ),
     "conflict": LayerMeasure(
-        "Sign conflict with the other experts", "Percent of entries that both move, mean over pairs",
+        "Sign conflict with the other experts",
+        "Percent of entries that both move, mean over pairs",
         "Fifty percent is what unrelated experts have; less means that they pull the same way.",
-        lambda a: _with_others(conflicts(a)), digits=1,
+        lambda a: _with_others(conflicts(a)),
+        digits=1,
     ),
     "cancelled": LayerMeasure(
-        "Lost to cancellation", "1 − ‖Σ τ‖₁ / Σ ‖τ‖₁ in percent",
+        "Lost to cancellation",
+        "1 − ‖Σ τ‖₁ / Σ ‖τ‖₁ in percent",
         "How much of the summed magnitudes is gone once opposite signs have cancelled each other out.",
-        lambda a: 100 * (1 - ratio(a["absolute_sum"], a["absolute"].sum(axis=1)))[:, None], together=True, digits=1,
+        lambda a: 100 * (1 - ratio(a["absolute_sum"], a["absolute"].sum(axis=1)))[:, None],
+        together=True,
+        digits=1,
     ),
-}  # fmt: skip
+}
 
 KEPT: dict[str, LayerMeasure] = {
     "coefficient": LayerMeasure(
-        "Effective coefficient", "⟨m, τ⟩ / ‖τ‖²",
+        "Effective coefficient",
+        "⟨m, τ⟩ / ‖τ‖²",
         "How much of an expert's own direction is in the merged model. Task Arithmetic of unrelated experts has λ "
         "everywhere; one would be the expert itself, and what other experts add in the same direction counts too.",
-        lambda a: ratio(a["inner"], a["square"]), signed=True,
+        lambda a: ratio(a["inner"], a["square"]),
+        signed=True,
     ),
     "kept_norm": LayerMeasure(
-        "Norm kept", "‖τ where m has its sign‖ / ‖τ‖ in percent",
+        "Norm kept",
+        "‖τ where m has its sign‖ / ‖τ‖ in percent",
         "The share of the expert's length that lies in entries which the merge moves the same way.",
-        lambda a: 100 * np.sqrt(ratio(a["kept_square"], a["square"])), digits=1,
+        lambda a: 100 * np.sqrt(ratio(a["kept_square"], a["square"])),
+        digits=1,
     ),
     "zeroed": LayerMeasure(
-        "Zeroed", "Percent of the expert's moved entries",
+        "Zeroed",
+        "Percent of the expert's moved entries",
         "Entries that the merge gives back to the base: trimmed, masked, or in a pruned layer.",
-        lambda a: 100 * ratio(a["zeroed"], a["moved"]), digits=1,
+        lambda a: 100 * ratio(a["zeroed"], a["moved"]),
+        digits=1,
     ),
     "flipped": LayerMeasure(
-        "Flipped", "Percent of the expert's moved entries",
+        "Flipped",
+        "Percent of the expert's moved entries",
         "Entries that the merge moves against the expert, because other experts outweigh it there.",
-        lambda a: 100 * ratio(a["flipped"], a["moved"]), digits=1,
+        lambda a: 100 * ratio(a["flipped"], a["moved"]),
+        digits=1,
     ),
     "cosine": LayerMeasure(
-        "Cosine with the merged vector", "cos(m, τ)",
+        "Cosine with the merged vector",
+        "cos(m, τ)",
         "One: the merged vector points where the expert's does. For K unrelated experts of equal length it is 1/√K.",
-        lambda a: ratio(a["inner"], np.sqrt(a["merged_square"] * a["square"])), signed=True,
+        lambda a: ratio(a["inner"], np.sqrt(a["merged_square"] * a["square"])),
+        signed=True,
     ),
-}  # fmt: skip
+}
 
 
 def totals(arrays: Arrays, measure: LayerMeasure) -> np.ndarray:

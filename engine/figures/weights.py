@@ -43,8 +43,17 @@ def layer_figure(
     values = measure.compute(arrays).T
     rows = [TOGETHER] if measure.together else list(titles)
     whole = totals(arrays, measure)
-    drawing = layer_heatmap(values, layers, rows, theme, unit=measure.unit, signed=measure.signed,
-                            digits=measure.digits, components=components, name=name)  # fmt: skip
+    drawing = layer_heatmap(
+        values,
+        layers,
+        rows,
+        theme,
+        unit=measure.unit,
+        signed=measure.signed,
+        digits=measure.digits,
+        components=components,
+        name=name,
+    )
     said = listed([(row, None if np.isnan(v) else float(v)) for row, v in zip(rows, whole, strict=True)], "", 3)
     return Drawing(drawing.figure, drawing.table, f"{measure.title} of every layer. Over all layers: {said}.", name)
 
@@ -122,18 +131,28 @@ def pair_matrix(
     digits, unit = (2, "Cosine of task vectors") if what == "cosine" else (0, "Sign conflict, percent of entries")
     low, high = _limits(matrix, what == "cosine")
     heatmap = go.Heatmap(
-        z=matrix, x=names, y=names, zmin=low, zmax=high, xgap=2, ygap=2,
+        z=matrix,
+        x=names,
+        y=names,
+        zmin=low,
+        zmax=high,
+        xgap=2,
+        ygap=2,
         colorscale=diverging(theme) if what == "cosine" else CIVIDIS,
         texttemplate=f"%{{z:.{digits}f}}" if len(names) <= PRINTED_UP_TO else None,
         hovertemplate=f"%{{y}}<br>%{{x}}<br>%{{z:.{digits + 1}f}}<extra></extra>",
-        colorbar=colour_bar(unit, theme), hoverongaps=False,
-    )  # fmt: skip
+        colorbar=colour_bar(unit, theme),
+        hoverongaps=False,
+    )
     figure = compose(
-        [heatmap], theme, height=130 + 34 * len(names), plot_bgcolor=GAP[theme],
+        [heatmap],
+        theme,
+        height=130 + 34 * len(names),
+        plot_bgcolor=GAP[theme],
         margin={"l": 8, "r": 12, "t": 64, "b": 8},
         xaxis={"showgrid": False, "tickangle": -45, "type": "category"},
         yaxis={"autorange": "reversed", "showgrid": False, "type": "category"},
-    )  # fmt: skip
+    )
     pairs = [(i, j) for i in range(len(names)) for j in range(i)]
     table = pd.DataFrame(matrix, columns=beside(("expert",), titles))
     table.insert(0, "expert", list(titles))
@@ -169,10 +188,16 @@ def fate_bars(arrays: Arrays, titles: Sequence[str], theme: Theme) -> Drawing:
             )
         )
     figure = compose(
-        bars, theme, height=90 + 30 * len(titles), legend=True, legend_traceorder="normal", barmode="stack", bargap=0.3,
+        bars,
+        theme,
+        height=90 + 30 * len(titles),
+        legend=True,
+        legend_traceorder="normal",
+        barmode="stack",
+        bargap=0.3,
         xaxis={"title": "Percent of the entries that the expert moved", "range": [0, 100]},
         yaxis={"autorange": "reversed", "type": "category", "showgrid": False},
-    )  # fmt: skip
+    )
     alt = "Entries with the expert's sign in the merged model: " + listed(
         list(zip(titles, table["same_percent"].tolist(), strict=True))
     )

@@ -32,18 +32,29 @@ def wrong_task_figure(document: Mapping[str, Any], report: Report, state: str, t
     limit = max(float(np.abs(change).max()), 1e-9)
     names = [plain(title) for title in titles]
     heatmap = go.Heatmap(
-        z=change, x=names, y=names, zmin=-limit, zmax=limit, colorscale=diverging(theme), xgap=2, ygap=2,
+        z=change,
+        x=names,
+        y=names,
+        zmin=-limit,
+        zmax=limit,
+        colorscale=diverging(theme),
+        xgap=2,
+        ygap=2,
         text=[[number(value) for value in row] for row in matrix],
         texttemplate="%{text}" if len(names) <= NUMBERS_UP_TO else None,
-        textfont={"color": INK["dark"]} if theme == "dark" else {}, colorbar=colour_bar("points gained", theme),
+        textfont={"color": INK["dark"]} if theme == "dark" else {},
+        colorbar=colour_bar("points gained", theme),
         hovertemplate="Images of %{y}, module of %{x}: %{text} %, %{z:+.1f} points<extra></extra>",
-    )  # fmt: skip
+    )
     figure = compose(
-        [heatmap], theme, height=150 + 34 * len(names), plot_bgcolor=GAP[theme],
+        [heatmap],
+        theme,
+        height=150 + 34 * len(names),
+        plot_bgcolor=GAP[theme],
         margin={"l": 8, "r": 12, "t": 64, "b": 8},
         xaxis={"title": "Module of", "type": "category", "showgrid": False, "tickangle": -45},
         yaxis={"title": "Images of", "type": "category", "showgrid": False, "autorange": "reversed"},
-    )  # fmt: skip
+    )
     table = pd.DataFrame(matrix, columns=titles)
     table.insert(0, "uncorrected", plainly)
     table.insert(0, "images of", titles)

@@ -122,8 +122,14 @@ def _pruned(
     details = {"kept_layers": int(shared.sum()), "layers": len(names)}
     if share:
         known = {name: total for name, total in totals.items() if name not in pruned}
-        return Changed(task_vectors, lambda name, stack, experts: stack, pruned=pruned, details=details,
-                       elementwise=True, totals=known)  # fmt: skip
+        return Changed(
+            task_vectors,
+            lambda name, stack, experts: stack,
+            pruned=pruned,
+            details=details,
+            elementwise=True,
+            totals=known,
+        )
     kept = {
         expert: frozenset(name for name, keep in zip(names, mask, strict=True) if keep)
         for expert, mask in zip(task_vectors.experts, masks, strict=True)

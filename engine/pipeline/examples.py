@@ -102,5 +102,13 @@ def neighbour_table(run: Path) -> pd.DataFrame:
                     for rank, (other, distance) in enumerate(zip(near.tolist(), away.tolist(), strict=True))
                 ]
     table = pd.DataFrame(rows, columns=["state", "task", "index", "rank", "neighbour", "distance"])
-    return table.astype({"state": "category", "task": "category", "index": "int32", "rank": "int8",
-                         "neighbour": "int32", "distance": "float32"})  # fmt: skip
+    return table.astype(
+        {
+            "state": "category",
+            "task": "category",
+            "index": "int32",
+            "rank": "int8",
+            "neighbour": "int32",
+            "distance": "float32",
+        }
+    )

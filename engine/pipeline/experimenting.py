@@ -79,9 +79,14 @@ def _plan(
     params = {**facts, "failed": reasons, "sources": {"zoo": source}}
     identity = {**facts, "failed": reasons}
     last = make_step(
-        "experiment", params=params, identity=identity, inputs=inputs, label="Measuring and judging", weight=0.5,
+        "experiment",
+        params=params,
+        identity=identity,
+        inputs=inputs,
+        label="Measuring and judging",
+        weight=0.5,
         version=VERSION,
-    )  # fmt: skip
+    )
     wanted = frozenset().union(*(run.steps for run in alive))
 
     def without(key: str, reason: str) -> Plan | None:

@@ -42,9 +42,12 @@ class FinetuneConfig(Frozen):
     )
     batch_size: int = Field(64, ge=1, le=8192, title="Batch size", description="Images in a step.")
     learning_rate: float | None = Field(
-        None, gt=0, le=1, title="Learning rate",
+        None,
+        gt=0,
+        le=1,
+        title="Learning rate",
         description="Highest rate; default 5e-4 for encoders below 20 million parameters, else 1e-5.",
-    )  # fmt: skip
+    )
     warmup: int | None = Field(
         None, ge=0, title="Warm-up", description="Steps of linear warm-up before the cosine (default a tenth)."
     )

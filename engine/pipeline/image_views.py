@@ -61,13 +61,15 @@ def _likeliest(said: np.ndarray, index: np.ndarray, shift: np.ndarray) -> pd.Dat
     chances = probabilities(said)
     order = np.argsort(-said, axis=1, kind="stable")[:, :TOP]
     ranks = order.shape[1]
-    return pd.DataFrame({
-        "index": np.repeat(index, ranks),
-        "rank": np.tile(np.arange(1, ranks + 1), len(index)),
-        "label": order.ravel(),
-        "probability": np.take_along_axis(chances, order, axis=1).ravel(),
-        "shift": np.repeat(shift, ranks),
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "index": np.repeat(index, ranks),
+            "rank": np.tile(np.arange(1, ranks + 1), len(index)),
+            "label": order.ravel(),
+            "probability": np.take_along_axis(chances, order, axis=1).ravel(),
+            "shift": np.repeat(shift, ranks),
+        }
+    )
 
 
 def coverage(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:

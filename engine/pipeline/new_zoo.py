@@ -51,9 +51,7 @@ class Wish:
     link: bool = False  # hard links in place of copies of images
 
 
-def new_zoo(
-    folder: Path, base: str, data: Path, wish: Wish = Wish(), *, say: Say = lambda text: None
-) -> list[str]:  # fmt: skip
+def new_zoo(folder: Path, base: str, data: Path, wish: Wish = Wish(), *, say: Say = lambda text: None) -> list[str]:
     """Make a zoo without experts.
 
     Args:

@@ -51,9 +51,16 @@ def probe(file: Path, config: Mapping[str, Any], facts: Facts, recipe: Recipe, t
     if stale or (rates.device, rates.cores) != (_title(device), cores):
         tools.progress(0.0, "Measuring this machine")
         rates = keep_rates(
-            tools.store, device=_title(device), cores=cores, measured=time.time(), encode={}, step={},
-            read=_read(file), arithmetic=_arithmetic(), matmul=share * _matmul(),
-        )  # fmt: skip
+            tools.store,
+            device=_title(device),
+            cores=cores,
+            measured=time.time(),
+            encode={},
+            step={},
+            read=_read(file),
+            arithmetic=_arithmetic(),
+            matmul=share * _matmul(),
+        )
     if facts.images and facts.tower.name not in rates.encode:
         tools.progress(0.4, "Measuring the encoder")
         on_cpu = share if device.type == "cpu" else 1.0

@@ -100,8 +100,11 @@ def kept_layers(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapp
     """
     if state != "merged" or report.salience is None:
         return None
-    kept = [report.salience.shared_mask[layer.column] for layer in layers_of(report.salience.layers)
-            if layer.component in params["components"]]  # fmt: skip
+    kept = [
+        report.salience.shared_mask[layer.column]
+        for layer in layers_of(report.salience.layers)
+        if layer.component in params["components"]
+    ]
     return 100 * float(np.mean(kept)) if kept else None
 
 

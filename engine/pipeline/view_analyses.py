@@ -54,8 +54,10 @@ def shifted(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[
     found = []
     for part in read_document(folder, "shift")["tasks"].values():
         drawn = [kind for kind in part["shifts"] if kind != "none" and kind not in part["own"]]
-        values = [part["shifts"][kind].get(state, {}).get(params.get("quantity", "accuracy"))
-                  for kind in params.get("kinds") or part["own"] or drawn]  # fmt: skip
+        values = [
+            part["shifts"][kind].get(state, {}).get(params.get("quantity", "accuracy"))
+            for kind in params.get("kinds") or part["own"] or drawn
+        ]
         if not values or None in values:
             return None
         found.append(np.mean(values))

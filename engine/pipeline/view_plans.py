@@ -60,15 +60,25 @@ def plan_depth(request: Mapping[str, Any], store: Store) -> Plan:
         expert = run.expert_of[task]
         identity = {**shared, "task": task, "data": run.data_digests[task], "digest": run.digests[expert]}
         steps[task] = make_step(
-            "depth", params={**identity, "expert": expert, "sources": run.sources}, identity=identity, inputs=inputs,
-            version=VERSION, label=f"Following {task} through the blocks", weight=2.0,
-            gpu=run.device.startswith("cuda"), threads=SHARE, device_class=run.device,
-        )  # fmt: skip
+            "depth",
+            params={**identity, "expert": expert, "sources": run.sources},
+            identity=identity,
+            inputs=inputs,
+            version=VERSION,
+            label=f"Following {task} through the blocks",
+            weight=2.0,
+            gpu=run.device.startswith("cuda"),
+            threads=SHARE,
+            device_class=run.device,
+        )
     last = make_step(
-        "view_table", params={"view": "depth", "tasks": tasks, "split_seed": run.probe["split_seed"]},
-        inputs={task: step.key for task, step in steps.items()}, version=VERSION, label="Putting the tasks together",
+        "view_table",
+        params={"view": "depth", "tasks": tasks, "split_seed": run.probe["split_seed"]},
+        inputs={task: step.key for task, step in steps.items()},
+        version=VERSION,
+        label="Putting the tasks together",
         weight=0.1,
-    )  # fmt: skip
+    )
     return Plan((*_read(run.steps, inputs.values()), *steps.values(), last), last.key, last.key)
 
 
@@ -84,9 +94,13 @@ def plan_feature_view(request: Mapping[str, Any], store: Store) -> Plan:
         raise RecipeError("The experts' tasks have no images or no heads, so this run leaves no features to look at.")
     bundle = run.bundle()
     last = make_step(
-        asked.part, params={"sources": run.sources}, identity={}, inputs={"bundle": bundle},
-        version=VERSIONS.get(asked.part, VERSION), label=LABELS[asked.part],
-    )  # fmt: skip
+        asked.part,
+        params={"sources": run.sources},
+        identity={},
+        inputs={"bundle": bundle},
+        version=VERSIONS.get(asked.part, VERSION),
+        label=LABELS[asked.part],
+    )
     return Plan((*run.steps.values(), last), last.key, last.key)
 
 
@@ -148,8 +162,10 @@ def shift_steps(run: RunSteps, images: int = ShiftRequest.model_fields["images"]
         RecipeError: no images or heads of an expert's task, or weights that change from image to image.
     """
     calls = {call.name: call.on for call in run.recipe.calibrators}
-    shifted = {task: [t.name for t in run.zoo.manifest.tasks if t.shifted_from == task and t.name in run.zoo.data]
-               for task in run.expert_of}  # fmt: skip
+    shifted = {
+        task: [t.name for t in run.zoo.manifest.tasks if t.shifted_from == task and t.name in run.zoo.data]
+        for task in run.expert_of
+    }
 
     def own(task: str) -> tuple[dict[str, Any], dict[str, Any]]:
         params = {"expert": run.expert_of[task], "own": shifted[task]}
@@ -210,17 +226,27 @@ def _task_steps(
         params, digests = own(task)
         every = {**shared, **models, "task": task}
         step = make_step(
-            view, params={**every, **params, "sources": run.sources},
-            identity={**every, **digests, "data": run.data_digests[task]}, inputs=inputs, version=VERSION,
-            label=label.format(task), weight=4.0, gpu=run.device.startswith("cuda"), threads=SHARE,
+            view,
+            params={**every, **params, "sources": run.sources},
+            identity={**every, **digests, "data": run.data_digests[task]},
+            inputs=inputs,
+            version=VERSION,
+            label=label.format(task),
+            weight=4.0,
+            gpu=run.device.startswith("cuda"),
+            threads=SHARE,
             device_class=run.device,
-        )  # fmt: skip
+        )
         run.steps[step.key] = step
         keys[task] = step.key
     last = make_step(
-        "view_table", params={"view": view, "tasks": list(keys), "split_seed": run.probe["split_seed"]}, inputs=keys,
-        version=VERSION, label="Putting the tasks together", weight=0.1,
-    )  # fmt: skip
+        "view_table",
+        params={"view": view, "tasks": list(keys), "split_seed": run.probe["split_seed"]},
+        inputs=keys,
+        version=VERSION,
+        label="Putting the tasks together",
+        weight=0.1,
+    )
     run.steps[last.key] = last
     return last.key
 

@@ -27,15 +27,28 @@ def plan_weights(request: Mapping[str, Any], store: Store) -> Plan:
     }
     params = {**identity, "sources": run.sources}
     if asked.part == "spectra":
-        last = make_step("weight_spectra", params=params, identity=identity, inputs={"merge": merge}, version=VERSION,
-                         label="Singular values of task vectors", weight=3.0)  # fmt: skip
+        last = make_step(
+            "weight_spectra",
+            params=params,
+            identity=identity,
+            inputs={"merge": merge},
+            version=VERSION,
+            label="Singular values of task vectors",
+            weight=3.0,
+        )
         return Plan((*run.steps.values(), last), last.key, last.key)
     first = make_step(
         "weight_geometry", params=params, identity=identity, version=VERSION, label="Measuring task vectors"
     )
     inputs = {"merge": merge, "geometry": first.key}
-    last = make_step("weight_kept", params=params, identity=identity, inputs=inputs, version=VERSION,
-                     label="Comparing the merged vector with the experts'")  # fmt: skip
+    last = make_step(
+        "weight_kept",
+        params=params,
+        identity=identity,
+        inputs=inputs,
+        version=VERSION,
+        label="Comparing the merged vector with the experts'",
+    )
     return Plan((*run.steps.values(), first, last), last.key, last.key)
 
 
@@ -74,12 +87,30 @@ def plan_interpolation(request: Mapping[str, Any], store: Store) -> Plan:
     for task in tasks:
         identity = {**shared, "task": task, "data": run.data_digests[task]}
         paths[task] = make_step(
-            "path", params={**identity, "sources": run.sources}, identity=identity, inputs=inputs, version=VERSION,
-            label=f"From {asked.start} to {asked.end} on {task}", weight=2.0, gpu=run.device.startswith("cuda"),
-            threads=SHARE, device_class=run.device,
-        )  # fmt: skip
-    params = {"start": asked.start, "end": asked.end, "alphas": asked.alphas, "tasks": tasks,
-              "split_seed": probe["split_seed"]}  # fmt: skip
-    last = make_step("interpolation", params=params, inputs={task: step.key for task, step in paths.items()},
-                     version=VERSION, label="Putting the paths together", weight=0.1)  # fmt: skip
+            "path",
+            params={**identity, "sources": run.sources},
+            identity=identity,
+            inputs=inputs,
+            version=VERSION,
+            label=f"From {asked.start} to {asked.end} on {task}",
+            weight=2.0,
+            gpu=run.device.startswith("cuda"),
+            threads=SHARE,
+            device_class=run.device,
+        )
+    params = {
+        "start": asked.start,
+        "end": asked.end,
+        "alphas": asked.alphas,
+        "tasks": tasks,
+        "split_seed": probe["split_seed"],
+    }
+    last = make_step(
+        "interpolation",
+        params=params,
+        inputs={task: step.key for task, step in paths.items()},
+        version=VERSION,
+        label="Putting the paths together",
+        weight=0.1,
+    )
     return Plan((*run.steps.values(), *paths.values(), last), last.key, last.key)

@@ -64,10 +64,19 @@ class Lease:
             connection.execute(sa.delete(lease).where(lease.c.name == SERVICE))
             connection.execute(
                 sa.insert(lease).values(
-                    name=SERVICE, owner=owner, pid=process_id(owner), state="starting", version=version,
-                    devices=list(devices), workers=0, busy=0, stop=0, started=now, heartbeat=now,
+                    name=SERVICE,
+                    owner=owner,
+                    pid=process_id(owner),
+                    state="starting",
+                    version=version,
+                    devices=list(devices),
+                    workers=0,
+                    busy=0,
+                    stop=0,
+                    started=now,
+                    heartbeat=now,
                 )
-            )  # fmt: skip
+            )
         return True
 
     def renew(self, owner: str, **changes: Any) -> ServiceStatus | None:

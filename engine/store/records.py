@@ -9,9 +9,24 @@ from typing import Any, Literal
 
 State = Literal["queued", "running", "cancelling", "cancelled", "failed", "finished"]
 KINDS = (
-    "run", "projection", "sweep", "register", "import", "preflight", "finetune", "export", "experiment", "gc",
-    "weights", "interpolation", "fetch", "depth", "stitching", "shift", "feature_view",
-)  # fmt: skip
+    "run",
+    "projection",
+    "sweep",
+    "register",
+    "import",
+    "preflight",
+    "finetune",
+    "export",
+    "experiment",
+    "gc",
+    "weights",
+    "interpolation",
+    "fetch",
+    "depth",
+    "stitching",
+    "shift",
+    "feature_view",
+)
 ACTIVE: tuple[State, ...] = ("queued", "running", "cancelling")
 ENDED: tuple[State, ...] = ("cancelled", "failed", "finished")
 HELD: tuple[State, ...] = ("running", "cancelling")

@@ -57,11 +57,23 @@ class RunTable(Work, Logs):
             raise StoreError(f"There is no kind of run '{kind}'. Kinds: {', '.join(KINDS)}.")
         now = time.time()
         row = {
-            "id": new_id(now), "kind": kind, "parent": parent, "name": name, "request": dict(request),
-            "state": "running" if owner else "queued", "owner": owner, "heartbeat": now if owner else None,
-            "created": now, "started": now if owner else None, "attempts": 1 if owner else 0, "metrics": {},
-            "step_keys": [], "tags": list(tags), "notes": notes, "requested_by": requested_by,
-        }  # fmt: skip
+            "id": new_id(now),
+            "kind": kind,
+            "parent": parent,
+            "name": name,
+            "request": dict(request),
+            "state": "running" if owner else "queued",
+            "owner": owner,
+            "heartbeat": now if owner else None,
+            "created": now,
+            "started": now if owner else None,
+            "attempts": 1 if owner else 0,
+            "metrics": {},
+            "step_keys": [],
+            "tags": list(tags),
+            "notes": notes,
+            "requested_by": requested_by,
+        }
         with self._database.write() as connection:
             connection.execute(sa.insert(run_table).values(**row))
         return self.get(row["id"])
@@ -80,10 +92,21 @@ class RunTable(Work, Logs):
         """
         now = time.time()
         values = {
-            "id": new_id(now), "kind": "run", "parent": parent, "name": name, "request": dict(request),
-            "state": "finished", "result": result, "fraction": 1.0, "created": now, "finished": now, "metrics": {},
-            "step_keys": list(dict.fromkeys((*step_keys, result))), "tags": [], "requested_by": "parent",
-        }  # fmt: skip
+            "id": new_id(now),
+            "kind": "run",
+            "parent": parent,
+            "name": name,
+            "request": dict(request),
+            "state": "finished",
+            "result": result,
+            "fraction": 1.0,
+            "created": now,
+            "finished": now,
+            "metrics": {},
+            "step_keys": list(dict.fromkeys((*step_keys, result))),
+            "tags": [],
+            "requested_by": "parent",
+        }
         there = sa.select(run_table.c.id).where(run_table.c.parent == parent, run_table.c.result == result)
         with self._database.write() as connection:
             if connection.execute(there).first() is None:

@@ -63,11 +63,19 @@ class SweepTable(Frozen):
             values = dict(zip(self.places, point.values, strict=True))
             for state, average in point.evaluation.items():
                 best = self.best(state)
-                found.append({
-                    **values, "state": state, "in": average.within, "out": average.out, "h_score": average.h_score,
-                    "recovered": average.recovered, f"{self.split or 'choice'}_in": point.choice.get(state),
-                    "best": best is not None and best.number == point.number, "failed": "",
-                })  # fmt: skip
+                found.append(
+                    {
+                        **values,
+                        "state": state,
+                        "in": average.within,
+                        "out": average.out,
+                        "h_score": average.h_score,
+                        "recovered": average.recovered,
+                        f"{self.split or 'choice'}_in": point.choice.get(state),
+                        "best": best is not None and best.number == point.number,
+                        "failed": "",
+                    }
+                )
             if point.failed:
                 found.append({**values, "failed": point.failed})
         return found

@@ -23,8 +23,18 @@ TEXT_PREFIXES = ("ln_final.", "transformer.", "text.")
 TEXT_MARKS = ("token_embedding.weight", "text_projection", "ln_final.weight")
 _STAGES = ("class_embedding", "positional_embedding", "proj", "conv1", "ln_pre", "transformer", "trunk", "ln_post")
 _PARTS = (
-    "ln_1", "attn", "ls_1", "ln_2", "mlp", "ls_2", "in_proj_weight", "in_proj_bias", "out_proj", "weight", "bias",
-)  # fmt: skip
+    "ln_1",
+    "attn",
+    "ls_1",
+    "ln_2",
+    "mlp",
+    "ls_2",
+    "in_proj_weight",
+    "in_proj_bias",
+    "out_proj",
+    "weight",
+    "bias",
+)
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,15 @@ from ..types import Weights
 PROJECTION = "visual.proj"
 # Small tensors of every part of the encoder: enough to tell what was trained, and whether the base is the right one.
 SAMPLED = (
-    PROJECTION, "visual.class_embedding", "visual.positional_embedding", "visual.conv1.weight", "visual.ln_pre.weight",
-    "visual.ln_post.weight", "visual.transformer.resblocks.0.attn.out_proj.weight",
+    PROJECTION,
+    "visual.class_embedding",
+    "visual.positional_embedding",
+    "visual.conv1.weight",
+    "visual.ln_pre.weight",
+    "visual.ln_post.weight",
+    "visual.transformer.resblocks.0.attn.out_proj.weight",
     "visual.transformer.resblocks.0.mlp.c_fc.bias",
-)  # fmt: skip
+)
 NAMED = 3
 
 

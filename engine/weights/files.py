@@ -24,9 +24,19 @@ from .header import CODES, Entry, header_bytes, read_header
 
 # What torch's own reader raises on damaged files; no list of it exists, these were met.
 FOREIGN_ERRORS = (
-    RuntimeError, EOFError, ValueError, LookupError, AttributeError, OSError, TypeError, AssertionError, OverflowError,
-    ImportError, MemoryError, struct.error,
-)  # fmt: skip
+    RuntimeError,
+    EOFError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    OSError,
+    TypeError,
+    AssertionError,
+    OverflowError,
+    ImportError,
+    MemoryError,
+    struct.error,
+)
 MAPPED_BYTES = 64 * 2**20  # a torch file is mapped again after reading this much, so that its pages are let go
 
 

@@ -19,9 +19,17 @@ OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
 OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
 FLOAT = 4  # bytes
 LARGEST = {
-    "embed_dim": 16_384, "width": 16_384, "layers": 256, "heads": 1024, "head_width": 4096, "mlp_ratio": 64,
-    "image_size": 4096, "patch_size": 1024, "vocab_size": 5_000_000, "context_length": 100_000,
-}  # fmt: skip
+    "embed_dim": 16_384,
+    "width": 16_384,
+    "layers": 256,
+    "heads": 1024,
+    "head_width": 4096,
+    "mlp_ratio": 64,
+    "image_size": 4096,
+    "patch_size": 1024,
+    "vocab_size": 5_000_000,
+    "context_length": 100_000,
+}
 
 
 def architecture(folder: Path, manifest: Manifest) -> dict[str, Any]:

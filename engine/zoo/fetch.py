@@ -90,9 +90,14 @@ def download(listing: Listing, progress: Progress) -> tuple[Path, ...]:
         meter = _meter(progress, done, max(listing.size, 1), f"{listing.item.label}: {Path(file.name).name}")
         with _Explained(listing.item):
             path = hf_hub_download(
-                listing.item.repository, file.name, repo_type=listing.item.kind, revision=listing.revision,
-                cache_dir=hub_cache(), tqdm_class=meter, endpoint=os.environ.get("HF_ENDPOINT") or None,
-            )  # fmt: skip
+                listing.item.repository,
+                file.name,
+                repo_type=listing.item.kind,
+                revision=listing.revision,
+                cache_dir=hub_cache(),
+                tqdm_class=meter,
+                endpoint=os.environ.get("HF_ENDPOINT") or None,
+            )
         _verify(Path(path), file)
         done += file.size
         progress(done / max(listing.size, 1), f"{listing.item.label}: {Path(file.name).name}")

@@ -25,15 +25,31 @@ def finished(workspace):
     spec = read_experiment(NAME)
     heights = {"pretrained": 50.0, "at_010": 55.0, "at_030": 80.0, "at_100": 20.0}
     points = tuple(
-        PointResult(name=p.name, title=p.title, state=p.state, control=p.control, seeds=(0,),
-                    cells={m.name: Cell(values=(v,), mean=v) for m in spec.measures if (v := heights.get(p.name))})
+        PointResult(
+            name=p.name,
+            title=p.title,
+            state=p.state,
+            control=p.control,
+            seeds=(0,),
+            cells={m.name: Cell(values=(v,), mean=v) for m in spec.measures if (v := heights.get(p.name))},
+        )
         for p in spec.points
-    )  # fmt: skip
+    )
     findings, verdict, reason = judge(spec.checks, {point.name: point.cells for point in points})
     result = ExperimentResult(
-        name=NAME, quick=False, zoo="made", zoo_digest="0", protocol="held_out", split_seed=3, images=(40, 60),
-        points=points, findings=findings, verdict=verdict, reason=reason, seconds=1.0,
-    )  # fmt: skip
+        name=NAME,
+        quick=False,
+        zoo="made",
+        zoo_digest="0",
+        protocol="held_out",
+        split_seed=3,
+        images=(40, 60),
+        points=points,
+        findings=findings,
+        verdict=verdict,
+        reason=reason,
+        seconds=1.0,
+    )
     row = workspace.store.runs.submit("experiment", {"name": NAME}, name=spec.title, owner="test")
     key = "e" * 64
     with workspace.store.create(key, step="experiment") as folder:

@@ -87,8 +87,14 @@ def test_the_form_says_what_a_method_costs_and_needs(workspace, open_app):
     assert "At inference it needs nothing: one model." in said
     options = app.selectbox(key="form.w.merge").options
     families = [option.split(" · ")[0] for option in options]
-    assert sorted(set(families), key=families.index) == ["Basic", "Weighted", "Sparse subspace", "Low-rank subspace",
-                                                        "Optimisation", "Routing"]  # fmt: skip
+    assert sorted(set(families), key=families.index) == [
+        "Basic",
+        "Weighted",
+        "Sparse subspace",
+        "Low-rank subspace",
+        "Optimisation",
+        "Routing",
+    ]
     assert families == sorted(families, key=sorted(set(families), key=families.index).index), "families stay together"
 
 

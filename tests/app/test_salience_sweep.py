@@ -34,9 +34,14 @@ def finished_table(request: SweepRequest) -> SweepTable:
         for point in request.points()
     ]
     return SweepTable(
-        places=request.places, titles=request.titles(), points=tuple(points), reason="made.", seeds=(0,),
-        evaluation_images=(40, 40), protocol="held_out",
-    )  # fmt: skip
+        places=request.places,
+        titles=request.titles(),
+        points=tuple(points),
+        reason="made.",
+        seeds=(0,),
+        evaluation_images=(40, 40),
+        protocol="held_out",
+    )
 
 
 def test_without_its_zoo_a_run_says_why_it_cannot_be_measured(workspace, open_app):

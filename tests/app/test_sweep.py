@@ -55,9 +55,15 @@ def finish(workspace, row: Run, points, failed: str = "Too small.") -> SweepTabl
     last = points[2]
     made.append(SweepPoint(number=last.number, values=last.values, title=last.title, failed=failed))
     table = SweepTable(
-        places=(SCALING,), titles=("Scaling coefficient λ",), points=tuple(made), split="validation",
-        choice_images=(12, 12), evaluation_images=(40, 40), protocol="held_out", seeds=(0,),
-    )  # fmt: skip
+        places=(SCALING,),
+        titles=("Scaling coefficient λ",),
+        points=tuple(made),
+        split="validation",
+        choice_images=(12, 12),
+        evaluation_images=(40, 40),
+        protocol="held_out",
+        seeds=(0,),
+    )
     with workspace.store.create("ee" * 32, step="sweep") as folder:
         (folder / FILE).write_text(table.model_dump_json())
     workspace.store.runs.finish(row.id, "ee" * 32)

@@ -69,11 +69,13 @@ def test_true_sizes_come_in_merge_go_out_and_open_in_every_page(workspace, open_
             pixels = np.random.default_rng(number).integers(0, 255, (IMAGES, 32, 32, 3), dtype=np.uint8)
             np.savez(files / f"{task}.npz", test_x=pixels, test_y=np.arange(IMAGES) % CLASSES)
         request = {
-            "base": str(paths["base"]), "name": "true", "out": str(tmp_path / "true"),
+            "base": str(paths["base"]),
+            "name": "true",
+            "out": str(tmp_path / "true"),
             "experts": [{"name": task, "task": task, "path": str(paths[task])} for task in TASKS],
             "heads": [{"task": task, "path": str(files / f"head_{task}.pt")} for task in TASKS],
             "data": {task: str(files / f"{task}.npz") for task in TASKS},
-        }  # fmt: skip
+        }
         import_zoo(parse_request(request), silent)
         zoo = Zoo.open(str(tmp_path / "true"))
         assert zoo.manifest.backbone.quick_gelu is True

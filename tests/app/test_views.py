@@ -54,9 +54,13 @@ def test_a_run_of_weights_only_leaves_no_page_without_an_answer(store, key, page
 
 @pytest.mark.parametrize("page", PAGES)
 def test_one_expert_without_calibrators_or_foreign_tasks(store, key, page):
-    report = made_report(calibrators={}, salience=None, experts=("digits",),
-                         tasks={"digits": made_report().tasks["digits"]},
-                         accuracy={name: {"digits": 50.0} for name in ("pretrained", "merged", "expert")})  # fmt: skip
+    report = made_report(
+        calibrators={},
+        salience=None,
+        experts=("digits",),
+        tasks={"digits": made_report().tasks["digits"]},
+        accuracy={name: {"digits": 50.0} for name in ("pretrained", "merged", "expert")},
+    )
     finish(store, key, report)
     app = open_page(page)
     assert not app.exception

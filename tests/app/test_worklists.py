@@ -103,8 +103,11 @@ def test_a_link_to_what_is_not_there_selects_nothing_and_says_so(store, key, ask
 
 
 def test_an_image_of_several_can_be_taken_alone_to_see_its_neighbours(store, key, tmp_path):
-    features = {f"{s}/{t}/evaluate": np.eye(EVALUATED, 3, dtype=np.float32) for s in ("merged", "expert")
-                for t in ("digits", "signs")}  # fmt: skip
+    features = {
+        f"{s}/{t}/evaluate": np.eye(EVALUATED, 3, dtype=np.float32)
+        for s in ("merged", "expert")
+        for t in ("digits", "signs")
+    }
     finish(store, key, zoo=made_zoo(tmp_path / "zoo"), features=features)
     app = open_page("representations")
     only(app.button, "Most shifted").click().run()

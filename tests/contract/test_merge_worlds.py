@@ -88,9 +88,18 @@ def test_a_moved_scalar_is_merged(name):
 
 # What identical experts give: the expert itself, or a known multiple of its task vector.
 FACTORS = {
-    "weight_average": 1.0, "fisher": 1.0, "metagpt": 1.0, "slerp": 1.0, "multislerp": 1.0, "karcher": 1.0,
-    "model_stock": 1.0, "task_arithmetic": 1.2, "regmean": 1.0, "closed_form": 1.0, "dop": 1.0,
-}  # fmt: skip
+    "weight_average": 1.0,
+    "fisher": 1.0,
+    "metagpt": 1.0,
+    "slerp": 1.0,
+    "multislerp": 1.0,
+    "karcher": 1.0,
+    "model_stock": 1.0,
+    "task_arithmetic": 1.2,
+    "regmean": 1.0,
+    "closed_form": 1.0,
+    "dop": 1.0,
+}
 
 
 @pytest.mark.parametrize("name", FACTORS)

@@ -29,8 +29,13 @@ def made_points(n: int) -> dict[str, np.ndarray]:
     expert = centres * 4.2 + 0.45 * noise
     predictions = [np.where(rng.random(n) < share, label, rng.integers(0, len(CLASSES), n)) for share in ACCURACY]
     shift = np.linalg.norm(merged - expert, axis=1)
-    return {"states": np.stack([merged, corrected, expert]), "task": task, "label": label,
-            "predictions": np.stack(predictions), "shift": shift}  # fmt: skip
+    return {
+        "states": np.stack([merged, corrected, expert]),
+        "task": task,
+        "label": label,
+        "predictions": np.stack(predictions),
+        "shift": shift,
+    }
 
 
 @st.cache_resource(max_entries=4)

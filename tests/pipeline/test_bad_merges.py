@@ -129,9 +129,16 @@ def failing(monkeypatch, times):
 
 
 DECOMPOSING = {
-    "tsv_m": {}, "iso_c": {}, "iso_cts": {}, "knots": {}, "opcm": {}, "subspace_boosting": {}, "dop": {"steps": 1},
-    "doge": {"steps": 1}, "twin": {"epochs": 1, "examples": 4},
-}  # fmt: skip
+    "tsv_m": {},
+    "iso_c": {},
+    "iso_cts": {},
+    "knots": {},
+    "opcm": {},
+    "subspace_boosting": {},
+    "dop": {"steps": 1},
+    "doge": {"steps": 1},
+    "twin": {"epochs": 1, "examples": 4},
+}
 
 
 @pytest.mark.parametrize("method", DECOMPOSING)

@@ -36,8 +36,9 @@ def test_only_a_share_is_trained_on(zoo, tmp_path):
         report = run_recipe(parse_recipe({"zoo": str(zoo), "calibrators": [call]}), store, out=tmp_path / str(share))
         assert ("share" in report.recipe.calibrators[0].params) == (share < 1)  # older recipes keep their keys
         module = load_calibrator(tmp_path / str(share) / "calibrators" / "surgery.safetensors")
-        fitted = dict(zip(report.calibrators["surgery"].curve_columns, report.calibrators["surgery"].curve[-1],
-                          strict=True))  # fmt: skip
+        fitted = dict(
+            zip(report.calibrators["surgery"].curve_columns, report.calibrators["surgery"].curve[-1], strict=True)
+        )
         made[share] = (module.up.detach(), fitted["l1_adapt"])
     assert not made[1.0][0].equal(made[0.5][0])
     assert made[0.5][1] != made[1.0][1]  # what is measured as fitted are the images of the share

@@ -196,8 +196,9 @@ def test_a_local_folder_serves_without_a_network(described, tmp_path, form):
     assert found.missing == []
     folder = make_zoo(found, silent, download=False)
     assert sorted(path.name for path in (folder / "data" / "mnist").iterdir()) == [
-        "test-00000-of-00002.parquet", "test-00001-of-00002.parquet",
-    ]  # fmt: skip
+        "test-00000-of-00002.parquet",
+        "test-00001-of-00002.parquet",
+    ]
     assert holding(str(described)) is None
 
 

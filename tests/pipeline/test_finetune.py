@@ -105,9 +105,16 @@ def test_the_walk_through_from_images_to_a_corrected_merge(command, zoo, tmp_pat
     assert "cold: " in out
     record = json.loads((zoo / "build.json").read_text())["finetuned"]["warm"]
     assert record["config"] == {
-        "steps": 30, "batch_size": 16, "learning_rate": 5e-4, "warmup": 3, "weight_decay": 0.0,
-        "label_smoothing": 0.0, "augmentation": "shift", "seed": 0, "dtype": "float32",
-    }  # fmt: skip
+        "steps": 30,
+        "batch_size": 16,
+        "learning_rate": 5e-4,
+        "warmup": 3,
+        "weight_decay": 0.0,
+        "label_smoothing": 0.0,
+        "augmentation": "shift",
+        "seed": 0,
+        "dtype": "float32",
+    }
     assert record["images"] == {"train": 54, "validation": 6, "validation_from": "train"}
     assert record["curve"][-1][1] < record["curve"][1][1], "the loss does not fall"
     manifest = read_manifest(zoo)

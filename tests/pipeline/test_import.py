@@ -105,8 +105,13 @@ def test_a_complete_hugging_face_clip_keeps_its_text_encoder(tmp_path):
         "vision_model.embeddings.position_ids": torch.arange(5)[None],
     }
     start, there = "transformer.resblocks.0.", "text_model.encoder.layers.0."
-    for ours, theirs in (("ln_1", "layer_norm1"), ("ln_2", "layer_norm2"), ("attn.out_proj", "self_attn.out_proj"),
-                         ("mlp.c_fc", "mlp.fc1"), ("mlp.c_proj", "mlp.fc2")):  # fmt: skip
+    for ours, theirs in (
+        ("ln_1", "layer_norm1"),
+        ("ln_2", "layer_norm2"),
+        ("attn.out_proj", "self_attn.out_proj"),
+        ("mlp.c_fc", "mlp.fc1"),
+        ("mlp.c_proj", "mlp.fc2"),
+    ):
         for kind in ("weight", "bias"):
             tensors[f"{there}{theirs}.{kind}"] = state[f"{start}{ours}.{kind}"]
     for kind in ("weight", "bias"):
@@ -154,9 +159,11 @@ def write_adapter(folder, base, *, modules=("q_proj", "fc1"), prefix="vision_mod
     for layer in range(2):
         block = f"visual.transformer.resblocks.{layer}."
         for module, (ours, third, rows, columns) in {
-            "q_proj": ("self_attn", 0, width, width), "v_proj": ("self_attn", 2, width, width),
-            "out_proj": ("self_attn", -1, width, width), "fc1": ("mlp", -1, hidden, width),
-        }.items():  # fmt: skip
+            "q_proj": ("self_attn", 0, width, width),
+            "v_proj": ("self_attn", 2, width, width),
+            "out_proj": ("self_attn", -1, width, width),
+            "fc1": ("mlp", -1, hidden, width),
+        }.items():
             if module not in modules:
                 continue
             rank = config.get("rank_pattern", {}).get(module, config["r"])
@@ -242,10 +249,12 @@ def test_data_is_named_in_the_manifest(tmp_path, base, tuned):
     write_task(tmp_path / "images.npz", 0, 12)
     write_head(tmp_path / "head_DTD.pt", torch.randn(3, 16))
     request = ask(
-        tmp_path, tmp_path / "base.safetensors", tmp_path / "dtd.safetensors",
+        tmp_path,
+        tmp_path / "base.safetensors",
+        tmp_path / "dtd.safetensors",
         heads=[{"path": str(tmp_path / "head_DTD.pt")}],
         data={"dtd": str(tmp_path / "images.npz"), "birds": "hf:someone/birds"},
-    )  # fmt: skip
+    )
     import_zoo(request, silent)
     manifest = read_manifest(tmp_path / "zoo")
     assert manifest.task_table["dtd"].data == "data/dtd.npz"

@@ -20,9 +20,11 @@ def test_families_that_train_different_tensors_are_not_mixed_silently(tmp_path, 
     write_pickle(tmp_path / "DTD" / "finetuned.pt", moved(base, 9))  # with its projection
     write_hf(tmp_path / "clip-vit-base-patch32_stanford-cars", tuned["cars"], projection=False)
     request = ask(
-        tmp_path, tmp_path / "zeroshot.pt", tmp_path / "DTD" / "finetuned.pt",
+        tmp_path,
+        tmp_path / "zeroshot.pt",
+        tmp_path / "DTD" / "finetuned.pt",
         tmp_path / "clip-vit-base-patch32_stanford-cars",
-    )  # fmt: skip
+    )
     found = survey(request, silent)
     assert not found.faults
     assert any("Two families" in warning for warning in found.warnings)
@@ -56,9 +58,13 @@ def test_everything_wrong_is_said_at_once(tmp_path, base):
     (tmp_path / "broken.pt").write_bytes(b"PK\x03\x04 and no more")
     heads = [{"path": str(write_head(tmp_path / "head_DTD.pt", torch.randn(4, 16), bias=0.5))}]
     request = ask(
-        tmp_path, tmp_path / "base.safetensors", tmp_path / "wide.safetensors", tmp_path / "broken.pt",
-        tmp_path / "missing.pt", heads=heads,
-    )  # fmt: skip
+        tmp_path,
+        tmp_path / "base.safetensors",
+        tmp_path / "wide.safetensors",
+        tmp_path / "broken.pt",
+        tmp_path / "missing.pt",
+        heads=heads,
+    )
     with pytest.raises(ZooError) as caught:
         import_zoo(request, silent)
     text = str(caught.value)

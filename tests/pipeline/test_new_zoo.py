@@ -199,8 +199,20 @@ def test_without_training_images_it_says_what_is_missing(init, tmp_path):
 
 
 def test_known_data_sets_and_torchvisions_bring_their_classes(init, tmp_path, monkeypatch):
-    for number, name in enumerate(("AnnualCrop", "Forest", "HerbaceousVegetation", "Highway", "Industrial", "Pasture",
-                                   "PermanentCrop", "Residential", "River", "SeaLake")):  # fmt: skip
+    for number, name in enumerate(
+        (
+            "AnnualCrop",
+            "Forest",
+            "HerbaceousVegetation",
+            "Highway",
+            "Industrial",
+            "Pasture",
+            "PermanentCrop",
+            "Residential",
+            "River",
+            "SeaLake",
+        )
+    ):
         for split in SPLITS:
             (tmp_path / "images" / "land" / split / name).mkdir(parents=True)
             (tmp_path / "images" / "land" / split / name / "a.png").write_bytes(encoded(picture(number % 3)))

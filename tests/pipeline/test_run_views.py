@@ -130,8 +130,9 @@ def test_prototypes_on_a_map_keep_distances_in_its_plane(recipe, bundle, store):
     assert np.abs(centres[["x", "y"]].to_numpy().mean(0)).max() < 1e-4  # the origin is their mean
     flat = rows.loc[rows["kind"] == "own", ["x", "y"]].to_numpy()
     assert len(flat) == len(part.inside)
-    assert (np.linalg.norm(flat[0] - flat[1:], axis=1)
-            <= np.linalg.norm(part.inside[0] - part.inside[1:], axis=1) + 1e-4).all()  # fmt: skip
+    assert (
+        np.linalg.norm(flat[0] - flat[1:], axis=1) <= np.linalg.norm(part.inside[0] - part.inside[1:], axis=1) + 1e-4
+    ).all()
     assert 0 < document["plane"]["surgery"]["alpha"] <= 100 + 1e-4
     auroc = document["auroc"]["surgery"]["alpha"]
     assert auroc == pytest.approx(100 * roc_auc_score([0] * 24 + [1] * 24, np.concatenate(part.scores())))

@@ -13,8 +13,18 @@ from tests.image_files import encoded, picture, write_folders, write_parquet, wr
 from tests.tiny_zoo import make_zoo
 
 QUIET = lambda fraction, message="": None  # noqa: E731
-LAND = ("AnnualCrop", "Forest", "HerbaceousVegetation", "Highway", "Industrial", "Pasture", "PermanentCrop",
-        "Residential", "River", "SeaLake")  # fmt: skip
+LAND = (
+    "AnnualCrop",
+    "Forest",
+    "HerbaceousVegetation",
+    "Highway",
+    "Industrial",
+    "Pasture",
+    "PermanentCrop",
+    "Residential",
+    "River",
+    "SeaLake",
+)
 
 
 @pytest.fixture

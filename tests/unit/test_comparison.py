@@ -127,8 +127,11 @@ class TestTables:
 
     def test_masks_count_and_calibrators_on_the_pretrained_model_do_not_pay_for_merging(self):
         part = CalibratorPart(method="surgery", on="pretrained", parameters=10)
-        report = made_report(merged=MergedPart(kind="per_task", extra_parameters=5, extra_bits=64),
-                             calibrators={"surgery": part}, timing_s={"merge": 4.0, "surgery": 1.0})  # fmt: skip
+        report = made_report(
+            merged=MergedPart(kind="per_task", extra_parameters=5, extra_bits=64),
+            calibrators={"surgery": part},
+            timing_s={"merge": 4.0, "surgery": 1.0},
+        )
         assert cost(report, "merged") == (7, 4)
         assert cost(report, "surgery") == (10, 1)
 
@@ -151,8 +154,11 @@ class TestPareto:
     def test_reference_states_are_never_on_it(self):
         table = point_table(runs(BASE, better()), "out").set_index(["run", "state"])
         assert table["front"].to_dict() == {
-            ("A", "pretrained"): False, ("A", "merged"): True, ("B", "pretrained"): False, ("B", "merged"): True,
-        }  # fmt: skip
+            ("A", "pretrained"): False,
+            ("A", "merged"): True,
+            ("B", "pretrained"): False,
+            ("B", "merged"): True,
+        }
 
     def test_runs_on_other_images_do_not_compete(self):
         worse = made_report(average={"merged": Averages(within=10.0, out=10.0)})
@@ -219,13 +225,29 @@ class TestDocument:
 
     def test_it_holds_numbers_recipe_and_provenance(self, folder):
         page = html_document(folder)
-        for part in ("56.0 %", "method: task_arithmetic", "f" * 64, "0" * 64, "held-out:", "Salience of layers",
-                     "How the calibrators learned", "prefers-color-scheme"):  # fmt: skip
+        for part in (
+            "56.0 %",
+            "method: task_arithmetic",
+            "f" * 64,
+            "0" * 64,
+            "held-out:",
+            "Salience of layers",
+            "How the calibrators learned",
+            "prefers-color-scheme",
+        ):
             assert part in page
 
     def test_a_run_of_weights_only(self, tmp_path):
-        bare = made_report(accuracy={}, average={}, bias={}, salience=None, calibrators={}, tasks={}, samples={},
-                           recipe=recipe(calibrators=(), probe=Probe()))  # fmt: skip
+        bare = made_report(
+            accuracy={},
+            average={},
+            bias={},
+            salience=None,
+            calibrators={},
+            tasks={},
+            samples={},
+            recipe=recipe(calibrators=(), probe=Probe()),
+        )
         (tmp_path / "report.json").write_text(bare.model_dump_json(by_alias=True))
         page = html_document(tmp_path)
         assert "The run has no accuracies" in page

@@ -29,8 +29,10 @@ def test_accelerators_are_named_with_dtype_and_memory(monkeypatch):
     )
     found = [device for device in read_devices(describe_devices(("0", "GPU-bbb", "MIG-ccc"))) if device.accelerator]
     assert [(device.name, device.dtype) for device in found] == [
-        ("cuda:0", "bfloat16"), ("cuda:1", "float16"), ("cuda:2", "bfloat16"),
-    ]  # fmt: skip
+        ("cuda:0", "bfloat16"),
+        ("cuda:1", "float16"),
+        ("cuda:2", "bfloat16"),
+    ]
     assert (found[0].title, found[0].used, found[0].total) == ("NVIDIA H100 80GB HBM3", 2**30, 81559 * 2**20)
     assert found[2].total == 0
 

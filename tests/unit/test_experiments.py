@@ -208,8 +208,10 @@ def test_the_counter_example_to_theorem_4_2():
 
 def test_learned_coefficients_are_averaged_over_the_layers_that_are_kept():
     report = made_report()
-    details = {"layers": list(report.salience.layers),
-               "coefficients": {"digits": [0.1, 0.3, 9, 9, 9], "signs": [0.2, 0.6, 9, 9, 9]}}  # fmt: skip
+    details = {
+        "layers": list(report.salience.layers),
+        "coefficients": {"digits": [0.1, 0.3, 9, 9, 9], "signs": [0.2, 0.6, 9, 9, 9]},
+    }
     learned = report.model_copy(update={"merged": report.merged.model_copy(update={"details": details})})
     assert kept_coefficient(FOLDER, learned, None, "merged", {}) == pytest.approx(0.3)
     assert kept_coefficient(FOLDER, report, None, "merged", {}) is None

@@ -70,9 +70,13 @@ def test_every_figure_is_transparent_in_the_themes_ink_and_has_words_and_a_table
         json.loads(drawing.figure.to_json())
 
 
-@pytest.mark.parametrize(("theme", "merged", "corrected", "expert"), [
-    ("light", "#D55E00", "#0072B2", "#5F5F5F"), ("dark", "#F28E2B", "#56B4E9", "#B8B8B8"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("theme", "merged", "corrected", "expert"),
+    [
+        ("light", "#D55E00", "#0072B2", "#5F5F5F"),
+        ("dark", "#F28E2B", "#56B4E9", "#B8B8B8"),
+    ],
+)
 def test_states_have_their_colours(theme, merged, corrected, expert):
     figure = accuracy_bars(made_report(), theme).figure
     found = {bar.name: bar.marker.color for bar in figure.data}
@@ -195,8 +199,13 @@ def test_curves_of_what_was_not_measured_are_left_out():
 
 
 def test_layers_are_sorted_by_depth():
-    names = ["visual.proj", "visual.transformer.resblocks.10.mlp.c_fc.weight", "visual.ln_post.weight",
-             "visual.transformer.resblocks.2.attn.in_proj_bias", "visual.conv1.weight"]  # fmt: skip
+    names = [
+        "visual.proj",
+        "visual.transformer.resblocks.10.mlp.c_fc.weight",
+        "visual.ln_post.weight",
+        "visual.transformer.resblocks.2.attn.in_proj_bias",
+        "visual.conv1.weight",
+    ]
     found = layers_of(names)
     assert [layer.column for layer in found] == [4, 3, 1, 0, 2]
     assert [layer.component for layer in found] == ["Embedding", "Attention", "MLP", "Projection", "Norm"]
@@ -269,9 +278,18 @@ def test_many_layers_are_named_by_block():
     layers = tuple(f"visual.transformer.resblocks.{b}.mlp.c_fc.{i}" for b in range(4) for i in range(10))
     ones = (1.0,) * len(layers)
     true = (True,) * len(layers)
-    part = SaliencePart(layers=layers, parameters=(1,) * len(layers), score={"a": ones, "b": ones}, eta=0.7,
-                        mask={"a": true, "b": true}, shared_mask=true, kept_layers=40, kept_parameters_percent=100,
-                        kept_megabytes=0.1, applied=True)  # fmt: skip
+    part = SaliencePart(
+        layers=layers,
+        parameters=(1,) * len(layers),
+        score={"a": ones, "b": ones},
+        eta=0.7,
+        mask={"a": true, "b": true},
+        shared_mask=true,
+        kept_layers=40,
+        kept_parameters_percent=100,
+        kept_megabytes=0.1,
+        applied=True,
+    )
     assert list(salience_heatmap(part, "light").figure.layout.xaxis.ticktext) == ["Block 0", "1", "2", "3"]
     by_value = salience_heatmap(part, "light", by_value=True).figure.layout
     assert list(by_value.xaxis.ticktext) == ["most", "least salient"]

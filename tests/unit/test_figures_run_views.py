@@ -20,15 +20,20 @@ from tests.made_run import made_report
 
 def outputs(seed):
     random = np.random.default_rng(seed)
-    return {"class": random.normal(size=(3, 9, 4)), "mean": random.normal(size=(3, 9, 4)),
-            "features": random.normal(size=(9, 2))}  # fmt: skip
+    return {
+        "class": random.normal(size=(3, 9, 4)),
+        "mean": random.normal(size=(3, 9, 4)),
+        "features": random.normal(size=(9, 2)),
+    }
 
 
 def document():
     parts = {}
     for number, task in enumerate(("digits", "signs")):
-        states = {state: bias_by_block(outputs(seed + number), outputs(9)) for seed, state in enumerate(
-            ("pretrained", "merged"), 1)}  # fmt: skip
+        states = {
+            state: bias_by_block(outputs(seed + number), outputs(9))
+            for seed, state in enumerate(("pretrained", "merged"), 1)
+        }
         parts[task] = {"states": states, "images": 9, "available": 20, "blocks": 3}
     return {"split_seed": 0, "tasks": parts}
 
@@ -98,8 +103,15 @@ def stitched_document():
         values = {"begins": [90.0, 80.0 + number, 70.0, 60.0], "ends": [60.0, 65.0, 75.0, 90.0]}
         near = {"cosine": [0.9, 0.8], "change": [0.5 + number / 10, 0.4]}
         nothing = {"cosine": [0.7, 0.6], "change": [None, None]}
-        return {"states": {"merged": values, "expert": values}, "blocks": 1, "images": 9, "available": 20,
-                "linearity": {"pretrained": nothing, "merged": near}, "other": "signs", "exact": True}  # fmt: skip
+        return {
+            "states": {"merged": values, "expert": values},
+            "blocks": 1,
+            "images": 9,
+            "available": 20,
+            "linearity": {"pretrained": nothing, "merged": near},
+            "other": "signs",
+            "exact": True,
+        }
 
     return {"split_seed": 0, "tasks": {"digits": part(0), "signs": part(2)}}
 
@@ -129,10 +141,12 @@ def test_shifts_are_means_over_the_tasks_that_have_them():
             state: {"accuracy": number + place, "l1": place / 10} for place, state in enumerate(("merged", "expert"))
         }
 
-    made = {"tasks": {
-        "digits": {"shifts": {"none": states(50), "signs": states(10), "noise": states(40)}, "images": 9},
-        "signs": {"shifts": {"none": states(70), "noise": states(50)}, "images": 9},
-    }}  # fmt: skip
+    made = {
+        "tasks": {
+            "digits": {"shifts": {"none": states(50), "signs": states(10), "noise": states(40)}, "images": 9},
+            "signs": {"shifts": {"none": states(70), "noise": states(50)}, "images": 9},
+        }
+    }
     table = shift_kinds_table(made, ["digits", "signs"]).set_index(["kind", "state"])
     assert table.loc[("none", "merged"), "accuracy"] == 60
     assert table.loc[("signs", "merged"), ["accuracy", "tasks"]].tolist() == [10, 1]
@@ -142,10 +156,16 @@ def test_shifts_are_means_over_the_tasks_that_have_them():
 
 
 def test_prototypes_lie_among_images_and_name_their_class():
-    places = pd.DataFrame({
-        "state": "surgery", "task": "digits", "kind": ["own", "outside", "prototype", "prototype"],
-        "class": [-1, -1, 0, 2], "x": [0.0, 3.0, 1.0, -1.0], "y": [0.0, 4.0, 0.0, 0.0],
-    })  # fmt: skip
+    places = pd.DataFrame(
+        {
+            "state": "surgery",
+            "task": "digits",
+            "kind": ["own", "outside", "prototype", "prototype"],
+            "class": [-1, -1, 0, 2],
+            "x": [0.0, 3.0, 1.0, -1.0],
+            "y": [0.0, 4.0, 0.0, 0.0],
+        }
+    )
     drawing = prototype_map(places, made_report(), "surgery", "digits", "light")
     assert [list(trace.x) for trace in drawing.figure.data] == [[3], [0], [1, -1]]
     assert list(drawing.figure.data[2].text) == ["zero", "two"]
@@ -158,8 +178,17 @@ def predictions_of_two_images():
     for state, said in {"merged": (1, 0), "surgery": (0, 1), "expert": (0, 0)}.items():
         for index, best in zip((7, 9), said, strict=True):
             for rank, label in enumerate([best, 2, 1 - best], start=1):
-                rows.append({"task": "digits", "index": index, "state": state, "rank": rank, "label": label,
-                             "probability": (0.7, 0.2, 0.1)[rank - 1], "shift": 0.5})  # fmt: skip
+                rows.append(
+                    {
+                        "task": "digits",
+                        "index": index,
+                        "state": state,
+                        "rank": rank,
+                        "label": label,
+                        "probability": (0.7, 0.2, 0.1)[rank - 1],
+                        "shift": 0.5,
+                    }
+                )
     return pd.DataFrame(rows)
 
 
@@ -198,8 +227,10 @@ def test_curves_of_one_task():
 
 def test_coverage_and_dimensions_are_means_over_tasks():
     def part(shift):
-        return {"coverage": {"50": 40.0 + shift, "90": 80.0 + shift},
-                "dimensions": {"sigma": [3.0, 0.0], "residual": [1.0, 2.0]}}  # fmt: skip
+        return {
+            "coverage": {"50": 40.0 + shift, "90": 80.0 + shift},
+            "dimensions": {"sigma": [3.0, 0.0], "residual": [1.0, 2.0]},
+        }
 
     made = {"surgery": {"digits": part(0), "signs": part(10)}}
     drawing = coverage_figure(made, made_report(), ["digits", "signs"], "light")

@@ -26,8 +26,18 @@ def samples():
     for scale, task in enumerate(("digits", "signs"), 1):
         sigma = scale * np.arange(1, 21) / 20
         wrong = np.arange(20) >= 16
-        frames.append(pd.DataFrame({"task": task, "state": "prob_surgery", "sigma": sigma, "shift": 2 * sigma,
-                                    "label": 0, "prediction": wrong.astype(int)}))  # fmt: skip
+        frames.append(
+            pd.DataFrame(
+                {
+                    "task": task,
+                    "state": "prob_surgery",
+                    "sigma": sigma,
+                    "shift": 2 * sigma,
+                    "label": 0,
+                    "prediction": wrong.astype(int),
+                }
+            )
+        )
         frames.append(frames[-1].assign(state="merged", sigma=np.nan, shift=3 * sigma))
     return pd.concat(frames, ignore_index=True)
 

@@ -9,12 +9,30 @@ from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
 from pages._params import hint_of
 
 PAGES = sorted((Path(__file__).resolve().parents[2] / "pages").glob("*.py"))
-CONTROLS = {"slider", "selectbox", "segmented_control", "pills", "toggle", "number_input", "text_input", "multiselect",
-            "radio", "select_slider", "text_area", "checkbox", "switcher"}  # fmt: skip
+CONTROLS = {
+    "slider",
+    "selectbox",
+    "segmented_control",
+    "pills",
+    "toggle",
+    "number_input",
+    "text_input",
+    "multiselect",
+    "radio",
+    "select_slider",
+    "text_area",
+    "checkbox",
+    "switcher",
+}
 WORDS = 4  # fewer say nothing
 ASKED_FOR = {"_bring_files", "_fetch", "_forms", "_params", "_runs_details", "_runs_storage", "_sweep_form", "bring"}
-NO_VIEW = {"Log", "The camera of figures saves", "Your prediction", "Zoo",
-           "Quick form: fewer images, shorter training, one seed"}  # fmt: skip
+NO_VIEW = {
+    "Log",
+    "The camera of figures saves",
+    "Your prediction",
+    "Zoo",
+    "Quick form: fewer images, shorter training, one seed",
+}
 
 
 def controls(path):

@@ -40,9 +40,15 @@ def test_a_whole_module_gives_what_its_state_dict_would(tmp_path, visual, legacy
 def test_views_strides_dtypes_and_shared_storages(tmp_path, legacy):
     whole = torch.arange(24.0).reshape(4, 6)
     tensors = {
-        "transposed": whole.T, "part": whole[1:3, ::2], "half": whole.half(), "brain": whole.bfloat16(),
-        "number": torch.tensor(3.5), "empty": torch.empty(0, 3), "whole": torch.arange(5), "shared": whole,
-    }  # fmt: skip
+        "transposed": whole.T,
+        "part": whole[1:3, ::2],
+        "half": whole.half(),
+        "brain": whole.bfloat16(),
+        "number": torch.tensor(3.5),
+        "empty": torch.empty(0, 3),
+        "whole": torch.arange(5),
+        "shared": whole,
+    }
     torch.save({"epoch": 3, "state_dict": tensors}, tmp_path / "a.pt", _use_new_zipfile_serialization=not legacy)
     file = PickledFile(tmp_path / "a.pt")
     assert file.names == tuple(tensors)

@@ -152,7 +152,7 @@ def test_no_points_is_a_valid_view():
         (lambda: thumbnail_packet(Atlas("k", np.zeros((2, 8, 8, 3)))), "float64"),
         (lambda: pack({}, {"ids": np.zeros(2, np.int64)}), "'ids' has dtype int64"),
     ],
-)  # fmt: skip
+)
 def test_arrays_that_do_not_fit_are_named(call, message):
     with pytest.raises(ScatterDataError, match=message):
         call()

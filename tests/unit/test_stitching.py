@@ -72,8 +72,9 @@ def corrected_by_hand(module, kind, first, second, cut, own, x):
         normed = block.ln_1(x)
         v = block.attn(normed, normed, normed, need_weights=False)[0]
         if kind is IntervMerge and acts:
-            w1, b1, w2, b2 = (getattr(module, name)[1, number, 0, 0] for name in
-                              ("source", "bias", "target", "target_bias"))  # fmt: skip
+            w1, b1, w2, b2 = (
+                getattr(module, name)[1, number, 0, 0] for name in ("source", "bias", "target", "target_bias")
+            )
             h = v[:, 0]
             v = torch.cat([(h + (h @ w1.T + b1 - h @ w2.T - b2) @ w2)[:, None], v[:, 1:]], 1)
         x = x + v
@@ -124,8 +125,10 @@ def test_a_linear_model_is_as_near_as_can_be_and_others_are_not():
     merged = activations(base + 0.3 * vectors["a"] + 0.5 * vectors["b"])
     np.testing.assert_allclose(target, merged)
     assert likeness(merged, target, activations(base)) == pytest.approx([1, 1])
-    by_hand = [np.mean([a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(*pair, strict=True)])
-               for pair in zip(experts["a"], target, strict=True)]  # fmt: skip
+    by_hand = [
+        np.mean([a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(*pair, strict=True)])
+        for pair in zip(experts["a"], target, strict=True)
+    ]
     assert likeness(experts["a"], target) == pytest.approx(by_hand)
     mean = combined(activations(base), experts, dict.fromkeys(experts, 0.5))
     np.testing.assert_allclose(mean, (experts["a"] + experts["b"]) / 2)

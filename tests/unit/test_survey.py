@@ -5,12 +5,39 @@ from engine.catalog.survey import TABLE, methods_beyond
 
 # The method column of the table, in its order.
 METHODS = (
-    "Traditional MTL", "Individual Models", "Weighted Average", "Task Arithmetic", "SLERP",
-    "Evolutionary-model-merge", "AdaMerging", "MetaGPT", "Fisher-Merging", "RegMean", "Ties-Merging", "DARE",
-    "Model Breadcrumbs", "Model Tailor", "Localize-and-Stitch", "Consensus Merging", "DELLA-Merging", "PCB-Merging",
-    "KnOTS", "HO-GSVD", "TSV-M", "ISO-Merging", "OPCM", "AWD", "DOGE", "WUDI-Merging", "DOP", "Surgery",
-    "ProbSurgery", "EMR Merging", "Twin Merging", "WEMoE",
-)  # fmt: skip
+    "Traditional MTL",
+    "Individual Models",
+    "Weighted Average",
+    "Task Arithmetic",
+    "SLERP",
+    "Evolutionary-model-merge",
+    "AdaMerging",
+    "MetaGPT",
+    "Fisher-Merging",
+    "RegMean",
+    "Ties-Merging",
+    "DARE",
+    "Model Breadcrumbs",
+    "Model Tailor",
+    "Localize-and-Stitch",
+    "Consensus Merging",
+    "DELLA-Merging",
+    "PCB-Merging",
+    "KnOTS",
+    "HO-GSVD",
+    "TSV-M",
+    "ISO-Merging",
+    "OPCM",
+    "AWD",
+    "DOGE",
+    "WUDI-Merging",
+    "DOP",
+    "Surgery",
+    "ProbSurgery",
+    "EMR Merging",
+    "Twin Merging",
+    "WEMoE",
+)
 
 
 def test_the_table_is_complete_and_in_order():

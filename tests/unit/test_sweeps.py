@@ -85,10 +85,16 @@ def test_places_come_from_the_catalog_with_bounds():
 
 def table(*choices, split="validation"):
     points = tuple(
-        SweepPoint(number=n, values=(n / 10,), title=f"λ {n / 10}", run="ab" * 32,
-                   evaluation={"merged": Averages(within=90.0 - n)}, choice={} if c is None else {"merged": c})
+        SweepPoint(
+            number=n,
+            values=(n / 10,),
+            title=f"λ {n / 10}",
+            run="ab" * 32,
+            evaluation={"merged": Averages(within=90.0 - n)},
+            choice={} if c is None else {"merged": c},
+        )
         for n, c in enumerate(choices)
-    )  # fmt: skip
+    )
     return SweepTable(places=("merge.params.scaling",), titles=("λ",), points=points, split=split)
 
 
@@ -121,10 +127,16 @@ def test_curves_mark_the_best_by_choice_not_by_what_is_drawn():
 
 def test_a_grid_is_a_map_with_a_frame_around_the_best():
     points = tuple(
-        SweepPoint(number=n, values=(row, column), title=f"{row} {column}", run="ab" * 32,
-                   evaluation={"merged": Averages(within=10.0 * n)}, choice={"merged": -float(n)})
+        SweepPoint(
+            number=n,
+            values=(row, column),
+            title=f"{row} {column}",
+            run="ab" * 32,
+            evaluation={"merged": Averages(within=10.0 * n)},
+            choice={"merged": -float(n)},
+        )
         for n, (row, column) in enumerate([(1, "a"), (1, "b"), (2, "a")])
-    )  # fmt: skip
+    )
     failed = SweepPoint(number=3, values=(2, "b"), title="2 b", failed="No.")
     grid = SweepTable(places=("x", "y"), titles=("X", "<Y>"), points=(*points, failed), split="validation")
     drawing = sweep_map(grid, "merged", "in", "light")

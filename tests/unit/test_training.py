@@ -99,9 +99,11 @@ def test_a_shift_moves_whole_pixels_by_at_most_a_sixteenth():
     places = set()
     for image, before in zip(moved, padded, strict=True):
         found = [
-            (y, x) for y in range(5) for x in range(5)
+            (y, x)
+            for y in range(5)
+            for x in range(5)
             if torch.allclose(image, before[:, y : y + 32, x : x + 32], atol=1e-4)
-        ]  # fmt: skip
+        ]
         assert len(found) == 1
         places.update(found)
     assert len(places) > 15

@@ -11,20 +11,39 @@ from engine.weights.align import canonical_order
 from engine.weights.buffers import KEPT, Buffers
 
 BLOCK = [
-    "ln_1.weight", "ln_1.bias", "attn.in_proj_weight", "attn.in_proj_bias", "attn.out_proj.weight",
-    "attn.out_proj.bias", "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight",
+    "ln_1.weight",
+    "ln_1.bias",
+    "attn.in_proj_weight",
+    "attn.in_proj_bias",
+    "attn.out_proj.weight",
+    "attn.out_proj.bias",
+    "ln_2.weight",
+    "ln_2.bias",
+    "mlp.c_fc.weight",
+    "mlp.c_fc.bias",
+    "mlp.c_proj.weight",
     "mlp.c_proj.bias",
-]  # fmt: skip
+]
 STATE_DICT_ORDER = [
-    "visual.class_embedding", "visual.positional_embedding", "visual.proj", "visual.conv1.weight",
-    "visual.ln_pre.weight", "visual.ln_pre.bias",
+    "visual.class_embedding",
+    "visual.positional_embedding",
+    "visual.proj",
+    "visual.conv1.weight",
+    "visual.ln_pre.weight",
+    "visual.ln_pre.bias",
     *(f"visual.transformer.resblocks.{block}.{name}" for block in range(12) for name in BLOCK),
-    "visual.ln_post.weight", "visual.ln_post.bias",
-]  # fmt: skip
+    "visual.ln_post.weight",
+    "visual.ln_post.bias",
+]
 LEFTOVERS = [
-    "positional_embedding", "text_projection", "logit_scale", "token_embedding.weight", "ln_final.weight",
-    "ln_final.bias", "transformer.resblocks.0.ln_1.weight",
-]  # fmt: skip
+    "positional_embedding",
+    "text_projection",
+    "logit_scale",
+    "token_embedding.weight",
+    "ln_final.weight",
+    "ln_final.bias",
+    "transformer.resblocks.0.ln_1.weight",
+]
 
 
 def ones(names) -> Memory:

@@ -24,9 +24,18 @@ _TENSOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_(A|B)(?:\.default)?\.w
 _PLAIN = re.compile(r"[A-Za-z0-9_.]+")
 _BASE_CHANGING = ("pissa", "olora", "corda", "loftq")  # initialisations whose base is no longer the one published
 REFUSED = (
-    "use_dora", "modules_to_save", "lora_bias", "use_qalora", "layer_replication", "trainable_token_indices",
-    "target_parameters", "alora_invocation_tokens", "megatron_config", "arrow_config", "use_bdlora",
-)  # fmt: skip
+    "use_dora",
+    "modules_to_save",
+    "lora_bias",
+    "use_qalora",
+    "layer_replication",
+    "trainable_token_indices",
+    "target_parameters",
+    "alora_invocation_tokens",
+    "megatron_config",
+    "arrow_config",
+    "use_bdlora",
+)
 
 
 @dataclass(frozen=True)
