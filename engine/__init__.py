@@ -18,6 +18,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from .version import __version__
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
 # libraries are first loaded, so it is set before any of them.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("KMP_BLOCKTIME", "0")
-
-__version__ = "0.1.0"
 
 __all__ = ["__version__", "load_calibrator", "load_merged"]
 

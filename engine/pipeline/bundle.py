@@ -31,6 +31,7 @@ from ..report import (
     TaskSummary,
     ZooIdentity,
 )
+from ..version import __version__
 from ..zoo.folder import Zoo
 from ..zoo.heads import ZeroShotHead
 from ..zoo.splits import Selection, select
@@ -335,7 +336,7 @@ def _out_of_memory(inputs: Mapping[str, Any]) -> list[str]:
 
 def _environment() -> dict[str, str]:
     return {
-        "mergelens": version_of("mergelens"),
+        "mergelens": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "open_clip_torch": version("open_clip_torch"),
@@ -343,13 +344,6 @@ def _environment() -> dict[str, str]:
         "device": "cuda" if torch.cuda.is_available() else "cpu",
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
     }
-
-
-def version_of(package: str) -> str:
-    """The engine's own version."""
-    from .. import __version__
-
-    return __version__ if package == "mergelens" else version(package)
 
 
 def _link(source: Path, target: Path) -> None:

@@ -14,8 +14,8 @@ from typing import Literal
 from ..store import Store
 from ..store.artefacts import ENV_DATABASE, ENV_ROOT
 from ..store.owners import is_neighbour, start_of
+from ..version import code_version
 from .devices import Device, read_devices
-from .version import code_version
 
 PACKAGE = __name__.split(".", maxsplit=1)[0]
 START_TIMEOUT = 20.0  # seconds after which a start that is not heard of counts as failed

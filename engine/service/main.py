@@ -17,10 +17,10 @@ from ..errors import EngineError, StoreError
 from ..pipeline.steps import Plan
 from ..store import ACTIVE, Store
 from ..store.owners import this_process
+from ..version import code_version
 from .client import STARTING, stop_service
 from .devices import cuda_devices, describe_devices
 from .keeper import Keeper
-from .version import code_version
 
 IDLE_MINUTES = 30.0
 WORKER_TIMEOUT = 60.0  # seconds until the first worker must be there

@@ -1,4 +1,4 @@
-"""Which code this is, so that a service of older code can be told apart."""
+"""The version of the package, and a digest of its code by which a service of other code can be told apart."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import hashlib
 from functools import lru_cache
 from pathlib import Path
 
-from .. import __version__
+__version__ = "0.1.0"
 
 
 @lru_cache(maxsize=1)
 def code_version() -> str:
-    """The package's version and a digest of its sources, as they were when this process first asked."""
-    root = Path(__file__).resolve().parents[1]
+    """Return the package's version and a digest of its sources, as they were when this process first asked."""
+    root = Path(__file__).resolve().parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode())
