@@ -29,7 +29,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from engine.analysis.projection import joint_projection
-from engine.calibration import IntervMerge, ProbSurgery, Surgery, SurgeryV2
+from engine.calibration import IntervMerge, ProbSurgery, Surgery, SurgeryV2, fit_deep
 from engine.calibration.deep import DeepCalibrator
 from engine.catalog.calibrators import (
     DeepParams,
@@ -157,7 +157,7 @@ def deep_rows(steps: int) -> list[Line]:
         calibrator, config = kind(), params(steps=steps, **given)
 
         def work(c: DeepCalibrator = calibrator, p: DeepParams = config) -> None:
-            c.fit_deep(merged, images, {task: c.teach(experts[task], x, p) for task, x in images.items()}, p, 0)
+            fit_deep(c, merged, images, {task: c.teach(experts[task], x, p) for task, x in images.items()}, p, 0)
 
         rows.append((f"{name}, 8 x {steps:,} steps", timed(work), goal and goal * steps / 500, None))
     return rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -14,10 +13,9 @@ from torch import Tensor, nn
 from ..errors import CalibrationError
 from ..merging.adamerging import combine
 from ..merging.assemble import flat
+from .deep import DeepCalibrator
+from .stack import Stack
 from .tower import Tower
-
-if TYPE_CHECKING:
-    from .deep import DeepCalibrator
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class LinearMerge:
         return tuple(self.vectors)
 
     def weights(self, used: Float[Tensor, "rows experts"]) -> dict[str, Tensor]:
-        """The merged model with these coefficients, freshly allocated."""
+        """Return the merged model with these coefficients, freshly allocated."""
         rows = dict(zip(self.layers, used.expand(len(self.vectors), -1), strict=True))
         return {
             name: combine(rows[name], self.vectors[name]).add_(tensor) if name in rows else tensor
@@ -57,12 +55,55 @@ class LinearMerge:
         }
 
     def slope(self, gradients: Mapping[str, Tensor], used: Tensor) -> Float[Tensor, "layers experts"]:
-        """The gradient in each coefficient: the inner products of the gradient in the weights with the task vectors."""
+        """Return the gradient in each coefficient: inner products of the weights' gradient with the task vectors."""
         found = torch.zeros((len(self.vectors), used.shape[1]), dtype=used.dtype, device=used.device)
         for row, name in zip(found, self.layers, strict=True):
             if name in gradients:
                 row.copy_(flat(self.vectors[name]) @ gradients[name].reshape(-1))
         return found
+
+
+class JointCalibrator(DeepCalibrator):
+    """A calibrator inside the encoder whose merging coefficients may learn along.
+
+    Its row says ``learns_coefficients``, and its config has ``coefficients``: ``frozen``, ``task`` (one an expert) or
+    ``layer`` (one an expert and layer).
+    """
+
+    def fixed_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of the learned coefficients, (layers, experts) or (1, experts), where there are any."""
+        if self.config.coefficients == "frozen":
+            return {}
+        rows = self.sizes["layers"] if self.config.coefficients == "layer" else 1
+        return {"coefficients": (rows, self.sizes["experts"])}
+
+    def join(self, tower: Tower, merge: LinearMerge | None, stack: Stack) -> JointStudent | None:
+        """Give the calibrator coefficients that start where the merge has them; None where they stay frozen.
+
+        In the state they are as they are learned; the forward pass clamps them.
+
+        Raises:
+            CalibrationError: a merge is given although coefficients stay frozen, or none although they learn.
+        """
+        if (merge is None) != (self.config.coefficients == "frozen"):
+            raise CalibrationError(
+                "Merging coefficients learn where `coefficients` is task or layer and a linear merge is given; here "
+                f"`coefficients` is {self.config.coefficients} and {'no' if merge is None else 'a'} merge is given."
+            )
+        if merge is None:
+            return None
+        self.sizes |= {"layers": len(merge.layers), "experts": len(merge.experts)}
+        rows = self.fixed_shapes()["coefficients"][0]
+        start = merge.start.to(tower.weight.device, tower.weight.dtype)
+        start = start.expand(rows, -1) if len(start) <= rows else start.mean(0, keepdim=True)
+        self.coefficients = nn.Parameter(start.clone(memory_format=torch.contiguous_format))
+        stack.beside.append(self.coefficients.data)
+        return JointStudent(self, tower.visual, merge, self.coefficients)
+
+    def merged_weights(self, merge: LinearMerge) -> dict[str, Tensor]:
+        """Return the merged model that the calibrator acts in once its coefficients have learned."""
+        with torch.no_grad():
+            return merge.weights(self.coefficients.clamp(0, 1))
 
 
 class JointStudent:
@@ -85,7 +126,7 @@ class JointStudent:
 
     @torch.enable_grad()
     def backward(self, images: Tensor, teacher: Tensor, rows: slice) -> Float[Tensor, " stack"]:
-        """Add the gradients of some rows' loss and of the coefficients, and give the loss.
+        """Add the gradients of some rows' loss and of the coefficients, and return the loss.
 
         Args:
             images: of stack · batch.

@@ -1,4 +1,4 @@
-"""Calibrators that act inside the encoder: trained on images, with everything before them cached."""
+"""Calibrators that act inside the encoder: their modules, and the features of an encoder with them inside."""
 
 # ruff: noqa: F722
 from __future__ import annotations
@@ -14,24 +14,19 @@ from torch import Tensor, nn
 from ..catalog.calibrators import DeepParams
 from ..errors import CalibrationError
 from .base import Calibrator
-from .coefficients import JointStudent, LinearMerge
-from .deep_updates import ENCODE_BATCH, Feed, Prefix, deep_update
-from .loop import run_loop
-from .report import FitReport, Monitor
-from .sampling import check_pairs, check_rows
-from .stack import Stack
-from .tower import Tower, dtype_of, frozen
+from .tower import Tower, frozen
 
-MONITOR_EVERY = 25
-CACHE_BYTES = 2 * 2**30
-CPU_IMAGES = 32  # images a CPU takes through the encoder at once: activations stay in its cache
+ENCODE_BATCH = 256
+
+Prefix = tuple[Tensor, ...]
 
 
 class DeepCalibrator(Calibrator):
     """Changes activations inside a frozen, merged vision transformer.
 
     Subclasses say what the untouched part of the encoder leaves (:meth:`prefix`), how the rest runs with the modules
-    (:meth:`student`) and what is aligned with the expert (:meth:`teach`, :meth:`losses`).
+    (:meth:`student`) and what is aligned with the expert (:meth:`teach`, :meth:`losses`);
+    :func:`.deep_training.fit_deep` trains them.
     """
 
     deep = True
@@ -144,92 +139,6 @@ class DeepCalibrator(Calibrator):
             return torch.cat(
                 [self.student(tower, self.prefix(tower, c), rows)[0, :, -self.sizes["dim"] :] for c in chunks]
             )
-
-    def fit_deep(
-        self,
-        encoder: nn.Module,
-        images: Mapping[str, Float[Tensor, "_ 3 h w"]],
-        expert_features: Mapping[str, Float[Tensor, "_ aligned"]],
-        config: DeepParams,
-        seed: int,
-        monitor: Monitor | None = None,
-        monitor_every: int = MONITOR_EVERY,
-        cache_bytes: int = CACHE_BYTES,
-        merge: LinearMerge | None = None,
-    ) -> FitReport:
-        """Forget everything and train inside a merged encoder; all tasks train together, each with its own Adam.
-
-        Args:
-            encoder: the merged model's; frozen meanwhile and left as it was.
-            images: task → pre-processed images; tasks may differ in number.
-            expert_features: task → what :meth:`teach` gives for the task's expert on these images, in their order
-                (for IntervMerge the expert's plain features).
-            config: parameters of the catalog row.
-            seed: start values and batches.
-            monitor: sees the state after every ``monitor_every`` updates and may cancel.
-            monitor_every: updates in an interval.
-            cache_bytes: how much may be held of what the encoder computes before the first module; more than that is
-                computed again for every batch.
-            merge: where merging coefficients learn as well; the encoder then gives the structure only, and
-                :meth:`merged_weights` the model that the calibrator has to act in.
-
-        Raises:
-            UnpairedFeatures: a task's images and expert features differ in number.
-            CalibrationError: a task without images or smaller than a batch; an unusable encoder or teacher.
-        """
-        with frozen(encoder):
-            tower = Tower(encoder)
-            for task in images:
-                check_rows(task, len(images[task]), len(expert_features.get(task, ())), config.batch_size)
-            check_pairs(expert_features, expert_features, config.batch_size)
-            tasks = tuple(images)
-            stack = self.reset(tasks, tower.sizes(), config, seed, dtype_of(tower), tower.weight.device)
-            self._check_teacher(expert_features)
-            student = self.join(tower, merge, stack)
-            cache_bytes = cache_bytes if student is None else 0
-            feed = Feed(self, tower, images, expert_features, config.batch_size, seed, cache_bytes, student is not None)
-            update = deep_update(self, tower, stack, feed, student)
-            report = run_loop(self, stack, config.steps, update, monitor, monitor_every)
-        self.zero_grad(set_to_none=True)
-        return report
-
-    def join(self, tower: Tower, merge: LinearMerge | None, stack: Stack) -> JointStudent | None:
-        """What learns together with merging coefficients; nothing unless a subclass has them."""
-        if merge is not None:
-            raise CalibrationError(f"{self.method} does not learn merging coefficients.")
-        return None
-
-    @torch.enable_grad()
-    def backward(
-        self, tower: Tower, prefix: Prefix, teacher: Float[Tensor, "stack batch aligned"], first: int = 0
-    ) -> Float[Tensor, " stack"]:
-        """Add every task's gradients, a few tasks at a time on a CPU (modules are independent), and give the losses.
-
-        Args:
-            tower: the encoder.
-            prefix: of stack · batch images.
-            teacher: what is aligned with.
-            first: row of the first task.
-        """
-        tasks, batch = teacher.shape[:2]
-        together = max(1, CPU_IMAGES // batch) if teacher.device.type == "cpu" else tasks
-        losses = []
-        for start in range(0, tasks, together):
-            stop = min(start + together, tasks)
-            part = tuple(tensor[start * batch : stop * batch] for tensor in prefix)
-            loss = self.losses(self.student(tower, part, slice(first + start, first + stop)), teacher[start:stop])
-            loss.sum().backward()
-            losses.append(loss.detach())
-        return torch.cat(losses)
-
-    def _check_teacher(self, expert_features: Mapping[str, Tensor]) -> None:
-        width = self.target_width(self.sizes)
-        for task, features in expert_features.items():
-            if features.shape[1] != width:
-                raise CalibrationError(
-                    f"{self.method} needs {width} columns from the expert of '{task}', found {features.shape[1]}. "
-                    "Compute them with its `teach` method and the expert's encoder."
-                )
 
     def check_encoder(self, tower: Tower) -> None:
         """Refuse an encoder of other sizes than the one that was trained in."""

@@ -1,24 +1,21 @@
-"""How calibrators inside the encoder are fed and updated."""
+"""Batches and updates of calibrators inside the encoder."""
 
+# ruff: noqa: F722
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from .coefficients import JointStudent
+from .deep import ENCODE_BATCH, DeepCalibrator, Prefix
 from .sampling import EndlessBatches, generator_for
 from .stack import AdamInTurn, IndependentAdam, Stack
 from .tower import Tower
 
-if TYPE_CHECKING:
-    from .deep import DeepCalibrator
-
-ENCODE_BATCH = 256
-
-Prefix = tuple[Tensor, ...]
+CPU_IMAGES = 32  # images a CPU takes through the encoder at once: activations stay in its cache
 
 
 def deep_update(
@@ -43,7 +40,7 @@ def deep_update(
 
     def together() -> Tensor:
         stack.gradients.zero_()
-        losses = module.backward(tower, *feed.next())
+        losses = backward(module, tower, *feed.next())
         module.before_update()
         for _ in range(times):
             adam.step()
@@ -51,6 +48,35 @@ def deep_update(
         return losses
 
     return together
+
+
+@torch.enable_grad()
+def backward(
+    module: DeepCalibrator,
+    tower: Tower,
+    prefix: Prefix,
+    teacher: Float[Tensor, "stack batch aligned"],
+    first: int = 0,
+) -> Float[Tensor, " stack"]:
+    """Add every task's gradients, a few tasks at a time on a CPU (modules are independent), and return the losses.
+
+    Args:
+        module: the calibrator.
+        tower: the encoder.
+        prefix: of stack · batch images.
+        teacher: what is aligned with.
+        first: row of the first task.
+    """
+    tasks, batch = teacher.shape[:2]
+    together = max(1, CPU_IMAGES // batch) if teacher.device.type == "cpu" else tasks
+    losses = []
+    for start in range(0, tasks, together):
+        stop = min(start + together, tasks)
+        part = tuple(tensor[start * batch : stop * batch] for tensor in prefix)
+        loss = module.losses(module.student(tower, part, slice(first + start, first + stop)), teacher[start:stop])
+        loss.sum().backward()
+        losses.append(loss.detach())
+    return torch.cat(losses)
 
 
 def _in_turn(
@@ -67,7 +93,7 @@ def _in_turn(
         for row, batch in enumerate(zip(*(tensor.chunk(len(teacher)) for tensor in inputs), strict=True)):
             target = teacher[row : row + 1]
             if student is None:
-                losses.append(module.backward(tower, batch, target, row))
+                losses.append(backward(module, tower, batch, target, row))
             else:
                 losses.append(student.backward(batch[0], target, slice(row, row + 1)))
             module.before_update()

@@ -7,20 +7,19 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..catalog.calibrators import IntervMergeParams
 from ..errors import CalibrationError
 from .base import kaiming_bound, uniform
-from .coefficients import JointStudent, LinearMerge
-from .deep import DeepCalibrator, Prefix
+from .coefficients import JointCalibrator
+from .deep import Prefix
 from .interventions import FUNCTIONS, block_numbers, orthonormal, segment_starts, token_numbers
 from .losses import distance
-from .stack import Stack
 from .tower import Tower
 
 
-class IntervMerge(DeepCalibrator):
+class IntervMerge(JointCalibrator):
     """Changes the attention output v of chosen tokens in chosen blocks, v ← v + δ(v), before the residual addition.
 
     Every (task, block, token, slice) has its own module; tensors have shape (tasks, blocks, tokens, slices, …). The
@@ -74,35 +73,6 @@ class IntervMerge(DeepCalibrator):
         if self.built and self.config.function == "lobireft":
             return self.rotation.numel() // self.config.rank
         return super().inference_parameter_count()
-
-    def fixed_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Learned merging coefficients (L, K), or (1, K) for one an expert, where there are any."""
-        if self.config.coefficients == "frozen":
-            return {}
-        rows = self.sizes["layers"] if self.config.coefficients == "layer" else 1
-        return {"coefficients": (rows, self.sizes["experts"])}
-
-    def join(self, tower: Tower, merge: LinearMerge | None, stack: Stack) -> JointStudent | None:
-        """Coefficients that start where the merge has them; in the state they are as the forward pass clamps them."""
-        if (merge is None) != (self.config.coefficients == "frozen"):
-            raise CalibrationError(
-                "Merging coefficients learn where `coefficients` is task or layer and a linear merge is given; here "
-                f"`coefficients` is {self.config.coefficients} and {'no' if merge is None else 'a'} merge is given."
-            )
-        if merge is None:
-            return None
-        self.sizes |= {"layers": len(merge.layers), "experts": len(merge.experts)}
-        rows = self.fixed_shapes()["coefficients"][0]
-        start = merge.start.to(tower.weight.device, tower.weight.dtype)
-        start = start.expand(rows, -1) if len(start) <= rows else start.mean(0, keepdim=True)
-        self.coefficients = nn.Parameter(start.clone(memory_format=torch.contiguous_format))
-        stack.beside.append(self.coefficients.data)
-        return JointStudent(self, tower.visual, merge, self.coefficients)
-
-    def merged_weights(self, merge: LinearMerge) -> dict[str, Tensor]:
-        """The merged model that a calibrator with learned coefficients acts in."""
-        with torch.no_grad():
-            return merge.weights(self.coefficients.clamp(0, 1))
 
     @property
     def updates_per_gradient(self) -> int:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from .base import Calibrator
 from .report import FitReport, Monitor
 from .stack import Stack
-
-if TYPE_CHECKING:
-    from .base import Calibrator
 
 
 def run_loop(

@@ -14,6 +14,7 @@ from ..catalog.calibrators import OutputParams
 from ..errors import CalibrationError
 from .base import Calibrator
 from .loop import run_loop
+from .losses import distance
 from .report import FitReport, Monitor
 from .sampling import EndlessBatches, check_pairs, generator_for, joined
 from .stack import AdamInTurn, IndependentAdam, Stack
@@ -27,7 +28,9 @@ Rows = slice
 class OutputCalibrator(Calibrator):
     """Predicts the representation bias of a feature and subtracts it.
 
-    Subclasses add the module (:meth:`predict`) and the gradients of its loss (:meth:`accumulate`).
+    Subclasses add the module (:meth:`predict`) and, where it is not the plain distance, its loss (:meth:`losses`).
+    Gradients come from automatic differentiation; a subclass may write them out in :meth:`accumulate`, which is faster
+    for small modules. The contract tests compare the two.
     """
 
     config: OutputParams | None
@@ -46,7 +49,23 @@ class OutputCalibrator(Calibrator):
     def predict(self, z: Float[Tensor, "stack batch dim"], rows: Rows) -> Float[Tensor, "stack batch dim"]:
         """Bias predicted by the modules of some rows."""
 
-    @abstractmethod
+    def losses(
+        self,
+        z: Float[Tensor, "stack batch dim"],
+        target: Float[Tensor, "stack batch dim"],
+        noise: Float[Tensor, "stack draws batch dim"] | None,
+        rows: Rows,
+    ) -> Float[Tensor, " stack"]:
+        """Return each row's loss, by default the config's distance of the corrected to the expert features.
+
+        Args:
+            z: merged features.
+            target: expert features of the same images.
+            noise: standard normal draws, or None where :attr:`noise_draws` is 0.
+            rows: the modules that are asked.
+        """
+        return distance(self.config.loss, z - self.predict(z, rows) - target)
+
     def accumulate(
         self,
         z: Float[Tensor, "stack batch dim"],
@@ -60,8 +79,15 @@ class OutputCalibrator(Calibrator):
             z: merged features.
             target: expert features of the same images.
             noise: standard normal draws, or None where :attr:`noise_draws` is 0.
-            rows: which modules.
+            rows: the modules that are trained.
         """
+        parameters = tuple(self.parameters())
+        with torch.enable_grad():
+            losses = self.losses(z, target, noise, rows)
+            found = torch.autograd.grad(losses.sum(), parameters, materialize_grads=True)
+        for parameter, gradient in zip(parameters, found, strict=True):
+            parameter.grad[rows] = gradient[rows]
+        return losses.detach()
 
     @torch.no_grad()
     def bias(self, z: Float[Tensor, "n dim"], task: str) -> Float[Tensor, "n dim"]:

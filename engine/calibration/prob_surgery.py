@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ..catalog.calibrators import ProbSurgeryParams
 from .base import kaiming_bound, uniform
-from .losses import distance_and_gradient
+from .losses import distance, distance_and_gradient
 from .output import OutputCalibrator, Rows
-from .scoring import score_and_gradients
+from .scoring import distribution_score, divergence, score_and_gradients
 
 
 class ProbSurgery(OutputCalibrator):
@@ -80,6 +80,22 @@ class ProbSurgery(OutputCalibrator):
         hidden = self._hidden(self._cast(z)[None], rows)
         return self._map("log_variance", hidden, rows)[0].mul_(0.5).exp_()
 
+    def losses(
+        self,
+        z: Float[Tensor, "stack batch dim"],
+        target: Float[Tensor, "stack batch dim"],
+        noise: Float[Tensor, "stack draws batch dim"],
+        rows: Rows,
+    ) -> Float[Tensor, " stack"]:
+        """Return ψ(z − ξ, z_expert) + λ·KL of one draw an image, or the score of the distribution with PDA."""
+        hidden = self._hidden(z, rows)
+        mu, log_variance = self._map("mean", hidden, rows), self._map("log_variance", hidden, rows)
+        if self.config.sharing == "pda":
+            return distribution_score(mu, log_variance, noise, z - target, self.config)
+        drawn = mu + noise[:, 0] * torch.exp(log_variance * 0.5)
+        losses = distance(self.config.loss, z - drawn - target)
+        return losses + self.config.kl_weight * divergence(mu, log_variance)
+
     @torch.no_grad()
     def accumulate(
         self,
@@ -88,7 +104,7 @@ class ProbSurgery(OutputCalibrator):
         noise: Float[Tensor, "stack draws batch dim"],
         rows: Rows,
     ) -> Float[Tensor, " stack"]:
-        """Losses and gradients: ∂M = ∂μᵀa, ∂V = ∂sᵀa, ∂P = ((∂μ M + ∂s V) ⊙ 1[a > 0])ᵀ z, where s = log σ²."""
+        """Write the gradients out: ∂M = ∂μᵀa, ∂V = ∂sᵀa, ∂P = ((∂μ M + ∂s V) ⊙ 1[a > 0])ᵀ z, where s = log σ²."""
         hidden = self._hidden(z, rows)
         mu, log_variance = self._map("mean", hidden, rows), self._map("log_variance", hidden, rows)
         if self.config.sharing == "pda":

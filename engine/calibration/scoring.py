@@ -49,9 +49,15 @@ def distribution_score(
     weights = ENERGY_WEIGHTS if config.pda_form == "energy" else (config.pda_kappa, 1 - config.pda_kappa)
     score = weights[0] * miss + weights[1] * spread
     if config.kl_weight:
-        terms = mu.square() + log_variance.exp() - log_variance - 1
-        score = score + 0.5 * config.kl_weight * terms.sum(-1).mean(-1)
+        score = score + config.kl_weight * divergence(mu, log_variance)
     return score
+
+
+def divergence(
+    mu: Float[Tensor, "stack batch dim"], log_variance: Float[Tensor, "stack batch dim"]
+) -> Float[Tensor, " stack"]:
+    """Return KL(N(μ, diag σ²) ‖ N(0, I)), summed over dimensions and averaged over the batch."""
+    return 0.5 * (mu.square() + log_variance.exp() - log_variance - 1).sum(-1).mean(-1)
 
 
 def score_and_gradients(

@@ -55,7 +55,7 @@ class Surgery(OutputCalibrator):
         noise: None,
         rows: Rows,
     ) -> Float[Tensor, " stack"]:
-        """Losses and gradients: with g = ∂ψ/∂ẑ, ∂U = −gᵀh and ∂D = (−(gU) ⊙ 1[h > 0])ᵀ z."""
+        """Write the gradients out: with g = ∂ψ/∂ẑ, ∂U = −gᵀh and ∂D = (−(gU) ⊙ 1[h > 0])ᵀ z."""
         down, up = self.down[rows], self.up[rows]
         hidden = torch.bmm(z, down.mT).relu_()
         difference = torch.baddbmm(z, hidden, up.mT, alpha=-1).sub_(target)

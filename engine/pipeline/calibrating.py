@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ..calibration.deep_training import fit_deep
 from ..calibration.sampling import check_rows, generator_for
 from ..catalog import CALIBRATORS, params_of, row_of
 from ..errors import CalibrationError
@@ -153,7 +154,9 @@ def _deep(
     merge = learned = None
     if "joint" in params:
         merge = linear_merge(zoo, params["joint"], Path(inputs["merge"]), params["seed"], watch.tools)
-    report = calibrator.fit_deep(encoder, images, teachers, config, params["seed"], watch.loss_only, every, merge=merge)
+    report = fit_deep(
+        calibrator, encoder, images, teachers, config, params["seed"], watch.loss_only, every, merge=merge
+    )
     if merge is not None:
         encoder = save_learned(calibrator, merge, zoo, output, watch.tools)
         learned = {"merging": coefficients_of(calibrator, merge)}

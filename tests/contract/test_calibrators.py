@@ -2,13 +2,15 @@
 
 import copy
 from dataclasses import dataclass
+from typing import get_args
 
 import open_clip.transformer as vit
 import pytest
 import torch
 
 from engine import catalog
-from engine.calibration import calibrator_from_state, load_calibrator
+from engine.calibration import OutputCalibrator, calibrator_from_state, fit_deep, load_calibrator
+from engine.catalog.calibrators import Loss
 from engine.errors import CalibrationError, CheckpointError, UnpairedFeatures
 
 DIM = 10
@@ -60,7 +62,7 @@ class Bench:
         inputs = {task: self.inputs[task] for task in tasks or self.inputs}
         targets = {task: self.targets[task] for task in tasks or self.inputs}
         if self.row.deep:
-            return calibrator.fit_deep(self.merged, inputs, targets, config, seed, monitor, every)
+            return fit_deep(calibrator, self.merged, inputs, targets, config, seed, monitor, every)
         return calibrator.fit(inputs, targets, config, seed, monitor, every)
 
     def apply(self, calibrator, task):
@@ -316,3 +318,47 @@ def test_presets_are_valid_parameters(name):
     row = catalog.CALIBRATORS[name]
     for preset in row.presets:
         catalog.params_of(row, preset.params)
+
+
+WRITTEN_OUT = [
+    (name, params)
+    for name, params in VARIANTS
+    if not catalog.CALIBRATORS[name].deep
+    and catalog.CALIBRATORS[name].load().accumulate is not OutputCalibrator.accumulate
+]
+
+
+@pytest.mark.parametrize("loss", get_args(Loss))
+@pytest.mark.parametrize(("name", "params"), WRITTEN_OUT, ids=str)
+def test_gradients_that_are_written_out_are_those_of_the_loss(name, params, loss):
+    data = bench(name, {**params, "loss": loss})
+    calibrator, count = data.make(), len(SIZES)
+    stack = calibrator.reset(tuple(SIZES), {"dim": DIM}, data.config, seed=2, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(3)
+    stack.values.normal_(0, 0.3, generator=generator)
+    z, target = torch.randn((2, count, 7, DIM), generator=generator, dtype=torch.float64)
+    shape = (count, calibrator.noise_draws, 7, DIM)
+    noise = torch.randn(shape, generator=generator, dtype=torch.float64) if calibrator.noise_draws else None
+    for task in range(count):
+        one = slice(task, task + 1)
+        rows = slice(0, 1) if calibrator.shared else one
+        given = z[one], target[one], None if noise is None else noise[one], rows
+        stack.gradients.zero_()
+        wanted, gradients = OutputCalibrator.accumulate(calibrator, *given), stack.gradients.clone()
+        stack.gradients.zero_()
+        torch.testing.assert_close(calibrator.accumulate(*given), wanted, rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(stack.gradients, gradients, rtol=1e-10, atol=1e-13)
+        assert gradients.count_nonzero() > 0
+
+
+def test_a_calibrator_without_written_gradients_trains_as_with_them():
+    class Plain(catalog.CALIBRATORS["surgery"].load()):
+        accumulate = OutputCalibrator.accumulate
+
+    data = bench("surgery")
+    written, plain = data.make(), Plain()
+    data.inputs, data.targets = ({t: z.double() for t, z in part.items()} for part in (data.inputs, data.targets))
+    data.fit(written, steps=40)
+    data.fit(plain, steps=40)
+    for name, value in written.named_parameters():
+        torch.testing.assert_close(getattr(plain, name), value, rtol=1e-9, atol=1e-11)

@@ -6,7 +6,7 @@ import open_clip.transformer as vit
 import pytest
 import torch
 
-from engine.calibration import IntervMerge, Surgery, SurgeryV2, load_calibrator
+from engine.calibration import IntervMerge, Surgery, SurgeryV2, fit_deep, load_calibrator
 from engine.calibration.coefficients import LinearMerge
 from engine.calibration.tower import Tower
 from engine.catalog import MERGE_METHODS
@@ -35,7 +35,7 @@ def trained(kind, config, steps=STEPS, merge=None, tasks=("A", "B"), **more):
     calibrator, inputs = kind(), {task: images(INPUTS[task]) for task in tasks}
     config = config.model_copy(update={"steps": steps, "batch_size": 4, "learning_rate": RATE})
     targets = {task: kind().teach(encoder(seed + 5), x, config) for seed, (task, x) in enumerate(inputs.items())}
-    report = calibrator.fit_deep(encoder(), inputs, targets, config, 0, merge=merge, **more)
+    report = fit_deep(calibrator, encoder(), inputs, targets, config, 0, merge=merge, **more)
     return calibrator, inputs, targets, report
 
 
@@ -162,7 +162,7 @@ def test_divergence_takes_coefficients_back_as_well():
     inputs = {"A": images(1)}
     config = config.model_copy(update={"steps": 9, "batch_size": 4, "learning_rate": RATE})
     targets = {"A": calibrator.teach(encoder(5), inputs["A"], config)}
-    report = calibrator.fit_deep(encoder(), inputs, targets, config, 0, keep, 3, merge=given)
+    report = fit_deep(calibrator, encoder(), inputs, targets, config, 0, keep, 3, merge=given)
     assert (report.diverged_at, report.steps) == (7, 6)
     assert "coefficients" in kept
     for name, value in calibrator.named_parameters():

@@ -4,7 +4,7 @@ import open_clip.transformer as vit
 import pytest
 import torch
 
-from engine.calibration import IntervMerge, SurgeryV2
+from engine.calibration import IntervMerge, SurgeryV2, fit_deep
 from engine.calibration.interventions import block_numbers, orthonormal, segment_starts, token_numbers
 from engine.calibration.tower import Tower, frozen
 from engine.catalog import CALIBRATORS, params_of
@@ -71,8 +71,8 @@ def test_training_is_the_same_with_and_without_a_cache(kind, config):
     inputs = {"A": images(9, 1), "B": images(6, 2)}
     targets = {task: kind().teach(encoder(5), x, config) for task, x in inputs.items()}
     cached, plain = kind(), kind()
-    cached.fit_deep(encoder(), inputs, targets, config, 0)
-    plain.fit_deep(encoder(), inputs, targets, config, 0, cache_bytes=0)
+    fit_deep(cached, encoder(), inputs, targets, config, 0)
+    fit_deep(plain, encoder(), inputs, targets, config, 0, cache_bytes=0)
     for name, value in cached.named_parameters():
         torch.testing.assert_close(value, getattr(plain, name), rtol=1e-3, atol=1e-4)
 
@@ -81,7 +81,7 @@ def test_rotations_stay_orthonormal():
     config = IntervMergeParams(rank=3, function="loreft", steps=10, batch_size=4, learning_rate=0.05)
     inputs = {"A": images(8)}
     calibrator = IntervMerge()
-    calibrator.fit_deep(encoder(), inputs, {"A": torch.zeros(8, 10)}, config, 0)
+    fit_deep(calibrator, encoder(), inputs, {"A": torch.zeros(8, 10)}, config, 0)
     product = calibrator.rotation @ calibrator.rotation.mT
     torch.testing.assert_close(product, torch.eye(3).expand_as(product), rtol=0, atol=1e-5)
     start = IntervMerge()
@@ -162,7 +162,7 @@ def test_other_encoders_are_refused(unusable):
 def test_half_precision_and_other_sizes_are_refused():
     inputs = {"A": images(16)}
     with pytest.raises(CalibrationError, match="train in float32"):
-        IntervMerge().fit_deep(encoder().half(), inputs, {"A": torch.zeros(16, 10)}, IntervMergeParams(), 0)
+        fit_deep(IntervMerge(), encoder().half(), inputs, {"A": torch.zeros(16, 10)}, IntervMergeParams(), 0)
     calibrator = IntervMerge()
     calibrator.reset(("A",), {"dim": 10, "width": 32, "blocks": 3, "tokens": 5}, IntervMergeParams())
     with pytest.raises(CalibrationError, match="trained inside an encoder of"):
@@ -171,7 +171,7 @@ def test_half_precision_and_other_sizes_are_refused():
 
 def test_surgery_v2_says_what_it_needs_from_the_expert():
     with pytest.raises(CalibrationError, match=r"needs 58 columns.*found 10.*`teach`"):
-        SurgeryV2().fit_deep(encoder(), {"A": images(16)}, {"A": torch.zeros(16, 10)}, SurgeryV2Params(), 0)
+        fit_deep(SurgeryV2(), encoder(), {"A": images(16)}, {"A": torch.zeros(16, 10)}, SurgeryV2Params(), 0)
 
 
 def test_freezing_is_undone_after_an_error():

@@ -11,7 +11,7 @@ with install_import_hook(["engine.calibration", "engine.analysis"], "beartype.be
     import numpy as np, open_clip.transformer as vit, torch
     from types import SimpleNamespace
     from engine.analysis import accuracy, bias, neighbours, projection, samples
-    from engine.calibration import IntervMerge, ProbSurgery, Surgery, SurgeryV2
+    from engine.calibration import IntervMerge, ProbSurgery, Surgery, SurgeryV2, fit_deep
     from engine.catalog.calibrators import IntervMergeParams, ProbSurgeryParams, SurgeryParams, SurgeryV2Params
 torch.set_num_threads(1)
 sizes = {"a": 9, "b": 7}
@@ -38,7 +38,7 @@ for kind, config in [
     (SurgeryV2, SurgeryV2Params(rank=2, **small)),
 ]:
     calibrator = kind()
-    calibrator.fit_deep(visual, images, {t: calibrator.teach(visual, x, config) for t, x in images.items()}, config, 0)
+    fit_deep(calibrator, visual, images, {t: calibrator.teach(visual, x, config) for t, x in images.items()}, config, 0)
     calibrator.correct_features(visual, images["b"], "b")
 z, other = np.random.default_rng(0).normal(size=(2, 12, 4)).astype(np.float32)
 labels, head = np.arange(12) % 3, SimpleNamespace(weight=np.eye(3, 4), scale=10.0)
