@@ -13,8 +13,8 @@ import streamlit as st
 from streamlit import runtime
 
 from engine.figures.palette import INK
-from pages._chrome import error_state, theme
-from pages._jobs import keep_service
+from pages.shared.chrome import error_state, theme
+from pages.shared.jobs import keep_service
 
 LENS = """<circle cx="12" cy="16" r="9" fill="#D55E00" fill-opacity=".85"/>
 <circle cx="20" cy="16" r="9" fill="#0072B2" fill-opacity=".85"/>"""
@@ -75,9 +75,6 @@ def serve() -> None:
 
     caching = logging.getLogger("streamlit.runtime.caching.cache_data_api")
     caching.disabled = True  # it would say of every cached function that nothing is served yet
-    import pages._cards
-    import pages._features
-    import pages._forms  # noqa: F401
 
     caching.disabled = False
     uvicorn.Config = partial(uvicorn.Config, timeout_graceful_shutdown=FAREWELL)

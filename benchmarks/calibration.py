@@ -40,9 +40,9 @@ from engine.catalog.calibrators import (
 )
 from engine.recipe import Probe
 from engine.weights import Memory
-from engine.zoo.backbone import architecture, load_encoder, preprocessing, to_tensor
+from engine.zoo.encoders.backbone import architecture, load_encoder, preprocessing, to_tensor
 from engine.zoo.folder import Zoo
-from engine.zoo.splits import select
+from engine.zoo.images.splits import select
 
 TASKS, IMAGES, DIM = 8, 500, 512
 PEER_STEPS = 200

@@ -42,8 +42,8 @@ from engine.merging.apply import merge
 from engine.recipe import MethodCall
 from engine.types import Static
 from engine.weights import LazyTaskVectors, Memory, check_same_architecture, open_weights, visual, write_weights
-from engine.zoo.architecture import OPENAI_MEAN, OPENAI_STD, Preprocess, tower_size
-from engine.zoo.backbone import load_encoder, outline
+from engine.zoo.encoders.architecture import OPENAI_MEAN, OPENAI_STD, Preprocess, tower_size
+from engine.zoo.encoders.backbone import load_encoder, outline
 
 MODELS = ("ViT-B-32", "ViT-L-14")
 METHODS = ("task_arithmetic", "ties", "lwptv+task_arithmetic", "emr")

@@ -26,7 +26,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from engine.pipeline.exporting import export_model
+from engine.pipeline.export.model import export_model
 from engine.pipeline.local import run_recipe
 from engine.recipe import parse_recipe
 from engine.store import Store
@@ -113,7 +113,7 @@ def open_pages(store: Store, run: str) -> None:
     """Open every page on a run, as a browser would ask for it; no engine is started."""
     from streamlit.testing.v1 import AppTest
 
-    from pages import _jobs
+    from pages.shared import jobs as _jobs
 
     logging.disable(logging.WARNING)  # of a script that runs without a server
     os.environ["MERGELENS_STORE"] = str(store.root)

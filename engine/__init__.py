@@ -56,7 +56,7 @@ def load_merged(
         CheckpointError: the file is missing, damaged, or does not say enough.
         ZooError: the weights do not fit the architecture.
     """
-    from .pipeline.loading import load_merged as load
+    from .pipeline.export.loading import load_merged as load
 
     return load(path, task=task, base=base, zoo=zoo)
 

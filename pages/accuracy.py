@@ -17,8 +17,8 @@ from engine.figures import (
 from engine.figures.curves import QUANTITIES
 from engine.figures.drawing import task_titles
 from engine.rounding import rounded
-from pages._chrome import context_bar, empty_state, figure, plain, theme
-from pages._state import RunView, current_run, samples
+from pages.shared.chrome import context_bar, empty_state, figure, plain, theme
+from pages.shared.state import RunView, current_run, samples
 
 MATRICES = 3  # confusion matrices side by side
 

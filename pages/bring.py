@@ -6,16 +6,16 @@ from typing import Any
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.pipeline.importing import read_summary
+from engine.pipeline.zoos.import_checkpoints import read_summary
 from engine.recipe import parse_recipe
 from engine.store import Run
 from engine.zoo.importing.names import safe_name
 from engine.zoo.importing.request import parse_request
-from pages._bring_files import ITEMS, chooser, chosen_files
-from pages._chrome import duration, empty_state, plain
-from pages._forms import load
-from pages._jobs import PAGE, TICK, cancel, keep_service, progress_text
-from pages._state import store
+from pages.forms.recipe import load
+from pages.sections.bring_files import ITEMS, chooser, chosen_files
+from pages.shared.chrome import duration, empty_state, plain
+from pages.shared.jobs import PAGE, TICK, cancel, keep_service, progress_text
+from pages.shared.state import store
 
 CHECK, JOB = "bring.check", "import"  # the look at the files; the import itself, also in the address
 ASKED = "bring.asked"  # what the last look was asked for

@@ -8,11 +8,11 @@ from engine.figures import state_title, training_curves
 from engine.figures.curves import QUANTITIES, curve_table
 from engine.figures.drawing import task_titles
 from engine.figures.uncertainty import agreement, uncertain_states, uncertainty_figure
-from pages._calibrate_image import one_image
-from pages._calibrate_stitched import shifted, stitched
-from pages._calibrate_views import coverage, depth, learned, outliers, wrong_task
-from pages._chrome import context_bar, empty_state, figure, percent, plain, theme
-from pages._state import RunView, current_run, samples
+from pages.sections.calibrate_image import one_image
+from pages.sections.calibrate_stitched import shifted, stitched
+from pages.sections.calibrate_views import coverage, depth, learned, outliers, wrong_task
+from pages.shared.chrome import context_bar, empty_state, figure, percent, plain, theme
+from pages.shared.state import RunView, current_run, samples
 
 ALL = "all"
 BOTH = (

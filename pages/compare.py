@@ -10,9 +10,9 @@ from engine.figures.compare import Compared, comparable_states, state_label, sta
 from engine.figures.differences import measurement_warnings
 from engine.figures.exchange import EXPORTS, measured
 from engine.figures.pareto import AXES, point_table
-from pages._choice import choose_runs
-from pages._chrome import empty_state, numbers_of, plain, plot, theme
-from pages._state import RunView
+from pages.shared.choice import choose_runs
+from pages.shared.chrome import empty_state, numbers_of, plain, plot, theme
+from pages.shared.state import RunView
 
 MEANS = {
     "run": st.column_config.TextColumn("", width="small"),

@@ -17,11 +17,11 @@ from engine.experiments import (
 )
 from engine.experiments.spec import FOLDER
 from engine.figures.experiment import experiment_dots
-from engine.pipeline.run_views import NEEDS, ImagesRequest
+from engine.pipeline.views.request import NEEDS, ImagesRequest
 from engine.store import Run
-from pages._chrome import age, duration, empty_state, error_state, plain, plot, theme
-from pages._jobs import PAGE, cancel, keep_service, log_view, progress_text
-from pages._state import store
+from pages.shared.chrome import age, duration, empty_state, error_state, plain, plot, theme
+from pages.shared.jobs import PAGE, cancel, keep_service, log_view, progress_text
+from pages.shared.state import store
 
 NAME = "experiment"  # the address parameter
 TICK = 1.0

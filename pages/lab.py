@@ -6,14 +6,14 @@ from engine.errors import EngineError
 from engine.figures import accuracy_bars
 from engine.recipe import Recipe, parse_recipe
 from engine.store import Run
-from pages import _forms as forms
-from pages._cards import expert_cards
-from pages._chrome import context_bar, empty_state, error_state, figure, theme
-from pages._features import feature_view
-from pages._jobs import job_panel, submit
-from pages._later import later
-from pages._state import RunView, find_current
-from pages._story import headline, metrics, questions
+from pages.features.view import feature_view
+from pages.forms import recipe as forms
+from pages.sections.cards import expert_cards
+from pages.sections.story import headline, metrics, questions
+from pages.shared.chrome import context_bar, empty_state, error_state, figure, theme
+from pages.shared.jobs import job_panel, submit
+from pages.shared.later import later
+from pages.shared.state import RunView, find_current
 
 SEEN = "lab.seen"  # id and recipe of the run last shown, to tell whether the form was changed since
 

@@ -11,9 +11,9 @@ from engine.figures import accuracy_bars, bias_bars, salience_heatmap
 from engine.figures.experiment import experiment_dots
 from engine.lessons import Lesson, Numbers, Prediction, Step, lesson_names, read_lesson
 from engine.rounding import rounded
-from pages._chrome import empty_state, error_state, figure, numbers_of, plain, plot, theme
-from pages._features import feature_view
-from pages._state import RunView, open_run
+from pages.features.view import feature_view
+from pages.shared.chrome import empty_state, error_state, figure, numbers_of, plain, plot, theme
+from pages.shared.state import RunView, open_run
 
 LESSON, STEP, CLASS = "lesson", "step", "class"  # address parameters: which lesson, which step, shown to a class
 ANSWERS = "learn.answers"  # in the session: (lesson, step) → number of the option chosen

@@ -8,12 +8,12 @@ from engine.figures.methods import Method, Result, Row, at_inference, best_resul
 from engine.figures.survey import survey_table
 from engine.manifest import bundled_zoos
 from engine.store import ACTIVE
-from pages._chrome import duration, empty_state, error_state, plain
-from pages._jobs import cancel, keep_service
-from pages._methods_data import missing, recipe_for, results_on
-from pages._params import method_notes
-from pages._recipes import zoo_manifest
-from pages._state import RUN, find_current, recipe_title, show_run, store
+from pages.forms.params import method_notes
+from pages.forms.recipes import zoo_manifest
+from pages.sections.methods_data import missing, recipe_for, results_on
+from pages.shared.chrome import duration, empty_state, error_state, plain
+from pages.shared.jobs import cancel, keep_service
+from pages.shared.state import RUN, find_current, recipe_title, show_run, store
 
 VIEWS = {"ours": "Every method here", "survey": "The survey's overview"}
 ASKED_BY = "methods"  # runs asked for here are told from those of the lab

@@ -8,9 +8,9 @@ from engine.figures.bias import bias_states
 from engine.figures.drawing import task_titles
 from engine.figures.shift import shift_distribution
 from engine.rounding import rounded
-from pages._chrome import context_bar, empty_state, error_state, figure, plain, theme
-from pages._features import feature_view
-from pages._state import RunView, current_run, samples
+from pages.features.view import feature_view
+from pages.shared.chrome import context_bar, empty_state, error_state, figure, plain, theme
+from pages.shared.state import RunView, current_run, samples
 
 WHICH = """
 - **L1** and **L2** are what calibrators are trained to make small. They grow with the length of features, which the

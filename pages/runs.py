@@ -8,14 +8,14 @@ import streamlit as st
 from engine.errors import EngineError
 from engine.figures.compare import MOST
 from engine.store import ACTIVE, Run
-from pages._choice import RUNS
-from pages._chrome import duration, empty_state, plain
-from pages._devices import device_panel
-from pages._jobs import cancel, keep_service, progress_text
-from pages._runs_details import details
-from pages._runs_list import COLUMNS, example_line, kind_choices, kind_title, line_of
-from pages._runs_storage import storage_panel
-from pages._state import RUN, examples, run_title, show_run, store
+from pages.sections.runs_details import details
+from pages.sections.runs_list import COLUMNS, example_line, kind_choices, kind_title, line_of
+from pages.sections.runs_storage import storage_panel
+from pages.shared.choice import RUNS
+from pages.shared.chrome import duration, empty_state, plain
+from pages.shared.devices import device_panel
+from pages.shared.jobs import cancel, keep_service, progress_text
+from pages.shared.state import RUN, examples, run_title, show_run, store
 
 PAGE = 50  # rows added by "Show older runs"
 TICK = 1.0

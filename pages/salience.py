@@ -19,9 +19,9 @@ from engine.figures.palette import Theme
 from engine.figures.salience import Kept
 from engine.report import SaliencePart
 from engine.rounding import rounded
-from pages._chrome import context_bar, empty_state, figure, plain, theme
-from pages._salience_sweep import pruning_sweep
-from pages._state import RunView, current_run
+from pages.sections.salience_sweep import pruning_sweep
+from pages.shared.chrome import context_bar, empty_state, figure, plain, theme
+from pages.shared.state import RunView, current_run
 
 ORDERS = ("By depth", "By value")
 

@@ -8,12 +8,12 @@ from engine.rounding import rounded
 from engine.store import Run
 from engine.sweeps import SweepRequest, SweepTable, sweep_title
 from engine.sweeps.grid import value_text
-from pages import _forms as forms
-from pages._chrome import age, duration, empty_state, error_state, plain, plot, switcher, theme
-from pages._jobs import PAGE, cancel, keep_service, log_view, progress_text
-from pages._state import RUN, run_title, show_run, store
-from pages._sweep_form import sweep_form
-from pages._sweep_table import recipe_of, run_of_point, table_of
+from pages.forms import recipe as forms
+from pages.forms.sweep import sweep_form
+from pages.sections.sweep_table import recipe_of, run_of_point, table_of
+from pages.shared.chrome import age, duration, empty_state, error_state, plain, plot, switcher, theme
+from pages.shared.jobs import PAGE, cancel, keep_service, log_view, progress_text
+from pages.shared.state import RUN, run_title, show_run, store
 
 SWEEP = "sweep"  # the address parameter: id of the sweep shown
 LISTED = 50

@@ -2,11 +2,11 @@
 
 import streamlit as st
 
-from pages._chrome import context_bar
-from pages._state import current_run
-from pages._weights_learned import coefficients
-from pages._weights_path import path
-from pages._weights_vectors import spectra, task_vectors, what_was_kept
+from pages.sections.weights_learned import coefficients
+from pages.sections.weights_path import path
+from pages.sections.weights_vectors import spectra, task_vectors, what_was_kept
+from pages.shared.chrome import context_bar
+from pages.shared.state import current_run
 
 VIEWS = {
     "vectors": ("Task vectors", task_vectors),

@@ -10,7 +10,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 
-WAITING = ("app", "e2e", "service")  # folders whose tests wait for servers, workers and browsers
+WAITING = ("pages", "e2e", "service")  # folders whose tests wait for servers, workers and browsers
 
 
 def pytest_collection_modifyitems(items):

@@ -14,7 +14,7 @@ from open_clip.model import CLIP
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from engine.zoo.huggingface import split_heads
+from engine.weights.huggingface import split_heads
 from tests.tiny_zoo import CONFIG
 
 WHERE = "src.modeling"  # the module in which the public pickles say that their classes live

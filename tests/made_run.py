@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from engine.pipeline.projecting import ProjectionRequest
+from engine.pipeline.run.projecting import ProjectionRequest
 from engine.recipe import CalibratorCall, MethodCall, Recipe
 from engine.report import (
     Averages,

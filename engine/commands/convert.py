@@ -17,7 +17,7 @@ def convert(
 ) -> None:
     """Turn a recipe into mergekit's YAML, or mergekit's YAML into a recipe."""
     from ..catalog.mergekit import is_mergekit, read_mergekit, write_mergekit
-    from ..pipeline.mergekit_files import expert_spellings, model_paths
+    from ..pipeline.export.mergekit import expert_spellings, model_paths
     from ..recipe import read_recipe, read_yaml
 
     if to.exists():

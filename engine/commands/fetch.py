@@ -19,7 +19,7 @@ def fetch(
     images: Annotated[bool, typer.Option(help="Without images a zoo can be merged and exported, not scored.")] = True,
 ) -> None:
     """Find or download a zoo's files, convert them and make the zoo; what is missing is listed first."""
-    from ..zoo.described import holding, make_zoo
+    from ..zoo.described.make import holding, make_zoo
     from .work import progress_line
 
     found = holding(zoo, places or ())
@@ -56,7 +56,7 @@ def missing_lines(found: object, *, ask: bool) -> list[str]:
 
 def _size_of(item: object, found: object) -> tuple[int, str]:
     """Bytes as the hub says, else as far as they can be told, with the reason."""
-    from ..zoo.fetch import list_remote
+    from ..zoo.described.fetch import list_remote
 
     try:
         return list_remote(item, found.manifest.backbone.architecture).size, ""

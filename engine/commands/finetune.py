@@ -46,13 +46,13 @@ def init(
 ) -> None:
     """Write a first zoo.yaml for a folder of weights, or start a new zoo from a base and images."""
     if base is None and data is None:
-        from ..zoo.draft import draft_manifest
+        from ..zoo.making.draft import draft_manifest
 
         typer.echo(f"Wrote {draft_manifest(folder)}. Complete it, then check it with `zoo check {folder}`.")
         return
     if base is None or data is None:
         raise EngineError("A new zoo needs both --base and --data.")
-    from ..pipeline.new_zoo import Wish, new_zoo
+    from ..pipeline.zoos.new import Wish, new_zoo
     from ..store import Store
 
     wish = Wish(heads, tuple(outside or ()), test_share, seed, skip_corrupt, link)

@@ -22,7 +22,7 @@ def merge(
     transform: Annotated[list[str] | None, typer.Option(help="A transform, such as lwptv or lwptv:eta=0.7.")] = None,
 ) -> None:
     """Merge weights and write them; no images, no heads."""
-    from ..pipeline.files import merge_files, merge_recipe
+    from ..pipeline.export.merge_files import merge_files, merge_recipe
 
     if (recipe is None) == (base is None):
         raise RecipeError("Give either a recipe, or --base and --expert files.")

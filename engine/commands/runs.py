@@ -133,12 +133,12 @@ def export(
 def _export_as(folder: Path, to: Path, layout: str, task: str | None) -> None:
     if layout == "mergekit":
         from ..catalog.mergekit import write_mergekit
-        from ..pipeline.mergekit_files import model_paths
+        from ..pipeline.export.mergekit import model_paths
 
         recipe = read_report(folder).recipe
         to.write_text(write_mergekit(recipe, *model_paths(recipe)), "utf-8")
         return
-    from ..pipeline.exporting import LAYOUTS, export_model
+    from ..pipeline.export.model import LAYOUTS, export_model
 
     if layout not in LAYOUTS:
         raise EngineError(f"There is no format '{layout}'. {nearest(layout, [*LAYOUTS, 'mergekit'])}")

@@ -44,7 +44,7 @@ def examples(
     out: Annotated[Path | None, typer.Option(help="Where to put them (default: the app's assets).")] = None,
 ) -> None:
     """Rebuild the finished example runs that ship with the app."""
-    from ..pipeline.examples import build_examples
+    from ..pipeline.export.examples import build_examples
     from ..store import Store
 
     build_examples(Store(), out, progress=progress_line())

@@ -48,7 +48,7 @@ def unpack(
     task: Annotated[str | None, typer.Option(help="Name of the task (default: the archive's).")] = None,
 ) -> None:
     """Unpack images into a zoo's folder, with every check; all of them appear or none."""
-    from ..zoo.unpack import unpack as unpack_images
+    from ..zoo.making.unpack import unpack as unpack_images
     from .work import progress_line
 
     folder = unpack_images(archive, zoo, task or archive.stem, progress_line())

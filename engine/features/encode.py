@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..manifest import Preprocess
 from ..types import Progress
-from ..zoo.backbone import normalised, resized
+from ..zoo.encoders.backbone import normalised, resized
 from .batches import Batches, ran_out
 
 

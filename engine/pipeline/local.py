@@ -17,10 +17,10 @@ from ..store.owners import this_process
 from ..store.reporter import Reporter
 from ..sweeps import SweepRequest, SweepTable, read_table, sweep_title
 from ..types import Progress
-from .estimating import Preflight, read_preflight
 from .executor import run_inline
-from .plan import plan_request, plan_run
-from .projecting import ProjectionRequest, projection_step
+from .preflight.estimate import Preflight, read_preflight
+from .run.plan import plan_request, plan_run
+from .run.projecting import ProjectionRequest, projection_step
 from .steps import Plan
 
 
@@ -113,7 +113,7 @@ def preflight_recipe(recipe: Recipe, store: Store, progress: Progress | None = N
     Raises:
         EngineError: the check itself could not be carried out.
     """
-    from .preflight import plan_preflight
+    from .preflight.check import plan_preflight
 
     request = {"recipe": recipe.model_dump(mode="json")}
     plan = plan_preflight(request, store)
@@ -126,7 +126,7 @@ def finetune_experts(
     """Train experts and put them into their zoo.
 
     Args:
-        request: what :class:`engine.pipeline.finetuning.FinetuneRequest` holds.
+        request: what :class:`engine.pipeline.zoos.finetune.FinetuneRequest` holds.
         store: where checkpoints, artefacts and the row of the run go.
         progress: told how far the training is.
 

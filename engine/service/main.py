@@ -83,7 +83,7 @@ def _give_way() -> None:
 def plan_with_pipeline(kind: str, request: Mapping[str, Any], store: Store) -> Plan:
     """The pipeline's planner, imported when it is needed first."""
     with _importing:
-        from ..pipeline.plan import plan_request
+        from ..pipeline.run.plan import plan_request
     return plan_request(kind, request, store)
 
 
@@ -190,6 +190,6 @@ def _warm_up(store: Store, planner: Any) -> None:
         store.empty_trash()
         if planner is plan_with_pipeline:
             with _importing:
-                from ..pipeline import plan  # noqa: F401
+                from ..pipeline.run import plan  # noqa: F401
     except Exception:
         logger.exception("Warming up failed; the first run will say why.")

@@ -11,12 +11,12 @@ from ..errors import CheckpointError, EngineError, ZooError
 from ..manifest import Task, locate_zoo, read_manifest
 from ..types import Finding, Progress, Weights
 from ..weights import check_finite, check_same_architecture
-from .backbone import architecture, misfits, preprocessing
-from .data import LABELLED, corrupt_message, find_corrupt, open_task
-from .described import holding
+from .described.make import holding
+from .described.sources import describes
+from .encoders.backbone import architecture, misfits, preprocessing
+from .encoders.heads import read_heads
 from .folder import Zoo
-from .heads import read_heads
-from .sources import describes
+from .images.data import LABELLED, corrupt_message, find_corrupt, open_task
 
 SHOWN = 3  # misfits of one file that are listed
 

@@ -13,11 +13,11 @@ from ..errors import RecipeError, ZooError, nearest
 from ..manifest import ELSEWHERE, Manifest, Preprocess, locate_zoo, manifest_file, read_manifest, resolve_inside
 from ..recipe import Recipe
 from ..store.digests import FileSet
-from .data import TaskData, open_task
+from .images.data import TaskData, open_task
 
 if TYPE_CHECKING:
     from ..types import Weights
-    from .heads import ZeroShotHead
+    from .encoders.heads import ZeroShotHead
 
 Digest = Callable[[Path | FileSet], str]
 
@@ -66,14 +66,14 @@ class Zoo:
 
     def preprocess(self) -> Preprocess:
         """How images become tensors."""
-        from .backbone import preprocessing
+        from .encoders.backbone import preprocessing
 
         return preprocessing(self.folder, self.manifest)
 
     @cached_property
     def text_problem(self) -> str:
         """Why the zoo's text encoder gives no heads; '' where it can."""
-        from .text import text_problem
+        from .encoders.text import text_problem
 
         return text_problem(self.folder, self.manifest)
 
@@ -88,8 +88,8 @@ class Zoo:
         Raises:
             ZooError: there are none, or one does not fit its task.
         """
-        from .heads import head_of, read_heads
-        from .text import build_heads
+        from .encoders.heads import head_of, read_heads
+        from .encoders.text import build_heads
 
         if self.manifest.heads is None and self.built_heads is None and not self.text_problem:
             made = build_heads(self.folder, self.manifest, tasks, lambda fraction, message="": None)

@@ -6,7 +6,7 @@ Query parameters: ``n`` points, ``colour`` (task, shift, verdict), ``thumbs``, `
 import numpy as np
 import streamlit as st
 
-from pages._scatter import TOL_MUTED_DARK, Atlas, Categorical, Continuous, Labels, Panel, linked_scatter
+from pages.features.scatter import TOL_MUTED_DARK, Atlas, Categorical, Continuous, Labels, Panel, linked_scatter
 
 TASKS = ("digits", "fruits", "signs", "clothing", "doodles", "shapes", "letters", "leaves")
 CLASSES = tuple(f"{task} {kind}" for task in TASKS for kind in ("one", "two", "three", "four"))

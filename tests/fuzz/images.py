@@ -13,9 +13,9 @@ import numpy as np
 from PIL import Image
 
 from engine.manifest import Preprocess, Task
-from engine.pipeline.new_zoo import Wish, new_zoo
-from engine.zoo.data import open_task
-from engine.zoo.thumbnails import thumbnails
+from engine.pipeline.zoos.new import Wish, new_zoo
+from engine.zoo.images.data import open_task
+from engine.zoo.images.thumbnails import thumbnails
 from tests.fuzz import containers, documents
 from tests.fuzz.bytes_ import damage
 from tests.image_files import write_folders, write_parquet, write_zip

@@ -18,16 +18,16 @@ from engine.catalog import resolve
 from engine.catalog.calibrators import SurgeryParams
 from engine.manifest import read_manifest
 from engine.merging import apply
-from engine.pipeline.files import WeightsOnly
+from engine.pipeline.export.merge_files import WeightsOnly
 from engine.recipe import MethodCall, read_recipe
 from engine.report import read_report
 from engine.store import Store
 from engine.weights import LazyTaskVectors, check_finite, check_same_architecture, open_weights, visual
-from engine.zoo.architecture import text_parameters, tower_size
-from engine.zoo.backbone import build_encoder
 from engine.zoo.check import check_zoo
+from engine.zoo.encoders.architecture import text_parameters, tower_size
+from engine.zoo.encoders.backbone import build_encoder
+from engine.zoo.encoders.heads import read_heads
 from engine.zoo.folder import Zoo
-from engine.zoo.heads import read_heads
 from tests.fuzz import containers, documents
 from tests.fuzz.bytes_ import damage
 from tests.tiny_zoo import make_zoo
@@ -135,7 +135,7 @@ def spoil_config(folder: Path, rng: Random, canary: str) -> None:
 
 
 def read_config(folder: Path) -> None:
-    from engine.zoo.backbone import architecture, preprocessing
+    from engine.zoo.encoders.backbone import architecture, preprocessing
 
     opened = Zoo.open(str(folder))
     config = architecture(folder, opened.manifest)
@@ -262,7 +262,7 @@ def leavings(folder: Path) -> None:
     surgery.reset(("alpha", "beta"), {"dim": 16}, SurgeryParams(rank=4))
     surgery.save(folder / "surgery.safetensors")
     zoo(folder / "zoo")
-    from engine.pipeline.describing import describe_model
+    from engine.pipeline.run.describing import describe_model
 
     model = describe_model(Zoo.open(str(folder / "zoo")))
     base = tensors_of(folder / "zoo" / "base.safetensors")

@@ -13,11 +13,11 @@ from engine.__main__ import main
 from engine.catalog import MERGE_METHODS, TRANSFORMS, params_of, resolve
 from engine.errors import Cancelled, MergeError, RecipeError
 from engine.merging.apply import merge
-from engine.pipeline.estimating import estimate, gather
 from engine.pipeline.executor import run_inline
 from engine.pipeline.local import preflight_recipe, run_recipe
-from engine.pipeline.plan import plan_run
-from engine.pipeline.rates import Rates
+from engine.pipeline.preflight.estimate import estimate, gather
+from engine.pipeline.preflight.rates import Rates
+from engine.pipeline.run.plan import plan_run
 from engine.pipeline.steps import Silent
 from engine.recipe import MethodCall, parse_recipe
 from engine.store import Store

@@ -12,14 +12,14 @@ from safetensors.torch import load_file
 import engine as mergelens
 from engine.errors import Cancelled, CheckpointError, MergeError, RecipeError
 from engine.pipeline.executor import run_inline
-from engine.pipeline.files import merge_recipe
+from engine.pipeline.export.merge_files import merge_recipe
 from engine.pipeline.local import run_recipe
-from engine.pipeline.merging import load_merged, load_merged_encoder
-from engine.pipeline.plan import plan_run
+from engine.pipeline.run.merging import load_merged, load_merged_encoder
+from engine.pipeline.run.plan import plan_run
 from engine.pipeline.steps import Silent
 from engine.recipe import parse_recipe
 from engine.weights import Memory
-from engine.zoo.backbone import architecture, load_encoder, preprocessing, to_tensor
+from engine.zoo.encoders.backbone import architecture, load_encoder, preprocessing, to_tensor
 from engine.zoo.folder import Zoo
 from tests.tiny_zoo import EXPERTS, make_zoo
 

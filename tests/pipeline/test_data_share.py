@@ -4,12 +4,12 @@ import pytest
 
 from engine.calibration.base import load_calibrator
 from engine.errors import EngineError
-from engine.pipeline.calibrating import _shared_out
 from engine.pipeline.local import run_recipe
+from engine.pipeline.run.calibrating import _shared_out
 from engine.recipe import Probe, parse_recipe
 from engine.store import Store
 from engine.zoo.folder import Zoo
-from engine.zoo.splits import select
+from engine.zoo.images.splits import select
 from tests.tiny_zoo import make_zoo
 
 

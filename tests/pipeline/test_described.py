@@ -20,14 +20,14 @@ from engine.catalog.datasets import dataset_names
 from engine.errors import Cancelled, ZooError
 from engine.manifest import known_zoos, locate_zoo, made_folder, read_manifest
 from engine.pipeline.executor import run_inline
-from engine.pipeline.fetching import plan_fetch
+from engine.pipeline.zoos.fetch import plan_fetch
 from engine.store import Store
 from engine.weights import Memory
-from engine.zoo.described import holding, make_zoo
-from engine.zoo.fetch import download, list_remote, of_tag
+from engine.weights.huggingface import ToHuggingFace, huggingface_config
+from engine.zoo.described.fetch import download, list_remote, of_tag
+from engine.zoo.described.make import holding, make_zoo
+from engine.zoo.described.sources import Wanted
 from engine.zoo.folder import Zoo
-from engine.zoo.huggingface import ToHuggingFace, huggingface_config
-from engine.zoo.sources import Wanted
 from tests.fake_hub import FakeHub
 from tests.made_checkpoints import clip, moved, visual_of, write_head, write_pickle
 from tests.tiny_zoo import CONFIG as TINY

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from engine.manifest import ASSETS
-from engine.pipeline.examples import EXAMPLES, example_recipe, neighbour_table
+from engine.pipeline.export.examples import EXAMPLES, example_recipe, neighbour_table
 from engine.pipeline.local import run_recipe
-from engine.pipeline.plan import plan_run
-from engine.pipeline.projecting import ProjectionRequest
+from engine.pipeline.run.plan import plan_run
+from engine.pipeline.run.projecting import ProjectionRequest
 from engine.report import read_report
 from engine.store import Store
 from engine.zoo.check import check_zoo

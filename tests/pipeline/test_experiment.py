@@ -7,7 +7,7 @@ from engine.errors import CalibrationError, RecipeError
 from engine.experiments import read_experiment
 from engine.pipeline.executor import needed_steps
 from engine.pipeline.local import run_experiment, run_recipe
-from engine.pipeline.plan import plan_request, plan_run
+from engine.pipeline.run.plan import plan_request, plan_run
 from engine.report import read_report
 from engine.store import Store
 from tests.tiny_zoo import make_zoo
@@ -156,7 +156,7 @@ def test_runs_get_rows_under_the_experiment(store, result):
 
 
 def test_a_run_that_fails_is_said_and_loses_no_other(zoo, tmp_path, file, monkeypatch):
-    from engine.pipeline import calibrating
+    from engine.pipeline.run import calibrating
 
     def fail(*_):
         raise CalibrationError("It went wrong on purpose.")

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from engine.__main__ import app
 from engine.errors import EngineError
-from engine.pipeline.exporting import export_model
+from engine.pipeline.export.model import export_model
 from engine.pipeline.local import run_recipe
 from engine.recipe import parse_recipe
 from engine.store import Store

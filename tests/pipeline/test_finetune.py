@@ -19,11 +19,11 @@ from safetensors.torch import load_file, save_file
 from engine.__main__ import main
 from engine.errors import Cancelled, EngineError
 from engine.manifest import read_manifest
-from engine.pipeline import training_run
 from engine.pipeline.executor import run_inline
 from engine.pipeline.local import finetune_experts
-from engine.pipeline.plan import plan_request
+from engine.pipeline.run.plan import plan_request
 from engine.pipeline.steps import Silent
+from engine.pipeline.zoos import training as training_run
 from engine.store import Store
 from tests.tiny_zoo import CONFIG, make_zoo
 

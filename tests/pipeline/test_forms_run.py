@@ -9,15 +9,15 @@ import yaml
 from engine.errors import EngineError
 from engine.pipeline.executor import run_inline
 from engine.pipeline.local import run_recipe
-from engine.pipeline.picturing import pictures_at
-from engine.pipeline.plan import plan_request, plan_run
+from engine.pipeline.run.plan import plan_request, plan_run
+from engine.pipeline.zoos.pictures import pictures_at
 from engine.recipe import Probe, parse_recipe
 from engine.store import Store
 from engine.zoo.folder import Zoo
-from engine.zoo.splits import select
+from engine.zoo.images.splits import select
 from tests.image_files import encoded, picture, write_folders, write_parquet
 from tests.tiny_zoo import make_zoo
-from tests.unit.test_text_heads import zoo_with_text
+from tests.zoo.test_text_heads import zoo_with_text
 
 RECIPE = {
     "merge": {"method": "task_arithmetic"},

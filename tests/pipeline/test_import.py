@@ -11,8 +11,8 @@ from torch.nn.functional import normalize
 from engine.errors import EngineError, ZooError
 from engine.manifest import read_manifest
 from engine.zoo.check import check_zoo
+from engine.zoo.encoders.heads import read_heads
 from engine.zoo.folder import Zoo
-from engine.zoo.heads import read_heads
 from engine.zoo.importing.convert import import_zoo
 from tests.made_checkpoints import clip, visual_of, write_head, write_hf, write_pickle
 from tests.made_imports import agrees, ask, done, silent
@@ -77,7 +77,7 @@ def test_one_hugging_face_file_and_gelu(tmp_path, base, tuned):
 
 
 def test_the_formats_compute_the_same_features(tmp_path, base):
-    from engine.zoo.backbone import architecture, load_encoder
+    from engine.zoo.encoders.backbone import architecture, load_encoder
 
     model = clip().eval()
     images = torch.randn(4, 3, 16, 16)
@@ -226,7 +226,7 @@ def test_adapters_that_are_not_plain_lora_are_refused_by_name(tmp_path, base, op
 
 
 def test_weights_alone_make_a_zoo_that_merges(tmp_path, base, tuned):
-    from engine.pipeline.files import merge_recipe
+    from engine.pipeline.export.merge_files import merge_recipe
     from engine.recipe import parse_recipe
 
     write_hf(tmp_path / "base", base)
@@ -278,8 +278,8 @@ def test_what_a_killed_import_left_is_removed(tmp_path, base, tuned):
 
 def test_the_engine_imports_from_configured_roots_only(tmp_path, base, tuned, monkeypatch):
     from engine.pipeline.executor import run_inline
-    from engine.pipeline.importing import read_summary
-    from engine.pipeline.plan import plan_request
+    from engine.pipeline.run.plan import plan_request
+    from engine.pipeline.zoos.import_checkpoints import read_summary
     from engine.store import Store
 
     root = tmp_path / "root"

@@ -11,11 +11,11 @@ import engine
 from engine.errors import RecipeError
 from engine.pipeline.executor import run_inline
 from engine.pipeline.local import run_recipe
-from engine.pipeline.plan import plan_request
+from engine.pipeline.run.plan import plan_request
 from engine.recipe import parse_recipe
 from engine.report import read_report
 from engine.zoo.folder import Zoo
-from engine.zoo.splits import select
+from engine.zoo.images.splits import select
 from tests.tiny_zoo import EXPERTS
 
 JOINT = {

@@ -11,14 +11,14 @@ from safetensors.torch import load_file, save_file
 
 from engine.__main__ import main
 from engine.catalog import resolve
-from engine.pipeline import estimating
-from engine.pipeline.estimating import estimate, gather
 from engine.pipeline.local import preflight_recipe, run_recipe
-from engine.pipeline.rates import Rates, keep_rates, known_rates
+from engine.pipeline.preflight.check import estimate as estimating
+from engine.pipeline.preflight.estimate import estimate, gather
+from engine.pipeline.preflight.rates import Rates, keep_rates, known_rates
 from engine.recipe import parse_recipe
 from engine.store import Store
-from engine.zoo.architecture import architectures, tower_size
-from engine.zoo.backbone import outline
+from engine.zoo.encoders.architecture import architectures, tower_size
+from engine.zoo.encoders.backbone import outline
 from engine.zoo.folder import Zoo
 from tests.tiny_zoo import make_zoo
 
@@ -101,8 +101,10 @@ def test_too_few_images_for_a_calibrators_batch_are_named(zoo, store):
 
 
 def test_a_full_disk_stops_and_little_memory_warns(zoo, store, monkeypatch):
-    monkeypatch.setattr("engine.pipeline.preflight.free_disk", lambda folder: 1000)
-    monkeypatch.setattr("engine.pipeline.preflight.psutil.virtual_memory", lambda: type("M", (), {"available": 1000}))
+    monkeypatch.setattr("engine.pipeline.preflight.check.free_disk", lambda folder: 1000)
+    monkeypatch.setattr(
+        "engine.pipeline.preflight.check.psutil.virtual_memory", lambda: type("M", (), {"available": 1000})
+    )
     found = preflight_recipe(recipe_of(zoo), store)
     assert "of disk are needed" in " ".join(found.faults)
     assert "of memory are needed" in texts(found, "warning")

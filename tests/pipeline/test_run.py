@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from engine.errors import EngineError, RecipeError, ZooError
 from engine.pipeline.executor import needed_steps
 from engine.pipeline.local import run_recipe
-from engine.pipeline.plan import plan_run
+from engine.pipeline.run.plan import plan_run
 from engine.recipe import parse_recipe
 from engine.report import Report, read_report
 from tests.tiny_zoo import make_zoo

@@ -13,15 +13,15 @@ from sklearn.metrics import roc_auc_score
 from engine.calibration.base import load_calibrator
 from engine.calibration.stations import block_outputs
 from engine.errors import EngineError, RecipeError
-from engine.pipeline.encoding import encoder_of
 from engine.pipeline.executor import needed_steps, run_inline
 from engine.pipeline.local import run_recipe
-from engine.pipeline.plan import plan_request
-from engine.pipeline.run_analyses import outlier_parts
-from engine.pipeline.run_views import deep_only
+from engine.pipeline.run.encoding import encoder_of
+from engine.pipeline.run.plan import plan_request
+from engine.pipeline.views.numbers import outlier_parts
+from engine.pipeline.views.request import deep_only
 from engine.recipe import parse_recipe
 from engine.report import read_report
-from engine.zoo.backbone import to_tensor
+from engine.zoo.encoders.backbone import to_tensor
 from engine.zoo.folder import Zoo
 from tests.tiny_zoo import EXPERTS, make_zoo, write_task
 

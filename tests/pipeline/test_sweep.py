@@ -8,7 +8,7 @@ import pytest
 from engine.errors import CalibrationError, RecipeError
 from engine.pipeline.executor import needed_steps
 from engine.pipeline.local import run_recipe, run_sweep
-from engine.pipeline.plan import plan_request, plan_run
+from engine.pipeline.run.plan import plan_request, plan_run
 from engine.recipe import parse_recipe
 from engine.report import read_report
 from engine.store import Store
@@ -95,7 +95,7 @@ def test_accuracy_on_validation_images_is_that_of_the_merged_model(store, zoo, s
     import torch
     from safetensors.torch import load_file
 
-    from engine.zoo.backbone import architecture, load_encoder, preprocessing, to_tensor
+    from engine.zoo.encoders.backbone import architecture, load_encoder, preprocessing, to_tensor
     from engine.zoo.folder import Zoo
 
     opened = Zoo.open(str(zoo))

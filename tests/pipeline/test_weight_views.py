@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from engine.errors import EngineError, MergeError, RecipeError
 from engine.pipeline.executor import needed_steps, run_inline
 from engine.pipeline.local import run_recipe
-from engine.pipeline.plan import plan_request
-from engine.pipeline.weight_views import merge_only, read_view
+from engine.pipeline.run.plan import plan_request
+from engine.pipeline.views.weights import merge_only, read_view
 from engine.recipe import parse_recipe
 from engine.report import read_report
 from tests.tiny_zoo import EXPERTS, make_zoo

@@ -8,7 +8,7 @@ import yaml
 from engine.errors import ZooError
 from engine.manifest import read_manifest
 from engine.zoo.check import check_zoo
-from engine.zoo.draft import draft_manifest
+from engine.zoo.making.draft import draft_manifest
 from tests.image_files import encoded, picture, write_folders, write_parquet, write_zip
 from tests.tiny_zoo import make_zoo
 

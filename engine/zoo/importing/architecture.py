@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import CheckpointError, nearest
 from ...types import Weights
-from ..huggingface import vision_config
+from ...weights.huggingface import vision_config
 from .sources import Source, read_json
 
 QUICK_GELU_WIDTHS = (768, 1024)  # OpenAI's ViT-B and ViT-L; the larger ones were never trained with QuickGELU

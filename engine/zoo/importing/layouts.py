@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ...errors import CheckpointError
 from ...types import Weights
 from ...weights.align import PREFIX, TEXT_NAMES, TEXT_PREFIXES, Selected, canonical_order
-from ..huggingface import FromHuggingFace, complete_names
+from ...weights.huggingface import FromHuggingFace, complete_names
 from .sources import Source
 
 OPEN_CLIP_ANCHOR, HUGGING_FACE_ANCHOR = "conv1.weight", "embeddings.patch_embedding.weight"

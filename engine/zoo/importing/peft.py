@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...errors import CheckpointError
 from ...types import Weights
-from ..huggingface import TEXT, VISION, canonical_name
+from ...weights.huggingface import TEXT, VISION, canonical_name
 from .sources import Source
 
 _TENSOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_(A|B)(?:\.default)?\.weight")

@@ -10,7 +10,7 @@ import torch
 from open_clip.model import CLIP
 from torch import Tensor
 
-from ..training import Schedule, Trainer
+from ..encoders.training import Schedule, Trainer
 from .images import Split
 from .model import prepare, visual_of, visual_state
 from .pretrain import shifted

@@ -12,7 +12,7 @@ from open_clip.model import CLIP
 from torch import Tensor
 from torch.nn import functional
 
-from ..training import descend, scheduled
+from ..encoders.training import descend, scheduled
 from .captions import NOISE_IN, NOISE_OUT, CaptionNoise, caption_targets
 from .images import Split
 from .model import VOCABULARY, new_model, prepare

@@ -1,0 +1,1 @@
+"""Results in other forms: weights, cards, recipes of other tools, examples."""

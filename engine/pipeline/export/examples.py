@@ -1,0 +1,114 @@
+"""The finished example runs that ship with the app, so that the first page is never empty.
+
+They are shown as they are, with their build record; anyone can make them again with ``python -m engine examples``.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from safetensors import safe_open
+
+from ...analysis.neighbours import nearest_neighbours
+from ...manifest import ASSETS
+from ...recipe import Recipe, parse_recipe
+from ...store import Store
+from ...types import Progress
+from ..local import run_recipe
+
+NEIGHBOURS = "neighbours.parquet"
+KEPT = ("report.json", "recipe.yaml", "samples.parquet", "projections", NEIGHBOURS)
+NEAREST = 8
+VIEWS = ("tsne", "umap", "pca")
+LWPTV = [{"method": "lwptv", "params": {"eta": 0.7}}]
+CALIBRATORS = [
+    {"method": "surgery", "params": {"rank": 16, "steps": 1000}},
+    {"method": "prob_surgery", "params": {"hidden": 128, "steps": 1000}},
+]
+TASK_ARITHMETIC = {"method": "task_arithmetic", "params": {"scaling": 0.3}}
+TIES = {"method": "ties", "params": {"density": 0.2, "merge": "sum", "scaling": 0.3}}
+EXAMPLES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("task-arithmetic", "Task Arithmetic", {"merge": TASK_ARITHMETIC}),
+    ("task-arithmetic-lwptv", "Task Arithmetic with LwPTV", {"merge": TASK_ARITHMETIC, "transforms": LWPTV}),
+    ("ties", "TIES", {"merge": TIES}),
+    ("ties-lwptv", "TIES with LwPTV", {"merge": TIES, "transforms": LWPTV}),
+)
+
+
+def example_recipe(parts: dict[str, Any], zoo: str = "mini8") -> Recipe:
+    """The recipe of an example: two calibrators, three training seeds, held out."""
+    return parse_recipe({"zoo": zoo, "calibrators": CALIBRATORS, "seeds": [0, 1, 2], **parts})
+
+
+def build_examples(store: Store, out: Path | None = None, *, zoo: str = "mini8", progress: Progress) -> None:
+    """Run every example and keep its small parts: report, recipe, samples and projections.
+
+    Args:
+        store: where the runs are computed.
+        out: the folder of examples; by default the one that ships with the app.
+        zoo: the zoo to run on.
+        progress: told how far each run is.
+    """
+    out = out or ASSETS / "examples"
+    out.mkdir(parents=True, exist_ok=True)
+    index = []
+    for name, title, parts in EXAMPLES:
+        recipe = example_recipe(parts, zoo)
+        with tempfile.TemporaryDirectory(dir=out, prefix=".building-") as scratch:
+            built = Path(scratch) / "run"
+            for view in VIEWS:
+                report = run_recipe(recipe, store, view={"method": view}, out=built, progress=progress)
+            neighbour_table(built).to_parquet(built / NEIGHBOURS, index=False)
+            target = out / name
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir()
+            for part in KEPT:
+                shutil.move(built / part, target / part)
+        index.append({"name": name, "title": title, "identity": report.identity})
+    record = {"built": datetime.now(UTC).isoformat(timespec="seconds"), "examples": index}
+    (out / "index.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def neighbour_table(run: Path) -> pd.DataFrame:
+    """Nearest images in feature space, since an example keeps no features to search.
+
+    Args:
+        run: a run's folder, with its features and a projection; the images of that are asked about and searched.
+
+    Returns:
+        Columns state, task, index, rank (from 0), neighbour (its index), distance (1 − cos, among the images of the
+        same task).
+    """
+    views = sorted((run / "projections").iterdir())
+    shown = pd.read_parquet(views[0] / "projection.parquet")  # all of them show the same images
+    samples = pd.read_parquet(run / "samples.parquet", columns=["task", "state", "index"])
+    rows = []
+    with safe_open(run / "features.safetensors", "numpy") as file:
+        for (state, task), images in shown.groupby(["state", "task"], sort=False, observed=True):
+            indices = images["index"].tolist()
+            own = samples[(samples["task"] == task) & (samples["state"] == "pretrained")]["index"]
+            place = {index: row for row, index in enumerate(own.tolist())}
+            features = file.get_tensor(f"{state}/{task}/evaluate")[[place[index] for index in indices]]
+            for row, index in enumerate(indices):
+                near, away = nearest_neighbours(features, row, NEAREST)
+                rows += [
+                    (state, task, index, rank, indices[other], distance)
+                    for rank, (other, distance) in enumerate(zip(near.tolist(), away.tolist(), strict=True))
+                ]
+    table = pd.DataFrame(rows, columns=["state", "task", "index", "rank", "neighbour", "distance"])
+    return table.astype(
+        {
+            "state": "category",
+            "task": "category",
+            "index": "int32",
+            "rank": "int8",
+            "neighbour": "int32",
+            "distance": "float32",
+        }
+    )

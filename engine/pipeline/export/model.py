@@ -1,0 +1,199 @@
+"""A run's merged weights as a folder that others can use: open_clip or Hugging Face, with card and provenance."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...errors import CheckpointError, EngineError, StoreError
+from ...manifest import Preprocess
+from ...report import Report, read_report
+from ...types import Progress, Weights
+from ...weights import Memory, open_weights, visual, write_weights
+from ...weights.huggingface import ToHuggingFace, huggingface_config
+from ...zoo.encoders.heads import read_heads
+from ...zoo.folder import Zoo
+from ...zoo.importing.convert import new_folder
+from ..run.describing import FORMAT, METADATA_KEY, describe_model
+from ..run.merging import load_merged
+from .card import Origin, model_card
+
+LAYOUTS = {"hf": "model.safetensors", "open_clip": "merged.safetensors"}
+RESAMPLE = {"bilinear": 2, "bicubic": 3}  # PIL's numbers
+Digest = Callable[[Path], str]
+
+
+def export_model(
+    run: Path, out: Path, layout: str, digest: Digest, *, task: str | None = None, progress: Progress | None = None
+) -> dict[str, str]:
+    """Write merged weights as a folder: weights, configs, heads, calibrators, recipe, report, model card.
+
+    Args:
+        run: the folder of a finished run.
+        out: the folder to make.
+        layout: a row of LAYOUTS: ``hf`` (CLIPVisionModelWithProjection) or ``open_clip``.
+        digest: sha256 of a file.
+        task: whose weights to write, where the merge makes other weights for every task.
+        progress: told how far it is.
+
+    Returns:
+        File → what it is.
+
+    Raises:
+        EngineError: the run left no such weights, the folder exists, or the model has no place in the layout.
+    """
+    if out.exists():
+        raise EngineError(f"{out} exists already; give a new name.")
+    report = read_report(run)
+    zoo = _zoo(report)
+    weights = _weights(run, zoo, task)
+    config, preprocess = _described(run, zoo)
+    files = {LAYOUTS[layout]: "the merged image encoder" + (f", for the task {task}" if task else "")}
+    with new_folder(out) as folder:
+        if layout == "hf":
+            files |= _write_huggingface(folder, weights, config, preprocess, progress)
+        else:
+            files |= _write_open_clip(folder, weights, config, preprocess, progress)
+        files |= _write_heads(folder, zoo)
+        files |= _copy(run, folder)
+        (folder / "README.md").write_text(model_card(report, _origins(report, zoo, digest), layout, files), "utf-8")
+    return {**files, "README.md": "the model card"}
+
+
+def _zoo(report: Report) -> Zoo | None:
+    """The zoo of the run, None where it is gone or is another one by now."""
+    try:
+        return Zoo.open(report.recipe.zoo)
+    except EngineError:
+        return None
+
+
+def _weights(run: Path, zoo: Zoo | None, task: str | None) -> Weights:
+    file = run / "merged.safetensors"
+    if file.is_file():
+        return visual(open_weights(file))
+    if not (run / "merged" / "merged.json").is_file():
+        raise StoreError("The run left no merged weights. An example keeps only its report; run its recipe.")
+    if zoo is None:
+        raise StoreError("This merged model is rebuilt from its zoo's base, and the zoo is no longer there.")
+    if json.loads((run / "merged" / "merged.json").read_text("utf-8")).get("kind") == "per_sample":
+        raise EngineError(
+            "This merge mixes its weights for every image, which no other program's format holds. Use the run's folder "
+            "'merged' with mergelens.load_merged."
+        )
+    if task is None:
+        raise EngineError("This merge makes other weights for every task; name one with --task.")
+    return load_merged(run / "merged", zoo.weights("base"), task)
+
+
+def _described(run: Path, zoo: Zoo | None) -> tuple[dict[str, Any], Preprocess]:
+    """Architecture and preprocessing: what the weights say of themselves, else their zoo."""
+    try:
+        metadata = getattr(open_weights(run / "merged.safetensors"), "metadata", {})
+        known = json.loads(metadata.get(METADATA_KEY, "null"))
+    except (CheckpointError, ValueError):
+        known = None
+    if not isinstance(known, dict) or not {"architecture", "preprocess"} <= set(known):
+        if zoo is None:
+            raise StoreError("The weights do not say which architecture they are of, and their zoo is no longer there.")
+        known = describe_model(zoo)
+    return known["architecture"], Preprocess.model_validate(known["preprocess"])
+
+
+def _write_huggingface(
+    folder: Path, weights: Weights, config: dict[str, Any], preprocess: Preprocess, progress: Progress | None
+) -> dict[str, str]:
+    view = ToHuggingFace(weights)
+    width = weights.shape("visual.transformer.resblocks.0.mlp.c_fc.weight")[0]
+    write_weights(folder / LAYOUTS["hf"], view, progress=progress, metadata={"format": "pt"})
+    _write_json(folder / "config.json", huggingface_config(config, width))
+    size = preprocess.size
+    shortest = preprocess.resize_mode == "shortest"
+    _write_json(
+        folder / "preprocessor_config.json",
+        {
+            "image_processor_type": "CLIPImageProcessor",
+            "do_convert_rgb": True,
+            "do_resize": True,
+            "size": {"shortest_edge": size} if shortest else {"height": size, "width": size},
+            "resample": RESAMPLE[preprocess.interpolation],
+            "do_center_crop": True,
+            "crop_size": {"height": size, "width": size},
+            "do_rescale": True,
+            "rescale_factor": 1 / 255,
+            "do_normalize": True,
+            "image_mean": list(preprocess.mean),
+            "image_std": list(preprocess.std),
+        },
+    )
+    return {"config.json": "its architecture", "preprocessor_config.json": "how images are prepared"}
+
+
+def _write_open_clip(
+    folder: Path, weights: Weights, config: dict[str, Any], preprocess: Preprocess, progress: Progress | None
+) -> dict[str, str]:
+    known = {"format": FORMAT, "architecture": config, "preprocess": preprocess.model_dump(mode="json")}
+    metadata = {METADATA_KEY: json.dumps(known)}
+    write_weights(folder / LAYOUTS["open_clip"], weights, progress=progress, metadata=metadata)
+    prepare = preprocess.model_dump(mode="json")
+    _write_json(folder / "open_clip_config.json", {"model_cfg": config, "preprocess_cfg": prepare})
+    return {"open_clip_config.json": "its architecture, and how images are prepared"}
+
+
+def _write_heads(folder: Path, zoo: Zoo | None) -> dict[str, str]:
+    """Heads of all tasks that have one, as the zoo keeps them: unit rows, and the logarithm of the scale."""
+    if zoo is None or not zoo.manifest.heads:
+        return {}
+    stored = set(open_weights(zoo.path(zoo.manifest.heads)).names)
+    heads, _ = read_heads(zoo.folder, zoo.manifest, [t.name for t in zoo.manifest.tasks if t.name in stored])
+    if not heads:
+        return {}
+    scale = math.log(next(iter(heads.values())).scale)
+    tensors = {task: head.weight for task, head in heads.items()} | {"logit_scale": torch.tensor(scale)}
+    write_weights(folder / "heads.safetensors", Memory(tensors))
+    classes = {task: list(zoo.manifest.task_table[task].classes) for task in heads}
+    _write_json(folder / "classes.json", classes)
+    said = "zero-shot heads: (classes, dim) unit rows for each task, and logit_scale (a logarithm)"
+    return {"heads.safetensors": said, "classes.json": "class names of the heads, in their order"}
+
+
+def _copy(run: Path, folder: Path) -> dict[str, str]:
+    files = {"recipe.yaml": "how it was made, to be run again", "report.json": "everything that was measured"}
+    for name in files:
+        shutil.copyfile(run / name, folder / name)
+    for source in sorted((run / "calibrators").glob("*.safetensors")):
+        (folder / "calibrators").mkdir(exist_ok=True)
+        shutil.copyfile(source, folder / "calibrators" / source.name)
+        files[f"calibrators/{source.name}"] = "a calibrator that repairs the features"
+    for source in sorted((run / "calibrators").glob("*/merged.safetensors")):
+        place = f"calibrators/{source.parent.name}"
+        (folder / place).mkdir(exist_ok=True)
+        shutil.copyfile(source, folder / place / source.name)
+        files[f"{place}/{source.name}"] = "the model that this calibrator acts in; it learned merging coefficients"
+    return files
+
+
+def _origins(report: Report, zoo: Zoo | None, digest: Digest) -> list[Origin]:
+    """Base and experts with the digests of their files."""
+    if zoo is None or zoo.manifest.name != report.zoo.name:
+        return []
+    table = zoo.manifest.expert_table
+    try:
+        found = [Origin("base", zoo.manifest.backbone.architecture, "", digest(zoo.weights_path("base")), "", "")]
+        for name, _ in zoo.choose(report.recipe):
+            row = table[name]
+            file = digest(zoo.weights_path(name))
+            found.append(Origin("expert", name, row.task, file, row.source, row.licence))
+    except EngineError:
+        return []
+    return found
+
+
+def _write_json(path: Path, document: dict[str, Any]) -> None:
+    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")

@@ -1,0 +1,288 @@
+"""Everything that can go wrong with a run, and what it will cost, found out before anything long starts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, MergeRow, TransformRow, check_needs, resolve
+from ...errors import EngineError
+from ...features import choose_device
+from ...recipe import Recipe, parse_recipe
+from ...store import Store
+from ...types import Finding, Tensors, Weights
+from ...weights import check_finite
+from ...weights.families import family_warnings
+from ...zoo.check import absent, inspect
+from ...zoo.encoders.architecture import architecture
+from ...zoo.folder import Zoo
+from ...zoo.images.splits import select
+from ..executor import needed_steps
+from ..run.plan import plan_run
+from ..steps import Plan, StepTools, make_step
+from .estimate import Estimate, FindingPart, Preflight, estimate, free_disk, gather
+from .probe import probe
+from .rates import known_rates
+
+ORDER = {"error": 0, "warning": 1, "note": 2}
+SPARE = 0.9  # of the free disk and memory that a run may take without a word
+
+
+def plan_preflight(request: Mapping[str, Any], store: Store) -> Plan:
+    """Plan the check of a recipe (``recipe``). It looks at the machine as it is, so each asking is a step of its own.
+
+    Raises:
+        RecipeError: the recipe cannot even be read.
+    """
+    recipe = parse_recipe(request.get("recipe")).model_dump(mode="json")
+    params = {"recipe": recipe, "asked": time.time()}
+    gpu = choose_device().type == "cuda"  # the encoder is measured where it will run
+    step = make_step("preflight", params=params, label="Checking everything before it starts", gpu=gpu)
+    return Plan(steps=(step,), result=step.key, identity=step.key)
+
+
+def preflight(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+    """Check recipe, zoo, values, data, disk and memory; writes ``preflight.json``."""
+    found = check_run(parse_recipe(params["recipe"]), tools)
+    (output / "preflight.json").write_text(found.model_dump_json(indent=1), "utf-8")
+
+
+def check_run(recipe: Recipe, tools: StepTools) -> Preflight:
+    """Check a run and estimate it; what is wrong with one part hides no other.
+
+    Args:
+        recipe: what is to be run.
+        tools: progress, cancellation, store and cache of the running step.
+    """
+    findings: list[Finding] = []
+    guess = None
+    try:
+        zoo = Zoo.open(recipe.zoo)
+    except EngineError as error:
+        return _report([Finding("error", str(error))], None)
+    if missing := absent(recipe.zoo):
+        return _report(missing, None)
+    recipe, wrong = _resolved(recipe)
+    findings += wrong
+    chosen = [name for name, _ in zoo.choose(recipe)] if not _unknown(zoo, recipe) else []
+    findings += _unknown(zoo, recipe)
+    references = [reference.name for reference in zoo.manifest.references]
+    tasks = _tasks(zoo, chosen)
+    findings += inspect(zoo, tools.part(0.0, 0.1), models=[*chosen, *references], tasks=tasks, values=False)
+    findings += _needs(zoo, recipe, chosen)
+    findings += _values(zoo, chosen, tools)
+    findings += _splits(zoo, recipe, tasks)
+    plan: Plan | None = None
+    if not any(finding.level == "error" for finding in findings):
+        try:
+            plan = plan_run(recipe, tools.store)
+        except EngineError as error:
+            findings.append(Finding("error", str(error)))
+    if chosen and not wrong:
+        try:
+            guess = _estimate(zoo, recipe, plan, tools)
+            findings += _room(guess, tools.store)
+        except EngineError as error:
+            if str(error) not in {finding.text for finding in findings}:
+                findings.append(Finding("warning", f"Time and memory cannot be estimated: {error}"))
+    return _report(findings, guess)
+
+
+def _report(findings: list[Finding], guess: Estimate | None) -> Preflight:
+    ordered = sorted(dict.fromkeys(findings), key=lambda finding: ORDER[finding.level])
+    return Preflight(findings=tuple(FindingPart(level=f.level, text=f.text) for f in ordered), estimate=guess)
+
+
+def _resolved(recipe: Recipe) -> tuple[Recipe, list[Finding]]:
+    """The recipe with defaults written out; each of its methods is looked at by itself."""
+    findings = []
+    parts = [{"merge": recipe.merge}, *({"transforms": (call,)} for call in recipe.transforms)]
+    parts += [{"calibrators": (call,)} for call in recipe.calibrators]
+    bare = recipe.model_copy(update={"transforms": (), "calibrators": (), "experts": "all"})
+    for part in parts:
+        try:
+            resolve(bare.model_copy(update=part))
+        except EngineError as error:
+            findings.append(Finding("error", str(error)))
+    try:
+        return resolve(recipe), findings
+    except EngineError as error:
+        return recipe, findings or [Finding("error", str(error))]
+
+
+def _unknown(zoo: Zoo, recipe: Recipe) -> list[Finding]:
+    try:
+        zoo.choose(recipe)
+    except EngineError as error:
+        return [Finding("error", str(error))]
+    return []
+
+
+def _tasks(zoo: Zoo, chosen: list[str]) -> list[str]:
+    """Tasks that a run of these experts scores."""
+    own = {zoo.manifest.expert_table[name].task for name in chosen}
+    return [task.name for task in zoo.manifest.tasks if task.domain == "out" or (task.shifted_from or task.name) in own]
+
+
+def _needs(zoo: Zoo, recipe: Recipe, chosen: list[str]) -> Iterator[Finding]:
+    """What the methods need against what is there."""
+    rows = [MERGE_METHODS.get(recipe.merge.method), *(TRANSFORMS.get(call.method) for call in recipe.transforms)]
+    for row in filter(None, rows):
+        try:
+            check_needs(row, len(chosen))
+        except EngineError as error:
+            yield Finding("error", str(error))
+        for name in chosen:
+            yield from _images(row, zoo, name)
+        if "heads" in row.needs and not zoo.can_score:
+            yield Finding("error", f"{row.title} needs heads; the zoo has none (`heads:` in zoo.yaml).")
+    if not zoo.can_score:
+        why = f"The zoo has no heads and can build none ({zoo.text_problem})"
+        yield Finding("warning", f"{why}, so nothing is scored: only weights are merged.")
+    merge = MERGE_METHODS.get(recipe.merge.method)
+    for call in recipe.calibrators:
+        row = CALIBRATORS.get(call.method)
+        if row and merge and row.deep and call.on == "merged" and merge.yields != "static":
+            each = "task" if merge.yields == "per_task" else "image"
+            yield Finding("error", f"{row.title} acts inside one encoder, but {merge.title} makes one for each {each}.")
+    if recipe.probe.protocol == "paper":
+        yield Finding(
+            "warning", "The paper protocol adapts on the images that are scored (without labels), which flatters."
+        )
+
+
+def _images(row: MergeRow | TransformRow, zoo: Zoo, name: str) -> Iterator[Finding]:
+    """The images that a method needs of an expert's task, against what is there."""
+    task = zoo.manifest.task_table.get(zoo.manifest.expert_table[name].task)
+    if row.needs & {"unlabelled", "validation"} and (task is None or not task.data):
+        yield Finding("error", f"{row.title} needs images of every expert's task; '{name}' has none.")
+    elif "validation" in row.needs and task.name in zoo.data and not zoo.data[task.name].has("val"):
+        yield Finding("error", f"{row.title} needs labelled validation images; '{task.name}' has no val_x, val_y.")
+
+
+def _values(zoo: Zoo, chosen: list[str], tools: StepTools) -> Iterator[Finding]:
+    """NaN and infinities, and which tensors each expert leaves at the base's values; remembered for every file."""
+    changed: dict[str, frozenset[str]] = {}
+    kept = StepTools(tools.store, tools.monitor)  # as merges do it, on the CPU
+    kept.uses = tools.uses
+    for number, name in enumerate(chosen):
+        try:
+            base, expert = zoo.weights("base"), zoo.weights(name)
+            digests = {
+                "base": tools.store.digest_file(zoo.weights_path("base")),
+                "expert": tools.store.digest_file(zoo.weights_path(name)),
+            }
+            progress = tools.part(0.1 + 0.6 * number / len(chosen), 0.1 + 0.6 * (number + 1) / len(chosen))
+            found = kept.cached(
+                {"quantity": "compared", **digests}, lambda b=base, e=expert, n=name, p=progress: _compare(b, e, n, p)
+            )
+            # The merge asks for the same artefact, so that no file is checked twice.
+            kept.cached(
+                {"quantity": "finite", "params": {}, "factor": 1.0, **digests}, lambda: {"finite": torch.ones(1)}
+            )
+        except EngineError as error:
+            tools.check()
+            yield Finding("error", str(error))
+            continue
+        moved = [tensor for tensor, same in zip(base.names, found["same"].tolist(), strict=True) if not same]
+        changed[name] = frozenset(moved)
+        if not moved:
+            yield Finding("warning", f"Expert '{name}' equals the base; it adds nothing to a merge.")
+    yield from _equals(zoo, chosen, tools)
+    trained = {name: tensors for name, tensors in changed.items() if tensors}
+    yield from (Finding("warning", text) for text in family_warnings(trained))
+
+
+def _equals(zoo: Zoo, chosen: list[str], tools: StepTools) -> Iterator[Finding]:
+    """Experts whose files hold the same weights."""
+    owners: dict[str, list[str]] = {}
+    for name in chosen:
+        with suppress(EngineError):  # a missing file has been named already
+            owners.setdefault(tools.store.digest_file(zoo.weights_path(name)), []).append(name)
+    for names in owners.values():
+        if len(names) > 1:
+            listed = ", ".join(f"'{name}'" for name in names)
+            yield Finding(
+                "warning", f"Experts {listed} have the same weights, which count {len(names)} times. Keep one of them."
+            )
+
+
+def _compare(base: Weights, expert: Weights, name: str, progress: Callable[..., None]) -> Tensors:
+    check_finite(base, "The base")
+    check_finite(expert, f"Expert '{name}'", progress)
+    same = [torch.equal(base.tensor(part).float(), expert.tensor(part).float()) for part in base.names]
+    return {"same": torch.tensor(same)}
+
+
+def _splits(zoo: Zoo, recipe: Recipe, tasks: list[str]) -> Iterator[Finding]:
+    """Splits that are empty or very small."""
+    needed = max((int(call.params.get("batch_size", 2)) for call in recipe.calibrators), default=0)
+    for name in tasks:
+        try:
+            data = zoo.open_data(name)
+            if data is None:
+                continue
+            chosen = select(data, recipe.probe)
+        except EngineError:
+            continue  # said by the check of the data
+        task = zoo.manifest.task_table[name]
+        adapted = task.domain == "in" and not task.shifted_from
+        if adapted and len(chosen.adapt_rows) < needed:
+            yield Finding(
+                "error",
+                f"Task '{name}' leaves {len(chosen.adapt_rows)} images to adapt on; the calibrators take {needed} at a "
+                "time. Lower their batch_size, or give the task more images.",
+            )
+        if len(chosen.evaluate_rows) < len(task.classes):
+            yield Finding(
+                "warning",
+                f"Task '{name}' is scored on {len(chosen.evaluate_rows)} images of {len(task.classes)} classes; "
+                "its accuracy will be coarse.",
+            )
+
+
+def _estimate(zoo: Zoo, recipe: Recipe, plan: Plan | None, tools: StepTools) -> Estimate:
+    facts = gather(zoo, recipe)
+    rates = known_rates(tools.store)
+    try:
+        config = architecture(zoo.folder, zoo.manifest)
+        rates = probe(zoo.weights_path("base"), config, facts, recipe, tools)
+    except EngineError:
+        pass  # the base is not there; its absence has been said, and typical rates serve
+    return estimate(recipe, facts, rates, _shares(plan, tools.store) if plan else None)
+
+
+def _shares(plan: Plan, store: Store) -> dict[str, float]:
+    """Of each kind of step the part whose artefacts are not in the store yet."""
+    needed = {step.key for step in needed_steps(plan, store)}
+    kinds: dict[str, list[bool]] = {}
+    for step in plan.steps:
+        kinds.setdefault(step.name, []).append(step.key in needed)
+    return {name: sum(parts) / len(parts) for name, parts in kinds.items()}
+
+
+def _room(guess: Estimate, store: Store) -> Iterator[Finding]:
+    """Disk and memory against what is free."""
+    free, memory = free_disk(store.root), psutil.virtual_memory().available
+    if guess.disk_bytes > SPARE * free:
+        yield Finding(
+            "error",
+            f"About {_size(guess.disk_bytes)} of disk are needed; {store.root} has {_size(free)} free. "
+            "Delete runs and collect garbage (`runs gc`), or set MERGELENS_STORE to a larger disk.",
+        )
+    if guess.peak_memory_bytes > SPARE * memory:
+        yield Finding(
+            "warning",
+            f"About {_size(guess.peak_memory_bytes)} of memory are needed at the largest moment; "
+            f"{_size(memory)} are free. Choose fewer experts or images, or close other programs.",
+        )
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -1,0 +1,285 @@
+"""What a recipe will cost in time, memory and disk, from sizes alone: no weights are read and torch is not loaded.
+
+An estimate is right within a factor of two or so; it is there to tell seconds from hours and enough from too little.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from ...catalog import CALIBRATORS, MERGE_METHODS
+from ...errors import EngineError
+from ...manifest import Task
+from ...recipe import CalibratorCall, Frozen, Recipe
+from ...store import Store
+from ...zoo.encoders.architecture import FLOAT, TowerSize, architecture, tower_size
+from ...zoo.folder import Zoo
+from ...zoo.images.data import open_task
+from .rates import Rates, known_rates
+
+LIBRARIES = 550 * 2**20  # bytes that PyTorch itself takes in each process
+FEATURES = 512  # dimensions of a tower of unknown kind
+START = 1.0  # seconds around every run: planning, handing out, writing
+REPORT = 1.5
+MAX_WORKERS = 4
+BATCH = 64
+# How often a method reads every expert, and how often it goes over every value; methods that are not listed read once.
+READS = {"ties": 2, "pcb": 2, "della": 2, "consensus": 2, "tall": 2, "emr": 2, "breadcrumbs": 2}
+SWEEPS = {"weight_average": 2, "task_arithmetic": 2, "ties": 10, "pcb": 14, "della": 14, "breadcrumbs": 12, "emr": 5}
+TRANSFORM_SWEEPS = {"dare": 8, "random_mask": 8, "pwptv": 12, "magnitude": 10}
+SCORED = {"lwptv": 1, "absolute_value": 1, "equal_norm": 2, "random_layers": 2}  # transforms that read all experts
+SVD = 20.0  # operations of a singular value decomposition, in units of m · n · min(m, n)
+ROUTED = 5.0  # an image through weights of its own costs about as much as five through shared ones
+BACKWARD = 3.0  # a training step costs three forward passes
+OVERHEAD = 4.0e-4  # seconds of a training step, for each matrix, beside the arithmetic
+
+
+class Estimate(Frozen):
+    """What a run is expected to take."""
+
+    seconds: float
+    peak_memory_bytes: int  # of the largest moment, all worker processes together
+    disk_bytes: int  # written into the store
+    basis: str  # what the numbers rest on
+    parts: dict[str, float] = Field(default_factory=dict)  # seconds of each kind of step
+
+
+class FindingPart(Frozen):
+    """A finding as it is written down."""
+
+    level: str
+    text: str
+
+
+class Preflight(Frozen):
+    """What a pre-flight leaves: ``preflight.json``."""
+
+    findings: tuple[FindingPart, ...]
+    estimate: Estimate | None  # None where the zoo cannot even be opened
+
+    @property
+    def faults(self) -> list[str]:
+        """What stops the run."""
+        return [finding.text for finding in self.findings if finding.level == "error"]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What an estimate needs to know of a zoo, gathered from its manifest and the headers of its files."""
+
+    experts: int
+    tower: TowerSize
+    images: dict[str, int]  # test images encoded for each scored task
+    adapted: dict[str, int]  # and images that are only adapted on, by task
+    in_domain: tuple[str, ...]  # tasks that calibrators are trained on
+    references: int = 0
+    unknown: tuple[str, ...] = field(default=())  # tasks whose images cannot be counted here
+
+
+def quick_estimate(recipe: Recipe, store: Store) -> Estimate:
+    """What a recipe takes by sizes and known rates, in milliseconds and without torch; nothing is measured.
+
+    Raises:
+        EngineError: the zoo cannot be used.
+    """
+    return estimate(recipe, gather(Zoo.open(recipe.zoo), recipe), known_rates(store))
+
+
+def gather(zoo: Zoo, recipe: Recipe) -> Facts:
+    """Count models, parameters and images of a recipe's zoo.
+
+    Raises:
+        EngineError: the zoo cannot be used at all.
+    """
+    manifest = zoo.manifest
+    chosen = {manifest.expert_table[name].task for name, _ in zoo.choose(recipe)}
+    tower = tower_size(architecture(zoo.folder, manifest)) or _measured_tower(zoo)
+    images, adapted, unknown = {}, {}, []
+    for task in manifest.tasks:
+        if not task.data or not (task.domain == "out" or (task.shifted_from or task.name) in chosen):
+            continue
+        try:
+            images[task.name], adapted[task.name] = _count(zoo.folder, task, recipe)
+        except EngineError:
+            unknown.append(task.name)
+    inside = [name for name in images if name in chosen]
+    return Facts(len(chosen), tower, images, adapted, tuple(sorted(inside)), len(manifest.references), tuple(unknown))
+
+
+def estimate(recipe: Recipe, facts: Facts, rates: Rates, shares: Mapping[str, float] | None = None) -> Estimate:
+    """Estimate a run.
+
+    Args:
+        recipe: with its defaults written out.
+        facts: of its zoo.
+        rates: of this machine.
+        shares: for each kind of step the part that is still to be computed; everything by default.
+    """
+    seeds = len(recipe.seeds)
+    row = MERGE_METHODS[recipe.merge.method]
+    merges = seeds if row.learns or row.stochastic else 1
+    workers = min(MAX_WORKERS, rates.cores)
+    training = [_calibrator_seconds(call, facts, rates) for call in recipe.calibrators]
+    parts = {
+        "merge": merges * _merge_seconds(recipe, facts, rates),
+        "salience": facts.experts * facts.tower.bytes * (1 / rates.read + 2 / rates.arithmetic) * (facts.experts > 1),
+        "features": _encode_seconds(recipe, facts, rates, merges),
+        "calibrate": max([sum(training) * seeds / workers, *training]) if training else 0.0,
+        "bundle": REPORT if facts.images else 0.2,
+    }
+    parts = {name: round(seconds * (shares or {}).get(name, 1.0), 2) for name, seconds in parts.items() if seconds}
+    basis = rates.basis
+    if facts.unknown:
+        basis += f"; the images of {', '.join(facts.unknown)} are not here and not counted"
+    return Estimate(
+        seconds=round(START + sum(parts.values()), 1),
+        peak_memory_bytes=_memory(recipe, facts, workers),
+        disk_bytes=_disk(recipe, facts, merges),
+        basis=basis,
+        parts=parts,
+    )
+
+
+def read_preflight(folder: Path) -> Preflight:
+    """What a pre-flight step wrote."""
+    return Preflight.model_validate_json((folder / "preflight.json").read_bytes())
+
+
+def free_disk(folder: Path) -> int:
+    """Bytes that may be written to the file system of a folder, which need not exist yet."""
+    while not folder.exists():
+        folder = folder.parent
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
+
+
+def _merge_seconds(recipe: Recipe, facts: Facts, rates: Rates) -> float:
+    row = MERGE_METHODS[recipe.merge.method]
+    size = facts.tower.bytes
+    reads = READS.get(row.name, 1) + sum(SCORED.get(call.method, 0) for call in recipe.transforms)
+    sweeps = SWEEPS.get(row.name, 6) + sum(TRANSFORM_SWEEPS.get(call.method, 2) for call in recipe.transforms)
+    # Every value is read twice: once for the check that it is finite (a file's first time), and by the method.
+    seconds = (facts.experts + 1) * size * (reads + 2) / rates.read + facts.experts * size * sweeps / rates.arithmetic
+    if row.category == "low_rank":
+        work = sum(SVD * m * n * min(m, n) for m, n in facts.tower.matrices)
+        seconds += (facts.experts + 1) * work / rates.matmul
+    steps = recipe.merge.params.get("steps")
+    if {"unlabelled", "validation"} & row.needs:
+        passes, updates = _learning(recipe.merge.params)
+        seconds += passes * facts.experts * facts.tower.flops / rates.encode_rate(facts.tower.name)
+        seconds += updates * facts.experts * size * 2 / rates.arithmetic
+    elif steps:
+        work = sum(2 * n * n * m for m, n in facts.tower.matrices)
+        seconds += steps * facts.experts * work / rates.matmul
+    return seconds
+
+
+def _learning(params: Mapping[str, Any]) -> tuple[float, int]:
+    """What a method that looks at images does: forward passes for each task, and merges of the whole model."""
+    examples, steps = int(params.get("examples", BATCH)), int(params.get("steps") or 0)
+    if "evaluations" in params:
+        return examples * params["evaluations"], params["evaluations"]
+    if "epochs" in params:  # of masks on images, or of a router on features that are encoded once
+        epochs = int(params["epochs"])
+        return (BACKWARD * examples * epochs, epochs) if "penalty" in params else (examples, 0)
+    learned = params.get("coefficients", "fixed") != "fixed"
+    updates = steps * (1 + learned) + learned * int(params.get("coefficient_steps", 0))
+    batch = int(params.get("batch_size", examples)) * int(params.get("batches_per_step", 1))
+    return BACKWARD * batch * max(updates, 1), updates
+
+
+def _encode_seconds(recipe: Recipe, facts: Facts, rates: Rates, merges: int) -> float:
+    """Base, references and merged models see every task's images, an expert its own task's."""
+    test, adapted = sum(facts.images.values()), sum(facts.adapted.values())
+    control = any(call.on == "pretrained" for call in recipe.calibrators)
+    own = sum(facts.images[task] for task in facts.in_domain)
+    routed = ROUTED if MERGE_METHODS[recipe.merge.method].yields == "per_sample" else 1.0
+    images = test * (1 + routed * merges + facts.references) + adapted * (routed * merges + control + 1) + own
+    models = 1 + merges + facts.references + len(facts.in_domain)
+    return images * facts.tower.flops / rates.encode_rate(facts.tower.name) + models * facts.tower.bytes / rates.read
+
+
+def _calibrator_seconds(call: CalibratorCall, facts: Facts, rates: Rates) -> float:
+    steps = int(call.params.get("steps", 1000))
+    if CALIBRATORS[call.method].deep:
+        tasks, batch = max(len(facts.in_domain), 1), int(call.params.get("batch_size", 16))
+        images = tasks * batch * BACKWARD * steps + 2 * sum(facts.images.values())
+        return images * facts.tower.flops / rates.encode_rate(facts.tower.name)
+    known = rates.step.get(step_name(call, facts))
+    return steps * (_step_seconds(call, facts, rates) if known is None else known)
+
+
+def step_name(call: CalibratorCall, facts: Facts) -> str:
+    """What the time of a training step depends on."""
+    sizes = [call.params.get(name) for name in ("rank", "hidden", "batch_size", "sharing")]
+    return "-".join(str(part) for part in (call.method, *sizes, len(facts.in_domain), facts.tower.dim) if part)
+
+
+def _step_seconds(call: CalibratorCall, facts: Facts, rates: Rates) -> float:
+    """A training step of all tasks together, from its products and the optimiser's traffic on one core."""
+    batch, tasks = int(call.params.get("batch_size", 16)), max(len(facts.in_domain), 1)
+    width = int(call.params.get("hidden") or call.params.get("rank") or 16)
+    matrices = 3 if call.params.get("hidden") else 2
+    values = matrices * tasks * width * facts.tower.dim
+    return (
+        OVERHEAD * matrices
+        + 2 * BACKWARD * batch * values * rates.cores / rates.matmul
+        + 12 * FLOAT * values / rates.arithmetic
+    )
+
+
+def _memory(recipe: Recipe, facts: Facts, workers: int) -> int:
+    """The largest of merging, encoding on every worker, and calibrators that hold images."""
+    row = MERGE_METHODS[recipe.merge.method]
+    size = facts.tower.bytes
+    largest = max((math.prod(shape) for shape in facts.tower.matrices), default=facts.tower.parameters // 10) * FLOAT
+    merging = LIBRARIES + 3 * (facts.experts + 2) * largest
+    if row.learns or row.category == "optimisation":
+        merging += (facts.experts + 3) * size
+    elif row.category == "low_rank":
+        merging += 6 * largest
+    elif row.yields != "static":
+        merging += 2 * size
+    if not facts.images:
+        return merging
+    busy = min(workers, len(facts.images))
+    held = facts.experts + 3 if row.yields == "per_sample" else 2
+    encoding = busy * (LIBRARIES + held * size + BATCH * facts.tower.activations)
+    deep = [call for call in recipe.calibrators if CALIBRATORS[call.method].deep]
+    training = LIBRARIES + 3 * size + 20 * BATCH * facts.tower.activations if deep else 0
+    return max(merging, encoding, training)
+
+
+def _disk(recipe: Recipe, facts: Facts, merges: int) -> int:
+    row = MERGE_METHODS[recipe.merge.method]
+    merged = facts.tower.bytes * merges
+    if row.yields == "per_sample":
+        merged += merges * facts.experts * facts.tower.bytes
+    elif row.yields == "per_task":
+        merged += facts.experts * facts.tower.parameters  # a byte a mask entry
+    images = sum(facts.images.values()) + sum(facts.adapted.values())
+    states = 2 + merges + facts.references + len(recipe.calibrators)
+    features = images * facts.tower.dim * FLOAT * states * 2  # by task, and together in the result
+    return merged + features + 2**20
+
+
+def _count(folder: Path, task: Task, recipe: Recipe) -> tuple[int, int]:
+    """Test images of a task that a recipe has encoded, and images that are only adapted on."""
+    lengths = open_task(folder, task).lengths
+    most = recipe.probe.samples_per_task
+    adapts = task.domain == "in" and not task.shifted_from and recipe.probe.protocol == "held_out"
+    counts = (lengths["test"], lengths.get("adapt", 0) if adapts else 0)
+    return tuple(count if most == "all" else min(count, most) for count in counts)
+
+
+def _measured_tower(zoo: Zoo) -> TowerSize:
+    """For towers whose work is not counted: parameters from the file's size, two operations a parameter and image."""
+    parameters = zoo.weights_path("base").stat().st_size // FLOAT
+    return TowerSize(FEATURES, (), parameters, 2.0 * parameters * 50, FLOAT * parameters // 20)

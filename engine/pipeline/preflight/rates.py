@@ -1,0 +1,70 @@
+"""How fast this machine is: measured by a short probe, kept in the store, used for estimates. Free of torch."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import secrets
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from ...recipe import Frozen
+from ...store import Store
+
+FOLDER = "rates"
+
+
+class Rates(Frozen):
+    """What a device does in a second. The defaults are typical of two cores of a server."""
+
+    device: str = "cpu"
+    cores: int = 2
+    read: float = 1.0e9  # bytes of a checkpoint
+    arithmetic: float = 1.5e9  # bytes of float32 that are read, added and written
+    matmul: float = 1.2e11  # operations of large float32 products
+    encode: dict[str, float] = Field(default_factory=dict)  # operations of an encoder's forward pass, by architecture
+    step: dict[str, float] = Field(default_factory=dict)  # seconds of a calibrator's training step, by method and sizes
+    measured: float = 0.0  # when, in seconds since the epoch; 0 for the defaults
+    batches: dict[str, int] = Field(default_factory=dict)  # images at a time by architecture, as encoding found them
+
+    def encode_rate(self, architecture: str) -> float:
+        """Operations a second inside an encoder; small ones reach a part of what large products do."""
+        return self.encode.get(architecture, 0.6 * self.matmul)
+
+    @property
+    def basis(self) -> str:
+        """Where the numbers come from, for people."""
+        if not self.measured:
+            return "typical rates of a small server; not measured here yet"
+        return f"rates measured on this machine ({self.device}, {self.cores} cores)"
+
+
+def known_rates(store: Store) -> Rates:
+    """What was measured on this machine last, else typical rates."""
+    try:
+        return Rates.model_validate_json(_file(store).read_bytes())
+    except (OSError, ValidationError):
+        return Rates(cores=os.cpu_count() or 1)
+
+
+def keep_rates(store: Store, **changes: Any) -> Rates:
+    """Remember rates for the next estimate; what is not given stays.
+
+    Returns:
+        The rates as they are now.
+    """
+    rates = known_rates(store).model_copy(update=changes)
+    file = _file(store)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_suffix(f".{secrets.token_hex(4)}.tmp")
+    temporary.write_text(rates.model_dump_json(indent=1), "utf-8")
+    temporary.replace(file)
+    return rates
+
+
+def _file(store: Store) -> Path:
+    host = re.sub(r"[^A-Za-z0-9_.-]", "_", platform.node() or "machine")
+    return store.root / FOLDER / f"{host}.json"

@@ -1,0 +1,1 @@
+"""One run: the steps from a recipe to its report."""

@@ -1,0 +1,355 @@
+"""The last step of a run: everything that it leaves behind, in one folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors.numpy import load_file, save_file
+
+from ...analysis import accuracy, bias, salience, samples
+from ...masks import lwptv_masks
+from ...recipe import Recipe
+from ...report import (
+    Averages,
+    BiasParts,
+    CalibratorPart,
+    MergedPart,
+    Report,
+    SaliencePart,
+    SampleCounts,
+    TaskSummary,
+    ZooIdentity,
+)
+from ...version import __version__
+from ...zoo.encoders.heads import ZeroShotHead
+from ...zoo.folder import Zoo
+from ...zoo.images.splits import Selection, select
+
+if TYPE_CHECKING:
+    from ..steps import StepTools
+
+DEFAULT_ETA = 0.7
+Features = dict[str, dict[str, np.ndarray]]  # state → task → (n, dim)
+
+
+@dataclass
+class Measured:
+    """What one training seed gave."""
+
+    evaluate: Features = field(default_factory=dict)
+    adapt: Features = field(default_factory=dict)
+    sigma: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    accuracy: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    bias: dict[str, dict[str, Any]] = field(default_factory=dict)
+    table: pd.DataFrame | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The zoo seen through a recipe: its tasks, their images and heads."""
+
+    zoo: Zoo
+    recipe: Recipe
+    chosen: dict[str, Selection]
+    labels: dict[str, np.ndarray]  # of the evaluation images
+    heads: dict[str, ZeroShotHead]
+    warnings: list[str]
+
+    @property
+    def classes(self) -> dict[str, int]:
+        """Number of classes by task."""
+        return {task: len(self.zoo.manifest.task_table[task].classes) for task in self.chosen}
+
+
+def bundle(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+    """Measure every state and write the report, samples, features, weights and calibrators."""
+    recipe = Recipe.model_validate({**params["recipe"], "zoo": params["sources"]["recipe_zoo"]})
+    subject = _subject(recipe, params, inputs)
+    measured = []
+    for number, seed in enumerate(recipe.seeds):
+        parts = {role.split("/", 1)[1]: path for role, path in inputs.items() if role.startswith(f"{seed}/")}
+        result = _measure(subject, parts)
+        measured.append(result)
+        folder = output if number == 0 else output / "seeds" / str(seed)
+        _write_seed(folder, parts, result, recipe)
+        tools.progress((number + 1) / (len(recipe.seeds) + 1), f"seed {seed}")
+    report = _report(subject, measured, inputs, params)
+    (output / "report.json").write_text(report.model_dump_json(indent=1), "utf-8")
+    (output / "recipe.yaml").write_text(report.recipe.to_yaml(), "utf-8")
+
+
+def _subject(recipe: Recipe, params: Mapping[str, Any], inputs: Mapping[str, Any]) -> Subject:
+    zoo = Zoo.of(params["sources"])
+    first = f"{recipe.seeds[0]}/pretrained/"
+    tasks = [role.removeprefix(first) for role in inputs if role.startswith(first)]
+    chosen = {task: select(zoo.data[task], recipe.probe) for task in tasks}
+    labels = {
+        task: zoo.data[task].labels("test")[selection.test[selection.evaluate_rows]]
+        for task, selection in chosen.items()
+    }
+    heads, warnings = zoo.heads(tasks) if tasks else ({}, [])
+    warnings += [sentence for task in tasks if (sentence := zoo.data[task].skipped())]
+    if not tasks:
+        warnings.append("The zoo has no heads or no data, so nothing could be scored: only weights were merged.")
+    return Subject(zoo, recipe, chosen, labels, heads, list(warnings))
+
+
+def _measure(subject: Subject, parts: Mapping[str, Path]) -> Measured:
+    """Accuracy, bias and the table of samples of one seed."""
+    result = Measured()
+    _gather(subject, parts, result)
+    frames = []
+    for task, head in subject.heads.items():
+        array_head = ZeroShotHead(head.weight.numpy(), head.scale)  # type: ignore[arg-type]
+        states = {state: tasks[task] for state, tasks in result.evaluate.items() if task in tasks}
+        selection = subject.chosen[task]
+        frames.append(
+            samples.sample_table(
+                task,
+                states,
+                array_head,
+                subject.labels[task],
+                selection.test[selection.evaluate_rows],
+                "evaluate",
+                states.get("expert"),
+                {state: tasks[task] for state, tasks in result.sigma.items() if task in tasks},
+            )
+        )
+    if frames:
+        result.table = pd.concat(frames, ignore_index=True)
+        right = result.table.assign(right=100.0 * (result.table.prediction == result.table.label))
+        for (state, task), value in right.groupby(["state", "task"], sort=False).right.mean().items():
+            result.accuracy.setdefault(state, {})[task] = float(value)
+    experts = result.evaluate.get("expert", {})
+    for state, tasks in result.evaluate.items():
+        if state != "expert" and experts:
+            result.bias[state] = bias.bias_of(tasks, experts, subject.labels, subject.classes)
+    return result
+
+
+def _gather(subject: Subject, parts: Mapping[str, Path], result: Measured) -> None:
+    """Read the features of every state, by split."""
+    for role, path in parts.items():
+        state, _, task = role.partition("/")
+        if state == "calibrator":
+            _gather_corrected(subject, task, path, result)
+        elif task:
+            found = load_file(path / "features.safetensors")
+            selection = subject.chosen[task]
+            result.evaluate.setdefault(state, {})[task] = found["test"][selection.evaluate_rows]
+            if selection.adapt_source in found:
+                result.adapt.setdefault(state, {})[task] = found[selection.adapt_source][selection.adapt_rows]
+
+
+def _gather_corrected(subject: Subject, name: str, path: Path, result: Measured) -> None:
+    for key, values in load_file(path / "corrected.safetensors").items():
+        task = key.removeprefix("sigma/")
+        target = result.sigma if key.startswith("sigma/") else result.evaluate
+        target.setdefault(name, {})[task] = values[subject.chosen[task].evaluate_rows]
+
+
+def _write_seed(folder: Path, parts: Mapping[str, Path], result: Measured, recipe: Recipe) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    merged = parts["merge"]
+    if (merged / "merged.safetensors").exists():
+        _link(merged / "merged.safetensors", folder / "merged.safetensors")
+    else:
+        for name in ("parts.safetensors", "merged.json"):
+            _link(merged / name, folder / "merged" / name)
+    for call in recipe.calibrators:
+        source = parts.get(f"calibrator/{call.name}")
+        if source is not None:
+            _link(source / "calibrator.safetensors", folder / "calibrators" / f"{call.name}.safetensors")
+            if (source / "merged.safetensors").exists():  # it learned coefficients: the model that it acts in
+                _link(source / "merged.safetensors", folder / "calibrators" / call.name / "merged.safetensors")
+    tensors = {
+        f"{state}/{task}/{split}": np.ascontiguousarray(values)
+        for split, states in (("evaluate", result.evaluate), ("adapt", result.adapt))
+        for state, tasks in states.items()
+        for task, values in tasks.items()
+    }
+    if tensors:
+        save_file(tensors, folder / "features.safetensors")
+    if result.table is not None:
+        result.table.to_parquet(folder / "samples.parquet", index=False, compression="zstd")
+
+
+def _report(subject: Subject, measured: list[Measured], inputs: Mapping[str, Any], params: Mapping[str, Any]) -> Report:
+    recipe, manifest = subject.recipe, subject.zoo.manifest
+    mean = {state: _over_seeds(measured, state, np.mean) for state in measured[0].accuracy}
+    merged = json.loads((inputs["merge"] / "merged.json").read_text())
+    calibrations = {
+        call.name: json.loads((inputs[f"{recipe.seeds[0]}/calibrator/{call.name}"] / "calibration.json").read_text())
+        for call in recipe.calibrators
+    }
+    if merged["kind"] == "per_task" and any(manifest.task_table[task].domain == "out" for task in subject.chosen):
+        subject.warnings.append(
+            "The merged model has weights for the experts' tasks only, so it is not scored on out-of-domain tasks."
+        )
+    subject.warnings.extend(merged.get("warnings", ()))
+    for name, document in calibrations.items():
+        subject.warnings.extend(f"{name}: {warning}" for warning in document["warnings"])
+    subject.warnings.extend(_out_of_memory(inputs))
+    expert_of = {manifest.expert_table[name].task: name for name, _ in subject.zoo.choose(recipe)}
+    return Report(
+        warnings=tuple(subject.warnings),
+        recipe=recipe,
+        identity=params["sources"]["identity"],
+        zoo=ZooIdentity(name=manifest.name, title=manifest.title, digest=params["zoo"]),
+        tasks={
+            task: TaskSummary(
+                title=manifest.task_table[task].label,
+                domain=manifest.task_table[task].domain,
+                classes=manifest.task_table[task].classes,
+                expert=expert_of.get(manifest.task_table[task].shifted_from or task),
+            )
+            for task in subject.chosen
+        },
+        experts=tuple(expert_of.values()),
+        samples={
+            task: SampleCounts(
+                adapt=len(selection.adapt_rows),
+                evaluate=len(selection.evaluate_rows),
+                validation=subject.zoo.data[task].lengths.get("val", 0),
+                available=selection.available,
+            )
+            for task, selection in subject.chosen.items()
+        },
+        protocol=recipe.probe.protocol,
+        split_seed=recipe.probe.split_seed,
+        seeds=recipe.seeds,
+        accuracy=mean,
+        accuracy_sd={state: _over_seeds(measured, state, _sd) for state in mean} if len(measured) > 1 else {},
+        average=_averages(mean, {task: manifest.task_table[task].domain for task in subject.chosen}),
+        bias={state: BiasParts.model_validate(_mean_bias(measured, state)) for state in measured[0].bias},
+        salience=_salience(inputs, recipe),
+        merged=MergedPart.model_validate({name: merged[name] for name in MergedPart.model_fields}),
+        calibrators={
+            call.name: CalibratorPart(
+                method=call.method,
+                on=call.on,
+                parameters=calibrations[call.name]["parameters"],
+                needs_task_id=calibrations[call.name]["needs_task_id"],
+                diverged_at=calibrations[call.name]["diverged_at"],
+                curve_columns=calibrations[call.name]["columns"],
+                curve=calibrations[call.name]["curve"],
+                task_curves=calibrations[call.name].get("task_curves", {}),
+                merging=calibrations[call.name].get("merging", {}),
+            )
+            for call in recipe.calibrators
+        },
+        timing_s=_timing(inputs, merged, calibrations),
+        environment=_environment(),
+    )
+
+
+def _over_seeds(measured: list[Measured], state: str, reduce: Any) -> dict[str, float | None]:
+    return {
+        task: float(reduce([result.accuracy[state][task] for result in measured]))
+        for task in measured[0].accuracy[state]
+    }
+
+
+def _sd(values: list[float]) -> float:
+    return float(np.std(values, ddof=1))
+
+
+def _mean_bias(measured: list[Measured], state: str) -> dict[str, Any]:
+    """The bias part of a state, each number a mean over seeds (None where a seed has none)."""
+
+    def mean(values: list[Any]) -> Any:
+        if isinstance(values[0], (tuple, list)):
+            return tuple(mean(list(column)) for column in zip(*values, strict=True))
+        return None if any(value is None for value in values) else float(np.mean(values))
+
+    first = measured[0].bias[state]
+    return {
+        part: {task: mean([result.bias[state][part][task] for result in measured]) for task in first[part]}
+        for part in first
+    }
+
+
+def _averages(table: Mapping[str, dict[str, float | None]], domains: Mapping[str, str]) -> dict[str, Averages]:
+    """Averages of every state; a calibrated state's out-of-domain average is the model's own, so it has none."""
+    found = {state: accuracy.averages(row, domains) for state, row in table.items()}
+    merged, expert = (found.get(state, {}).get("in") for state in ("merged", "expert"))
+    parts = {}
+    for state, values in found.items():
+        known = None not in (merged, expert, values["in"]) and state not in (
+            "pretrained",
+            "merged",
+            "expert",
+            "multitask",
+        )
+        recovered = accuracy.recovered_share(merged, values["in"], expert) if known else None
+        parts[state] = Averages.model_validate({**values, "recovered": recovered})
+    return parts
+
+
+def _salience(inputs: Mapping[str, Any], recipe: Recipe) -> SaliencePart | None:
+    if "salience" not in inputs:
+        return None
+    document = json.loads((inputs["salience"] / "salience.json").read_text())
+    applied = next((call for call in recipe.transforms if call.method == "lwptv"), None)
+    eta = float(applied.params.get("eta", DEFAULT_ETA)) if applied else DEFAULT_ETA
+    masks, shared = lwptv_masks(np.array(list(document["score"].values())), eta)
+    part = salience.salience_part(
+        document["layers"],
+        document["parameters"],
+        document["score"],
+        dict(zip(document["score"], masks.tolist(), strict=True)),
+        shared.tolist(),
+        eta,
+        applied is not None,
+    )
+    return SaliencePart.model_validate(part)
+
+
+def _timing(inputs: Mapping[str, Any], merged: Mapping[str, Any], calibrations: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds of every part when it was computed, which may have been for an earlier run."""
+    encoded = {path: path / "features.json" for path in inputs.values() if (path / "features.json").exists()}
+    seconds = sum(json.loads(path.read_text())["seconds"] for path in encoded.values())
+    timing = {"merge": merged["seconds"], "features": round(seconds, 3)}
+    return timing | {name: document["seconds"] for name, document in calibrations.items()}
+
+
+def _out_of_memory(inputs: Mapping[str, Any]) -> list[str]:
+    """Whether encoding had to take smaller batches; features do not depend on it beyond rounding."""
+    files = {path / "features.json" for path in inputs.values() if (path / "features.json").exists()}
+    facts = [found for file in files if (found := json.loads(file.read_text())).get("halved")]
+    if not facts:
+        return []
+    least, device = min(found["batch"] for found in facts), facts[0]["device"]
+    return [f"Memory of the {device} ran out while encoding, so batches as small as {least} images were used."]
+
+
+def _environment() -> dict[str, str]:
+    return {
+        "mergelens": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "open_clip_torch": version("open_clip_torch"),
+        "scikit-learn": version("scikit-learn"),
+        "device": "cuda" if torch.cuda.is_available() else "cpu",
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+    }
+
+
+def _link(source: Path, target: Path) -> None:
+    """Link a file that another artefact holds, or copy it where links are not possible."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

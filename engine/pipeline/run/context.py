@@ -1,0 +1,114 @@
+"""What the pipeline gives a merge method beside the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import MergeError
+from ...features import choose_device
+from ...recipe import Probe
+from ...types import Head, Tensors
+from ...zoo.encoders.backbone import architecture, build_encoder, forward_with, preprocessing, to_tensor
+from ...zoo.folder import Zoo
+from ...zoo.images.splits import select
+
+if TYPE_CHECKING:
+    from ..steps import StepTools
+
+
+class MergeContext:
+    """Images, heads and the encoder of a zoo, and a cache for what depends on one expert only."""
+
+    def __init__(
+        self,
+        zoo: Zoo,
+        tasks: tuple[str, ...],
+        digests: Mapping[str, str],
+        probe: Probe,
+        seed: int,
+        tools: StepTools,
+        factors: Mapping[str, float] | None = None,
+        device: str = "auto",
+    ) -> None:
+        """Bind a zoo's parts.
+
+        Args:
+            zoo: the opened zoo.
+            tasks: the task of each expert, in order.
+            digests: content digests by model name, including ``base``.
+            probe: which images may be adapted on.
+            seed: seed of every random choice.
+            tools: progress, cancellation and the artefact cache of the running step.
+            factors: how much of each expert's task vector takes part; belongs to what is cached.
+            device: where batches and heads are put.
+        """
+        self._zoo, self._digests, self._probe, self._tools = zoo, dict(digests), probe, tools
+        self.tasks, self.seed = tasks, seed
+        self.device = choose_device(device)
+        self._factors = dict(factors or {})
+
+    def progress(self, fraction: float, message: str = "") -> None:
+        """Report progress; raises ``Cancelled`` when the run is to stop."""
+        self._tools.progress(fraction, message)
+
+    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
+        """Tensors that depend on one expert (and the base) only, kept in the store."""
+        digests = {"base": self._digests["base"], "expert": self._digests[expert]}
+        return self._tools.cached(
+            {"quantity": quantity, "params": dict(params), "factor": self._factors.get(expert, 1.0), **digests}, compute
+        )
+
+    def batches(self, task: str, split: str, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Endless shuffled batches of a task's adaptation (``adapt``) or labelled ``validation`` images."""
+        images, labels = self._split(task, split)
+        _ = self._encoder  # built now, because `forward` may first be called where nothing can be built (vmap)
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.tasks.index(task))
+        size = min(size, len(images))
+        while True:
+            order = torch.randperm(len(images), generator=generator)
+            for start in range(0, len(images) - size + 1, size):
+                rows = order[start : start + size]
+                pixels = to_tensor(images[rows.numpy()], self._preprocess).to(self.device)
+                yield pixels, None if labels is None else labels[rows].to(self.device)
+
+    def forward(self, weights: Tensors, images: Tensor) -> Tensor:
+        """Features (b, dim) through the encoder with these weights; differentiable in them."""
+        return forward_with(self._encoder, weights, images)
+
+    def head(self, task: str) -> Head:
+        """The task's frozen head."""
+        return self._heads[task]
+
+    def _split(self, task: str, split: str) -> tuple[Any, Tensor | None]:
+        data = self._zoo.data[task]
+        if split == "validation":
+            if not data.has("val"):
+                raise MergeError(
+                    f"Task '{task}' has no labelled validation images (val_x, val_y), which this method needs. "
+                    "Nothing is ever chosen on evaluation images."
+                )
+            rows = data.usable("val")
+            return data.images("val", rows), torch.as_tensor(data.labels("val")[rows])
+        chosen = select(data, self._probe)
+        if chosen.adapt_source == "adapt":
+            return data.images("adapt", chosen.adapt[chosen.adapt_rows]), None
+        return data.images("test", chosen.test[chosen.adapt_rows]), None
+
+    @cached_property
+    def _encoder(self) -> nn.Module:
+        return build_encoder(architecture(self._zoo.folder, self._zoo.manifest)).to(self.device)
+
+    @cached_property
+    def _heads(self) -> dict[str, Head]:
+        heads, _ = self._zoo.heads(list(self.tasks))
+        return {task: replace(head, weight=head.weight.to(self.device)) for task, head in heads.items()}
+
+    @cached_property
+    def _preprocess(self) -> Any:
+        return preprocessing(self._zoo.folder, self._zoo.manifest)

@@ -1,0 +1,97 @@
+"""The step that turns a task's images into features through one model."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ...features import Batches, choose_device, encode
+from ...recipe import Probe
+from ...zoo.encoders.architecture import tower_size
+from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing
+from ...zoo.folder import Zoo
+from ...zoo.images.splits import select
+from ..preflight.rates import keep_rates, known_rates
+from .merging import load_merged, load_merged_encoder
+
+if TYPE_CHECKING:
+    from ..steps import StepTools
+
+
+def features(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+    """Encode the images of one task that a probe selects.
+
+    Writes ``features.safetensors`` with ``test`` (n, dim) and, where the protocol adapts on it, ``adapt`` (m, dim).
+    """
+    started = time.perf_counter()
+    zoo = Zoo.of(params["sources"])
+    data = zoo.data[params["task"]]
+    chosen = select(data, Probe.model_validate(params["probe"]))
+    encoder = encoder_for(zoo, inputs, params)
+    device = choose_device()
+    place = _place(params, device.type)
+    batches = Batches(known_rates(tools.store).batches.get(place, 0))
+    images = {"test": data.images("test", chosen.test)}
+    if chosen.adapt is not None and params["adapt"]:
+        images["adapt"] = data.images("adapt", chosen.adapt)
+    total = sum(len(part) for part in images.values())
+    tensors: dict[str, Tensor] = {}
+    done = 0
+    for name, part in images.items():
+        offset = done
+
+        def progress(fraction: float, message: str = "", offset: int = offset, count: int = len(part)) -> None:
+            tools.progress((offset + fraction * count) / total, message)
+
+        tensors[name] = encode(encoder, part, preprocessing(zoo.folder, zoo.manifest), device, progress, batches)
+        done += len(part)
+    save_file(tensors, output / "features.safetensors")
+    facts = {"seconds": round(time.perf_counter() - started, 3), "images": total}
+    facts |= {"device": device.type, "batch": batches.size, "halved": batches.halved}
+    (output / "features.json").write_text(json.dumps(facts))
+    known = known_rates(tools.store)
+    if known.batches.get(place) != batches.size:
+        keep_rates(tools.store, batches={**known.batches, place: batches.size})
+    if batches.halved:
+        tools.log(f"Memory ran out while encoding; batches of {batches.size} images were used.")
+
+
+def _place(params: Mapping[str, Any], device: str) -> str:
+    """What a batch size that served is remembered under: device, architecture and size of the images."""
+    tower = tower_size(params["architecture"])
+    return f"{device}-{tower.name if tower else 'other'}-{params['preprocess']['size']}"
+
+
+def read_features(folder: Path) -> dict[str, Tensor]:
+    """The matrices that a features step wrote, by array name."""
+    return load_file(folder / "features.safetensors")
+
+
+def encoder_for(zoo: Zoo, inputs: Mapping[str, Any], params: Mapping[str, Any]) -> nn.Module:
+    """The encoder that a step asks for, kept between the tasks that one worker encodes with it."""
+    merged = str(inputs.get("merged", ""))
+    return _encoder(str(zoo.folder), params["model"], params["digest"], merged, params.get("weights_of"))
+
+
+def encoder_of(zoo: Zoo, model: str, merged: Path | None = None) -> nn.Module:
+    """The encoder of ``pretrained``, of the (static) ``merged`` model in a folder, or of an expert by name."""
+    name = "base" if model == "pretrained" else model
+    weights = load_merged(merged, zoo.weights("base")) if model == "merged" else zoo.weights(name)
+    return load_encoder(architecture(zoo.folder, zoo.manifest), weights)
+
+
+@lru_cache(maxsize=2)
+def _encoder(folder: str, model: str, digest: str, merged: str, task: str | None) -> nn.Module:
+    """The encoder of a model, kept between the tasks that one worker encodes with it (``digest`` tells versions)."""
+    zoo = Zoo.open(folder)
+    config = architecture(zoo.folder, zoo.manifest)
+    if model == "merged":
+        return load_merged_encoder(Path(merged), zoo.weights("base"), config, task)
+    return load_encoder(config, zoo.weights(model))

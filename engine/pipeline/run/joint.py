@@ -1,0 +1,138 @@
+"""Merging coefficients that learn together with a calibrator inside the encoder: from a recipe to weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ...calibration.coefficients import LinearMerge
+from ...catalog import CALIBRATORS, MERGE_METHODS, params_of
+from ...catalog.calibrators import LINEAR_MERGES
+from ...errors import RecipeError
+from ...merging.ties import elected
+from ...recipe import CalibratorCall, Probe, Recipe
+from ...weights import LazyTaskVectors, open_weights, write_weights
+from ...weights.files import Memory
+from ...zoo.encoders.backbone import PREFIX, architecture, load_encoder
+from ...zoo.folder import Zoo
+from .context import MergeContext
+from .describing import METADATA_KEY, describe_model
+from .encoding import encoder_of
+
+if TYPE_CHECKING:
+    from ...calibration import IntervMerge
+    from ..steps import StepTools
+
+WEIGHTS = "merged.safetensors"  # beside a calibrator that acts in a merged model of its own
+
+
+def learns_coefficients(call: CalibratorCall) -> bool:
+    """Whether a calibrator moves the merging coefficients as well."""
+    return call.params.get("coefficients", "frozen") != "frozen"
+
+
+def refuse_other_merges(recipe: Recipe, call: CalibratorCall) -> None:
+    """Say which merges have coefficients that can go on learning.
+
+    Raises:
+        RecipeError: the recipe's merge has none.
+    """
+    if not learns_coefficients(call):
+        return
+    title, merge = CALIBRATORS[call.method].title, MERGE_METHODS[recipe.merge.method].title
+    if call.on != "merged":
+        raise RecipeError(f"{call.name}: the pretrained model has no merging coefficients; put {title} on the merged.")
+    if recipe.merge.method not in LINEAR_MERGES or recipe.transforms:
+        names = ", ".join(MERGE_METHODS[name].title for name in LINEAR_MERGES)
+        found = merge + (" behind transforms" if recipe.transforms else "")
+        raise RecipeError(
+            f"{call.name}: merging coefficients can learn after {names} without transforms; found {found}. Choose one "
+            "of these merges, or `coefficients: frozen`."
+        )
+
+
+def linear_merge(zoo: Zoo, joint: Mapping[str, Any], folder: Path, seed: int, tools: StepTools) -> LinearMerge:
+    """A merge as base, task vectors and coefficients.
+
+    Args:
+        zoo: gives the weights.
+        joint: the recipe's ``merge``, its ``experts`` with their weights, and the ``digests`` of all of them.
+        folder: what the merge step wrote.
+        seed: of the step.
+        tools: cache and progress.
+    """
+    experts = {name: zoo.weights(name) for name, _ in joint["experts"]}
+    weights = [weight for _, weight in joint["experts"]]
+    base = zoo.weights("base")
+    vectors = LazyTaskVectors(base, experts, weights=weights)
+    method = joint["merge"]["method"]
+    params = params_of(MERGE_METHODS[method], joint["merge"]["params"])
+    stacks: Any = vectors
+    if getattr(params, "plus_plus", False):
+        tasks = tuple(zoo.manifest.expert_table[name].task for name in experts)
+        context = MergeContext(zoo, tasks, joint["digests"], Probe(), seed, tools, dict(joint["experts"]))
+        stacks = elected(vectors, params.density, context)
+    details = json.loads((folder / "merged.json").read_text())["details"]
+    return LinearMerge(
+        {name.removeprefix(PREFIX): base.tensor(name).float() for name in base.names},
+        {name.removeprefix(PREFIX): stacks.stack(name).clone() for name in vectors.names},
+        _start(method, params, details, tuple(experts)),
+        tuple(experts),
+    )
+
+
+def _start(method: str, params: Any, details: Mapping[str, Any], experts: tuple[str, ...]) -> Tensor:
+    """Coefficients (L, K) or (1, K) that the merge itself used."""
+    if method == "adamerging":
+        columns = [details["coefficients"][name] for name in experts]
+        return torch.tensor([column if isinstance(column, list) else [column] for column in columns]).T.float()
+    value = params.scaling if method == "task_arithmetic" else 1.0 / len(experts)
+    return torch.full((1, len(experts)), value)
+
+
+def save_learned(calibrator: IntervMerge, merge: LinearMerge, zoo: Zoo, output: Path, tools: StepTools) -> nn.Module:
+    """Write the merged model of the learned coefficients and give its encoder; clamps them as the model does."""
+    with torch.no_grad():
+        calibrator.coefficients.clamp_(0, 1)
+    weights = Memory({PREFIX + name: tensor for name, tensor in calibrator.merged_weights(merge).items()})
+    metadata = {METADATA_KEY: json.dumps({**describe_model(zoo), "method": calibrator.method}, sort_keys=True)}
+    write_weights(output / WEIGHTS, weights, None, tools.progress, metadata)
+    return load_encoder(architecture(zoo.folder, zoo.manifest), weights)
+
+
+def encoder_around(zoo: Zoo, calibrator: Path, state: str, merged: Path | None) -> nn.Module:
+    """The encoder that a deep calibrator acts in: its own where it learned coefficients, else that of ``state``.
+
+    Args:
+        zoo: gives architecture and weights.
+        calibrator: what the calibrate step wrote.
+        state: ``merged`` or ``pretrained``.
+        merged: what the merge step wrote.
+    """
+    own = own_encoder(zoo, calibrator)
+    return encoder_of(zoo, state, merged) if own is None else own
+
+
+def own_encoder(zoo: Zoo, calibrator: Path) -> nn.Module | None:
+    """The encoder of the merged model beside a calibrator that learned coefficients; None where it learned none."""
+    weights = calibrator / WEIGHTS
+    if not weights.is_file():
+        return None
+    return load_encoder(architecture(zoo.folder, zoo.manifest), open_weights(weights))
+
+
+def coefficients_of(calibrator: IntervMerge, merge: LinearMerge) -> dict[str, Any]:
+    """Learned coefficients as JSON: by expert, a number or one a layer."""
+    rows = calibrator.coefficients.detach().cpu()
+    return {
+        "layers": [PREFIX + name for name in merge.layers] if len(rows) > 1 else [],
+        "coefficients": {
+            name: column.tolist() if len(rows) > 1 else column[0].item()
+            for name, column in zip(merge.experts, rows.T, strict=True)
+        },
+    }

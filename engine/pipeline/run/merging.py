@@ -1,0 +1,212 @@
+"""Steps on weights: the merge itself, and the salience of every layer."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...catalog import MERGE_METHODS, TRANSFORMS, row_of
+from ...errors import CheckpointError
+from ...merging.apply import merge as merge_experts
+from ...merging.lwptv import salience as layer_salience
+from ...recipe import MethodCall, Probe
+from ...types import Merged, PerSample, PerTask, Static, Weights
+from ...weights import LazyTaskVectors, check_finite, check_same_architecture, open_weights, write_weights
+from ...weights.families import family_warnings, moved
+from ...weights.files import Memory
+from ...zoo.encoders.backbone import build_encoder, forward_with, load_encoder
+from ...zoo.folder import Zoo
+from .context import MergeContext
+from .describing import METADATA_KEY, describe_model
+
+if TYPE_CHECKING:
+    from ..steps import StepTools
+
+KINDS: dict[type, str] = {Static: "static", PerTask: "per_task", PerSample: "per_sample"}
+
+
+def merge(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+    """Merge a zoo's experts as a recipe says.
+
+    Writes ``merged.safetensors`` (static) or ``parts.safetensors`` (weights per task or image), and ``merged.json``.
+    """
+    started = time.perf_counter()
+    zoo = Zoo.of(params["sources"])
+    base, experts = _models(zoo, params)
+    names = [name for name, _ in params["experts"]]
+    tasks = tuple(zoo.manifest.expert_table[name].task for name in names)
+    probe = Probe.model_validate(params["probe"])
+    context = MergeContext(zoo, tasks, params["digests"], probe, params["seed"], tools, dict(params["experts"]))
+    _refuse_not_finite(base, experts, context)
+    vectors = LazyTaskVectors(base, experts, weights=[weight for _, weight in params["experts"]])
+    transforms = [MethodCall.model_validate(call) for call in params["transforms"]]
+    merged = merge_experts(base, vectors, transforms, MethodCall.model_validate(params["merge"]), context)
+    seconds = time.perf_counter() - started
+    digests = params["digests"]
+    mixed = family_warnings(moved(base, {n: w for n, w in experts.items() if digests[n] != digests["base"]}))
+    _save(merged, zoo, params, output, tools, seconds, mixed)
+
+
+def salience(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+    """LwPTV salience of every layer for every expert; writes ``salience.json`` with scores, not masks."""
+    zoo = Zoo.of(params["sources"])
+    base, experts = _models(zoo, params)
+    vectors = LazyTaskVectors(base, experts)
+    layers, scores = layer_salience(vectors)
+    document = {
+        "layers": list(layers),
+        "parameters": [int(torch.Size(vectors.shape(name)).numel()) for name in layers],
+        "score": {name: [float(value) for value in row] for name, row in zip(experts, scores, strict=True)},
+    }
+    (output / "salience.json").write_text(json.dumps(document))
+
+
+def load_merged(folder: Path, base: Weights, task: str | None = None) -> Weights:
+    """The merged model's weights, for a task where they depend on it.
+
+    Args:
+        folder: what the merge step wrote.
+        base: the pretrained weights.
+        task: needed for merged models whose weights depend on the task.
+
+    Raises:
+        CheckpointError: the merged model has no weights for this task, or other weights for every image.
+    """
+    document = json.loads((folder / "merged.json").read_text())
+    if document["kind"] == "static":
+        return open_weights(folder / "merged.safetensors")
+    if document["kind"] == "per_sample":
+        raise CheckpointError("The merged model's weights depend on the image; there are none to load by themselves.")
+    tasks = document.get("tasks", [])
+    if task not in tasks:
+        raise CheckpointError(f"The merged model has weights for {', '.join(tasks) or 'no task'}, none for '{task}'.")
+    return _rebuild(document["method"])(base, _parts(folder), task)
+
+
+def load_merged_encoder(
+    folder: Path, base: Weights, config: Mapping[str, Any], task: str | None = None
+) -> torch.nn.Module:
+    """The merged model as a module images → features, whatever its weights depend on.
+
+    Args:
+        folder: what the merge step wrote.
+        base: the pretrained weights.
+        config: the backbone's architecture.
+        task: needed for merged models whose weights depend on the task.
+
+    Raises:
+        CheckpointError: the merged model has no weights for this task, or is damaged.
+    """
+    document = json.loads((folder / "merged.json").read_text())
+    if document["kind"] != "per_sample":
+        return load_encoder(config, load_merged(folder, base, task))
+    forward = partial(forward_with, build_encoder(config))
+    try:
+        return _rebuild(document["method"])(base, _parts(folder), forward)
+    except (KeyError, AttributeError) as error:
+        raise CheckpointError(
+            f"parts.safetensors does not hold what '{document['method']}' stores: {error}."
+        ) from error
+
+
+def _parts(folder: Path) -> dict[str, torch.Tensor]:
+    parts = open_weights(folder / "parts.safetensors")
+    return {name: parts.tensor(name) for name in parts.names}
+
+
+def _rebuild(method: str) -> Callable[..., Any]:
+    """The function beside a method's own that makes models of its parts."""
+    row = row_of(MERGE_METHODS, method, "merge method")
+    if row.yields == "static":
+        raise CheckpointError(f"{row.title} makes one model for every input; merged.json and its parts do not agree.")
+    return import_module(row.function.partition(":")[0], package=__name__.partition(".")[0]).rebuild
+
+
+def _models(zoo: Zoo, params: Mapping[str, Any]) -> tuple[Weights, dict[str, Weights]]:
+    base = zoo.weights("base")
+    experts = {name: zoo.weights(name) for name, _ in params["experts"]}
+    for name, weights in experts.items():
+        check_same_architecture(base, weights, name)
+    return base, experts
+
+
+def _refuse_not_finite(base: Weights, experts: Mapping[str, Weights], context: MergeContext) -> None:
+    """Check every value once per file; the store remembers which files passed."""
+    for name, weights in experts.items():
+
+        def check(name: str = name, weights: Weights = weights) -> dict[str, torch.Tensor]:
+            check_finite(base, "The base")
+            check_finite(weights, f"Expert '{name}'")
+            return {"finite": torch.ones(1)}
+
+        context.cached(name, "finite", {}, check)
+
+
+def remarks(digests: Mapping[str, str], details: Mapping[str, Any]) -> list[str]:
+    """What a person should know of a merge that could be carried out all the same.
+
+    Args:
+        digests: of the weights, by the expert's name and ``base``.
+        details: what the method reported.
+    """
+    owners: dict[str, list[str]] = {}
+    for name, digest in digests.items():
+        owners.setdefault(digest, []).append(name)
+    found = []
+    for names in owners.values():
+        experts = [name for name in names if name != "base"]
+        if experts and "base" in names:
+            found.append(f"{_quoted(experts)}: the same weights as the base, so nothing is added. Choose other files.")
+        elif len(experts) > 1:
+            found.append(f"{_quoted(experts)}: the same weights, which count {len(experts)} times. Keep one of them.")
+    for name, measured in details.get("transforms", {}).items():
+        if measured.get("kept_layers") == 0:
+            found.append(
+                f"{TRANSFORMS[name].title} pruned every layer, so the merged model is the base. Lower the pruning "
+                "ratio, or choose experts that differ."
+            )
+    return found
+
+
+def _quoted(names: list[str]) -> str:
+    return f"Expert{'s' if len(names) > 1 else ''} " + ", ".join(f"'{name}'" for name in names)
+
+
+def _save(
+    merged: Merged,
+    zoo: Zoo,
+    params: Mapping[str, Any],
+    output: Path,
+    tools: StepTools,
+    seconds: float,
+    more: Sequence[str],
+) -> None:
+    info = merged.info
+    document = {
+        "kind": KINDS[type(merged)],
+        "method": params["merge"]["method"],
+        "needs_task_id": info.needs_task_id,
+        "extra_parameters": info.extra_parameters,
+        "extra_bits": info.extra_bits,
+        "details": info.details,
+        "warnings": [*remarks(params["digests"], info.details), *more],
+        "base": params["digests"]["base"],
+        "model": describe_model(zoo),
+    }
+    metadata = {METADATA_KEY: json.dumps({**document["model"], "method": document["method"]}, sort_keys=True)}
+    started = time.perf_counter()
+    if isinstance(merged, PerTask):
+        document["tasks"] = list(merged.tasks)
+    if isinstance(merged, Static):
+        write_weights(output / "merged.safetensors", merged.weights, None, tools.progress, metadata)
+    else:
+        write_weights(output / "parts.safetensors", Memory(dict(merged.parts)))
+    document["seconds"] = round(seconds + time.perf_counter() - started, 3)
+    (output / "merged.json").write_text(json.dumps(document))

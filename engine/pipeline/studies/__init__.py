@@ -1,0 +1,1 @@
+"""Many runs under one question: sweeps and experiments."""

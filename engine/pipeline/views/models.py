@@ -1,0 +1,134 @@
+"""One task's evaluation images and the models of a run, for views that send images through them once more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...analysis.accuracy import logits, predictions, top1
+from ...calibration.base import Calibrator, load_calibrator
+from ...calibration.stitching import Network
+from ...features import choose_device
+from ...manifest import Preprocess
+from ...recipe import Probe
+from ...zoo.encoders.backbone import architecture, load_encoder, normalised, preprocessing, resized
+from ...zoo.encoders.heads import ZeroShotHead
+from ...zoo.folder import Zoo
+from ...zoo.images.splits import select
+from ..run.joint import own_encoder
+from ..run.merging import load_merged_encoder
+from .request import read_document
+
+if TYPE_CHECKING:
+    from ..steps import StepTools
+
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Images:
+    """Evaluation images of a task, as they are encoded."""
+
+    task: str
+    rows: np.ndarray  # (n,) of the test split
+    pixels: Tensor  # uint8 (n, 3, size, size), on the CPU
+    available: int
+    preprocess: Preprocess
+    device: torch.device
+
+    def batches(self, report: Callable[[float], None] = lambda fraction: None) -> Iterator[Tensor]:
+        """Normalised images on the device, a few at a time; told how much of them has been given."""
+        for first in range(0, len(self.pixels), BATCH):
+            report(first / len(self.pixels))
+            yield normalised(self.pixels[first : first + BATCH].to(self.device), self.preprocess)
+
+
+@dataclass(frozen=True)
+class Pictures(Images):
+    """Images with what they are scored with."""
+
+    labels: np.ndarray  # (n,)
+    head: ZeroShotHead
+
+    def accuracy(self, features: Tensor) -> float:
+        """Percent of the images whose class the task's head gives for these features."""
+        scores = logits(features.float().cpu().numpy(), self.head.weight.numpy(), self.head.scale)
+        return top1(predictions(scores), self.labels)
+
+
+def images_of(zoo: Zoo, task: str, probe: Mapping[str, Any], most: int) -> Images:
+    """Evaluation images of a task, at most so many, drawn by the split's seed.
+
+    Raises:
+        DataError: images that cannot be decoded.
+    """
+    preprocess = preprocessing(zoo.folder, zoo.manifest)
+    chosen = select(zoo.data[task], Probe.model_validate(dict(probe)))
+    rows = chosen.test[chosen.evaluate_rows]
+    if len(rows) > most:
+        rows = rows[np.sort(np.random.default_rng(probe["split_seed"]).choice(len(rows), most, replace=False))]
+    pixels = resized(zoo.data[task].images("test", rows), preprocess).contiguous()
+    return Images(task, rows, pixels, chosen.available, preprocess, choose_device())
+
+
+def pictures_of(zoo: Zoo, task: str, probe: Mapping[str, Any], most: int) -> Pictures:
+    """The same images with labels and head.
+
+    Raises:
+        DataError: images that cannot be decoded.
+        ZooError: no head fits the task.
+    """
+    images = images_of(zoo, task, probe, most)
+    heads, _ = zoo.heads([task])
+    return Pictures(**vars(images), labels=zoo.data[task].labels("test")[images.rows], head=heads[task])
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models of a run on one task, each loaded when it is asked for."""
+
+    zoo: Zoo
+    inputs: Mapping[str, Any]
+    task: str
+    device: torch.device
+
+    def encoder(self, name: str) -> nn.Module:
+        """The encoder of ``pretrained``, of ``merged``, or of an expert by name, on the device."""
+        config, base = architecture(self.zoo.folder, self.zoo.manifest), self.zoo.weights("base")
+        if name == "merged":
+            return load_merged_encoder(Path(self.inputs["merge"]), base, config, self.task).to(self.device)
+        return load_encoder(config, base if name == "pretrained" else self.zoo.weights(name)).to(self.device)
+
+    def around(self, calibrator: str, on: str) -> nn.Module:
+        """The encoder that a calibrator acts in: that of ``on``, or its own where it learned merging coefficients."""
+        own = own_encoder(self.zoo, Path(self.inputs[f"calibrator/{calibrator}"]))
+        return self.encoder(on) if own is None else own.to(self.device)
+
+    def calibrator(self, name: str) -> Calibrator:
+        """A calibrator of the run, on the device."""
+        return load_calibrator(Path(self.inputs[f"calibrator/{name}"]) / "calibrator.safetensors").to(self.device)
+
+    def networks(self, calibrators: Mapping[str, str]) -> dict[str, Callable[[], Network]]:
+        """The states of a run but the expert, by name; each is loaded when its turn comes.
+
+        Args:
+            calibrators: name → the state that it corrects.
+        """
+        found = {name: (lambda name=name: Network(self.encoder(name))) for name in ("pretrained", "merged")}
+        for name, on in calibrators.items():
+            found[name] = lambda name=name, on=on: Network(self.around(name, on), self.calibrator(name), self.task)
+        return found
+
+
+def gather(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+    """Put the tasks of a view together; writes ``NAME.json``."""
+    name = params["view"]
+    tasks = {task: read_document(Path(inputs[task]), name) for task in params["tasks"]}
+    (output / f"{name}.json").write_text(json.dumps({"split_seed": params["split_seed"], "tasks": tasks}))

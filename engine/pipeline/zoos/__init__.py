@@ -1,0 +1,1 @@
+"""Steps that make or change zoos: fetching, importing, training."""

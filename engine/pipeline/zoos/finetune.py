@@ -1,0 +1,250 @@
+"""Training experts: from a zoo's base, training images and frozen heads to weights in the zoo's folder."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, model_validator
+
+from ...errors import DataError, ZooError, nearest
+from ...features import choose_device
+from ...manifest import Task
+from ...recipe import Frozen, Request
+from ...zoo.encoders.backbone import architecture, preprocessing
+from ...zoo.folder import Zoo
+from ...zoo.images.augment import Augmentation
+from ...zoo.images.splits import VALIDATION_SHARE, hold_out
+from ..run.text_heads import heads_step
+from ..steps import Plan, Step, make_step
+
+if TYPE_CHECKING:
+    from ...store import Store
+    from ..steps import StepTools
+
+VERSION = 1
+SMALL_ENCODER = 20_000_000  # parameters
+LEARNING_RATES = {"small": 5e-4, "large": 1e-5}  # from the bundled zoo's builder; from Task Arithmetic, Appendix B
+
+
+class FinetuneConfig(Frozen):
+    """Settings of fine-tuning; what is not given is chosen when the plan is made, and written out in the record."""
+
+    steps: int | None = Field(None, ge=1, le=1_000_000, title="Steps", description="Batches to train on (default 250).")
+    epochs: float | None = Field(
+        None, gt=0, le=10_000, title="Epochs", description="In place of steps: passes over the training images."
+    )
+    batch_size: int = Field(64, ge=1, le=8192, title="Batch size", description="Images in a step.")
+    learning_rate: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        title="Learning rate",
+        description="Highest rate; default 5e-4 for encoders below 20 million parameters, else 1e-5.",
+    )
+    warmup: int | None = Field(
+        None, ge=0, title="Warm-up", description="Steps of linear warm-up before the cosine (default a tenth)."
+    )
+    weight_decay: float = Field(0.0, ge=0, le=10, title="Weight decay", description="AdamW's decoupled decay.")
+    label_smoothing: float = Field(0.0, ge=0, lt=1, title="Label smoothing", description="Share spread over classes.")
+    augmentation: Augmentation = Field("shift", title="Augmentation", description="How training images are varied.")
+    seed: int = Field(0, ge=0, title="Seed", description="Orders the batches and draws the augmentations.")
+    dtype: Literal["float32", "float16"] = Field("float32", title="Stored as", description="Of the expert's file.")
+
+    @model_validator(mode="after")
+    def _one_length(self) -> FinetuneConfig:
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError("give `steps` or `epochs`, not both")
+        return self
+
+    def resolved(self, images: int, parameters: int) -> dict[str, Any]:
+        """All settings of one task, as JSON values: nothing is left open.
+
+        Args:
+            images: how many are trained on.
+            parameters: how many the encoder has.
+        """
+        steps = self.steps or 250
+        if self.epochs is not None:
+            steps = max(1, math.ceil(self.epochs * images / self.batch_size))
+        rate = self.learning_rate or LEARNING_RATES["small" if parameters < SMALL_ENCODER else "large"]
+        warmup = math.ceil(steps / 10) if self.warmup is None else self.warmup
+        chosen = {"steps": steps, "learning_rate": rate, "warmup": warmup}
+        return self.model_dump(mode="json", exclude={"epochs"}) | chosen
+
+
+class FinetuneRequest(Request):
+    """What somebody asks for: which experts of which zoo, and how they are trained."""
+
+    REFUSAL = "Experts cannot be trained like this"
+
+    zoo: str
+    tasks: Literal["all"] | tuple[str, ...] = "all"
+    config: FinetuneConfig = FinetuneConfig()
+    replace: bool = False
+    checkpoint_every: int | None = Field(None, ge=1)
+
+
+def plan_finetune(request: Mapping[str, Any], store: Store) -> Plan:
+    """Plan the training of experts: one step for each task, and one that puts them into the zoo's folder.
+
+    Args:
+        request: what :class:`FinetuneRequest` holds.
+        store: gives digests of files.
+
+    Raises:
+        EngineError: a task without training images or head, or one that has an expert already.
+    """
+    wanted = FinetuneRequest.parse(request)
+    zoo = Zoo.open(wanted.zoo)
+    tasks = _tasks(zoo, wanted)
+    heads = _heads(zoo, store)
+    steps = [_training(zoo, task, wanted, store, heads) for task in tasks]
+    stamp = (zoo.folder / "zoo.yaml").stat()
+    inputs = {f"expert/{step.params['task']}": step.key for step in steps}
+    # The one step that works on the zoo's own folder: the same experts are put again into a folder that has changed.
+    identity = {"folder": str(zoo.folder), "stamp": [stamp.st_ino, stamp.st_mtime_ns], "replace": wanted.replace}
+    adopt = make_step(
+        "adopt_experts",
+        params={"sources": {"zoo": str(zoo.folder)}, "replace": wanted.replace},
+        identity=identity,
+        inputs=inputs,
+        label="Putting the experts into the zoo",
+        weight=0.1,
+    )
+    return Plan((*([heads] if heads else []), *steps, adopt), adopt.key, adopt.key)
+
+
+def _heads(zoo: Zoo, store: Store) -> Step | None:
+    """The step that builds heads from the base's text encoder; None for a zoo that brings heads."""
+    if zoo.manifest.heads:
+        return None
+    if zoo.text_problem:
+        raise ZooError(
+            f"The zoo '{zoo.manifest.name}' has no heads to train against, and none can be built: "
+            f"{zoo.text_problem.rstrip('.')}. Add `heads:` to zoo.yaml, or make a zoo with `zoo init --base --data "
+            "--heads prototypes`."
+        )
+    return heads_step(zoo, store, store.digest_file(zoo.weights_path("base")))
+
+
+def _tasks(zoo: Zoo, wanted: FinetuneRequest) -> list[Task]:
+    """The tasks to train on, each with what it needs."""
+    table = zoo.manifest.task_table
+    if wanted.tasks == "all":
+        tasks = [task for task in zoo.manifest.tasks if _can_learn(zoo, task, wanted.replace)]
+        if not tasks:
+            raise ZooError(
+                f"The zoo '{zoo.manifest.name}' has no in-domain task with training images (train_x, train_y) and "
+                "without an expert. Add images, name tasks with --task, or replace experts with --replace."
+            )
+        return tasks
+    for name in wanted.tasks:
+        if name not in table:
+            raise ZooError(f"The zoo '{zoo.manifest.name}' has no task '{name}'. {nearest(name, table)}")
+        if name not in zoo.data or not zoo.data[name].has("train"):
+            raise DataError(
+                f"Task '{name}' has no training images. Its data needs train_x and train_y; test images are never "
+                "trained on."
+            )
+        expert = zoo.manifest.expert_of(name)
+        if expert is not None and not wanted.replace:
+            raise ZooError(f"Task '{name}' has the expert '{expert.name}' already; --replace trains another one.")
+    return [table[name] for name in dict.fromkeys(wanted.tasks)]
+
+
+def _can_learn(zoo: Zoo, task: Task, replace: bool) -> bool:
+    own = task.domain == "in" and not task.shifted_from and (replace or not zoo.manifest.expert_of(task.name))
+    return own and task.name in zoo.data and zoo.data[task.name].has("train")
+
+
+def _training(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store, heads: Step | None) -> Step:
+    if heads is None:
+        zoo.heads([task.name])  # there is one, and it fits
+    base, data = zoo.weights("base"), zoo.data[task.name]
+    train, _ = hold_out(data, VALIDATION_SHARE)
+    parameters = sum(math.prod(base.shape(name)) for name in base.names)
+    config = wanted.config.resolved(len(train), parameters)
+    if config["batch_size"] > len(train):
+        raise DataError(
+            f"Task '{task.name}' has {len(train)} images to train on, fewer than a batch of {config['batch_size']}. "
+            "Give a smaller --batch-size."
+        )
+    device, digest = choose_device().type, store.digest_file(zoo.weights_path("base"))
+    brought = zoo.manifest.heads
+    identity = {
+        "task": task.name,
+        "base": digest,
+        "data": data.digest(store.digest_file),
+        "heads": heads.key if heads else store.digest_file(zoo.path(brought)),
+        "architecture": architecture(zoo.folder, zoo.manifest),
+        "preprocess": preprocessing(zoo.folder, zoo.manifest).model_dump(mode="json"),
+        "config": config,
+        "validation_share": VALIDATION_SHARE,
+    }
+    sources = {"zoo": str(zoo.folder), "checkpoint_every": wanted.checkpoint_every}
+    if heads:
+        sources["heads"] = str(store.folder_of(heads.key))
+    return make_step(
+        "finetune",
+        params={**identity, "sources": sources},
+        identity=identity,
+        inputs={"heads": heads.key} if heads else {},
+        label=f"Training the expert of {task.label}",
+        weight=8.0,
+        gpu=device == "cuda",
+        version=VERSION,
+        device_class=f"{device}/float32",
+    )
+
+
+def finetune(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+    """Train one expert; goes on from a checkpoint of the same training where there is one.
+
+    Writes ``expert.safetensors`` (``visual.*``) and ``record.json`` (config, counts, curve, accuracies, versions).
+    """
+    from .training import TrainingRun
+
+    started = time.time()
+    run = TrainingRun(params, tools)
+    run.train()
+    run.write_expert(output / "expert.safetensors")
+    record = {
+        "task": params["task"],
+        "base": params["base"],
+        "data": params["data"],
+        "heads": params["heads"],
+        "config": params["config"],
+        "images": run.counts,
+        "validation_accuracy": {"base": run.curve[0][2], "expert": run.curve[-1][2]},
+        "columns": list(run.COLUMNS),
+        "curve": run.curve,
+        "seconds": round(run.seconds, 1),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started + run.seconds)),
+        "device": run.device.type,
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in ("torch", "numpy")}},
+    }
+    (output / "record.json").write_text(json.dumps(record, indent=1))
+    run.forget_checkpoint()
+
+
+def adopt_experts(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+    """Copy trained experts into the zoo's folder and name them in its manifest; writes ``experts.json``."""
+    from ...zoo.making.adopt import adopt
+
+    zoo = Zoo.of(params["sources"])
+    records = {}
+    for role, folder in inputs.items():
+        record = json.loads((Path(folder) / "record.json").read_text())
+        records[role.removeprefix("expert/")] = (Path(folder) / "expert.safetensors", record)
+    names = adopt(zoo, records, replace=params["replace"])
+    tools.store.zoos.add(zoo.folder)  # so that pages list it
+    (output / "experts.json").write_text(
+        json.dumps({names[task]: record for task, (_, record) in records.items()}, indent=1)
+    )

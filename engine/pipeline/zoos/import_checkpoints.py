@@ -1,0 +1,96 @@
+"""Imports as work for the engine: a look at the files first, then the conversion."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...store import Store
+from ...zoo.importing.request import REMOTE, parse_request
+from ...zoo.importing.roots import inside_roots
+from ..steps import Plan, make_step
+
+if TYPE_CHECKING:
+    from ..steps import StepTools
+
+SUMMARY = "summary.json"
+
+
+def plan_import(request: Mapping[str, Any], store: Store) -> Plan:
+    """Plan an import, or with ``check`` the look at its files.
+
+    The key names the files by size and time, and the wish itself by its ``token``: a zoo that was deleted since is
+    written again.
+
+    Raises:
+        ZooError: the request is not valid, or names a path outside the configured roots.
+    """
+    document = dict(request)
+    check = bool(document.pop("check", False))
+    parsed = parse_request(document)
+    paths = [item.path for item in (*parsed.experts, *parsed.heads)]
+    paths += [parsed.base, *(place for place in parsed.data.values() if not place.startswith(REMOTE))]
+    stamps = {path: _stamps(inside_roots(path, (store.root,))) for path in paths}
+    if parsed.architecture.endswith(".json"):
+        inside_roots(parsed.architecture, (store.root,))
+    inside_roots(parsed.folder, (store.root,))
+    params = {"request": parsed.model_dump(mode="json")}
+    step = make_step(
+        "import_check" if check else "import",
+        params=params,
+        identity={**params, "files": stamps},
+        label="Looking at the checkpoints" if check else f"Importing {parsed.name}",
+    )
+    return Plan(steps=(step,), result=step.key, identity=step.key)
+
+
+def check_import(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+    """Look at the files of an import and say what it would do."""
+    from ...zoo.importing.survey import survey
+
+    found = survey(parse_request(params["request"]), tools.progress)
+    _write(output, found.to_json())
+
+
+def carry_out_import(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+    """Write the zoo folder and remember it."""
+    from ...zoo.importing.convert import import_zoo, read_record
+
+    request = parse_request(params["request"])
+    made = read_record(request) if request.token else None
+    summary = made or import_zoo(request, tools.progress)
+    for warning in summary["warnings"]:
+        tools.log(warning)
+    tools.store.zoos.add(request.folder)
+    _write(output, summary)
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """What an import or a look at its files found."""
+    return json.loads((folder / SUMMARY).read_text("utf-8"))
+
+
+def _write(output: Path, summary: Mapping[str, Any]) -> None:
+    (output / SUMMARY).write_text(json.dumps(summary, ensure_ascii=False), "utf-8")
+
+
+def _stamps(path: Path) -> list[list[Any]]:
+    """Name, size and time of a file, or of the files in a folder."""
+    return [[str(file), *_stamp(file)] for file in _files(path)]
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        yield from sorted(item for item in path.iterdir() if item.is_file())
+    else:
+        yield path
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns

@@ -1,0 +1,254 @@
+"""A new zoo from a base and images of any form: brought data, heads, and a manifest without experts."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+from torch.nn import functional
+
+from ...errors import DataError, ZooError, nearest
+from ...features import choose_device, encode
+from ...manifest import Manifest
+from ...recipe import explain
+from ...weights import Memory, write_weights
+from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing
+from ...zoo.encoders.heads import HEADS_KEY, base_logit_scale
+from ...zoo.encoders.text import VOCABULARY, Words, build_heads, prompts, vocabulary_file
+from ...zoo.folder import Zoo
+from ...zoo.images.splits import VALIDATION_SHARE, hold_out
+from ...zoo.importing.names import safe_name
+from ...zoo.making.brought import BroughtTask, bring, find_tasks
+from ...zoo.making.set_aside import set_aside
+
+DEFAULT_TEMPLATES = ("a photo of a {}.",)
+PROBE_STEPS, PROBE_RATE = 200, 0.01
+HEADS = {
+    "text": "Heads: zero-shot, from the base's text encoder.",
+    "prototypes": "Heads: class means of the base's features on training images, not zero-shot.",
+    "probe": "Heads: a linear probe on the base's features of training images, not zero-shot.",
+}
+HEADER = "# Written by `zoo init`. Train experts with `zoo finetune`, then check the folder with `zoo check`.\n"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How a new zoo is made of images."""
+
+    heads: str = "text"  # text, prototypes or probe
+    outside: Sequence[str] = ()  # tasks out of domain, beside those whose description says so
+    test_share: float | None = None  # of images without splits that are tested on; None keeps all of them for that
+    seed: int = 0  # of that choice
+    skip_corrupt: bool = False  # leave out images that cannot be decoded
+    link: bool = False  # hard links in place of copies of images
+
+
+def new_zoo(folder: Path, base: str, data: Path, wish: Wish = Wish(), *, say: Say = lambda text: None) -> list[str]:
+    """Make a zoo without experts.
+
+    Args:
+        folder: the new zoo; must not exist, or be empty.
+        base: a bundled zoo's name or a zoo's path; its base, architecture, preprocessing and vocabulary are taken.
+        data: images of one task in any form, or a folder of such, with ``TASK.json`` beside those that need a
+            description (``class_names``; optional ``title``, ``templates``, ``licence``, ``source``, ``suggested``: ID
+            or OOD); see :func:`engine.zoo.making.brought.find_tasks`.
+        wish: heads, domains and splits.
+        say: told what is being done.
+
+    Returns:
+        One line for each task.
+
+    Raises:
+        EngineError: the reason; nothing is left behind then.
+    """
+    if wish.heads not in HEADS:
+        raise ZooError(f"There are no heads '{wish.heads}'. {nearest(wish.heads, HEADS)}")
+    folder = folder.expanduser().absolute()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ZooError(f"{folder} exists already and is not an empty folder; nothing was written. Give a new folder.")
+    source = Zoo.open(base)
+    tasks, left = find_tasks(data)
+    if left:
+        say(f"Left out, because there are no images in them: {', '.join(left)}")
+    entries = _entries(tasks, source, wish)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    building = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        building.mkdir()
+        for task, entry in zip(tasks, entries, strict=True):
+            say(f"Bringing the images of {task.name}")
+            entry["data"] = _bring(task, entry, building, wish, say)
+        manifest = _write(building, folder.name, source, entries, wish.heads)
+        zoo = Zoo(building, manifest)
+        say(f"Building heads ({wish.heads}) for {len(entries)} tasks")
+        _write_heads(zoo, source, wish.heads)
+        lines = [line for task in manifest.tasks for line in _lines(zoo, task.name)]
+        if folder.exists():
+            folder.rmdir()
+        building.rename(folder)
+    except OSError as error:
+        raise ZooError(f"{folder} cannot be written: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return lines
+
+
+def _entries(tasks: Sequence[BroughtTask], source: Zoo, wish: Wish) -> list[dict[str, Any]]:
+    names = [task.name for task in tasks]
+    for name in wish.outside:
+        if name not in names:
+            raise DataError(f"There is no task '{name}' among the images. {nearest(name, names)}")
+    given = next((list(task.templates) for task in source.manifest.tasks if task.templates), list(DEFAULT_TEMPLATES))
+    corrupt = {"corrupt": "skip"} if wish.skip_corrupt else {}
+    return [
+        {
+            "name": task.name,
+            "domain": "out" if task.outside or task.name in wish.outside else "in",
+            **task.entry(given),
+            **corrupt,
+        }
+        for task in tasks
+    ]
+
+
+def _bring(task: BroughtTask, entry: dict[str, Any], folder: Path, wish: Wish, say: Say) -> str:
+    """Bring a task's images; where all would be test images, only a share is, if that is wished."""
+    whole = not task.source.lengths.get("train") and bool(task.source.lengths.get("test"))
+    learns = entry["domain"] == "in" or wish.heads != "text"
+    if wish.test_share is None or not whole or not learns:
+        return bring(task, folder, link=wish.link)
+    place = set_aside(task, folder, share=wish.test_share, seed=wish.seed, link=wish.link)
+    say(f"{task.name}: {100 * wish.test_share:g} % of every class are set aside as test images (seed {wish.seed})")
+    return place
+
+
+def _write(folder: Path, name: str, source: Zoo, entries: list[dict[str, Any]], heads: str) -> Manifest:
+    """Copy the base and write zoo.yaml."""
+    backbone = source.manifest.backbone.model_dump(mode="json", exclude_none=True)
+    weights = source.weights_path("base")
+    backbone["weights"] = f"base{weights.suffix}"
+    shutil.copyfile(weights, folder / backbone["weights"])
+    if backbone["architecture"].endswith(".json"):
+        shutil.copyfile(source.path(backbone["architecture"]), folder / "config.json")
+        backbone["architecture"] = "config.json"
+    if (source.folder / VOCABULARY).is_file():
+        shutil.copyfile(source.folder / VOCABULARY, folder / VOCABULARY)
+    document = {
+        "format": 1,
+        "name": safe_name(name),
+        "description": f"Base of {source.manifest.name}. {HEADS[heads]}",
+        "backbone": backbone,
+        "experts": [],
+        "tasks": entries,
+        "heads": "heads.safetensors",
+    }
+    try:
+        manifest = Manifest.model_validate(document)
+    except ValueError as error:
+        raise ZooError(f"No zoo can be made of this: {explain(error, Manifest)}") from error
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
+    (folder / "zoo.yaml").write_text(HEADER + text, "utf-8")
+    return manifest
+
+
+def _write_heads(zoo: Zoo, source: Zoo, kind: str) -> None:
+    config = architecture(zoo.folder, zoo.manifest)
+    for task, data in zoo.data.items():
+        for split in ("test", "train", "val"):
+            if data.has(split):
+                data.labels(split)
+        if kind != "text" and not data.has("train"):
+            raise DataError(
+                f"Task '{task}' has no training images to build a head from. Bring images with a split `train`, or set "
+                "some aside with --test-share 0.2."
+            )
+    if kind == "text":
+        _refuse_unknown_words(zoo)
+        tensors = build_heads(zoo.folder, zoo.manifest, list(zoo.data), lambda fraction, message="": None)
+    else:
+        tensors = _trained_heads(zoo, config, kind)
+    tensors["logit_scale"] = torch.tensor(base_logit_scale(zoo.folder, zoo.manifest))
+    write_weights(zoo.folder / "heads.safetensors", Memory(tensors), metadata={HEADS_KEY: kind})
+
+
+def _refuse_unknown_words(zoo: Zoo) -> None:
+    """Name all words at once that a text encoder of whole words has never seen."""
+    path = vocabulary_file(zoo.folder, zoo.manifest)
+    if path is None:
+        return
+    words = Words(path)
+    missing = {
+        task.name: words.unknown([text for texts in prompts(task) for text in texts]) for task in zoo.manifest.tasks
+    }
+    if any(missing.values()):
+        named = "; ".join(f"{task}: {', '.join(found)}" for task, found in missing.items() if found)
+        raise ZooError(
+            f"The base's text encoder has never seen these words: {named:.2000}. Rename the classes, or build heads "
+            "from training images with --heads prototypes or --heads probe."
+        )
+
+
+def _trained_heads(zoo: Zoo, config: dict[str, Any], kind: str) -> dict[str, Tensor]:
+    """Heads from training images; those that `zoo finetune` will validate on are left out."""
+    device = choose_device()
+    encoder = load_encoder(config, zoo.weights("base"))
+    preprocess, scale = preprocessing(zoo.folder, zoo.manifest), base_logit_scale(zoo.folder, zoo.manifest)
+    heads = {}
+    for task in zoo.manifest.tasks:
+        data = zoo.data[task.name]
+        rows, _ = hold_out(data, VALIDATION_SHARE)
+        labels = torch.as_tensor(data.labels("train")[rows])
+        absent = [name for number, name in enumerate(task.classes) if number not in labels.unique().tolist()]
+        if absent:
+            raise DataError(f"Task '{task.name}' has no training image of {', '.join(absent[:5])}.")
+        features = encode(
+            encoder, data.images("train", rows, preprocess), preprocess, device, lambda fraction, message="": None
+        )
+        unit = functional.normalize(features, dim=1)
+        heads[task.name] = prototypes(unit, labels, len(task.classes))
+        if kind == "probe":
+            heads[task.name] = linear_probe(unit, labels, heads[task.name], float(torch.tensor(scale).exp()))
+    return heads
+
+
+def prototypes(features: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Class means of unit-norm features (n, dim), of unit norm again: (classes, dim)."""
+    sums = torch.zeros(classes, features.shape[1]).index_add_(0, labels, features)
+    return functional.normalize(sums, dim=1)
+
+
+def linear_probe(features: Tensor, labels: Tensor, start: Tensor, scale: float) -> Tensor:
+    """A classifier with unit-norm rows (classes, dim), fitted by Adam to unit-norm features (n, dim).
+
+    It begins at ``start`` (classes, dim) and is trained like it will be used: cosines times ``scale``, no bias.
+    """
+    weight = start.clone().requires_grad_(True)
+    adam = torch.optim.Adam([weight], lr=PROBE_RATE)
+    for _ in range(PROBE_STEPS):
+        adam.zero_grad()
+        functional.cross_entropy(scale * features @ functional.normalize(weight, dim=1).T, labels).backward()
+        adam.step()
+    return functional.normalize(weight.detach(), dim=1)
+
+
+def _lines(zoo: Zoo, task: str) -> list[str]:
+    """A task in a sentence, and what a person should know of its data."""
+    data, entry = zoo.data[task], zoo.manifest.task_table[task]
+    counts = ", ".join(f"{count} {split}" for split, count in data.lengths.items())
+    place = "in domain" if entry.domain == "in" else "out of domain"
+    lines = [f"{task} ({place}): {counts} images, {len(entry.classes)} classes", *data.notes]
+    if skipped := data.skipped():
+        lines.append(skipped)
+    if entry.domain == "in" and not data.has("train"):
+        lines.append(
+            f"{task} has no training images, so no expert can be trained on it (--test-share sets some aside)."
+        )
+    return lines

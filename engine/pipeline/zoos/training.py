@@ -1,0 +1,211 @@
+"""One expert's training: batches that depend on the step's number only, checkpoints, a curve."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import Cancelled, CheckpointError, EngineError
+from ...features import choose_device, encode, ran_out
+from ...manifest import Preprocess
+from ...weights import Memory, SafetensorsFile, write_weights
+from ...zoo.encoders.backbone import PREFIX, load_encoder, to_tensor
+from ...zoo.encoders.training import Schedule, Trainer
+from ...zoo.folder import Zoo
+from ...zoo.images.augment import augment
+from ...zoo.images.splits import hold_out
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..steps import StepTools
+
+CHECKPOINT_SECONDS = 30.0
+MEASURED = 10  # points of the curve after the first
+METADATA_KEY = "mergelens"
+
+
+class TrainingRun:
+    """A training that can be killed at any moment and goes on from its last checkpoint as if nothing had happened.
+
+    Which images are in a batch and how they are varied depends on the seed and the number of the step, never on what
+    was drawn before, so a checkpoint needs no state of a generator.
+    """
+
+    COLUMNS: ClassVar[tuple[str, ...]] = ("step", "loss", "validation_accuracy")
+
+    def __init__(self, params: Mapping[str, Any], tools: StepTools) -> None:
+        """Read images, heads and base, and the checkpoint where there is one."""
+        self.task, self.config, self.tools = str(params["task"]), params["config"], tools
+        self.device = choose_device() if tools.device == "cpu" else torch.device(tools.device)
+        zoo = Zoo.of(params["sources"])
+        data = zoo.data[self.task]
+        self.preprocess = Preprocess.model_validate(params["preprocess"])
+        train, held_out = hold_out(data, params["validation_share"])
+        self.images = data.images("train", train, self.preprocess)
+        self.labels = torch.as_tensor(data.labels("train")[train])
+        split = "train" if held_out is not None else "val"
+        rows = data.usable("val") if held_out is None else held_out
+        self.val_images, self.val_labels = (
+            data.images(split, rows, self.preprocess),
+            torch.as_tensor(data.labels(split)[rows]),
+        )
+        self.counts = {"train": len(self.images), "validation": len(self.val_images), "validation_from": split}
+        head = zoo.heads([self.task])[0][self.task]
+        self.head = head.weight.to(self.device)
+        encoder = load_encoder(params["architecture"], zoo.weights("base")).to(self.device)
+        names = ("steps", "learning_rate", "warmup", "weight_decay", "label_smoothing")
+        schedule = Schedule(**{name: self.config[name] for name in names})
+        self.trainer = Trainer(encoder, [self.head], head.scale, schedule)
+        self.every = params["sources"].get("checkpoint_every")
+        identity = {name: value for name, value in params.items() if name != "sources"}
+        self.key = hashlib.sha256(json.dumps([identity, self.device.type], sort_keys=True).encode()).hexdigest()
+        self.checkpoint: Path = tools.store.root / "checkpoints" / f"{self.key}.safetensors"
+        self.curve: list[list[float | None]] = []
+        self.seconds = 0.0
+        self._losses: list[Tensor] = []  # since the last point of the curve
+        self._restore()
+
+    def train(self) -> None:
+        """Train to the last step; the last iterate is what counts, nothing is chosen on the way.
+
+        Raises:
+            EngineError: the loss is not finite.
+            Cancelled: nobody wants the expert any more; the checkpoint stays.
+        """
+        steps = self.config["steps"]
+        points = {round(steps * part / MEASURED) for part in range(1, MEASURED + 1)} | {steps}
+        self._began, self._saved = time.monotonic(), time.monotonic()
+        if not self.curve:
+            self._measure(None)
+        while self.trainer.step < steps:
+            self._losses.append(self._advance())
+            if self.trainer.step in points:
+                self._measure(self._mean_loss())
+            self._maybe_save()
+            try:
+                self.tools.progress(self.trainer.step / steps, f"step {self.trainer.step:,} of {steps:,}")
+            except Cancelled:
+                self._save()
+                raise
+        self.seconds += time.monotonic() - self._began
+
+    def write_expert(self, path: Path) -> None:
+        """Write the encoder's tensors under their canonical names."""
+        tensors = {PREFIX + name: tensor.cpu() for name, tensor in self.trainer.visual.state_dict().items()}
+        dtype = getattr(torch, self.config["dtype"])
+        write_weights(path, Memory(tensors), dtype, metadata={"task": self.task, "trained_from": "zoo finetune"})
+
+    def forget_checkpoint(self) -> None:
+        """The expert is written; its checkpoint is needed no more."""
+        self.checkpoint.unlink(missing_ok=True)
+
+    def _advance(self) -> Tensor:
+        """One step; where memory runs out, the batch is computed in smaller parts from then on.
+
+        Raises:
+            EngineError: not even one image fits.
+        """
+        images, labels = self._batch(self.trainer.step)
+        while True:
+            try:
+                return self.trainer.advance(images, labels)
+            except (RuntimeError, MemoryError) as error:
+                if not ran_out(error):
+                    raise
+                if self.trainer.parts >= len(images):
+                    raise EngineError(
+                        f"Training on a single image ran out of memory on {self.device.type}. Close other programs "
+                        "that use it, or choose a smaller architecture."
+                    ) from error
+            self.trainer.parts *= 2
+            self.trainer.optimizer.zero_grad()
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+            size = -(-len(images) // self.trainer.parts)
+            self.tools.log(
+                f"'{self.task}', step {self.trainer.step:,}: memory ran out; batches of {len(images)} images are "
+                f"computed {size} at a time, which gives the same gradients up to rounding."
+            )
+
+    def _batch(self, step: int) -> tuple[Tensor, list[Tensor]]:
+        """The images and labels of a step: consecutive parts of one shuffle after another."""
+        size, count = self.config["batch_size"], len(self.images)
+        places = np.arange(step * size, (step + 1) * size)
+        rows = np.concatenate(
+            [self._shuffle(e)[places[places // count == e] % count] for e in np.unique(places // count)]
+        )
+        images = to_tensor(self.images[rows], self.preprocess)
+        rng = np.random.default_rng([self.config["seed"], _number(self.task), 1, step])
+        images = augment(images, self.config["augmentation"], rng)
+        return images.to(self.device), [self.labels[torch.as_tensor(rows)].to(self.device)]
+
+    def _shuffle(self, epoch: int) -> np.ndarray:
+        return np.random.default_rng([self.config["seed"], _number(self.task), 0, int(epoch)]).permutation(
+            len(self.images)
+        )
+
+    def _measure(self, loss: float | None) -> None:
+        """Add a point to the curve: accuracy in percent on validation images."""
+        visual = self.trainer.visual.eval()
+        features = encode(visual, self.val_images, self.preprocess, self.device, lambda fraction, message="": None)
+        self.trainer.visual.train()
+        right = (features @ self.head.cpu().T).argmax(dim=1) == self.val_labels
+        self.curve.append([self.trainer.step, loss, round(100 * float(right.float().mean()), 2)])
+        self.tools.metrics({self.task: {"columns": list(self.COLUMNS), "curve": self.curve}})
+
+    def _mean_loss(self) -> float:
+        loss = float(torch.stack(self._losses).mean())
+        self._losses.clear()
+        if not np.isfinite(loss):
+            raise EngineError(
+                f"Training the expert of '{self.task}' diverged before step {self.trainer.step}: the loss is {loss}. "
+                "Lower the learning rate."
+            )
+        return loss
+
+    def _maybe_save(self) -> None:
+        now = time.monotonic()
+        due = now - self._saved >= CHECKPOINT_SECONDS if self.every is None else self.trainer.step % self.every == 0
+        if due and self.trainer.step < self.config["steps"]:
+            self._save()
+            self._saved = now
+
+    def _save(self) -> None:
+        self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        state = self.trainer.state() | {"losses": torch.stack(self._losses).cpu() if self._losses else torch.zeros(0)}
+        seconds = self.seconds + time.monotonic() - self._began
+        metadata = {"key": self.key, "step": self.trainer.step, "curve": self.curve, "seconds": seconds}
+        tensors = {name: tensor.cpu() for name, tensor in state.items()}
+        write_weights(self.checkpoint, Memory(tensors), metadata={METADATA_KEY: json.dumps(metadata)})
+
+    def _restore(self) -> None:
+        """Go on from the checkpoint; one that is damaged or of another training is as good as none."""
+        if not self.checkpoint.is_file():
+            return
+        try:
+            file = SafetensorsFile(self.checkpoint)
+            known = json.loads(file.metadata.get(METADATA_KEY, "{}"))
+            if known.get("key") != self.key:
+                return
+            state = {name: file.tensor(name) for name in file.names}
+            losses = state.pop("losses").to(self.device)
+        except (CheckpointError, ValueError, KeyError, AttributeError) as error:
+            self.tools.log(f"The checkpoint of '{self.task}' cannot be read ({error}); training starts anew.")
+            return
+        self.trainer.restore(state, int(known["step"]))
+        self._losses = list(losses)
+        self.curve, self.seconds = known["curve"], float(known["seconds"])
+        self.tools.log(f"'{self.task}' goes on from step {self.trainer.step:,}.")
+
+
+def _number(task: str) -> int:
+    """A number of its own for every task, so that tasks see different chance."""
+    return int.from_bytes(hashlib.sha256(task.encode()).digest()[:8], "little")

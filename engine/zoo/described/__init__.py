@@ -1,0 +1,1 @@
+"""Zoos described by their sources, fetched when somebody asks for them."""

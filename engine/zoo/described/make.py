@@ -1,0 +1,214 @@
+"""From a description to a zoo: its files found or fetched, converted, and given heads, in a folder of the cache."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ...errors import ZooError
+from ...manifest import Manifest, locate_description, made_folder, manifest_file, read_manifest, resolve_inside
+from ...types import Progress
+from ..making.brought import place_file
+from .sources import HUB, INSIDE, TAG, Wanted, describes, find, wanted
+
+SPARE = 200 * 2**20  # bytes to be left on the disk
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A description, and which of its sources are on this machine."""
+
+    place: Path  # the description, or the folder whose zoo.yaml names files elsewhere
+    manifest: Manifest
+    here: dict[Wanted, tuple[Path, ...]]
+
+    @property
+    def missing(self) -> list[Wanted]:
+        """Sources whose files are not here."""
+        return [item for item, files in self.here.items() if not files]
+
+    def without_images(self) -> Holding:
+        """The same without the images of tasks: enough to merge, not to score."""
+        tasks = tuple(task.model_copy(update={"data": None}) for task in self.manifest.tasks)
+        manifest = self.manifest.model_copy(update={"tasks": tasks})
+        return Holding(self.place, manifest, {item: f for item, f in self.here.items() if item.role != "data"})
+
+    @property
+    def about(self) -> int:
+        """Bytes of what is missing, as far as they can be told without asking the hub."""
+        return sum(item.about for item in self.missing)
+
+
+def holding(zoo: str, places: Sequence[Path] = ()) -> Holding | None:
+    """What of a zoo's files is here; None for a zoo that is ready. Reads no file and asks nobody.
+
+    Args:
+        zoo: a name or a path.
+        places: local folders to look into beside the caches.
+
+    Raises:
+        ZooError: there is no such zoo, or its manifest cannot be used.
+    """
+    place = locate_description(zoo)
+    manifest = read_manifest(place)
+    if not describes(manifest) or _is_made(made_folder(place), manifest):
+        return None
+    folder = manifest_file(place).parent
+    for path in places:
+        if not path.is_dir():
+            raise ZooError(f"{path} is no folder. Choose the folder that holds the files.")
+    return Holding(place, manifest, {item: find(item, folder, places) for item in wanted(manifest, folder)})
+
+
+def make_zoo(found: Holding, progress: Progress, *, download: bool) -> Path:
+    """Make the zoo that a description describes; a zoo that was made before is returned as it is.
+
+    Args:
+        found: from :func:`holding`.
+        progress: told how far it is; what it raises stops the work. Downloaded files stay, the rest is done again.
+        download: somebody has agreed to download what is missing.
+
+    Returns:
+        The zoo's folder in the cache.
+
+    Raises:
+        ZooError: files are missing and not to be downloaded, or cannot be had; everything that cannot be converted.
+    """
+    final = made_folder(found.place)
+    if _is_made(final, found.manifest):
+        return final
+    files = {**found.here, **_fetch(found, lambda f, m="": progress(0.6 * f, m), download)}
+    making = final.with_name(f".{final.name}.making")
+    shutil.rmtree(making, ignore_errors=True)
+    _check_room(final, files)
+    try:
+        _convert(found, files, making, lambda f, m="": progress(0.6 + 0.4 * f, m))
+        document = yaml.safe_load((making / "zoo.yaml").read_text("utf-8"))
+        document |= {"title": found.manifest.title, "description": found.manifest.description}
+        document["tasks"] = _tasks(found.manifest, files, making)
+        (making / "zoo.yaml").write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
+        read_manifest(making)
+        shutil.rmtree(final, ignore_errors=True)  # it lacked the images
+        making.rename(final)
+    except OSError as error:
+        raise ZooError(f"The zoo cannot be written to {final}: {error.strerror}.") from error
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    progress(1.0, "Ready")
+    return final
+
+
+def _is_made(final: Path, manifest: Manifest) -> bool:
+    """Whether the zoo was made, with all the images that are asked for."""
+    if not (final / "zoo.yaml").is_file():
+        return False
+    table = read_manifest(final).task_table
+    return all(table[task.name].data for task in manifest.tasks if task.data and task.name in table)
+
+
+def _fetch(found: Holding, progress: Progress, download: bool) -> dict[Wanted, tuple[Path, ...]]:
+    """Files of what is missing."""
+    missing = found.missing
+    if not missing:
+        return {}
+    from .fetch import download as fetch
+    from .fetch import list_remote, where_to_put
+
+    away = [item for item in missing if item.scheme not in (HUB, TAG)]
+    if away or not download:
+        lines = [f"{item.label}: {where_to_put(item)}" for item in (away or missing)]
+        todo = "Put them into a folder and give it with `--from FOLDER`." if away else "Fetch them first."
+        raise ZooError("\n".join([f"{len(lines)} sources are not on this machine. {todo}", *lines]))
+    listings = []
+    for number, item in enumerate(missing):
+        progress(0.05 * number / len(missing), f"Asking the hub for {item.label}")
+        listings.append(list_remote(item, found.manifest.backbone.architecture))
+    total = max(sum(listing.size for listing in listings), 1)
+    done, files = 0, {}
+    for item, listing in zip(missing, listings, strict=True):
+
+        def report(fraction: float, message: str = "", done: int = done, size: int = listing.size) -> None:
+            progress(0.05 + 0.95 * (done + fraction * size) / total, message)
+
+        files[item] = fetch(listing, report)
+        done += listing.size
+    return files
+
+
+def _check_room(final: Path, files: dict[Wanted, tuple[Path, ...]]) -> None:
+    """Room for the converted models; images are linked where the disk allows it."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    needed = sum(path.stat().st_size for item, paths in files.items() if item.role != "data" for path in paths)
+    free = shutil.disk_usage(final.parent).free
+    if needed + SPARE > free:
+        raise ZooError(
+            f"The converted models need {needed / 1e9:.1f} GB; {final.parent} has {free / 1e9:.1f} GB free. "
+            "Free some space, or set MERGELENS_CACHE to a larger disk."
+        )
+
+
+def _convert(found: Holding, files: dict[Wanted, tuple[Path, ...]], out: Path, progress: Progress) -> None:
+    """Convert base, experts and heads as an import of the same files would."""
+    from ..importing.convert import import_zoo
+    from ..importing.request import ImportRequest, Item
+
+    def of(role: str) -> list[tuple[str, str]]:
+        return [(item.name, str(paths[0])) for item, paths in files.items() if item.role == role]
+
+    if of("reference"):
+        raise ZooError("A description cannot bring references yet; leave `references:` out.")
+    manifest, architecture = found.manifest, found.manifest.backbone.architecture
+    if architecture.endswith(".json"):
+        architecture = str(resolve_inside(manifest_file(found.place).parent, architecture))
+    table = manifest.expert_table
+    request = ImportRequest(
+        base=of("base")[0][1],
+        experts=tuple(Item(path=path, name=name, task=table[name].task) for name, path in of("expert")),
+        heads=tuple(Item(path=path, task=name) for name, path in of("head")),
+        name=manifest.name,
+        title=manifest.title,
+        out=str(out),
+        architecture=architecture,
+        quick_gelu=manifest.backbone.quick_gelu,
+    )
+    import_zoo(request, progress)
+
+
+def _tasks(manifest: Manifest, files: dict[Wanted, tuple[Path, ...]], out: Path) -> list[dict[str, Any]]:
+    """The description's tasks, with the places of their images inside the made zoo."""
+    entries = []
+    of_task = {item.name: (item, paths) for item, paths in files.items() if item.role == "data"}
+    for task in manifest.tasks:
+        entry = task.model_dump(mode="json", exclude_defaults=True)
+        if task.name in of_task:
+            item, paths = of_task[task.name]
+            entry["data"] = _bring(item, paths, out)
+        entries.append(entry)
+    return entries
+
+
+def _bring(item: Wanted, paths: tuple[Path, ...], out: Path) -> str:
+    """Link (or copy) images into the zoo."""
+    if len(paths) == 1 and (paths[0].is_dir() or item.scheme == INSIDE):
+        target = out / "data" / (item.name if paths[0].is_dir() else f"{item.name}{paths[0].suffix}")
+        if paths[0].is_dir():
+            shutil.copytree(paths[0], target, copy_function=_linked)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            place_file(paths[0], target, link=True)
+        return target.relative_to(out).as_posix()
+    folder = out / "data" / item.name
+    folder.mkdir(parents=True)
+    for number, path in enumerate(paths):
+        target = folder / f"{item.split or 'test'}-{number:05d}-of-{len(paths):05d}{path.suffix}"
+        place_file(path, target, link=True)  # a cache holds symbolic links
+    return folder.relative_to(out).as_posix()
+
+
+def _linked(source: str, target: str) -> None:
+    place_file(Path(source), Path(target), link=True)

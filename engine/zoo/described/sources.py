@@ -1,0 +1,207 @@
+"""Where a description's files come from, and whether they are on this machine. Free of torch and of the network."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ...catalog.datasets import known_dataset
+from ...errors import EngineError, ZooError
+from ...manifest import ENV_CACHE, Manifest, cache_folder, resolve_inside
+from ..encoders.architecture import FLOAT, architecture, text_parameters, tower_size
+
+HUB, LOCAL, TAG, INSIDE, NOWHERE = "hub", "local", "tag", "inside", "torchvision"
+Scheme = Literal["hub", "local", "tag", "inside", "torchvision"]
+WEIGHTS = ("model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin", "open_clip_pytorch_model.bin")
+BESIDE = ("config.json", "preprocessor_config.json")  # small files that say what the weights are
+PARQUET = ".parquet"
+PLACE = "{task}"  # in `heads:` of a description with a file for each task
+CONVERTED = "refs/convert/parquet"  # the hub's own parquet copy of data sets in other forms
+REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One source of a description: a model, a head or the images of a task."""
+
+    role: Literal["base", "reference", "expert", "head", "data"]
+    name: str  # of the expert, reference or task
+    source: str  # as the manifest has it
+    scheme: Scheme
+    repository: str = ""
+    revision: str = ""
+    path: str = ""  # inside the repository or folder; of data the configuration
+    split: str = ""  # of data
+    about: int = 0  # bytes, where they can be told without asking; 0 when not
+
+    @property
+    def kind(self) -> str:
+        """The hub's kind of repository."""
+        return "dataset" if self.role == "data" else "model"
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        what = {"base": "base", "data": f"images of {self.name}", "head": f"head of {self.name}"}
+        return what.get(self.role, f"{self.role} {self.name}")
+
+
+def wanted(manifest: Manifest, folder: Path) -> list[Wanted]:
+    """Every source that a manifest names, in its order.
+
+    Args:
+        manifest: of a zoo or a description.
+        folder: where the manifest lies.
+
+    Raises:
+        ZooError: a source that cannot be read, with the forms that can.
+    """
+    size = _about(manifest, folder)
+    found = [_parse("base", "base", manifest.backbone.weights, size[0])]
+    found += [_parse("reference", item.name, item.weights, size[1]) for item in manifest.references]
+    found += [_parse("expert", item.name, item.weights, size[1]) for item in manifest.experts]
+    if manifest.heads:
+        names = [task.name for task in manifest.tasks] if PLACE in manifest.heads else [""]
+        found += [_parse("head", name, manifest.heads.replace(PLACE, name), 0) for name in names]
+    for task in manifest.tasks:
+        if task.data:
+            item = _parse("data", task.name, task.data, 0)
+            found.append(_with_split(item, task.dataset) if item.scheme == HUB else item)
+    return found
+
+
+def describes(manifest: Manifest) -> bool:
+    """Whether some of a manifest's files are to be had elsewhere."""
+    sources = [manifest.backbone.weights, *(e.weights for e in (*manifest.experts, *manifest.references))]
+    sources += [task.data for task in manifest.tasks if task.data] + ([manifest.heads] if manifest.heads else [])
+    return any(_scheme(source) in (HUB, LOCAL, TAG) for source in sources)
+
+
+def find(item: Wanted, folder: Path, places: Sequence[Path] = ()) -> tuple[Path, ...]:
+    """Files of a source that are on this machine; none when it is not here, or not complete as far as can be told.
+
+    Args:
+        item: the source.
+        folder: where the manifest lies.
+        places: local folders to look into, before the caches.
+    """
+    if item.scheme == INSIDE:
+        path = resolve_inside(folder, item.source)
+        return (path,) if path.exists() else ()
+    for candidate in _candidates(item, places):
+        found = _data_files(candidate, item) if item.role == "data" else _weights_files(candidate, item)
+        if found:
+            return found
+    return ()
+
+
+def hub_cache() -> Path:
+    """huggingface_hub's cache: inside MERGELENS_CACHE where that is set, else its own."""
+    if os.environ.get(ENV_CACHE):
+        return cache_folder() / "hub"
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
+    return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
+
+
+def of_split(names: Iterable[str], split: str, configuration: str = "") -> list[str]:
+    """Parquet files of one split (and configuration) among the files of a data set."""
+    files = sorted(name for name in names if name.endswith(PARQUET))
+    if configuration and any(configuration in Path(name).parts[:-1] for name in files):
+        files = [name for name in files if configuration in Path(name).parts[:-1]]
+    pattern = re.compile(rf"(^|/)({re.escape(split)})(/|[-_.][^/]*$)")
+    return [name for name in files if pattern.search(name)]
+
+
+def _parse(role: str, name: str, source: str, about: int) -> Wanted:
+    scheme = _scheme(source)
+    if scheme in (LOCAL, NOWHERE):
+        return Wanted(role, name, source, scheme, path=source.partition(":")[2], about=about)
+    if scheme != HUB:
+        return Wanted(role, name, source, scheme, about=about)
+    rest = source.removeprefix("hf:")
+    repository, _, path = rest.partition(":")
+    repository, _, revision = repository.partition("@")
+    if not REPOSITORY.fullmatch(repository) or ".." in Path(path).parts or path.startswith("/"):
+        raise ZooError(f"'{source:.100}' names no repository; write hf:OWNER/NAME, hf:OWNER/NAME@REVISION:FILE.")
+    return Wanted(role, name, source, HUB, repository, revision, path, about=about)
+
+
+def _scheme(source: str) -> Scheme:
+    if source.startswith("hf:"):
+        return HUB
+    if source.startswith("local:"):
+        return LOCAL
+    if source.startswith("torchvision:"):
+        return NOWHERE
+    return INSIDE if "." in source or "/" in source else TAG
+
+
+def _with_split(item: Wanted, dataset: str | None) -> Wanted:
+    """Split and configuration as the catalogue of data sets knows them."""
+    row = known_dataset(dataset) if dataset else None
+    hub = row.hub if row else None
+    known = hub is not None and hub.repo == item.repository
+    split = (hub.split if known else "") or "test"
+    path = item.path or ((hub.config if known else "") or "")
+    return Wanted(item.role, item.name, item.source, HUB, item.repository, item.revision, path, split)
+
+
+def _about(manifest: Manifest, folder: Path) -> tuple[int, int]:
+    """Bytes of the base (with its text side) and of an expert in float32."""
+    try:
+        config = architecture(folder, manifest)
+        tower = tower_size(config)
+    except EngineError:
+        return 0, 0
+    return (tower.bytes + FLOAT * text_parameters(config), tower.bytes) if tower else (0, 0)
+
+
+def _candidates(item: Wanted, places: Sequence[Path]) -> Iterator[Path]:
+    """Folders in which a source may lie."""
+    if item.scheme == LOCAL:
+        yield from places
+        return
+    if item.scheme == TAG:
+        yield from (place / item.source for place in places)
+        yield cache_folder() / "tags"
+        return
+    owner, name = item.repository.split("/")
+    for place in places:
+        yield from (place / owner / name, place / f"{owner}--{name}", place / name)
+        yield from _snapshots(place, item)
+        if item.role == "data":
+            yield from (place / item.name, place / "data" / item.name)
+    yield from _snapshots(hub_cache(), item)
+
+
+def _snapshots(cache: Path, item: Wanted) -> Iterator[Path]:
+    """The snapshot of a revision in a cache of huggingface_hub."""
+    home = cache / f"{item.kind}s--{item.repository.replace('/', '--')}"
+    for revision in filter(None, (item.revision or "main", CONVERTED if item.role == "data" else "")):
+        reference = home / "refs" / revision
+        commit = reference.read_text().strip() if reference.is_file() else revision
+        if re.fullmatch(r"[0-9a-f]{40}|[\w.-]+", commit) and (home / "snapshots" / commit).is_dir():
+            yield home / "snapshots" / commit
+
+
+def _weights_files(folder: Path, item: Wanted) -> tuple[Path, ...]:
+    names = (item.path,) if item.path else WEIGHTS
+    return next(((folder / name,) for name in names if name and (folder / name).is_file()), ())
+
+
+def _data_files(folder: Path, item: Wanted) -> tuple[Path, ...]:
+    """All shards of the split; shards named ``…-00000-of-00003`` tell whether some are missing."""
+    if item.scheme == LOCAL:
+        return ((folder / item.path),) if (folder / item.path).exists() else ()
+    if not folder.is_dir():
+        return ()
+    inside = (path.relative_to(folder).as_posix() for path in folder.rglob(f"*{PARQUET}"))
+    names = of_split(inside, item.split, item.path)
+    totals = {int(found[1]) for name in names if (found := re.search(r"-of-(\d+)", name))}
+    if not names or (totals and len(names) < max(totals)):
+        return ()
+    return tuple(folder / name for name in names)

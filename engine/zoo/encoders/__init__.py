@@ -1,0 +1,1 @@
+"""Image encoders, their text side and heads, and the loop that trains them."""

@@ -1,0 +1,130 @@
+"""Frozen zero-shot heads: one unit-norm row a class, times the exponentiated logit scale, no bias."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ...errors import CheckpointError, ZooError
+from ...manifest import Manifest, resolve_inside
+from ...types import Weights
+from ...weights import open_weights
+
+DEFAULT_LOGIT_SCALE = math.log(100.0)
+MAX_LOGIT_SCALE = 20.0
+HEADS_KEY = "heads"  # in the header of a heads file: how they were made, where not from a text encoder
+MADE_OTHERWISE = {
+    "prototypes": "class means of the base's features on training images",
+    "probe": "linear probes on the base's features of training images",
+}
+
+
+@dataclass(frozen=True)
+class ZeroShotHead:
+    """A task's head."""
+
+    weight: Tensor  # (classes, dim), rows of unit norm
+    scale: float  # exp(logit_scale)
+
+
+def read_heads(
+    folder: Path, manifest: Manifest, tasks: list[str], built: Path | None = None
+) -> tuple[dict[str, ZeroShotHead], list[str]]:
+    """Read the heads of the named tasks.
+
+    Args:
+        folder: the zoo's folder.
+        manifest: its manifest.
+        tasks: names of tasks.
+        built: a file of heads built from the text encoder, for a zoo that brings none.
+
+    Returns:
+        The heads by task, and warnings to show.
+
+    Raises:
+        ZooError: the zoo brings no heads, or one does not fit its task.
+    """
+    if manifest.heads is None and built is None:
+        raise ZooError(
+            f"The zoo '{manifest.name}' brings no heads (`heads:` in zoo.yaml), so nothing can be classified with it."
+        )
+    file = open_weights(resolve_inside(folder, manifest.heads) if manifest.heads else built)
+    names = set(file.names)
+    scale, warnings = _logit_scale(folder, manifest, file)
+    made = MADE_OTHERWISE.get(str(getattr(file, "metadata", {}).get(HEADS_KEY)))
+    if made:
+        warnings.append(f"The heads are {made}, not zero-shot: accuracies of the pretrained model gain from labels.")
+    heads = {}
+    for task in tasks:
+        if task not in names:
+            raise ZooError(
+                f"{manifest.heads or built.name} holds no head for the task '{task}'; "
+                f"it holds {', '.join(sorted(names))}."
+            )
+        heads[task] = ZeroShotHead(_checked(file.tensor(task).float(), task, manifest), math.exp(scale))
+    return heads, warnings
+
+
+def head_of(folder: Path, manifest: Manifest, weight: Tensor) -> ZeroShotHead:
+    """A head of unit-norm rows (classes, dim) with the base's logit scale."""
+    return ZeroShotHead(weight, math.exp(base_logit_scale(folder, manifest)))
+
+
+def _checked(weight: Tensor, task: str, manifest: Manifest) -> Tensor:
+    classes = len(manifest.task_table[task].classes)
+    if weight.ndim != 2 or weight.shape[0] != classes:
+        raise ZooError(
+            f"The head of '{task}' has shape {tuple(weight.shape)}, but the task lists {classes} classes. "
+            "Each class needs one row, in the order of `classes`."
+        )
+    if not torch.isfinite(weight).all():
+        raise ZooError(f"The head of '{task}' holds values that are not finite.")
+    norms = weight.norm(dim=1)
+    if (norms - 1).abs().max() > 1e-2:
+        raise ZooError(
+            f"Rows of the head of '{task}' have norms from {norms.min():.3g} to {norms.max():.3g}; "
+            "each must have unit norm."
+        )
+    return torch.nn.functional.normalize(weight, dim=1)
+
+
+def base_logit_scale(folder: Path, manifest: Manifest) -> float:
+    """The base's own logit scale (a logarithm), else ln 100."""
+    return _base_scale(folder, manifest)[0]
+
+
+def _logit_scale(folder: Path, manifest: Manifest, heads: object) -> tuple[float, list[str]]:
+    """The heads' own logit scale, else the base's, else ln 100 with a warning."""
+    if "logit_scale" in heads.names:
+        return _scalar(heads, manifest.heads or "heads"), []
+    return _base_scale(folder, manifest)
+
+
+def _base_scale(folder: Path, manifest: Manifest) -> tuple[float, list[str]]:
+    try:
+        base = open_weights(resolve_inside(folder, manifest.backbone.weights))
+        if "logit_scale" in base.names:
+            return _scalar(base, manifest.backbone.weights), []
+    except CheckpointError:
+        pass
+    return DEFAULT_LOGIT_SCALE, ["Neither the heads nor the base hold a logit_scale; ln 100 is used."]
+
+
+def _scalar(file: Weights, name: str) -> float:
+    """The logit scale in a file.
+
+    Raises:
+        ZooError: it is no single number that a softmax could use.
+    """
+    shape = file.shape("logit_scale")
+    value = float(file.tensor("logit_scale")) if math.prod(shape) == 1 else math.nan
+    if not abs(value) <= MAX_LOGIT_SCALE:
+        raise ZooError(
+            f"logit_scale in {name} has shape {shape} and value {value:.3g}; one number is needed, the logarithm of "
+            f"the scale (ln 100 = 4.6 for CLIP), between -{MAX_LOGIT_SCALE:g} and {MAX_LOGIT_SCALE:g}."
+        )
+    return value

@@ -1,0 +1,205 @@
+"""Zero-shot heads from a zoo's own text encoder and templates, for zoos that bring no heads.
+
+A head's row is the mean over the templates of unit-norm text embeddings of a class, of unit norm again.
+Source: Radford et al., ICML 2021, arXiv:2103.00020, §3.1.4 (prompt ensembling). Departure: none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ...errors import CheckpointError, ZooError
+from ...manifest import Manifest, Task, resolve_inside
+from ...types import Progress
+from ...weights import open_weights
+from .backbone import architecture
+
+VOCABULARY = "vocabulary.json"  # of a text encoder that reads words; beside the model config
+MAX_VOCABULARY_BYTES = 20_000_000
+CLIP_VOCABULARY = 49_408
+FALLBACK_TEMPLATE = "a photo of a {}."
+BATCH = 128
+PREFIXES = ("", "text.")
+Tokenize = Callable[[Sequence[str]], Tensor]
+
+
+def text_problem(folder: Path, manifest: Manifest) -> str:
+    """Why no heads can be built from the zoo's text encoder; '' where they can. Reads headers only."""
+    try:
+        config = _text_config(architecture(folder, manifest))
+        base = open_weights(resolve_inside(folder, manifest.backbone.weights))
+        names = set(base.names)
+        if not any(f"{prefix}token_embedding.weight" in names for prefix in PREFIXES):
+            return f"the base's file {manifest.backbone.weights} holds no text encoder"
+        _vocabulary(folder, manifest, config)
+    except (ZooError, CheckpointError) as error:
+        return str(error)
+    return ""
+
+
+def vocabulary_file(folder: Path, manifest: Manifest) -> Path | None:
+    """The words that the text encoder reads, where it is no encoder of CLIP's own vocabulary."""
+    path = (folder / manifest.backbone.architecture).parent / VOCABULARY
+    return path if manifest.backbone.architecture.endswith(".json") and path.is_file() else None
+
+
+def templates_of(task: Task) -> tuple[str, ...]:
+    """A task's templates, or CLIP's usual one."""
+    return task.templates or (FALLBACK_TEMPLATE,)
+
+
+def prompts(task: Task) -> list[list[str]]:
+    """Every template with every class name: templates × classes."""
+    return [[template.replace("{}", name) for name in task.classes] for template in templates_of(task)]
+
+
+def build_heads(
+    folder: Path,
+    manifest: Manifest,
+    tasks: Sequence[str],
+    progress: Progress,
+    cached: Callable[[Task, Callable[[], Tensor]], Tensor] = lambda task, compute: compute(),
+) -> dict[str, Tensor]:
+    """Build the heads of some tasks.
+
+    Args:
+        folder: the zoo's folder.
+        manifest: its manifest.
+        tasks: names of tasks.
+        progress: told after every task.
+        cached: may remember a task's head.
+
+    Returns:
+        Heads (classes, dim) by task, rows of unit norm.
+
+    Raises:
+        ZooError: the base holds no text encoder, or a prompt is beyond its vocabulary.
+    """
+    encoder: tuple[nn.Module, Tokenize] | None = None
+    heads = {}
+
+    def compute(task: Task) -> Tensor:
+        nonlocal encoder
+        encoder = encoder or _encoder(folder, manifest)
+        return _head(*encoder, task)
+
+    for number, name in enumerate(tasks):
+        task = manifest.task_table[name]
+        progress(number / len(tasks), f"head of {task.label}")
+        heads[name] = cached(task, lambda task=task: compute(task))
+    return heads
+
+
+@torch.inference_mode()
+def _head(encoder: nn.Module, tokenize: Tokenize, task: Task) -> Tensor:
+    try:
+        parts = [_embeddings(encoder, tokenize(texts)) for texts in prompts(task)]
+    except ZooError as error:
+        raise ZooError(f"The head of '{task.name}' cannot be built: {error}") from error
+    return functional.normalize(torch.stack(parts).mean(0), dim=1)
+
+
+def _embeddings(encoder: nn.Module, tokens: Tensor) -> Tensor:
+    return torch.cat([functional.normalize(encoder(part), dim=-1) for part in tokens.split(BATCH)])
+
+
+def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    found = config.get("text_cfg")
+    if not isinstance(found, Mapping):
+        raise ZooError("the backbone's architecture describes no text encoder (text_cfg)")
+    if found.get("hf_model_name") or found.get("hf_tokenizer_name"):
+        raise ZooError("the backbone's text encoder needs a tokenizer from the Hub, which is not fetched")
+    return dict(found)
+
+
+def _encoder(folder: Path, manifest: Manifest) -> tuple[nn.Module, Tokenize]:
+    """The text encoder with the base's tensors, and what turns texts into its tokens."""
+    from open_clip.model import _build_text_tower
+
+    if problem := text_problem(folder, manifest):
+        raise ZooError(
+            f"Heads cannot be built: {problem.rstrip('.')}. Give a base with its text encoder (all of CLIP), or "
+            "`heads:` in zoo.yaml."
+        )
+    config = architecture(folder, manifest)
+    text = _text_config(config)
+    try:
+        encoder = _build_text_tower(config["embed_dim"], text, bool(config.get("quick_gelu", False))).eval()
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        raise ZooError(f"The backbone's text encoder cannot be built by open_clip: {error}.") from error
+    base = open_weights(resolve_inside(folder, manifest.backbone.weights))
+    names = set(base.names)
+    prefix = next(prefix for prefix in PREFIXES if f"{prefix}token_embedding.weight" in names)
+    with torch.no_grad():
+        for name, parameter in encoder.state_dict(keep_vars=True).items():
+            stored = prefix + name
+            if stored not in names:
+                raise ZooError(f"The base's text encoder holds no {stored}, which the architecture has.")
+            if base.shape(stored) != tuple(parameter.shape):
+                raise ZooError(
+                    f"{stored} has shape {base.shape(stored)}; the architecture has {tuple(parameter.shape)}. "
+                    "Choose weights of this architecture."
+                )
+            parameter.copy_(base.tensor(stored))
+    return encoder.requires_grad_(False), _vocabulary(folder, manifest, text)
+
+
+def _vocabulary(folder: Path, manifest: Manifest, text: Mapping[str, Any]) -> Tokenize:
+    path = vocabulary_file(folder, manifest)
+    if path is not None:
+        return Words(path)
+    if text.get("vocab_size", CLIP_VOCABULARY) != CLIP_VOCABULARY:
+        raise ZooError(
+            f"the text encoder reads {text['vocab_size']} tokens, not CLIP's {CLIP_VOCABULARY}; put its words beside "
+            f"the config as {VOCABULARY}"
+        )
+    from open_clip.tokenizer import SimpleTokenizer
+
+    length = int(text.get("context_length", 77))
+    tokenizer = SimpleTokenizer(context_length=length, **(text.get("tokenizer_kwargs") or {}))
+    return lambda texts: tokenizer(list(texts), context_length=length)
+
+
+class Words:
+    """Lower-case words as tokens, with a start and an end token, as in the bundled zoo."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            if path.stat().st_size > MAX_VOCABULARY_BYTES:
+                raise ValueError("it is too large")
+            document = json.loads(path.read_text("utf-8"))
+            self._words = {str(word): int(number) for word, number in document["words"].items()}
+            self._length = int(document["context_length"])
+            special = document["special"]
+            self._pad, self._start, self._end = (int(special[name]) for name in ("pad", "start", "end"))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            raise ZooError(f"{path.name} cannot be read as a vocabulary ({error})") from error
+
+    def unknown(self, texts: Sequence[str]) -> list[str]:
+        """Words of some texts that the encoder never learned, in alphabetical order."""
+        return sorted({word for text in texts for word in text.lower().split() if word not in self._words})
+
+    def __call__(self, texts: Sequence[str]) -> Tensor:
+        """Tokens (n, context length).
+
+        Raises:
+            ZooError: a word that the encoder never learned, or too many words.
+        """
+        tokens = torch.full((len(texts), self._length), self._pad, dtype=torch.long)
+        for row, text in enumerate(texts):
+            words = text.lower().split()
+            unknown = [word for word in words if word not in self._words]
+            if unknown:
+                raise ZooError(f"the text encoder knows no word '{unknown[0]}' (of '{text}').")
+            if len(words) > self._length - 2:
+                raise ZooError(f"'{text}' has {len(words)} words; the text encoder reads {self._length - 2}.")
+            ids = [self._start, *(self._words[word] for word in words), self._end]
+            tokens[row, : len(ids)] = torch.tensor(ids)
+        return tokens

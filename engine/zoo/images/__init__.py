@@ -1,0 +1,1 @@
+"""Images of a zoo: reading, splits, shifts, small pictures."""

@@ -1,0 +1,93 @@
+"""Whose class is whose: the names that data bring, laid beside the class list of a manifest."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...catalog.datasets import KnownDataset, find_dataset, recognise_dataset
+from ...errors import DataError
+from ...manifest import Task
+
+WORDNET = re.compile(r"^n\d{8}$")
+NAMED = 4
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Where each label of the data stands in the manifest's class list."""
+
+    positions: np.ndarray | None  # (own labels,) positions in ``classes``; None where labels already are positions
+    notes: tuple[str, ...] = ()
+
+
+def match_classes(brought: tuple[str, ...], task: Task, *, ordered: bool) -> Matched:
+    """Lay the data's own names beside the manifest's.
+
+    Args:
+        brought: the data's names of its labels 0, 1, …; () where it has none.
+        task: its manifest entry.
+        ordered: whether the labels' order is the data set's own, so that it counts where names differ.
+
+    Raises:
+        DataError: the names are others than the manifest's, and the order decides nothing.
+    """
+    if not brought:
+        return Matched(None)
+    row = _row_of(brought, task)
+    spellings = [task.classes] + ([row.label_names, row.classes] if row and row.count == len(task.classes) else [])
+    for names in spellings:
+        place = {_plain(name): number for number, name in enumerate(names)}
+        if len(place) == len(names) and all(_plain(name) in place for name in brought):
+            return _found([place[_plain(name)] for name in brought], task)
+    if all(name.isascii() and name.isdigit() for name in brought):
+        numbers = [int(name) for name in brought]
+        if max(numbers) < len(task.classes):
+            return _found(numbers, task)
+    same = len(brought) == len(task.classes)
+    if same and (ordered or all(WORDNET.match(name) for name in brought)):
+        pair = next((own, name) for own, name in zip(brought, task.classes, strict=True) if _plain(own) != _plain(name))
+        note = f"the data call class '{pair[1]}' '{pair[0]}'; names differ, so classes are taken in the data's order"
+        return Matched(None, (f"Task '{task.name}': {note}.",))
+    raise DataError(_mismatch(brought, task))
+
+
+def _row_of(brought: tuple[str, ...], task: Task) -> KnownDataset | None:
+    """The catalogue's row that a task names, or that its own name or the data's names speak of."""
+    if task.dataset:
+        return find_dataset(task.dataset)
+    return recognise_dataset(task.name, brought)
+
+
+def _found(positions: list[int], task: Task) -> Matched:
+    missing = [name for number, name in enumerate(task.classes) if number not in set(positions)]
+    notes = ()
+    if missing:
+        more = " …" if len(missing) > NAMED else ""
+        notes = (f"Task '{task.name}': {len(missing)} classes have no images: {', '.join(missing[:NAMED])}{more}.",)
+    if positions == list(range(len(positions))):
+        return Matched(None, notes)
+    return Matched(np.array(positions, np.int64), notes)
+
+
+def _mismatch(brought: tuple[str, ...], task: Task) -> str:
+    known = {_plain(name) for name in task.classes}
+    own = {_plain(name) for name in brought}
+    strange = [name for name in brought if _plain(name) not in known]
+    missing = [name for name in task.classes if _plain(name) not in own]
+
+    def listed(names: list[str]) -> str:
+        return ", ".join(f"'{name}'" for name in names[:NAMED]) + (" …" if len(names) > NAMED else "")
+
+    return (
+        f"Task '{task.name}': the data have {len(brought)} classes, zoo.yaml lists {len(task.classes)}. "
+        f"Only in the data: {listed(strange) or 'none'}; only in zoo.yaml: {listed(missing) or 'none'}. "
+        "Give both the same names, in zoo.yaml or in the data (a known data set may be named with `dataset:`)."
+    )
+
+
+def _plain(name: str) -> str:
+    """A name without case, spaces and punctuation; SUN397's ``/a/abbey`` loses its letter."""
+    return re.sub(r"[\W_]+", "", re.sub(r"^/?[a-z]/", "", name).casefold())

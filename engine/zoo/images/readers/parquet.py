@@ -1,0 +1,232 @@
+"""Parquet shards in the Hugging Face image layout: an image column of encoded bytes, a column of labels."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ....errors import DataError
+from ....store.digests import FileSet
+from ..decoding import Encoded
+from .source import SPLITS, split_of, with_test
+
+IMAGE_COLUMNS = ("image", "img", "images", "picture")
+LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target", "category")
+READ_ROWS = 32
+MAX_SHARDS = 100_000
+
+
+class ParquetShards:
+    """One parquet file or a folder of them; shards are read from front to back, a few rows at a time."""
+
+    ordered = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._shards = {split: [_Shard.open(file) for file in files] for split, files in self._files().items()}
+        found, self.notes = with_test(self._shards)
+        self._shards = found
+        self.lengths = {split: sum(s.count for s in found[split]) for split in SPLITS if split in found}
+        everything = [shard for shards in found.values() for shard in shards]
+        self.brought = next((shard.classes for shard in everything if shard.classes), ())
+        texts = {text for shard in everything for text in shard.texts}
+        if texts:
+            self.brought, self.ordered = tuple(sorted(texts)), False
+        self._lock = threading.Lock()
+        self._cursor: _Cursor | None = None
+
+    def _files(self) -> dict[str, list[Path]]:
+        files = [self.path] if self.path.is_file() else sorted(self.path.rglob("*.parquet"))
+        if len(files) > MAX_SHARDS:
+            raise DataError(f"{self.path.name} holds {len(files):,} parquet files; at most {MAX_SHARDS:,} are read.")
+        found: dict[str, list[Path]] = {}
+        for file in files:
+            found.setdefault(_split_of_file(file, self.path), []).append(file)
+        for split, shards in found.items():
+            folders = {shard.parent for shard in shards}
+            if len(folders) > 1:
+                places = ", ".join(sorted(str(folder.relative_to(self.path)) for folder in folders)[:4])
+                raise DataError(
+                    f"{self.path.name} holds {split} shards in several folders ({places}), which look like several "
+                    "configurations. Name one of them as `data:`."
+                )
+        return found
+
+    def labels(self, split: str) -> np.ndarray:
+        """Labels in the order of the shards (n,)."""
+        number = {text: index for index, text in enumerate(self.brought)}
+        parts = [shard.labels(number) for shard in self._shards[split]]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    def names(self, split: str, rows: Sequence[int]) -> list[str]:
+        """Shard and row."""
+        return [f"{shard.path.name} row {inside}" for shard, inside in (self._place(split, row) for row in rows)]
+
+    def encoded(self, split: str, row: int) -> Encoded:
+        """The encoded bytes of one image; rows in growing order are read in one go."""
+        shard, inside = self._place(split, row)
+        with self._lock:
+            if self._cursor is None or not self._cursor.reaches(shard, inside):
+                self._cursor = _Cursor(shard, inside)
+            value = self._cursor.take(inside)
+        if not isinstance(value, bytes) or not value:
+            raise OSError("the row holds no image bytes")
+        return value
+
+    def content(self) -> Path | FileSet:
+        """The shards."""
+        if self.path.is_file():
+            return self.path
+        shards = (shard.path.relative_to(self.path).as_posix() for part in self._shards.values() for shard in part)
+        return FileSet(self.path, tuple(sorted(shards)))
+
+    def _place(self, split: str, row: int) -> tuple[_Shard, int]:
+        for shard in self._shards[split]:
+            if row < shard.count:
+                return shard, int(row)
+            row -= shard.count
+        raise DataError(f"{self.path.name} has no {split} image {row}.")
+
+
+@dataclass(frozen=True, eq=False)
+class _Shard:
+    path: Path
+    count: int
+    image: str  # column
+    nested: bool  # whether the column is a struct with a field of bytes
+    label: str | None
+    classes: tuple[str, ...]
+    texts: tuple[str, ...]  # distinct labels, where labels are words
+
+    @classmethod
+    def open(cls, path: Path) -> _Shard:
+        """Read a shard's schema; images stay on disk.
+
+        Raises:
+            DataError: no parquet file, or no column of encoded images.
+        """
+        try:
+            file = pq.ParquetFile(path)
+            schema, count = file.schema_arrow, file.metadata.num_rows
+            image, nested = _image_column(schema, path)
+            features = _features(schema)
+            label = _label_column(schema, features)
+            texts: tuple[str, ...] = ()
+            if label and pa.types.is_string(schema.field(label).type):
+                values = file.read(columns=[label]).column(0).unique().to_pylist()
+                texts = tuple(str(value) for value in values if value is not None)
+        except (OSError, pa.ArrowException, ValueError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{path.name} is damaged or no parquet file ({str(error)[:160]}).") from error
+        names = features.get(label, {}).get("names") if label else None
+        classes = tuple(map(str, names)) if isinstance(names, list) else ()
+        return cls(path, count, image, nested, label, classes, texts)
+
+    def labels(self, number: dict[str, int]) -> np.ndarray:
+        """Labels (n,); -1 where there is none."""
+        if self.label is None:
+            return np.full(self.count, -1, np.int64)
+        try:
+            column = pq.read_table(self.path, columns=[self.label]).column(0)
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"The labels in {self.path.name} cannot be read ({str(error)[:160]}).") from error
+        if self.texts:
+            return np.array([number.get(str(value), -1) for value in column.to_pylist()], np.int64)
+        return column.fill_null(-1).to_numpy().astype(np.int64)
+
+
+class _Cursor:
+    """Goes through the images of one row group a few rows at a time."""
+
+    def __init__(self, shard: _Shard, row: int) -> None:
+        self.shard = shard
+        file = pq.ParquetFile(shard.path, buffer_size=2**20, pre_buffer=False)
+        start = 0
+        for group in range(file.num_row_groups):
+            self.stop = start + file.metadata.row_group(group).num_rows
+            if row < self.stop:
+                break
+            start = self.stop
+        column = f"{shard.image}.bytes" if shard.nested else shard.image
+        self._batches: Iterator[Any] = file.iter_batches(READ_ROWS, row_groups=[group], columns=[column])
+        self._first, self._values = start, []
+
+    def reaches(self, shard: _Shard, row: int) -> bool:
+        """Whether a row lies here or further on in this row group."""
+        return shard is self.shard and self._first <= row < self.stop
+
+    def take(self, row: int) -> Any:
+        """The value of a row.
+
+        Raises:
+            OSError: the file is damaged there.
+        """
+        while row >= self._first + len(self._values):
+            self._first += len(self._values)
+            try:
+                column = next(self._batches).column(0)
+            except (pa.ArrowException, StopIteration, ValueError) as error:
+                raise OSError(f"{self.shard.path.name} is damaged: {str(error)[:120]}") from error
+            self._values = (column.field("bytes") if self.shard.nested else column).to_pylist()
+        return self._values[row - self._first]
+
+
+def _split_of_file(file: Path, root: Path) -> str:
+    """The split of a shard: ``test-00000-of-00002.parquet``, ``test.parquet``, ``test/0000.parquet``; else test."""
+    head = file.stem.replace(".", "-").split("-")[0]
+    if found := split_of(head):
+        return found
+    inside = file.relative_to(root).parts[:-1] if file != root else ()
+    return next((found for part in reversed(inside) if (found := split_of(part))), "test")
+
+
+def _features(schema: pa.Schema) -> dict[str, Any]:
+    """The columns' descriptions that Hugging Face's library writes into the metadata."""
+    try:
+        document = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        features = document["info"]["features"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return {k: v for k, v in features.items() if isinstance(v, dict)} if isinstance(features, dict) else {}
+
+
+def _image_column(schema: pa.Schema, path: Path) -> tuple[str, bool]:
+    def kind(field: pa.Field) -> bool | None:
+        if pa.types.is_struct(field.type):
+            inner = {field.type.field(i).name: field.type.field(i).type for i in range(field.type.num_fields)}
+            return True if _binary(inner.get("bytes")) else None
+        return False if _binary(field.type) else None
+
+    found = {field.name: nested for field in schema if (nested := kind(field)) is not None}
+    name = next((name for name in IMAGE_COLUMNS if name in found), None) or (next(iter(found)) if found else None)
+    if name is None:
+        raise DataError(
+            f"{path.name} has no column of encoded images; it has {', '.join(schema.names[:8])}. A column `image` of "
+            "bytes, or of a struct with `bytes`, is expected."
+        )
+    return name, found[name]
+
+
+def _binary(kind: pa.DataType | None) -> bool:
+    return kind is not None and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _label_column(schema: pa.Schema, features: dict[str, Any]) -> str | None:
+    usable = [f.name for f in schema if pa.types.is_integer(f.type) or pa.types.is_string(f.type)]
+    for name in LABEL_COLUMNS:
+        if name in usable:
+            return name
+    described = [name for name, feature in features.items() if feature.get("_type") == "ClassLabel" and name in usable]
+    if described:
+        return described[0]
+    whole = [f.name for f in schema if pa.types.is_integer(f.type)]
+    return whole[0] if len(whole) == 1 else None

@@ -1,0 +1,66 @@
+"""What every reader offers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from ....store.digests import FileSet
+from ..decoding import Encoded
+
+SPLITS = ("test", "adapt", "val", "train")
+LABELLED = ("test", "val", "train")
+SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "trainval": "train",
+    "test": "test",
+    "testing": "test",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
+    "adapt": "adapt",
+    "unlabelled": "adapt",
+    "unlabeled": "adapt",
+    "unsupervised": "adapt",
+}
+EVALUATED_INSTEAD = "It has no test split, so its validation split is evaluated on."
+
+
+class Source(Protocol):
+    """Images and labels of one task. Opening one reads names and labels, never pixels."""
+
+    path: Path  # what the manifest names
+    lengths: dict[str, int]  # images by split
+    brought: tuple[str, ...]  # the data's own names of its labels 0, 1, …; () where it has none
+    ordered: bool  # whether the labels' order means something beyond the alphabet
+    notes: tuple[str, ...]  # what a person should know about it
+
+    def labels(self, split: str) -> np.ndarray:
+        """The data's own labels of a split: whole numbers (n,)."""
+
+    def names(self, split: str, rows: Sequence[int]) -> list[str]:
+        """What messages call these images."""
+
+    def encoded(self, split: str, row: int) -> Encoded:
+        """One image as it is stored."""
+
+    def content(self) -> Path | FileSet:
+        """The file or files whose content the data is."""
+
+
+def split_of(name: str) -> str | None:
+    """The split that a folder's or file's name speaks of."""
+    return SPLIT_NAMES.get(name.lower())
+
+
+def with_test(found: dict[str, list]) -> tuple[dict[str, list], tuple[str, ...]]:
+    """Where there is no test split, the validation split is evaluated on (and no longer there to choose by)."""
+    if "test" not in found and "val" in found:
+        rest = {split: rows for split, rows in found.items() if split != "val"}
+        return {"test": found["val"], **rest}, (EVALUATED_INSTEAD,)
+    return found, ()

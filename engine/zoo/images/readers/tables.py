@@ -1,0 +1,112 @@
+"""A CSV (or TSV) file of image paths and labels, with or without a column of splits."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ....errors import DataError
+from ....store.digests import FileSet
+from ..decoding import Encoded
+from .source import SPLITS, split_of, with_test
+
+PATH_COLUMNS = ("path", "file", "filename", "file_name", "filepath", "image", "image_path", "img")
+LABEL_COLUMNS = ("label", "class", "target", "category", "class_name", "y")
+SPLIT_COLUMNS = ("split", "subset", "partition", "fold")
+MAX_TABLE_BYTES = 512 * 2**20
+SNIFFED = 4096  # characters
+
+
+class PathTable:
+    """Images that a table lists; paths are relative to the table and may not leave its folder."""
+
+    ordered = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._root = path.parent.resolve()
+        found, self.notes = with_test(self._rows())
+        texts = {label for items in found.values() for _, label in items if label}
+        whole = bool(texts) and all(text.lstrip("-").isdigit() for text in texts)
+        self.brought = () if whole else tuple(sorted(texts))
+        number = {text: int(text) for text in texts} if whole else {t: i for i, t in enumerate(self.brought)}
+        self._files = {split: [file for file, _ in items] for split, items in found.items()}
+        self._labels = {
+            split: np.array([number.get(label, -1) for _, label in items], np.int64) for split, items in found.items()
+        }
+        self.lengths = {split: len(self._files[split]) for split in SPLITS if split in self._files}
+
+    def _rows(self) -> dict[str, list[tuple[str, str]]]:
+        found: dict[str, list[tuple[str, str]]] = {}
+        try:
+            if self.path.stat().st_size > MAX_TABLE_BYTES:
+                raise DataError(f"{self.path.name} is larger than {MAX_TABLE_BYTES:,} bytes.")
+            with self.path.open(encoding="utf-8-sig", newline="") as stream:
+                delimiter = _delimiter(stream.read(SNIFFED))
+                stream.seek(0)
+                reader = csv.DictReader(stream, delimiter=delimiter)
+                columns = self._columns(reader.fieldnames or [])
+                for line, row in enumerate(reader, start=2):
+                    split, file, label = self._row(row, columns, line)
+                    found.setdefault(split, []).append((file, label))
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise DataError(f"{self.path.name} cannot be read as a table ({error}).") from error
+        if not found:
+            raise DataError(f"{self.path.name} lists no images.")
+        return found
+
+    def _columns(self, names: Sequence[str]) -> tuple[str, str | None, str | None]:
+        plain = {name.strip().lower(): name for name in names if name}
+        file, label, split = (
+            next((plain[name] for name in known if name in plain), None)
+            for known in (PATH_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS)
+        )
+        if file is None or label is None:
+            raise DataError(
+                f"{self.path.name} needs a first line with the columns `path` and `label` (and `split`, where there "
+                f"are splits); it has {', '.join(list(plain)[:8]) or 'none'}."
+            )
+        return file, label, split
+
+    def _row(self, row: dict[str, str], columns: tuple[str, str | None, str | None], line: int) -> tuple[str, str, str]:
+        file, label, split = ((row.get(column) or "").strip() if column else "" for column in columns)
+        place = f"{self.path.name} line {line}"
+        if not file:
+            raise DataError(f"{place} names no image.")
+        where = split_of(split) if split else "test"
+        if where is None:
+            raise DataError(f"{place} has the split '{split[:40]}'; train, test, val and adapt are known.")
+        if not label and where != "adapt":
+            raise DataError(f"{place} has no label.")
+        try:
+            inside = (self._root / file).resolve()
+        except (OSError, RuntimeError, ValueError):  # a link that leads to itself, or no path at all
+            inside = None
+        if inside is None or Path(file).is_absolute() or not inside.is_relative_to(self._root):
+            raise DataError(f"{place} names '{file[:120]}', which lies outside the table's folder.")
+        return where, file, label
+
+    def labels(self, split: str) -> np.ndarray:
+        """Whole numbers as listed, or positions in ``brought`` (n,)."""
+        return self._labels[split]
+
+    def names(self, split: str, rows: Sequence[int]) -> list[str]:
+        """Paths as listed."""
+        return [self._files[split][row] for row in rows]
+
+    def encoded(self, split: str, row: int) -> Encoded:
+        """One image file."""
+        return self._root / self._files[split][row]
+
+    def content(self) -> Path | FileSet:
+        """The table and every image that exists."""
+        files = {file for listed in self._files.values() for file in listed if (self._root / file).is_file()}
+        return FileSet(self._root, (self.path.name, *sorted(files)))
+
+
+def _delimiter(head: str) -> str:
+    line = head.splitlines()[0] if head.splitlines() else ""
+    return max(",;\t", key=line.count)

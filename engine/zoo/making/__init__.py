@@ -1,0 +1,1 @@
+"""New zoos from files that people bring."""

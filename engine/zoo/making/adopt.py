@@ -1,0 +1,129 @@
+"""Put trained experts into a zoo's folder: weights first, then the build record, the manifest last."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ...errors import ZooError
+from ...manifest import Manifest, read_manifest, resolve_inside
+from ...recipe import explain, read_yaml
+from ..folder import Zoo
+
+RECORD = "build.json"
+SOURCE = "trained by `zoo finetune`, see build.json"
+
+
+def adopt(zoo: Zoo, trained: Mapping[str, tuple[Path, Mapping[str, Any]]], *, replace: bool = False) -> dict[str, str]:
+    """Add experts to a zoo.
+
+    Args:
+        zoo: the zoo; its manifest is read again, in case somebody changed it meanwhile.
+        trained: task → weights file and record of its training.
+        replace: whether an expert that a task has already gives way.
+
+    Returns:
+        Task → name of its expert.
+
+    Raises:
+        ZooError: a task has an expert already, a file is in the way, or the folder cannot be written; the manifest then
+            stays as it was.
+    """
+    manifest = read_manifest(zoo.folder)
+    names = {task: _name(manifest, task, replace) for task in trained}
+    try:
+        for task, (weights, _) in trained.items():
+            _copy(weights, _target(zoo.folder, manifest, names[task]))
+        _write_record(zoo.folder, {names[task]: dict(record) for task, (_, record) in trained.items()})
+        _write_manifest(zoo.folder, manifest, names)
+    except OSError as error:
+        raise ZooError(f"The experts cannot be written to {zoo.folder}: {error.strerror}.") from error
+    return names
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file in one step, so that nobody ever reads half of it."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _name(manifest: Manifest, task: str, replace: bool) -> str:
+    expert = manifest.expert_of(task)
+    if expert is not None:
+        if not replace:
+            raise ZooError(
+                f"Task '{task}' has the expert '{expert.name}' already; --replace puts the new one in place."
+            )
+        return expert.name
+    if task in manifest.expert_table:
+        raise ZooError(f"The name '{task}' belongs to an expert of another task; rename that one in zoo.yaml.")
+    return task
+
+
+def _target(folder: Path, manifest: Manifest, name: str) -> Path:
+    expert = manifest.expert_table.get(name)
+    path = resolve_inside(folder, f"experts/{name}.safetensors" if expert is None else expert.weights)
+    if expert is not None and path.suffix != ".safetensors":
+        raise ZooError(f"Expert '{name}' lies in {expert.weights}; only .safetensors files are replaced.")
+    return path
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        shutil.copyfile(source, temporary)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_record(folder: Path, records: Mapping[str, Any]) -> None:
+    """Keep every expert's record under ``finetuned`` in build.json, beside whatever else it holds."""
+    path = folder / RECORD
+    document: Any = {}
+    if path.is_file():
+        try:
+            document = json.loads(path.read_text("utf-8"))
+        except ValueError as error:
+            raise ZooError(f"{path} is not JSON; move it away, so that the build record can be written.") from error
+    if not isinstance(document, dict) or not isinstance(document.get("finetuned", {}), dict):
+        raise ZooError(f"{path} is no build record; move it away, so that one can be written.")
+    document["finetuned"] = {**document.get("finetuned", {}), **records}
+    write_atomically(path, (json.dumps({"format": 1, **document}, indent=1) + "\n").encode())
+
+
+def _write_manifest(folder: Path, manifest: Manifest, names: Mapping[str, str]) -> None:
+    """Name new experts in zoo.yaml; comments above its first key stay, others do not survive the rewriting."""
+    fresh = {task: name for task, name in names.items() if name not in manifest.expert_table}
+    if not fresh:
+        return
+    path = folder / "zoo.yaml"
+    document = read_yaml(path, ZooError, "manifest")
+    entries = [
+        {"name": name, "task": task, "weights": f"experts/{name}.safetensors", "source": SOURCE}
+        for task, name in fresh.items()
+    ]
+    document["experts"] = [*(document.get("experts") or []), *entries]
+    try:
+        Manifest.model_validate(document)
+    except ValueError as error:
+        raise ZooError(f"zoo.yaml could not name the new experts: {explain(error, Manifest)}") from error
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    header = "".join(lines[: next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)])
+    text = header + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
+    write_atomically(path, text.encode())

@@ -1,0 +1,138 @@
+"""What is selected in the feature view: images, what every model says of them, how far correction moved them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import streamlit as st
+
+from engine.figures.palette import state_title
+from engine.rounding import rounded
+from engine.zoo.images.thumbnails import png
+from pages.features.data import Space, class_name, selection_table
+from pages.features.images import inline
+from pages.features.neighbours import has_neighbours, neighbours
+from pages.features.scatter import Atlas
+from pages.shared.chrome import plain
+from pages.shared.state import RunView
+
+PAGE = 12  # images shown at once
+ZOOM_TO = 160  # px that small images are enlarged to, pixel by pixel
+ORDERS = {"shift": "Largest shift first", "margin": "Smallest margin first", "row": "In order of the data"}
+
+
+def inspector(
+    run: RunView, space: Space, rows: Sequence[int], states: Sequence[str], atlas: Atlas | None, key: str, picked: str
+) -> None:
+    """Images and table of the selected rows.
+
+    Args:
+        run: the run shown.
+        space: the images.
+        rows: which are selected.
+        states: of the panels, in order.
+        atlas: thumbnails of all rows of the space, if there are any.
+        key: prefix of the widgets.
+        picked: where in the session the view looks for a selection to take over.
+    """
+    if not rows:
+        st.caption("Nothing is selected. Drag a line around points, click one, or use a button above.")
+        return
+    base = "merged" if "merged" in states else states[0]
+    alone = len(rows) > 1 and atlas is not None and has_neighbours(run)
+    pages, page = -(-len(rows) // PAGE), 1
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.subheader(f"{len(rows):,} image{'s' if len(rows) != 1 else ''} selected", anchor=False, width="stretch")
+        order = "row"
+        if len(rows) > 1:
+            order = st.selectbox(
+                "Order",
+                list(ORDERS),
+                format_func=ORDERS.get,
+                key=f"{key}.order",
+                bind="query-params",
+                width=220,
+                help="By the merged model's shift or margin, or as the data set has them.",
+            )
+        if pages > 1:
+            page = st.number_input(
+                f"Page of {pages}",
+                1,
+                pages,
+                key=f"{key}.page.{pages}",
+                bind="query-params",
+                width=140,
+                help="Twelve images are shown at a time.",
+            )
+    ordered = _ordered(space, np.asarray(rows, dtype=int), order, base)
+    with st.grid("auto", min_column_width=170, gap="small"):
+        for row in ordered[(page - 1) * PAGE : page * PAGE].tolist():
+            with st.container(border=True, height="stretch", gap="xsmall"):
+                _card(run, space, row, states, atlas)
+                if alone:
+                    st.button(
+                        "Neighbours",
+                        key=f"{key}.alone.{row}",
+                        type="tertiary",
+                        icon=":material/hub:",
+                        help="Select this image alone: its nearest images in every feature space appear below.",
+                        on_click=_alone,
+                        args=(picked, row),
+                    )
+    if len(ordered) == 1 and atlas is not None:
+        neighbours(run, space, int(ordered[0]), states, atlas)
+    _table(run, space, ordered, states, key)
+
+
+def _card(run: RunView, space: Space, row: int, states: Sequence[str], atlas: Atlas | None) -> None:
+    """One image: true class, what every state says, and its distance to the expert's feature before and after."""
+    task = space.tasks[space.task[row]]
+    truth = class_name(run.report, task, int(space.label[row]))
+    if atlas is not None:
+        image = atlas.images[row]
+        st.image(inline(png(image, max(1, ZOOM_TO // image.shape[0]))), width=96, alt=f"An image of {truth}")
+    st.markdown(f"**{plain(truth)}**")
+    lines = []
+    for state in states:
+        number = int(space.prediction[state][row])
+        mark = ":green[:material/check:]" if number == space.label[row] else ":red[:material/close:]"
+        chance = space.numbers["probability"][state][row]
+        said = (
+            f"{plain(class_name(run.report, task, number))}, {100 * chance:.0f}\u00a0%"
+            if number >= 0
+            else "no prediction"
+        )
+        lines.append(f"{mark} {plain(state_title(state, run.report))}: {said}")
+    shifts = [
+        rounded(space.numbers["shift"][state][row])
+        for state in states
+        if state != "expert" and np.isfinite(space.numbers["shift"][state][row])
+    ]
+    if shifts:
+        lines.append(f"Distance to the expert's feature: {' → '.join(shifts)}")
+    st.caption("  \n".join(lines))
+
+
+def _table(run: RunView, space: Space, rows: np.ndarray, states: Sequence[str], key: str) -> None:
+    table = selection_table(space, rows, states, run.report)
+    with st.expander("Table and download", icon=":material/table_rows:"):
+        st.dataframe(table, width="stretch", hide_index=True, key=f"{key}.table")
+        st.download_button(
+            "Download CSV",
+            lambda: table.to_csv(index=False).encode(),
+            file_name=f"{run.id}-selection.csv",
+            mime="text/csv",
+            key=f"{key}.csv",
+            on_click="ignore",
+        )
+
+
+def _ordered(space: Space, rows: np.ndarray, order: str, base: str) -> np.ndarray:
+    if order == "row":
+        return rows
+    values = space.numbers[order][base][rows]
+    key = np.nan_to_num(-values if order == "shift" else values, nan=np.inf)
+    return rows[np.argsort(key, kind="stable")]
+
+
+def _alone(picked: str, row: int) -> None:
+    st.session_state[picked] = (row,)

@@ -1,0 +1,1 @@
+"""Forms that end in a request."""

@@ -1,0 +1,185 @@
+"""Widgets for a method's parameters, made from the fields of its params model."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args, get_origin
+
+import streamlit as st
+from pydantic.fields import FieldInfo
+
+from engine.catalog import Row
+from pages.shared.chrome import plain
+
+SLIDER_SPAN = 7.0  # bounded numbers of at most this range get a slider, if their default lies on its steps
+COMMON = ("steps",)  # inherited parameters that are shown at once
+
+
+def method_notes(row: Row) -> None:
+    """What a method does: summary, equation, source, needs, and where paper and code differ."""
+    st.write(plain(row.summary))
+    st.latex(row.equation)
+    link = f" [Paper]({row.url})" if row.url.startswith("https://") else ""
+    st.caption(f"{plain(row.source)}{link}")
+    needs = {
+        "unlabelled": "unlabelled images of each task",
+        "validation": "labelled validation images of each task",
+        "heads": "the tasks' classification heads",
+        "same_task_experts": "several experts of one task",
+    }
+    wanted = ", ".join(needs[need] for need in sorted(row.needs)) or "the weights alone"
+    st.caption(f"Needs {wanted}.")
+    if row.departure:
+        st.caption(f"Departure from the paper: {plain(row.departure)}")
+
+
+def param_fields(row: Row, memory: dict[str, Any], key: str) -> dict[str, Any]:
+    """Draw a method's parameters and return their values.
+
+    Args:
+        row: the method.
+        memory: values to start from, kept up to date; what is missing has its default.
+        key: prefix of the widgets' keys.
+    """
+    fields = row.params.model_fields
+    values = {name: _now(field, f"{key}.{name}", memory.get(name, _default(field))) for name, field in fields.items()}
+    if row.presets:
+        _presets(row, values, memory, key)
+    first = [name for name in fields if name in row.params.__annotations__ or name in COMMON]
+    rest = [name for name in fields if name not in first]
+    values |= {name: _field(row, name, values[name], f"{key}.{name}") for name in first}
+    if rest and st.toggle(
+        "All parameters",
+        key=seeded(f"{key}._all", False),
+        help="Shows the parameters that seldom need a change, such as those of the optimiser.",
+    ):
+        values |= {name: _field(row, name, values[name], f"{key}.{name}") for name in rest}
+    memory.clear()
+    memory.update(values)
+    return values
+
+
+def seeded(key: str, value: Any) -> str:
+    """Give a widget its first value, unless it has one already; returns the key."""
+    if key not in st.session_state:
+        st.session_state[key] = value
+    return key
+
+
+def _presets(row: Row, values: Mapping[str, Any], memory: dict[str, Any], key: str) -> None:
+    """Published settings; choosing one sets the parameters it names and gives the others their defaults.
+
+    A menu holds no state: a select that follows the parameters would be sent back by the browser a moment late, and
+    count as a choice.
+    """
+    fields = row.params.model_fields
+    presets = {preset.name: preset for preset in row.presets}
+    defaults = {name: _default(field) for name, field in fields.items()}
+    match = next((preset.title for preset in row.presets if values == {**defaults, **preset.params}), "")
+
+    def choose() -> None:
+        chosen = presets.get(st.session_state[f"{key}._preset"])
+        if chosen is not None:
+            memory.update({**defaults, **chosen.params})
+            for name, field in fields.items():
+                st.session_state[f"{key}.{name}"] = _shown(field, memory[name])
+
+    sources = "; ".join(f"{preset.title}: {preset.source}" for preset in row.presets if preset.source)
+    st.menu_button(
+        plain(match) if match else "Presets",
+        list(presets),
+        format_func=lambda name: presets[name].title,
+        key=f"{key}._preset",
+        icon=":material/bookmark:" if match else ":material/bookmark_border:",
+        width="stretch",
+        on_click=choose,
+        help=f"Published settings. {plain(sources)}",
+    )
+
+
+def hint_of(row: Row, field: FieldInfo) -> str:
+    """What a parameter means, with a link to the paper of its method."""
+    link = f"[{plain(row.title)}: the paper]({row.url})" if row.url.startswith("https://") else plain(row.source)
+    return f"{plain(field.description or field.title or '')} {link}"
+
+
+def _field(row: Row, name: str, value: Any, key: str) -> Any:
+    """One widget; returns the value as the params model wants it."""
+    field = row.params.model_fields[name]
+    label, hint = field.title or name, hint_of(row, field)
+    low, high = _bound(field, "ge"), _bound(field, "le")
+    seeded(key, _shown(field, value))
+    choices = _choices(field)
+    if choices:
+        if len(choices) <= 3 and sum(map(len, choices)) <= 22:
+            return st.segmented_control(label, choices, key=key, help=hint, required=True)
+        return st.selectbox(label, choices, key=key, help=hint)
+    if field.annotation is bool:
+        return st.toggle(label, key=key, help=hint)
+    if field.annotation is int:
+        step = 100 if isinstance(value, int) and value >= 500 else 1
+        return st.number_input(
+            label, *(None if b is None else int(b) for b in (low, high)), step=step, key=key, help=hint
+        )
+    track = _track(field)
+    if track:
+        first, last, step = track
+        first, last = min(first, float(value)), max(last, float(value))
+        return st.slider(label, first, last, step=step, key=key, help=hint)
+    return _parsed(st.text_input(label, key=key, help=hint))
+
+
+def _default(field: FieldInfo) -> Any:
+    return field.get_default(call_default_factory=True)
+
+
+def _now(field: FieldInfo, key: str, remembered: Any) -> Any:
+    """The value that a widget holds at this moment, else the remembered one."""
+    if key not in st.session_state:
+        return remembered
+    held = st.session_state[key]
+    return _parsed(held) if isinstance(held, str) and not _choices(field) else held
+
+
+def _shown(field: FieldInfo, value: Any) -> Any:
+    """A value in the form that its widget holds."""
+    if field.annotation in (int, bool) or _choices(field):
+        return value
+    if _track(field):
+        return float(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _parsed(text: str | None) -> Any:
+    """A number, a list of numbers or a word, as it was typed; the params model says whether it is valid."""
+    text = (text or "").strip()
+    if "," in text:
+        return [_parsed(part) for part in text.split(",") if part.strip()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None if text.lower() in ("", "none") else text
+
+
+def _track(field: FieldInfo) -> tuple[float, float, float] | None:
+    """First, last and step of a tightly bounded number's slider; None where it could not hit the default."""
+    low, high = (_bound(field, *names) for names in (("ge", "gt"), ("le", "lt")))
+    default = _default(field)
+    if field.annotation is not float or low is None or high is None or high - low > SLIDER_SPAN:
+        return None
+    step = 0.05 if high - low > 1 else 0.01
+    if abs(default / step - round(default / step)) > 1e-6:
+        return None
+    first = low if _bound(field, "ge") is not None else low + step
+    last = high if _bound(field, "le") is not None else high - step
+    return float(first), float(last), step
+
+
+def _choices(field: FieldInfo) -> list[str] | None:
+    return list(get_args(field.annotation)) if get_origin(field.annotation) is Literal else None
+
+
+def _bound(field: FieldInfo, *names: str) -> float | None:
+    return next((getattr(item, name) for item in field.metadata for name in names if hasattr(item, name)), None)

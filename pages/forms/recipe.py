@@ -1,0 +1,382 @@
+"""The recipe form, made from the catalog's rows; what it holds survives a change of page."""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, MergeRow, TransformRow, params_of, resolve
+from engine.errors import EngineError, RecipeError
+from engine.figures.methods import CATEGORIES as FAMILIES
+from engine.figures.methods import at_inference, cost_of
+from engine.manifest import known_zoos, locate_zoo, manifest_file
+from engine.recipe import Recipe, parse_recipe, read_recipe
+from pages.forms.fetch import fetch_panel
+from pages.forms.params import method_notes, param_fields, seeded
+from pages.forms.preflight import preflight_line, withdraw
+from pages.forms.recipes import check, differences, zoo_manifest
+from pages.shared.chrome import plain, stale_state
+from pages.shared.state import store
+
+RECIPE = "form.recipe"  # the recipe as set, in the session; no widget owns this key
+MEMORY = "form.memory"  # parameters of every method that was looked at, so that they survive a change of method
+PREFIX = "form.w."  # keys of widgets
+SHOWN_CHANGES = 3
+FIRST_RECIPE = {
+    "zoo": "mini8",
+    "merge": {"method": "task_arithmetic"},
+    "calibrators": [{"method": "surgery"}, {"method": "prob_surgery", "params": {"steps": 1000}}],
+}
+PROTOCOLS = {
+    "held_out": ("Held out", "Calibrators adapt on images that are not scored."),
+    "paper": ("As in the papers", "They adapt on the scored images, without labels. Flatters the result."),
+}
+
+
+def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any], running: Recipe | None = None) -> None:
+    """Draw the form.
+
+    Args:
+        shown: recipe of the run on the page.
+        submit: called with a valid recipe.
+        running: recipe of the run at work.
+    """
+    document = _document(shown)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.subheader("Recipe", anchor=False, width="stretch")
+        button = st.container(width="content")
+    said = st.container()
+    merge = _merge(document["merge"])
+    calibrators = _calibrators(document["calibrators"])
+    zoo, experts = _experts(document)
+    transforms = _transforms(document["transforms"])
+    probe, seeds = _probe(document)
+    built = {"zoo": zoo, "experts": experts, "transforms": transforms, "merge": merge}
+    built |= {"calibrators": calibrators, "probe": probe, "seeds": seeds}
+    st.session_state[RECIPE] = built
+    recipe, problem = check(built)
+    _text(recipe)
+    if shown is not None and (recipe is None or differences(shown, recipe)):
+        st.button(
+            "Back to the settings of the run shown", key="form.reset", type="tertiary", on_click=load, args=(shown,)
+        )
+    with button:
+        if st.button("Run", key="form.run", type="primary", icon=":material/play_arrow:", disabled=recipe is None):
+            withdraw()
+            submit(recipe)
+            st.rerun()
+    with said:
+        _status(recipe, problem, shown, running)
+
+
+def _status(recipe: Recipe | None, problem: str, shown: Recipe | None, running: Recipe | None) -> None:
+    """How the form stands to the run shown and to the run at work."""
+    if problem:
+        st.error(plain(problem), icon=":material/error:")
+    if recipe is None:
+        return
+    changes = differences(shown, recipe) if shown else []
+    if running and not differences(running, recipe):
+        st.caption(":material/hourglass_top: These settings are running.")
+    elif changes:
+        more = len(changes) - SHOWN_CHANGES
+        listed = ", ".join(changes[:SHOWN_CHANGES]) + (f" and {more} more" if more > 0 else "")
+        stale_state(f"Settings changed, not run yet: {listed}")
+    elif shown:
+        st.caption("The settings of the run shown.")
+    if changes or not shown:
+        preflight_line(recipe, shown)
+
+
+def load(recipe: Recipe) -> None:
+    """Set the form to a recipe."""
+    for key in [key for key in st.session_state if str(key).startswith(PREFIX)]:
+        del st.session_state[key]
+    st.session_state[MEMORY] = {}
+    st.session_state[RECIPE] = recipe.model_dump(mode="json")
+    for place, calls in (("transform", recipe.transforms), ("merge", (recipe.merge,))):
+        for call in calls:
+            _memory(place, call.method).update(call.params)
+
+
+def is_changed(shown: Recipe) -> bool:
+    """Whether the form holds something else than a run's recipe."""
+    document = st.session_state.get(RECIPE)
+    if document is None:
+        return False
+    recipe, _ = check(document)
+    return recipe is None or bool(differences(shown, recipe))
+
+
+def _document(shown: Recipe | None) -> dict[str, Any]:
+    """What the form starts from: what it held, else the run shown, else a first recipe."""
+    if RECIPE not in st.session_state:
+        load(shown or parse_recipe(FIRST_RECIPE))
+    return st.session_state[RECIPE]
+
+
+def _merge(call: Mapping[str, Any]) -> dict[str, Any]:
+    rows = sorted(MERGE_METHODS.values(), key=lambda row: list(FAMILIES).index(row.category))
+    titles = {row.name: f"{FAMILIES[row.category]} · {row.title}" for row in rows}
+    key = seeded(f"{PREFIX}merge", call["method"] if call["method"] in titles else rows[0].name)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="xsmall"):
+        method = st.selectbox(
+            "Merge method",
+            list(titles),
+            format_func=titles.__getitem__,
+            key=key,
+            help="How the experts' task vectors become one model. Beside it: equation, paper and "
+            "what the method needs.",
+        )
+        row = MERGE_METHODS[method]
+        _about(row, f"{PREFIX}merge.about")
+    params = param_fields(row, _memory("merge", method), f"{PREFIX}merge.{method}")
+    _complain(row, params)
+    return {"method": method, "params": params}
+
+
+def _about(row: Any, key: str) -> None:
+    with st.popover("", icon=":material/info:", type="tertiary", help=f"About {plain(row.title)}", key=key):
+        st.markdown(f"**{plain(row.title)}**")
+        method_notes(row)
+        if isinstance(row, (MergeRow, TransformRow)):
+            st.caption(plain(f"Cost: {cost_of(row)}."))
+            st.caption(plain(f"At inference it needs {at_inference(row)}."))
+            st.page_link("pages/methods.py", label="All methods and what they measured", icon=":material/table_rows:")
+
+
+def _calibrators(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A card per calibrator; they are alternatives, each repairs the merged model by itself."""
+    st.session_state.setdefault("form.cards", {})
+    cards: dict[str, dict[str, Any]] = st.session_state["form.cards"]
+    if f"{PREFIX}cards" not in st.session_state:
+        cards.clear()
+        cards.update({f"c{number}": dict(call) for number, call in enumerate(calls) if call["method"] in CALIBRATORS})
+        st.session_state[f"{PREFIX}cards"] = True
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(
+            "Calibrators", width="stretch", help="Small modules that repair the features. Alternatives, not a chain."
+        )
+        st.menu_button(
+            "Add",
+            list(CALIBRATORS),
+            format_func=lambda name: CALIBRATORS[name].title,
+            key=f"{PREFIX}add",
+            icon=":material/add:",
+            type="tertiary",
+            on_click=_add_card,
+        )
+    return [_calibrator(ident, card) for ident, card in list(cards.items())]
+
+
+def _calibrator(ident: str, card: dict[str, Any]) -> dict[str, Any]:
+    row, key = CALIBRATORS[card["method"]], f"{PREFIX}{ident}"
+    name = card.get("name") or row.name
+    with st.expander(f"{plain(row.title)}" + ("" if name == row.name else f" · {plain(name)}"), key=f"{key}.card"):
+        params = param_fields(row, card.setdefault("params", {}), key)
+        _complain(row, params)
+        card["name"] = st.text_input(
+            "Name", key=seeded(f"{key}.name", name), max_chars=40, help="Lower-case letters, digits and underscores."
+        )
+        card["on"] = st.segmented_control(
+            "Repairs",
+            ["merged", "pretrained"],
+            key=seeded(f"{key}.on", card.get("on", "merged")),
+            required=True,
+            help="On the pretrained model it is a control: what does the calibrator achieve without any merging?",
+        )
+        with st.container(horizontal=True, vertical_alignment="center"):
+            _about(row, f"{key}.about")
+            st.button(
+                "Remove",
+                key=f"{key}.remove",
+                icon=":material/delete:",
+                type="tertiary",
+                on_click=_remove_card,
+                args=(ident,),
+            )
+    return {"name": card["name"], "method": row.name, "params": params, "on": card["on"]}
+
+
+def _add_card() -> None:
+    method = st.session_state.get(f"{PREFIX}add")
+    if method not in CALIBRATORS:
+        return
+    cards = st.session_state["form.cards"]
+    names = {card.get("name") or card["method"] for card in cards.values()}
+    name = next(n for n in (method, *(f"{method}_{i}" for i in range(2, 99))) if n not in names)
+    ident = f"c{max((int(ident[1:]) for ident in cards), default=-1) + 1}"
+    cards[ident] = {"method": method, "name": name}
+
+
+def _remove_card(ident: str) -> None:
+    st.session_state["form.cards"].pop(ident, None)
+
+
+def _experts(document: Mapping[str, Any]) -> tuple[str, Any]:
+    options = list(
+        dict.fromkeys([*(known.name for known in known_zoos()), *map(str, store().zoos.list()), document["zoo"]])
+    )
+    with st.expander("Zoo and experts", icon=":material/category:", key=f"{PREFIX}experts.card"):
+        key = seeded(f"{PREFIX}zoo", document["zoo"])
+        zoo = st.selectbox(
+            "Zoo", options, format_func=_zoo_title, key=key, help="A base model and experts fine-tuned from it."
+        )
+        try:
+            manifest = zoo_manifest(zoo)
+        except EngineError as error:
+            st.error(plain(error))
+            return zoo, document["experts"]
+        fetch_panel(zoo)
+        names = list(manifest.expert_table)
+        if not names:
+            _without_experts(zoo)
+            return zoo, "all"
+        titles = {
+            e.name: manifest.task_table[e.task].label if e.task in manifest.task_table else e.name
+            for e in manifest.experts
+        }
+        given = document["experts"]
+        before = (
+            names
+            if given == "all" or zoo != document["zoo"]
+            else [e["name"] if isinstance(e, dict) else e for e in given]
+        )
+        chosen = st.multiselect(
+            "Experts",
+            names,
+            format_func=titles.__getitem__,
+            key=seeded(f"{PREFIX}experts.{zoo}", [name for name in before if name in names]),
+            placeholder="Choose experts",
+            help="The fine-tuned models that are merged; each has a task vector, its weights minus the base's.",
+        )
+    weights = {} if given == "all" else {e["name"]: e.get("weight", 1.0) for e in given if isinstance(e, dict)}
+    if len(chosen) == len(names) and all(weights.get(name, 1.0) == 1.0 for name in chosen):
+        return zoo, "all"
+    return zoo, [{"name": name, "weight": weights.get(name, 1.0)} for name in chosen]
+
+
+def _without_experts(zoo: str) -> None:
+    """A zoo that was just begun: what it lacks, and the ways to get it."""
+    st.info("This zoo has a base and images, but no experts yet.", icon=":material/info:")
+    st.caption("Train one expert a task from its base; what is trained appears here:")
+    st.code(f"python -m engine zoo finetune {zoo}", language="bash", wrap_lines=True)
+    st.page_link("pages/bring.py", label="Or add checkpoints", icon=":material/add_box:")
+
+
+def _transforms(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if not TRANSFORMS:
+        return []
+    with st.expander("Transforms", icon=":material/filter_alt:", key=f"{PREFIX}transforms.card"):
+        chosen = st.multiselect(
+            "Applied in this order",
+            list(TRANSFORMS),
+            format_func=lambda name: TRANSFORMS[name].title,
+            key=seeded(f"{PREFIX}transforms", [call["method"] for call in calls if call["method"] in TRANSFORMS]),
+            placeholder="None",
+            help="Change the task vectors before they are merged.",
+        )
+        built = []
+        for method in chosen:
+            row = TRANSFORMS[method]
+            with st.container(horizontal=True, vertical_alignment="center"):
+                st.markdown(f"**{plain(row.title)}**", width="stretch")
+                _about(row, f"{PREFIX}transform.{method}.about")
+            params = param_fields(row, _memory("transform", method), f"{PREFIX}transform.{method}")
+            _complain(row, params)
+            built.append({"method": method, "params": params})
+    return built
+
+
+def _probe(document: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    probe = document["probe"]
+    with st.expander("Images and seeds", icon=":material/image_search:", key=f"{PREFIX}probe.card"):
+        limit = probe.get("samples_per_task", "all")
+        samples = st.number_input(
+            "Images a task, at most",
+            min_value=2,
+            key=seeded(f"{PREFIX}samples", None if limit == "all" else limit),
+            placeholder="all",
+            help="Fewer images run faster and are less exact. Drawn evenly over the classes.",
+        )
+        protocol = st.radio(
+            "Protocol",
+            list(PROTOCOLS),
+            format_func=lambda name: PROTOCOLS[name][0],
+            captions=[text for _, text in PROTOCOLS.values()],
+            key=seeded(f"{PREFIX}protocol", probe.get("protocol", "held_out")),
+            help="On which unlabelled images calibrators and learned merges adapt, and on which they are scored.",
+        )
+        split = st.number_input(
+            "Split seed",
+            min_value=0,
+            step=1,
+            key=seeded(f"{PREFIX}split", probe.get("split_seed", 0)),
+            help="Draws which images are adapted on and which are scored.",
+        )
+        text = st.text_input(
+            "Training seeds",
+            key=seeded(f"{PREFIX}seeds", ", ".join(map(str, document["seeds"]))),
+            help="Whole numbers, separated by commas. Several give a mean and a standard deviation.",
+        )
+    return {"samples_per_task": samples or "all", "protocol": protocol, "split_seed": split}, _seeds(text)
+
+
+def _seeds(text: str) -> list[Any]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    return [int(part) if part.isdecimal() else part for part in parts]
+
+
+def _text(recipe: Recipe | None) -> None:
+    """The recipe as YAML: to copy, or to paste another one in."""
+    part = st.expander("Recipe as text", icon=":material/data_object:", key=f"{PREFIX}text.card", on_change="rerun")
+    if not part.open:
+        return
+    with part:
+        if recipe is not None:
+            st.code(recipe.to_yaml(), language="yaml", height=200)
+        st.text_area(
+            "Paste a recipe",
+            key="form.paste",
+            height=100,
+            placeholder="merge: {method: task_arithmetic}",
+            help="YAML as the Lab shows it, or as the command line reads it; what is left out has its default.",
+        )
+        st.button("Use the pasted recipe", key="form.use", on_click=_use_pasted, width="stretch")
+        if problem := st.session_state.pop("form.problem", ""):
+            st.error(plain(problem), icon=":material/error:")
+
+
+def _use_pasted() -> None:
+    """Read the pasted text with the caps and checks of a recipe file."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "pasted.yaml"
+            path.write_text(st.session_state.get("form.paste") or "", "utf-8")
+            recipe = resolve(read_recipe(path))
+        load(recipe)
+    except EngineError as error:
+        st.session_state["form.problem"] = str(error)
+
+
+def _complain(row: Any, params: dict[str, Any]) -> None:
+    """Say what is wrong with a method's parameters, right under them."""
+    try:
+        params_of(row, params)
+    except RecipeError as error:
+        st.error(plain(error), icon=":material/error:")
+
+
+def _memory(place: str, method: str) -> dict[str, Any]:
+    return st.session_state.setdefault(MEMORY, {}).setdefault(f"{place}.{method}", {})
+
+
+def _zoo_title(zoo: str) -> str:
+    try:
+        manifest = zoo_manifest(zoo)
+    except EngineError:
+        return Path(zoo).name
+    away = manifest_file(locate_zoo(zoo)).name != "zoo.yaml"
+    return f"{manifest.title or manifest.name} ({manifest.name})" + (" · to be fetched" if away else "")

@@ -1,0 +1,139 @@
+"""The section of the calibrate page that looks at one image before and after a correction."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from engine.figures import state_title
+from engine.figures.drawing import task_titles
+from engine.figures.one_image import FATES, fates, one_image_figure
+from engine.pipeline.views.request import FeatureViewRequest
+from engine.zoo.images.thumbnails import png
+from pages.features.data import class_name
+from pages.features.images import images_of
+from pages.shared.chrome import empty_state, figure, plain, theme
+from pages.shared.on_demand import on_demand
+from pages.shared.state import RunView, samples
+
+SIDE = 160  # px that small images are enlarged to, pixel by pixel
+
+
+@dataclass(frozen=True, eq=False)
+class _Images:
+    """Images of one task, for thumbnails."""
+
+    key: str
+    tasks: tuple[str, ...]
+    index: np.ndarray
+
+    @property
+    def task(self) -> np.ndarray:
+        """Which task an image is of: the only one."""
+        return np.zeros(len(self.index), dtype=int)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+def one_image(run: RunView) -> None:
+    """The likeliest classes of an image before and after a correction, and for its expert."""
+    st.subheader("What a correction does to one image", anchor=False)
+    request = FeatureViewRequest(recipe=run.report.recipe, part="predictions")
+    folder = on_demand(
+        run,
+        "feature_view",
+        request.model_dump(mode="json"),
+        key="calibrate.predictions",
+        name="Single images",
+        label="Look at single images",
+        icon=":material/image_search:",
+    )
+    if folder is None:
+        st.caption("Asks every model for its five likeliest classes of every evaluation image.")
+        return
+    table, titles = pd.read_parquet(folder / "predictions.parquet"), task_titles(run.report, run.report.tasks_of("in"))
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        state = st.selectbox(
+            "Calibrator",
+            list(run.report.calibrators),
+            width=260,
+            key="calibrate.one.by",
+            bind="query-params",
+            format_func=lambda name: state_title(name, run.report),
+            help="The calibrator whose correction of the image is shown.",
+        )
+        task = st.selectbox(
+            "Task",
+            [name for name in titles if (table["task"] == name).any()],
+            width=260,
+            format_func=titles.get,
+            key="calibrate.one.task",
+            bind="query-params",
+            help="The task whose images can be chosen.",
+        )
+    before = run.report.calibrators[state].on
+    rows = samples(run)
+    rows = rows[(rows["task"] == task) & (rows["state"] == "merged") & (rows["split"] == "evaluate")]
+    labels, own = rows.set_index("index")["label"], table[table["task"] == task]
+    found = fates(own, labels, before, state)
+    counts = found.value_counts()
+    fate = st.segmented_control(
+        "What became of it",
+        list(FATES),
+        default=next(name for name in FATES if counts.get(name)),
+        required=True,
+        format_func=lambda name: f"{FATES[name]} ({counts.get(name, 0)})",
+        key=f"calibrate.one.fate.{run.id}.{state}.{task}",
+        bind="query-params",
+        help="Images by whether the model was right before correction and is right after it.",
+    )
+    chosen = found.index[found == fate].to_numpy()
+    if not len(chosen):
+        empty_state("No such image", "Choose another group above.")
+        return
+    place = st.number_input(
+        f"Image of {len(chosen)}",
+        1,
+        len(chosen),
+        width=160,
+        key=f"calibrate.one.{run.id}.{state}.{task}.{fate}",
+        bind="query-params",
+        help="The image whose features are followed below.",
+    )
+    _image(run, own[own["index"] == chosen[place - 1]], task, state, int(labels[chosen[place - 1]]))
+
+
+def _image(run: RunView, rows: pd.DataFrame, task: str, state: str, truth: int) -> None:
+    before, index = run.report.calibrators[state].on, int(rows["index"].iloc[0])
+    all_of_task = samples(run)
+    all_of_task = all_of_task[(all_of_task["task"] == task) & (all_of_task["state"] == "merged")]["index"].to_numpy()
+    atlas = images_of(_Images(f"calibrate:{task}:{len(all_of_task)}", (task,), all_of_task), run.report)
+    shift = rows[rows["rank"] == 1].set_index("state")["shift"]
+    name = class_name(run.report, task, truth)
+    with st.grid("auto", min_column_width=300, gap="small"):
+        with st.container(gap="xsmall"):
+            if atlas is not None:
+                image = atlas.images[int(np.flatnonzero(all_of_task == index)[0])]
+                st.image(
+                    png(image, max(1, SIDE // image.shape[0])),
+                    width=SIDE,
+                    output_format="PNG",
+                    alt=f"An image of {name}",
+                )
+            st.markdown(f"**{plain(name)}** :gray[· image {index}]")
+            after = plain(state_title(state, run.report))
+            st.write(
+                f"Its feature is {shift[before]:.3f} away from the expert's, with {after} {shift[state]:.3f} "
+                "(Euclidean, feature units)."
+            )
+        with st.container():
+            figure(
+                one_image_figure(rows, run.report, task, [before, state, "expert"], truth, theme()),
+                key="calibrate.one.figure",
+                run=run,
+                unit="The head's probability of the likeliest classes",
+                tasks=[task],
+            )
+    st.caption("✓ marks the true class. A class that is not among a model's five likeliest has no bar of it.")

@@ -1,0 +1,255 @@
+"""Sections of the calibrate page that are computed when somebody asks: depth, outliers, other tasks' calibrators."""
+
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from engine.catalog import CALIBRATORS
+from engine.figures import state_title
+from engine.figures.block_bias import QUANTITIES, STATISTICS, block_figure
+from engine.figures.coefficients import coefficient_figure, coefficients_of
+from engine.figures.coverage import coverage_figure, dimension_figure
+from engine.figures.drawing import task_titles
+from engine.figures.outliers import auroc_table, prototype_map, roc_figure, score_histograms
+from engine.figures.wrong_task import own_and_others, wrong_task_figure
+from engine.pipeline.views.request import DepthRequest, FeatureViewRequest, deep_only, read_document
+from pages.sections.calibrate_asked import choose_tasks, view_of
+from pages.sections.weights_vectors import expert_titles
+from pages.shared.chrome import empty_state, figure, percent, plain, theme
+from pages.shared.on_demand import on_demand
+from pages.shared.state import RunView
+
+SHOWN = {"l1": "L1", "cka": "CKA"}
+
+
+def depth(run: RunView) -> None:
+    """Bias after every block."""
+    st.subheader("Where the drift arises", anchor=False)
+    st.write(
+        "The drift of the features is the end of a long way. Here the output of every block is compared with the "
+        "expert's: where the lines part, merging does its harm, and a calibrator inside the encoder can act there."
+    )
+    if run.report.merged.kind == "per_sample":
+        empty_state("No blocks to follow", "This merge makes other weights for every image.")
+        return
+    request = DepthRequest(recipe=deep_only(run.report.recipe))
+    document = view_of(
+        run,
+        "depth",
+        request,
+        name="Bias through depth",
+        label="Compare every block",
+        icon=":material/layers:",
+        takes=f"Takes up to {request.images} images of every task through every model.",
+    )
+    if document is None:
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        quantity = st.segmented_control(
+            "Distance",
+            list(SHOWN),
+            format_func=SHOWN.get,
+            default="l1",
+            required=True,
+            key="calibrate.depth.quantity",
+            bind="query-params",
+            help="How the output of a block is compared with the expert's; L1 as in Surgery, arXiv:2402.02705.",
+        )
+        statistic = st.segmented_control(
+            "Of a block's tokens",
+            list(STATISTICS),
+            format_func=STATISTICS.get,
+            default="class",
+            required=True,
+            key="calibrate.depth.statistic",
+            bind="query-params",
+            help="Compared on the class token, which is read off in the end, or on the mean of all tokens.",
+        )
+        tasks = choose_tasks(run, document, "depth", "The task whose images go through every block.")
+    images = {document["tasks"][name]["images"] for name in tasks}
+    figure(
+        block_figure(document, run.report, quantity, statistic, tasks, theme()),
+        key="calibrate.depth.figure",
+        run=run,
+        unit=f"{QUANTITIES[quantity]}, {STATISTICS[statistic].lower()}, {max(images)} images a task at most",
+        images=False,
+    )
+    st.caption(
+        "Activations grow with depth, so L1 rises for every model: compare states at one block, not blocks with each "
+        "other. CKA does not depend on scale. The mark at the right end is the feature itself. Calibrators of the "
+        "output change nothing before it and are left out; IntervMerge has no tokens but the class "
+        "token after the last block."
+    )
+
+
+def coverage(run: RunView, state: str, task: str | None) -> None:
+    """Whether σ is as wide as what is left: intervals by level, and dimensions."""
+    folder = _asked(run, "coverage", "Check σ image by image and dimension by dimension", ":material/straighten:")
+    if folder is None:
+        st.caption("Compares every predicted σ with the residual that it was predicted for.")
+        return
+    document = read_document(folder, "coverage")
+    tasks = run.report.tasks_of("in") if task is None else [task]
+    with st.grid("auto", min_column_width=340, gap="small"):
+        with st.container():
+            figure(
+                coverage_figure(document, run.report, tasks, theme()),
+                key="calibrate.coverage",
+                run=run,
+                unit="Share of residuals inside σ's intervals, mean over tasks",
+                tasks=tasks,
+            )
+        with st.container():
+            figure(
+                dimension_figure(document, run.report, state, tasks, theme()),
+                key="calibrate.dimensions",
+                run=run,
+                unit="A point a dimension, feature units",
+                tasks=tasks,
+            )
+    st.caption(
+        "On the dotted line σ would be right. A line below it on the left, and points above it on the right, mean that "
+        "σ promises more than it keeps: what is trained is a draw's distance to the expert, and that is smallest "
+        "without any spread. PDA's energy score is made to keep it."
+    )
+
+
+def learned(run: RunView) -> None:
+    """Merging coefficients that learned together with a calibrator; nothing where none did."""
+    for name, part in run.report.calibrators.items():
+        found = coefficients_of(part.merging)
+        if found is None:
+            continue
+        title = plain(state_title(name, run.report))
+        st.subheader(f"Merging coefficients that learned with {title}", anchor=False)
+        figure(
+            coefficient_figure(found, expert_titles(run, found.experts), theme()),
+            key=f"calibrate.lambda.{name}",
+            run=run,
+            unit="Learned coefficient λ",
+            note="Trained on the adaptation images.",
+        )
+        st.caption(f"{title} acts in a merged model of its own, made with these coefficients.")
+
+
+def outliers(run: RunView) -> None:
+    """Out-of-domain images told by their distance to class prototypes."""
+    st.subheader("Can it tell images that belong to no task?", anchor=False)
+    if not run.report.tasks_of("out"):
+        empty_state(
+            "No out-of-domain task",
+            "Here you see whether distances to class prototypes tell images of other "
+            "domains apart. This zoo has no out-of-domain task.",
+        )
+        return
+    folder = _asked(run, "outliers", "Tell outliers apart", ":material/troubleshoot:")
+    if folder is None:
+        st.caption("Prototypes are means of adaptation features by predicted class; no label is read.")
+        return
+    aurocs, scores = read_document(folder, "outliers")["auroc"], pd.read_parquet(folder / "scores.parquet")
+    titles = task_titles(run.report, [task for task in run.report.tasks if any(task in v for v in aurocs.values())])
+    task = st.selectbox(
+        "Task",
+        list(titles),
+        format_func=titles.get,
+        width=260,
+        key="calibrate.out.task",
+        bind="query-params",
+        help="Whose images are told apart from those of tasks that no expert was tuned on.",
+    )
+    states = [state for state in aurocs if task in aurocs[state]]
+    figure(
+        roc_figure(scores, aurocs, run.report, states, task, theme()),
+        key="calibrate.roc",
+        run=run,
+        unit="AUROC in brackets: 50 % is chance",
+        tasks=[task],
+    )
+    with st.grid("auto", min_column_width=340, gap="small"):
+        for state in states:
+            with st.container():
+                figure(
+                    score_histograms(scores, run.report, state, task, theme()),
+                    key=f"calibrate.scores.{state}",
+                    run=run,
+                    unit="Euclidean distance, feature units",
+                    tasks=[task],
+                )
+    shown = st.selectbox(
+        "Prototypes of",
+        states,
+        format_func=lambda name: state_title(name, run.report),
+        width=260,
+        key="calibrate.out.state",
+        bind="query-params",
+        help="The state whose features and class means are drawn.",
+    )
+    places, plane = pd.read_parquet(folder / "map.parquet"), read_document(folder, "outliers")["plane"]
+    share = percent(plane[shown][task])
+    figure(
+        prototype_map(places, run.report, shown, task, theme()),
+        key="calibrate.prototypes",
+        run=run,
+        tasks=[task],
+        unit=f"Plane in which the task's own features spread most, {share} of their variance",
+    )
+    columns = {"State": st.column_config.TextColumn()}
+    table = auroc_table(aurocs, run.report)
+    columns |= {name: st.column_config.NumberColumn(format="%.1f") for name in table.columns[1:]}
+    st.dataframe(table, hide_index=True, key="calibrate.auroc", column_config=columns, placeholder="–")
+    st.caption(
+        "AUROC in percent. Out-of-domain images are corrected by the task's own calibrator, as they would be if they "
+        "came with its images."
+    )
+
+
+def wrong_task(run: RunView) -> None:
+    """Every task with every task's calibrator."""
+    st.subheader("What if the wrong task's calibrator is used?", anchor=False)
+    if not any(part.needs_task_id and not CALIBRATORS[part.method].deep for part in run.report.calibrators.values()):
+        empty_state(
+            "No module for each task",
+            "Here you see each task with the module of every other. It takes a "
+            "calibrator of the output with a module for each task, such as Surgery.",
+        )
+        return
+    folder = _asked(run, "wrong_task", "Swap the calibrators", ":material/swap_horiz:")
+    if folder is None:
+        st.caption("Corrects every task's features with the module of every other task.")
+        return
+    document = read_document(folder, "wrong_task")
+    state = st.selectbox(
+        "Calibrator",
+        list(document["states"]),
+        width=280,
+        key="calibrate.wrong",
+        bind="query-params",
+        format_func=lambda name: state_title(name, run.report),
+        help="The calibrator whose modules are swapped between tasks.",
+    )
+    own, others = own_and_others(document, state)
+    figure(
+        wrong_task_figure(document, run.report, state, theme()),
+        key="calibrate.wrong.figure",
+        run=run,
+        unit="Accuracy (%), colour: points against no correction",
+    )
+    if others is not None:
+        st.write(
+            f"{plain(state_title(state, run.report))}: {percent(own)} with the task's own module, {percent(others)} "
+            "with another task's."
+        )
+
+
+def _asked(run: RunView, part: str, label: str, icon: str) -> Path | None:
+    request = FeatureViewRequest(recipe=run.report.recipe, part=part)
+    return on_demand(
+        run,
+        "feature_view",
+        request.model_dump(mode="json"),
+        key=f"calibrate.{part}",
+        name=label,
+        label=label,
+        icon=icon,
+    )

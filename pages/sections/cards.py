@@ -1,0 +1,99 @@
+"""A card per expert: some of its images, its classes, and what merging does to its task."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import streamlit as st
+from PIL import Image
+
+from engine.errors import EngineError
+from engine.manifest import locate_zoo
+from engine.report import Report
+from engine.store import Run
+from engine.zoo.images.data import open_task
+from engine.zoo.images.thumbnails import strip
+from pages.forms.recipes import zoo_manifest
+from pages.shared.chrome import percent, plain
+from pages.shared.on_demand import recent
+from pages.shared.pictures import strip_of
+from pages.shared.state import RunView
+
+IMAGES = 6
+SIDE = 64  # px of a thumbnail, drawn at half of it on dense screens
+CLASSES_NAMED = 5
+MAX_BYTES = 64 * 2**20  # larger data is not opened on the page for a strip of thumbnails
+
+
+def expert_cards(run: RunView) -> None:
+    """Draw a card for every in-domain task of a run."""
+    report = run.report
+    if description := _description(report):
+        st.caption(plain(description))
+    looked_at = recent("register")
+    with st.grid("auto", min_column_width=230, gap="small"):
+        for task in report.tasks_of("in"):
+            with st.container(border=True, height="stretch", gap="xsmall"):
+                _card(report, task, looked_at)
+
+
+def _description(report: Report) -> str:
+    """What the zoo says of itself: where its images come from and how its base was made."""
+    try:
+        return zoo_manifest(report.recipe.zoo).description
+    except EngineError:
+        return ""
+
+
+def _card(report: Report, task: str, looked_at: Sequence[Run]) -> None:
+    summary = report.tasks[task]
+    st.markdown(f"**{plain(summary.title or task)}**")
+    strip = _strip(report, task, looked_at)
+    if strip is not None:
+        st.image(strip, width="stretch", alt=f"{IMAGES} images of {summary.title or task}")
+    names = ", ".join(summary.classes[:CLASSES_NAMED])
+    more = len(summary.classes) - CLASSES_NAMED
+    st.caption(plain(f"{len(summary.classes)} classes: {names}" + (f" and {more} more" if more > 0 else "")))
+    values = {state: report.accuracy.get(state, {}).get(task) for state in ("expert", "merged")}
+    st.markdown(f":small[Expert **{percent(values['expert'])}** · merged :orange[**{percent(values['merged'])}**]]")
+
+
+def _strip(report: Report, task: str, looked_at: Sequence[Run]) -> bytes | None:
+    """A row of test images as PNG; None where the data is not at hand."""
+    try:
+        folder = locate_zoo(report.recipe.zoo)
+        entry = zoo_manifest(report.recipe.zoo).task_table.get(task)
+        if entry is None or not entry.data:
+            return None
+        path = folder / entry.data
+        if path.suffix == ".npz" and path.is_file() and path.stat().st_size <= MAX_BYTES:
+            return _thumbnails(str(folder), task, path.stat().st_mtime_ns)
+        tiles = strip_of(report.recipe.zoo, zoo_manifest(report.recipe.zoo), entry, IMAGES, report, looked_at)
+        return None if tiles is None else strip(tiles)
+    except EngineError:
+        return None
+
+
+@st.cache_data(max_entries=128, show_spinner=False)
+def _thumbnails(folder: str, task: str, modified: int) -> bytes:
+    manifest = zoo_manifest(folder)
+    data = open_task(Path(folder), manifest.task_table[task])
+    labels = data.labels("test")
+    classes = np.unique(labels)
+    wanted = classes[np.linspace(0, len(classes) - 1, IMAGES).astype(int)]
+    rows = [
+        int(np.flatnonzero(labels == label)[number % 3])
+        if (labels == label).sum() > 3
+        else int(np.flatnonzero(labels == label)[0])
+        for number, label in enumerate(wanted)
+    ]
+    tiles = [
+        Image.fromarray(image).resize((SIDE, SIDE), Image.Resampling.NEAREST) for image in data.images("test", rows)
+    ]
+    sheet = Image.new("RGBA", (IMAGES * SIDE + (IMAGES - 1) * 4, SIDE))
+    for number, tile in enumerate(tiles):
+        sheet.paste(tile, (number * (SIDE + 4), 0))
+    buffer = io.BytesIO()
+    sheet.save(buffer, "PNG")
+    return buffer.getvalue()

@@ -1,0 +1,116 @@
+"""One row of the run table: its name, tags and notes, what it takes, its log, what belongs to it."""
+
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.store import Run, usage_of
+from pages.sections.runs_list import COLUMNS, kind_title, line_of
+from pages.shared.chrome import age, duration, error_id, plain
+from pages.shared.jobs import log_view
+from pages.shared.state import RUN, run_title, show_run, store
+
+MAX_NAME = 120
+MAX_NOTES = 4000
+INSIDE = ("Run", "State", "Merged", "Repaired", "H")
+
+
+def details(row: Run) -> None:
+    """Everything about one row, below the table."""
+    st.subheader(plain(run_title(row)), anchor=False)
+    if row.error:
+        st.error(plain(row.error), icon=":material/error:")
+        st.code(f"{error_id(EngineError(row.error))} {row.id}", language=None, width="content")
+    _facts(row)
+    _inside(row)
+    _labels(row)
+    with st.expander("Log", key="runs.log", icon=":material/list:"):
+        log_view(row.id)
+    what = "Recipe" if set(row.request) <= {"recipe", "projection", "point"} else "Request"
+    with st.expander(what, key="runs.recipe", icon=":material/data_object:"):
+        st.json(row.request.get("recipe", {}) if what == "Recipe" else row.request)
+
+
+def _facts(row: Run) -> None:
+    used = usage_of(store(), row)
+    parts = [
+        f"{kind_title(row.kind)} {row.id}",
+        f"{row.state}, asked for {age(row.created)}" + (f" by the {row.requested_by}" if row.requested_by else ""),
+        f"took {duration(row.elapsed)}" if row.started else "",
+        f"{used.total / 1e6:,.1f} MB, of which {used.own / 1e6:,.1f} MB are not shared with other runs",
+    ]
+    st.caption(plain(" · ".join(part for part in parts if part)))
+
+
+def _inside(row: Run) -> None:
+    """Runs that this row made, such as the points of a sweep."""
+    children = store().runs.list(kinds=("run",), parent=row.id, limit=500)
+    if not children:
+        return
+    children.sort(key=_place)
+    lines = [line_of(child) for child in children]
+    st.caption(f"{len(children)} runs belong to it. Choose one to open it.")
+    picked = st.dataframe(
+        lines,
+        column_order=list(INSIDE),
+        column_config=COLUMNS,
+        hide_index=True,
+        key=f"runs.inside.{row.id}",
+        on_select="rerun",
+        selection_mode="single-row",
+        height="content" if len(lines) <= 10 else 400,
+        alt=f"{len(lines)} runs with state and accuracy",
+    )
+    chosen = [children[number] for number in picked["selection"]["rows"] if number < len(children)]
+    if chosen and st.button("Open the chosen run", key="runs.inside.open", icon=":material/open_in_full:"):
+        show_run(chosen[0].id)
+        st.switch_page("pages/lab.py", query_params={RUN: chosen[0].id})
+
+
+def _place(row: Run) -> tuple[int, float]:
+    point = row.request.get("point")
+    return (point.get("number", 0) if isinstance(point, dict) else 0, row.created)
+
+
+def _labels(row: Run) -> None:
+    """Name, tags and notes, kept when they are saved."""
+    known = sorted({tag for other in store().runs.list(limit=500) for tag in other.tags})
+    with st.form(f"runs.labels.{row.id}", border=True):
+        name = st.text_input(
+            "Name",
+            run_title(row),
+            max_chars=MAX_NAME,
+            key=f"runs.name.{row.id}",
+            help="What the run is called in lists; its recipe and results stay as they are.",
+        )
+        tags = st.multiselect(
+            "Tags",
+            sorted({*known, *row.tags}),
+            default=row.tags,
+            accept_new_options=True,
+            key=f"runs.tags.{row.id}",
+            placeholder="Choose or type tags",
+            help="Short words to find it again: the search looks at them too.",
+        )
+        notes = st.text_area(
+            "Notes",
+            row.notes,
+            max_chars=MAX_NOTES,
+            key=f"runs.notes.{row.id}",
+            height="content",
+            help="Free text about this run; the search looks at it too.",
+        )
+        if st.form_submit_button("Save", key=f"runs.save.{row.id}", icon=":material/save:"):
+            _save(row, name, tags, notes)
+
+
+def _save(row: Run, name: str, tags: list[str], notes: str) -> None:
+    clean = list(dict.fromkeys(" ".join(tag.split())[:40] for tag in tags if tag.strip()))
+    title = " ".join((name or "").split())
+    changes = {"tags": clean, "notes": (notes or "").strip()} | ({"name": title} if title else {})
+    try:
+        store().runs.edit(row.id, **changes)
+    except EngineError as error:
+        st.error(plain(error), icon=":material/error:")
+        return
+    st.toast("Saved.", icon=":material/check:")
+    st.rerun()

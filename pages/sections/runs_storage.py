@@ -1,0 +1,113 @@
+"""What the store takes, what a clean-up would free, and the clean-up itself; the engine carries both out."""
+
+import time
+
+import streamlit as st
+
+from engine.store import Run, read_collected
+from engine.store.artefacts import KEEP_DAYS
+from pages.shared.chrome import age, plain
+from pages.shared.jobs import PAGE, keep_service, progress_text
+from pages.shared.state import store
+
+TICK = 1.0
+PREVIEW = "runs.gc"  # in the session: id of the preview or clean-up shown
+TITLES = {
+    "artefacts": "Results",
+    "trash": "Trash",
+    "incoming": "Being written",
+    "thumbnails": "Thumbnails",
+    "database": "Run table",
+}
+
+
+def storage_panel() -> None:
+    """Totals when somebody opens it, and the way to free space."""
+    part = st.expander("Storage", icon=":material/hard_drive:", key="runs.storage", on_change="rerun")
+    if not part.open:
+        return
+    with part:
+        sizes = _sizes(str(store().root))
+        listed = " · ".join(f"{TITLES.get(name, name)} {size_text(size)}" for name, size in sizes.items() if size)
+        st.markdown(f"**{size_text(sum(sizes.values()))}** in all")
+        st.caption(plain(listed or "The store is empty."))
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            days = st.number_input(
+                "Forget runs deleted more than … days ago",
+                0,
+                365,
+                int(KEEP_DAYS),
+                key="runs.gc.days",
+                width=320,
+                help="Until then a deleted run can be brought back. What no run refers to is removed in any case.",
+            )
+            st.button("Preview", key="runs.gc.preview", icon=":material/preview:", on_click=_ask, args=(days, True))
+        _shown(store().runs.find(st.session_state.get(PREVIEW, "")))
+
+
+def size_text(count: float) -> str:
+    """Bytes in a unit that fits."""
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+def _ask(days: float, dry: bool) -> None:
+    request = {"asked": time.time(), "days": days, "dry": dry}
+    name = "Preview of a clean-up" if dry else "Clean-up"
+    row = store().runs.submit("gc", request, name=name, requested_by=PAGE)
+    st.session_state[PREVIEW] = row.id
+    _sizes.clear()
+    keep_service().touch(now=True)
+
+
+def _shown(row: Run | None) -> None:
+    """A preview or clean-up: at work, failed, or what it says."""
+    if row is None:
+        return
+    if row.active:
+        st.fragment(_waiting, run_every=TICK)(row.id)
+        return
+    if row.state != "finished":
+        st.error(plain(row.error or "It was cancelled."), icon=":material/error:")
+        return
+    folder = store().find(row.result, checksums=False)
+    if folder is None:
+        return
+    found = read_collected(folder)
+    text = plain(f"{found} Looked at {age(row.created)}.")
+    if not found.dry:
+        st.success(text, icon=":material/check:")
+        return
+    st.write(text)
+    if found.names:
+        more = f" and {found.runs - len(found.names)} more" if found.runs > len(found.names) else ""
+        st.caption(plain(f"Forgotten for good: {', '.join(found.names)}{more}."))
+    if found.by_step:
+        kinds = sorted(found.by_step.items(), key=lambda item: -item[1][1])
+        st.caption(plain(", ".join(f"{name} {count} ({size_text(size)})" for name, (count, size) in kinds)))
+    if found.freed or found.runs:
+        days = row.request.get("days", KEEP_DAYS)
+        st.button(
+            f"Free {size_text(found.freed)}",
+            key="runs.gc.go",
+            type="primary",
+            icon=":material/delete_sweep:",
+            on_click=_ask,
+            args=(days, False),
+            help="Removes for good what the preview lists.",
+        )
+    else:
+        st.caption("Nothing to free.")
+
+
+def _waiting(ident: str) -> None:
+    row = store().runs.find(ident)
+    if row is None or not row.active:
+        _sizes.clear()
+        st.rerun()
+    waiting = keep_service().message if row.state == "queued" else progress_text(row)
+    st.progress(min(max(row.fraction, 0.0), 1.0), text=plain(waiting))
+
+
+@st.cache_data(max_entries=4, ttl="60s", show_spinner=False)
+def _sizes(root: str) -> dict[str, int]:
+    return store().sizes()

@@ -1,0 +1,226 @@
+"""The parts of the zoo page: gallery, experts, prompts, licences."""
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from engine.catalog.datasets import recognise_dataset
+from engine.errors import EngineError
+from engine.manifest import Manifest, Task
+from engine.pipeline.zoos.pictures import SEED
+from engine.zoo.images.thumbnails import strip
+from pages.shared.chrome import empty_state, error_state, percent, plain
+from pages.shared.on_demand import recent
+from pages.shared.pictures import Gallery, gallery_of, offer_pictures, strip_of
+from pages.shared.state import RunView
+
+SHOWN_CLASSES = 12  # at a time
+SHOWN_IMAGES = 12  # of a class
+CARD_IMAGES = 6
+TILE = 48  # px a thumbnail is brought to, in whole steps
+SPLIT_TITLES = {"test": "Test", "adapt": "Adapt", "val": "Validation", "train": "Train"}
+DOMAINS = {"in": "in domain", "out": "out of domain"}
+
+
+def gallery(zoo: str, manifest: Manifest) -> None:
+    """Every task's images by class."""
+    tasks = {task.name: task for task in manifest.tasks if task.data}
+    if not tasks:
+        empty_state("No images", "This zoo names no images. Its experts can be merged, but nothing can be scored.")
+        return
+    left, right = st.columns((2, 3), vertical_alignment="bottom")
+    name = left.selectbox(
+        "Task",
+        list(tasks),
+        format_func=lambda name: tasks[name].label,
+        key="zoo.task",
+        bind="query-params",
+        help="The task whose images are shown.",
+    )
+    task = tasks[name]
+    try:
+        found = gallery_of(zoo, manifest, task, key=f"zoo.images.{task.name}")
+    except (EngineError, OSError) as error:
+        error_state(error, "Correct the zoo's files, then open this page again.")
+        return
+    if found is None:
+        st.caption(plain(f"{task.label}: {task.data}. Pictures are made once, in the background, and kept."))
+        return
+    splits = list(found.pictures)
+    with right:
+        split = st.segmented_control(
+            "Split",
+            splits,
+            default=splits[0],
+            key=f"zoo.split.{task.name}",
+            bind="query-params",
+            required=True,
+            format_func=lambda split: f"{SPLIT_TITLES[split]} · {found.lengths[split]:,}",
+            help="Methods adapt on one split and are scored on another; the counts are images.",
+        )
+    _classes(task, found, split or splits[0])
+    _counts(task, found)
+
+
+def _classes(task: Task, found: Gallery, split: str) -> None:
+    labels, pictures = found.labels[split], found.pictures[split]
+    if split not in found.counts:
+        st.image(_row(pictures, np.arange(min(len(pictures), 2 * SHOWN_IMAGES))), alt=f"Images of {task.label}")
+        st.caption("These images have no labels: methods adapt on them.")
+        return
+    chosen = st.multiselect(
+        "Classes",
+        task.classes,
+        key=f"zoo.classes.{task.name}",
+        bind="query-params",
+        placeholder=f"All {len(task.classes)} classes, or choose some",
+        help="None chosen: all of them, twelve at a time.",
+    )
+    st.caption(plain(f"{task.label}, {DOMAINS[task.domain]}: {len(task.classes)} classes."))
+    names = chosen or list(task.classes)
+    pages = -(-len(names) // SHOWN_CLASSES)
+    page = 1
+    if pages > 1:
+        page = st.pagination(pages, key=f"zoo.page.{task.name}.{split}")
+    with st.grid("auto", min_column_width=340, gap="small"):
+        for name in names[(page - 1) * SHOWN_CLASSES : page * SHOWN_CLASSES]:
+            number = task.classes.index(name)
+            with st.container(border=True, gap="xsmall"):
+                st.markdown(f"**{plain(name)}** :small[{found.counts[split][number]:,} images]")
+                rows = np.flatnonzero(labels == number)[:SHOWN_IMAGES]
+                if len(rows):
+                    st.image(_row(pictures, rows), width="stretch", alt=f"{len(rows)} {split} images of {name}")
+                else:
+                    st.caption("No image of this class.")
+    how = f"a sample of each class, seed {SEED}" if found.sampled else "the first of each class"
+    st.caption(plain(f"At most {SHOWN_IMAGES} of {found.lengths[split]:,} {split} images a class: {how}."))
+
+
+def _row(pictures: np.ndarray, rows: np.ndarray) -> bytes:
+    """Images side by side, small ones enlarged by a whole factor."""
+    return strip(np.asarray(pictures[rows]), columns=SHOWN_IMAGES // 2, zoom=max(1, TILE // pictures.shape[1]) * 2)
+
+
+def _counts(task: Task, found: Gallery) -> None:
+    for note in found.notes:
+        st.caption(f":orange[:material/warning:] {plain(note)}")
+    part = st.expander(
+        "Images of each split and class", icon=":material/table_rows:", key="zoo.counts", on_change="rerun"
+    )
+    if not part.open:
+        return
+    table = pd.DataFrame({"class": task.classes, **{SPLIT_TITLES[s]: found.counts[s] for s in found.counts}})
+    unlabelled = [f"{SPLIT_TITLES[s]} {n:,}" for s, n in found.lengths.items() if s not in found.counts]
+    with part:
+        st.dataframe(table, hide_index=True, width="stretch", key="zoo.counts.table")
+        if unlabelled:
+            st.caption(plain(f"Without labels: {', '.join(unlabelled)}."))
+
+
+def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
+    """A card for every expert."""
+    if not manifest.experts:
+        empty_state("No experts", "This zoo has a base and images, but no experts yet. Train some with `zoo finetune`.")
+        return
+    report, rows = None if run is None else run.report, recent("register")
+    with st.grid("auto", min_column_width=260, gap="small"):
+        for expert in manifest.experts:
+            task = manifest.task_table.get(expert.task)
+            with st.container(border=True, height="stretch", gap="xsmall"):
+                st.markdown(f"**{plain(expert.name)}**")
+                tiles = strip_of(zoo, manifest, task, CARD_IMAGES, report, rows) if task and task.data else None
+                if tiles is not None:
+                    zoom = max(1, TILE // tiles.shape[1]) * 2
+                    st.image(strip(tiles, zoom=zoom), width="stretch", alt=f"Images of {task.label}")
+                st.caption(plain(f"Task: {task.label if task else expert.task}" + (_classes_of(task) if task else "")))
+                _accuracies(expert.task, run)
+                st.caption(
+                    plain(f"Source: {expert.source or 'not stated'}. Licence: {expert.licence or 'not stated'}.")
+                )
+    pictured = [manifest.task_table[e.task] for e in manifest.experts if e.task in manifest.task_table]
+    offer_pictures(zoo, [task for task in pictured if task.data], "zoo.experts")
+    if run is None:
+        st.caption("Accuracies appear once a run of this zoo is shown: run a recipe in the lab.")
+    else:
+        st.caption(plain(f"Accuracies of the run shown: {run.title}."))
+
+
+def _classes_of(task: Task) -> str:
+    return f", {len(task.classes)} classes, {DOMAINS[task.domain]}"
+
+
+def _accuracies(task: str, run: RunView | None) -> None:
+    if run is None:
+        return
+    values = {state: run.report.accuracy.get(state, {}).get(task) for state in ("pretrained", "expert", "merged")}
+    if values["expert"] is not None:
+        st.markdown(
+            f":small[Pretrained {percent(values['pretrained'])} · expert **{percent(values['expert'])}** · "
+            f"merged :orange[**{percent(values['merged'])}**]]"
+        )
+
+
+def prompts(manifest: Manifest) -> None:
+    """What the zero-shot heads are made from."""
+    tasks = {task.name: task for task in manifest.tasks}
+    if not tasks:
+        empty_state("No tasks", "This zoo lists no tasks, so there are no prompts.")
+        return
+    left, right = st.columns(2)
+    name = left.selectbox(
+        "Task",
+        list(tasks),
+        format_func=lambda name: tasks[name].label,
+        key="zoo.task",
+        bind="query-params",
+        help="The task whose head is built from these prompts.",
+    )
+    task = tasks[name]
+    chosen = right.selectbox(
+        "Class",
+        task.classes,
+        key=f"zoo.prompt.{task.name}",
+        bind="query-params",
+        help="The class whose name is put into the templates.",
+    )
+    if not task.templates:
+        st.caption("This task states no templates; where a head is built, “a photo of a {}.” is used.")
+    templates = task.templates or ("a photo of a {}.",)
+    table = pd.DataFrame({"template": templates, "prompt": [t.replace("{}", chosen) for t in templates]})
+    st.dataframe(table, hide_index=True, width="stretch", key="zoo.prompts.table")
+    origin = "Its heads come with the zoo" if manifest.heads else "The base's text encoder gives its heads"
+    st.caption(
+        plain(
+            f"{len(templates)} templates × {len(task.classes)} classes. A class's row in the head is the mean of its "
+            f"prompts' normalised text embeddings, normalised again. {origin}."
+        )
+    )
+    st.download_button(
+        "Download all prompts",
+        lambda: _all_prompts(task),
+        file_name=f"{task.name}-prompts.csv",
+        mime="text/csv",
+        key="zoo.prompts.csv",
+        on_click="ignore",
+    )
+
+
+def _all_prompts(task: Task) -> bytes:
+    rows = [(name, t, t.replace("{}", name)) for name in task.classes for t in task.templates or ("a photo of a {}.",)]
+    return pd.DataFrame(rows, columns=["class", "template", "prompt"]).to_csv(index=False).encode()
+
+
+def licences(manifest: Manifest) -> None:
+    """Where everything comes from, and under which terms."""
+    rows = [("Expert", e.name, e.source, e.licence, "") for e in manifest.experts]
+    for task in manifest.tasks:
+        known = recognise_dataset(task.dataset or task.name)
+        rows.append(("Images", task.label, task.source, task.licence, known.homepage if known and task.dataset else ""))
+    table = pd.DataFrame(rows, columns=["kind", "name", "source", "licence", "homepage"])
+    table[["source", "licence"]] = table[["source", "licence"]].replace("", "not stated")
+    if not table["homepage"].any():
+        table = table.drop(columns="homepage")
+    st.dataframe(table, hide_index=True, width="stretch", key="zoo.licences")
+    st.caption(
+        "As zoo.yaml states them. Where nothing is stated, ask the source before you publish results or weights."
+    )

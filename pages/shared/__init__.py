@@ -1,0 +1,1 @@
+"""Parts that every page uses: the frame, the store, jobs, waiting."""

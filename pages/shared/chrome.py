@@ -1,0 +1,285 @@
+"""What frames every page: context bar, figures with their provenance and table, calm messages, colours."""
+
+import hashlib
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import streamlit as st
+
+from engine.catalog import MERGE_METHODS, TRANSFORMS
+from engine.errors import EngineError
+from engine.figures import Drawing
+from engine.figures.palette import Theme
+from engine.report import Report
+from engine.rounding import rounded
+from pages.shared.state import RunView, calibrator_title, finished_runs, show_run
+
+PROTOCOLS = {
+    "held_out": "calibrators adapt on held-out images",
+    "paper": "calibrators adapt on the scored images, without labels",
+}
+
+FONT = '"Source Sans", system-ui, sans-serif'  # the app's own, so that figures and text match
+
+FORMAT = "chrome.format"  # in the session: the file format that figures are saved in
+FORMATS = {"svg": "SVG, for print", "png": "PNG, for slides"}
+PNG_SCALE = 3  # pixels of the file for each on the screen
+
+logger = logging.getLogger(__name__)
+
+
+def theme() -> Theme:
+    """The theme that the browser shows."""
+    return "dark" if st.context.theme.type == "dark" else "light"
+
+
+def plain(text: object) -> str:
+    """Text from people or files as Markdown that shows exactly that text: no links, images, HTML or directives."""
+    return re.sub(r"([\\`*_{}\[\]()#+\-.!|<>~$:&@/])", r"\\\1", " ".join(str(text).split()))
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """An accuracy with its unit."""
+    return "–" if value is None else f"{rounded(value, digits)}\u00a0%"
+
+
+def age(moment: float) -> str:
+    """How long ago a moment was, in one unit."""
+    seconds = max(time.time() - moment, 0)
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return "just now"
+
+
+def duration(seconds: float) -> str:
+    """A span of time, rounded to what matters."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def context_bar(run: RunView) -> None:
+    """The run switcher and the facts that every figure below depends on."""
+    entries = {entry.id: entry for entry in finished_runs()}
+    labels = {
+        ident: f"{entry.title} · {'example' if entry.example else f'{age(entry.created or 0)} · {ident[-4:]}'}"
+        for ident, entry in entries.items()
+    }
+    labels.setdefault(run.id, run.title)
+    place, said = st.columns((2, 3), vertical_alignment="center")
+    with place:
+        switcher(
+            "Run shown",
+            labels,
+            run.id,
+            key="chrome.run",
+            on_choice=show_run,
+            label_visibility="collapsed",
+            help="Every page shows this run. The address of the page names it.",
+        )
+    said.caption(" · ".join(f"{name}\u00a0**{plain(value)}**" for name, value in facts(run.report)))
+    for warning in run.report.warnings:
+        st.caption(f":orange[:material/warning:] {plain(warning)}")
+
+
+def switcher(
+    label: str,
+    titles: Mapping[str, str],
+    shown: str,
+    *,
+    key: str,
+    on_choice: Callable[[str], None],
+    help: str,
+    label_visibility: Literal["visible", "collapsed"] = "visible",
+) -> None:
+    """A list that shows what the page shows and switches to another.
+
+    Messages of the browser may come late, with the state of a switcher from before the page turned to something else by
+    itself, which Streamlit takes for a choice: so there is a key for each thing shown, and naming it says nothing.
+
+    Args:
+        label: of the list.
+        titles: what can be shown: id → title.
+        shown: the id that the page shows.
+        key: prefix of the widget's key.
+        on_choice: told another id when one is chosen.
+        help: what switching does.
+        label_visibility: of the label.
+    """
+    own = f"{key}.{shown}"
+
+    def choose() -> None:
+        if st.session_state[own] != shown:
+            on_choice(st.session_state[own])
+
+    st.session_state[own] = shown
+    st.selectbox(
+        label,
+        list(titles),
+        format_func=titles.__getitem__,
+        key=own,
+        on_change=choose,
+        label_visibility=label_visibility,
+        help=help,
+    )
+
+
+def facts(report: Report) -> list[tuple[str, str]]:
+    """What a run was: name and value of each of its choices."""
+    recipe = report.recipe
+    merge = MERGE_METHODS.get(recipe.merge.method)
+    found = [
+        ("Zoo", report.zoo.title or report.zoo.name),
+        ("Experts", str(len(report.experts))),
+        ("Merge", _call(merge.title if merge else recipe.merge.method, recipe.merge.params)),
+    ]
+    transforms = [
+        _call(TRANSFORMS[c.method].title if c.method in TRANSFORMS else c.method, c.params) for c in recipe.transforms
+    ]
+    calibrators = [calibrator_title(call.name, call.method) for call in recipe.calibrators]
+    found += [("Transforms", ", ".join(transforms))] if transforms else []
+    found += [("Calibrators", ", ".join(calibrators) or "none")]
+    found += [("Images a task", counts(report)), ("Split", split(report))]
+    return [*found, ("Seeds" if len(report.seeds) > 1 else "Seed", ", ".join(map(str, report.seeds)))]
+
+
+def counts(report: Report, tasks: Sequence[str] | None = None) -> str:
+    """How many images of a task were scored, of how many there are."""
+    chosen = [report.samples[task] for task in tasks or report.samples if task in report.samples]
+    if not chosen:
+        return "none"
+    used, there = ({getattr(sample, name) for sample in chosen} for name in ("evaluate", "available"))
+    return f"{_span(used)} of {_span(there)}"
+
+
+def split(report: Report) -> str:
+    """The protocol and the seed of the split."""
+    return f"{report.protocol.replace('_', '-')}, seed {report.split_seed}"
+
+
+def provenance(
+    run: RunView, unit: str, tasks: Sequence[str] | None = None, *, images: bool = True, count: str = ""
+) -> str:
+    """The line under a figure: unit, n of N, split, seeds, run; of weights alone, how many models they are of.
+
+    ``count`` stands for n of N where a view took fewer images than the run.
+    """
+    report = run.report
+    source = f"{'example' if run.example else 'run'} {run.id}"
+    if not images:
+        return f"{unit}; weights of {len(report.experts)} experts of the zoo {report.zoo.name}; {source}"
+    seeds = ", ".join(map(str, report.seeds))
+    return (
+        f"{unit}; n = {count or counts(report, tasks)} test images a task; {PROTOCOLS[report.protocol]}; "
+        f"split seed {report.split_seed}, training seed{'s' if len(report.seeds) > 1 else ''} {seeds}; {source}"
+    )
+
+
+def figure(
+    drawing: Drawing,
+    *,
+    key: str,
+    run: RunView,
+    unit: str,
+    tasks: Sequence[str] | None = None,
+    note: str = "",
+    images: bool = True,
+    count: str = "",
+) -> None:
+    """A figure with its provenance, and its numbers as a table to read and to download."""
+    plot(drawing, key=key, name=f"{run.id}-{drawing.name}")
+    st.caption(plain(" ".join([note, provenance(run, unit, tasks, images=images, count=count)]).strip()))
+    numbers_of(drawing, key, run.id)
+
+
+def plot(drawing: Drawing, *, key: str, name: str = "") -> None:
+    """A figure alone; its camera button saves it in the format that was chosen last, SVG before that."""
+    form = st.session_state.get(FORMAT, "svg")
+    image = {"format": form, "filename": name or drawing.name, "scale": PNG_SCALE if form == "png" else 1}
+    drawing.figure.layout.font.family = FONT  # not by update_layout, which takes as long as half a figure
+    config = {"displaylogo": False, "toImageButtonOptions": image}
+    st.plotly_chart(drawing.figure, width="stretch", theme=None, key=key, config=config, alt=drawing.alt)
+
+
+@st.fragment
+def numbers_of(drawing: Drawing, key: str, name: str) -> None:
+    """The numbers behind a figure, sent to the browser when somebody opens them; ``name`` begins the file's name."""
+    part = st.expander("Table and download", icon=":material/table_rows:", key=f"{key}.numbers", on_change="rerun")
+    if not part.open:
+        return
+    with part:
+        st.dataframe(drawing.table, width="stretch", hide_index=True, key=f"{key}.table")
+        st.download_button(
+            "Download CSV",
+            lambda: drawing.table.to_csv(index=False).encode(),
+            file_name=f"{name}-{drawing.name}.csv",
+            mime="text/csv",
+            key=f"{key}.csv",
+            on_click="ignore",
+        )
+        _image_format(key)
+
+
+def _image_format(key: str) -> None:
+    """Which file the camera button of figures saves; one choice for all figures."""
+    now = st.session_state.get(FORMAT, "svg")
+    chosen = st.segmented_control(
+        "The camera of figures saves",
+        list(FORMATS),
+        format_func=FORMATS.get,
+        default=now,
+        required=True,
+        key=f"{key}.image.{now}",
+        help="It is at the upper right of a figure when the pointer is on it.",
+    )
+    if chosen != now:
+        st.session_state[FORMAT] = chosen
+        st.rerun()  # the page: its figures are told
+
+
+def empty_state(title: str, text: str) -> None:
+    """What a view would show, where there is nothing to show yet."""
+    with st.container(border=True):
+        st.markdown(f"**{plain(title)}**")
+        st.write(plain(text))
+
+
+def stale_state(text: str = "Settings changed, not run yet") -> None:
+    """Says that what is shown does not belong to what is set."""
+    st.caption(f":orange[:material/pending:] {plain(text)}")
+
+
+def error_state(error: BaseException, advice: str = "") -> None:
+    """A failure in plain words, with an id that can be copied; never a traceback."""
+    ident = error_id(error)
+    if isinstance(error, EngineError):
+        st.error(plain(error), icon=":material/error:")
+    else:
+        logger.error("Unexpected error %s", ident, exc_info=error)
+        st.error("Something unexpected went wrong here. The other pages still work.", icon=":material/error:")
+        advice = (
+            advice or "Reload the page. If it happens again, report it with this id; the app's log has the details."
+        )
+    if advice:
+        st.caption(plain(advice))
+    st.code(ident, language=None, width="content")
+
+
+def error_id(error: BaseException) -> str:
+    """A short name for a failure, the same for the same failure."""
+    return "E-" + hashlib.sha256(f"{type(error).__name__}: {error}".encode()).hexdigest()[:8]
+
+
+def _call(title: str, params: dict[str, Any]) -> str:
+    symbols = {"scaling": "λ", "density": "density", "eta": "η"}
+    parts = [f"{symbols[name]} {value:g}" for name, value in params.items() if name in symbols]
+    return " ".join([title, *parts])
+
+
+def _span(values: set[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"

@@ -1,0 +1,98 @@
+"""What takes longer than a page may: asked for with a button, computed in the background, found by its request."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.store import Run
+from pages.shared.chrome import duration, error_state, plain
+from pages.shared.jobs import cancel, keep_service, progress_text
+from pages.shared.state import RunView, store
+
+TICK = 0.5  # seconds between two looks at what is computed
+LOOKED_BACK = 300  # rows searched for an earlier request of the same
+
+
+def on_demand(
+    run: RunView | None, kind: str, request: Mapping[str, Any], *, key: str, name: str, label: str, icon: str
+) -> Path | None:
+    """The folder of what a request left, or what stands in for it: a button, its progress, or why it failed.
+
+    Args:
+        run: the run shown, where the view belongs to it.
+        kind: of the row in the run table.
+        request: names everything that the result depends on; the same request is never computed twice.
+        key: prefix of the widgets' keys.
+        name: what the row is called.
+        label: of the button.
+        icon: of the button.
+    """
+    row = latest(kind, request)
+    if row is not None and row.state == "finished":
+        folder = store().find(row.result, checksums=False)
+        if folder is not None:
+            return folder
+    if row is not None and row.active:
+        st.fragment(_progress, run_every=TICK)(row.id, key)
+        return None
+    if row is not None and row.state == "failed":
+        error_state(EngineError(row.error), "Change the settings, or try it again.")
+    st.button(
+        label,
+        key=f"{key}.compute",
+        type="primary",
+        icon=icon,
+        on_click=ask,
+        args=(kind, dict(request), name, None if run is None or run.example else run.id),
+    )
+    return None
+
+
+def latest(kind: str, request: Mapping[str, Any], rows: Sequence[Run] | None = None) -> Run | None:
+    """The newest row that asks for exactly this, among all of its kind or those given."""
+    rows = recent(kind) if rows is None else rows
+    return next((row for row in rows if row.request == request), None)
+
+
+def recent(kind: str) -> list[Run]:
+    """Rows of a kind, newest first: for those who look for several requests."""
+    return store().runs.list(kinds=(kind,), limit=LOOKED_BACK)
+
+
+def ask(kind: str, request: dict[str, Any], name: str, parent: str | None = None) -> None:
+    """Put a request into the run table and wake the engine."""
+    store().runs.submit(kind, request, name=name, parent=parent, requested_by="page")
+    keep_service().touch(now=True)
+
+
+def refresh_when(done: Callable[[], bool]) -> None:
+    """Draw the page again as soon as something in the background is done."""
+    st.fragment(_look, run_every=2 * TICK)(done)
+
+
+def _look(done: Callable[[], bool]) -> None:
+    keep_service()
+    if done():
+        st.rerun()
+
+
+def _progress(row_id: str, key: str) -> None:
+    row = store().runs.find(row_id)
+    if row is None or not row.active:
+        st.rerun()
+    with st.container(border=True):
+        st.progress(min(max(row.fraction, 0.0), 1.0), text=plain(progress_text(row)))
+        with st.container(horizontal=True, vertical_alignment="center"):
+            waiting = plain(keep_service().message) if row.state == "queued" else f"{duration(row.elapsed)} elapsed"
+            st.caption(waiting, width="stretch")
+            st.button(
+                "Cancel",
+                key=f"{key}.cancel",
+                icon=":material/stop_circle:",
+                on_click=cancel,
+                args=(row_id,),
+                disabled=row.state == "cancelling",
+            )

@@ -1,0 +1,68 @@
+"""Every control of every page says in the field's terms what it does, and those of views are in the address."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
+from pages.forms.params import hint_of
+
+PAGES = sorted((Path(__file__).resolve().parents[2] / "pages").glob("*.py"))
+CONTROLS = {
+    "slider",
+    "selectbox",
+    "segmented_control",
+    "pills",
+    "toggle",
+    "number_input",
+    "text_input",
+    "multiselect",
+    "radio",
+    "select_slider",
+    "text_area",
+    "checkbox",
+    "switcher",
+}
+WORDS = 4  # fewer say nothing
+ASKED_FOR = {"_bring_files", "_fetch", "_forms", "_params", "_runs_details", "_runs_storage", "_sweep_form", "bring"}
+NO_VIEW = {
+    "Log",
+    "The camera of figures saves",
+    "Your prediction",
+    "Zoo",
+    "Quick form: fewer images, shorter training, one seed",
+}
+
+
+def controls(path):
+    """Calls that draw a control, with the keywords they give."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        called = node.func if isinstance(node, ast.Call) else None
+        if getattr(called, "attr", getattr(called, "id", None)) in CONTROLS:
+            yield node, {word.arg: word.value for word in node.keywords}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_every_control_has_a_help_text(path):
+    for node, given in controls(path):
+        place, text = f"{path.name}:{node.lineno}", given.get("help")
+        assert text is not None, f"{place} has no help"
+        if isinstance(text, ast.Constant):
+            assert len(text.value.split()) >= WORDS, f"{place} says only: {text.value}"
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if path.stem not in ASKED_FOR], ids=lambda path: path.stem)
+def test_every_control_of_a_view_is_in_the_address(path):
+    for node, given in controls(path):
+        label = node.args[0].value if isinstance(node.args[0], ast.Constant) else ast.unparse(node.args[0])
+        own = given.keys() & {"on_change", "on_choice"}  # its callback writes the address
+        assert "bind" in given or own or label in NO_VIEW, f"{path.name}:{node.lineno} {label}"
+
+
+@pytest.mark.parametrize("row", [*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values()], ids=str)
+def test_parameters_of_methods_are_explained_with_their_paper(row):
+    for name, field in row.params.model_fields.items():
+        text = hint_of(row, field)
+        assert field.description, f"{row.name}.{name} has no description"
+        assert not row.url.startswith("https://") or f"]({row.url})" in text

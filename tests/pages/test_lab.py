@@ -1,0 +1,291 @@
+"""The lab: it tells a finished run's story, makes recipes from the catalog, submits and follows runs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
+from engine.recipe import MethodCall, parse_recipe
+from engine.report import MergedPart
+from pages.forms import recipe as forms
+from pages.forms.recipes import check
+from pages.sections import story
+from pages.shared.chrome import plain
+from pages.shared.curves import curves_in
+from tests.made_run import made_report
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("torch", "open_clip", "umap", "dask", "distributed", "sklearn")
+
+
+def texts(app):
+    return " ".join(element.value for kind in ("title", "markdown", "caption") for element in getattr(app, kind))
+
+
+def problems(app):
+    return [element.value for element in app.error]
+
+
+def test_first_open_tells_the_examples_story(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    assert not app.exception
+    assert not problems(app)
+    assert app.title[0].value == (
+        "Two experts reach **96.0\u00a0%** on their own tasks. Merged by Task Arithmetic, one model keeps "
+        ":orange[**56.0\u00a0%**]; Surgery repairs it to :blue[**76.0\u00a0%**]."
+    )
+    assert [metric.label for metric in app.metric] == ["Pretrained", "Merged", "Surgery", "Experts"]
+    assert app.query_params["run"] == "made"
+
+
+def test_the_first_page_links_to_what_it_leaves_open(workspace, open_app):
+    workspace.example()
+    links = {link.proto.label: link.proto for link in open_app().get("page_link")}
+    broken = next(link for label, link in links.items() if label == "Which images did Surgery break?")
+    assert broken.page == "representations"
+    assert "list=broken" in broken.query_string
+    assert "run=made" in broken.query_string
+    assert any(link.page == "salience" for link in links.values())
+
+
+def test_a_zoo_without_experts_says_how_to_get_some(workspace, open_app):
+    workspace.example()
+    manifest = workspace.zoo / "zoo.yaml"
+    manifest.write_text(yaml.safe_dump({**yaml.safe_load(manifest.read_text()), "experts": []}))
+    workspace.store.zoos.add(workspace.zoo)
+    app = open_app()
+    assert not app.exception
+    assert "has no experts yet, so there is nothing to merge" in " ".join(problems(app)).replace("\\", "")
+    assert "no experts yet" in app.info[0].value
+    assert any(f"zoo finetune {workspace.zoo}" in code.value for code in app.code)
+    assert app.button(key="form.run").disabled
+    assert any("Or add checkpoints" in link.proto.label for link in app.get("page_link"))
+
+
+def test_without_any_run_the_form_is_there(workspace, open_app, monkeypatch):
+    monkeypatch.setitem(forms.FIRST_RECIPE, "zoo", str(workspace.zoo))
+    app = open_app()
+    assert not app.exception
+    assert "No run has finished yet" in texts(app)
+    assert not app.button(key="form.run").disabled
+
+
+def test_changing_lambda_and_running_submits_that_recipe(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    app.slider(key="form.w.merge.task_arithmetic.scaling").set_value(0.55).run()
+    assert "Settings changed, not run yet" in texts(app).replace("\\", "")
+    app.button(key="form.run").click().run()
+    assert not app.exception
+    (row,) = workspace.store.runs.list()
+    recipe = parse_recipe(row.request["recipe"])
+    assert recipe.merge.params == {"scaling": 0.55}
+    assert [call.name for call in recipe.calibrators] == ["surgery"]
+    assert row.state == "queued"
+    assert app.query_params["job"] == row.id
+    assert "These settings are running" in texts(app)
+    assert app.title[0].value.startswith("Two experts reach"), "the old result stays while the new one is computed"
+
+
+def test_a_reload_follows_the_run_again_and_keeps_its_settings(workspace, open_app):
+    workspace.example()
+    recipe = workspace.recipe(merge={"method": "task_arithmetic", "params": {"scaling": 0.9}})
+    row = workspace.submitted("Followed", recipe, owner=None)
+    app = open_app(run="made", job=row.id)
+    assert app.button(key="job.cancel")
+    assert app.slider(key="form.w.merge.task_arithmetic.scaling").value == 0.9
+    app.button(key="job.cancel").click().run()
+    assert workspace.store.runs.get(row.id).state == "cancelled"
+    assert "was cancelled" in app.info[0].value
+
+
+def test_a_finished_run_becomes_the_run_shown(workspace, open_app):
+    workspace.example()
+    row = workspace.finished("Mine", merge={"method": "task_arithmetic", "params": {"scaling": 0.7}})
+    app = open_app(run="made", job=row.id)
+    assert not app.exception
+    assert app.query_params["run"] == row.id
+    assert "job" not in app.query_params
+    assert app.selectbox(key=f"chrome.run.{row.id}").value == row.id
+
+
+def test_a_failed_run_says_why_and_keeps_the_inputs(workspace, open_app):
+    workspace.example()
+    row = workspace.failed("Mine", "Expert 'digits' has NaN in conv1.weight.")
+    app = open_app(run="made", job=row.id)
+    assert "has NaN in conv1" in problems(app)[0].replace("\\", "")
+    assert not app.button(key="form.run").disabled
+    app.button(key="job.dismiss").click().run()
+    assert not problems(app)
+
+
+def test_a_bad_parameter_is_named_in_place_and_cannot_be_run(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    app.text_input(key="form.w.seeds").set_value("0, x").run()
+    assert any("seeds" in problem for problem in problems(app))
+    assert app.button(key="form.run").disabled
+    app.text_input(key="form.w.seeds").set_value("0, 1").run()
+    assert not problems(app)
+    app.multiselect(key=f"form.w.experts.{workspace.zoo}").set_value([]).run()
+    assert any("no expert is chosen" in problem for problem in problems(app))
+
+
+def test_a_pasted_recipe_sets_the_form_or_says_what_is_wrong(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    assert not app.get("code")  # what is closed is not sent
+    app.session_state["form.w.text.card"] = True
+    app.run()
+    assert app.get("code")
+    pasted = {"zoo": str(workspace.zoo), "merge": {"method": "weight_average"}, "calibrators": [{"method": "surgery"}]}
+    app.text_area(key="form.paste").set_value(yaml.safe_dump({**pasted, "merg": 1})).run()
+    app.button(key="form.use").click().run()
+    assert any("Did you mean 'merge'" in problem.replace("\\", "") for problem in problems(app))
+    app.text_area(key="form.paste").set_value(yaml.safe_dump(pasted)).run()
+    app.button(key="form.use").click().run()
+    assert not problems(app)
+    assert app.selectbox(key="form.w.merge").value == "weight_average"
+
+
+def test_settings_survive_a_change_of_page_and_of_method(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    app.slider(key="form.w.merge.task_arithmetic.scaling").set_value(0.8).run()
+    app.selectbox(key="form.w.merge").set_value("weight_average").run()
+    app.selectbox(key="form.w.merge").set_value("task_arithmetic").run()
+    assert app.slider(key="form.w.merge.task_arithmetic.scaling").value == 0.8
+    app.switch_page("pages/runs.py").run()
+    app.switch_page("pages/lab.py").run()
+    assert app.slider(key="form.w.merge.task_arithmetic.scaling").value == 0.8
+
+
+def menu(app, key):
+    return next(found for found in app.get("menu_button") if found.key == key)
+
+
+def test_a_preset_sets_the_parameters_it_names(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    menu(app, "form.w.c0._preset").set_value("width_128").run()
+    assert app.number_input(key="form.w.c0.rank").value == 128
+    assert menu(app, "form.w.c0._preset").label == "As wide as ProbSurgery"
+    app.number_input(key="form.w.c0.rank").set_value(17).run()
+    assert menu(app, "form.w.c0._preset").label == "Presets"
+    assert app.number_input(key="form.w.c0.rank").value == 17
+
+
+def test_calibrators_are_added_named_apart_and_removed(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    menu(app, "form.w.add").set_value("surgery").run()
+    assert [call["name"] for call in app.session_state[forms.RECIPE]["calibrators"]] == ["surgery", "surgery_2"]
+    app.text_input(key="form.w.c1.name").set_value("merged").run()
+    assert any("cannot be named" in problem for problem in problems(app))
+    app.button(key="form.w.c0.remove").click().run()
+    app.text_input(key="form.w.c1.name").set_value("other").run()
+    assert [call["name"] for call in app.session_state[forms.RECIPE]["calibrators"]] == ["other"]
+    assert not problems(app)
+
+
+def test_every_row_of_the_catalog_has_a_form_whose_defaults_are_valid(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    for method, row in MERGE_METHODS.items():
+        app.selectbox(key="form.w.merge").set_value(method).run()
+        assert not app.exception, method
+        unmet = [text for text in problems(app) if "Parameters of" in text]
+        assert not unmet, (method, unmet)
+        assert app.session_state[forms.RECIPE]["merge"]["method"] == method
+        assert set(app.session_state[forms.RECIPE]["merge"]["params"]) == set(row.params.model_fields)
+    app.selectbox(key="form.w.merge").set_value("task_arithmetic").run()
+    calls = [{"method": name, "name": f"{name}_x"} for name in CALIBRATORS]
+    pasted = {"zoo": str(workspace.zoo), "transforms": [{"method": t} for t in TRANSFORMS], "calibrators": calls}
+    app.session_state["form.w.text.card"] = True
+    app.run()
+    app.text_area(key="form.paste").set_value(yaml.safe_dump(pasted)).run()
+    app.button(key="form.use").click().run()
+    for toggle in [toggle.key for toggle in app.toggle if toggle.key.endswith("._all")]:
+        app.toggle(key=toggle).set_value(True)
+    app.run()
+    assert not app.exception
+    held = app.session_state[forms.RECIPE]
+    assert [call["method"] for call in held["transforms"]] == list(TRANSFORMS)
+    recipe, _ = check({**held, "transforms": []})
+    assert recipe == workspace.recipe(calibrators=calls)
+
+
+def test_an_address_of_no_run_shows_another_one(workspace, open_app):
+    workspace.example()
+    app = open_app(run="../../etc")
+    assert not app.exception
+    assert app.query_params["run"] == "made"
+    assert app.toast
+
+
+def test_names_from_files_are_shown_as_they_are():
+    assert plain("![x](http://a.b/c.png) <b> :red[x] $x$") == (
+        r"\!\[x\]\(http\:\/\/a\.b\/c\.png\) \<b\> \:red\[x\] \$x\$"
+    )
+
+
+def test_harm_is_said_as_plainly_as_success():
+    report = made_report()
+
+    def with_mean(state, value):
+        changed = report.average[state].model_copy(update={"within": value})
+        return story.headline(report.model_copy(update={"average": {**report.average, state: changed}}))
+
+    assert "less than the pretrained model's 31.0\u00a0%" in with_mean("merged", 20.0)
+    assert "less than" not in story.headline(report)
+    assert "Surgery takes it down to" in with_mean("surgery", 20.0)
+    assert "Surgery leaves it at" in with_mean("surgery", 56.1)
+    assert "no accuracy to show" in story.headline(report.model_copy(update={"average": {}, "accuracy": {}}))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_live_curves_are_found_in_the_metrics(nested):
+    metrics = {"columns": ["step", "loss"], "curve": [[1, 0.5], [2, 0.4], [3]]}
+    found = list(curves_in({"surgery": metrics} if nested else metrics))
+    assert found == [("surgery" if nested else "", ["step", "loss"], [[1, 0.5], [2, 0.4]])]
+
+
+def test_the_page_process_stays_light(tmp_path: Path):
+    """The app with every page, in a process of its own, imports nothing heavy."""
+    code = f"""
+import sys
+from pathlib import Path
+from streamlit.testing.v1 import AppTest
+import pages.shared.jobs
+pages.shared.jobs.ensure_service = lambda store: ""
+app = AppTest.from_file("app.py", default_timeout=120).run()
+for path in sorted(Path("pages").glob("[a-z]*.py")):
+    app.switch_page(str(path)).run()
+    assert not app.exception, path
+heavy = [name for name in {HEAVY!r} if name in sys.modules]
+assert not heavy, heavy
+"""
+    environment = {"MERGELENS_STORE": str(tmp_path), "PATH": "", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "headline", "what"),
+    [
+        ("task_arithmetic", "static", "one model", "nothing was trained"),
+        ("emr", "per_task", "told the task", "An encoder for each task"),
+        ("twin", "per_sample", "for every image", "only the router was trained"),
+        ("adamerging", "static", "one model", "from images without labels"),
+        ("evolutionary", "static", "one model", "chosen by accuracy on labelled validation images"),
+    ],
+)
+def test_the_story_says_what_a_merged_model_is(method, kind, headline, what):
+    recipe = made_report().recipe.model_copy(update={"merge": MethodCall(method=method, params={})})
+    report = made_report(recipe=recipe, merged=MergedPart(kind=kind))
+    assert headline in story.headline(report)
+    assert what in story.what_merged_is(report)

@@ -1,0 +1,58 @@
+"""Worklists hold the images and classes that they name, and no image that is not shown."""
+
+import numpy as np
+import pytest
+
+from pages.features.data import Space
+from pages.features.picks import class_table, picks_of, rows_of_class
+from tests.made_run import made_report
+
+LABEL = [0, 0, 1, 1, 0, 1]
+PREDICTED = {
+    "merged": [0, 1, 1, 0, 1, 1],  # wrong: rows 1, 3, 4
+    "surgery": [1, 0, 1, 1, 1, 1],  # breaks row 0; repairs rows 1 and 3
+    "expert": [0, 0, 1, 1, 1, 1],  # wrong: row 4
+}
+SHIFT = [1.0, 6.0, 2.0, 5.0, 4.0, np.nan]
+CHANCE = {"merged": [0.9] * 6, "surgery": [0.3, 0.8, 0.9, 0.9, 0.2, 0.7]}
+EVERY = np.ones(6, bool)
+
+
+@pytest.fixture
+def space():
+    """Six images of two tasks, three each."""
+    label, task = np.array(LABEL), np.array([0, 0, 0, 1, 1, 1])
+    points = {state: np.zeros((6, 2)) for state in PREDICTED}
+    numbers = {"shift": {"merged": np.array(SHIFT)}, "probability": {s: np.array(v) for s, v in CHANCE.items()}}
+    prediction = {state: np.array(values) for state, values in PREDICTED.items()}
+    return Space("made", {}, ("digits", "signs"), task, np.arange(6), label, points, prediction, numbers)
+
+
+def test_images_are_listed_by_what_happened_to_them(space):
+    found = {name: rows.tolist() for name, rows in picks_of(space, "surgery", EVERY, count=2).items()}
+    assert found == {"shifted": [1, 3], "lost": [1, 3], "repaired": [1, 3], "broken": [0], "uncertain": [0, 4]}
+
+
+def test_images_that_are_not_shown_are_in_no_list(space):
+    shown = np.array([False, False, True, True, True, True])
+    found = {name: rows.tolist() for name, rows in picks_of(space, "surgery", shown, count=2).items()}
+    assert found == {"shifted": [3, 4], "lost": [3], "repaired": [3], "uncertain": [4, 5]}
+
+
+def test_without_a_calibrator_the_merged_model_is_the_uncertain_one(space):
+    found = picks_of(space, None, EVERY, count=9)
+    assert set(found) == {"shifted", "lost", "uncertain"}
+    assert found["shifted"].tolist() == [0, 1, 2, 3, 4]  # an unknown shift ranks nowhere
+
+
+def test_classes_are_counted_farthest_first(space):
+    picks = picks_of(space, "surgery", EVERY)
+    table = class_table(space, picks, EVERY, made_report())
+    assert table["shift"].iloc[:-1].tolist() == [5.0, 4.0, 3.5]
+    first = table.iloc[0]
+    assert (first["images"], first["lost"], first["repaired"], first["broken"]) == (2, 1, 1, 0)
+    assert table["images"].sum() == 6
+    assert table["broken"].sum() == 1
+    number = first["number"]
+    assert rows_of_class(space, number, EVERY).tolist() == [3, 5]
+    assert rows_of_class(space, number, EVERY, picks["lost"]).tolist() == [3]

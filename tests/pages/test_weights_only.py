@@ -1,0 +1,36 @@
+"""A zoo made of checkpoints alone, without heads or images: its run opens in every page and says what is missing."""
+
+import pytest
+from safetensors.torch import save_file
+
+from engine.pipeline.local import run_recipe
+from engine.recipe import parse_recipe
+from engine.zoo.importing.convert import import_zoo
+from engine.zoo.importing.request import parse_request
+from tests.made_checkpoints import clip, moved, visual_of, write_hf
+from tests.pages.conftest import ROOT
+from tests.pages.test_lab import problems
+
+PAGES = sorted(path.stem for path in (ROOT / "pages").glob("[a-z]*.py"))
+
+
+@pytest.fixture
+def run(workspace, tmp_path):
+    """A finished run on an imported zoo, in the app's store."""
+    base = visual_of(clip())
+    write_hf(tmp_path / "clip-vit-base-patch32", base)
+    experts = []
+    for number, name in enumerate(("birds", "boats")):
+        save_file(moved(base, number), tmp_path / f"{name}.safetensors")
+        experts.append({"path": str(tmp_path / f"{name}.safetensors")})
+    document = {"base": str(tmp_path / "clip-vit-base-patch32"), "experts": experts, "name": "own"}
+    import_zoo(parse_request({**document, "out": str(tmp_path / "own")}), lambda *_: None)
+    run_recipe(parse_recipe({"zoo": str(tmp_path / "own")}), workspace.store)
+    return workspace.store.runs.list(kinds=("run",))[0]
+
+
+def test_every_page_opens(run, open_app):
+    for page in PAGES:
+        app = open_app(page, run=run.id)
+        assert not app.exception, page
+        assert not problems(app), page

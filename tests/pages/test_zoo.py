@@ -1,0 +1,179 @@
+"""The zoo page: images by class, experts, prompts, licences, of bundled zoos, made ones and descriptions."""
+
+import shutil
+
+import pytest
+import yaml
+
+from engine.pipeline.executor import run_inline
+from engine.pipeline.run.plan import plan_request
+from pages.features import images as _features_images
+from tests.image_files import CLASSES, write_folders, write_parquet, write_table, write_zip
+from tests.made_run import TASKS
+
+
+def texts(app):
+    return " ".join(str(part.value) for part in [*app.markdown, *app.caption, *app.title])
+
+
+def shown(app):
+    assert not app.exception
+    assert not app.error
+    return texts(app)
+
+
+def test_the_bundled_zoo_opens_with_its_images(open_app):
+    app = open_app("zoo", zoo="mini8")
+    text = shown(app)
+    assert "Eight small drawings" in text
+    assert "**zero**" in text
+    assert app.selectbox(key="zoo.task").value == "digits"
+    app.selectbox(key="zoo.task").set_value("scenes").run()
+    assert "**bedroom**" in shown(app)
+    app.multiselect(key="zoo.classes.scenes").set_value(["beach"]).run()
+    assert "**bedroom**" not in shown(app)
+
+
+def test_experts_show_the_accuracies_of_the_run_shown(workspace, open_app):
+    workspace.example()
+    app = open_app("zoo", zoo=str(workspace.zoo), **{"zoo.view": "Experts"})
+    report = next(iter(TASKS))
+    assert f"**{report}**" in shown(app)
+    assert "Accuracies of the run shown: A made example" in texts(app).replace("\\", "")
+    assert "expert **" in texts(app)
+    other = open_app("zoo", zoo="mini8", **{"zoo.view": "Experts"})
+    assert "run a recipe in the lab" in shown(other)
+
+
+def test_prompts_are_templates_with_a_class(open_app):
+    app = open_app("zoo", zoo="mini8", **{"zoo.view": "Prompts", "zoo.task": "Traffic signs"})
+    app.selectbox(key="zoo.prompt.signs").set_value("no entry").run()
+    shown(app)
+    assert "a photo of no entry" in app.dataframe[0].value["prompt"].tolist()
+
+
+def test_licences_are_listed(open_app):
+    app = open_app("zoo", zoo="mini8", **{"zoo.view": "Licences"})
+    shown(app)
+    table = app.dataframe[0].value
+    assert len(table) == 8 + 12
+    assert "Apache-2.0" in table["licence"].tolist()
+
+
+def test_a_description_says_how_to_fetch_it(open_app, monkeypatch, tmp_path):
+    monkeypatch.setenv("MERGELENS_CACHE", str(tmp_path / "cache"))
+    app = open_app("zoo", zoo="clip-vit-b32-ta8")
+    assert "zoo fetch clip-vit-b32-ta8" in texts(app).replace("\\", "")
+    app.segmented_control(key="zoo.view").set_value("Prompts").run()
+    assert not app.exception
+
+
+def test_an_unknown_zoo_is_explained(open_app):
+    app = open_app("zoo", zoo="nowhere")
+    assert not app.exception
+    assert "There is no zoo 'nowhere'" in " ".join(error.value for error in app.error).replace("\\", "")
+
+
+@pytest.fixture
+def folders(workspace):
+    """The made zoo with one task as class folders."""
+    write_folders(workspace.zoo / "data" / "pictures", each=3)
+    document = yaml.safe_load((workspace.zoo / "zoo.yaml").read_text())
+    document["tasks"][0] |= {"data": "data/pictures", "classes": list(CLASSES)}
+    (workspace.zoo / "zoo.yaml").write_text(yaml.safe_dump(document))
+    return document["tasks"][0]["name"]
+
+
+def test_images_in_folders_are_looked_at_on_demand(workspace, open_app, folders):
+    address = {"zoo": str(workspace.zoo), "zoo.task": folders}
+    app = open_app("zoo", **address)
+    shown(app)
+    app.button(key=f"zoo.images.{folders}.compute").click().run()
+    row = workspace.store.runs.list(kinds=("register",))[0]
+    assert row.state == "queued"
+    carry_out(workspace.store, row)
+    app = open_app("zoo", **address)
+    assert "**circle** :small[3 images]" in shown(app)
+    assert "a sample of each class, seed 0" in texts(app)
+    shutil.rmtree(workspace.zoo / "data" / "pictures" / "star")
+    (workspace.zoo / "data" / "pictures" / "x").mkdir()
+    app = open_app("zoo", **address)
+    assert app.button(key=f"zoo.images.{folders}.compute")
+
+
+FORMS = {
+    "folders": lambda data: write_folders(data / "pictures", each=20).name,
+    "archive": lambda data: write_zip(data / "pictures.zip", each=20).name,
+    "shards": lambda data: write_parquet(data / "shards" / "test-0.parquet", [0, 1, 2] * 20).parent.name,
+    "table": lambda data: write_table(data, 20).name,
+}
+
+
+@pytest.fixture(params=FORMS)
+def encoded_task(workspace, request):
+    """The made zoo with its first task's images in one of the forms that have to be decoded."""
+    document = yaml.safe_load((workspace.zoo / "zoo.yaml").read_text())
+    name = FORMS[request.param](workspace.zoo / "data")
+    document["tasks"][0] |= {"data": f"data/{name}", "classes": list(CLASSES)}
+    (workspace.zoo / "zoo.yaml").write_text(yaml.safe_dump(document))
+    return document["tasks"][0]["name"]
+
+
+def carry_out(store, row):
+    """What the engine would do with a queued row."""
+    plan = plan_request(row.kind, row.request, store)
+    run_inline(plan, store)
+    again = store.runs.submit(row.kind, row.request, name="made", owner="test")
+    store.runs.finish(again.id, plan.result)
+
+
+def images_on(app):
+    return [part for part in app.main if part.type == "image"]
+
+
+def test_every_form_has_pictures_on_every_page(workspace, open_app, encoded_task):
+    workspace.example()
+    app = open_app("representations")
+    assert "The images themselves are being made ready" in texts(app)
+    rows = workspace.store.runs.list(kinds=("register",))
+    assert [(row.request["task"], row.request["per_class"]) for row in rows] == [(encoded_task, None)]
+    before = len(images_on(open_app("lab")))
+    carry_out(workspace.store, rows[0])
+    app = open_app("representations")
+    assert "themselves" not in shown(app)
+    app = open_app("lab")
+    shown(app)
+    assert len(images_on(app)) == before + 1  # the card of the task has its strip
+    assert len(workspace.store.runs.list(kinds=("register",))) == 2
+    address = {"zoo": str(workspace.zoo), "zoo.task": encoded_task}
+    open_app("zoo", **address).button(key=f"zoo.images.{encoded_task}.compute").click().run()
+    carry_out(workspace.store, workspace.store.runs.list(kinds=("register",))[0])
+    app = open_app("zoo", **address)
+    assert "**circle** :small[20 images]" in shown(app)
+    assert len(images_on(app)) == len(CLASSES)
+
+
+def test_large_arrays_have_pictures_once_they_are_made(workspace, open_app, monkeypatch):
+    _features_images._preparing.clear()
+    monkeypatch.setattr("pages.sections.cards.MAX_BYTES", 0)
+    monkeypatch.setattr("engine.zoo.images.thumbnails.CHUNK_BYTES", 4)  # nothing is so small that it is quickly made
+    workspace.example()
+    open_app("lab")
+    (preparing,) = _features_images._preparing.values()
+    preparing.join()
+    app = open_app("lab")
+    shown(app)
+    assert len(images_on(app)) == 2  # the in-domain tasks' cards
+
+
+def test_experts_offer_to_look_at_images_that_nobody_has_looked_at(workspace, open_app, folders):
+    app = open_app("zoo", zoo=str(workspace.zoo), **{"zoo.view": "Experts"})
+    before = len(images_on(app))
+    app.button(key="zoo.experts.look").click().run()
+    (row,) = workspace.store.runs.list(kinds=("register",))
+    assert row.request["task"] == folders
+    assert "looking at images" in shown(app)
+    carry_out(workspace.store, row)
+    app = open_app("zoo", zoo=str(workspace.zoo), **{"zoo.view": "Experts"})
+    assert len(images_on(app)) == before + 1
+    assert not [button for button in app.button if button.key == "zoo.experts.look"]
