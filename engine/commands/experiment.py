@@ -11,7 +11,8 @@ from ..errors import EngineError
 from ..experiments import Experiment, ExperimentResult, experiment_names, read_experiment
 from ..experiments.claims import claims_table
 from ..experiments.spec import FOLDER
-from .work import Quiet, progress_line
+from ..store.outputs import check_file, new_file
+from .work import Force, Quiet, progress_line
 
 OUTCOMES = {"yes": "yes", "no": "NO", "unclear": "no clear difference", "missing": "not measured"}
 
@@ -25,6 +26,7 @@ def experiment(
     out: Annotated[Path | None, typer.Option(help="Also write the result to this JSON file.")] = None,
     table: Annotated[bool, typer.Option("--table", help="Print all shipped results as a Markdown table.")] = False,
     ship: Annotated[bool, typer.Option("--ship", help="Write the result beside the experiments of the app.")] = False,
+    force: Force = False,
     quiet: Quiet = False,
 ) -> None:
     """Repeat a claim of the papers on a zoo, with its controls, and judge it."""
@@ -39,8 +41,8 @@ def experiment(
     from ..pipeline.local import run_experiment
     from ..store import Store
 
-    if out is not None and out.exists():
-        raise EngineError(f"{out} exists already; give a new name.")
+    if out is not None:
+        check_file(out, force=force)
     spec = read_experiment(name)
     if ship and (quick or zoo != "mini8"):
         raise EngineError("Only whole experiments on the bundled zoo are shipped; leave out --quick and --zoo.")
@@ -48,7 +50,8 @@ def experiment(
     typer.echo(printed(spec, result))
     target = FOLDER / f"{spec.name}.json" if ship else out
     if target is not None:
-        target.write_text(result.model_dump_json(indent=1) + "\n", "utf-8")
+        with new_file(target, force=force or ship) as file:
+            file.write_text(result.model_dump_json(indent=1) + "\n", "utf-8")
 
 
 def printed(spec: Experiment, result: ExperimentResult) -> str:

@@ -10,6 +10,8 @@ import yaml
 
 from ..errors import RecipeError
 from ..recipe import MethodCall
+from ..store.outputs import check_file
+from .work import Force
 
 
 def merge(
@@ -20,6 +22,7 @@ def merge(
     method: Annotated[str, typer.Option(help="Merge method.")] = "task_arithmetic",
     param: Annotated[list[str] | None, typer.Option(help="A parameter of the method, such as scaling=0.3.")] = None,
     transform: Annotated[list[str] | None, typer.Option(help="A transform, such as lwptv or lwptv:eta=0.7.")] = None,
+    force: Force = False,
 ) -> None:
     """Merge weights and write them; no images, no heads."""
     from ..pipeline.export.merge_files import merge_files, merge_recipe
@@ -29,11 +32,12 @@ def merge(
     if recipe is not None:
         from ..recipe import read_recipe
 
-        seconds = merge_recipe(read_recipe(recipe), out, typer.echo)
+        check_file(out, (recipe,), force=force)
+        seconds = merge_recipe(read_recipe(recipe), out, typer.echo, force=force)
     else:
         transforms = [_call(text) for text in transform or []]
         call = MethodCall(method=method, params=_params(param or []))
-        seconds = merge_files(base, expert or [], call, transforms, out, say=typer.echo)
+        seconds = merge_files(base, expert or [], call, transforms, out, say=typer.echo, force=force)
     typer.echo(f"Wrote {out} ({out.stat().st_size / 2**20:.1f} MiB) in {seconds:.2f} s.")
 
 

@@ -14,6 +14,8 @@ from ..errors import EngineError, StoreError, nearest
 from ..report import Report, read_report
 from ..rounding import rounded
 from ..store import Run, Store, collect
+from ..store.outputs import new_file
+from .work import Force
 
 app = typer.Typer(no_args_is_help=True, help="List, inspect, cancel, resume and delete runs.")
 RunId = Annotated[str, typer.Argument(help="The id of a run, as `runs list` prints it.")]
@@ -99,14 +101,21 @@ def export(
         str, typer.Option("--format", help="hf (Hugging Face CLIP folder), open_clip (folder), mergekit (YAML).")
     ] = "",
     task: Annotated[str | None, typer.Option(help="The task, where a merge makes weights for each.")] = None,
+    force: Force = False,
 ) -> None:
     """Write one part of what a run left behind to a file, or its model as a folder with card and provenance."""
     folder = Path(run) if Path(run).is_dir() else _folder(Store(), Store().runs.get(run))
-    if to.exists():
-        raise EngineError(f"{to} exists already; give a new name.")
-    if layout:
-        _export_as(folder, to, layout, task)
-    elif to.suffix == ".csv":
+    if layout and layout != "mergekit":
+        _export_model(folder, to, layout, task)
+    else:
+        with new_file(to, [path for path in folder.rglob("*") if path.is_file()], force=force) as file:
+            _mergekit(folder, file) if layout else _export_part(folder, file)
+    typer.echo(f"Wrote {to}.")
+
+
+def _export_part(folder: Path, to: Path) -> None:
+    """Write the part of a run that a file's ending asks for."""
+    if to.suffix == ".csv":
         _metrics(read_report(folder), to)
     elif to.suffix == ".tex":
         to.write_text(_latex(read_report(folder)), "utf-8")
@@ -124,20 +133,21 @@ def export(
             )
         if to.suffix not in names or not source.is_file():
             raise EngineError(
-                f"The run has nothing to write to {to.name}: give .csv, .tex, .html, .json, .yaml or .safetensors."
+                f"The run has nothing to write to a file of this kind ({to.suffix or 'no ending'}): give .csv, .tex, "
+                ".html, .json, .yaml or .safetensors."
             )
         shutil.copyfile(source, to)
-    typer.echo(f"Wrote {to}.")
 
 
-def _export_as(folder: Path, to: Path, layout: str, task: str | None) -> None:
-    if layout == "mergekit":
-        from ..catalog.mergekit import write_mergekit
-        from ..pipeline.export.mergekit import model_paths
+def _mergekit(folder: Path, to: Path) -> None:
+    from ..catalog.mergekit import write_mergekit
+    from ..pipeline.export.mergekit import model_paths
 
-        recipe = read_report(folder).recipe
-        to.write_text(write_mergekit(recipe, *model_paths(recipe)), "utf-8")
-        return
+    recipe = read_report(folder).recipe
+    to.write_text(write_mergekit(recipe, *model_paths(recipe)), "utf-8")
+
+
+def _export_model(folder: Path, to: Path, layout: str, task: str | None) -> None:
     from ..pipeline.export.model import LAYOUTS, export_model
 
     if layout not in LAYOUTS:

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from ..errors import EngineError
 from ..rounding import rounded
+from ..store.outputs import check_file, new_file
 from ..sweeps import SweepTable, parse_setting
 from ..sweeps.grid import value_text
-from .work import Quiet, progress_line
+from .work import Force, Quiet, progress_line
 
 
 def sweep(
@@ -21,6 +21,7 @@ def sweep(
         typer.Option("--set", help="place=start:stop:step or place=a,b,c; give it twice for a grid."),
     ],
     out: Annotated[Path | None, typer.Option(help="Also write the table to this CSV file.")] = None,
+    force: Force = False,
     quiet: Quiet = False,
 ) -> None:
     """Run a recipe for every combination of values and print what each gives on the evaluation images.
@@ -32,15 +33,14 @@ def sweep(
     from ..recipe import read_recipe
     from ..store import Store
 
-    if out is not None and out.exists():
-        raise EngineError(f"{out} exists already; give a new name.")
-    if out is not None and not out.absolute().parent.is_dir():
-        raise EngineError(f"The folder {out.absolute().parent} does not exist; make it or give another name.")
+    if out is not None:
+        check_file(out, (recipe,), force=force)
     settings = [parse_setting(text) for text in setting]
     table = run_sweep(read_recipe(recipe), settings, Store(), progress=None if quiet else progress_line())
     typer.echo(printed(table))
     if out is not None:
-        out.write_text(table.to_csv(), "utf-8")
+        with new_file(out, (recipe,), force=force) as file:
+            file.write_text(table.to_csv(), "utf-8")
 
 
 def printed(table: SweepTable) -> str:

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from ..errors import EngineError
 from ..report import Report, schema_json
 from ..rounding import rounded
+from ..store.outputs import check_folder
 from ..types import Progress
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there already; inputs never are.")]
 
 
 def run(
@@ -28,8 +29,8 @@ def run(
     from ..store import Store
 
     document = read_recipe(recipe)
-    if out is not None and out.exists() and any(out.iterdir()):
-        raise EngineError(f"The folder {out} is not empty. Give a new folder, so that nothing is overwritten.")
+    if out is not None:
+        check_folder(out)
     view = None if projection == "none" else {"method": projection}
     finished = run_recipe(document, Store(), view=view, out=out, progress=None if quiet else progress_line())
     typer.echo(summary(finished))

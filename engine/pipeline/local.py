@@ -13,6 +13,7 @@ from ..experiments import ExperimentResult, read_experiment, read_result
 from ..recipe import Recipe
 from ..report import Report, read_report
 from ..store import Store
+from ..store.outputs import new_folder
 from ..store.owners import this_process
 from ..store.reporter import Reporter
 from ..sweeps import SweepRequest, SweepTable, read_table, sweep_title
@@ -219,4 +220,5 @@ def copy_result(folder: Path | None, out: Path) -> None:
     """Copy an artefact's files, without the store's own bookkeeping."""
     if folder is None:
         raise EngineError("The result is no longer in the store.")
-    shutil.copytree(folder, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("artefact.json"))
+    with new_folder(out) as making:
+        shutil.copytree(folder, making, dirs_exist_ok=True, ignore=shutil.ignore_patterns("artefact.json"))

@@ -89,7 +89,8 @@ def test_the_card_says_where_everything_comes_from(run, tmp_path):
 def test_nothing_is_overwritten_and_nothing_half_written(run, tmp_path):
     folder, _ = run
     (tmp_path / "there").mkdir()
-    with pytest.raises(EngineError, match="exists"):
+    (tmp_path / "there" / "mine.txt").write_text("mine")
+    with pytest.raises(EngineError, match="not empty"):
         export(folder, tmp_path / "there", "hf")
 
     def stop(fraction, message=""):

@@ -271,7 +271,7 @@ def test_what_a_killed_import_left_is_removed(tmp_path, base, tuned):
 
     alive = this_process().split(":")
     dead = "-".join([*alive[:3], "1"])  # this process's number, but of another start
-    (tmp_path / f".zoo.{dead}.00.importing" / "experts").mkdir(parents=True)
+    (tmp_path / f".zoo.{dead}.00.writing" / "experts").mkdir(parents=True)
     done(ask(tmp_path, tmp_path / "base.safetensors", tmp_path / "dtd.safetensors"))
     assert not list(tmp_path.glob(".zoo.*"))
 

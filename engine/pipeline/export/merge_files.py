@@ -13,6 +13,7 @@ from ...catalog import MERGE_METHODS, resolve
 from ...errors import CheckpointError, MergeError, RecipeError
 from ...merging.apply import merge as merge_experts
 from ...recipe import MethodCall, Recipe
+from ...store.outputs import check_file, new_file
 from ...types import Static, Tensors, Weights
 from ...weights import LazyTaskVectors, check_same_architecture, open_weights, visual, write_weights
 from ...weights.families import family_warnings, moved
@@ -57,6 +58,8 @@ def merge_files(
     out: Path,
     seed: int = 0,
     say: Callable[[str], None] = lambda text: None,
+    *,
+    force: bool = False,
 ) -> float:
     """Merge checkpoint files and write one.
 
@@ -68,6 +71,7 @@ def merge_files(
         out: the safetensors file to write.
         seed: seed of random choices.
         say: told what a person should know of the experts.
+        force: replace a file that is there already; the base and the experts never are.
 
     Returns:
         Seconds from opening the first file to the written result.
@@ -77,6 +81,7 @@ def merge_files(
     """
     if not experts:
         raise RecipeError("No expert is given; name at least one file with --expert.")
+    check_file(out, (base, *experts), force=force)
     started = time.perf_counter()
     names = _distinct_names(experts)
     models = {name: visual(open_weights(path)) for name, path in zip(names, experts, strict=True)}
@@ -88,14 +93,17 @@ def merge_files(
     if not isinstance(merged, Static):
         each = MERGE_METHODS[merge.method].yields.removeprefix("per_").replace("sample", "image")
         raise MergeError(f"This method makes weights for each {each}; one file cannot hold them. Use `run` with a zoo.")
-    write_weights(out, _Finite(merged.weights))
+    with new_file(out, (base, *experts), force=force) as file:
+        write_weights(file, _Finite(merged.weights))
     seconds = time.perf_counter() - started
     for warning in family_warnings(moved(base_weights, models)):
         say(f"Warning: {warning}")
     return seconds
 
 
-def merge_recipe(recipe: Recipe, out: Path, say: Callable[[str], None] = lambda text: None) -> float:
+def merge_recipe(
+    recipe: Recipe, out: Path, say: Callable[[str], None] = lambda text: None, *, force: bool = False
+) -> float:
     """Merge the experts of a recipe's zoo and write one file; methods that need images are refused.
 
     Returns:
@@ -107,7 +115,8 @@ def merge_recipe(recipe: Recipe, out: Path, say: Callable[[str], None] = lambda 
     if any(weight != 1.0 for _, weight in chosen):
         raise RecipeError("Weights of single experts are honoured by `run`; leave them at 1 here.")
     paths = [zoo.weights_path(name) for name, _ in chosen]
-    return merge_files(zoo.weights_path("base"), paths, recipe.merge, recipe.transforms, out, recipe.seeds[0], say)
+    base, seed = zoo.weights_path("base"), recipe.seeds[0]
+    return merge_files(base, paths, recipe.merge, recipe.transforms, out, seed, say, force=force)
 
 
 class _Finite:

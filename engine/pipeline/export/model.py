@@ -14,12 +14,12 @@ import torch
 from ...errors import CheckpointError, EngineError, StoreError
 from ...manifest import Preprocess
 from ...report import Report, read_report
+from ...store.outputs import check_folder, new_folder
 from ...types import Progress, Weights
 from ...weights import Memory, open_weights, visual, write_weights
 from ...weights.huggingface import ToHuggingFace, huggingface_config
 from ...zoo.encoders.heads import read_heads
 from ...zoo.folder import Zoo
-from ...zoo.importing.convert import new_folder
 from ..run.describing import FORMAT, METADATA_KEY, describe_model
 from ..run.merging import load_merged
 from .card import Origin, model_card
@@ -48,8 +48,7 @@ def export_model(
     Raises:
         EngineError: the run left no such weights, the folder exists, or the model has no place in the layout.
     """
-    if out.exists():
-        raise EngineError(f"{out} exists already; give a new name.")
+    check_folder(out)
     report = read_report(run)
     zoo = _zoo(report)
     weights = _weights(run, zoo, task)

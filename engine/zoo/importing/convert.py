@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,7 @@ from torch import Tensor
 from ...catalog.datasets import find_dataset
 from ...errors import CheckpointError, ZooError
 from ...manifest import read_manifest
-from ...store.owners import is_alive, is_neighbour, this_process
+from ...store.outputs import new_folder
 from ...types import Progress, Weights
 from ...weights import Memory, write_weights
 from .names import title_of
@@ -66,36 +63,6 @@ def read_record(request: ImportRequest) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) and record.get("token") == request.token else None
-
-
-@contextmanager
-def new_folder(final: Path) -> Iterator[Path]:
-    """A folder that takes its name when the block ends well, and is gone when it does not."""
-    try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(final)
-        owner = this_process().replace(":", "-")
-        folder = final.parent / f".{final.name}.{owner}.{secrets.token_hex(4)}.importing"
-        folder.mkdir()
-    except OSError as error:
-        raise ZooError(f"{final.parent} cannot be written to: {error.strerror}.") from error
-    try:
-        yield folder
-        if final.is_dir():
-            final.rmdir()  # it was empty when it was looked at
-        folder.rename(final)
-    except OSError as error:
-        raise ZooError(f"The zoo cannot be written to {final}: {error.strerror}.") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sweep(final: Path) -> None:
-    """Remove what an import that was killed has left."""
-    for folder in final.parent.glob(f".{final.name}.*.importing"):
-        owner = folder.name.removeprefix(f".{final.name}.").split(".")[0].replace("-", ":")
-        if is_neighbour(owner) and not is_alive(owner):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_models(found: Survey, folder: Path, progress: Progress) -> None:
