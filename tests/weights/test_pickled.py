@@ -214,6 +214,9 @@ def test_bombs_end_early(tmp_path):
     refused(archive(b"\x80\x04\x8e" + struct.pack("<Q", 2**60) + b"x."), "damaged")
     refused(archive(deep(1)), "deep")
     refused(archive(b"\x80\x02\x82\x01."), "EXT1")
+    # Keys whose hash would overflow the stack, or take 2**60 steps, in Python's own unpickler.
+    refused(archive(b"\x80\x02})" + b"\x85" * 390_000 + b"Ns."), "tensors")
+    refused(archive(b"\x80\x02})" + b"2\x86" * 60 + b"Ns."), "tensors")
     assert time.process_time() - started < 5
 
 
