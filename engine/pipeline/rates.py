@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from ...recipe import Frozen
-from ...store import Store
+from ..recipe import Frozen
+from ..store import Store
 
 FOLDER = "rates"
 

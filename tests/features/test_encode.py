@@ -12,7 +12,7 @@ from engine.errors import EngineError
 from engine.features import Batches, batches, choose_device, device_class, encode
 from engine.manifest import Preprocess
 from engine.pipeline.local import run_recipe
-from engine.pipeline.preflight.rates import known_rates
+from engine.pipeline.rates import known_rates
 from engine.pipeline.run import encoding
 from engine.recipe import parse_recipe
 from engine.store import Store

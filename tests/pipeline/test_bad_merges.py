@@ -16,7 +16,7 @@ from engine.merging.apply import merge
 from engine.pipeline.executor import run_inline
 from engine.pipeline.local import preflight_recipe, run_recipe
 from engine.pipeline.preflight.estimate import estimate, gather
-from engine.pipeline.preflight.rates import Rates
+from engine.pipeline.rates import Rates
 from engine.pipeline.run.plan import plan_run
 from engine.pipeline.steps import Silent
 from engine.recipe import MethodCall, parse_recipe

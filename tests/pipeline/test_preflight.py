@@ -14,7 +14,7 @@ from engine.catalog import resolve
 from engine.pipeline.local import preflight_recipe, run_recipe
 from engine.pipeline.preflight.check import estimate as estimating
 from engine.pipeline.preflight.estimate import estimate, gather
-from engine.pipeline.preflight.rates import Rates, keep_rates, known_rates
+from engine.pipeline.rates import Rates, keep_rates, known_rates
 from engine.recipe import parse_recipe
 from engine.store import Store
 from engine.zoo.encoders.architecture import architectures, tower_size

@@ -1,9 +1,12 @@
-"""Rooms import only rooms above them, the engine never imports Streamlit, and some rooms stay free of torch."""
+"""Rooms import only rooms above them, no two files import each other, and some rooms stay free of torch."""
 
 import ast
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -63,38 +66,101 @@ LIGHT = (
 )
 
 
+# Rooms of the pages: which of them each may import. The files at the top, one a page, may import all of them.
+PAGE_ROOMS = {
+    "shared": set(),
+    "forms": {"shared"},
+    "features": {"shared"},
+    "sections": {"shared", "forms", "features"},
+}
+# Imports that still close a circle; one that is mended has to leave this list.
+CLOSING = {
+    ("engine.pipeline.views.view_numbers", "engine.pipeline.views.request"),
+}
+
+
+def name_of(path: Path) -> str:
+    """The dotted name of a file; that of a package's face ends in ``__init__``."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+FILES = {name_of(path): path for top in ("engine", "pages") for path in (ROOT / top).rglob("*.py")} | {
+    "app": ROOT / "app.py"
+}
+PACKAGES = sorted({name.rpartition(".")[0] for name in FILES if "." in name})
+
+
 def room_of(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def imported(path: Path) -> list[str]:
-    """Modules of the engine that a file imports, absolute."""
-    package = path.relative_to(ROOT).with_suffix("").parts
-    if package[-1] == "__init__":
-        package = package[:-1]
-        base = package
-    else:
-        base = package[:-1]
-    found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+@cache
+def imported(name: str) -> frozenset[str]:
+    """Everything that a file imports, absolute, also inside functions; files of our own by their names in FILES."""
+    package = name.split(".")[:-1]
+    found = set()
+    for node in ast.walk(ast.parse(FILES[name].read_text())):
         if isinstance(node, ast.ImportFrom):
-            prefix = ".".join(base[: len(base) - node.level + 1]) if node.level else ""
-            module = ".".join(part for part in (prefix, node.module or "") if part)
-            found += [module] if node.module else [f"{module}.{alias.name}" for alias in node.names]
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            found |= {_file(f"{module}.{alias.name}") or _file(module) or module for alias in node.names}
         elif isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-    return found
+            found |= {_file(alias.name) or alias.name for alias in node.names}
+    return frozenset(found - {name})
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "engine").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_go_one_way(path):
-    own = room_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
-    for module in imported(path):
-        assert not module.startswith("streamlit"), f"{path.name} imports Streamlit"
-        assert not module.startswith("pages"), f"{path.name} imports a page"
-        if module.startswith("engine.") and own in LEVEL and own != "__init__":
+def _file(module: str) -> str | None:
+    return next((name for name in (module, f"{module}.__init__") if name in FILES), None)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in FILES if name.startswith("engine.")))
+def test_imports_go_one_way(name):
+    own = room_of(name)
+    for module in imported(name):
+        assert not module.startswith("streamlit"), f"{name} imports Streamlit"
+        assert not module.startswith(("pages", "app")), f"{name} imports a page"
+        if module.startswith("engine.") and own in LEVEL:
             room = room_of(module)
             assert LEVEL[room] <= LEVEL[own], f"{own} imports {room}, which stands below it"
+
+
+@pytest.mark.parametrize("name", sorted(name for name in FILES if name.startswith("pages.")))
+def test_pages_go_one_way(name):
+    own, *inner = name.split(".")[1:]
+    for module in imported(name):
+        assert module.split(".")[0] not in HEAVY, f"{name} imports {module}; only the engine computes"
+        assert module != "app", f"{name} imports the app that shows it"
+        if module.startswith("pages."):
+            room = room_of(module)
+            assert room in PAGE_ROOMS, f"{name} imports the page {module}"
+            assert not inner or room == own or room in PAGE_ROOMS[own], f"{own} imports {room}, which stands below it"
+
+
+def test_every_room_of_the_pages_is_listed():
+    assert {path.name for path in (ROOT / "pages").iterdir() if (path / "__init__.py").is_file()} == set(PAGE_ROOMS)
+
+
+def child_of(package: str, name: str) -> str:
+    """The file or package directly inside a package that a file belongs to; '' for a file elsewhere."""
+    return name.removeprefix(f"{package}.").split(".")[0] if name.startswith(f"{package}.") else ""
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_nothing_inside_a_package_goes_in_circles(package):
+    """Neither files nor packages inside it, nor its face: a circle of files anywhere shows in one of the packages."""
+    needs = defaultdict(set)
+    for name in FILES:
+        if own := child_of(package, name):
+            others = {child_of(package, module) for module in imported(name) if (name, module) not in CLOSING}
+            needs[own] |= others - {own, ""}
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        pytest.fail(f"imports inside {package} go in a circle: {' ← '.join(error.args[1])}")
+
+
+def test_closing_imports_that_are_mended_are_no_longer_listed():
+    assert [(name, module) for name, module in CLOSING if module not in imported(name)] == []
 
 
 def test_every_room_is_listed():

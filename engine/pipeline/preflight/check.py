@@ -24,11 +24,11 @@ from ...zoo.encoders.architecture import architecture
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import select
 from ..executor import needed_steps
+from ..rates import known_rates
 from ..run.plan import plan_run
 from ..steps import Plan, StepTools, make_step
 from .estimate import Estimate, FindingPart, Preflight, estimate, free_disk, gather
 from .probe import probe
-from .rates import known_rates
 
 ORDER = {"error": 0, "warning": 1, "note": 2}
 SPARE = 0.9  # of the free disk and memory that a run may take without a word

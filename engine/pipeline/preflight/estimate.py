@@ -22,7 +22,7 @@ from ...store import Store
 from ...zoo.encoders.architecture import FLOAT, TowerSize, architecture, tower_size
 from ...zoo.folder import Zoo
 from ...zoo.images.data import open_task
-from .rates import Rates, known_rates
+from ..rates import Rates, known_rates
 
 LIBRARIES = 550 * 2**20  # bytes that PyTorch itself takes in each process
 FEATURES = 512  # dimensions of a tower of unknown kind

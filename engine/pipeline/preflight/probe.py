@@ -16,9 +16,9 @@ from ...features import choose_device, encode
 from ...manifest import Preprocess
 from ...recipe import Recipe
 from ...zoo.encoders.backbone import build_encoder
+from ..rates import Rates, keep_rates, known_rates
 from ..steps import StepTools
 from .estimate import Facts, step_name
-from .rates import Rates, keep_rates, known_rates
 
 READ = 128 * 2**20  # bytes of a file that are read
 BLOCK = 2**24  # values that are added

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ...store import Store
 from ...sweeps import SweepRequest
+from ..rates import Rates, known_rates
 from .estimate import MAX_WORKERS, Facts, estimate, gather
-from .rates import Rates, known_rates
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ...zoo.encoders.architecture import tower_size
 from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import select
-from ..preflight.rates import keep_rates, known_rates
+from ..rates import keep_rates, known_rates
 from .merging import load_merged, load_merged_encoder
 
 if TYPE_CHECKING:

@@ -131,7 +131,7 @@ class TaskData:
         if fit is None:
             raise ValueError("encoded images need to be told how to be resized")
         chosen = np.arange(self.lengths[split]) if rows is None else np.asarray(rows, np.int64)
-        return ImageStream(self, split, chosen, fit)
+        return ImageStream(self.source, split, chosen, fit, self.task.name, self.refuse_corrupt)
 
     def pictures(self, split: str, rows: Sequence[int], side: int) -> Iterator[np.ndarray]:
         """Small whole pictures of some images: uint8 (side, side, 3) each; damaged ones are grey."""
@@ -146,7 +146,7 @@ class TaskData:
             yield from (picture(image, split) for image in self.source.images(split)[np.asarray(rows)])
             return
         for start in range(0, len(rows), LOOKED_AT):
-            yield from in_threads(self, split, rows[start : start + LOOKED_AT], picture)
+            yield from in_threads(self.source, split, rows[start : start + LOOKED_AT], picture)
 
     def digest(self, digest_file: Digest) -> str:
         """Identity of the content."""
@@ -181,7 +181,7 @@ def find_corrupt(
     found = []
     for start in range(0, len(chosen), LOOKED_AT):
         part = chosen[start : start + LOOKED_AT]
-        reasons = in_threads(data, split, part, attempt)
+        reasons = in_threads(data.source, split, part, attempt)
         found += [(int(row), reason) for row, reason in zip(part, reasons, strict=True) if reason]
         if progress:
             progress(min(1.0, (start + len(part)) / len(chosen)))

@@ -6,16 +6,14 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from ...errors import DataError
 from ...manifest import Preprocess
 from .decoding import CorruptImage, decode, fit
-
-if TYPE_CHECKING:
-    from .data import TaskData
+from .readers.source import Source
 
 Result = TypeVar("Result")
 MAX_THREADS = 16
@@ -25,13 +23,29 @@ AT_ONCE = 64  # encoded images held at a time
 
 
 class ImageStream:
-    """A sequence of images that looks like an array uint8 (n, size, size, 3) to those who slice it.
+    """A sequence of images that can be sliced like an array uint8 (n, size, size, 3).
 
-    A damaged image raises a DataError that counts and names all damaged ones of the sequence.
+    Args:
+        source: where the encoded images are read from.
+        split: of the source.
+        rows: positions in the split, (n,).
+        preprocess: how a decoded image is resized and cropped.
+        task: name of the task, for error messages.
+        refuse: called with the split and the rows when an image is damaged; raises a DataError that counts and names
+            all damaged ones among them.
     """
 
-    def __init__(self, data: TaskData, split: str, rows: np.ndarray, preprocess: Preprocess) -> None:
-        self._data, self._split, self._rows, self._preprocess = data, split, rows, preprocess
+    def __init__(
+        self,
+        source: Source,
+        split: str,
+        rows: np.ndarray,
+        preprocess: Preprocess,
+        task: str,
+        refuse: Callable[[str, np.ndarray], None],
+    ) -> None:
+        self._source, self._split, self._rows, self._preprocess = source, split, rows, preprocess
+        self._task, self._refuse = task, refuse
         self._ahead: tuple[int, int, Future[np.ndarray]] | None = None
 
     @property
@@ -65,7 +79,7 @@ class ImageStream:
         size = self._preprocess.size
         if len(rows) * 3 * size**2 > MAX_ARRAY_BYTES:
             raise DataError(
-                f"Task '{self._data.task.name}': {len(rows):,} images of {size} px would take "
+                f"Task '{self._task}': {len(rows):,} images of {size} px would take "
                 f"{len(rows) * 3 * size**2 / 2**30:.1f} GiB at once. Sample fewer with `samples_per_task`."
             )
         result = np.empty((len(rows), size, size, 3), np.uint8)
@@ -73,23 +87,23 @@ class ImageStream:
             for start in range(0, len(rows), AT_ONCE):
                 part = rows[start : start + AT_ONCE]
                 made = in_threads(
-                    self._data, self._split, part, lambda raw, name: fit(decode(raw, name), self._preprocess)
+                    self._source, self._split, part, lambda raw, name: fit(decode(raw, name), self._preprocess)
                 )
                 for number, image in enumerate(made):
                     result[start + number] = image
         except CorruptImage as error:
-            self._data.refuse_corrupt(self._split, self._rows)
+            self._refuse(self._split, self._rows)
             raise DataError(str(error)) from error
         return result
 
 
-def in_threads(data: TaskData, split: str, rows: Sequence[int], work: Callable[..., Result]) -> list[Result]:
+def in_threads(source: Source, split: str, rows: Sequence[int], work: Callable[..., Result]) -> list[Result]:
     """Read images in order and work on each (encoded image, name) in threads; results in the same order."""
-    names = data.source.names(split, rows)
+    names = source.names(split, rows)
     futures = []
     for row, name in zip(rows, names, strict=True):
         try:
-            raw = data.source.encoded(split, int(row))
+            raw = source.encoded(split, int(row))
         except OSError as error:
             raw = _Unreadable(f"{name}: {error}")
         futures.append(_pool().submit(_attempt, work, raw, name))
