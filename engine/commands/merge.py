@@ -32,7 +32,7 @@ def merge(
     if recipe is not None:
         from ..recipe import read_recipe
 
-        check_file(out, (recipe,), force=force)
+        check_file(out, (recipe,), force=True)  # what the recipe names is looked at below
         seconds = merge_recipe(read_recipe(recipe), out, typer.echo, force=force)
     else:
         transforms = [_call(text) for text in transform or []]
