@@ -31,13 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from engine.analysis.projection import joint_projection
 from engine.calibration import IntervMerge, ProbSurgery, Surgery, SurgeryV2, fit_deep
 from engine.calibration.deep import DeepCalibrator
-from engine.catalog.calibrators import (
-    DeepParams,
-    IntervMergeParams,
-    ProbSurgeryParams,
-    SurgeryParams,
-    SurgeryV2Params,
-)
+from engine.catalog.calibrators import ProbSurgeryParams, SurgeryParams
+from engine.catalog.deep_calibrators import DeepParams, IntervMergeParams, SurgeryV2Params
 from engine.recipe import Probe
 from engine.weights import Memory
 from engine.zoo.encoders.backbone import architecture, load_encoder, preprocessing, to_tensor

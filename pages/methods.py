@@ -2,9 +2,11 @@
 
 import streamlit as st
 
+from engine.catalog import fits
 from engine.catalog.survey import SOURCE
+from engine.catalog.words import at_inference, cost_of
 from engine.errors import EngineError
-from engine.figures.methods import Method, Result, Row, at_inference, best_results, cost_of, fits, method_table, methods
+from engine.figures.methods import Method, Result, Row, best_results, method_table, methods
 from engine.figures.survey import survey_table
 from engine.manifest import bundled_zoos
 from engine.store import ACTIVE

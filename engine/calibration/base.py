@@ -43,9 +43,9 @@ class Calibrator(nn.Module, ABC):
         self.sizes: dict[str, int] = {}
         self.config: Params | None = None
 
-    @abstractmethod
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of one module's tensors, from ``self.sizes`` and ``self.config``."""
+        """Return the shapes of one module's tensors, which the parameters of the row name."""
+        return self.config.shapes(self.sizes)
 
     @abstractmethod
     def initialise(self, name: str, values: Tensor, generator: torch.Generator) -> None:

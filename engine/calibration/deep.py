@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..catalog.calibrators import DeepParams
+from ..catalog.deep_calibrators import DeepParams
 from ..errors import CalibrationError
 from .base import Calibrator
 from .tower import Tower, frozen

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..catalog.calibrators import DeepParams
+from ..catalog.deep_calibrators import DeepParams
 from ..errors import CalibrationError
 from .coefficients import JointCalibrator, LinearMerge
 from .deep import DeepCalibrator

@@ -9,12 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..catalog.calibrators import IntervMergeParams
-from ..errors import CalibrationError
+from ..catalog.deep_calibrators import TENSORS, IntervMergeParams
 from .base import kaiming_bound, uniform
 from .coefficients import JointCalibrator
 from .deep import Prefix
-from .interventions import FUNCTIONS, block_numbers, orthonormal, segment_starts, token_numbers
+from .interventions import FUNCTIONS, orthonormal
 from .losses import distance
 from .tower import Tower
 
@@ -28,29 +27,16 @@ class IntervMerge(JointCalibrator):
     The last block computes the class token only, because nothing else is read; changes of patches there have no effect.
 
     Source: Osial et al., arXiv:2412.17023, §3, Tables 2–4 and 7.
-    Departure: all modules train, each once per update; the code registers each tensor three times (``registration``)
-    and trains only the first patch of "patch tokens" (``trained_tokens``). Merging coefficients stay frozen unless
-    ``coefficients`` lets them learn. The teacher is the real expert also for TIES.
+    Departure: the default function keeps the second bias b₂ of the code. All modules train, each once per update; the
+    code registers each tensor three times (``registration``) and of the patch tokens trains only the first
+    (``trained_tokens``). Merging coefficients stay frozen unless ``coefficients`` lets them learn; then tasks take
+    turns and λ moves at every task's turn, as in the code. The teacher is the real expert also for TIES. Not the
+    identity before training.
     """
 
     method: ClassVar[str] = "interv_merge"
     starts_as_identity: ClassVar[bool] = False
     config: IntervMergeParams | None
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Table 7's tensors: matrices (blocks, tokens, slices, r, k), biases (blocks, tokens, slices, r)."""
-        blocks, tokens = self._blocks(), self._tokens()
-        starts, length = segment_starts(self.config, blocks[-1], self.sizes["width"])
-        if blocks == (self.sizes["blocks"] - 1,) and 0 not in tokens:
-            raise CalibrationError(
-                f"Changing only {self.config.positions} tokens in the last block has no effect: after it only the "
-                "class token is read. Choose an earlier block or the class token."
-            )
-        if self.config.rank > length:
-            raise CalibrationError(f"A rank of {self.config.rank} is more than the {length} dimensions that change.")
-        lead = (len(blocks), len(tokens), len(starts), self.config.rank)
-        names, _ = FUNCTIONS[self.config.function]
-        return {name: lead if name.endswith("bias") else (*lead, length) for name in names}
 
     def initialise(self, name: str, values: Tensor, generator: torch.Generator) -> None:
         """R random orthonormal; without W: b ~ U(0, 1); all else ~ U(−1/√k, 1/√k)."""
@@ -61,7 +47,7 @@ class IntervMerge(JointCalibrator):
             uniform(values, 0.5, generator)
             values.add_(0.5)
         else:
-            _, length = segment_starts(self.config, 0, self.sizes["width"])
+            _, length = self.config.segment_starts(0, self.sizes["width"])
             uniform(values, kaiming_bound(length), generator)
 
     def blocks_of(self, name: str) -> tuple[int, ...] | None:
@@ -134,9 +120,9 @@ class IntervMerge(JointCalibrator):
             rows: which tasks' modules.
             chosen: how many of the first modules are used; all unless said.
         """
-        names, delta = FUNCTIONS[self.config.function]
-        starts, length = segment_starts(self.config, self._blocks()[place], self.sizes["width"])
-        parts = {name: getattr(self, name)[rows, place, :chosen] for name in names}
+        delta = FUNCTIONS[self.config.function]
+        starts, length = self.config.segment_starts(self._blocks()[place], self.sizes["width"])
+        parts = {name: getattr(self, name)[rows, place, :chosen] for name in TENSORS[self.config.function]}
         stacked = v.view(self._stacked(rows), -1, *v.shape[1:])  # (stack, batch, tokens, width)
         slices = torch.stack([stacked[..., start : start + length] for start in starts], -2)
         h = slices.permute(0, 2, 3, 1, 4)  # (stack, tokens, slices, batch, k)
@@ -155,10 +141,10 @@ class IntervMerge(JointCalibrator):
         return distance(self.config.loss, student - teacher)
 
     def _blocks(self) -> tuple[int, ...]:
-        return block_numbers(self.config, self.sizes["blocks"])
+        return self.config.block_numbers(self.sizes["blocks"])
 
     def _tokens(self) -> tuple[int, ...]:
-        return token_numbers(self.config.positions, self.sizes["tokens"])
+        return self.config.token_numbers(self.sizes["tokens"])
 
     def _stacked(self, rows: slice) -> int:
         return len(range(*rows.indices(len(self.tasks))))

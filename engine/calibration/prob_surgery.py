@@ -28,9 +28,12 @@ class ProbSurgery(OutputCalibrator):
     3·d·h parameters per module, 2·d·h at inference; with ``bias`` h + 2·d and h + d more.
 
     Source: Wei et al., ICML 2025, §3 (one-to-one), Eq. 8 (DFA), Eq. 9–10 (PDA), appendix B.3.
-    Departure: V gives the log-variance, as in the code. Table 6 counts P and M with biases, which is ``bias`` at
-    inference; the code has none. DFA takes one Adam update per task in turn, as in the code; Eq. 8 is a sum
-    (``dfa_step: sum``). PDA has no published code; see the row.
+    Departure: V gives the log-variance, as in the code. A module has 3·d·h parameters (2·d·h at inference), where Table
+    6 counts P and M with additive terms (131,712 for d = 512: ``bias`` at inference); the code has none. Its width of
+    128 is eight times Surgery's: compare with Surgery of rank 128 (equal width) or 192 (equal parameters). DFA takes
+    one Adam update per task in turn, as in the code; Eq. 8 is a sum (``dfa_step: sum``). PDA has no published code; Eq.
+    10's plus sign drives σ to 0, so the proper energy score is the default. The last iterate is reported, never the
+    best on test.
     """
 
     method: ClassVar[str] = "prob_surgery"
@@ -51,12 +54,6 @@ class ProbSurgery(OutputCalibrator):
     def noise_draws(self) -> int:
         """One draw of ε per image and update; r with PDA."""
         return self.config.pda_samples if self.config.sharing == "pda" else 1
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """``narrow`` (hidden, dim), ``mean`` and ``log_variance`` (dim, hidden); biases as long as their outputs."""
-        hidden, dim = self.config.hidden, self.sizes["dim"]
-        maps = {"narrow": (hidden, dim), "mean": (dim, hidden), "log_variance": (dim, hidden)}
-        return maps | ({f"{name}_bias": shape[:1] for name, shape in maps.items()} if self.config.bias else {})
 
     def initialise(self, name: str, values: Tensor, generator: torch.Generator) -> None:
         """P and its bias ~ U(−1/√d, 1/√d); all else 0."""

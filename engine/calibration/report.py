@@ -44,8 +44,3 @@ class FitReport:
     diverged_at: int | None = None
     cancelled: bool = False
     warnings: tuple[str, ...] = field(default=())
-
-    @property
-    def final_loss(self) -> dict[str, float]:
-        """Task → mean loss over the last interval; empty before the first one."""
-        return dict(zip(self.tasks, self.curve[-1][2:], strict=True)) if self.curve else {}

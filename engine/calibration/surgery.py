@@ -21,8 +21,10 @@ class Surgery(OutputCalibrator):
     U starts at zero, so it begins as the identity. 2·d·r parameters per task.
 
     Source: Yang et al., ICML 2024, arXiv:2402.02705.
-    Departure: the loss is a mean over batch and dimensions and each task has its own Adam, as in the code under
-    torch ≥ 2; ``adam_semantics: shared`` reproduces older versions. The bias is subtracted (IntervMerge prints a sum).
+    Departure: the bias is subtracted, as in the code; IntervMerge §3.1 writes it without the subtraction. The loss is a
+    mean over batch and dimensions and each task has its own Adam, as in the code under torch ≥ 2; ``adam_semantics:
+    shared`` reproduces older versions. ProbSurgery's Table 6 counts 131,072 parameters for one module; that is eight
+    modules of 2·d·r.
     """
 
     method: ClassVar[str] = "surgery"
@@ -32,11 +34,6 @@ class Surgery(OutputCalibrator):
     def shared(self) -> bool:
         """Whether one module serves every task."""
         return self.config is not None and self.config.sharing == "all"
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """``down`` (rank, dim) and ``up`` (dim, rank)."""
-        rank, dim = self.config.rank, self.sizes["dim"]
-        return {"down": (rank, dim), "up": (dim, rank)}
 
     def initialise(self, name: str, values: Tensor, generator: torch.Generator) -> None:
         """D ~ U(−1/√d, 1/√d); U = 0."""

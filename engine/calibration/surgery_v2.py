@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..catalog.calibrators import SurgeryV2Params
+from ..catalog.deep_calibrators import SurgeryV2Params
 from .base import kaiming_bound, uniform
 from .deep import ENCODE_BATCH, DeepCalibrator, Prefix
 from .losses import distance
@@ -31,16 +31,6 @@ class SurgeryV2(DeepCalibrator):
 
     method: ClassVar[str] = "surgery_v2"
     config: SurgeryV2Params | None
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """``down`` (blocks, r, W), ``up`` (blocks, W, r), ``down_output`` (r, d), ``up_output`` (d, r)."""
-        rank, width, dim, blocks = self.config.rank, self.sizes["width"], self.sizes["dim"], self.sizes["blocks"]
-        return {
-            "down": (blocks, rank, width),
-            "up": (blocks, width, rank),
-            "down_output": (rank, dim),
-            "up_output": (dim, rank),
-        }
 
     def initialise(self, name: str, values: Tensor, generator: torch.Generator) -> None:
         """D ~ U(−1/√fan_in, 1/√fan_in); U = 0."""

@@ -12,8 +12,19 @@ from pydantic import ValidationError
 
 from ..errors import RecipeError, nearest
 from ..recipe import CalibratorCall, MethodCall, Recipe, explain
-from . import basic, calibrators, learned, low_rank, optimisation, routing, sparse, transforms, weighted
-from .row import CalibratorRow, MergeRow, NoParams, Params, Preset, Row, TransformRow
+from . import (
+    basic,
+    calibrators,
+    deep_calibrators,
+    learned,
+    low_rank,
+    optimisation,
+    routing,
+    sparse,
+    transforms,
+    weighted,
+)
+from .row import CalibratorRow, Cost, MergeRow, NoParams, Params, Preset, Row, TransformRow
 
 AnyRow = TypeVar("AnyRow", bound=Row)
 
@@ -22,6 +33,7 @@ __all__ = [
     "MERGE_METHODS",
     "TRANSFORMS",
     "CalibratorRow",
+    "Cost",
     "MergeRow",
     "NoParams",
     "Params",
@@ -29,6 +41,7 @@ __all__ = [
     "Row",
     "TransformRow",
     "check_needs",
+    "fits",
     "params_of",
     "resolve",
     "row_of",
@@ -47,7 +60,7 @@ MERGE_METHODS: dict[str, MergeRow] = _table(
     basic.ROWS, weighted.ROWS, sparse.ROWS, low_rank.ROWS, optimisation.ROWS, learned.ROWS, routing.ROWS
 )
 TRANSFORMS: dict[str, TransformRow] = _table(transforms.ROWS)
-CALIBRATORS: dict[str, CalibratorRow] = _table(calibrators.ROWS)
+CALIBRATORS: dict[str, CalibratorRow] = _table(calibrators.ROWS, deep_calibrators.ROWS)
 
 
 def row_of(table: dict[str, AnyRow], name: str, what: str) -> AnyRow:
@@ -98,6 +111,15 @@ def resolve(recipe: Recipe) -> Recipe:
             "calibrators": calibrators_,
         }
     )
+
+
+def fits(row: MergeRow | TransformRow, experts: int) -> bool:
+    """Tell whether a method takes this many experts."""
+    try:
+        check_needs(row, experts)
+    except RecipeError:
+        return False
+    return True
 
 
 def check_needs(row: MergeRow | TransformRow, experts: int) -> None:

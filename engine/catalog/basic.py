@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from .row import MergeRow, NoParams, Params, Preset
+from .row import Cost, MergeRow, NoParams, Params, Preset
+from .survey_entry import SurveyEntry
 
 
 class TaskArithmeticParams(Params):
@@ -26,8 +27,9 @@ ROWS = (
         equation=r"\theta = \frac{1}{K}\sum_k \theta_k",
         source="Wortsman et al., Model soups, ICML 2022, arXiv:2203.05482",
         url="https://arxiv.org/abs/2203.05482",
-        departure="All experts are averaged. Several published scripts drop the last of eight and still divide by "
-        "eight; Task Arithmetic with λ = 0.125 and weight 0 for that expert repeats them.",
+        linear=lambda p, experts: 1 / experts,
+        cost=Cost(sweeps=2),
+        survey=SurveyEntry(place=3, method="Weighted Average", category="Basic", level="Global", tuning_free=True),
     ),
     MergeRow(
         name="task_arithmetic",
@@ -41,5 +43,8 @@ ROWS = (
         url="https://arxiv.org/abs/2212.04089",
         presets=(Preset("eight_tasks", "Eight tasks, ViT-B/32", {"scaling": 0.3}, "arXiv:2212.04089"),),
         weighted=True,
+        linear=lambda p, experts: p.scaling,
+        cost=Cost(sweeps=2),
+        survey=SurveyEntry(place=4, method="Task Arithmetic", category="Basic", level="Global", tuning_free=True),
     ),
 )

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from .row import MergeRow, Params, Preset
+from .row import BACKWARD, Cost, MergeRow, Params, Preset
+from .survey_entry import SurveyEntry
 
 
 class ConcreteParams(Params):
@@ -41,6 +42,11 @@ class ConcreteParams(Params):
     clamp: bool = Field(
         False, title="Clamp to [0, 1]", description="Keep learned coefficients in [0, 1] in the forward pass."
     )
+
+    @property
+    def updates(self) -> int:
+        """How often the model is merged anew: once for each update of the mask or of coefficients."""
+        return self.steps if self.coefficients == "fixed" else 2 * self.steps + self.coefficient_steps
 
 
 class EvolutionaryParams(Params):
@@ -102,7 +108,10 @@ ROWS = (
         ),
         learns="mask",
         stochastic=True,
-        departure="The final mask is one sample, as in the authors' code, drawn with the run's seed.",
+        cost=Cost(
+            holds_models=True, images=lambda p: BACKWARD * p.batch_size * max(p.updates, 1), merges=lambda p: p.updates
+        ),
+        quick={"steps": 2, "batch_size": 4, "coefficient_steps": 2},
     ),
     MergeRow(
         name="evolutionary",
@@ -123,7 +132,16 @@ ROWS = (
             Preset("blocks", "By block", {"granularity": "block", "evaluations": 1000}, "arXiv:2403.13187"),
         ),
         stochastic=True,
-        departure="Coefficients are searched, densities are not; the paper searches both for language models, and "
-        "orders of layers as well.",
+        cost=Cost(holds_models=True, images=lambda p: p.examples * p.evaluations, merges=lambda p: p.evaluations),
+        quick={"evaluations": 9, "examples": 16},
+        survey=SurveyEntry(
+            place=6,
+            method="Evolutionary-model-merge",
+            category="Weighted",
+            level="Layer",
+            tuning_free=True,
+            data="labelled validation",
+            remark="Coefficients are searched; reordering layers does not apply to experts of one base.",
+        ),
     ),
 )

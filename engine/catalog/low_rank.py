@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from .row import MergeRow, Params, Preset
+from .row import Cost, MergeRow, Params, Preset
+from .survey_entry import SurveyEntry
 
 
 class SpectralParams(Params):
@@ -99,7 +100,8 @@ ROWS = (
         r"[U_1|\dots|U_K] = P D Q^\top",
         source="Gargiulo et al., Task Singular Vectors, CVPR 2025, arXiv:2412.00081",
         url="https://arxiv.org/abs/2412.00081",
-        departure="Tensors that are not matrices take the mean task vector, as in the authors' code.",
+        cost=Cost(decomposes=True),
+        survey=SurveyEntry(place=21, method="TSV-M", category="Low-rank subspace", level="Global", tuning_free=True),
     ),
     MergeRow(
         name="iso_c",
@@ -111,7 +113,10 @@ ROWS = (
         equation=r"\tau = \bar\sigma\, U V^\top,\quad U \Sigma V^\top = \sum_k \tau_k",
         source=ISO,
         url=ISO_URL,
-        departure="Directions with a singular value of zero are left out; other tensors take the mean task vector.",
+        cost=Cost(decomposes=True),
+        survey=SurveyEntry(
+            place=22, method="ISO-Merging", category="Low-rank subspace", level="Global", tuning_free=True
+        ),
     ),
     MergeRow(
         name="iso_cts",
@@ -123,7 +128,8 @@ ROWS = (
         equation=r"\tau = \bar\sigma\, U_\perp V_\perp^\top,\quad U = [U_{\mathrm{common}}|U_1|\dots|U_K]",
         source=ISO,
         url=ISO_URL,
-        departure="Directions with a singular value of zero are left out; other tensors take the mean task vector.",
+        cost=Cost(decomposes=True),
+        survey_with="iso_c",
     ),
     MergeRow(
         name="knots",
@@ -140,7 +146,8 @@ ROWS = (
             Preset("vit_b_32", "ViT-B/32", {"scaling": 0.6}, "arXiv:2410.19735"),
             Preset("sum", "Sum", {"merge": "sum", "scaling": 0.3}, "arXiv:2410.19735"),
         ),
-        departure="Made for low-rank adapters; used on complete task matrices.",
+        cost=Cost(decomposes=True),
+        survey=SurveyEntry(place=19, method="KnOTS", category="Low-rank subspace", level="Global", tuning_free=True),
     ),
     MergeRow(
         name="opcm",
@@ -153,7 +160,8 @@ ROWS = (
         source="Tang et al., Merging models on the fly without retraining, 2025, arXiv:2501.09522",
         url="https://arxiv.org/abs/2501.09522",
         order_matters=True,
-        departure="Experts are taken in the order given; the reference shuffles them.",
+        cost=Cost(decomposes=True),
+        survey=SurveyEntry(place=23, method="OPCM", category="Low-rank subspace", level="Task", tuning_free=True),
     ),
     MergeRow(
         name="subspace_boosting",
@@ -165,6 +173,17 @@ ROWS = (
         equation=r"\tau = U \max(\Sigma, \sigma_{k(\beta)}) V^\top",
         source="Skorobogat et al., Subspace-Boosted Model Merging, 2025, arXiv:2506.16506",
         url="https://arxiv.org/abs/2506.16506",
-        departure="Written from the description; the authors' code was not compared.",
+        cost=Cost(decomposes=True),
+        survey=SurveyEntry(
+            place=20,
+            method="HO-GSVD",
+            category="Low-rank subspace",
+            level="Global",
+            tuning_free=True,
+            remark=(
+                "The cited paper merges by Subspace Boosting and uses HO-GSVD to compare experts; so do we, as "
+                "our reading of it."
+            ),
+        ),
     ),
 )

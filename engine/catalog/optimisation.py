@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from .row import LATER, MergeRow, Params, Preset
+from .row import BACKWARD, LATER, Cost, MergeRow, Params, Preset
+from .survey_entry import SurveyEntry
 
 
 class AdaMergingParams(Params):
@@ -200,7 +201,21 @@ ROWS = (
         learns="task_coefficients",
         weighted=False,
         stochastic=True,
-        departure="One batch a task and step, where the authors' code draws two (a preset).",
+        linear=lambda p, experts: p.initial,
+        cost=Cost(
+            holds_models=True,
+            images=lambda p: BACKWARD * p.batch_size * p.batches_per_step * max(p.steps, 1),
+            merges=lambda p: p.steps,
+        ),
+        quick={"steps": 2, "batch_size": 4},
+        survey=SurveyEntry(
+            place=7,
+            method="AdaMerging",
+            category="Weighted",
+            level="Task or layer",
+            tuning_free=False,
+            data="unlabelled test",
+        ),
     ),
     MergeRow(
         name="closed_form",
@@ -213,7 +228,8 @@ ROWS = (
         r"\big(\|(\tau-\tau_k)\tau_k^\top\|^2 + \omega\|\tau-\tau_k\|^2\big)",
         source="Objective of Cheng et al., WUDI-Merging, ICML 2025, arXiv:2503.08099, with a ridge",
         url="https://arxiv.org/abs/2503.08099",
-        departure="Tensors that are not matrices take the mean task vector.",
+        cost=Cost(holds_models=True),
+        survey_with="wudi",
     ),
     MergeRow(
         name="wudi",
@@ -226,7 +242,16 @@ ROWS = (
         source="Cheng et al., WUDI-Merging, ICML 2025, arXiv:2503.08099",
         url="https://arxiv.org/abs/2503.08099",
         presets=(Preset("fusionbench", "FusionBench", {"matrices": "all", "steps": 400}, "arXiv:2406.03280"),),
-        departure="The authors leave tensors outside transformer blocks at the base, FusionBench averages them.",
+        cost=Cost(holds_models=True, products=lambda p: p.steps),
+        quick={"steps": 5},
+        survey=SurveyEntry(
+            place=26,
+            method="WUDI-Merging",
+            category="Optimisation",
+            level="Global",
+            tuning_free=False,
+            remark="The closed form solves the same objective with a ridge.",
+        ),
     ),
     MergeRow(
         name="doge",
@@ -240,7 +265,16 @@ ROWS = (
         source="Wei et al., Modeling multi-task model merging as adaptive projective gradient descent, ICML 2025, "
         "arXiv:2501.01230",
         url="https://arxiv.org/abs/2501.01230",
-        departure="Entries are chosen by the size of τ, not of the corrected τ, as in the authors' code.",
+        cost=Cost(holds_models=True, products=lambda p: p.steps),
+        quick={"steps": 5},
+        survey=SurveyEntry(
+            place=25,
+            method="DOGE",
+            category="Optimisation",
+            level="Task",
+            tuning_free=False,
+            remark="On task arithmetic, and with coefficients learned as in AdaMerging.",
+        ),
     ),
     MergeRow(
         name="fisher",
@@ -255,7 +289,17 @@ ROWS = (
         url="https://arxiv.org/abs/2111.09832",
         needs=frozenset({"unlabelled", "heads"}),
         stochastic=True,
-        departure="One label is drawn from the expert's prediction for each image, and gradients are squared by image.",
+        cost=Cost(holds_models=True, images=lambda p: BACKWARD * p.examples),
+        quick={"examples": 3},
+        survey=SurveyEntry(
+            place=9,
+            method="Fisher-Merging",
+            category="Weighted",
+            level="Parameter",
+            tuning_free=False,
+            data="labelled validation",
+            remark="The expected Fisher information needs no labels, so unlabelled images are enough.",
+        ),
     ),
     MergeRow(
         name="regmean",
@@ -269,7 +313,17 @@ ROWS = (
         url="https://arxiv.org/abs/2212.09849",
         needs=frozenset({"unlabelled"}),
         stochastic=True,
-        departure="Inner products are divided by the number of tokens, as in FusionBench; the paper takes raw sums.",
+        cost=Cost(holds_models=True, images=lambda p: BACKWARD * p.examples),
+        quick={"examples": 40},
+        survey=SurveyEntry(
+            place=10,
+            method="RegMean",
+            category="Weighted",
+            level="Parameter",
+            tuning_free=False,
+            data="labelled validation",
+            remark="Only inputs of layers count, so unlabelled images are enough.",
+        ),
     ),
     MergeRow(
         name="doge_am",
@@ -287,7 +341,11 @@ ROWS = (
         learns="layer_coefficients",
         presets=(Preset("fusionbench", "FusionBench", {"steps": 1000}, "arXiv:2406.03280"),),
         stochastic=True,
-        departure="The shared basis is as wide as one expert's share of directions, as in the published code.",
+        cost=Cost(
+            holds_models=True, images=lambda p: BACKWARD * p.batch_size * max(p.steps, 1), merges=lambda p: p.steps
+        ),
+        quick={"correction_steps": 5, "steps": 2, "batch_size": 4},
+        survey_with="doge",
     ),
     MergeRow(
         name="awd",
@@ -300,8 +358,16 @@ ROWS = (
         r"\alpha\|\delta\|,\quad \theta = \theta_0 + \lambda\sum_k (\tau_k - \delta)",
         source="Xiong et al., Multi-task model merging via adaptive weight disentanglement, 2024, arXiv:2411.18729",
         url="https://arxiv.org/abs/2411.18729",
-        departure="A reconstruction: the authors have published no code, and step size, number of steps and scope are "
-        "ours.",
+        cost=Cost(holds_models=True, products=lambda p: p.steps),
+        quick={"steps": 20},
+        survey=SurveyEntry(
+            place=24,
+            method="AWD",
+            category="Optimisation",
+            level="Task",
+            tuning_free=False,
+            remark="A reconstruction from the paper's objective: the authors have published no code.",
+        ),
     ),
     MergeRow(
         name="dop",
@@ -317,6 +383,8 @@ ROWS = (
         url="https://github.com/tanganke/fusion_bench",
         presets=(Preset("fixed", "Fixed balance", {"balance": "fixed", "stability": 0.5}, "FusionBench"),),
         order_matters=True,
-        departure="Singular values weight the projections, as in the code; the text takes their roots.",
+        cost=Cost(holds_models=True, products=lambda p: p.steps),
+        quick={"steps": 5},
+        survey=SurveyEntry(place=27, method="DOP", category="Optimisation", level="Task", tuning_free=False),
     ),
 )

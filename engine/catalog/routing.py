@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from .row import MergeRow, NoParams, Params, Preset
+from .row import BACKWARD, Cost, MergeRow, NoParams, Params, Preset
 from .sparse import TallParams
+from .survey_entry import SurveyEntry
 
 
 class TwinParams(Params):
@@ -61,7 +62,16 @@ ROWS = (
         source="Huang et al., EMR-Merging, NeurIPS 2024, arXiv:2405.17461",
         url="https://arxiv.org/abs/2405.17461",
         yields="per_task",
-        departure="The rescaler is a ratio of sums of tensor means, as in the authors' code, not of global sums.",
+        cost=Cost(reads=2, sweeps=5),
+        survey=SurveyEntry(
+            place=30,
+            method="EMR Merging",
+            category="Routing",
+            level="Task",
+            tuning_free=True,
+            size="> 1×",
+            dynamic=True,
+        ),
     ),
     MergeRow(
         name="tall",
@@ -75,7 +85,8 @@ ROWS = (
         source="Wang et al., Localizing task information, ICML 2024, arXiv:2405.07813",
         url="https://arxiv.org/abs/2405.07813",
         yields="per_task",
-        departure="The authors choose λ for every task by validation accuracy; here it is one parameter.",
+        cost=Cost(reads=2),
+        survey_with="consensus",
     ),
     MergeRow(
         name="twin",
@@ -98,8 +109,21 @@ ROWS = (
             Preset("magnitude", "Largest entries", {"compression": "magnitude"}, "arXiv:2406.15479"),
             Preset("random", "Random entries", {"compression": "random"}, "arXiv:2406.15479"),
         ),
-        departure="The router reads the image's features (the authors merge language models and read mean hidden "
-        "states), learns from unlabelled images of known task, and its last epoch counts.",
+        cost=Cost(holds_models=True, images=lambda p: p.examples),
+        quick={"examples": 6, "epochs": 2},
+        survey=SurveyEntry(
+            place=31,
+            method="Twin Merging",
+            category="Routing",
+            level="Sample",
+            tuning_free=False,
+            data="labelled validation",
+            size="> 1×",
+            dynamic=True,
+            remark=(
+                "The router learns which task an image is of, for which the task of unlabelled images is label enough."
+            ),
+        ),
     ),
     MergeRow(
         name="wemoe",
@@ -117,7 +141,19 @@ ROWS = (
         learns="router",
         stochastic=True,
         presets=(Preset("fusionbench", "FusionBench, CLIP", {"routing": "batch"}, "arXiv:2406.03280"),),
-        departure="Gates for every image as in the paper; the code's CLIP configuration averages them over a batch, "
-        "which needs images of one task together.",
+        cost=Cost(
+            holds_models=True, images=lambda p: BACKWARD * p.batch_size * max(p.steps, 1), merges=lambda p: p.steps
+        ),
+        quick={"steps": 2, "batch_size": 4},
+        survey=SurveyEntry(
+            place=32,
+            method="WEMoE",
+            category="Routing",
+            level="Sample",
+            tuning_free=False,
+            data="unlabelled test",
+            size="≫ 1×",
+            dynamic=True,
+        ),
     ),
 )

@@ -1,17 +1,24 @@
-"""What a row of the catalog says about a transform, a merge method or a calibrator."""
+"""The rows of the catalog: one for every transform, merge method and calibrator, with all that others need to know."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
+from .docstrings import departure_of
+from .survey_entry import SurveyEntry
+
 Category = Literal["basic", "weighted", "sparse", "low_rank", "optimisation", "routing", "transform", "output", "deep"]
 Need = Literal["unlabelled", "validation", "heads", "same_task_experts"]
+Amount = Callable[[Any], float]  # of a method's parameters
+BACKWARD = 3  # forward passes that a training step on an image costs
 LATER = {"later": True}  # json_schema_extra of a parameter that a method got after recipes with it were run
+PARITY = {"advanced": "parity"}  # of one that repeats a fault of published code or tables; forms leave it out
 
 
 class Params(BaseModel):
@@ -24,7 +31,7 @@ class Params(BaseModel):
         """Leave later parameters out where they hold their default, so that keys of older recipes stay as they were."""
         values = handler(self)
         for name, field_ in type(self).model_fields.items():
-            if field_.json_schema_extra == LATER and getattr(self, name) == field_.default:
+            if "later" in (field_.json_schema_extra or {}) and getattr(self, name) == field_.default:
                 values.pop(name, None)
         return values
 
@@ -45,7 +52,11 @@ class Preset:
 
 @dataclass(frozen=True)
 class Row:
-    """One method: widgets, validation, documentation, command line and contract tests are made from this."""
+    """One method: widgets, validation, documentation, command line and contract tests are made from this.
+
+    Contract tests run a method on tiny models with ``quick``, and with ``quick`` and each of ``presets`` and
+    ``variants``.
+    """
 
     name: str
     title: str
@@ -58,12 +69,38 @@ class Row:
     url: str = ""
     needs: frozenset[Need] = frozenset()
     presets: tuple[Preset, ...] = field(default=())
-    departure: str = ""  # where paper and code differ, and which one is followed
+    quick: Mapping[str, Any] = field(default_factory=dict)  # all of its work in an instant
+    variants: tuple[Mapping[str, Any], ...] = ()  # further ways it works in
+    survey: SurveyEntry | None = None  # of the survey's method that this row stands for
+    survey_with: str = ""  # or the row that stands more closely for the same one
 
     def load(self) -> Callable[..., Any]:
         """Import the function (or class) that does the work. Imports torch."""
         module, _, attribute = self.function.partition(":")
         return getattr(import_module(module, package=__name__.split(".", maxsplit=1)[0]), attribute)
+
+    @property
+    def departure(self) -> str:
+        """Where paper and code differ and which one is followed, as the function's docstring says it; '' if nowhere."""
+        return departure_of(self.function)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The work of a merge method or transform, from which estimates before a run are made.
+
+    ``images`` and ``merges`` are of methods that look at images: forward passes for each task, and how often the whole
+    model is put together on the way. ``products`` is of methods that iterate on matrices of m × n, n ≤ m: how many
+    products of n × n × m each expert takes.
+    """
+
+    reads: int = 1  # times that every expert is read
+    sweeps: int = 6  # times that every value of every expert is gone over
+    decomposes: bool = False  # every matrix of every expert, and the merged one, into singular vectors
+    holds_models: bool = False  # all experts at once in memory
+    images: Amount | None = None
+    merges: Amount | None = None
+    products: Amount | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +116,7 @@ class TransformRow(Row):
     after_learning: str = ""  # a second function, of stage merged_vector, for merges that learn layer coefficients
     min_experts: int = 1
     stochastic: bool = False
+    cost: Cost = Cost(reads=0, sweeps=2)  # beside the merge's
 
     def load_after_learning(self) -> Callable[..., Any]:
         """Import the second function."""
@@ -87,7 +125,11 @@ class TransformRow(Row):
 
 @dataclass(frozen=True)
 class MergeRow(Row):
-    """Makes one model of several."""
+    """Makes one model of several.
+
+    ``linear`` is of merges θ₀ + Σ_k λ_k τ_k, whose λ may go on learning beside a calibrator: the λ of each of K experts
+    from (params, K), where the merge has not learned them itself.
+    """
 
     yields: Literal["static", "per_task", "per_sample"] = "static"
     learns: Literal["", "task_coefficients", "layer_coefficients", "mask", "router"] = ""
@@ -96,9 +138,11 @@ class MergeRow(Row):
     order_matters: bool = False
     weighted: bool = False  # honours the weights given to experts in a recipe
     stochastic: bool = False
+    linear: Callable[[Any, int], float] | None = None
+    cost: Cost = Cost()
 
     def learned(self, params: Params) -> str:
-        """Which coefficients the method learns with these parameters; '' for none."""
+        """Return which coefficients the method learns with these parameters; '' for none."""
         granularity = getattr(params, "granularity", "")
         return f"{granularity}_coefficients" if granularity and self.learns else self.learns
 
@@ -108,4 +152,12 @@ class CalibratorRow(Row):
     """Repairs the features of a merged model."""
 
     deep: bool = False  # acts inside the encoder, so it cannot be trained on cached output features alone
-    needs_task_id: bool = True
+    learns_coefficients: bool = False  # merging coefficients learn along where its parameter ``coefficients`` says so
+
+    def learned(self, params: Mapping[str, Any]) -> bool:
+        """Tell whether merging coefficients learn along with these parameters of a recipe."""
+        return self.learns_coefficients and params.get("coefficients", "frozen") != "frozen"
+
+    def parameter_count(self, params: Any, sizes: Mapping[str, int]) -> int:
+        """Count the numbers that one module stores in an encoder of these sizes."""
+        return sum(math.prod(shape) for shape in params.shapes(sizes).values())

@@ -6,7 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from .row import MergeRow, Params, Preset
+from .row import BACKWARD, Cost, MergeRow, Params, Preset
+from .survey_entry import SurveyEntry
 
 
 class TiesParams(Params):
@@ -187,8 +188,10 @@ ROWS = (
                 "arXiv:2403.13257",
             ),
         ),
-        departure="The paper takes the mean of agreeing entries with λ around 1, published vision numbers their sum "
-        "with λ = 0.3; both are presets.",
+        cost=Cost(reads=2, sweeps=10),
+        survey=SurveyEntry(
+            place=11, method="Ties-Merging", category="Sparse subspace", level="Global", tuning_free=True
+        ),
     ),
     MergeRow(
         name="breadcrumbs",
@@ -205,7 +208,10 @@ ROWS = (
                 "mergekit", "mergekit: each tensor", {"beta": 0.9, "gamma": 0.01, "scope": "tensor"}, "arXiv:2403.13257"
             ),
         ),
-        departure="The paper masks layers, the authors' code rows, which is the default.",
+        cost=Cost(reads=2, sweeps=12),
+        survey=SurveyEntry(
+            place=13, method="Model Breadcrumbs", category="Sparse subspace", level="Global", tuning_free=True
+        ),
     ),
     MergeRow(
         name="della",
@@ -219,7 +225,10 @@ ROWS = (
         source="Deep et al., DELLA-Merging, 2024, arXiv:2406.11617",
         url="https://arxiv.org/abs/2406.11617",
         stochastic=True,
-        departure="Kept entries are divided by their own probability; mergekit matches L1 norms instead.",
+        cost=Cost(reads=2, sweeps=14),
+        survey=SurveyEntry(
+            place=17, method="DELLA-Merging", category="Sparse subspace", level="Global", tuning_free=False
+        ),
     ),
     MergeRow(
         name="consensus",
@@ -232,7 +241,15 @@ ROWS = (
         r"m_t = \mathbb{1}[\,|\tau_t| > \lambda\,|\sum_j \tau_j - \tau_t|\,]",
         source="Wang et al., Localizing task information, ICML 2024, arXiv:2405.07813",
         url="https://arxiv.org/abs/2405.07813",
-        departure="The authors choose λ for every task by validation accuracy; here it is one parameter.",
+        cost=Cost(reads=2),
+        survey=SurveyEntry(
+            place=16,
+            method="Consensus Merging",
+            category="Sparse subspace",
+            level="Task",
+            tuning_free=True,
+            remark="TALL-masks is the variant with a mask for each task.",
+        ),
     ),
     MergeRow(
         name="pcb",
@@ -250,7 +267,8 @@ ROWS = (
                 "vision_script", "Authors' vision script", {"clip": 0.01, "balance": "normalised"}, "arXiv:2410.02396"
             ),
         ),
-        departure="Magnitudes are clipped and min–max normalised as in the authors' code; the paper writes a softmax.",
+        cost=Cost(reads=2, sweeps=14),
+        survey=SurveyEntry(place=18, method="PCB-Merging", category="Sparse subspace", level="Task", tuning_free=True),
     ),
     MergeRow(
         name="localize_and_stitch",
@@ -263,7 +281,7 @@ ROWS = (
         r"m_k = \mathbb{1}[\,|\tau_k| > |\tau_k|^{(n)}]",
         source="He et al., Localize-and-Stitch, TMLR 2025, arXiv:2408.13656",
         url="https://arxiv.org/abs/2408.13656",
-        departure="An entry must exceed the n-th largest magnitude, as in the authors' code, so n − 1 are kept.",
+        survey_with="localize_and_stitch_learned",
     ),
     MergeRow(
         name="localize_and_stitch_learned",
@@ -286,8 +304,17 @@ ROWS = (
             ),
         ),
         stochastic=True,
-        departure="The authors' code moves scores away from zero where the paper's penalty lowers them; both are "
-        "offered.",
+        cost=Cost(images=lambda p: BACKWARD * p.examples * p.epochs, merges=lambda p: p.epochs),
+        quick={"density": 0.2, "epochs": 2, "examples": 8, "batch_size": 4},
+        survey=SurveyEntry(
+            place=15,
+            method="Localize-and-Stitch",
+            category="Sparse subspace",
+            level="Global",
+            tuning_free=True,
+            data="labelled validation",
+            remark="With masks learned on labelled images, and the authors' variant without data.",
+        ),
     ),
     MergeRow(
         name="model_tailor",
@@ -302,7 +329,16 @@ ROWS = (
         url="https://arxiv.org/abs/2402.12048",
         needs=frozenset({"unlabelled"}),
         stochastic=True,
-        departure="Made for one language model; patches of several experts are summed, other tensors averaged. Signs "
-        "and blocks follow the authors' code.",
+        cost=Cost(images=lambda p: BACKWARD * p.examples),
+        quick={"examples": 40},
+        survey=SurveyEntry(
+            place=14,
+            method="Model Tailor",
+            category="Sparse subspace",
+            level="Global",
+            tuning_free=False,
+            data="labelled training",
+            remark="Only inputs of layers count, so unlabelled images are enough.",
+        ),
     ),
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from .row import LATER, Params, Preset, TransformRow
+from .row import LATER, Cost, Params, Preset, TransformRow
+from .survey_entry import SurveyEntry
 
 LWPTV = "Zhang et al., Layer-wise pruning of task vectors, 2025, arXiv:2506.09093"
 LWPTV_URL = "https://arxiv.org/abs/2506.09093"
@@ -101,8 +102,8 @@ ROWS = (
         source=LWPTV,
         url=LWPTV_URL,
         presets=(Preset("paper", "Paper", {"eta": 0.7}, "arXiv:2506.09093"),),
-        departure="η = 0 keeps every layer and η = 1 none, where the printed algorithm prunes one and fails.",
         min_experts=2,
+        cost=Cost(sweeps=2),
     ),
     TransformRow(
         name="absolute_value",
@@ -114,7 +115,7 @@ ROWS = (
         equation=r"s_k^l = \mathbb{E}\,|\tau_k^l|",
         source=LWPTV + ", Table 3",
         url=LWPTV_URL,
-        departure="The paper does not say how layers are chosen; LwPTV's threshold and shared mask are used.",
+        cost=Cost(sweeps=2),
     ),
     TransformRow(
         name="pwptv",
@@ -126,8 +127,8 @@ ROWS = (
         equation=r"m_{k,p} = \mathbb{1}[\,|\tau_{k,p} - \bar\tau_p| > s_k^{(\lfloor d\eta\rfloor)}]",
         source=LWPTV + ", Table 3",
         url=LWPTV_URL,
-        departure="The paper gives no rule; LwPTV's threshold is applied to all entries of an expert.",
         min_experts=2,
+        cost=Cost(reads=0, sweeps=12),
     ),
     TransformRow(
         name="magnitude",
@@ -139,7 +140,7 @@ ROWS = (
         equation=r"m_{k,p} = \mathbb{1}[\,|\tau_{k,p}| > s_k^{(\lfloor d\eta\rfloor)}]",
         source=LWPTV + ", Table 3; Han et al., NeurIPS 2015, arXiv:1506.02626",
         url="https://arxiv.org/abs/1506.02626",
-        departure="The paper gives no rule; LwPTV's threshold is applied to all entries of an expert.",
+        cost=Cost(reads=0, sweeps=10),
     ),
     TransformRow(
         name="dare",
@@ -152,8 +153,16 @@ ROWS = (
         source="Yu et al., Language models are super Mario, ICML 2024, arXiv:2311.03099",
         url="https://arxiv.org/abs/2311.03099",
         presets=(Preset("language_models", "Language models", {"drop_rate": 0.9}, "arXiv:2311.03099"),),
-        departure="mergekit rescales each tensor to its L1 norm; the paper's factor is used.",
         stochastic=True,
+        cost=Cost(reads=0, sweeps=8),
+        survey=SurveyEntry(
+            place=12,
+            method="DARE",
+            category="Sparse subspace",
+            level="Global",
+            tuning_free=True,
+            remark="A transform in front of any merge method, as in the paper.",
+        ),
     ),
     TransformRow(
         name="random_mask",
@@ -165,8 +174,8 @@ ROWS = (
         equation=r"\tilde\tau_k = m \circ \tau_k,\quad m \sim \mathrm{Bernoulli}(q)",
         source=LWPTV + ", Table 3",
         url=LWPTV_URL,
-        departure="The paper does not say at which level it draws; entries are drawn here.",
         stochastic=True,
+        cost=Cost(reads=0, sweeps=8),
     ),
     TransformRow(
         name="equal_norm",
@@ -179,8 +188,8 @@ ROWS = (
         r"\|\textstyle\sum_k \tau_k\|_2",
         source="Control of " + LWPTV,
         url=LWPTV_URL,
-        departure="The paper has no such control: moving less also helps other domains, whatever is left out.",
         min_experts=2,
+        cost=Cost(reads=2, sweeps=2),
     ),
     TransformRow(
         name="random_layers",
@@ -193,9 +202,9 @@ ROWS = (
         r"\|\hat m \circ \textstyle\sum_k \tau_k\|_2",
         source="Control of " + LWPTV,
         url=LWPTV_URL,
-        departure="The paper's random mask has no stated level; this one draws layers and ends with LwPTV's norm.",
         min_experts=2,
         stochastic=True,
+        cost=Cost(reads=2, sweeps=2),
     ),
     TransformRow(
         name="wise_ft",
@@ -218,7 +227,6 @@ ROWS = (
         equation=r"\lambda^\ell = \alpha + \beta\,\frac{\ell}{B-1}",
         source="Wang et al., LiNeS, ICLR 2025, arXiv:2410.17146",
         url="https://arxiv.org/abs/2410.17146",
-        departure="Blocks are found by their name, not by any dotted number; tensors outside them take α.",
         stage="merged_vector",
     ),
 )

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from .row import MergeRow, NoParams, Params, Preset
+from .survey_entry import SurveyEntry
 
 
 class SphericalParams(Params):
@@ -70,7 +71,14 @@ ROWS = (
         presets=(Preset("mergekit", "mergekit", {"on": "weights"}, "arXiv:2403.13257"),),
         min_experts=2,
         max_experts=2,
-        departure="mergekit turns weights, which are almost collinear; task vectors are the default.",
+        survey=SurveyEntry(
+            place=5,
+            method="SLERP",
+            category="Weighted",
+            level="Task",
+            tuning_free=True,
+            remark="SLERP takes two experts; MultiSLERP and the Karcher mean take more.",
+        ),
     ),
     MergeRow(
         name="multislerp",
@@ -83,7 +91,7 @@ ROWS = (
         source=MERGEKIT,
         url=MERGEKIT_URL,
         presets=(Preset("weights", "On weights", {"on": "weights"}, "arXiv:2403.13257"),),
-        departure="The step through the tangent space is left out, because it changes nothing.",
+        survey_with="slerp",
     ),
     MergeRow(
         name="karcher",
@@ -96,6 +104,7 @@ ROWS = (
         source="Karcher, 1977; " + MERGEKIT,
         url=MERGEKIT_URL,
         presets=(Preset("mergekit", "mergekit", {"on": "weights"}, "arXiv:2403.13257"),),
+        survey_with="slerp",
     ),
     MergeRow(
         name="metagpt",
@@ -107,7 +116,7 @@ ROWS = (
         equation=r"\lambda_k = \frac{\|\tau_k\|^2}{\sum_j \|\tau_j\|^2}",
         source="Zhou et al., MetaGPT, EMNLP 2024, arXiv:2406.11385",
         url="https://arxiv.org/abs/2406.11385",
-        departure="Experts that all equal the base are weighted equally.",
+        survey=SurveyEntry(place=8, method="MetaGPT", category="Weighted", level="Task", tuning_free=True),
     ),
     MergeRow(
         name="model_stock",
@@ -122,6 +131,5 @@ ROWS = (
         url="https://arxiv.org/abs/2403.19522",
         presets=(Preset("mergekit", "mergekit", {"average": "cosines", "scope": "row"}, "arXiv:2403.13257"),),
         min_experts=2,
-        departure="The paper covers two experts; for more, angles or cosines are averaged. Ratios are clamped.",
     ),
 )

@@ -9,31 +9,10 @@ from typing import Any
 import pandas as pd
 
 from ..catalog import MERGE_METHODS, TRANSFORMS, MergeRow, TransformRow, params_of
+from ..catalog.words import CATEGORIES, learns, makes, needs_of
 from ..errors import EngineError
 
 BEHIND = "task_arithmetic"  # the merge that transforms are measured with
-CATEGORIES = {
-    "basic": "Basic",
-    "weighted": "Weighted",
-    "sparse": "Sparse subspace",
-    "low_rank": "Low-rank subspace",
-    "optimisation": "Optimisation",
-    "routing": "Routing",
-    "transform": "Transform, before Task Arithmetic",
-}
-NEEDS = {
-    "unlabelled": "unlabelled images",
-    "validation": "labelled validation images",
-    "heads": "heads",
-    "same_task_experts": "several experts of one task",
-}
-YIELDS = {"static": "one model", "per_task": "weights by task", "per_sample": "weights by image"}
-LEARNS = {
-    "task_coefficients": "λ by task",
-    "layer_coefficients": "λ by layer",
-    "mask": "a mask",
-    "router": "a router",
-}
 Row = MergeRow | TransformRow
 Method = tuple[str, ...]  # transforms in order, then the merge method
 
@@ -76,40 +55,6 @@ def default_params(name: str) -> dict[str, Any]:
     return params_of(row, {}).model_dump(mode="json")
 
 
-def fits(row: Row, experts: int) -> bool:
-    """Whether a method takes this many experts."""
-    most = getattr(row, "max_experts", None)
-    return row.min_experts <= experts and (most is None or experts <= most)
-
-
-def needs_of(row: Row) -> str:
-    """What a method needs beside the weights, in words."""
-    return ", ".join(NEEDS[need] for need in sorted(row.needs)) or "weights alone"
-
-
-def at_inference(row: Row) -> str:
-    """What must be known or stored to use what a method makes."""
-    yields = getattr(row, "yields", "static")
-    return {
-        "static": "nothing: one model",
-        "per_task": "the task of every image, and its masks",
-        "per_sample": "a router that looks at every image",
-    }[yields]
-
-
-def cost_of(row: Row) -> str:
-    """What carrying a method out takes, in words."""
-    if {"unlabelled", "validation"} & row.needs and getattr(row, "learns", ""):
-        return "trains: many passes through the encoder"
-    if {"unlabelled", "validation"} & row.needs:
-        return "a few hundred images through every expert"
-    if row.category == "low_rank":
-        return "singular value decompositions of every matrix, kept for each expert"
-    if row.category == "optimisation":
-        return "solves for every matrix"
-    return "reads the weights once or twice"
-
-
 def best_results(results: Iterable[Result]) -> dict[Method, Result]:
     """One result a method: of those with default parameters the first, else the first."""
     found: dict[Method, Result] = {}
@@ -134,8 +79,8 @@ def method_table(results: Mapping[Method, Result]) -> pd.DataFrame:
                 "category": CATEGORIES[row.category],
                 "title": row.title,
                 "needs": needs_of(row),
-                "learns": LEARNS.get(getattr(row, "learns", ""), ""),
-                "yields": YIELDS[getattr(row, "yields", "static")],
+                "learns": learns(row),
+                "yields": makes(row),
                 "in": result.within if result else None,
                 "out": result.out if result else None,
                 "h_score": result.h_score if result else None,

@@ -38,16 +38,16 @@ def survey_table(best: Mapping[Method, Result], results: Iterable[Result]) -> pd
     for row in TABLE:
         rows.append(
             {
-                "category": row.category,
-                "method": row.method,
-                "size": row.size,
-                "tuning": "no" if row.tuning_free else "yes",
-                "data": row.data,
-                "dynamic": "yes" if row.dynamic else "no",
-                "level": row.level,
+                "category": row.entry.category,
+                "method": row.entry.method,
+                "size": row.entry.size,
+                "tuning": "no" if row.entry.tuning_free else "yes",
+                "data": row.entry.data,
+                "dynamic": "yes" if row.entry.dynamic else "no",
+                "level": row.entry.level,
                 "ours": ", ".join(stands_for(row)),
                 **_measured(row, best, every),
-                "remark": row.remark,
+                "remark": row.entry.remark,
             }
         )
     return pd.DataFrame(rows)

@@ -19,8 +19,9 @@ def adamerging(base: Weights, task_vectors: TaskVectors, params: AdaMergingParam
     one backward pass a batch is enough and the merge itself is never differentiated.
 
     Source: Yang et al., ICLR 2024, arXiv:2310.02575.
-    Departure: the authors draw two batches a task and step; here it is one unless told otherwise. Coefficients are
-        clamped to [0, 1] in the forward pass as in the authors' code, which stops those that leave the interval.
+    Departure: the authors' code draws two batches a task and step (a preset); here it is one unless told otherwise.
+        Coefficients are clamped to [0, 1] in the forward pass as in the authors' code, which stops those that leave the
+        interval.
     """
     if params.plus_plus:
         task_vectors = elected(task_vectors, params.density, context)

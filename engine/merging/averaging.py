@@ -12,7 +12,8 @@ def weight_average(base: Weights, task_vectors: TaskVectors, params: NoParams, c
     """Average the experts' weights: the base plus the mean task vector.
 
     Source: Wortsman et al., ICML 2022, arXiv:2203.05482.
-    Departure: several published scripts drop the last of eight experts by a truncated zip; all K are averaged here.
+    Departure: all experts are averaged. Several published scripts drop the last of eight by a truncated zip and still
+        divide by eight; Task Arithmetic with λ = 0.125 and weight 0 for that expert repeats them.
     """
     return add_to_base(base, task_vectors, lambda name: in_pieces(task_vectors, name, lambda piece: piece.mean(dim=0)))
 

@@ -17,9 +17,10 @@ def awd(base: Weights, task_vectors: TaskVectors, params: AwdParams, context: Co
     coefficients, from inner products alone.
 
     Source: Xiong et al., 2024, arXiv:2411.18729, the objective; a reconstruction.
-    Departure: no code is published. Plain gradient descent with a falling step, each layer by itself, lengths measured
-        in mean lengths of the layer's task vectors, so that nothing depends on their scale. Experts that did not move
-        in a layer are left out of its objective.
+    Departure: a reconstruction: the authors have published no code, and step size, number of steps and scope are ours.
+        Plain gradient descent with a falling step, each layer by itself, lengths measured in mean lengths of the
+        layer's task vectors, so that nothing depends on their scale. Experts that did not move in a layer are left out
+        of its objective.
     """
     names = task_vectors.names
 

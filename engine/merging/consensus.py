@@ -31,7 +31,7 @@ def tall(base: Weights, task_vectors: TaskVectors, params: TallParams, context: 
     """For each task, the entries of the summed task vectors that serve it.
 
     Source: Wang et al., ICML 2024, arXiv:2405.07813, Eq. (4).
-    Departure: as for Consensus Merging.
+    Departure: the authors choose λ_t for every task by validation accuracy; here it is one parameter.
     """
     tasks = distinct_tasks(context)
     parts: dict[str, Tensor] = {RESCALER + task: torch.ones(1, dtype=task_vectors.dtype) for task in tasks}

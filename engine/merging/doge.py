@@ -44,8 +44,8 @@ def doge_am(base: Weights, task_vectors: TaskVectors, params: DogeLearnedParams,
     The corrected vectors of all experts are held in memory while coefficients are learned.
 
     Source: Wei et al., ICML 2025, arXiv:2501.01230, the variant with AdaMerging.
-    Departure: as for DOGE; the shared basis has min(m, n) / K directions, as in the published code. Coefficients start
-        at η/‖τ‖ and are clamped to [0, 1] unless told otherwise.
+    Departure: as in the authors' code, entries are chosen by the size of τ, not of the corrected τ, and the shared
+        basis has min(m, n) / K directions. Coefficients start at η/‖τ‖ and are clamped to [0, 1] unless told otherwise.
     """
     names, kept = _block_entries(task_vectors, params.density, context)
     corrected: dict[str, Tensor] = {}

@@ -16,7 +16,7 @@ def dare(base: Weights, task_vectors: TaskVectors, params: DareParams, context: 
     """Drop entries at random and rescale the rest so that the expectation stays.
 
     Source: Yu et al., ICML 2024, arXiv:2311.03099, §3.
-    Departure: mergekit rescales each tensor to its L1 norm; the paper's factor 1/(1 − p) is used.
+    Departure: the paper's factor 1/(1 − p) is used; mergekit rescales each tensor to its L1 norm.
     """
     keep = 1 - params.drop_rate
 

@@ -22,7 +22,8 @@ def equal_norm(base: Weights, task_vectors: TaskVectors, params: LayerPruningPar
     """Shrink every task vector by one factor, so that ‖Σ_k τ_k‖₂ is what LwPTV with the same η would leave of it.
 
     Source: a control of Zhang et al., 2025, arXiv:2506.09093.
-    Departure: the paper has none of this kind; it lets the merged vector be as long as LwPTV's without choosing.
+    Departure: the paper has no such control. Moving less also helps other domains, whatever is left out, so the merged
+        vector is made as long as LwPTV's without choosing layers.
     """
     squares, kept = _squares(task_vectors, context), _kept(task_vectors, params, context)
     whole = math.fsum(squares)
@@ -41,7 +42,7 @@ def random_layers(base: Weights, task_vectors: TaskVectors, params: LayerPruning
     The last layer that is kept is shrunk, so that the norms are equal and no layer is likelier than another.
 
     Source: a control of Zhang et al., 2025, arXiv:2506.09093.
-    Departure: the paper's random mask states neither its level nor its share; this one draws layers up to the norm.
+    Departure: the paper's random mask states neither its level nor its share; this one draws layers up to LwPTV's norm.
     """
     names, squares = task_vectors.names, _squares(task_vectors, context)
     left = math.fsum(squares[_kept(task_vectors, params, context)])

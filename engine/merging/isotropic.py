@@ -33,7 +33,9 @@ def iso_cts(base: Weights, task_vectors: TaskVectors, params: IsoCtsParams, cont
     """Fill a part of the isotropic spectrum with directions that single tasks need.
 
     Source: Marczak et al., ICML 2025, arXiv:2502.04959, Algorithm 2.
-    Departure: as for ISO-C; with more experts than free directions every expert gets as many as there are.
+    Departure: tensors that are not matrices take the mean task vector, as in the authors' code; directions with a
+        singular value of zero, which are arbitrary, are left out. With more experts than free directions every expert
+        gets as many as there are.
     """
     experts = len(task_vectors.experts)
 

@@ -18,8 +18,9 @@ def knots(base: Weights, task_vectors: TaskVectors, params: KnotsParams, context
     """Merge the coordinates of all experts in the singular basis of their concatenation.
 
     Source: Stoica et al., ICLR 2025, arXiv:2410.19735, §4.
-    Departure: made for low-rank adapters, where every other tensor stays the base's; ``merge_others`` averages them.
-        Coordinates ΣVᵀ are computed as UᵀT when they are read, so that only the bases U are held.
+    Departure: made for low-rank adapters, where every other tensor stays the base's; complete task matrices are aligned
+        here, and ``merge_others`` averages the other tensors. Coordinates ΣVᵀ are computed as UᵀT when they are read,
+        so that only the bases U are held.
     """
     names = tuple(name for name in task_vectors.names if is_matrix(name, task_vectors.shape(name), params.matrices))
     bases = {}

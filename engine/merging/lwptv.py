@@ -42,7 +42,8 @@ def lwptv(base: Weights, task_vectors: TaskVectors, params: LwptvParams, context
     """Replace the least salient layers of every expert by the base's, the same layers for all.
 
     Source: Zhang et al., 2025, arXiv:2506.09093, Algorithm 1; without ``shared`` the ablation of its shared mask.
-    Departure: a layer is one parameter tensor; see ``engine.masks`` for η = 0, η = 1 and ties.
+    Departure: a layer is one parameter tensor. η = 0 keeps every layer and η = 1 none, where the printed algorithm
+        prunes one and fails; ``engine.masks`` says what happens to ties.
     """
     if len(task_vectors.experts) < 2:
         raise MergeError("LwPTV compares experts with each other; choose at least 2, or leave it out.")
@@ -55,7 +56,7 @@ def absolute_value(base: Weights, task_vectors: TaskVectors, params: LayerPrunin
     """LwPTV's rival: the same pruning of layers, by the mean magnitude of their task vectors.
 
     Source: Zhang et al., 2025, arXiv:2506.09093, Table 3.
-    Departure: the paper does not say how; the threshold and the shared mask of LwPTV are used.
+    Departure: the paper does not say how layers are chosen; the threshold and the shared mask of LwPTV are used.
     """
     return _pruned(task_vectors, params, _scores(task_vectors, lambda stack, total: stack.abs_(), context))
 

@@ -19,7 +19,8 @@ def pcb(base: Weights, task_vectors: TaskVectors, params: PcbParams, context: Co
 
     Source: Du et al., NeurIPS 2024, arXiv:2410.02396, §3.
     Departure: magnitudes are clipped to quantiles and the competition within a task is exp(K · m²) of min–max
-        normalised magnitudes m, as in the authors' code. ``balance: normalised`` is their vision script's variant.
+        normalised magnitudes m, as in the authors' code; the paper writes a softmax. ``balance: normalised`` is their
+        vision script's variant.
     """
     competition = Competition(task_vectors, params, context)
 

@@ -20,8 +20,8 @@ def slerp(base: Weights, task_vectors: TaskVectors, params: SlerpParams, context
     """Go from one expert to the other along a great circle.
 
     Source: Shoemake, SIGGRAPH 1985; Goddard et al., MergeKit, EMNLP 2024 industry track, arXiv:2403.13257.
-    Departure: mergekit turns weights, which for experts of one base are nearly collinear, so that its result is
-        almost the average; task vectors, which are nearly orthogonal, are the default here.
+    Departure: task vectors, which are nearly orthogonal, are turned by default. The weights that mergekit turns are
+        nearly collinear for experts of one base, so that its result is almost the average.
     """
     read = _reader(base, task_vectors, params.on)
     shared = _whole_model_factors(task_vectors, read, params.t) if params.scope == "model" else None
@@ -40,8 +40,8 @@ def multislerp(base: Weights, task_vectors: TaskVectors, params: MultiSlerpParam
     """Take the mean direction of all experts and their mean length, tensor by tensor.
 
     Source: MergeKit, Goddard et al., EMNLP 2024 industry track, arXiv:2403.13257.
-    Departure: mergekit maps to the tangent space at the mean direction, where the weighted mean is zero for any
-        weights, and back; that step is left out because it changes nothing.
+    Departure: the tangent space at the mean direction, through which mergekit goes and back, is left out: the weighted
+        mean there is zero for any weights, so it changes nothing.
     """
     read = _reader(base, task_vectors, params.on)
     count = len(task_vectors.experts)

@@ -15,7 +15,7 @@ def metagpt(base: Weights, task_vectors: TaskVectors, params: NoParams, context:
     """Weight every expert by its share of the squared norms.
 
     Source: Zhou et al., EMNLP 2024, arXiv:2406.11385, Eq. (14).
-    Departure: without any difference between experts and base all weights are equal.
+    Departure: experts that all equal the base are weighted equally.
     """
     norms = torch.zeros(len(task_vectors.experts), dtype=torch.float64)
     for index, name in enumerate(task_vectors.names):
@@ -37,8 +37,8 @@ def model_stock(base: Weights, task_vectors: TaskVectors, params: ModelStockPara
     Meant for several fine-tunings of one task; experts of different tasks agree little and stay near the base.
 
     Source: Jang, Yun & Han, ECCV 2024, arXiv:2403.19522, Eq. (6).
-    Departure: for more than two experts the paper is silent; angles are averaged as FusionBench does, or cosines as
-        mergekit does. Negative ratios, which opposite vectors give, are clamped unless ``clamp`` is off.
+    Departure: the paper covers two experts; for more, angles are averaged as FusionBench does, or cosines as mergekit
+        does. Negative ratios, which opposite vectors give, are clamped unless ``clamp`` is off.
     """
 
     def vector(name: str) -> Tensor:

@@ -7,6 +7,7 @@ import streamlit as st
 from pydantic.fields import FieldInfo
 
 from engine.catalog import Row
+from engine.catalog.words import needs_of
 from pages.shared.chrome import plain
 
 SLIDER_SPAN = 7.0  # bounded numbers of at most this range get a slider, if their default lies on its steps
@@ -19,14 +20,7 @@ def method_notes(row: Row) -> None:
     st.latex(row.equation)
     link = f" [Paper]({row.url})" if row.url.startswith("https://") else ""
     st.caption(f"{plain(row.source)}{link}")
-    needs = {
-        "unlabelled": "unlabelled images of each task",
-        "validation": "labelled validation images of each task",
-        "heads": "the tasks' classification heads",
-        "same_task_experts": "several experts of one task",
-    }
-    wanted = ", ".join(needs[need] for need in sorted(row.needs)) or "the weights alone"
-    st.caption(f"Needs {wanted}.")
+    st.caption(f"Needs {needs_of(row)}.")
     if row.departure:
         st.caption(f"Departure from the paper: {plain(row.departure)}")
 

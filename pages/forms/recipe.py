@@ -8,9 +8,9 @@ from typing import Any
 import streamlit as st
 
 from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, MergeRow, TransformRow, params_of, resolve
+from engine.catalog.words import CATEGORIES as FAMILIES
+from engine.catalog.words import at_inference, cost_of
 from engine.errors import EngineError, RecipeError
-from engine.figures.methods import CATEGORIES as FAMILIES
-from engine.figures.methods import at_inference, cost_of
 from engine.manifest import known_zoos, locate_zoo, manifest_file
 from engine.recipe import Recipe, parse_recipe, read_recipe
 from pages.forms.fetch import fetch_panel

@@ -7,9 +7,9 @@ from typing import Any
 
 import streamlit as st
 
-from engine.catalog import resolve
+from engine.catalog import fits, resolve
 from engine.errors import EngineError
-from engine.figures.methods import Method, Result, Row, fits
+from engine.figures.methods import Method, Result, Row
 from engine.recipe import MethodCall, Recipe, parse_recipe
 from pages.shared import state
 from pages.shared.state import examples, result_folder, store

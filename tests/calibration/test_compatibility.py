@@ -11,7 +11,8 @@ from engine.calibration.coefficients import LinearMerge
 from engine.calibration.tower import Tower
 from engine.catalog import MERGE_METHODS
 from engine.catalog.basic import TaskArithmeticParams
-from engine.catalog.calibrators import IntervMergeParams, SurgeryParams, SurgeryV2Params
+from engine.catalog.calibrators import SurgeryParams
+from engine.catalog.deep_calibrators import IntervMergeParams, SurgeryV2Params
 from engine.errors import CalibrationError
 from engine.merging.averaging import task_arithmetic
 from engine.weights import LazyTaskVectors, Memory

@@ -9,31 +9,20 @@ import pytest
 import torch
 
 from engine import catalog
-from engine.calibration import OutputCalibrator, calibrator_from_state, fit_deep, load_calibrator
+from engine.calibration import (
+    DeepCalibrator,
+    JointCalibrator,
+    OutputCalibrator,
+    calibrator_from_state,
+    fit_deep,
+    load_calibrator,
+)
 from engine.catalog.calibrators import Loss
 from engine.errors import CalibrationError, CheckpointError, UnpairedFeatures
 
 DIM = 10
 SIZES = {"letters": 24, "signs": 17}
-SMALL = {
-    "surgery": {"rank": 3},
-    "prob_surgery": {"hidden": 6},
-    "surgery_v2": {"rank": 2},
-    "interv_merge": {"rank": 2},
-}
-VARIANTS = [
-    *((name, {}) for name in catalog.CALIBRATORS),
-    ("surgery", {"sharing": "all"}),
-    ("surgery", {"adam_semantics": "shared"}),
-    ("prob_surgery", {"sharing": "dfa"}),
-    ("prob_surgery", {"sharing": "dfa", "dfa_step": "sum"}),
-    ("prob_surgery", {"sharing": "pda", "pda_samples": 3}),
-    ("prob_surgery", {"bias": True}),
-    ("interv_merge", {"function": "loreft", "positions": "all"}),
-    ("interv_merge", {"function": "lobireft", "mini": "shifted", "mini_dims": 4, "blocks": (1, 2)}),
-    ("interv_merge", {"mini": "four", "mini_dims": 8, "positions": "middle", "blocks": (1,)}),
-    ("surgery_v2", {"statistic": "class"}),
-]
+VARIANTS = [(row.name, params) for row in catalog.CALIBRATORS.values() for params in ({}, *row.variants)]
 every_row = pytest.mark.parametrize("name", list(catalog.CALIBRATORS))
 every_variant = pytest.mark.parametrize(("name", "params"), VARIANTS, ids=lambda value: str(value))
 
@@ -79,7 +68,7 @@ class Bench:
 
 def bench(name, params=None):
     row = catalog.CALIBRATORS[name]
-    config = catalog.params_of(row, {"steps": 9, "batch_size": 8, **SMALL[name], **(params or {})})
+    config = catalog.params_of(row, {"steps": 9, "batch_size": 8, **row.quick, **(params or {})})
     generator = torch.Generator().manual_seed(5)
     if not row.deep:
         inputs = {task: torch.randn(n, DIM, generator=generator) for task, n in SIZES.items()}
@@ -131,7 +120,6 @@ def test_training_brings_features_nearer_to_the_expert(name, params):
         want = data.targets[task][:, -DIM:]
         after = (data.apply(calibrator, task) - want).abs().mean()
         assert after < (data.plain(task) - want).abs().mean()
-    assert set(report.final_loss) == set(SIZES)
 
 
 @every_variant
@@ -313,11 +301,23 @@ def test_a_shared_module_ignores_the_task(params):
     assert calibrator.sigma(z, "anything").min() > 0
 
 
+@every_variant
+def test_the_row_counts_the_parameters_of_a_module(name, params):
+    data = bench(name, params)
+    calibrator = data.make()
+    data.fit(calibrator)
+    rows = 1 if calibrator.shared else len(SIZES)
+    assert calibrator.parameter_count() == rows * data.row.parameter_count(data.config, calibrator.sizes)
+
+
 @every_row
-def test_presets_are_valid_parameters(name):
+def test_the_row_says_what_the_calibrator_is(name):
     row = catalog.CALIBRATORS[name]
-    for preset in row.presets:
-        catalog.params_of(row, preset.params)
+    kind = row.load()
+    assert kind.method == name
+    assert issubclass(kind, DeepCalibrator if row.deep else OutputCalibrator)
+    assert issubclass(kind, JointCalibrator) == row.learns_coefficients
+    assert ("coefficients" in row.params.model_fields) == row.learns_coefficients
 
 
 WRITTEN_OUT = [

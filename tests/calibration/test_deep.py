@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from engine.calibration import IntervMerge, SurgeryV2, fit_deep
-from engine.calibration.interventions import block_numbers, orthonormal, segment_starts, token_numbers
+from engine.calibration.interventions import orthonormal
 from engine.calibration.tower import Tower, frozen
 from engine.catalog import CALIBRATORS, params_of
-from engine.catalog.calibrators import IntervMergeParams, SurgeryV2Params
+from engine.catalog.deep_calibrators import IntervMergeParams, SurgeryV2Params
 from engine.errors import CalibrationError, RecipeError
 
 
@@ -97,7 +97,7 @@ def test_orthonormal_leaves_orthonormal_rows_where_they_are():
 
 def test_blocks():
     def of(blocks, count=12):
-        return block_numbers(IntervMergeParams(blocks=blocks), count)
+        return IntervMergeParams(blocks=blocks).block_numbers(count)
 
     assert of("all") == tuple(range(12))
     assert of("every_second") == (0, 2, 4, 6, 8, 10)
@@ -111,14 +111,17 @@ def test_blocks():
 
 
 def test_tokens():
-    assert [token_numbers(where, 50) for where in ("class", "first", "middle", "last")] == [(0,), (1,), (25,), (49,)]
-    assert token_numbers("patches", 50) == tuple(range(1, 50))
-    assert token_numbers("all", 50) == tuple(range(50))
+    def numbers(where):
+        return IntervMergeParams(positions=where).token_numbers(50)
+
+    assert [numbers(where) for where in ("class", "first", "middle", "last")] == [(0,), (1,), (25,), (49,)]
+    assert numbers("patches") == tuple(range(1, 50))
+    assert numbers("all") == tuple(range(50))
 
 
 def test_slices():
     def of(mini, dims, block=0, width=768):
-        return segment_starts(IntervMergeParams(mini=mini, mini_dims=dims), block, width)
+        return IntervMergeParams(mini=mini, mini_dims=dims).segment_starts(block, width)
 
     assert of("none", 64) == ((0,), 768)
     assert of("start", 64, 5) == ((0,), 64)

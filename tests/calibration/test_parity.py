@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from engine.calibration import IntervMerge
-from engine.catalog.calibrators import IntervMergeParams, ProbSurgeryParams
+from engine.catalog.calibrators import ProbSurgeryParams
+from engine.catalog.deep_calibrators import IntervMergeParams
 from engine.selfcheck.calibrators import CHECKS, FAMILIES
 from engine.selfcheck.calibrators.encoder import sizes, small_encoder
 from engine.selfcheck.calibrators.interv_merge import FREE, each_module

@@ -10,36 +10,30 @@ from jaxtyping import TypeCheckError, install_import_hook
 with install_import_hook(["engine.calibration", "engine.analysis"], "beartype.beartype"):
     import numpy as np, open_clip.transformer as vit, torch
     from types import SimpleNamespace
+    from typing import get_args
     from engine.analysis import accuracy, bias, neighbours, projection, samples
-    from engine.calibration import IntervMerge, ProbSurgery, Surgery, SurgeryV2, fit_deep
-    from engine.catalog.calibrators import IntervMergeParams, ProbSurgeryParams, SurgeryParams, SurgeryV2Params
+    from engine.calibration import fit_deep
+    from engine.catalog import CALIBRATORS, params_of
 torch.set_num_threads(1)
 sizes = {"a": 9, "b": 7}
 merged = {task: torch.randn(n, 10) for task, n in sizes.items()}
 expert = {task: z + 1 for task, z in merged.items()}
-small = {"steps": 3, "batch_size": 4}
-for kind, config in [
-    (Surgery, SurgeryParams(rank=2, **small)),
-    (Surgery, SurgeryParams(rank=2, sharing="all", loss="l2", **small)),
-    (Surgery, SurgeryParams(rank=2, adam_semantics="shared", **small)),
-    (ProbSurgery, ProbSurgeryParams(hidden=3, loss="smooth_l1", **small)),
-    (ProbSurgery, ProbSurgeryParams(hidden=3, sharing="dfa", dfa_step="sum", **small)),
-    (ProbSurgery, ProbSurgeryParams(hidden=3, sharing="pda", **small)),
-]:
-    calibrator = kind()
-    calibrator.fit(merged, expert, config, 0, lambda step, loss, module: True)
-    calibrator.correct(merged["a"], "a")
-calibrator.sigma(merged["a"], "a")
-visual = vit.VisionTransformer(8, 4, 16, 2, 2, 2.0, output_dim=10)
+visual = vit.VisionTransformer(8, 4, 16, 3, 2, 2.0, output_dim=10)
 images = {task: torch.randn(n, 3, 8, 8) for task, n in sizes.items()}
-for kind, config in [
-    (IntervMerge, IntervMergeParams(function="loreft", positions="all", **small)),
-    (IntervMerge, IntervMergeParams(mini="four", mini_dims=8, blocks=(1,), **small)),
-    (SurgeryV2, SurgeryV2Params(rank=2, **small)),
-]:
-    calibrator = kind()
-    fit_deep(calibrator, visual, images, {t: calibrator.teach(visual, x, config) for t, x in images.items()}, config, 0)
-    calibrator.correct_features(visual, images["b"], "b")
+for row in CALIBRATORS.values():
+    losses = [{"loss": loss} for loss in get_args(row.params.model_fields["loss"].annotation)]
+    for variant in (*losses, *row.variants):
+        config = params_of(row, {**row.quick, "steps": 3, "batch_size": 4, **variant})
+        calibrator = row.load()()
+        if row.deep:
+            taught = {task: calibrator.teach(visual, pixels, config) for task, pixels in images.items()}
+            fit_deep(calibrator, visual, images, taught, config, 0)
+            calibrator.correct_features(visual, images["b"], "b")
+        else:
+            calibrator.fit(merged, expert, config, 0, lambda step, loss, module: True)
+            calibrator.correct(merged["a"], "a")
+        if hasattr(calibrator, "sigma"):
+            calibrator.sigma(merged["a"], "a")
 z, other = np.random.default_rng(0).normal(size=(2, 12, 4)).astype(np.float32)
 labels, head = np.arange(12) % 3, SimpleNamespace(weight=np.eye(3, 4), scale=10.0)
 accuracy.confusion(accuracy.predictions(accuracy.logits(z, head.weight, head.scale)), labels, 3)

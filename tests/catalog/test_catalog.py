@@ -1,5 +1,7 @@
 """Every row of the catalog can be shown, validated and loaded, and recipes are resolved against it."""
 
+import re
+
 import pytest
 
 from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, params_of, resolve
@@ -9,20 +11,40 @@ from engine.recipe import parse_recipe, read_recipe
 ROWS = [*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values()]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_row_is_complete(row):
+every = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+
+
+@every
+def test_a_row_says_what_people_need(row):
     assert row.title
     assert row.summary.endswith(".")
     assert row.equation
-    assert "20" in row.source, "a source names its year"
-    assert callable(row.load())
+    assert re.search(r"\b(19|20)\d\d\b", row.source), "a source names its year"
+    assert row.url.startswith("https://") or not row.url
     for name, field in row.params.model_fields.items():
-        assert field.title, f"{row.name}.{name} has no title"
-        assert field.description, f"{row.name}.{name} has no description"
-    defaults = params_of(row, {})
-    for preset in row.presets:
-        assert params_of(row, preset.params) is not None
-    assert params_of(row, defaults.model_dump(mode="json")) == defaults
+        assert field.title, f"{name} has no title"
+        assert field.description, f"{name} has no description"
+        if field.annotation in (int, float):
+            bounds = {type(item).__name__ for item in field.metadata}
+            assert bounds & {"Ge", "Gt"}, f"{name} has no lower bound"
+            assert bounds & {"Le", "Lt"}, f"{name} has no upper bound"
+
+
+@every
+def test_settings_of_a_row_are_valid_and_survive_being_written(row):
+    for given in ({}, row.quick, *(preset.params for preset in row.presets), *row.variants):
+        params = params_of(row, {**given})
+        assert params_of(row, params.model_dump(mode="json")) == params
+
+
+@every
+def test_the_departure_is_the_docstrings(row):
+    documented = row.load().__doc__
+    assert "Source:" in documented
+    assert bool(row.departure) == ("Departure:" in documented)
+    assert "`" * 2 not in row.departure
+    assert not row.departure or row.departure[-1] in ".)"
+    assert " ".join(documented.split()).replace("`" * 2, "`").count(row.departure[1:])
 
 
 def test_resolving_writes_defaults_out_and_is_idempotent():

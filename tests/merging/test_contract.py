@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.catalog import MERGE_METHODS, TRANSFORMS, MergeRow, Params
+from engine.catalog import MERGE_METHODS, TRANSFORMS, MergeRow, Row
 from engine.errors import EngineError
 from engine.merging.apply import merge
 from engine.recipe import MethodCall
@@ -15,34 +15,24 @@ from engine.types import Merged, Weights
 from engine.weights import LazyTaskVectors, Memory
 from tests.reference.merging.support import EXPERTS, TinyContext, models, some_images, tensors_of, toy
 
-QUICK = {
-    "adamerging": {"steps": 2, "batch_size": 4},
-    "wudi": {"steps": 5},
-    "doge": {"steps": 5},
-    "fisher": {"examples": 3},
-    "regmean": {"examples": 40},
-    "concrete": {"steps": 2, "batch_size": 4, "coefficient_steps": 2},
-    "evolutionary": {"evaluations": 9, "examples": 16},
-    "twin": {"examples": 6, "epochs": 2},
-    "wemoe": {"steps": 2, "batch_size": 4},
-    "doge_am": {"correction_steps": 5, "steps": 2, "batch_size": 4},
-    "dop": {"steps": 5},
-    "awd": {"steps": 20},
-    "model_tailor": {"examples": 40},
-    "localize_and_stitch_learned": {"density": 0.2, "epochs": 2, "examples": 8, "batch_size": 4},
-}
 PLAIN = MethodCall(method="task_arithmetic")
+
+
+def settings_of(row: Row) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and parameters of every way in which a row is tried out."""
+    yield "defaults", {**row.quick}
+    for preset in row.presets:
+        yield preset.name, {**preset.params, **row.quick}
+    for number, variant in enumerate(row.variants):
+        yield f"variant{number}", {**row.quick, **variant}
 
 
 def variants() -> Iterator[Any]:
     for row in MERGE_METHODS.values():
-        settings = [("defaults", {}), *((preset.name, preset.params) for preset in row.presets)]
-        for name, params in settings:
-            call = MethodCall(method=row.name, params={**params, **QUICK.get(row.name, {})})
-            yield pytest.param(row, (), call, id=f"{row.name}-{name}")
+        for name, params in settings_of(row):
+            yield pytest.param(row, (), MethodCall(method=row.name, params=params), id=f"{row.name}-{name}")
     for row in TRANSFORMS.values():
-        settings = [("defaults", {}), *((preset.name, preset.params) for preset in row.presets)]
-        for name, params in settings:
+        for name, params in settings_of(row):
             yield pytest.param(row, (MethodCall(method=row.name, params=params),), PLAIN, id=f"{row.name}-{name}")
 
 
@@ -215,32 +205,11 @@ def test_layers_without_entries_are_kept(row, transforms, call):
     assert all(tensors["visual.empty"].shape == (0, 4) for tensors in found.values())
 
 
-@pytest.mark.parametrize("row", [*MERGE_METHODS.values(), *TRANSFORMS.values()], ids=lambda row: row.name)
-def test_rows_say_what_people_need(row):
-    assert issubclass(row.params, Params)
-    assert row.title
-    assert row.summary.endswith(".")
-    assert row.equation
-    assert row.source
-    assert row.url.startswith("https://")
-    for name, field in row.params.model_fields.items():
-        assert field.title, name
-        assert field.description, name
-        if field.annotation in (int, float):
-            bounds = {type(item).__name__ for item in field.metadata}
-            assert bounds & {"Ge", "Gt"}, f"{name} has no lower bound"
-            assert bounds & {"Le", "Lt"}, f"{name} has no upper bound"
-    for preset in row.presets:
-        row.params.model_validate(preset.params)
-    documented = row.load().__doc__
-    assert "Source:" in documented
-    if row.departure:
-        assert "Departure:" in documented
-
-
-def test_methods_that_need_images_say_so():
-    learning = {row.name for row in MERGE_METHODS.values() if row.learns}
-    assert all({"unlabelled", "validation"} & MERGE_METHODS[name].needs for name in learning)
+def test_methods_that_need_images_say_so_and_count_them():
+    for row in MERGE_METHODS.values():
+        looks = bool({"unlabelled", "validation"} & row.needs)
+        assert looks or not row.learns, row.name
+        assert bool(row.cost.images) == looks, row.name
 
 
 @pytest.mark.parametrize("row", [row for row in MERGE_METHODS.values() if not row.needs], ids=lambda row: row.name)

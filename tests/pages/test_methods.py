@@ -2,9 +2,9 @@
 
 import pytest
 
-from engine.catalog import MERGE_METHODS, TRANSFORMS
+from engine.catalog import MERGE_METHODS, TRANSFORMS, fits
 from engine.catalog.survey import TABLE
-from engine.figures.methods import Result, best_results, default_params, fits, method_table, methods
+from engine.figures.methods import Result, best_results, default_params, method_table, methods
 from engine.figures.survey import stands_for, survey_table
 from engine.recipe import parse_recipe
 
@@ -105,7 +105,7 @@ def test_the_surveys_rows_are_all_there_with_what_was_measured(workspace, open_m
     app.segmented_control(key="methods.view").set_value("survey").run()
     assert not app.exception
     table = app.dataframe[0].value.set_index("method")
-    assert list(table.index) == [row.method for row in TABLE]
+    assert list(table.index) == [row.entry.method for row in TABLE]
     assert table.loc["Task Arithmetic", "in"] == 56.0
     assert table.loc["Surgery", "in"] == 76.0
     assert table.loc["Surgery", "measured"] == "Surgery behind Task Arithmetic"

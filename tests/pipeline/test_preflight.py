@@ -12,8 +12,7 @@ from safetensors.torch import load_file, save_file
 from engine.__main__ import main
 from engine.catalog import resolve
 from engine.pipeline.local import preflight_recipe, run_recipe
-from engine.pipeline.preflight.check import estimate as estimating
-from engine.pipeline.preflight.estimate import estimate, gather
+from engine.pipeline.preflight.estimate import LIBRARIES, estimate, gather
 from engine.pipeline.rates import Rates, keep_rates, known_rates
 from engine.recipe import parse_recipe
 from engine.store import Store
@@ -144,7 +143,7 @@ def test_estimates_grow_with_what_is_asked_for(zoo):
     assert guess(merge={"method": "emr"}, calibrators=[]).disk_bytes > guess(calibrators=[]).disk_bytes
     learned = guess(merge={"method": "adamerging"}, calibrators=[])
     assert learned.seconds > guess(calibrators=[]).seconds
-    assert learned.peak_memory_bytes > estimating.LIBRARIES
+    assert learned.peak_memory_bytes > LIBRARIES
     routed = guess(merge={"method": "twin"}, calibrators=[])
     assert routed.disk_bytes > guess(merge={"method": "emr"}, calibrators=[]).disk_bytes
     short, long = (guess(merge={"method": "evolutionary", "params": {"evaluations": n}}).parts for n in (100, 1000))

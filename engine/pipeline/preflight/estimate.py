@@ -14,7 +14,8 @@ from typing import Any
 
 from pydantic import Field
 
-from ...catalog import CALIBRATORS, MERGE_METHODS
+from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, params_of
+from ...catalog.row import BACKWARD
 from ...errors import EngineError
 from ...manifest import Task
 from ...recipe import CalibratorCall, Frozen, Recipe
@@ -30,14 +31,9 @@ START = 1.0  # seconds around every run: planning, handing out, writing
 REPORT = 1.5
 MAX_WORKERS = 4
 BATCH = 64
-# How often a method reads every expert, and how often it goes over every value; methods that are not listed read once.
-READS = {"ties": 2, "pcb": 2, "della": 2, "consensus": 2, "tall": 2, "emr": 2, "breadcrumbs": 2}
-SWEEPS = {"weight_average": 2, "task_arithmetic": 2, "ties": 10, "pcb": 14, "della": 14, "breadcrumbs": 12, "emr": 5}
-TRANSFORM_SWEEPS = {"dare": 8, "random_mask": 8, "pwptv": 12, "magnitude": 10}
-SCORED = {"lwptv": 1, "absolute_value": 1, "equal_norm": 2, "random_layers": 2}  # transforms that read all experts
 SVD = 20.0  # operations of a singular value decomposition, in units of m · n · min(m, n)
 ROUTED = 5.0  # an image through weights of its own costs about as much as five through shared ones
-BACKWARD = 3.0  # a training step costs three forward passes
+WITHOUT_WORK = ("steps", "learning_rate", "share")  # parameters that leave the time of a training step as it is
 OVERHEAD = 4.0e-4  # seconds of a training step, for each matrix, beside the arithmetic
 
 
@@ -162,37 +158,23 @@ def free_disk(folder: Path) -> int:
 
 def _merge_seconds(recipe: Recipe, facts: Facts, rates: Rates) -> float:
     row = MERGE_METHODS[recipe.merge.method]
+    cost, params = row.cost, params_of(row, recipe.merge.params)
+    transforms = [TRANSFORMS[call.method].cost for call in recipe.transforms]
     size = facts.tower.bytes
-    reads = READS.get(row.name, 1) + sum(SCORED.get(call.method, 0) for call in recipe.transforms)
-    sweeps = SWEEPS.get(row.name, 6) + sum(TRANSFORM_SWEEPS.get(call.method, 2) for call in recipe.transforms)
+    reads, sweeps = (sum(getattr(part, name) for part in (cost, *transforms)) for name in ("reads", "sweeps"))
     # Every value is read twice: once for the check that it is finite (a file's first time), and by the method.
     seconds = (facts.experts + 1) * size * (reads + 2) / rates.read + facts.experts * size * sweeps / rates.arithmetic
-    if row.category == "low_rank":
+    if cost.decomposes:
         work = sum(SVD * m * n * min(m, n) for m, n in facts.tower.matrices)
         seconds += (facts.experts + 1) * work / rates.matmul
-    steps = recipe.merge.params.get("steps")
-    if {"unlabelled", "validation"} & row.needs:
-        passes, updates = _learning(recipe.merge.params)
-        seconds += passes * facts.experts * facts.tower.flops / rates.encode_rate(facts.tower.name)
-        seconds += updates * facts.experts * size * 2 / rates.arithmetic
-    elif steps:
+    if cost.images:
+        seconds += cost.images(params) * facts.experts * facts.tower.flops / rates.encode_rate(facts.tower.name)
+    if cost.merges:
+        seconds += cost.merges(params) * facts.experts * size * 2 / rates.arithmetic
+    if cost.products:
         work = sum(2 * n * n * m for m, n in facts.tower.matrices)
-        seconds += steps * facts.experts * work / rates.matmul
+        seconds += cost.products(params) * facts.experts * work / rates.matmul
     return seconds
-
-
-def _learning(params: Mapping[str, Any]) -> tuple[float, int]:
-    """What a method that looks at images does: forward passes for each task, and merges of the whole model."""
-    examples, steps = int(params.get("examples", BATCH)), int(params.get("steps") or 0)
-    if "evaluations" in params:
-        return examples * params["evaluations"], params["evaluations"]
-    if "epochs" in params:  # of masks on images, or of a router on features that are encoded once
-        epochs = int(params["epochs"])
-        return (BACKWARD * examples * epochs, epochs) if "penalty" in params else (examples, 0)
-    learned = params.get("coefficients", "fixed") != "fixed"
-    updates = steps * (1 + learned) + learned * int(params.get("coefficient_steps", 0))
-    batch = int(params.get("batch_size", examples)) * int(params.get("batches_per_step", 1))
-    return BACKWARD * batch * max(updates, 1), updates
 
 
 def _encode_seconds(recipe: Recipe, facts: Facts, rates: Rates, merges: int) -> float:
@@ -207,30 +189,31 @@ def _encode_seconds(recipe: Recipe, facts: Facts, rates: Rates, merges: int) -> 
 
 
 def _calibrator_seconds(call: CalibratorCall, facts: Facts, rates: Rates) -> float:
-    steps = int(call.params.get("steps", 1000))
-    if CALIBRATORS[call.method].deep:
-        tasks, batch = max(len(facts.in_domain), 1), int(call.params.get("batch_size", 16))
-        images = tasks * batch * BACKWARD * steps + 2 * sum(facts.images.values())
+    row = CALIBRATORS[call.method]
+    params = params_of(row, call.params)
+    if row.deep:
+        tasks = max(len(facts.in_domain), 1)
+        images = tasks * params.batch_size * BACKWARD * params.steps + 2 * sum(facts.images.values())
         return images * facts.tower.flops / rates.encode_rate(facts.tower.name)
     known = rates.step.get(step_name(call, facts))
-    return steps * (_step_seconds(call, facts, rates) if known is None else known)
+    return params.steps * (_step_seconds(params, facts, rates) if known is None else known)
 
 
 def step_name(call: CalibratorCall, facts: Facts) -> str:
-    """What the time of a training step depends on."""
-    sizes = [call.params.get(name) for name in ("rank", "hidden", "batch_size", "sharing")]
-    return "-".join(str(part) for part in (call.method, *sizes, len(facts.in_domain), facts.tower.dim) if part)
+    """Return a name of what the time of a training step depends on."""
+    params = params_of(CALIBRATORS[call.method], call.params).model_dump(mode="json", exclude=set(WITHOUT_WORK))
+    sizes = "-".join(f"{name}={params[name]}" for name in sorted(params))
+    return f"{call.method}-{sizes}-{len(facts.in_domain)}-{facts.tower.dim}"
 
 
-def _step_seconds(call: CalibratorCall, facts: Facts, rates: Rates) -> float:
-    """A training step of all tasks together, from its products and the optimiser's traffic on one core."""
-    batch, tasks = int(call.params.get("batch_size", 16)), max(len(facts.in_domain), 1)
-    width = int(call.params.get("hidden") or call.params.get("rank") or 16)
-    matrices = 3 if call.params.get("hidden") else 2
-    values = matrices * tasks * width * facts.tower.dim
+def _step_seconds(params: Any, facts: Facts, rates: Rates) -> float:
+    """Return the time of a training step of all tasks, from its products and the optimiser's traffic on one core."""
+    shapes = params.shapes({"dim": facts.tower.dim}).values()
+    matrices = sum(len(shape) > 1 for shape in shapes)
+    values = max(len(facts.in_domain), 1) * sum(map(math.prod, shapes))
     return (
         OVERHEAD * matrices
-        + 2 * BACKWARD * batch * values * rates.cores / rates.matmul
+        + 2 * BACKWARD * params.batch_size * values * rates.cores / rates.matmul
         + 12 * FLOAT * values / rates.arithmetic
     )
 
@@ -241,9 +224,9 @@ def _memory(recipe: Recipe, facts: Facts, workers: int) -> int:
     size = facts.tower.bytes
     largest = max((math.prod(shape) for shape in facts.tower.matrices), default=facts.tower.parameters // 10) * FLOAT
     merging = LIBRARIES + 3 * (facts.experts + 2) * largest
-    if row.learns or row.category == "optimisation":
+    if row.cost.holds_models:
         merging += (facts.experts + 3) * size
-    elif row.category == "low_rank":
+    elif row.cost.decomposes:
         merging += 6 * largest
     elif row.yields != "static":
         merging += 2 * size

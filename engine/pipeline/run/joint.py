@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ...calibration.coefficients import LinearMerge
-from ...catalog import CALIBRATORS, MERGE_METHODS, params_of
-from ...catalog.calibrators import LINEAR_MERGES
+from ...catalog import CALIBRATORS, MERGE_METHODS, MergeRow, params_of
 from ...errors import RecipeError
 from ...merging.ties import elected
 from ...recipe import CalibratorCall, Probe, Recipe
@@ -25,15 +24,15 @@ from .describing import METADATA_KEY, describe_model
 from .encoding import encoder_of
 
 if TYPE_CHECKING:
-    from ...calibration import IntervMerge
+    from ...calibration import JointCalibrator
     from ..steps import StepTools
 
 WEIGHTS = "merged.safetensors"  # beside a calibrator that acts in a merged model of its own
 
 
 def learns_coefficients(call: CalibratorCall) -> bool:
-    """Whether a calibrator moves the merging coefficients as well."""
-    return call.params.get("coefficients", "frozen") != "frozen"
+    """Tell whether a calibrator moves the merging coefficients as well."""
+    return CALIBRATORS[call.method].learned(call.params)
 
 
 def refuse_other_merges(recipe: Recipe, call: CalibratorCall) -> None:
@@ -44,12 +43,12 @@ def refuse_other_merges(recipe: Recipe, call: CalibratorCall) -> None:
     """
     if not learns_coefficients(call):
         return
-    title, merge = CALIBRATORS[call.method].title, MERGE_METHODS[recipe.merge.method].title
+    title, row = CALIBRATORS[call.method].title, MERGE_METHODS[recipe.merge.method]
     if call.on != "merged":
         raise RecipeError(f"{call.name}: the pretrained model has no merging coefficients; put {title} on the merged.")
-    if recipe.merge.method not in LINEAR_MERGES or recipe.transforms:
-        names = ", ".join(MERGE_METHODS[name].title for name in LINEAR_MERGES)
-        found = merge + (" behind transforms" if recipe.transforms else "")
+    if row.linear is None or recipe.transforms:
+        names = ", ".join(known.title for known in MERGE_METHODS.values() if known.linear)
+        found = row.title + (" behind transforms" if recipe.transforms else "")
         raise RecipeError(
             f"{call.name}: merging coefficients can learn after {names} without transforms; found {found}. Choose one "
             "of these merges, or `coefficients: frozen`."
@@ -81,21 +80,22 @@ def linear_merge(zoo: Zoo, joint: Mapping[str, Any], folder: Path, seed: int, to
     return LinearMerge(
         {name.removeprefix(PREFIX): base.tensor(name).float() for name in base.names},
         {name.removeprefix(PREFIX): stacks.stack(name).clone() for name in vectors.names},
-        _start(method, params, details, tuple(experts)),
+        _start(MERGE_METHODS[method], params, details, tuple(experts)),
         tuple(experts),
     )
 
 
-def _start(method: str, params: Any, details: Mapping[str, Any], experts: tuple[str, ...]) -> Tensor:
-    """Coefficients (L, K) or (1, K) that the merge itself used."""
-    if method == "adamerging":
+def _start(row: MergeRow, params: Any, details: Mapping[str, Any], experts: tuple[str, ...]) -> Tensor:
+    """Return the coefficients (L, K) or (1, K) that the merge itself used: those it learned, or those of its row."""
+    if row.learned(params):
         columns = [details["coefficients"][name] for name in experts]
         return torch.tensor([column if isinstance(column, list) else [column] for column in columns]).T.float()
-    value = params.scaling if method == "task_arithmetic" else 1.0 / len(experts)
-    return torch.full((1, len(experts)), value)
+    return torch.full((1, len(experts)), row.linear(params, len(experts)))
 
 
-def save_learned(calibrator: IntervMerge, merge: LinearMerge, zoo: Zoo, output: Path, tools: StepTools) -> nn.Module:
+def save_learned(
+    calibrator: JointCalibrator, merge: LinearMerge, zoo: Zoo, output: Path, tools: StepTools
+) -> nn.Module:
     """Write the merged model of the learned coefficients and give its encoder; clamps them as the model does."""
     with torch.no_grad():
         calibrator.coefficients.clamp_(0, 1)
@@ -126,7 +126,7 @@ def own_encoder(zoo: Zoo, calibrator: Path) -> nn.Module | None:
     return load_encoder(architecture(zoo.folder, zoo.manifest), open_weights(weights))
 
 
-def coefficients_of(calibrator: IntervMerge, merge: LinearMerge) -> dict[str, Any]:
+def coefficients_of(calibrator: JointCalibrator, merge: LinearMerge) -> dict[str, Any]:
     """Learned coefficients as JSON: by expert, a number or one a layer."""
     rows = calibrator.coefficients.detach().cpu()
     return {

@@ -16,7 +16,7 @@ from ...calibration.coefficients import LinearMerge
 from ...calibration.deep_updates import deep_update
 from ...calibration.interventions import FUNCTIONS
 from ...calibration.tower import Tower, frozen
-from ...catalog.calibrators import IntervMergeParams
+from ...catalog.deep_calibrators import TENSORS, IntervMergeParams
 from ..measure import Check, Found
 from ..reference import CalibratorReference
 from .encoder import sizes, small_encoder
@@ -39,7 +39,7 @@ def names_of(function: str) -> dict[str, str]:
 def one_function(reference: CalibratorReference, name: str, precision: str, function: str) -> Found:
     """Output, loss and gradients of a function of an intervention."""
     numbers, theirs = reference.numbers(name, precision), names_of(function)
-    parts, delta = FUNCTIONS[function]
+    parts, delta = TENSORS[function], FUNCTIONS[function]
     leaves = {part: numbers[theirs[part]].clone().requires_grad_() for part in parts}
     output = numbers["h"] + delta(numbers["h"], leaves)
     loss = (output - numbers["target"]).abs().mean()

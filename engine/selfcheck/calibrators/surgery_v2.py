@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ...calibration import SurgeryV2
 from ...calibration.tower import Tower
-from ...catalog.calibrators import SurgeryV2Params
+from ...catalog.deep_calibrators import SurgeryV2Params
 from ..measure import Check, Found
 from ..reference import CalibratorReference
 from .encoder import sizes, small_encoder
