@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from .commands import convert, experiment, merge, preflight, runs, selfcheck, service, sweep, work, zoo
+from .commands import convert, experiment, merge, preflight, runs, selfcheck, service, sweep, table, work, zoo
 from .errors import EngineError
 
 app = typer.Typer(
@@ -28,7 +28,7 @@ app.command("schema")(work.schema)
 app.command("export")(runs.export)
 app.command("convert")(convert.convert)
 app.add_typer(zoo.app, name="zoo")
-app.add_typer(runs.app, name="runs")
+app.add_typer(table.app, name="runs")
 
 
 def main() -> None:

@@ -60,6 +60,12 @@ class StoreError(EngineError):
     """The store or the run table is not usable."""
 
 
+class DiskFull(StoreError):
+    """The disk of the store has no room left; work goes on when it has."""
+
+    needed = 0  # bytes that were to be written, as far as is known
+
+
 class Cancelled(EngineError):
     """Somebody asked for this work to stop."""
 

@@ -50,7 +50,7 @@ def show(run: RunId) -> None:
         typer.echo(f"Reason: {row.error}")
     if row.state == "finished" and row.kind == "run":
         typer.echo(summary(_report(store, row)))
-    for line in store.runs.log(row.id):
+    for line in store.runs.logs.read(row.id):
         typer.echo(f"  {line.line}")
 
 

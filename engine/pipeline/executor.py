@@ -237,7 +237,9 @@ def _compute(store: Store, step: Step, tools: StepTools) -> Path:
     inputs: Inputs = {role: _folders(store, keys, step) for role, keys in step.inputs.items()}
     function: Callable[..., None] = step_function(step.name)
     label = step.label or step.name
-    with store.create(step.key, step=step.name, version=step.version, label=label, uses=tools.uses) as output:
+    with store.create(
+        step.key, step=step.name, version=step.version, label=label, uses=tools.uses, inputs=step.needs
+    ) as output:
         function(inputs, step.params, output, tools)
         if tools.monitor.cancelled():
             raise Cancelled("Cancelled.")

@@ -40,7 +40,7 @@ class _Listener:
         self._reporter.metrics(values)
 
     def log(self, line: str) -> None:
-        self._store.runs.append_log(self._run, line)
+        self._store.runs.logs.append(self._run, line)
 
     def cancelled(self) -> bool:
         return False  # a run at the terminal is stopped with Ctrl-C

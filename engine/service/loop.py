@@ -188,9 +188,9 @@ class Loop(Attempts):
         """The run ends with a reason that people can read."""
         self.detach(job)
         self._leave(job)
-        self.store.runs.append_log(job.run.id, message, "error")
+        self.store.runs.logs.append(job.run.id, message, "error")
         if trace:
-            self.store.runs.append_log(job.run.id, trace.rstrip().splitlines(), "trace")
+            self.store.runs.logs.append(job.run.id, trace.rstrip().splitlines(), "trace")
         if not self.store.runs.fail(job.run.id, message, kind, owner=self.owner):
             self.store.runs.cancelled(job.run.id, owner=self.owner)
 
@@ -205,4 +205,4 @@ class Loop(Attempts):
     def _write_log(self, job: Job) -> None:
         if job.lines:
             lines, job.lines = job.lines, []
-            self.store.runs.append_log(job.run.id, lines)
+            self.store.runs.logs.append(job.run.id, lines)

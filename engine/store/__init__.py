@@ -1,13 +1,15 @@
-"""What outlives a process: content-addressed artefacts and the run table. Free of torch and dask."""
+"""Content-addressed artefacts and the run table: all that outlives a process. Free of torch and dask."""
 
 from .artefacts import Store
+from .backups import Backup
 from .collect import Collected, collect, read_collected
 from .files import Artefact
 from .keys import canonical_json, step_key
 from .leases import ServiceStatus
 from .logs import LogLine
-from .records import ACTIVE, ENDED, KINDS, Run
+from .rebuild import Rebuilt, rebuild, restore
 from .reporter import Reporter
+from .run import ACTIVE, ENDED, KINDS, Run
 from .runs import RunTable
 from .usage import Usage, usage_of
 
@@ -16,8 +18,10 @@ __all__ = [
     "ENDED",
     "KINDS",
     "Artefact",
+    "Backup",
     "Collected",
     "LogLine",
+    "Rebuilt",
     "Reporter",
     "Run",
     "RunTable",
@@ -27,6 +31,8 @@ __all__ = [
     "canonical_json",
     "collect",
     "read_collected",
+    "rebuild",
+    "restore",
     "step_key",
     "usage_of",
 ]

@@ -8,10 +8,13 @@ Layout of a store::
     damaged/                what failed its checksum
     checkpoints/            of trainings that were stopped in the middle, for some days
     runs.sqlite             the run table (unless MERGELENS_DATABASE_URL names another database)
+    runs/                   what the store has on record of each run: a lost table is made again from it
+    backups/                copies of the table
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -24,10 +27,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..errors import StoreError
+from ..errors import DiskFull, StoreError
+from .backups import Backups
 from .database import Database
 from .digests import DigestCache, FileSet
-from .files import RECORD, Artefact, artefact, fault_of, read_record, remove, seal, size_of, sync_folder, write_synced
+from .files import (
+    RECORD,
+    Artefact,
+    Checker,
+    artefact,
+    make_folder,
+    read_record,
+    remove,
+    seal,
+    size_of,
+    sync_folder,
+    write_synced,
+)
+from .history import History
 from .leases import Claims, Lease
 from .owners import is_alive, this_process
 from .runs import RunTable
@@ -37,10 +54,11 @@ ENV_ROOT = "MERGELENS_STORE"
 ENV_DATABASE = "MERGELENS_DATABASE_URL"
 DEFAULT_ROOT = ".mergelens"
 KEEP_DAYS = 7.0
+SPARE = 8_000_000  # bytes that have to be free before work goes on after a full disk
 DAY = 86_400.0
 
 logger = logging.getLogger(__name__)
-_verified: set[Path] = set()  # artefacts whose checksums this process has seen to be right
+_checker = Checker()  # of this process
 
 
 class Store:
@@ -64,12 +82,27 @@ class Store:
     def database(self) -> Database:
         """The run database."""
         self._make(self.root)
-        return Database(self.database_url)
+        return Database(self.database_url, recorded=self.history.count, backup=self.backups.make)
 
     @cached_property
     def runs(self) -> RunTable:
         """The run table."""
-        return RunTable(self.database)
+        return RunTable(self.database, self.history)
+
+    @cached_property
+    def history(self) -> History:
+        """The store's own record of its runs."""
+        return History(self.root)
+
+    @cached_property
+    def backups(self) -> Backups:
+        """Copies of the run table."""
+        return Backups(self.root, self.database_url)
+
+    @property
+    def read_only(self) -> bool:
+        """Return whether runs can only be looked at and exported."""
+        return self.database.read_only or not os.access(self.root, os.W_OK)
 
     @cached_property
     def zoos(self) -> KnownZoos:
@@ -83,11 +116,36 @@ class Store:
 
     @cached_property
     def claims(self) -> Claims:
-        """Which process computes which step."""
+        """The claims of processes on steps."""
         return Claims(self.database)
 
+    def folder(self, name: str) -> Path:
+        """Make a folder of the store that others may not enter, unless it is there, and return it.
+
+        Raises:
+            StoreError: it cannot be made.
+        """
+        self._make(self.root)
+        return self._make(self.root / name)
+
+    def free_bytes(self) -> int:
+        """Return how many bytes this process may still write to the store's disk."""
+        try:
+            facts = os.statvfs(self.root if self.root.exists() else self.root.parent)
+        except (OSError, AttributeError):
+            return shutil.disk_usage(self.root.anchor).free
+        return facts.f_bavail * facts.f_frsize
+
+    def has_room(self, needed: int = 0) -> bool:
+        """Return whether work that stopped because the disk was full can go on.
+
+        Args:
+            needed: bytes that it had written or wanted to write.
+        """
+        return self.free_bytes() >= needed + SPARE
+
     def digest_file(self, path: Path | str | FileSet) -> str:
-        """sha256 of the content of a file, or of several as one; remembered while sizes, times and inodes stay.
+        """Return the sha256 of a file, or of several as one; remembered while sizes, times and inodes stay.
 
         Raises:
             StoreError: a file cannot be read.
@@ -97,7 +155,7 @@ class Store:
         return DigestCache(self.database).digest(Path(path))
 
     def folder_of(self, key: str) -> Path:
-        """Where an artefact lies, whether it exists or not.
+        """Return where an artefact lies, whether it exists or not.
 
         Raises:
             StoreError: that is no key.
@@ -107,28 +165,27 @@ class Store:
         return self.root / "artefacts" / key[:2] / key
 
     def find(self, key: str, *, checksums: bool = True) -> Path | None:
-        """Folder of a whole artefact, None when there is none.
+        """Return the folder of a whole artefact, None when there is none.
 
-        Sizes are always compared, checksums when this process reads the artefact for the first time. A bad artefact
+        Sizes are always compared, and the checksum of a file once for each of its modification times. A bad artefact
         counts as absent: it is moved aside with a message in the log, and made again by whoever needs it.
 
         Args:
             key: the step's key.
-            checksums: False never reads the files; for pages, which must not wait for the disk.
+            checksums: False takes larger files that were not modified since they were sealed as they are; for pages,
+                which must not wait for the disk.
         """
         folder = self.folder_of(key)
         if not (folder / RECORD).is_file():
             return None
-        fault = fault_of(folder, checksums and folder not in _verified)
+        fault = _checker.fault_of(folder, everything=checksums)
         if fault:
             self._set_aside(folder, fault)
             return None
-        if checksums:
-            _verified.add(folder)
         return folder
 
     def describe(self, key: str) -> Artefact:
-        """What an artefact's record says.
+        """Return what an artefact's record says.
 
         Raises:
             StoreError: there is no such artefact.
@@ -141,9 +198,16 @@ class Store:
 
     @contextmanager
     def create(
-        self, key: str, *, step: str, version: int = 1, label: str = "", uses: Sequence[str] = ()
+        self,
+        key: str,
+        *,
+        step: str,
+        version: int = 1,
+        label: str = "",
+        uses: Sequence[str] = (),
+        inputs: Sequence[str] = (),
     ) -> Iterator[Path]:
-        """An empty folder that becomes the artefact when the block ends without an error.
+        """Give an empty folder that becomes the artefact when the block ends without an error.
 
         Whatever happens inside, nothing half-written ever lies under ``artefacts/``. When another process was faster,
         its artefact stays.
@@ -154,22 +218,29 @@ class Store:
             version: of its function.
             label: for people.
             uses: keys of nested artefacts; read when the block ends.
+            inputs: keys of the artefacts that it is made from.
+
+        Raises:
+            DiskFull: there is no room for it.
+            StoreError: the store cannot be written to.
         """
         final = self.folder_of(key)
         owner = this_process().replace(":", "-")
-        folder = self._make(self.root / "incoming") / f"{key[:16]}.{owner}.{secrets.token_hex(4)}"
-        folder.mkdir()
+        folder = self.folder("incoming") / f"{key[:16]}.{owner}.{secrets.token_hex(4)}"
         try:
-            yield folder
-            record = {"format": 1, "key": key, "step": step, "version": version, "label": label}
-            record |= {"created": time.time(), "files": seal(folder), "uses": list(dict.fromkeys(uses))}
-            write_synced(folder / RECORD, json.dumps(record, indent=1, ensure_ascii=False))
-            self._move_into_place(folder, final)
+            with self._room_explained(folder):
+                folder.mkdir()
+                yield folder
+                record = {"format": 1, "key": key, "step": step, "version": version, "label": label}
+                record |= {"created": time.time(), "files": seal(folder), "uses": list(dict.fromkeys(uses))}
+                record |= {"inputs": list(dict.fromkeys(inputs))}
+                write_synced(folder / RECORD, json.dumps(record, indent=1, ensure_ascii=False))
+                self._move_into_place(folder, final, record["files"])
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     def artefacts(self) -> Iterator[Artefact]:
-        """All artefacts, whole or not, in no particular order."""
+        """Return all artefacts, whole or not, in no particular order."""
         base = self.root / "artefacts"
         for folder in sorted(base.glob("*/*")) if base.is_dir() else ():
             record = read_record(folder)
@@ -189,8 +260,8 @@ class Store:
         folder = self.folder_of(key)
         if not folder.is_dir():
             return False
-        _verified.discard(folder)
-        target = self._make(self.root / "trash") / f"{key}.{int(time.time())}.{secrets.token_hex(2)}"
+        _checker.forget(folder)
+        target = self.folder("trash") / f"{key}.{int(time.time())}.{secrets.token_hex(2)}"
         try:
             folder.rename(target)
         except FileNotFoundError:
@@ -239,7 +310,7 @@ class Store:
         return freed
 
     def sizes(self) -> dict[str, int]:
-        """Bytes used: artefacts, trash (with damaged ones), incoming, thumbnails, database."""
+        """Return the bytes used: artefacts, trash (with damaged ones), incoming, thumbnails, database."""
         file = self.root / "runs.sqlite"
         return {
             "artefacts": size_of(self.root / "artefacts"),
@@ -249,7 +320,8 @@ class Store:
             "database": file.stat().st_size if file.is_file() else 0,
         }
 
-    def _move_into_place(self, folder: Path, final: Path) -> None:
+    def _move_into_place(self, folder: Path, final: Path, files: dict[str, dict[str, Any]]) -> None:
+        self.folder("artefacts")
         final.parent.mkdir(parents=True, exist_ok=True)
         try:
             folder.rename(final)
@@ -258,14 +330,34 @@ class Store:
                 raise
             return  # another process was faster; its artefact is as good as ours
         sync_folder(final.parent)
-        _verified.add(final)
+        _checker.take(final, files)
+
+    @contextmanager
+    def _room_explained(self, folder: Path) -> Iterator[None]:
+        """Say of a full disk that it is one, whatever library noticed it, and how much there was to write."""
+        try:
+            yield
+        except Exception as error:
+            if not _of_full_disk(error):
+                raise
+            full = DiskFull(
+                f"The disk of the store {self.root} is full ({self.free_bytes() / 1e6:,.1f} MB are free). "
+                "Make room, or set MERGELENS_STORE to a folder on another disk; what was computed is kept."
+            )
+            full.needed = size_of(folder)
+            raise full from error
 
     def _set_aside(self, folder: Path, fault: str) -> None:
-        target = self._make(self.root / "damaged") / f"{folder.name}.{int(time.time())}.{secrets.token_hex(2)}"
+        _checker.forget(folder)
+        target = self.root / "damaged" / f"{folder.name}.{int(time.time())}.{secrets.token_hex(2)}"
         try:
+            self.folder("damaged")
             folder.rename(target)
         except FileNotFoundError:
             return  # somebody else moved it first
+        except (OSError, StoreError):
+            logger.warning("Artefact %s is damaged (%s) and counts as absent.", folder.name, fault)
+            return  # the store can only be read
         logger.warning(
             "Artefact %s is damaged (%s); it was moved to %s and counts as absent.", folder.name, fault, target
         )
@@ -278,16 +370,25 @@ class Store:
         except FileNotFoundError:
             return False
 
-    @staticmethod
-    def _make(folder: Path) -> Path:
+    def _make(self, folder: Path) -> Path:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder, self.root)
         except OSError as error:
             raise StoreError(
                 f"The store folder {folder} cannot be made: {error.strerror}. "
                 f"Set {ENV_ROOT} to a folder you may write to."
             ) from error
         return folder
+
+
+def _of_full_disk(error: BaseException) -> bool:
+    """Return whether an error says that the disk, or somebody's share of it, is full.
+
+    Libraries that write files themselves (safetensors, torch) pass on the operating system's words only.
+    """
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    return os.strerror(errno.ENOSPC) in str(error)
 
 
 def _reopen(root: str, url: str) -> Store:

@@ -8,9 +8,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from ..errors import StoreError
 from .artefacts import DAY, KEEP_DAYS, Store
 from .files import Artefact
-from .records import Run
+from .run import Run
+from .schema import known_since
 
 GRACE = 3600.0  # seconds; younger artefacts stay, their run may not have recorded them yet
 THUMBNAIL_DAYS = 30.0  # small pictures that were made longer ago are made again when somebody looks
@@ -20,7 +22,7 @@ FILE = "collected.json"
 
 @dataclass(frozen=True)
 class Collected:
-    """What a collection did, or would do."""
+    """Counts of a collection that was done, or would be."""
 
     runs: int  # purged for good
     artefacts: int
@@ -34,7 +36,7 @@ class Collected:
 
     @property
     def freed(self) -> int:
-        """All bytes together."""
+        """Return all bytes together."""
         return self.bytes + self.leftover_bytes + self.thumbnail_bytes
 
     def write(self, folder: Path) -> None:
@@ -52,7 +54,7 @@ class Collected:
 
 
 def read_collected(folder: Path) -> Collected:
-    """What a collection wrote."""
+    """Return what a collection wrote."""
     return Collected(**json.loads((folder / FILE).read_text("utf-8")))
 
 
@@ -67,15 +69,20 @@ def collect(
         grace: seconds for which a new artefact stays in any case.
         keep: keys that stay although no run refers to them.
         dry: only count.
+
+    Raises:
+        StoreError: the run table is younger than artefacts that it does not know.
     """
     now = time.time()
     deleted = [
         run for run in store.runs.list(deleted=True, limit=1_000_000) if now - (run.deleted or now) >= days * DAY
     ]
+    doomed = _doomed(store, deleted, set(keep), now - grace)
+    forgotten = {key for run in deleted for key in (*run.step_keys, run.result)}
+    _refuse_unknown(store, [artefact for artefact in doomed if artefact.key not in forgotten])
     leftover = store.empty_trash(days, dry=dry)
     if not dry:
         store.runs.purge(now - days * DAY)
-    doomed = _doomed(store, deleted if dry else (), set(keep), now - grace)
     by_step: dict[str, list[int]] = {}
     for artefact in doomed:
         entry = by_step.setdefault(artefact.step, [0, 0])
@@ -104,6 +111,20 @@ def _doomed(store: Store, gone: Iterable[Run], keep: set[str], newest: float) ->
     wanted |= {key for key, artefact in present.items() if artefact.created > newest}
     wanted |= {used for key in wanted if key in present for used in present[key].uses}
     return [artefact for key, artefact in present.items() if key not in wanted]
+
+
+def _refuse_unknown(store: Store, loose: list[Artefact]) -> None:
+    """Refuse to delete what the run table cannot know, because it was made anew after it."""
+    with store.database.read() as connection:
+        since = known_since(connection)
+    unknown = [artefact for artefact in loose if artefact.created < since]
+    if unknown:
+        size = sum(artefact.size for artefact in unknown)
+        raise StoreError(
+            f"The run table is younger than {len(unknown):,} artefacts ({size / 1e6:,.1f} MB) that it does not know, "
+            "so nothing is deleted: runs that it has lost may need them. `python -m engine runs rebuild` brings such "
+            "runs back from the store; afterwards, what still belongs to no run can be collected."
+        )
 
 
 def _thumbnails(folder: Path, now: float, dry: bool) -> tuple[int, int]:

@@ -2,62 +2,108 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
+import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import OperationalError
 
-from ..errors import StoreError
-from .tables import SCHEMA_VERSION, meta, metadata
+from ..errors import DiskFull, StoreError
+from . import schema, sqlite
+from .tables import LAYOUT
 
-BUSY_TIMEOUT = 15.0  # seconds to wait for another writer
-NETWORK_FILESYSTEMS = ("nfs", "cifs", "smb", "sshfs", "lustre", "gpfs", "beegfs", "ceph", "gluster", "afs", "9p")
+PATIENCE = 90.0  # seconds to wait for a lock that another process holds
+SAY_AFTER = 2.0  # seconds of waiting after which it is said
+
+logger = logging.getLogger(__name__)
 
 
-_json = partial(json.dumps, ensure_ascii=False)
+class TableDamaged(StoreError):
+    """The run table cannot be read any more, or has been emptied."""
+
+
+class TableLocked(StoreError):
+    """Another program has held the run table for longer than anybody waits."""
 
 
 class Database:
     """Opens itself on first use; safe to share between threads, and to be opened by several processes."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, recorded: Callable[[], int] = int, backup: Callable[[str], None] | None = None):
+        """Name the database.
+
+        Args:
+            url: any SQLAlchemy URL.
+            recorded: tells how many runs the store has on record; a new table for them is refused, see rebuild.py.
+            backup: called with a reason before the layout of the tables changes.
+        """
         self.url = url
+        self.file = sqlite.file_of(url)
+        self.on_wait: Callable[[float], None] | None = None  # told once when somebody waits for a lock, after seconds
+        self._recorded, self._backup = recorded, backup
         self._engine: sa.Engine | None = None
-        self._lock = threading.Lock()
+        self._opened: tuple[int, ...] = ()  # which file the connections are to
+        self._lock = threading.RLock()
+
+    @property
+    def read_only(self) -> bool:
+        """Return whether the file or its folder cannot be written to: rows can be looked at, and nothing else."""
+        return self.file is not None and sqlite.is_read_only(self.file)
 
     @contextmanager
-    def read(self) -> Iterator[sa.Connection]:
-        """A connection that sees one consistent state and writes nothing."""
-        with _explained(), self.engine().connect() as connection:
+    def read(self, *, patience: float = PATIENCE) -> Iterator[sa.Connection]:
+        """Connect to see one consistent state and write nothing."""
+        with self._explained(), self.engine().connect() as connection:
+            self._begin(connection, patience)
             yield connection
 
     @contextmanager
-    def write(self) -> Iterator[sa.Connection]:
-        """A transaction that may write: it waits its turn before it reads, so that what it read stays true."""
-        with _explained(), self.engine().execution_options(writes=True).begin() as connection:
-            yield connection
+    def write(self, *, patience: float = PATIENCE) -> Iterator[sa.Connection]:
+        """Begin a transaction that may write: it waits its turn before it reads, so that what it read stays true.
 
-    def engine(self) -> sa.Engine:
-        """The engine, connected and with its tables in place.
+        Args:
+            patience: seconds to wait for another process's lock.
 
         Raises:
-            StoreError: the database cannot be opened, or belongs to another version.
+            TableLocked: somebody holds the table for longer.
+            StoreError: the store can only be read, its disk is full, its table is damaged.
+        """
+        with self._explained():
+            engine = self.engine()
+            if self.read_only:
+                raise StoreError(
+                    f"The store {self._place()} can only be read: runs can be looked at and exported. "
+                    "To run anything, set MERGELENS_STORE to a folder you may write to."
+                )
+            with engine.connect().execution_options(writes=True) as connection:
+                transaction = self._begin(connection, patience)
+                with transaction:
+                    yield connection
+
+    def engine(self) -> sa.Engine:
+        """Return the engine, connected and with its tables in place.
+
+        Raises:
+            StoreError: the database cannot be opened, is damaged, or belongs to another version.
         """
         with self._lock:
+            if self._engine is not None and self._identity() != self._opened:
+                self.close()  # another file has taken its place: a backup was restored
             if self._engine is None:
-                with _explained():
-                    engine = _connect(self.url)
-                    _prepare(engine)
-                self._engine = engine
+                with self._explained():
+                    self._engine = self._open()
             return self._engine
+
+    def create(self) -> None:
+        """Make a new table although the store has runs on record; :func:`rebuild` fills it from them."""
+        with self._lock:
+            recorded, self._recorded = self._recorded, int
+            try:
+                self.engine()
+            finally:
+                self._recorded = recorded
 
     def close(self) -> None:
         """Close all connections; the next use opens new ones."""
@@ -66,95 +112,97 @@ class Database:
                 self._engine.dispose()
                 self._engine = None
 
+    def _open(self) -> sa.Engine:
+        if self.file is not None and (fault := sqlite.fault_of_file(self.file)):
+            raise self._damaged(fault)
+        if self.file is not None and self.read_only and not self.file.exists():
+            raise StoreError(f"The store {self._place()} holds no runs, and it can only be read.")
+        if self.url.startswith("sqlite"):
+            engine = sqlite.connect(self.url, self.file, read_only=self.read_only)
+        else:
+            engine = sa.create_engine(self.url, pool_pre_ping=True, json_serializer=sqlite.json_text)
+        self._prepare(engine)
+        self._opened = self._identity()
+        return engine
 
-def _connect(url: str) -> sa.Engine:
-    if not url.startswith("sqlite"):
-        return sa.create_engine(url, pool_pre_ping=True, json_serializer=_json)
-    engine = sa.create_engine(
-        url, connect_args={"timeout": BUSY_TIMEOUT, "check_same_thread": False}, json_serializer=_json
-    )
-    file = engine.url.database
-    journal = "WAL" if file and not _on_network(Path(file)) else "DELETE"
-
-    @sa.event.listens_for(engine, "connect")
-    def configure(connection: Any, _: Any) -> None:
-        connection.isolation_level = None  # SQLAlchemy's BEGIN below is the only one
-        connection.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT * 1000)}")
-        _set_journal(connection, journal)
-        connection.execute(f"PRAGMA synchronous = {'NORMAL' if journal == 'WAL' else 'FULL'}")
-
-    @sa.event.listens_for(engine, "begin")
-    def begin(connection: sa.Connection) -> None:
-        writes = connection.get_execution_options().get("writes")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-    return engine
-
-
-def _set_journal(connection: Any, journal: str) -> None:
-    """Set the journal mode of a database, which several processes may open for the first time at once.
-
-    SQLite changes the mode only while nobody else is at the file, and does not wait for that.
-    """
-    deadline = time.monotonic() + BUSY_TIMEOUT
-    while True:
-        try:
-            if connection.execute("PRAGMA journal_mode").fetchone()[0].upper() != journal:
-                connection.execute(f"PRAGMA journal_mode = {journal}")
+    def _prepare(self, engine: sa.Engine) -> None:
+        """Create missing tables, or bring those of an earlier version to the present layout."""
+        found = schema.layout_of(engine)
+        if found == LAYOUT:
             return
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-
-
-def _prepare(engine: sa.Engine) -> None:
-    """Create missing tables, one process at a time."""
-    with engine.connect() as connection:
-        if sa.inspect(connection).has_table("meta"):
-            found = connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema")).scalar()
-            if found is not None:
-                _check_version(found)
-                return
-    with engine.execution_options(writes=True).begin() as connection:
-        if engine.dialect.name == "postgresql":
-            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7315061)")
-        metadata.create_all(connection)
-        found = connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema")).scalar()
+        if self.read_only:
+            raise StoreError(
+                f"The run table of {self._place()} has an earlier layout and can only be read. "
+                "Copy the store to a folder you may write to and open it there."
+            )
         if found is None:
-            connection.execute(sa.insert(meta).values(name="schema", value=str(SCHEMA_VERSION)))
+            if count := self._recorded():
+                raise self._damaged(f"it is empty, and the store has {count:,} runs on record")
+            schema.create(engine)
+            return
+        if self._backup is not None:
+            self._backup(f"layout-{found}")
+        schema.upgrade(engine)
 
+    def _begin(self, connection: sa.Connection, patience: float) -> sa.Transaction:
+        """Begin a transaction; wait while another process holds the lock, and say so."""
+        began, said = time.monotonic(), False
+        while True:
+            try:
+                return connection.begin()
+            except sa.exc.OperationalError as error:
+                waited = time.monotonic() - began
+                if not _of_sqlite(error, sqlite.is_locked):
+                    raise
+                if waited >= patience:
+                    raise TableLocked(
+                        f"Another program has held the run table {self._place()} for {waited:.0f} seconds. Nothing is "
+                        "lost; close that program (a database browser, a copy at work) and try again."
+                    ) from error
+                if not said and waited >= min(SAY_AFTER, patience / 2):
+                    said = True
+                    logger.warning("The run table is locked by another program; waiting for up to %.0f s.", patience)
+                    if self.on_wait is not None:
+                        self.on_wait(waited)
+                time.sleep(0.02)
 
-def _check_version(found: str) -> None:
-    if found != str(SCHEMA_VERSION):
-        raise StoreError(
-            f"The run database has layout {found}; this version reads layout {SCHEMA_VERSION}. "
-            "Use the version that made it, or set MERGELENS_STORE to a new folder."
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn the database's errors into sentences that say what to do."""
+        try:
+            yield
+        except sa.exc.NoSuchModuleError as error:
+            raise StoreError(f"MERGELENS_DATABASE_URL names a database without a driver: {error}.") from error
+        except sa.exc.DatabaseError as error:
+            if _of_sqlite(error, sqlite.is_damage):
+                raise self._damaged(str(error.orig)) from error
+            if _of_sqlite(error, sqlite.is_full):
+                raise DiskFull(
+                    f"The disk of the run table {self._place()} is full. Make room; work goes on then."
+                ) from error
+            if not isinstance(error, sa.exc.OperationalError):
+                raise
+            raise StoreError(
+                f"The run table {self._place()} cannot be used: {error.orig}. Is its folder there and writable?"
+            ) from error
+
+    def _damaged(self, fault: str) -> TableDamaged:
+        return TableDamaged(
+            f"The run table {self._place()} is damaged: {fault}. The artefacts are not touched. "
+            "`python -m engine runs restore` puts the latest backup in its place and adds the runs that the store has "
+            "on record since; without a backup, `python -m engine runs rebuild` makes it from the store alone."
         )
 
+    def _place(self) -> str:
+        return str(self.file) if self.file is not None else sa.make_url(self.url).render_as_string()
 
-@contextmanager
-def _explained() -> Iterator[None]:
-    try:
-        yield
-    except OperationalError as error:
-        raise StoreError(
-            f"The run database cannot be used: {error.orig}. Is its folder writable, its disk full?"
-        ) from error
-    except sa.exc.NoSuchModuleError as error:
-        raise StoreError(f"MERGELENS_DATABASE_URL names a database without a driver: {error}.") from error
+    def _identity(self) -> tuple[int, ...]:
+        """Return what tells the open file from another one under its name."""
+        try:
+            return () if self.file is None else (self.file.stat().st_dev, self.file.stat().st_ino)
+        except OSError:
+            return (0,)
 
 
-def _on_network(file: Path) -> bool:
-    """Whether a file lies on a network file system, where SQLite's write-ahead log is not safe."""
-    mounts = Path("/proc/mounts")
-    if not mounts.exists():
-        return False
-    best, kind = -1, ""
-    where = file.resolve()
-    for line in mounts.read_text().splitlines():
-        fields = line.split()
-        point = Path(fields[1].replace("\\040", " "))
-        if where.is_relative_to(point) and len(point.parts) > best:
-            best, kind = len(point.parts), fields[2]
-    return any(name in kind for name in NETWORK_FILESYSTEMS)
+def _of_sqlite(error: sa.exc.DBAPIError, test: Callable[[BaseException], bool]) -> bool:
+    return error.orig is not None and test(error.orig)

@@ -27,13 +27,13 @@ class FileSet:
 
 
 class DigestCache:
-    """sha256 by (resolved path, size, modification time, inode)."""
+    """Remembered sha256 by (resolved path, size, modification time, inode)."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def digest(self, path: Path) -> str:
-        """Digest of a file, from the cache when nothing about the file has changed.
+        """Return the digest of a file, from the cache when nothing about the file has changed.
 
         Raises:
             StoreError: the file cannot be read.
@@ -52,7 +52,7 @@ class DigestCache:
         return fresh
 
     def digest_files(self, files: FileSet) -> str:
-        """Digest of a set of files, from the cache when no file's size, time or inode has changed.
+        """Return the digest of a set of files, from the cache when no file's size, time or inode has changed.
 
         Raises:
             StoreError: a file cannot be read.
@@ -89,6 +89,8 @@ class DigestCache:
             return connection.execute(query).scalar()
 
     def _keep(self, place: str, size: int, time_ns: str, inode: str, sha256: str) -> None:
+        if self._database.read_only:
+            return
         row = {"size": size, "mtime_ns": time_ns, "inode": inode}
         with self._database.write() as connection:
             connection.execute(sa.delete(digest).where(digest.c.path == place))

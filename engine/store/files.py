@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,11 +14,12 @@ from ..errors import StoreError
 from .keys import sha256_of
 
 RECORD = "artefact.json"
+SMALL = 262_144  # bytes; checking such a file takes no longer than asking whether it has to be checked
 
 
 @dataclass(frozen=True)
 class Artefact:
-    """What is known about an artefact without opening its files."""
+    """The record of an artefact, known without opening its files."""
 
     key: str
     folder: Path
@@ -27,21 +29,23 @@ class Artefact:
     created: float
     files: dict[str, dict[str, Any]] = field(default_factory=dict)  # name → size, sha256
     uses: tuple[str, ...] = ()  # nested artefacts
+    inputs: tuple[str, ...] = ()  # artefacts that it was made from
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Return the bytes of all files."""
         return sum(int(entry["size"]) for entry in self.files.values())
 
 
 def artefact(folder: Path, record: dict[str, Any]) -> Artefact:
-    """An artefact as its record describes it."""
+    """Return an artefact as its record describes it."""
     names = ("step", "version", "label", "created", "files")
-    return Artefact(folder.name, folder, **{name: record[name] for name in names}, uses=tuple(record.get("uses", ())))
+    lists = {name: tuple(record.get(name, ())) for name in ("uses", "inputs")}
+    return Artefact(folder.name, folder, **{name: record[name] for name in names}, **lists)
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """The record of an artefact, None when there is none that can be read."""
+    """Return the record of an artefact, None when there is none that can be read."""
     try:
         record = json.loads((folder / RECORD).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -50,37 +54,69 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 
 def _is_whole(record: dict[str, Any]) -> bool:
-    """Whether a record has every entry in the form in which the store writes it."""
+    """Return whether a record has every entry in the form in which the store writes it."""
     forms = (("step", str), ("version", int), ("label", str), ("created", (int, float)), ("files", dict))
     if not all(isinstance(record.get(name), form) for name, form in forms):
         return False
-    uses = record.get("uses", [])
-    listed = isinstance(uses, list) and all(isinstance(key, str) for key in uses)
+    lists = [record.get(name, []) for name in ("uses", "inputs")]
+    listed = all(isinstance(keys, list) and all(isinstance(key, str) for key in keys) for keys in lists)
     return listed and all(
         isinstance(entry, dict) and isinstance(entry.get("size"), int) and isinstance(entry.get("sha256"), str)
         for entry in record["files"].values()
     )
 
 
-def fault_of(folder: Path, checksums: bool) -> str:
-    """What is wrong with an artefact; empty when nothing is."""
-    record = read_record(folder)
-    if record is None:
-        return f"{RECORD} cannot be read"
-    for name, entry in record["files"].items():
-        path = folder / name
-        try:
-            if path.stat().st_size != entry["size"]:
-                return f"{name} has {path.stat().st_size:,} bytes, {entry['size']:,} were written"
-            if checksums and sha256_of(path) != entry["sha256"]:
-                return f"{name} has another checksum than when it was written"
-        except (OSError, ValueError) as error:
-            return f"{name}: {error}"
-    return ""
+class Checker:
+    """Compares artefacts with what was written, and remembers which files it has read."""
+
+    def __init__(self) -> None:
+        self._read: dict[Path, dict[str, tuple[int, int]]] = {}  # folder → file → modification time and inode
+
+    def fault_of(self, folder: Path, *, everything: bool) -> str:
+        """Compare all sizes, and the checksum of each file once for each modification time.
+
+        Args:
+            folder: of the artefact.
+            everything: False reads, of the larger files, only those that were modified since they were sealed, so
+                that a page need not wait for the disk.
+
+        Returns:
+            A few words on what is wrong; empty when nothing is.
+        """
+        record = read_record(folder)
+        if record is None:
+            return f"{RECORD} cannot be read"
+        read = self._read.setdefault(folder, {})
+        for name, entry in record["files"].items():
+            try:
+                status = (folder / name).stat()
+                if status.st_size != entry["size"]:
+                    return f"{name} has {status.st_size:,} bytes, {entry['size']:,} were written"
+                stamp = (status.st_mtime_ns, status.st_ino)
+                as_sealed = status.st_size > SMALL and status.st_mtime_ns == entry.get("mtime_ns")
+                if read.get(name) == stamp or (as_sealed and not everything):
+                    continue
+                if sha256_of(folder / name) != entry["sha256"]:
+                    return f"{name} has another checksum than when it was written"
+                read[name] = stamp
+            except (OSError, ValueError) as error:
+                return f"{name}: {error}"
+        return ""
+
+    def take(self, folder: Path, files: dict[str, dict[str, Any]]) -> None:
+        """Take files as read that this process has just sealed."""
+        with contextlib.suppress(OSError):
+            self._read[folder] = {
+                name: (entry["mtime_ns"], (folder / name).stat().st_ino) for name, entry in files.items()
+            }
+
+    def forget(self, folder: Path) -> None:
+        """Forget what was read of an artefact that has gone."""
+        self._read.pop(folder, None)
 
 
 def seal(folder: Path) -> dict[str, dict[str, Any]]:
-    """Sync all files of a folder to the disk and list them with size and checksum.
+    """Sync all files of a folder to the disk and list them with size, checksum and modification time.
 
     Raises:
         StoreError: the folder holds a link or something that is no file.
@@ -93,10 +129,24 @@ def seal(folder: Path) -> dict[str, dict[str, Any]]:
             continue
         with path.open("rb") as file:
             os.fsync(file.fileno())
-        files[path.relative_to(folder).as_posix()] = {"size": path.stat().st_size, "sha256": sha256_of(path)}
+        status = path.stat()
+        entry = {"size": status.st_size, "sha256": sha256_of(path), "mtime_ns": status.st_mtime_ns}
+        files[path.relative_to(folder).as_posix()] = entry
     for path in (folder, *(item for item in folder.rglob("*") if item.is_dir())):
         sync_folder(path)
     return files
+
+
+def make_folder(folder: Path, root: Path) -> None:
+    """Make a store's folder that its owner alone may enter, and the group where the store is shared with it.
+
+    Args:
+        folder: the root itself or a folder directly in it.
+        root: of the store; one that its group may write to is shared.
+    """
+    shared = root.is_dir() and root.stat().st_mode & 0o020
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o770 if shared else 0o700, exist_ok=True)
 
 
 def write_synced(path: Path, text: str) -> None:
@@ -117,7 +167,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all files in a folder; files that go away meanwhile do not count."""
+    """Return the bytes of all files in a folder; files that go away meanwhile do not count."""
     total = 0
     for path in folder.rglob("*"):
         try:
@@ -128,7 +178,7 @@ def size_of(folder: Path) -> int:
 
 
 def remove(folder: Path) -> int:
-    """Delete a folder and tell how many bytes that freed."""
+    """Delete a folder and return how many bytes that freed."""
     size = size_of(folder)
     shutil.rmtree(folder, ignore_errors=True)
     return size

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces, the form that is hashed.
+    """Write JSON with sorted keys and no spaces, the form that is hashed.
 
     Raises:
         TypeError: the value is not JSON.
@@ -22,7 +22,7 @@ def canonical_json(value: Any) -> str:
 def step_key(
     step: str, version: int, params: Mapping[str, Any], inputs: Mapping[str, Any], device_class: str = "cpu"
 ) -> str:
-    """Key of the artefact that a step leaves.
+    """Return the key of the artefact that a step leaves.
 
     Args:
         step: the step's name.
@@ -39,7 +39,7 @@ def step_key(
 
 
 def sha256_of(path: Path) -> str:
-    """Digest of a file's content."""
+    """Return the sha256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -1,24 +1,26 @@
-"""Who serves the store, who looks at it, and who computes which step."""
+"""Leases: of the service on the store, of the pages on the service, of a process on a step."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from .database import Database
+from .database import Database, TableLocked
 from .owners import is_alive, is_fresh, process_id
 from .tables import beat, claim, lease
 
 SERVICE = "service"
 PAGES = "pages"
+MOMENT = 3.0  # seconds, some heartbeats
 
 
 @dataclass(frozen=True)
 class ServiceStatus:
-    """What the service says about itself with every heartbeat."""
+    """Facts that the service publishes with every heartbeat."""
 
     owner: str
     pid: int
@@ -33,12 +35,12 @@ class ServiceStatus:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs, as far as can be told from here."""
+        """Return whether it still runs, as far as can be told from here."""
         return is_fresh(self.heartbeat) and is_alive(self.owner, self.heartbeat)
 
     @property
     def ready(self) -> bool:
-        """Whether it takes runs."""
+        """Return whether it takes runs."""
         return self.alive and self.state == "ready"
 
 
@@ -49,13 +51,20 @@ class Lease:
         self._database = database
 
     def status(self) -> ServiceStatus | None:
-        """The service's last words; None when none ever served this store or the last one left in order."""
+        """Return the service's last heartbeat; None when none ever served this store or the last one left in order."""
         with self._database.read() as connection:
             row = connection.execute(sa.select(lease).where(lease.c.name == SERVICE)).mappings().first()
         return _status(row) if row else None
 
     def acquire(self, owner: str, version: str, devices: tuple[str, ...] = ()) -> bool:
-        """Take the lease unless another living service has it."""
+        """Take the lease unless another living service has it.
+
+        A service whose process runs without a heartbeat may have waited for a lock as this one did; it gets a moment
+        to say so before it counts as suspended.
+        """
+        status = self.status()
+        if status is not None and status.owner != owner and not status.alive and is_alive(status.owner):
+            time.sleep(MOMENT)
         now = time.time()
         with self._database.write() as connection:
             row = connection.execute(sa.select(lease).where(lease.c.name == SERVICE)).mappings().first()
@@ -80,7 +89,7 @@ class Lease:
         return True
 
     def renew(self, owner: str, **changes: Any) -> ServiceStatus | None:
-        """Heartbeat; ``changes`` may set state, devices, workers, busy.
+        """Write a heartbeat; ``changes`` may set state, devices, workers, busy.
 
         Returns:
             The row, with ``stop`` when the service is to end; None when another service has the lease.
@@ -107,14 +116,16 @@ class Lease:
             return connection.execute(sa.update(lease).where(*where).values(stop=1)).rowcount > 0
 
     def page_seen(self) -> None:
-        """A page is open; the service stays."""
+        """Say that a page is open, so that the service stays; not while the table is locked or can only be read."""
         now = time.time()
-        with self._database.write() as connection:
+        if self._database.read_only:
+            return
+        with contextlib.suppress(TableLocked), self._database.write(patience=0.2) as connection:
             if not connection.execute(sa.update(beat).where(beat.c.name == PAGES).values(time=now)).rowcount:
                 connection.execute(sa.insert(beat).values(name=PAGES, time=now))
 
     def last_page(self) -> float:
-        """When a page was last open; 0 when never."""
+        """Return when a page was last open; 0 when never."""
         with self._database.read() as connection:
             return connection.execute(sa.select(beat.c.time).where(beat.c.name == PAGES)).scalar() or 0.0
 
@@ -137,7 +148,7 @@ class Claims:
         return True
 
     def renew(self, key: str, owner: str) -> None:
-        """Heartbeat of a claim."""
+        """Write a heartbeat of a claim."""
         with self._database.write() as connection:
             where = (claim.c.key == key) & (claim.c.owner == owner)
             connection.execute(sa.update(claim).where(where).values(heartbeat=time.time()))
@@ -153,7 +164,7 @@ class Claims:
             connection.execute(sa.delete(claim).where(claim.c.owner == owner))
 
     def active(self) -> dict[str, str]:
-        """Key → owner of all steps that living processes compute."""
+        """Return key → owner of all steps that living processes compute."""
         with self._database.read() as connection:
             rows = connection.execute(sa.select(claim)).mappings().all()
         return {row["key"]: row["owner"] for row in rows if is_alive(row["owner"], row["heartbeat"])}

@@ -26,11 +26,12 @@ class LogLine:
 
 
 class Logs:
-    """The log side of the run table."""
+    """Lines of all runs, in the order in which they were written."""
 
-    _database: Database
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-    def append_log(self, run: str, lines: str | Iterable[str], level: str = "info") -> None:
+    def append(self, run: str, lines: str | Iterable[str], level: str = "info") -> None:
         """Append to a run's log; only the last ``MAX_LOG_LINES`` are kept."""
         texts = [lines] if isinstance(lines, str) else list(lines)
         rows = [{"run": run, "time": time.time(), "level": level, "line": text[:MAX_LINE]} for text in texts]
@@ -43,8 +44,8 @@ class Logs:
             if oldest is not None:
                 connection.execute(sa.delete(log_table).where(log_table.c.run == run, log_table.c.seq < oldest))
 
-    def log(self, run: str, *, after: int = 0, limit: int = MAX_LOG_LINES, trace: bool = False) -> list[LogLine]:
-        """Lines of a run's log in order.
+    def read(self, run: str, *, after: int = 0, limit: int = MAX_LOG_LINES, trace: bool = False) -> list[LogLine]:
+        """Return the lines of a run's log in order.
 
         Args:
             run: its id.

@@ -1,4 +1,4 @@
-"""Who holds a row: a name for this process, and whether the process behind a name is still alive."""
+"""Names of processes that hold rows, and the test whether the process behind a name is still alive."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ STALE_AFTER = 15.0  # seconds without a heartbeat after which a process of anoth
 
 
 def this_process(role: str = "process") -> str:
-    """A name for this process that no other process has, also after its number is used again."""
+    """Return a name for this process that no other process has, also after its number is used again."""
     return f"{role}:{_host()}:{os.getpid()}:{start_of(os.getpid())}"
 
 
 def process_id(owner: str) -> int:
-    """The process number inside a name; 0 when it is not one of ours."""
+    """Return the process number inside a name; 0 when it is not one of ours."""
     parts = owner.split(":")
     return int(parts[2]) if len(parts) == 4 and parts[2].isdigit() else 0
 
 
 def is_alive(owner: str, heartbeat: float | None = None) -> bool:
-    """Whether the process behind a name still runs.
+    """Return whether the process behind a name still runs.
 
     Args:
         owner: what :func:`this_process` gave.
@@ -38,19 +38,19 @@ def is_alive(owner: str, heartbeat: float | None = None) -> bool:
 
 
 def is_fresh(heartbeat: float | None) -> bool:
-    """Whether a heartbeat is recent."""
+    """Return whether a heartbeat is recent."""
     return heartbeat is not None and time.time() - heartbeat < STALE_AFTER
 
 
 def is_neighbour(owner: str) -> bool:
-    """Whether a process runs on this host, so that its number means something here."""
+    """Return whether a process runs on this host, so that its number means something here."""
     parts = owner.split(":")
     return len(parts) == 4 and parts[1] == _host()
 
 
 @lru_cache(maxsize=1)
 def _host() -> str:
-    """Names the set of processes whose numbers can be compared: one host, one boot, one process namespace."""
+    """Name the set of processes whose numbers can be compared: one host, one boot, one process namespace."""
     parts = [platform.node()]
     for source in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         path = Path(source)
@@ -62,7 +62,7 @@ def _host() -> str:
 
 
 def start_of(pid: int) -> str:
-    """When a process began, as text; ``gone`` when it does not run (a zombie does not run)."""
+    """Return when a process began, as text; ``gone`` when it does not run (a zombie does not run)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

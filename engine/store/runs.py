@@ -10,21 +10,31 @@ import sqlalchemy as sa
 
 from ..errors import StoreError
 from .database import Database
+from .history import History
 from .logs import Logs
 from .owners import is_alive
-from .records import ENDED, HELD, KINDS, Run, ended, new_id, run_of
+from .run import ACTIVE, ENDED, HELD, KINDS, RECORDED, Run, ended, new_id, run_of
 from .tables import log as log_table
 from .tables import run as run_table
-from .work import Work
 
 EDITABLE = ("name", "notes", "tags")
+LOST = {
+    "state": "failed",
+    "error": "The run table was lost while this run was queued or at work. Resume the run.",
+    "error_kind": "interrupted",
+}
+MAX_ATTEMPTS = 3  # times a run is taken up by a service before it counts as what kills them
 
 
-class RunTable(Work, Logs):
-    """Reads and writes rows; every method is one transaction, safe with several processes."""
+class RunTable:
+    """Reads and writes rows; every method is one transaction, safe with several processes.
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    Pages and command lines submit, look and edit; services and command lines also take up, report and end.
+    """
+
+    def __init__(self, database: Database, history: History) -> None:
+        self._database, self._history = database, history
+        self.logs = Logs(database)
 
     def submit(
         self,
@@ -76,7 +86,7 @@ class RunTable(Work, Logs):
         }
         with self._database.write() as connection:
             connection.execute(sa.insert(run_table).values(**row))
-        return self.get(row["id"])
+        return self._kept(row["id"])
 
     def adopt(
         self, parent: str, result: str, *, name: str, request: Mapping[str, Any], step_keys: Iterable[str] = ()
@@ -109,17 +119,47 @@ class RunTable(Work, Logs):
         }
         there = sa.select(run_table.c.id).where(run_table.c.parent == parent, run_table.c.result == result)
         with self._database.write() as connection:
-            if connection.execute(there).first() is None:
+            if connection.execute(there).first() is not None:
+                return
+            connection.execute(sa.insert(run_table).values(**values))
+        self._kept(values["id"])
+
+    def add_recorded(self, rows: Iterable[Mapping[str, Any]]) -> int:
+        """Add rows that the store has on record and the table has lost; see rebuild.py.
+
+        Args:
+            rows: ``RECORDED`` columns of each. A run that was active fails: what carried it out has ended.
+
+        Returns:
+            How many were added; rows that the table has stay as they are.
+        """
+        found, added = list(rows), []
+        with self._database.write() as connection:
+            known = set(connection.execute(sa.select(run_table.c.id)).scalars())
+            for row in found:
+                if row["id"] not in known:
+                    values = {**row, "metrics": {}, "fraction": float(row["state"] == "finished")}
+                    values |= LOST if row["state"] in ACTIVE else {}
+                    added.append(values)
+            for values in added:
                 connection.execute(sa.insert(run_table).values(**values))
+        for values in added:
+            self._kept(values["id"])
+        return len(added)
+
+    def count(self) -> int:
+        """Return how many rows there are, deleted ones included."""
+        with self._database.read() as connection:
+            return connection.execute(sa.select(sa.func.count()).select_from(run_table)).scalar() or 0
 
     def find(self, run: str) -> Run | None:
-        """A row, None when there is none."""
+        """Return a row, None when there is none."""
         with self._database.read() as connection:
             row = connection.execute(sa.select(run_table).where(run_table.c.id == run)).mappings().first()
         return run_of(row) if row else None
 
     def get(self, run: str) -> Run:
-        """A row.
+        """Return a row.
 
         Raises:
             StoreError: there is none.
@@ -141,7 +181,7 @@ class RunTable(Work, Logs):
         deleted: bool = False,
         limit: int = 100,
     ) -> list[Run]:
-        """Rows, newest first.
+        """Return rows, newest first.
 
         Args:
             kinds: only these.
@@ -225,10 +265,11 @@ class RunTable(Work, Logs):
             for part in (ids[start : start + 500] for start in range(0, len(ids), 500)):
                 connection.execute(sa.delete(log_table).where(log_table.c.run.in_(part)))
                 connection.execute(sa.delete(run_table).where(run_table.c.id.in_(part)))
+        self._history.forget(ids)
         return ids
 
     def references(self, *, without: Collection[str] = ()) -> set[str]:
-        """Keys of all artefacts that some run refers to, deleted runs that were not purged included.
+        """Return the keys of all artefacts that some run refers to, deleted runs that were not purged included.
 
         Args:
             without: ids of runs that do not count.
@@ -239,7 +280,7 @@ class RunTable(Work, Logs):
         return {key for keys, result in rows for key in (*keys, result) if key}
 
     def wait(self, run: str, timeout: float | None = None, interval: float = 0.1) -> Run:
-        """Wait until a run has ended, or the time is up; returns the row either way."""
+        """Wait until a run has ended, or the time is up, and return the row either way."""
         deadline = None if timeout is None else time.monotonic() + timeout
         row = self.get(run)
         while row.active and (deadline is None or time.monotonic() < deadline):
@@ -247,6 +288,136 @@ class RunTable(Work, Logs):
             row = self.get(run)
         return row
 
+    def claim_next(self, owner: str, kinds: Iterable[str] | None = None) -> Run | None:
+        """Take up the oldest queued row; two processes never take the same one."""
+        where = [run_table.c.state == "queued", run_table.c.deleted.is_(None)]
+        where += [run_table.c.kind.in_(tuple(kinds))] if kinds is not None else []
+        oldest = sa.select(run_table.c.id).where(*where).order_by(run_table.c.created, run_table.c.id).limit(1)
+        now = time.time()
+        with self._database.read() as connection:
+            if connection.execute(oldest).scalar() is None:
+                return None
+        with self._database.write() as connection:
+            found = connection.execute(oldest).scalar()
+            taken = found and connection.execute(
+                sa.update(run_table)
+                .where(run_table.c.id == found, run_table.c.state == "queued")
+                .values(state="running", owner=owner, heartbeat=now, started=now, attempts=run_table.c.attempts + 1)
+            )
+        return self.get(found) if taken and taken.rowcount else None
+
+    def heartbeat(self, owner: str) -> None:
+        """Say that a process still works on its rows."""
+        self._update((run_table.c.owner == owner) & run_table.c.state.in_(HELD), heartbeat=time.time())
+
+    def set_progress(self, run: str, **changes: Any) -> None:
+        """Set fraction, message, step, step_number, step_count or metrics; :class:`Reporter` throttles."""
+        self._update((run_table.c.id == run) & run_table.c.state.in_(HELD), heartbeat=time.time(), **changes)
+
+    def set_step_keys(self, run: str, keys: Iterable[str]) -> None:
+        """Record the artefacts that a run refers to, so that garbage collection keeps them."""
+        self._update(run_table.c.id == run, step_keys=list(dict.fromkeys(keys)))
+
+    def cancelling(self, owner: str) -> list[str]:
+        """Return the ids of a process's rows that somebody asked to stop."""
+        query = sa.select(run_table.c.id).where(run_table.c.owner == owner, run_table.c.state == "cancelling")
+        with self._database.read() as connection:
+            return list(connection.execute(query).scalars())
+
+    def finish(self, run: str, result: str, *, owner: str | None = None) -> bool:
+        """End a run that is done.
+
+        Args:
+            run: its id.
+            result: artefact key or folder.
+            owner: only when this process still has it.
+
+        Returns:
+            False when the row was no longer running (cancelled, or taken by another).
+        """
+        where = (run_table.c.id == run) & (run_table.c.state == "running")
+        return self._end(where, owner, result=result, fraction=1.0, message="", **ended("finished"))
+
+    def fail(self, run: str, message: str, kind: str = "error", *, owner: str | None = None) -> bool:
+        """End a run that cannot be carried out, with a reason that people can read."""
+        where = (run_table.c.id == run) & run_table.c.state.in_(ACTIVE)
+        return self._end(where, owner, error=message, error_kind=kind, **ended("failed"))
+
+    def cancelled(self, run: str, *, owner: str | None = None) -> bool:
+        """End a run that has stopped because somebody asked for it."""
+        where = (run_table.c.id == run) & run_table.c.state.in_(ACTIVE)
+        return self._end(where, owner, **ended("cancelled"))
+
+    def release(self, owner: str, *, keep: Iterable[str] = ()) -> int:
+        """Give the rows of a process back to the queue (it leaves in order); those to be cancelled are.
+
+        Args:
+            owner: the process.
+            keep: ids of rows that it still works on.
+        """
+        held = (run_table.c.owner == owner) & run_table.c.id.not_in(tuple(keep))
+        self._update(held & (run_table.c.state == "cancelling"), **ended("cancelled"))
+        values = {"state": "queued", "owner": None, "attempts": run_table.c.attempts - 1, "message": ""}
+        return self._update(held & (run_table.c.state == "running"), **values)
+
+    def requeue_orphans(self, *, service: str | None = None) -> list[str]:
+        """Give rows whose process has died back to the queue.
+
+        A row that has been taken up too often fails (it may be what kills the service), and so does one that a
+        command line was carrying out.
+
+        Args:
+            service: the service that has the lease, if that is who asks; rows of any other service are orphans then.
+
+        Returns:
+            Ids of the rows that are queued again.
+        """
+        query = sa.select(run_table).where(run_table.c.state.in_(HELD))
+        with self._database.read() as connection:
+            rows = [run_of(row) for row in connection.execute(query).mappings()]
+        return [row.id for row in rows if _orphan(row, service) and self._take_away(row)]
+
+    def _take_away(self, row: Run) -> bool:
+        """Take a row from a dead process and return whether it is queued again."""
+        where = (run_table.c.id == row.id) & (run_table.c.owner == row.owner) & run_table.c.state.in_(HELD)
+        if row.state == "cancelling":
+            self._update(where, **ended("cancelled"))
+        elif (row.owner or "").startswith("inline:"):
+            text = "The process that carried this run out has ended. Resume the run to have the service finish it."
+            self._update(where, error=text, error_kind="interrupted", **ended("failed"))
+        elif row.attempts >= MAX_ATTEMPTS:
+            text = f"The engine service ended {row.attempts} times while it worked on this run; it is not tried again."
+            self._update(where, error=text, error_kind="interrupted", **ended("failed"))
+        else:
+            return self._update(where, state="queued", owner=None, message="Taken up again") > 0
+        return False
+
+    def _kept(self, run: str) -> Run:
+        row = self.get(run)
+        self._history.keep([row])
+        return row
+
+    def _end(self, where: Any, owner: str | None, **values: Any) -> bool:
+        return self._update(where & (run_table.c.owner == owner) if owner else where, **values) > 0
+
+    def _update(self, where: Any, **values: Any) -> int:
+        """Change rows, and put on record what a rebuilt table would need."""
+        change = sa.update(run_table).where(where).values(**values)
+        if not set(values) & set(RECORDED):
+            with self._database.write() as connection:
+                return connection.execute(change).rowcount
+        with self._database.write() as connection:
+            changed = [run_of(row) for row in connection.execute(change.returning(run_table)).mappings()]
+        self._history.keep(changed)
+        return len(changed)
+
 
 def _contains(column: Any, text: str) -> Any:
     return sa.cast(column, sa.Text).icontains(text, autoescape=True)
+
+
+def _orphan(row: Run, service: str | None) -> bool:
+    owner = row.owner or ""
+    if service is not None and owner.startswith("service:"):
+        return owner != service
+    return not is_alive(owner, row.heartbeat)

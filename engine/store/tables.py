@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, BigInteger, Column, Float, Index, Integer, MetaData, String, Table, Text
 
-SCHEMA_VERSION = 1
+LAYOUT = "0002"  # the last change in migrations/
 
 metadata = MetaData()
+
+layout = Table("alembic_version", metadata, Column("version_num", String(32), primary_key=True))
 
 meta = Table("meta", metadata, Column("name", String(40), primary_key=True), Column("value", String(200)))
 

@@ -1,4 +1,4 @@
-"""How much of the store a run takes, alone and together with others."""
+"""Room in the store that a run takes, alone and together with others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .artefacts import Store
 from .files import artefact, read_record
-from .records import Run
+from .run import Run
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Usage:
 
 
 def usage_of(store: Store, run: Run) -> Usage:
-    """What a run takes. Artefacts that lie in the store twice under hard links count for each.
+    """Add up what a run takes. Artefacts that lie in the store twice under hard links count for each.
 
     Args:
         store: where it is.
@@ -32,12 +32,12 @@ def usage_of(store: Store, run: Run) -> Usage:
 
 
 def references_of(run: Run) -> tuple[str, ...]:
-    """Keys of the artefacts that a run refers to; a folder that a command line wrote to is none."""
+    """Return the keys of the artefacts that a run refers to; a folder that a command line wrote to is none."""
     return tuple(dict.fromkeys(key for key in (*run.step_keys, run.result) if key and _is_key(key)))
 
 
 def size_of_artefact(store: Store, key: str) -> int:
-    """Bytes of one artefact by its record, 0 when it is not there."""
+    """Return the bytes of one artefact by its record, 0 when it is not there."""
     folder = store.folder_of(key)
     record = read_record(folder)
     return artefact(folder, record).size if record is not None else 0

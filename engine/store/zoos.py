@@ -16,7 +16,7 @@ MOST = 200
 
 
 class KnownZoos:
-    """Which zoo folders this store knows. A file for each, so that several processes need no lock."""
+    """Zoo folders that this store knows. A file for each, so that several processes need no lock."""
 
     def __init__(self, root: Path) -> None:
         self._folder = root / FOLDER
@@ -42,7 +42,7 @@ class KnownZoos:
         self._file(folder.expanduser().resolve()).unlink(missing_ok=True)
 
     def list(self) -> list[Path]:
-        """Known folders that still hold a zoo, the latest first."""
+        """Return known folders that still hold a zoo, the latest first."""
         found = []
         for file in self._folder.glob("*.json") if self._folder.is_dir() else ():
             try:

@@ -129,7 +129,7 @@ def progress_text(row: Run) -> str:
 
 def log_view(run: str) -> None:
     """The last lines of a run's log."""
-    lines = store().runs.log(run)[-LOG_LINES:]
+    lines = store().runs.logs.read(run)[-LOG_LINES:]
     text = "\n".join(f"{time.strftime('%H:%M:%S', time.localtime(line.time))}  {line.line}" for line in lines)
     st.code(text or "No lines yet.", language=None, wrap_lines=True, height=200)
 

@@ -147,6 +147,6 @@ def test_the_report_says_that_memory_ran_out(tmp_path, monkeypatch):
     assert any("Memory of the cpu ran out while encoding, so batches as small as 4" in w for w in report.warnings)
     assert set(known_rates(store).batches.values()) == {4}
     row = store.runs.list(kinds=("run",))[0]
-    assert any("batches of 4 images" in line.line for line in store.runs.log(row.id))
+    assert any("batches of 4 images" in line.line for line in store.runs.logs.read(row.id))
     features = [json.loads(path.read_text()) for path in (store.root / "artefacts").rglob("features.json")]
     assert sum(facts["halved"] for facts in features) >= 1  # the first; later ones begin with what was remembered

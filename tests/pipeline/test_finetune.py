@@ -273,7 +273,7 @@ def test_a_batch_that_does_not_fit_is_computed_in_parts(zoo, tmp_path, monkeypat
     for name, tensor in whole.items():
         torch.testing.assert_close(parts[name], tensor, rtol=1e-3, atol=2e-4)
     run = store.runs.list(kinds=("finetune",))[0].id
-    said = [line.line for line in store.runs.log(run) if "memory ran out" in line.line]
+    said = [line.line for line in store.runs.logs.read(run) if "memory ran out" in line.line]
     assert [line.split("computed ")[1].split(",")[0] for line in said] == ["6 at a time", "3 at a time"]
     most[0] = 0
     with pytest.raises(EngineError, match="Training on a single image ran out of memory on cpu"):

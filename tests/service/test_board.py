@@ -265,7 +265,7 @@ def test_a_part_that_fails_leaves_the_others(store):
     row = store.runs.get(run.id)
     assert (row.state, row.error, len(row.step_keys)) == ("finished", "", 4)
     assert {child.name for child in store.runs.list(parent=run.id)} == {"b", "c"}
-    assert any("goes on without it" in line.line for line in store.runs.log(run.id))
+    assert any("goes on without it" in line.line for line in store.runs.logs.read(run.id))
     assert table.loop.board.nodes == {}
 
 

@@ -37,7 +37,7 @@ def test_progress_metrics_and_log_appear(service):
     assert (row.step_number, row.step_count) == (1, 1)
     assert 0 < service.ended(run).fraction <= 1
     assert service.store.runs.get(run.id).metrics["curve"][-1] == 18
-    assert "counted" in [line.line for line in service.store.runs.log(run.id)]
+    assert "counted" in [line.line for line in service.store.runs.logs.read(run.id)]
 
 
 def test_the_heartbeat_tells_devices_and_memory(service):
@@ -94,8 +94,8 @@ def test_reasons_of_failure(service):
     assert (refused.state, refused.error, refused.error_kind) == ("failed", "These experts do not fit.", "MergeError")
     crashed = service.ended(service.submit(["crash", {}, []], ["join", {}, [0]]))
     assert crashed.error == "Unexpected error in step 'Toy crash': ZeroDivisionError: of toys"
-    assert not any("Traceback" in line.line for line in service.store.runs.log(crashed.id))
-    assert any("Traceback" in line.line for line in service.store.runs.log(crashed.id, trace=True))
+    assert not any("Traceback" in line.line for line in service.store.runs.logs.read(crashed.id))
+    assert any("Traceback" in line.line for line in service.store.runs.logs.read(crashed.id, trace=True))
     unplanned = service.ended(service.submit(refuse=True))
     assert (unplanned.state, unplanned.error) == ("failed", "This cannot be planned.")
 
@@ -107,7 +107,7 @@ def test_a_killed_worker_costs_nothing_but_time(service, tmp_path):
     os.kill(int(lines(trace)[0]), signal.SIGKILL)
     assert service.ended(run, 20).state == "finished"
     assert len(lines(trace)) == 2
-    assert any("tried again" in line.line for line in service.store.runs.log(run.id))
+    assert any("tried again" in line.line for line in service.store.runs.logs.read(run.id))
     assert not half_written(service)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import subprocess
@@ -14,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from engine.errors import StoreError
-from engine.store import Store, Usage, artefacts, collect, step_key, usage_of
+from engine.store import Store, Usage, artefacts, collect, files, step_key, usage_of
+from engine.store.files import SMALL, Checker
 
 ROOT = Path(__file__).parents[2]
 HOUR_AGO = -7200
@@ -22,13 +22,20 @@ HOUR_AGO = -7200
 
 @pytest.fixture
 def store(tmp_path):
-    return Store(tmp_path / "store", database_url=f"sqlite:///{tmp_path / 'store' / 'runs.sqlite'}")
+    made = Store(tmp_path / "store", database_url=f"sqlite:///{tmp_path / 'store' / 'runs.sqlite'}")
+    made.database.engine()  # the table is there before the artefacts, as it is whenever a run makes them
+    return made
 
 
 @pytest.fixture
 def forgetful():
     """As if every artefact were read by a process that has not seen it before."""
-    artefacts._verified.clear()
+
+    def forget():
+        artefacts._checker = Checker()
+
+    yield forget
+    forget()
 
 
 def make(store, name="a", text="hello", **options):
@@ -119,9 +126,8 @@ def test_the_second_writer_loses_silently(store):
 
 
 @pytest.mark.parametrize("text", ["hell", "jello"])
-def test_a_damaged_artefact_counts_as_absent(store, forgetful, caplog, text):
+def test_a_damaged_artefact_counts_as_absent(store, caplog, text):
     key = make(store)
-    artefacts._verified.clear()
     (store.find(key, checksums=False) / "inner" / "text").write_text(text)
     assert store.find(key) is None
     assert "is damaged" in caplog.text
@@ -130,15 +136,37 @@ def test_a_damaged_artefact_counts_as_absent(store, forgetful, caplog, text):
     assert store.find(key)
 
 
-def test_checksums_are_compared_once_a_process(store, forgetful, monkeypatch):
-    key = make(store)
-    artefacts._verified.clear()
-    read = []
-    monkeypatch.setattr("engine.store.files.sha256_of", lambda path: read.append(path) or "")
-    assert store.find(key, checksums=False)
-    assert read == []
-    assert store.find(key) is None
-    assert len(read) == 1
+@pytest.mark.parametrize("size", [10, 2 * SMALL])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_page_notices_a_file_that_was_modified(store, forgetful, size, known):
+    """In a process that has read the artefact before, and in one that has not."""
+    key = make(store, text="x" * size)
+    folder = store.find(key, checksums=False)
+    if not known:
+        forgetful()
+    text = folder / "inner" / "text"
+    flipped = bytearray(text.read_bytes())
+    flipped[size // 2] ^= 1
+    text.write_bytes(flipped)
+    assert store.find(key, checksums=False) is None
+
+
+def test_a_file_is_read_once_for_each_modification_time(store, forgetful, monkeypatch):
+    small, large = make(store, "small"), make(store, "large", text="x" * 2 * SMALL)
+    forgetful()
+    read, original = [], files.sha256_of
+    monkeypatch.setattr(files, "sha256_of", lambda path: read.append(path) or original(path))
+    for _ in range(3):
+        assert store.find(small, checksums=False)
+        assert store.find(large, checksums=False)
+    assert len(read) == 1  # the large file is as it was sealed
+    assert store.find(large)
+    assert store.find(large)
+    assert len(read) == 2
+    os.utime(store.folder_of(large) / "inner" / "text", ns=(1, 1))
+    assert store.find(large, checksums=False)
+    assert store.find(large)
+    assert len(read) == 3
 
 
 def test_deleting_can_be_undone_for_some_days(store):
@@ -188,22 +216,19 @@ def test_digests_are_remembered_until_the_file_changes(store, tmp_path, monkeypa
 
 
 def test_garbage_collection_follows_references(store):
-    kept, nested, loose, young = (make(store, name) for name in ("kept", "nested", "loose", "young"))
-    record = store.folder_of(kept) / "artefact.json"
-    record.write_text(json.dumps(json.loads(record.read_text()) | {"uses": [nested]}))
-    for key in (kept, nested, loose):
-        path = store.folder_of(key) / "artefact.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"created": time.time() + HOUR_AGO}))
+    nested, loose = make(store, "nested"), make(store, "loose")
+    kept = make(store, "kept", uses=[nested])
     run = store.runs.submit("run", {})
     store.runs.set_step_keys(run.id, [kept])
-    assert collect(store, dry=True).artefacts == 1
+    assert collect(store).artefacts == 0  # all are young: their runs may not have recorded them yet
+    assert collect(store, grace=0, dry=True).artefacts == 1
     assert store.find(loose)
-    assert collect(store).artefacts == 1
-    assert [key for key in (kept, nested, loose, young) if store.find(key)] == [kept, nested, young]
+    assert collect(store, grace=0).artefacts == 1
+    assert [key for key in (kept, nested, loose) if store.find(key)] == [kept, nested]
     store.runs.request_cancel(run.id)
     store.runs.delete(run.id)
-    assert collect(store, days=1).runs == 0
-    gone = collect(store, days=0)
+    assert collect(store, days=1, grace=0).runs == 0
+    gone = collect(store, days=0, grace=0)
     assert (gone.runs, gone.artefacts) == (1, 2)
     assert store.runs.find(run.id) is None
 

@@ -166,17 +166,17 @@ def test_deleting_hides_and_can_be_undone(runs):
 
 def test_the_log_is_bounded_and_read_in_parts(runs):
     run, other = runs.submit("run", {}), runs.submit("run", {})
-    runs.append_log(run.id, ["one", "two"])
-    runs.append_log(run.id, "Traceback", "trace")
-    runs.append_log(other.id, "other")
-    seen = runs.log(run.id)
+    runs.logs.append(run.id, ["one", "two"])
+    runs.logs.append(run.id, "Traceback", "trace")
+    runs.logs.append(other.id, "other")
+    seen = runs.logs.read(run.id)
     assert [line.line for line in seen] == ["one", "two"]
-    assert [line.line for line in runs.log(run.id, after=seen[0].seq, trace=True)] == ["two", "Traceback"]
-    runs.append_log(run.id, (str(number) for number in range(MAX_LOG_LINES + 10)))
-    kept = runs.log(run.id)
+    assert [line.line for line in runs.logs.read(run.id, after=seen[0].seq, trace=True)] == ["two", "Traceback"]
+    runs.logs.append(run.id, (str(number) for number in range(MAX_LOG_LINES + 10)))
+    kept = runs.logs.read(run.id)
     assert len(kept) == MAX_LOG_LINES
     assert kept[-1].line == str(MAX_LOG_LINES + 9)
-    assert len(runs.log(other.id)) == 1
+    assert len(runs.logs.read(other.id)) == 1
 
 
 def test_progress_is_throttled(runs, monkeypatch):

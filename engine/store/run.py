@@ -1,4 +1,4 @@
-"""Rows of the run table as records."""
+"""One row of the run table as a record."""
 
 from __future__ import annotations
 
@@ -30,6 +30,26 @@ KINDS = (
 ACTIVE: tuple[State, ...] = ("queued", "running", "cancelling")
 ENDED: tuple[State, ...] = ("cancelled", "failed", "finished")
 HELD: tuple[State, ...] = ("running", "cancelling")
+# Columns that a rebuilt table takes over; the others change from second to second while a run is at work.
+RECORDED = (
+    "id",
+    "kind",
+    "parent",
+    "name",
+    "request",
+    "state",
+    "created",
+    "started",
+    "finished",
+    "deleted",
+    "error",
+    "error_kind",
+    "result",
+    "step_keys",
+    "tags",
+    "notes",
+    "requested_by",
+)
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 EPOCH = 1_700_000_000
 
@@ -67,17 +87,17 @@ class Run:
 
     @property
     def active(self) -> bool:
-        """Whether something is still to happen; poll only then."""
+        """Return whether something is still to happen; poll only then."""
         return self.state in ACTIVE
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it was started, up to its end."""
+        """Return the seconds since it was started, up to its end."""
         return (self.finished or time.time()) - self.started if self.started else 0.0
 
 
 def new_id(now: float) -> str:
-    """A short id that sorts by time: nine digits of milliseconds and four of chance."""
+    """Make a short id that sorts by time: nine digits of milliseconds and four of chance."""
     number, text = int((now - EPOCH) * 1000), ""
     for _ in range(9):
         number, digit = divmod(number, 32)
@@ -86,10 +106,10 @@ def new_id(now: float) -> str:
 
 
 def ended(state: State) -> dict[str, Any]:
-    """Values of a row that ends now."""
+    """Return the values of a row that ends now."""
     return {"state": state, "finished": time.time()}
 
 
 def run_of(row: Any) -> Run:
-    """A record of a row."""
+    """Return the record of a row."""
     return Run(**{item.name: row[item.name] for item in fields(Run)})

@@ -1,0 +1,1 @@
+"""Changes of the run database's layout, carried out by Alembic."""
