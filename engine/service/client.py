@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +26,10 @@ PAGE_INTERVAL = 20.0  # seconds between two heartbeats of the pages
 STOP_TIMEOUT = 15.0
 CALM = 6.0  # seconds that the workers of a new service leave to the page it was started for
 MAX_LOG = 5_000_000  # bytes
+BEGAN = time.time()  # about when this process did
+OTHER = "The engine of another version of the app serves this store, and is used. Restart this app to use its own."
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,14 +70,21 @@ def service_state(store: Store) -> ServiceState:
 def ensure_service(store: Store) -> ServiceState:
     """Start the service in the background unless it runs; for pages, at every script run (a millisecond or two).
 
-    It also is the pages' heartbeat, which keeps the service from going to sleep, and it replaces an idle service of
-    another version of the code.
+    It also is the pages' heartbeat, which keeps the service from going to sleep. An idle service of other code is
+    replaced only if it began before this process did, so that two apps of different code on one store come to use one
+    engine; the one whose code it is not says so once.
     """
+    if store.read_only:
+        return ServiceState("absent", "This store can only be read, so no engine runs; finished runs can be looked at.")
     if time.time() - store.lease.last_page() > PAGE_INTERVAL:
         store.lease.page_seen()
     found = service_state(store)
     if found.state == "outdated" and not found.busy:
-        store.lease.request_stop()
+        status = store.lease.status()
+        if status is None or status.started >= BEGAN:
+            _say_once(str(store.root), status.version if status else "")
+            return ServiceState("outdated", OTHER, found.devices, found.workers, found.busy)
+        store.lease.request_stop(status.owner)
         return ServiceState("starting", "The engine is being replaced by one of the present version.")
     if found.state != "absent":
         return found
@@ -102,9 +115,13 @@ def start_command() -> list[str]:
     return [sys.executable, "-m", f"{PACKAGE}.service", "--calm", str(CALM)]
 
 
+@lru_cache(maxsize=32)
+def _say_once(root: str, version: str) -> None:
+    logger.warning("%s (store %s, engine %s, this app %s)", OTHER, root, version, code_version())
+
+
 def _start(store: Store) -> ServiceState:
-    logs = store.root / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
+    logs = store.folder("logs")
     marker = store.root / STARTING
     earlier = _earlier_start(marker)
     if earlier is not None:

@@ -48,7 +48,7 @@ def test_pages_start_replace_and_stop_the_service(startable, monkeypatch):
     assert client.service_state(store).state == "absent"
 
 
-def test_an_idle_service_of_another_version_is_asked_to_go(own_service):
+def test_an_idle_service_of_another_version_is_asked_to_go(own_service, monkeypatch):
     from engine.store.owners import this_process
 
     store, owner = own_service.store, this_process("service")
@@ -57,8 +57,37 @@ def test_an_idle_service_of_another_version_is_asked_to_go(own_service):
     assert client.ensure_service(store).state == "outdated"
     assert not store.lease.status().stop
     store.lease.renew(owner, busy=0)
+    monkeypatch.setattr(client, "BEGAN", time.time())  # as if this app were started after the engine
     assert client.ensure_service(store).state == "starting"
     assert store.lease.status().stop
+
+
+def test_two_versions_on_one_store_agree_on_one_engine(startable, monkeypatch, caplog):
+    """Two apps of different code, each asking every now and then."""
+    store, starts = startable.store, []
+    launch = client._launch
+    monkeypatch.setattr(client, "_launch", lambda *given: starts.append(given) or launch(*given))
+    states = {}
+
+    def ask(version, began):
+        monkeypatch.setattr(client, "code_version", lambda: version)
+        monkeypatch.setattr(client, "BEGAN", began)
+        monkeypatch.setenv("TOY_VERSION", version)
+        states[version] = client.ensure_service(store)
+        return states[version].state
+
+    first = time.time()
+    startable.until(lambda: ask("one", first) == "ready", 30)
+    second = time.time()
+    deadline = time.monotonic() + 12
+    while time.monotonic() < deadline:
+        ask("one", first)
+        ask("two", second)
+        time.sleep(0.1)
+    assert len(starts) == 2
+    assert {state.state for state in states.values()} == {"ready", "outdated"}
+    assert all(state.ready for state in states.values())
+    assert caplog.text.count(client.OTHER) == 1
 
 
 def test_a_start_that_fails_is_reported(own_service, monkeypatch):
