@@ -19,8 +19,13 @@ def convert(
     force: Force = False,
 ) -> None:
     """Turn a recipe into mergekit's YAML, or mergekit's YAML into a recipe."""
-    from ..catalog.mergekit import is_mergekit, read_mergekit, write_mergekit
-    from ..pipeline.export.mergekit import expert_spellings, model_paths
+    from ..pipeline.export.mergekit import (
+        expert_spellings,
+        is_mergekit,
+        model_paths,
+        read_mergekit,
+        write_mergekit,
+    )
     from ..recipe import read_recipe, read_yaml
 
     check_file(to, (source,), force=force)

@@ -140,8 +140,7 @@ def _export_part(folder: Path, to: Path) -> None:
 
 
 def _mergekit(folder: Path, to: Path) -> None:
-    from ..catalog.mergekit import write_mergekit
-    from ..pipeline.export.mergekit import model_paths
+    from ..pipeline.export.mergekit import model_paths, write_mergekit
 
     recipe = read_report(folder).recipe
     to.write_text(write_mergekit(recipe, *model_paths(recipe)), "utf-8")

@@ -1,5 +1,6 @@
 """Report parts and tables become Plotly figures here, each with the table behind it. Free of torch and Streamlit."""
 
+from ..analysis.layers import COMPONENTS, Layer, layers_of
 from .accuracy import accuracy_bars, accuracy_table, confusion_figure, confusion_table, delta_heatmap, scored_states
 from .bias import MEASURES, Measure, bias_bars, bias_table, class_bias
 from .compare import Compared, average_table, comparable_states, lettered, task_table
@@ -7,7 +8,6 @@ from .curves import curve_table, training_curves
 from .differences import measurement_warnings, recipe_differences
 from .document import html_document
 from .drawing import Drawing
-from .layers import COMPONENTS, Layer, layers_of
 from .palette import state_colour, state_title, task_colours
 from .pareto import pareto_figure, point_table
 from .ranking import layer_ranking, ranked_layers

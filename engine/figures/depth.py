@@ -7,8 +7,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from ..analysis.layers import Layer
 from .drawing import compose, plain, vertical
-from .layers import Layer
 from .palette import Theme
 
 NAMES_UP_TO = 30  # layers that are named one by one; above it, blocks are

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from ..analysis.layers import Layer, layers_of
 from ..report import SaliencePart
 from .drawing import Drawing, compose, plain
-from .layers import Layer, layers_of
 from .palette import INK, SURFACE, Theme, state_colour
 
 RANKED = 12  # layers drawn; the table has all

@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from ..analysis.layers import Layer, layers_of
 from ..masks import lwptv_masks
 from ..report import SaliencePart
 from ..rounding import rounded
 from .depth import NAMES_UP_TO, by_layer
 from .drawing import Drawing, colour_bar, compose, plain, vertical
-from .layers import Layer, layers_of
 from .palette import CIVIDIS, GAP, STATES, Theme, state_colour
 
 MEGABYTE = 2**20

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from ..analysis.layers import layers_of
 from .depth import NAMES_UP_TO, by_layer
 from .drawing import Drawing, colour_bar, compose, listed, plain
-from .layers import layers_of
 from .palette import CIVIDIS, GAP, INK, SURFACE, Theme, diverging, state_colour
 from .weight_measures import Arrays, LayerMeasure, conflicts, cosines, ratio, totals
 

@@ -20,12 +20,12 @@ from safetensors.numpy import load_file
 from ...analysis.accuracy import logits, predictions, top1
 from ...analysis.bias import l1, l2
 from ...analysis.clusters import neighbours_of_own_class, silhouette
+from ...analysis.layers import layers_of
 from ...analysis.outliers import auroc, prototype_distance, prototypes
 from ...calibration import Calibrator
 from ...calibration.base import load_calibrator
 from ...catalog import CALIBRATORS
 from ...errors import EngineError
-from ...figures.layers import layers_of
 from ...report import Report
 from ...zoo.encoders.heads import ZeroShotHead
 from ...zoo.folder import Zoo

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from engine.__main__ import app
 from engine.catalog import resolve
-from engine.catalog.mergekit import read_mergekit, write_mergekit
 from engine.errors import RecipeError
 from engine.pipeline.export.merge_files import merge_files
+from engine.pipeline.export.mergekit import read_mergekit, write_mergekit
 from engine.recipe import MethodCall, parse_recipe, read_recipe
 from engine.weights import open_weights, visual
 from tests.tiny_zoo import make_zoo
