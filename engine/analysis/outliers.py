@@ -1,17 +1,16 @@
-"""Telling images that belong to no known class: distances to class prototypes, and how well they separate."""
+"""Distances to class prototypes, and how well they tell images that belong to no known class."""
 
 # ruff: noqa: F722
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import rankdata
 
 from ..errors import DataError
 
 
 def prototypes(features: Float[np.ndarray, "n dim"], classes: Int[np.ndarray, " n"]) -> Float[np.ndarray, "k dim"]:
-    """Mean feature of every class that occurs, in ascending order of the classes."""
+    """Return the mean feature of every class that occurs, in ascending order of the classes."""
     if len(features) != len(classes) or not len(features):
         raise DataError(
             f"{len(features)} features and {len(classes)} classes were given; one class a feature is needed."
@@ -22,28 +21,29 @@ def prototypes(features: Float[np.ndarray, "n dim"], classes: Int[np.ndarray, " 
 def prototype_distance(
     features: Float[np.ndarray, "n dim"], centres: Float[np.ndarray, "k dim"]
 ) -> Float[np.ndarray, " n"]:
-    """Euclidean distance of every feature to the nearest prototype, in feature units."""
+    """Return the Euclidean distance of every feature to the nearest prototype, in feature units."""
     squares = (features**2).sum(1)[:, None] - 2 * features @ centres.T + (centres**2).sum(1)
     return np.sqrt(np.maximum(squares, 0).min(1))
 
 
 def auroc(inside: Float[np.ndarray, " n"], outside: Float[np.ndarray, " m"]) -> float:
-    """Probability that an outside score is above an inside one, ties counting half; 0.5 is chance.
+    """Return the probability that an outside score is above an inside one, ties counting half; 0.5 is chance.
 
     Raises:
         DataError: a side is empty.
     """
     if not len(inside) or not len(outside):
         raise DataError(f"AUROC compares two sets of scores; found {len(inside)} and {len(outside)}.")
-    ranks = rankdata(np.concatenate([outside, inside]))
-    count = len(outside)
-    return float((ranks[:count].sum() - count * (count + 1) / 2) / (count * len(inside)))
+    from sklearn.metrics import roc_auc_score
+
+    truth = np.repeat([0, 1], [len(inside), len(outside)])
+    return float(roc_auc_score(truth, np.concatenate([inside, outside])))
 
 
 def plane_of(
     known: Float[np.ndarray, "n dim"], centres: Float[np.ndarray, "k dim"]
 ) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, "2 dim"], float]:
-    """The plane in which a task's features spread most: its origin, two directions, and the share of variance.
+    """Return the plane in which a task's features spread most: its origin, two directions, its share of the variance.
 
     Args:
         known: features that the prototypes were made of.
