@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -156,16 +155,3 @@ class Finding:
 
     level: Level
     text: str
-
-
-class ImageReader(Protocol):
-    """One split of a task's data."""
-
-    def __len__(self) -> int:
-        """Number of images."""
-
-    def images(self) -> Any:
-        """All images, uint8 (n, h, w, 3)."""
-
-
-Folder = Path

@@ -14,7 +14,8 @@ from open_clip.model import CLIP
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from engine.weights.huggingface import split_heads
+from engine.weights import Memory
+from engine.weights.huggingface import ToHuggingFace
 from tests.tiny_zoo import CONFIG
 
 WHERE = "src.modeling"  # the module in which the public pickles say that their classes live
@@ -133,7 +134,8 @@ def write_hf(
     """A Hugging Face CLIP vision folder in one of its many forms."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(hf_config(quick_gelu, config)))
-    tensors = {name: value.contiguous() for name, value in split_heads(visual).items()}
+    view = ToHuggingFace(Memory(visual))
+    tensors = {name: view.tensor(name).contiguous() for name in view.names}
     if not projection:
         del tensors["visual_projection.weight"]
     if not prefix:

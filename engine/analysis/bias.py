@@ -71,12 +71,6 @@ def sample_shift(state: Features, expert: Features) -> Float[np.ndarray, " n"]:
     return np.linalg.norm(z - target, axis=1)
 
 
-def dimension_shift(state: Features, expert: Features) -> Float[np.ndarray, " dim"]:
-    """Mean over images of |z − z_expert| in every dimension, in feature units."""
-    z, target = paired(state, expert)
-    return np.abs(z - target).mean(0)
-
-
 MEASURES: dict[str, Measure] = {"l1": l1, "l2": l2, "cosine": cosine, "cka": cka}
 
 

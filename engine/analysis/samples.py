@@ -1,4 +1,4 @@
-"""A table with one row per image and state, and the images whose fate changes between two states."""
+"""A table with one row per image and state."""
 
 # ruff: noqa: F722
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from ..errors import DataError, nearest
+from ..errors import DataError
 from .accuracy import logits, predictions, probabilities
 from .bias import sample_shift
 
@@ -96,56 +96,3 @@ def sample_table(
             )
         )
     return pd.concat(frames, ignore_index=True)[list(COLUMNS)]
-
-
-def changes(table: pd.DataFrame, before: str, after: str) -> pd.DataFrame:
-    """Images that are right in one state and wrong in the other.
-
-    Args:
-        table: rows of :func:`sample_table`.
-        before: a state.
-        after: another state.
-
-    Returns:
-        Columns task, index, label, ``prediction_before``, ``prediction_after``, ``kind`` (``to_wrong`` or
-        ``to_right``); images that are missing in one of the states are left out.
-
-    Raises:
-        DataError: the table has no such state.
-    """
-    left, right = (_state(table, name)[["task", "index", "label", "prediction"]] for name in (before, after))
-    both = left.merge(right[["task", "index", "prediction"]], on=["task", "index"], suffixes=("_before", "_after"))
-    was_right = both["prediction_before"] == both["label"]
-    is_right = both["prediction_after"] == both["label"]
-    both["kind"] = np.where(was_right, "to_wrong", "to_right")
-    return both[was_right != is_right].reset_index(drop=True)
-
-
-def lost_by_merging(table: pd.DataFrame) -> pd.DataFrame:
-    """Images that the expert gets right and the merged model wrong."""
-    found = changes(table, "expert", "merged")
-    return found[found["kind"] == "to_wrong"].reset_index(drop=True)
-
-
-def repaired(table: pd.DataFrame, calibrator: str, on: str = "merged") -> pd.DataFrame:
-    """Images that the merged model gets wrong and the calibrated one right."""
-    found = changes(table, on, calibrator)
-    return found[found["kind"] == "to_right"].reset_index(drop=True)
-
-
-def broken(table: pd.DataFrame, calibrator: str, on: str = "merged") -> pd.DataFrame:
-    """Images that the merged model gets right and the calibrated one wrong."""
-    found = changes(table, on, calibrator)
-    return found[found["kind"] == "to_wrong"].reset_index(drop=True)
-
-
-def most_shifted(table: pd.DataFrame, state: str, count: int) -> pd.DataFrame:
-    """The images of a state that are farthest from their expert feature, farthest first."""
-    return _state(table, state).nlargest(count, "shift", keep="first").reset_index(drop=True)
-
-
-def _state(table: pd.DataFrame, state: str) -> pd.DataFrame:
-    rows = table[table["state"] == state]
-    if rows.empty:
-        raise DataError(f"The table has no state '{state}'. {nearest(state, table['state'].unique())}")
-    return rows

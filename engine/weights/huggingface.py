@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CheckpointError, ZooError
-from ..types import Tensors, Weights
+from ..types import Weights
 
 PROJECTION = "visual_projection.weight"
 VISION, TEXT = "vision_model.", "text_model."
@@ -192,14 +192,6 @@ class ToHuggingFace:
         if name == PROJECTION:
             return found.T.contiguous()
         return found.chunk(3)[index].contiguous() if index >= 0 else found
-
-
-def split_heads(visual: Tensors) -> dict[str, Tensor]:
-    """An image encoder's tensors in Hugging Face's naming, all in memory."""
-    from . import Memory
-
-    view = ToHuggingFace(Memory(visual))
-    return {name: view.tensor(name) for name in view.names}
 
 
 def complete_names(names: Iterable[str], outer: str) -> dict[str, str]:

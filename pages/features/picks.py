@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from engine.analysis.worklists import gained, highest, lost
 from engine.figures.drawing import task_titles
 from engine.report import Report
 from pages.features.data import Space, class_name
@@ -26,15 +27,15 @@ def picks_of(space: Space, corrected: str | None, visible: np.ndarray, count: in
     found: dict[str, np.ndarray] = {}
     shift = space.numbers.get("shift", {}).get("merged")
     if shift is not None:
-        found[SHIFTED] = _highest(shift, visible, count)
+        found[SHIFTED] = highest(shift, visible, count)
     if {"merged", "expert"} <= set(space.states):
-        found[LOST] = np.flatnonzero(visible & space.right("expert") & ~space.right("merged"))
+        found[LOST] = lost(space.right("expert"), space.right("merged"), visible)
     if corrected and {"merged", corrected} <= set(space.states):
-        found[REPAIRED] = np.flatnonzero(visible & ~space.right("merged") & space.right(corrected))
-        found[BROKEN] = np.flatnonzero(visible & space.right("merged") & ~space.right(corrected))
+        found[REPAIRED] = gained(space.right("merged"), space.right(corrected), visible)
+        found[BROKEN] = lost(space.right("merged"), space.right(corrected), visible)
     chance = space.numbers.get("probability", {}).get(corrected or "merged")
     if chance is not None:
-        found[UNCERTAIN] = _highest(-chance, visible, count)
+        found[UNCERTAIN] = highest(-chance, visible, count)
     return {name: rows for name, rows in found.items() if len(rows)}
 
 
@@ -79,9 +80,3 @@ def rows_of_class(
 def _of_class(space: Space, number: tuple[int, int], visible: np.ndarray) -> np.ndarray:
     task, label = number
     return visible & (space.task == task) & (space.label == label)
-
-
-def _highest(values: np.ndarray, visible: np.ndarray, count: int) -> np.ndarray:
-    """Rows of the highest known values among those shown, ascending."""
-    rows = np.flatnonzero(visible & np.isfinite(values))
-    return np.sort(rows[np.argsort(-values[rows], kind="stable")[:count]])

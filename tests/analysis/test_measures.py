@@ -3,10 +3,9 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from engine.analysis import accuracy, bias, neighbours, salience, samples
+from engine.analysis import accuracy, bias, neighbours, outliers, salience, samples, worklists
 from engine.analysis.clusters import neighbours_of_own_class, silhouette
 from engine.analysis.spread import LEVELS, spread_of
 from engine.errors import DataError, MergeError, UnpairedFeatures
@@ -71,7 +70,6 @@ def test_biases_by_hand():
     assert bias.l2(STATE, EXPERT) == pytest.approx(10 / 3)
     assert bias.cosine(STATE, EXPERT) == pytest.approx(2 / 3)
     np.testing.assert_allclose(bias.sample_shift(STATE, EXPERT), [0, 5, 5])
-    np.testing.assert_allclose(bias.dimension_shift(STATE, EXPERT), [2, 8 / 3])
     zeros = np.zeros((2, 2))
     assert bias.cosine(zeros, zeros) == 0.0
     assert bias.cosine(-EXPERT[:1], EXPERT[:1]) == pytest.approx(2.0)
@@ -93,7 +91,7 @@ def test_cka_equals_its_definition_with_centring_matrices(shape):
 
 
 def test_biases_refuse_what_is_not_paired():
-    for measure in (*bias.MEASURES.values(), bias.sample_shift, bias.dimension_shift):
+    for measure in (*bias.MEASURES.values(), bias.sample_shift):
         with pytest.raises(UnpairedFeatures, match=r"\(3, 2\) cannot be compared .* \(2, 2\)"):
             measure(STATE, EXPERT[:2])
         with pytest.raises(UnpairedFeatures, match="0 rows"):
@@ -146,22 +144,23 @@ def test_margin_is_positive_exactly_where_the_label_wins():
     assert np.isnan(samples.margin(scores[:, :1], np.array([0, 0]))).all()
 
 
-def test_flipped_sets(table):
-    assert samples.lost_by_merging(table)["index"].tolist() == [9]
-    assert samples.repaired(table, "surgery")["index"].tolist() == [9]
-    assert samples.broken(table, "surgery")["index"].tolist() == [7]
-    both = samples.changes(table, "merged", "surgery")
-    assert both[["index", "kind"]].values.tolist() == [[7, "to_wrong"], [9, "to_right"]]
-    assert both["prediction_before"].tolist() == [0, 0]
-    assert both["prediction_after"].tolist() == [1, 2]
-    assert samples.most_shifted(table, "merged", 2)["index"].tolist() == [8, 9]
-    with pytest.raises(DataError, match=r"no state 'surgry'\. Did you mean 'surgery'"):
-        samples.repaired(table, "surgry")
+def test_images_that_two_models_judge_differently(table):
+    right = {
+        state: (rows["prediction"] == rows["label"]).to_numpy() for state, rows in table.groupby("state", sort=False)
+    }
+    every, first = np.ones(3, bool), np.array([True, False, False])
+    assert worklists.lost(right["expert"], right["merged"], every).tolist() == [2]
+    assert worklists.gained(right["merged"], right["surgery"], every).tolist() == [2]
+    assert worklists.lost(right["merged"], right["surgery"], every).tolist() == [0]
+    assert worklists.lost(right["expert"], right["merged"], first).tolist() == []
 
 
-def test_the_same_index_of_another_task_is_another_image(table):
-    both = pd.concat([table, table.assign(task="b")])
-    assert samples.changes(both, "merged", "surgery")["task"].tolist() == ["a", "a", "b", "b"]
+def test_the_highest_known_values_in_the_order_of_their_rows():
+    values = np.array([1.0, np.nan, 3.0, 2.0, 3.0, 9.0])
+    shown = np.array([True] * 5 + [False])
+    assert worklists.highest(values, shown, 2).tolist() == [2, 4]
+    assert worklists.highest(values, shown, 1).tolist() == [2]
+    assert worklists.highest(values, shown, 9).tolist() == [0, 2, 3, 4]
 
 
 def test_sample_table_without_an_expert_and_with_wrong_counts():
@@ -240,3 +239,13 @@ def test_a_right_spread_covers_what_it_promises_and_half_of_it_does_not():
     assert len(right["dimensions"]["sigma"]) == 8
     with pytest.raises(UnpairedFeatures):
         spread_of(sigma, residual[1:])
+
+
+def test_auroc_is_the_chance_that_an_outside_score_is_higher():
+    generator = np.random.default_rng(4)
+    inside, outside = generator.integers(0, 6, 40).astype(float), generator.integers(2, 9, 30).astype(float)
+    above = (outside[:, None] > inside) + 0.5 * (outside[:, None] == inside)
+    assert outliers.auroc(inside, outside) == pytest.approx(above.mean(), abs=1e-12)
+    assert outliers.auroc(np.ones(3), np.ones(4)) == 0.5
+    with pytest.raises(DataError, match="found 3 and 0"):
+        outliers.auroc(np.ones(3), np.ones(0))

@@ -39,7 +39,7 @@ labels, head = np.arange(12) % 3, SimpleNamespace(weight=np.eye(3, 4), scale=10.
 accuracy.confusion(accuracy.predictions(accuracy.logits(z, head.weight, head.scale)), labels, 3)
 accuracy.entropy(z)
 bias.bias_of({"a": z}, {"a": other}, {"a": labels}, {"a": 3})
-bias.dimension_shift(z, other)
+bias.sample_shift(z, other)
 samples.sample_table("a", {"merged": z, "expert": other}, head, labels, np.arange(12), "evaluate", other)
 neighbours.nearest_neighbours(z, 0, 3)
 projection.joint_projection({"merged": {"a": z}, "expert": {"a": other}}, {"a": np.arange(12)}, method="pca")

@@ -7,7 +7,6 @@ decoded: the step ``register`` does that ahead, and here only those are looked a
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import os
@@ -118,11 +117,6 @@ def png(image: np.ndarray, zoom: int = 1) -> bytes:
     large = np.repeat(np.repeat(image, zoom, axis=0), zoom, axis=1) if zoom > 1 else image
     Image.fromarray(np.ascontiguousarray(large)).save(buffer, "PNG")
     return buffer.getvalue()
-
-
-def data_uri(image: np.ndarray, zoom: int = 1) -> str:
-    """An image as a ``data:`` address, for image columns of tables."""
-    return "data:image/png;base64," + base64.b64encode(png(image, zoom)).decode()
 
 
 _seen: set[tuple[Path, str]] = set()
