@@ -63,7 +63,7 @@ class StoreError(EngineError):
 class DiskFull(StoreError):
     """The disk of the store has no room left; work goes on when it has."""
 
-    needed = 0  # bytes that were to be written, as far as is known
+    needed = 0  # bytes that have to be free before it is worth another try
 
 
 class Cancelled(EngineError):

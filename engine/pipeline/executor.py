@@ -8,11 +8,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Cancelled, EngineError, StoreError
+from ..errors import Cancelled, DiskFull, EngineError, StoreError
 from .steps import Inputs, Monitor, Plan, Silent, Step, StepTools, step_function
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..store import Store
 
 WAIT = 0.1  # seconds between two looks at a step that another process computes
+ROOM_WAIT = 1.0  # seconds between two looks at a full disk
 HEARTBEAT = 2.0  # seconds between two heartbeats of a claim
 
 
@@ -60,7 +61,7 @@ def run_step(store: Store, step: Step, tools: StepTools, *, owner: str | None = 
         tools.check()
         time.sleep(WAIT)
     with _claim_kept(store, step.key, owner):
-        return store.find(step.key) or _compute(store, step, tools)
+        return store.find(step.key) or _compute_when_there_is_room(store, step, tools)
 
 
 def run_inline(
@@ -233,6 +234,23 @@ def set_threads(count: int) -> int:
     return count
 
 
+def _compute_when_there_is_room(store: Store, step: Step, tools: StepTools) -> Path:
+    """Compute a step; while the disk is full, say so, wait, and begin again when there is room."""
+    while True:
+        try:
+            return _compute(store, step, tools)
+        except DiskFull as error:
+            tools.monitor.log(str(error))
+            needed = error.needed
+        while not store.has_room(needed):
+            free, wanted = store.free_bytes() / 1e6, needed / 1e6
+            tools.monitor.progress(
+                0.0, f"Paused: the disk has {free:,.0f} MB free, at least {wanted:,.0f} MB are needed"
+            )
+            tools.check()
+            time.sleep(ROOM_WAIT)
+
+
 def _compute(store: Store, step: Step, tools: StepTools) -> Path:
     inputs: Inputs = {role: _folders(store, keys, step) for role, keys in step.inputs.items()}
     function: Callable[..., None] = step_function(step.name)
@@ -269,7 +287,8 @@ def _claim_kept(store: Store, key: str, owner: str) -> Iterator[None]:
 
     def renew() -> None:
         while not ended.wait(HEARTBEAT):
-            store.claims.renew(key, owner)
+            with suppress(StoreError):  # a full or locked disk: the next one may be written
+                store.claims.renew(key, owner)
 
     thread = threading.Thread(target=renew, name="claim", daemon=True)
     thread.start()

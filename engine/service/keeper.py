@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..errors import DiskFull
 from ..store import Store
 from ..store.owners import STALE_AFTER
 
@@ -66,6 +67,9 @@ class Keeper:
             status = self._store.lease.renew(self._owner, **self._values)
             if self._values.get("busy"):
                 self._store.runs.heartbeat(self._owner)
+        except DiskFull:
+            self._heard = time.monotonic()  # nobody else can take the lease either
+            return
         except Exception:
             logger.exception("The heartbeat could not be written.")
             if time.monotonic() - self._heard > STALE_AFTER:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import EngineError, StoreError
+from ..errors import DiskFull, EngineError, StoreError
 from ..pipeline.steps import Plan
 from ..store import ACTIVE, Store
 from ..store.owners import this_process
@@ -25,6 +25,7 @@ from .keeper import Keeper
 IDLE_MINUTES = 30.0
 WORKER_TIMEOUT = 60.0  # seconds until the first worker must be there
 MAX_FAILURES = 10
+HOUSEKEEPING = 900.0  # seconds between two looks whether the daily backup is due
 CALM_POLL = 0.1  # seconds between two looks for work
 POLITENESS = 10  # added to the service's nice value
 
@@ -57,6 +58,7 @@ def serve(
     owner = this_process("service")
     if not _take_lease(store, owner):
         return 1
+    store.database.waits_for_room = True
     keeper = Keeper(store, owner)
     stop = threading.Event()
     handlers = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -137,7 +139,7 @@ def _serve(
         keeper.gauge = lambda: {"devices": describe_devices(devices)}
         (store.root / STARTING).unlink(missing_ok=True)
         logger.info("Ready with %d workers.", len(loop.workers))
-        threading.Thread(target=_warm_up, args=(store, planner), name="warm-up", daemon=True).start()
+        threading.Thread(target=_keep_house, args=(store, planner, stop), name="housekeeping", daemon=True).start()
         failures = 0
         while not (stop.is_set() or keeper.stop.is_set() or keeper.lost.is_set()):
             failures = _tick(loop, failures)
@@ -159,6 +161,8 @@ def _tick(loop: Any, failures: int) -> int:
     """
     try:
         loop.tick()
+    except DiskFull:
+        time.sleep(CALM_POLL)  # the service goes on when there is room
     except StoreError:
         if failures >= MAX_FAILURES:
             raise
@@ -184,8 +188,16 @@ def _nobody_needs_it(store: Store, last_active: float, idle_seconds: float) -> b
     return time.time() - store.lease.last_page() >= idle_seconds
 
 
+def _keep_house(store: Store, planner: Any, stop: threading.Event) -> None:
+    """Import the planner ahead and clear away what dead writers left behind; then see to the daily backup."""
+    _warm_up(store, planner)
+    while True:
+        store.backups.make_if_due()
+        if stop.wait(HOUSEKEEPING):
+            return
+
+
 def _warm_up(store: Store, planner: Any) -> None:
-    """Import the planner ahead, and clear away what dead writers left behind."""
     try:
         store.empty_trash()
         if planner is plan_with_pipeline:

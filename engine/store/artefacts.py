@@ -54,7 +54,8 @@ ENV_ROOT = "MERGELENS_STORE"
 ENV_DATABASE = "MERGELENS_DATABASE_URL"
 DEFAULT_ROOT = ".mergelens"
 KEEP_DAYS = 7.0
-SPARE = 8_000_000  # bytes that have to be free before work goes on after a full disk
+STEP = 1_000_000  # bytes that have to become free before what found no room is tried again
+SPARE = 8_000_000  # bytes of the disk that no artefact takes, so that the run table can say what is going on
 DAY = 86_400.0
 
 logger = logging.getLogger(__name__)
@@ -140,9 +141,9 @@ class Store:
         """Return whether work that stopped because the disk was full can go on.
 
         Args:
-            needed: bytes that it had written or wanted to write.
+            needed: bytes that have to be free, as :class:`DiskFull` says.
         """
-        return self.free_bytes() >= needed + SPARE
+        return self.free_bytes() >= max(needed, SPARE)
 
     def digest_file(self, path: Path | str | FileSet) -> str:
         """Return the sha256 of a file, or of several as one; remembered while sizes, times and inodes stay.
@@ -229,6 +230,8 @@ class Store:
         folder = self.folder("incoming") / f"{key[:16]}.{owner}.{secrets.token_hex(4)}"
         try:
             with self._room_explained(folder):
+                if not self.has_room():
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 folder.mkdir()
                 yield folder
                 record = {"format": 1, "key": key, "step": step, "version": version, "label": label}
@@ -344,7 +347,7 @@ class Store:
                 f"The disk of the store {self.root} is full ({self.free_bytes() / 1e6:,.1f} MB are free). "
                 "Make room, or set MERGELENS_STORE to a folder on another disk; what was computed is kept."
             )
-            full.needed = size_of(folder)
+            full.needed = max(SPARE, self.free_bytes() + size_of(folder) + STEP)  # so much was not enough
             raise full from error
 
     def _set_aside(self, folder: Path, fault: str) -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import sqlalchemy as sa
 
@@ -15,8 +16,10 @@ from . import schema, sqlite
 from .tables import LAYOUT
 
 PATIENCE = 90.0  # seconds to wait for a lock that another process holds
+ROOM_WAIT = 1.0  # seconds between two tries to write to a full disk
 SAY_AFTER = 2.0  # seconds of waiting after which it is said
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -42,6 +45,7 @@ class Database:
         self.url = url
         self.file = sqlite.file_of(url)
         self.on_wait: Callable[[float], None] | None = None  # told once when somebody waits for a lock, after seconds
+        self.waits_for_room = False  # whether changes of rows wait while the disk is full, in place of failing
         self._recorded, self._backup = recorded, backup
         self._engine: sa.Engine | None = None
         self._opened: tuple[int, ...] = ()  # which file the connections are to
@@ -81,6 +85,27 @@ class Database:
                 transaction = self._begin(connection, patience)
                 with transaction:
                     yield connection
+
+    def when_there_is_room(self, change: Callable[[], T]) -> T:
+        """Carry a change out; in a process that waits for room, as often as it takes.
+
+        Args:
+            change: opens its own transaction with :meth:`write`.
+
+        Raises:
+            DiskFull: the disk is full, and this process does not wait.
+        """
+        said = False
+        while True:
+            try:
+                return change()
+            except DiskFull:
+                if not self.waits_for_room:
+                    raise
+                if not said:
+                    logger.warning("The disk is full; rows are written when there is room.")
+                said = True
+                time.sleep(ROOM_WAIT)
 
     def engine(self) -> sa.Engine:
         """Return the engine, connected and with its tables in place.

@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ..errors import DiskFull
 from .database import Database, TableLocked
 from .owners import is_alive, is_fresh, process_id
 from .tables import beat, claim, lease
@@ -116,11 +117,11 @@ class Lease:
             return connection.execute(sa.update(lease).where(*where).values(stop=1)).rowcount > 0
 
     def page_seen(self) -> None:
-        """Say that a page is open, so that the service stays; not while the table is locked or can only be read."""
+        """Say that a page is open, so that the service stays; not while the table cannot be written to."""
         now = time.time()
         if self._database.read_only:
             return
-        with contextlib.suppress(TableLocked), self._database.write(patience=0.2) as connection:
+        with contextlib.suppress(TableLocked, DiskFull), self._database.write(patience=0.2) as connection:
             if not connection.execute(sa.update(beat).where(beat.c.name == PAGES).values(time=now)).rowcount:
                 connection.execute(sa.insert(beat).values(name=PAGES, time=now))
 

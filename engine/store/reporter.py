@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from ..errors import DiskFull
 from .runs import RunTable
 
 INTERVAL = 0.25  # seconds between two writes
@@ -39,4 +41,5 @@ class Reporter:
         if self._pending and (now or time.monotonic() - self._written >= INTERVAL):
             pending, self._pending = self._pending, {}
             self._written = time.monotonic()
-            self._runs.set_progress(self._run, **pending)
+            with contextlib.suppress(DiskFull):  # what comes next says it as well
+                self._runs.set_progress(self._run, **pending)

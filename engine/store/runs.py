@@ -406,10 +406,13 @@ class RunTable:
         if not set(values) & set(RECORDED):
             with self._database.write() as connection:
                 return connection.execute(change).rowcount
-        with self._database.write() as connection:
-            changed = [run_of(row) for row in connection.execute(change.returning(run_table)).mappings()]
+        changed = self._database.when_there_is_room(lambda: self._changed(change))
         self._history.keep(changed)
         return len(changed)
+
+    def _changed(self, change: sa.Update) -> list[Run]:
+        with self._database.write() as connection:
+            return [run_of(row) for row in connection.execute(change.returning(run_table)).mappings()]
 
 
 def _contains(column: Any, text: str) -> Any:
