@@ -24,7 +24,7 @@ from . import (
     transforms,
     weighted,
 )
-from .row import CalibratorRow, Cost, MergeRow, NoParams, Params, Preset, Row, TransformRow
+from .row import CalibratorRow, Cost, MergeRow, NoParams, Params, Preset, Row, TransformRow, is_parity
 
 AnyRow = TypeVar("AnyRow", bound=Row)
 
@@ -42,6 +42,7 @@ __all__ = [
     "TransformRow",
     "check_needs",
     "fits",
+    "is_parity",
     "params_of",
     "resolve",
     "row_of",

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from .row import LATER, CalibratorRow, Params, Preset
+from .row import LATER, PARITY, CalibratorRow, Params, Preset
 from .survey_entry import SurveyEntry
 
 Sizes = Mapping[str, int]
@@ -59,7 +59,9 @@ ADAM_SEMANTICS = (
 class OutputParams(TrainingParams):
     """Parameters of every calibrator of the encoder's output."""
 
-    adam_semantics: AdamSemantics = Field("indep", title="Adam state", description=ADAM_SEMANTICS)
+    adam_semantics: AdamSemantics = Field(
+        "indep", title="Adam state", description=ADAM_SEMANTICS, json_schema_extra=PARITY
+    )
 
 
 class SurgeryParams(OutputParams):

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from ..errors import CalibrationError
 from .calibrators import ADAM_SEMANTICS, AdamSemantics, Shapes, Sizes, TrainingParams
-from .row import LATER, CalibratorRow, Preset
+from .row import LATER, PARITY, CalibratorRow, Preset
 
 InterventionFunction = Literal["noreft", "loreft", "direft", "consreft", "lobireft", "nodireft"]
 Position = Literal["class", "first", "middle", "last", "patches", "all"]
@@ -28,7 +28,7 @@ class DeepParams(TrainingParams):
     """Parameters of every calibrator inside the encoder."""
 
     adam_semantics: AdamSemantics = Field(
-        "indep", title="Adam state", description=ADAM_SEMANTICS, json_schema_extra=LATER
+        "indep", title="Adam state", description=ADAM_SEMANTICS, json_schema_extra=LATER | PARITY
     )
 
 
@@ -97,14 +97,14 @@ class IntervMergeParams(DeepParams):
         title="Updates per step",
         description="triple: every module is updated three times with each gradient, as in the published program, "
         "which registers it three times; only to reproduce its numbers.",
-        json_schema_extra=LATER,
+        json_schema_extra=LATER | PARITY,
     )
     trained_tokens: Literal["all", "first"] = Field(
         "all",
         title="Trained tokens",
         description="first: of several tokens only the first one's modules are trained and the others stay random, as "
         "in the published program for patch tokens; only to reproduce its numbers.",
-        json_schema_extra=LATER,
+        json_schema_extra=LATER | PARITY,
     )
 
     def shapes(self, sizes: Sizes) -> Shapes:

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic.fields import FieldInfo
 
 from .docstrings import departure_of
 from .survey_entry import SurveyEntry
@@ -34,6 +35,11 @@ class Params(BaseModel):
             if "later" in (field_.json_schema_extra or {}) and getattr(self, name) == field_.default:
                 values.pop(name, None)
         return values
+
+
+def is_parity(field_: FieldInfo) -> bool:
+    """Tell whether a parameter only repeats a fault of published code or tables."""
+    return (field_.json_schema_extra or {}).get("advanced") == PARITY["advanced"]
 
 
 class NoParams(Params):

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from .row import BACKWARD, Cost, MergeRow, Params, Preset
+from .row import BACKWARD, PARITY, Cost, MergeRow, Params, Preset
 from .survey_entry import SurveyEntry
 
 
@@ -34,6 +34,7 @@ class TiesParams(Params):
         title="Frozen parameters counted",
         description="Untrained parameters outside the image encoder that count in the density; 25,599,489 reproduces "
         "numbers published with complete ViT-B/32 checkpoints.",
+        json_schema_extra=PARITY,
     )
 
 

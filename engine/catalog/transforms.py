@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from .row import LATER, Cost, Params, Preset, TransformRow
+from .row import LATER, PARITY, Cost, Params, Preset, TransformRow
 from .survey_entry import SurveyEntry
 
 LWPTV = "Zhang et al., Layer-wise pruning of task vectors, 2025, arXiv:2506.09093"
@@ -24,6 +24,7 @@ class LayerPruningParams(Params):
         title="Frozen layers counted",
         description="Untrained tensors outside the image encoder that count in the ratio; 6 reproduces numbers "
         "published with complete checkpoints.",
+        json_schema_extra=PARITY,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from ..catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, Row
+from ..catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, Row, is_parity
 from ..recipe import Recipe
 
 Kind = Literal["number", "whole", "choice"]
@@ -47,7 +47,7 @@ def places(recipe: Recipe) -> list[Place]:
     for prefixes, owner, row, params in _calls(recipe):
         for name, field in row.params.model_fields.items():
             place = _place(f"{prefixes[0]}.params.{name}", field, params.get(name), owner)
-            if place is not None:
+            if place is not None and not is_parity(field):
                 found.append(place)
     methods = tuple(row.name for row in MERGE_METHODS.values())
     return [*found, Place("merge.method", OTHERS["merge.method"], "choice", recipe.merge.method, choices=methods)]

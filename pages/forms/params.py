@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 import streamlit as st
 from pydantic.fields import FieldInfo
 
-from engine.catalog import Row
+from engine.catalog import Row, is_parity
 from engine.catalog.words import needs_of
 from pages.shared.chrome import plain
 
@@ -37,8 +37,9 @@ def param_fields(row: Row, memory: dict[str, Any], key: str) -> dict[str, Any]:
     values = {name: _now(field, f"{key}.{name}", memory.get(name, _default(field))) for name, field in fields.items()}
     if row.presets:
         _presets(row, values, memory, key)
-    first = [name for name in fields if name in row.params.__annotations__ or name in COMMON]
-    rest = [name for name in fields if name not in first]
+    shown = [name for name, field in fields.items() if not is_parity(field)]
+    first = [name for name in shown if name in row.params.__annotations__ or name in COMMON]
+    rest = [name for name in shown if name not in first]
     values |= {name: _field(row, name, values[name], f"{key}.{name}") for name in first}
     if rest and st.toggle(
         "All parameters",
@@ -46,6 +47,10 @@ def param_fields(row: Row, memory: dict[str, Any], key: str) -> dict[str, Any]:
         help="Shows the parameters that seldom need a change, such as those of the optimiser.",
     ):
         values |= {name: _field(row, name, values[name], f"{key}.{name}") for name in rest}
+    kept = [name for name, field in fields.items() if name not in shown and values[name] != _default(field)]
+    if kept:
+        told = ", ".join(f"{fields[name].title} = {values[name]}" for name in kept)
+        st.caption(plain(f"The recipe also repeats published code: {told}."))
     memory.clear()
     memory.update(values)
     return values

@@ -24,6 +24,7 @@ CONTROLS = {
     "checkbox",
     "switcher",
 }
+ROWS = [*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values()]
 WORDS = 4  # fewer say nothing
 ASKED_FOR = {"_bring_files", "_fetch", "_forms", "_params", "_runs_details", "_runs_storage", "_sweep_form", "bring"}
 NO_VIEW = {
@@ -60,7 +61,9 @@ def test_every_control_of_a_view_is_in_the_address(path):
         assert "bind" in given or own or label in NO_VIEW, f"{path.name}:{node.lineno} {label}"
 
 
-@pytest.mark.parametrize("row", [*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values()], ids=str)
+@pytest.mark.parametrize(
+    "row", [*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values()], ids=lambda row: row.name
+)
 def test_parameters_of_methods_are_explained_with_their_paper(row):
     for name, field in row.params.model_fields.items():
         text = hint_of(row, field)

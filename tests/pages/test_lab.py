@@ -192,6 +192,23 @@ def test_calibrators_are_added_named_apart_and_removed(workspace, open_app):
     assert not problems(app)
 
 
+def test_options_that_repeat_faults_are_kept_but_not_offered(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    params = {"adam_semantics": "shared", "steps": 7}
+    pasted = {"zoo": str(workspace.zoo), "calibrators": [{"method": "surgery", "params": params}]}
+    app.session_state["form.w.text.card"] = True
+    app.run()
+    app.text_area(key="form.paste").set_value(yaml.safe_dump(pasted)).run()
+    app.button(key="form.use").click().run()
+    app.toggle(key="form.w.c0._all").set_value(True).run()
+    assert not app.exception
+    assert app.number_input(key="form.w.c0.batch_size").value == 16
+    assert not [part for part in app.segmented_control if part.key.endswith("adam_semantics")]
+    assert any("Adam state = shared" in part.value for part in app.caption)
+    assert app.session_state[forms.RECIPE]["calibrators"][0]["params"]["adam_semantics"] == "shared"
+
+
 def test_every_row_of_the_catalog_has_a_form_whose_defaults_are_valid(workspace, open_app):
     workspace.example()
     app = open_app()
