@@ -4,6 +4,7 @@ import streamlit as st
 
 from engine.catalog import fits
 from engine.catalog.survey import SOURCE
+from engine.catalog.titles import recipe_title
 from engine.catalog.words import at_inference, cost_of
 from engine.errors import EngineError
 from engine.figures.methods import Method, Result, Row, best_results, method_table, methods
@@ -15,7 +16,7 @@ from pages.forms.recipes import zoo_manifest
 from pages.sections.methods_data import missing, recipe_for, results_on
 from pages.shared.chrome import duration, empty_state, error_state, plain
 from pages.shared.jobs import cancel, keep_service
-from pages.shared.state import RUN, find_current, recipe_title, show_run, store
+from pages.shared.state import RUN, find_current, show_run, store
 
 VIEWS = {"ours": "Every method here", "survey": "The survey's overview"}
 ASKED_BY = "methods"  # runs asked for here are told from those of the lab

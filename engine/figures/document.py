@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 from plotly.offline import get_plotlyjs
 
-from ..catalog import MERGE_METHODS, TRANSFORMS
+from ..catalog.titles import method_title
 from ..report import Report, read_report
 from .accuracy import accuracy_bars, scored_states
 from .bias import MEASURES, bias_bars, bias_states
@@ -117,8 +117,7 @@ def html_document(folder: Path, title: str = "") -> str:
 
 def _title(report: Report) -> str:
     recipe = report.recipe
-    calls = [(TRANSFORMS, call.method) for call in recipe.transforms] + [(MERGE_METHODS, recipe.merge.method)]
-    names = [table[method].title if method in table else method for table, method in calls]
+    names = [method_title(call.method) for call in (*recipe.transforms, recipe.merge)]
     return ", ".join([*names, *(state_title(name, report) for name in report.calibrators)])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from ..catalog import CALIBRATORS
+from ..catalog.titles import calibrator_title
 from ..report import Report
 
 Theme = Literal["light", "dark"]
@@ -55,9 +55,7 @@ def state_title(state: str, report: Report) -> str:
     """What a state is called; a calibrator by its method's title, and its name where it was given another one."""
     if state in TITLES or state not in report.calibrators:
         return TITLES.get(state, state)
-    method = report.calibrators[state].method
-    title = CALIBRATORS[method].title if method in CALIBRATORS else method
-    return title if state == method else f"{title} ({state})"
+    return calibrator_title(state, report.calibrators[state].method)
 
 
 def state_colour(state: str, theme: Theme) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from ..catalog import TRANSFORMS
+from ..catalog.titles import method_title
 from ..sweeps import SweepTable
 from .drawing import Drawing, compose, number, plain, vertical
 from .palette import INK, MUTED, Theme, state_colour
@@ -27,7 +27,7 @@ def pruning_table(table: SweepTable, state: str = "merged") -> pd.DataFrame:
     for point in table.points:
         average, (method, eta) = point.evaluation.get(state), point.values
         if average is not None:
-            title = TRANSFORMS[method].title if method in TRANSFORMS else str(method)
+            title = method_title(str(method))
             rows.append(
                 {
                     "transform": title,

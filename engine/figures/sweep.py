@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from ..catalog import CALIBRATORS
+from ..catalog.titles import method_title
 from ..rounding import rounded
 from ..sweeps import SweepPoint, SweepTable
 from ..sweeps.grid import value_text
@@ -27,7 +27,7 @@ PRINTED = 12  # cells a side up to which a map shows its numbers
 
 def sweep_state_title(state: str) -> str:
     """What a state of a sweep is called."""
-    return TITLES.get(state) or (CALIBRATORS[state].title if state in CALIBRATORS else state)
+    return TITLES.get(state) or method_title(state)
 
 
 def measured_states(table: SweepTable, measure: str) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..catalog.titles import recipe_title
 from ..errors import EngineError
 from ..experiments import ExperimentResult, read_experiment, read_result
 from ..recipe import Recipe
@@ -70,7 +71,7 @@ def run_recipe(
     projection = ProjectionRequest.parse(view) if view else None
 
     plan = plan_run(recipe, store, projection)
-    folder = _carry_out(plan, store, "run", request, title_of(recipe), progress)
+    folder = _carry_out(plan, store, "run", request, recipe_title(recipe), progress)
     if progress is not None:
         progress(1.0, "finished")
     if out is not None:
@@ -118,7 +119,7 @@ def preflight_recipe(recipe: Recipe, store: Store, progress: Progress | None = N
 
     request = {"recipe": recipe.model_dump(mode="json")}
     plan = plan_preflight(request, store)
-    return read_preflight(_carry_out(plan, store, "preflight", request, f"Check of {title_of(recipe)}", progress))
+    return read_preflight(_carry_out(plan, store, "preflight", request, f"Check of {recipe_title(recipe)}", progress))
 
 
 def finetune_experts(
@@ -203,17 +204,6 @@ class _Adopter:
             if self._store.find(part.key, checksums=False):
                 values = {"name": part.name, "request": part.request, "step_keys": part.step_keys}
                 self._store.runs.adopt(self._run, part.key, **values)
-
-
-def title_of(recipe: Recipe) -> str:
-    """What a run is called until somebody gives it another name."""
-    from ..catalog import MERGE_METHODS, TRANSFORMS
-
-    row = MERGE_METHODS.get(recipe.merge.method)
-    parts = [row.title if row else recipe.merge.method]
-    parts += [TRANSFORMS[call.method].title for call in recipe.transforms if call.method in TRANSFORMS]
-    parts += [call.name for call in recipe.calibrators]
-    return f"{' + '.join(parts)} on {Path(recipe.zoo).name}"
 
 
 def copy_result(folder: Path | None, out: Path) -> None:

@@ -13,6 +13,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from ..catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, resolve
+from ..catalog.titles import method_title
 from ..errors import EngineError, RecipeError, nearest
 from ..recipe import Frozen, Recipe, explain, parse_recipe
 from .places import place_title
@@ -182,17 +183,12 @@ def point_title(titles: Sequence[str], values: Sequence[Any]) -> str:
 
 def sweep_title(request: SweepRequest) -> str:
     """What a sweep is called until somebody gives it another name."""
-    row = MERGE_METHODS.get(request.recipe.merge.method)
-    return f"{' × '.join(request.titles())} of {row.title if row else request.recipe.merge.method}"
+    return f"{' × '.join(request.titles())} of {method_title(request.recipe.merge.method)}"
 
 
 def value_text(value: Any) -> str:
     """A value for people."""
-    if isinstance(value, str) and value in MERGE_METHODS:
-        return MERGE_METHODS[value].title
-    if isinstance(value, str) and value in TRANSFORMS:
-        return TRANSFORMS[value].title
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else method_title(str(value))
 
 
 def _methods_first(pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:

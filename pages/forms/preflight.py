@@ -7,13 +7,14 @@ from typing import Any
 
 import streamlit as st
 
+from engine.catalog.titles import recipe_title
 from engine.errors import EngineError
 from engine.pipeline.preflight.estimate import Estimate, Preflight, quick_estimate, read_preflight
 from engine.recipe import Recipe
 from engine.store import Run
 from pages.shared.chrome import duration, plain
 from pages.shared.jobs import PAGE, keep_service
-from pages.shared.state import recipe_title, store
+from pages.shared.state import store
 
 ASKED = "preflight.asked"  # in the session: what was asked to be checked last (facets and the row's id)
 TICK = 1.0

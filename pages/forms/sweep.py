@@ -6,6 +6,7 @@ from typing import Any
 import streamlit as st
 
 from engine.catalog import resolve
+from engine.catalog.titles import recipe_title
 from engine.errors import EngineError, RecipeError
 from engine.pipeline.preflight.sweep import SweepEstimate, estimate_sweep
 from engine.recipe import Recipe, parse_recipe
@@ -14,7 +15,7 @@ from engine.sweeps.grid import parse_values, value_text
 from pages.forms.recipe import FIRST_RECIPE, RECIPE
 from pages.forms.recipes import check
 from pages.shared.chrome import duration, plain
-from pages.shared.state import find_current, recipe_title, store
+from pages.shared.state import find_current, store
 
 NONE = ""  # no second place
 KEY = "sweep.form"
@@ -51,7 +52,7 @@ def sweep_form() -> SweepRequest | None:
 def _base() -> tuple[Recipe, str]:
     """The recipe that is varied: as the Lab has it, else that of the run shown."""
     document = st.session_state.get(RECIPE)
-    recipe, _ = check(document) if document else (None, "")
+    recipe, _ = check(document) if document else (None, [])
     if recipe is not None:
         return recipe, "The Lab's settings"
     run = find_current()

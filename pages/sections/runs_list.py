@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from engine.catalog import MERGE_METHODS
+from engine.catalog.titles import method_title
 from engine.store import KINDS, Run
 from engine.store.usage import references_of, size_of_artefact
 from pages.shared.chrome import age, duration
@@ -75,7 +75,7 @@ def line_of(row: Run) -> dict[str, Any]:
         "State": "Result gone" if gone else row.state.capitalize(),
         "Run": run_title(row),
         "Kind": kind_title(row.kind),
-        "Merge": MERGE_METHODS[method].title if method in MERGE_METHODS else method,
+        "Merge": method_title(method),
         "Tags": row.tags,
         "Age": age(row.created),
         "Took": duration(row.elapsed) if row.started else "–",
@@ -109,7 +109,7 @@ def summary(folder: str) -> dict[str, Any]:
         calibrators = [name for name, part in report.get("calibrators", {}).items() if part["on"] == "merged"]
         merged = averages.get("merged", {})
         return {
-            "Merge": MERGE_METHODS[method].title if method in MERGE_METHODS else method,
+            "Merge": method_title(method),
             "Merged": merged.get("in"),
             "Repaired": averages.get(calibrators[-1], {}).get("in") if calibrators else None,
             "H": merged.get("h_score"),

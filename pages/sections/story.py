@@ -3,6 +3,7 @@
 import streamlit as st
 
 from engine.catalog import MERGE_METHODS
+from engine.catalog.titles import method_title
 from engine.figures import state_title
 from engine.report import Report
 from engine.rounding import rounded
@@ -24,8 +25,7 @@ NAMED = 3  # calibrators named one by one
 def headline(report: Report) -> str:
     """The run in one or two sentences of Markdown, with its own numbers in the colours of the states."""
     experts, merged = _mean(report, "expert"), _mean(report, "merged")
-    row = MERGE_METHODS.get(report.recipe.merge.method)
-    method = plain(row.title if row else report.recipe.merge.method)
+    method = plain(method_title(report.recipe.merge.method))
     count = _word(len(report.experts)).capitalize()
     if experts is None or merged is None:
         return f"{count} experts, merged by {method}. Without images and heads there is no accuracy to show."

@@ -5,17 +5,18 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import streamlit as st
 
-from engine.catalog import MERGE_METHODS, TRANSFORMS
+from engine.catalog.titles import calibrator_title, method_title
 from engine.errors import EngineError
 from engine.figures import Drawing
 from engine.figures.palette import Theme
+from engine.recipe import MethodCall
 from engine.report import Report
 from engine.rounding import rounded
-from pages.shared.state import RunView, calibrator_title, finished_runs, show_run
+from pages.shared.state import RunView, finished_runs, show_run
 
 PROTOCOLS = {
     "held_out": "calibrators adapt on held-out images",
@@ -131,15 +132,12 @@ def switcher(
 def facts(report: Report) -> list[tuple[str, str]]:
     """What a run was: name and value of each of its choices."""
     recipe = report.recipe
-    merge = MERGE_METHODS.get(recipe.merge.method)
     found = [
         ("Zoo", report.zoo.title or report.zoo.name),
         ("Experts", str(len(report.experts))),
-        ("Merge", _call(merge.title if merge else recipe.merge.method, recipe.merge.params)),
+        ("Merge", _call(recipe.merge)),
     ]
-    transforms = [
-        _call(TRANSFORMS[c.method].title if c.method in TRANSFORMS else c.method, c.params) for c in recipe.transforms
-    ]
+    transforms = [_call(call) for call in recipe.transforms]
     calibrators = [calibrator_title(call.name, call.method) for call in recipe.calibrators]
     found += [("Transforms", ", ".join(transforms))] if transforms else []
     found += [("Calibrators", ", ".join(calibrators) or "none")]
@@ -274,10 +272,10 @@ def error_id(error: BaseException) -> str:
     return "E-" + hashlib.sha256(f"{type(error).__name__}: {error}".encode()).hexdigest()[:8]
 
 
-def _call(title: str, params: dict[str, Any]) -> str:
+def _call(call: MethodCall) -> str:
     symbols = {"scaling": "λ", "density": "density", "eta": "η"}
-    parts = [f"{symbols[name]} {value:g}" for name, value in params.items() if name in symbols]
-    return " ".join([title, *parts])
+    parts = [f"{symbols[name]} {value:g}" for name, value in call.params.items() if name in symbols]
+    return " ".join([method_title(call.method), *parts])
 
 
 def _span(values: set[int]) -> str:

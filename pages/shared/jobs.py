@@ -6,6 +6,7 @@ from typing import Any
 
 import streamlit as st
 
+from engine.catalog.titles import recipe_title
 from engine.errors import EngineError
 from engine.pipeline.run.projecting import ProjectionRequest, projection_step
 from engine.recipe import Recipe
@@ -13,7 +14,7 @@ from engine.service.client import ensure_service
 from engine.store import ACTIVE, Run, Store
 from pages.shared.chrome import duration, error_id, plain
 from pages.shared.curves import live_curves
-from pages.shared.state import recipe_title, run_title, show_run, store
+from pages.shared.state import run_title, show_run, store
 
 JOB = "job"  # the address parameter and, in the session, the id of the run at work
 PAGE = "page"  # who asked for a run

@@ -4,16 +4,15 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import streamlit as st
 from streamlit.runtime.pages_manager import PagesManager
 
-from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
+from engine.catalog.titles import recipe_title
 from engine.errors import EngineError, StoreError
 from engine.manifest import ASSETS
-from engine.recipe import Recipe, parse_recipe
+from engine.recipe import parse_recipe
 from engine.report import Report, read_report
 from engine.store import Run, Store
 
@@ -135,26 +134,6 @@ def run_title(row: Run) -> str:
         return recipe_title(parse_recipe(row.request.get("recipe")))
     except EngineError:
         return row.kind.capitalize()
-
-
-def recipe_title(recipe: Recipe) -> str:
-    """A recipe in one line, such as ``Task Arithmetic λ 0.3, Surgery``."""
-    merge = MERGE_METHODS.get(recipe.merge.method)
-    parts = [_title(TRANSFORMS, call.method) for call in recipe.transforms]
-    scaling = recipe.merge.params.get("scaling")
-    parts.append((merge.title if merge else recipe.merge.method) + (f" λ {scaling:g}" if scaling is not None else ""))
-    parts += [calibrator_title(call.name, call.method) for call in recipe.calibrators]
-    return ", ".join(parts)
-
-
-def calibrator_title(name: str, method: str) -> str:
-    """A calibrator's title, with its name where it was given one."""
-    title = _title(CALIBRATORS, method)
-    return title if name in ("", method) else f"{title} ({name})"
-
-
-def _title(table: Any, method: str) -> str:
-    return table[method].title if method in table else method
 
 
 def _try(run: str) -> RunView | None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
+from ...catalog import MERGE_METHODS
+from ...catalog.titles import method_title
 from ...report import Report
 from ...rounding import rounded
 
@@ -67,8 +68,7 @@ def _front(layout: str) -> str:
 
 
 def _title(report: Report) -> str:
-    merge = MERGE_METHODS.get(report.recipe.merge.method)
-    title = merge.title if merge else report.recipe.merge.method
+    title = method_title(report.recipe.merge.method)
     zoo = _cell(report.zoo.title or report.zoo.name)
     return (
         f"# {title}: {len(report.experts)} experts of {zoo} merged\n\n"
@@ -95,18 +95,16 @@ def _method(report: Report) -> str:
     recipe = report.recipe
     lines = ["## How", ""]
     for call in recipe.transforms:
-        row = TRANSFORMS.get(call.method)
-        lines.append(f"- Transform: {row.title if row else call.method}{_params(call.params)}")
+        lines.append(f"- Transform: {method_title(call.method)}{_params(call.params)}")
     merge = MERGE_METHODS.get(recipe.merge.method)
-    lines.append(f"- Merge: {merge.title if merge else recipe.merge.method}{_params(recipe.merge.params)}")
+    lines.append(f"- Merge: {method_title(recipe.merge.method)}{_params(recipe.merge.params)}")
     if merge is not None:
         lines.append(f"- Source of the method: {merge.source}")
     if recipe.experts != "all" and any(expert.weight != 1 for expert in recipe.experts):
         listed = ", ".join(f"{_cell(expert.name)} {expert.weight:g}" for expert in recipe.experts)
         lines.append(f"- Weights of the experts: {listed}")
     for call in recipe.calibrators:
-        row = CALIBRATORS.get(call.method)
-        lines.append(f"- Calibrator `{call.name}`: {row.title if row else call.method}{_params(call.params)}")
+        lines.append(f"- Calibrator `{call.name}`: {method_title(call.method)}{_params(call.params)}")
     lines.append(f"- Training seeds: {', '.join(map(str, report.seeds))}; the weights here are the first seed's")
     return "\n".join(lines)
 

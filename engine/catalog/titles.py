@@ -1,0 +1,28 @@
+"""Titles of recipes and their parts, as lists, bars and figures show them."""
+
+from __future__ import annotations
+
+from ..recipe import Recipe
+from . import CALIBRATORS, MERGE_METHODS, TRANSFORMS
+
+ROWS = {**MERGE_METHODS, **TRANSFORMS, **CALIBRATORS}  # no two of them share a name
+
+
+def method_title(method: str) -> str:
+    """Return the title of a merge method, a transform or a calibrator; its name where this version has no such row."""
+    return ROWS[method].title if method in ROWS else method
+
+
+def recipe_title(recipe: Recipe) -> str:
+    """Return a recipe in one line, such as ``Task Arithmetic λ 0.3, Surgery``."""
+    scaling = recipe.merge.params.get("scaling")
+    parts = [method_title(call.method) for call in recipe.transforms]
+    parts.append(method_title(recipe.merge.method) + (f" λ {scaling:g}" if scaling is not None else ""))
+    parts += [calibrator_title(call.name, call.method) for call in recipe.calibrators]
+    return ", ".join(parts)
+
+
+def calibrator_title(name: str, method: str) -> str:
+    """Return a calibrator's title, with its name where it was given one."""
+    title = method_title(method)
+    return title if name in ("", method) else f"{title} ({name})"
