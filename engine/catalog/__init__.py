@@ -40,11 +40,13 @@ __all__ = [
     "Preset",
     "Row",
     "TransformRow",
+    "check_experts",
     "check_needs",
     "fits",
     "is_parity",
     "params_of",
     "resolve",
+    "resolve_call",
     "row_of",
 ]
 
@@ -93,22 +95,22 @@ def resolve(recipe: Recipe) -> Recipe:
     Raises:
         RecipeError: an unknown method or parameter, or a combination that a row forbids.
     """
-    merge_row = row_of(MERGE_METHODS, recipe.merge.method, "merge method")
-    transforms_ = tuple(_resolve_call(TRANSFORMS, call, "transform") for call in recipe.transforms)
+    merge = resolve_call(MERGE_METHODS, recipe.merge, "merge method")
+    transforms_ = tuple(resolve_call(TRANSFORMS, call, "transform") for call in recipe.transforms)
     calibrators_ = tuple(
         CalibratorCall(
-            **_resolve_call(CALIBRATORS, call, "calibrator").model_dump(exclude={"name", "on"}),
+            **resolve_call(CALIBRATORS, call, "calibrator").model_dump(exclude={"name", "on"}),
             name=call.name,
             on=call.on,
         )
         for call in recipe.calibrators
     )
     if recipe.experts != "all":
-        _check_experts(recipe, merge_row)
+        check_experts(recipe, len(recipe.experts))
     return recipe.model_copy(
         update={
             "transforms": transforms_,
-            "merge": _resolve_call(MERGE_METHODS, recipe.merge, "merge method"),
+            "merge": merge,
             "calibrators": calibrators_,
         }
     )
@@ -137,12 +139,28 @@ def check_needs(row: MergeRow | TransformRow, experts: int) -> None:
         raise RecipeError(f"{row.title} takes at most {most} experts; {experts} chosen.")
 
 
-def _check_experts(recipe: Recipe, row: MergeRow) -> None:
-    check_needs(row, len(recipe.experts))
-    if not row.weighted and any(expert.weight != 1.0 for expert in recipe.experts):
+def check_experts(recipe: Recipe, count: int) -> None:
+    """Refuse a number of experts, or weights of theirs, that a method of a recipe does not take.
+
+    Args:
+        recipe: its methods are known.
+        count: of the experts that it chooses.
+
+    Raises:
+        RecipeError: naming the method.
+    """
+    row = MERGE_METHODS[recipe.merge.method]
+    for each in (row, *(TRANSFORMS[call.method] for call in recipe.transforms)):
+        check_needs(each, count)
+    if recipe.experts != "all" and not row.weighted and any(expert.weight != 1.0 for expert in recipe.experts):
         raise RecipeError(f"{row.title} does not take weights of single experts; leave `weight` at 1.")
 
 
-def _resolve_call(table: dict[str, AnyRow], call: MethodCall, what: str) -> MethodCall:
+def resolve_call(table: dict[str, AnyRow], call: MethodCall, what: str) -> MethodCall:
+    """Return a call of a method with the defaults of its parameters written out.
+
+    Raises:
+        RecipeError: an unknown method or parameter, or a value that it does not take.
+    """
     row = row_of(table, call.method, what)
     return MethodCall(method=call.method, params=params_of(row, call.params).model_dump(mode="json"))

@@ -106,25 +106,8 @@ class Zoo:
         return open_task(self.folder, entry, self.preprocess) if entry.data else None
 
     def choose(self, recipe: Recipe) -> list[tuple[str, float]]:
-        """The experts a recipe asks for, with their weights, in the recipe's order.
-
-        Raises:
-            RecipeError: an expert that the zoo does not have.
-        """
-        table = self.manifest.expert_table
-        if not table:
-            raise RecipeError(
-                f"The zoo '{self.manifest.name}' has no experts yet. Train some with `zoo finetune`, or name them in "
-                "zoo.yaml."
-            )
-        if recipe.experts == "all":
-            return [(name, 1.0) for name in table]
-        for expert in recipe.experts:
-            if expert.name not in table:
-                raise RecipeError(
-                    f"The zoo '{self.manifest.name}' has no expert '{expert.name}'. {nearest(expert.name, table)}"
-                )
-        return [(expert.name, expert.weight) for expert in recipe.experts]
+        """Return the experts that a recipe asks for, see :func:`choose_experts`."""
+        return choose_experts(self.manifest, recipe)
 
     def weights_path(self, model: str) -> Path:
         """File of ``base``, ``multitask`` or an expert by name."""
@@ -186,3 +169,23 @@ class _Opened(Mapping[str, TaskData]):
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+
+def choose_experts(manifest: Manifest, recipe: Recipe) -> list[tuple[str, float]]:
+    """Return the experts that a recipe asks for, with their weights, in the recipe's order.
+
+    Raises:
+        RecipeError: the zoo has none, or not one that the recipe names.
+    """
+    table = manifest.expert_table
+    if not table:
+        raise RecipeError(
+            f"The zoo '{manifest.name}' has no experts yet, so there is nothing to merge. Train some with "
+            "`zoo finetune`, or name them in zoo.yaml."
+        )
+    if recipe.experts == "all":
+        return [(name, 1.0) for name in table]
+    for expert in recipe.experts:
+        if expert.name not in table:
+            raise RecipeError(f"The zoo '{manifest.name}' has no expert '{expert.name}'. {nearest(expert.name, table)}")
+    return [(expert.name, expert.weight) for expert in recipe.experts]

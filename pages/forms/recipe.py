@@ -1,7 +1,7 @@
 """The recipe form, made from the catalog's rows; what it holds survives a change of page."""
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any], running: 
     built = {"zoo": zoo, "experts": experts, "transforms": transforms, "merge": merge}
     built |= {"calibrators": calibrators, "probe": probe, "seeds": seeds}
     st.session_state[RECIPE] = built
-    recipe, problem = check(built)
+    recipe, problems = check(built)
     _text(recipe)
     if shown is not None and (recipe is None or differences(shown, recipe)):
         st.button(
@@ -68,12 +68,12 @@ def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any], running: 
             submit(recipe)
             st.rerun()
     with said:
-        _status(recipe, problem, shown, running)
+        _status(recipe, problems, shown, running)
 
 
-def _status(recipe: Recipe | None, problem: str, shown: Recipe | None, running: Recipe | None) -> None:
+def _status(recipe: Recipe | None, problems: Sequence[str], shown: Recipe | None, running: Recipe | None) -> None:
     """How the form stands to the run shown and to the run at work."""
-    if problem:
+    for problem in problems:
         st.error(plain(problem), icon=":material/error:")
     if recipe is None:
         return

@@ -6,28 +6,22 @@ from typing import Any
 
 import streamlit as st
 
-from engine.catalog import MERGE_METHODS, check_needs, resolve
-from engine.errors import EngineError, RecipeError
+from engine.catalog import resolve
+from engine.errors import EngineError
 from engine.manifest import Manifest, locate_zoo, manifest_file, read_manifest
+from engine.pipeline.run.findings import findings
 from engine.recipe import Recipe, parse_recipe
 
 
-def check(document: Mapping[str, Any]) -> tuple[Recipe | None, str]:
-    """The recipe with its defaults written out, or what is wrong with it."""
+def check(document: Mapping[str, Any]) -> tuple[Recipe | None, list[str]]:
+    """Return the recipe with its defaults written out, or everything that is wrong with it."""
     try:
-        recipe = resolve(parse_recipe(dict(document), origin="form"))
-        manifest = zoo_manifest(recipe.zoo)
-        known = manifest.expert_table
-        if not known:
-            raise RecipeError(f"The zoo '{manifest.name}' has no experts yet, so there is nothing to merge.")
-        chosen = list(known) if recipe.experts == "all" else [expert.name for expert in recipe.experts]
-        missing = [name for name in chosen if name not in known]
-        if missing:
-            raise RecipeError(f"The zoo '{manifest.name}' has no expert '{missing[0]}'. Choose the experts again.")
-        check_needs(MERGE_METHODS[recipe.merge.method], len(chosen))
+        recipe = parse_recipe(dict(document), origin="form")
+        found = findings(recipe, zoo_manifest(recipe.zoo))
+        problems = [finding.text for finding in found if finding.level == "error"]
+        return (None, problems) if problems else (resolve(recipe), [])
     except EngineError as error:
-        return None, str(error)
-    return recipe, ""
+        return None, [str(error)]
 
 
 def differences(before: Recipe, after: Recipe) -> list[str]:

@@ -196,7 +196,7 @@ def test_missing_validation_images_and_weights_per_image_are_found(zoo, store):
         kept = {name: arrays[name] for name in arrays.files if not name.startswith("val")}
     np.savez_compressed(zoo / "data" / "gamma.npz", **kept)
     said = " ".join(preflight_recipe(recipe_of(zoo, merge={"method": "evolutionary"}), store).faults)
-    assert "'gamma' has no val_x, val_y" in said
+    assert "(val_x, val_y), and task 'gamma' has none" in said
     deep = [{"method": "interv_merge"}]
     said = " ".join(preflight_recipe(recipe_of(zoo, merge={"method": "twin"}, calibrators=deep), store).faults)
     assert "Twin-Merging makes one for each image" in said

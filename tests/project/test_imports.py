@@ -59,6 +59,7 @@ LIGHT = (
     "engine.pipeline.zoos.import_checkpoints",
     "engine.pipeline.steps",
     "engine.pipeline.views.request",
+    "engine.pipeline.run.findings",
     "engine.pipeline.run.projecting",
     "engine.pipeline.preflight.sweep",
     "engine.pipeline.preflight.estimate",

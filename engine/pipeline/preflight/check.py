@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import torch
 
-from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, MergeRow, TransformRow, check_needs, resolve
+from ...catalog import resolve
 from ...errors import EngineError
 from ...features import choose_device
 from ...recipe import Recipe, parse_recipe
@@ -25,6 +25,7 @@ from ...zoo.folder import Zoo
 from ...zoo.images.splits import select
 from ..executor import needed_steps
 from ..rates import known_rates
+from ..run.findings import findings
 from ..run.plan import plan_run
 from ..steps import Plan, StepTools, make_step
 from .estimate import Estimate, FindingPart, Preflight, estimate, free_disk, gather
@@ -60,7 +61,6 @@ def check_run(recipe: Recipe, tools: StepTools) -> Preflight:
         recipe: what is to be run.
         tools: progress, cancellation, store and cache of the running step.
     """
-    findings: list[Finding] = []
     guess = None
     try:
         zoo = Zoo.open(recipe.zoo)
@@ -68,30 +68,31 @@ def check_run(recipe: Recipe, tools: StepTools) -> Preflight:
         return _report([Finding("error", str(error))], None)
     if missing := absent(recipe.zoo):
         return _report(missing, None)
-    recipe, wrong = _resolved(recipe)
-    findings += wrong
-    chosen = [name for name, _ in zoo.choose(recipe)] if not _unknown(zoo, recipe) else []
-    findings += _unknown(zoo, recipe)
+    found = findings(recipe, zoo)
+    chosen: list[str] = []
+    resolved = False
+    with suppress(EngineError):  # has been found already
+        chosen = [name for name, _ in zoo.choose(recipe)]
+        recipe, resolved = resolve(recipe), True
     references = [reference.name for reference in zoo.manifest.references]
     tasks = _tasks(zoo, chosen)
-    findings += inspect(zoo, tools.part(0.0, 0.1), models=[*chosen, *references], tasks=tasks, values=False)
-    findings += _needs(zoo, recipe, chosen)
-    findings += _values(zoo, chosen, tools)
-    findings += _splits(zoo, recipe, tasks)
+    found += inspect(zoo, tools.part(0.0, 0.1), models=[*chosen, *references], tasks=tasks, values=False)
+    found += _values(zoo, chosen, tools)
+    found += _splits(zoo, recipe, tasks)
     plan: Plan | None = None
-    if not any(finding.level == "error" for finding in findings):
+    if not any(finding.level == "error" for finding in found):
         try:
             plan = plan_run(recipe, tools.store)
         except EngineError as error:
-            findings.append(Finding("error", str(error)))
-    if chosen and not wrong:
+            found.append(Finding("error", str(error)))
+    if resolved:
         try:
             guess = _estimate(zoo, recipe, plan, tools)
-            findings += _room(guess, tools.store)
+            found += _room(guess, tools.store)
         except EngineError as error:
-            if str(error) not in {finding.text for finding in findings}:
-                findings.append(Finding("warning", f"Time and memory cannot be estimated: {error}"))
-    return _report(findings, guess)
+            if str(error) not in {finding.text for finding in found}:
+                found.append(Finding("warning", f"Time and memory cannot be estimated: {error}"))
+    return _report(found, guess)
 
 
 def _report(findings: list[Finding], guess: Estimate | None) -> Preflight:
@@ -99,71 +100,10 @@ def _report(findings: list[Finding], guess: Estimate | None) -> Preflight:
     return Preflight(findings=tuple(FindingPart(level=f.level, text=f.text) for f in ordered), estimate=guess)
 
 
-def _resolved(recipe: Recipe) -> tuple[Recipe, list[Finding]]:
-    """The recipe with defaults written out; each of its methods is looked at by itself."""
-    findings = []
-    parts = [{"merge": recipe.merge}, *({"transforms": (call,)} for call in recipe.transforms)]
-    parts += [{"calibrators": (call,)} for call in recipe.calibrators]
-    bare = recipe.model_copy(update={"transforms": (), "calibrators": (), "experts": "all"})
-    for part in parts:
-        try:
-            resolve(bare.model_copy(update=part))
-        except EngineError as error:
-            findings.append(Finding("error", str(error)))
-    try:
-        return resolve(recipe), findings
-    except EngineError as error:
-        return recipe, findings or [Finding("error", str(error))]
-
-
-def _unknown(zoo: Zoo, recipe: Recipe) -> list[Finding]:
-    try:
-        zoo.choose(recipe)
-    except EngineError as error:
-        return [Finding("error", str(error))]
-    return []
-
-
 def _tasks(zoo: Zoo, chosen: list[str]) -> list[str]:
     """Tasks that a run of these experts scores."""
     own = {zoo.manifest.expert_table[name].task for name in chosen}
     return [task.name for task in zoo.manifest.tasks if task.domain == "out" or (task.shifted_from or task.name) in own]
-
-
-def _needs(zoo: Zoo, recipe: Recipe, chosen: list[str]) -> Iterator[Finding]:
-    """What the methods need against what is there."""
-    rows = [MERGE_METHODS.get(recipe.merge.method), *(TRANSFORMS.get(call.method) for call in recipe.transforms)]
-    for row in filter(None, rows):
-        try:
-            check_needs(row, len(chosen))
-        except EngineError as error:
-            yield Finding("error", str(error))
-        for name in chosen:
-            yield from _images(row, zoo, name)
-        if "heads" in row.needs and not zoo.can_score:
-            yield Finding("error", f"{row.title} needs heads; the zoo has none (`heads:` in zoo.yaml).")
-    if not zoo.can_score:
-        why = f"The zoo has no heads and can build none ({zoo.text_problem})"
-        yield Finding("warning", f"{why}, so nothing is scored: only weights are merged.")
-    merge = MERGE_METHODS.get(recipe.merge.method)
-    for call in recipe.calibrators:
-        row = CALIBRATORS.get(call.method)
-        if row and merge and row.deep and call.on == "merged" and merge.yields != "static":
-            each = "task" if merge.yields == "per_task" else "image"
-            yield Finding("error", f"{row.title} acts inside one encoder, but {merge.title} makes one for each {each}.")
-    if recipe.probe.protocol == "paper":
-        yield Finding(
-            "warning", "The paper protocol adapts on the images that are scored (without labels), which flatters."
-        )
-
-
-def _images(row: MergeRow | TransformRow, zoo: Zoo, name: str) -> Iterator[Finding]:
-    """The images that a method needs of an expert's task, against what is there."""
-    task = zoo.manifest.task_table.get(zoo.manifest.expert_table[name].task)
-    if row.needs & {"unlabelled", "validation"} and (task is None or not task.data):
-        yield Finding("error", f"{row.title} needs images of every expert's task; '{name}' has none.")
-    elif "validation" in row.needs and task.name in zoo.data and not zoo.data[task.name].has("val"):
-        yield Finding("error", f"{row.title} needs labelled validation images; '{task.name}' has no val_x, val_y.")
 
 
 def _values(zoo: Zoo, chosen: list[str], tools: StepTools) -> Iterator[Finding]:

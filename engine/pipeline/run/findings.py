@@ -1,0 +1,165 @@
+"""What speaks against a recipe on a zoo: the one place that forms, checks before a run, plans and commands read.
+
+Free of torch at import, so that a form can ask at every change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, MergeRow, TransformRow, check_experts, resolve_call
+from ...errors import DataError, EngineError, RecipeError
+from ...manifest import Manifest
+from ...recipe import CalibratorCall, Recipe
+from ...types import Finding
+from ...zoo.folder import Zoo, choose_experts
+
+EACH = {"per_task": "task", "per_sample": "image"}
+FLATTERING = "The paper protocol adapts on the images that are scored (without labels), which flatters."
+
+
+def findings(recipe: Recipe, zoo: Zoo | Manifest) -> list[Finding]:
+    """List everything that speaks against a recipe on a zoo; an error is something that no run can be made of.
+
+    Args:
+        recipe: what is asked for, with or without its defaults.
+        zoo: the zoo that it names, or its manifest alone. Of a manifest is assumed that its tasks have labelled
+            validation images and that heads can be built where it names none.
+
+    Returns:
+        Errors, then warnings.
+    """
+    errors = _invalid_methods(recipe)
+    if not errors:
+        errors = [*_refused_experts(recipe, zoo), *_refused_calibrators(recipe), *_lacking(recipe, zoo)]
+    found = [Finding("error", text) for text in dict.fromkeys(errors)]
+    return [*found, Finding("warning", FLATTERING)] if recipe.probe.protocol == "paper" else found
+
+
+def refuse(recipe: Recipe, zoo: Zoo) -> None:
+    """Refuse a recipe that no run can be made of.
+
+    Raises:
+        RecipeError: with every reason.
+    """
+    errors = [finding.text for finding in findings(recipe, zoo) if finding.level == "error"]
+    if errors:
+        raise RecipeError(" ".join(errors))
+
+
+def _invalid_methods(recipe: Recipe) -> list[str]:
+    """List unknown methods and parameters; each method is looked at by itself, so that no error hides another."""
+    calls = [(MERGE_METHODS, recipe.merge, "merge method")]
+    calls += [(TRANSFORMS, call, "transform") for call in recipe.transforms]
+    calls += [(CALIBRATORS, call, "calibrator") for call in recipe.calibrators]
+    return [text for table, call, what in calls for text in _said(resolve_call, table, call, what)]
+
+
+def _said(check: Callable[..., object], *given: object) -> list[str]:
+    """Return what a check that raises has to say, as a list."""
+    try:
+        check(*given)
+    except EngineError as error:
+        return [str(error)]
+    return []
+
+
+def _refused_experts(recipe: Recipe, zoo: Zoo | Manifest) -> list[str]:
+    """List what is wrong with the chosen experts: none, unknown ones, too few, too many, weights that are not taken."""
+    manifest = _manifest(zoo)
+    unknown = _said(choose_experts, manifest, recipe)
+    return unknown or _said(check_experts, recipe, len(choose_experts(manifest, recipe)))
+
+
+def _refused_calibrators(recipe: Recipe) -> Iterator[str]:
+    """List calibrators that the merge method has no place for."""
+    merge = MERGE_METHODS[recipe.merge.method]
+    for call in recipe.calibrators:
+        row = CALIBRATORS[call.method]
+        if row.learned(call.params):
+            yield from _without_coefficients(recipe, call)
+        elif row.deep and call.on == "merged" and merge.yields in EACH:
+            yield (
+                f"{row.title} acts inside one merged encoder, but {merge.title} makes one for each "
+                f"{EACH[merge.yields]}. Choose a calibrator of the output, such as Surgery, or another merge method."
+            )
+
+
+def _without_coefficients(recipe: Recipe, call: CalibratorCall) -> Iterator[str]:
+    """Say which merges have coefficients that can go on learning, where the recipe's has none."""
+    if call.on != "merged":
+        title = CALIBRATORS[call.method].title
+        yield f"{call.name}: the pretrained model has no merging coefficients; put {title} on the merged."
+    elif MERGE_METHODS[recipe.merge.method].linear is None or recipe.transforms:
+        names = ", ".join(row.title for row in MERGE_METHODS.values() if row.linear)
+        found = MERGE_METHODS[recipe.merge.method].title + (" behind transforms" if recipe.transforms else "")
+        yield (
+            f"{call.name}: merging coefficients can learn after {names} without transforms; found {found}. Choose one "
+            "of these merges, or `coefficients: frozen`."
+        )
+
+
+def _lacking(recipe: Recipe, zoo: Zoo | Manifest) -> Iterator[str]:
+    """List images, labels and heads that methods and calibrators need and the zoo does not have."""
+    manifest = _manifest(zoo)
+    if _said(choose_experts, manifest, recipe):
+        return
+    experts = [manifest.expert_table[name] for name, _ in choose_experts(manifest, recipe)]
+    tasks = list(dict.fromkeys(expert.task for expert in experts))
+    pictured = [name for name in tasks if name in manifest.task_table and manifest.task_table[name].data]
+    for row in (MERGE_METHODS[recipe.merge.method], *(TRANSFORMS[call.method] for call in recipe.transforms)):
+        yield from _lacking_images(row, zoo, tasks, pictured)
+        if "heads" in row.needs and (problem := _no_heads(zoo)):
+            yield (
+                f"{row.title} needs classification heads (none: {problem}). Add `heads:` to zoo.yaml or choose another "
+                "method."
+            )
+    if recipe.calibrators and (not pictured or _no_heads(zoo)):
+        why = f" (no heads: {_no_heads(zoo)})" if _no_heads(zoo) else ""
+        yield (
+            f"Calibrators need images and heads; the chosen experts' tasks lack one of them{why}. "
+            "Take the calibrators out, or add `data:` and `heads:` to zoo.yaml."
+        )
+
+
+def _lacking_images(
+    row: MergeRow | TransformRow, zoo: Zoo | Manifest, tasks: list[str], pictured: list[str]
+) -> Iterator[str]:
+    """List the tasks that lack images, or labelled validation images, which a method needs of each."""
+    if not row.needs & {"unlabelled", "validation"}:
+        return
+    bare = [name for name in tasks if name not in pictured]
+    if bare:
+        yield (
+            f"{row.title} learns from images, and {_listed(bare)} none. Add `data:` to zoo.yaml, leave "
+            f"{'that expert' if len(bare) == 1 else 'those experts'} out, or choose a method that needs no images."
+        )
+    unlabelled = [name for name in pictured if "validation" in row.needs and not _has_validation(zoo, name)]
+    if unlabelled:
+        yield (
+            f"{row.title} needs labelled validation images (val_x, val_y), and {_listed(unlabelled)} none. Nothing is "
+            "ever chosen on evaluation images; add them, or choose another method."
+        )
+
+
+def _listed(tasks: list[str]) -> str:
+    names = ", ".join(f"'{name}'" for name in tasks)
+    return f"task {names} has" if len(tasks) == 1 else f"tasks {names} have"
+
+
+def _has_validation(zoo: Zoo | Manifest, task: str) -> bool:
+    """Return whether a task has labelled validation images; data that cannot be read are no matter of a recipe."""
+    if isinstance(zoo, Zoo):
+        with suppress(DataError):
+            return zoo.data[task].has("val")
+    return True
+
+
+def _no_heads(zoo: Zoo | Manifest) -> str:
+    """Return why nothing can be classified; '' where the zoo has heads or can build some."""
+    return zoo.text_problem if isinstance(zoo, Zoo) and zoo.manifest.heads is None else ""
+
+
+def _manifest(zoo: Zoo | Manifest) -> Manifest:
+    return zoo.manifest if isinstance(zoo, Zoo) else zoo
