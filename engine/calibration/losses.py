@@ -3,14 +3,16 @@
 # ruff: noqa: F722
 from __future__ import annotations
 
+from typing import get_args
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..catalog.calibrators import Loss
 from ..errors import CalibrationError, nearest
 
 SMOOTH_L1_BETA = 1.0
-NAMES = ("l1", "l2", "mse", "smooth_l1")
 
 
 def distance(name: str, difference: Float[Tensor, "*stack batch dim"]) -> Float[Tensor, "*stack"]:
@@ -33,7 +35,7 @@ def distance(name: str, difference: Float[Tensor, "*stack batch dim"]) -> Float[
         return (small * (difference.abs() - 0.5 * small)).mean((-2, -1)) / SMOOTH_L1_BETA
     if name == "l2":
         return torch.linalg.vector_norm(difference, dim=-1).mean(-1)
-    raise CalibrationError(f"There is no distance '{name}'. {nearest(name, NAMES)}")
+    raise CalibrationError(f"There is no distance '{name}'. {nearest(name, get_args(Loss))}")
 
 
 def distance_and_gradient(

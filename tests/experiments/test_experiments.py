@@ -4,10 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
 
-from engine.analysis.accuracy import logits, predictions
-from engine.analysis.outliers import auroc, prototype_distance, prototypes
+from engine.analysis.outliers import prototype_distance, prototypes
 from engine.errors import DataError, RecipeError
 from engine.experiments import Cell, Check, experiment_names, judge, read_experiment, read_result
 from engine.experiments.claims import claims_table
@@ -159,15 +157,6 @@ def test_other_measures_and_raised_sides():
     assert judge([check("above", plus=15)], table)[0][0].outcome == "no"
 
 
-def test_auroc_equals_scikit_learns():
-    rng = np.random.default_rng(0)
-    inside, outside = rng.integers(0, 9, 40).astype(float), rng.integers(3, 12, 25).astype(float)
-    expected = roc_auc_score([0] * 40 + [1] * 25, np.concatenate([inside, outside]))
-    assert auroc(inside, outside) == pytest.approx(expected)
-    with pytest.raises(DataError, match="40 and 0"):
-        auroc(inside, outside[:0])
-
-
 def test_prototypes_are_class_means_and_distances_euclidean():
     features = np.array([[0.0, 0.0], [2.0, 0.0], [10.0, 1.0]])
     centres = prototypes(features, np.array([4, 4, 7]))
@@ -191,19 +180,6 @@ def test_shipped_results_belong_to_their_experiments():
         table = {point.name: point.cells for point in result.points}
         assert judge(spec.checks, table) == (result.findings, result.verdict, result.reason)
         assert json.loads(path.read_text())["zoo"] == "mini8"
-
-
-def test_the_counter_example_to_theorem_4_2():
-    """Two draws with margins +3 and −1: the mean correction errs less often than the draws do."""
-    assert "margins of +3 and −1" in read_experiment("prob-surgery-accuracy").remark
-    head, label = np.array([[1.0], [-1.0]]), np.zeros(2, dtype=int)
-    merged, draws = np.array([[4.0]]), np.array([[1.0], [5.0]])
-
-    def errors(corrected):
-        return float(np.mean(predictions(logits(corrected, head, 1.0)) != label[: len(corrected)]))
-
-    assert (merged - draws).ravel().tolist() == [3.0, -1.0]
-    assert errors(merged - draws) == 0.5 > errors(merged - draws.mean(0)) == 0.0
 
 
 def test_learned_coefficients_are_averaged_over_the_layers_that_are_kept():

