@@ -1,4 +1,4 @@
-"""Which layers LwPTV keeps. Free of torch, so that a page can move the threshold over a stored salience matrix."""
+"""The layers that LwPTV keeps. Free of torch, so that a page can move the threshold over a stored salience matrix."""
 
 from __future__ import annotations
 

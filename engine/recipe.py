@@ -71,7 +71,7 @@ class ExpertChoice(Frozen):
 
 
 class Probe(Frozen):
-    """Which images are looked at, and which of them a method may adapt on."""
+    """The images that are looked at, and those of them that a method may adapt on."""
 
     samples_per_task: int | Literal["all"] = "all"
     protocol: Protocol = "held_out"
@@ -86,7 +86,7 @@ class Probe(Frozen):
 
 
 class Recipe(Frozen):
-    """What a run is asked for."""
+    """Everything that a run is asked for."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     zoo: str = "mini8"

@@ -1,4 +1,4 @@
-"""What a run leaves behind: one document, the same from the pages and from the command line.
+"""The document that a run leaves behind, the same from the pages and from the command line.
 
 Accuracies and shares are percentages. A part that was not asked for is absent; one that could not be computed is
 null, with a warning that says why.
@@ -19,7 +19,7 @@ ByTask = dict[str, float | None]
 
 
 class ZooIdentity(Frozen):
-    """Which zoo a run looked at."""
+    """The zoo that a run looked at."""
 
     name: str
     title: str = ""
@@ -36,7 +36,7 @@ class TaskSummary(Frozen):
 
 
 class SampleCounts(Frozen):
-    """How many images of a task took part, by split."""
+    """Numbers of images of a task that took part, by split."""
 
     adapt: int
     evaluate: int
@@ -81,7 +81,7 @@ class SaliencePart(Frozen):
 
 
 class MergedPart(Frozen):
-    """What the merged model is."""
+    """Facts of the merged model."""
 
     kind: Literal["static", "per_task", "per_sample"]
     needs_task_id: bool = False
@@ -91,7 +91,7 @@ class MergedPart(Frozen):
 
 
 class CalibratorPart(Frozen):
-    """What a calibrator cost and how its training went (first seed)."""
+    """Cost of a calibrator and course of its training (first seed)."""
 
     method: str
     on: Literal["merged", "pretrained"]

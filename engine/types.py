@@ -64,7 +64,7 @@ class Head(Protocol):
 
 
 class Context(Protocol):
-    """What a merge method may ask of the pipeline beside the weights."""
+    """Everything that a merge method may ask of the pipeline beside the weights."""
 
     @property
     def seed(self) -> int:
@@ -92,7 +92,7 @@ class Context(Protocol):
 
 @dataclass(frozen=True)
 class MergeInfo:
-    """What a merged model costs at inference and what the method measured on the way."""
+    """Cost of a merged model at inference, and what the method measured on the way."""
 
     needs_task_id: bool = False
     extra_parameters: int = 0

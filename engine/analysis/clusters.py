@@ -1,4 +1,4 @@
-"""How well the classes of a task are told apart by where their images lie in feature space."""
+"""Separation of a task's classes by where their images lie in feature space."""
 
 # ruff: noqa: F722
 from __future__ import annotations

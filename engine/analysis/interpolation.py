@@ -54,7 +54,7 @@ def accuracy_and_loss(features: Float[Tensor, "n dim"], head: Head, labels: Int[
 
 
 def barrier(alphas: Sequence[float], losses: Sequence[float]) -> float:
-    """How far the loss rises above the straight line between its values at both ends; 0 if it never does.
+    """Measure how far the loss rises above the straight line between both ends; 0 if it never does.
 
     Args:
         alphas: positions on the path, from 0 to 1, ascending.

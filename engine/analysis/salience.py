@@ -20,7 +20,7 @@ def salience_part(
     applied: bool,
     bytes_per_parameter: int = 4,
 ) -> dict[str, Any]:
-    """Which layers of which expert are salient, and what keeping them costs.
+    """Return the salience of every expert's layers, and the cost of keeping them.
 
     Args:
         layers: names, in canonical order.

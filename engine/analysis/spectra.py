@@ -6,7 +6,7 @@ import numpy as np
 
 
 def effective_rank(values: np.ndarray) -> float:
-    """How many equal singular values would be as spread out: exp of the entropy of σ / Σσ; 0 of a zero matrix.
+    """Return exp of the entropy of σ / Σσ: the count of equal singular values as spread out; 0 of a zero matrix.
 
     Source: Roy & Vetterli, EUSIPCO 2007.
     """

@@ -1,4 +1,4 @@
-"""Whether a predicted spread is as wide as what is really left: coverage, by σ, and by dimension."""
+"""Comparison of a predicted spread with the error that is left: coverage, by σ, and by dimension."""
 
 # ruff: noqa: F722
 from __future__ import annotations

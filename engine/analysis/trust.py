@@ -1,4 +1,4 @@
-"""How far neighbourhoods in a projection can be trusted."""
+"""Trustworthiness of neighbourhoods in a projection."""
 
 # ruff: noqa: F722
 from __future__ import annotations

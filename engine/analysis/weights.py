@@ -1,4 +1,4 @@
-"""What task vectors look like, layer by layer, and what a merge made of them. One tensor is held at a time."""
+"""Measures of task vectors, layer by layer, and of a merge made of them. One tensor is held at a time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Geometry(Sums):
 
 @dataclass(frozen=True, eq=False)
 class Kept(Sums):
-    """What a merged vector m keeps of every expert, as sums over the entries of a layer, each of shape (L, K).
+    """Part of every expert in a merged vector m, as sums over the entries of a layer, each of shape (L, K).
 
     ``moved`` counts the expert's non-zero entries; of those ``zeroed`` are zero in m, ``same`` have m's sign and
     ``flipped`` the other one. ``kept_square`` is Σ τ_k² over the entries of the same sign, ``square`` over all;

@@ -1,4 +1,4 @@
-"""What every calibrator can do: be built for tasks, be counted, be saved and loaded."""
+"""The base of every calibrator: building for tasks, counting, saving and loading."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class Calibrator(nn.Module, ABC):
 
     @property
     def shared(self) -> bool:
-        """Whether one module serves every task, so that no task needs to be known."""
+        """True where one module serves every task, so that no task needs to be known."""
         return False
 
     @property
     def built(self) -> bool:
-        """Whether there are parameters."""
+        """True once there are parameters."""
         return self.config is not None
 
     def reset(
@@ -122,11 +122,11 @@ class Calibrator(nn.Module, ABC):
         return self.tasks.index(task)
 
     def parameter_count(self) -> int:
-        """How many numbers are stored, over all tasks."""
+        """Count the numbers that are stored, over all tasks."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def inference_parameter_count(self) -> int:
-        """How many numbers inference needs, over all tasks."""
+        """Count the numbers that inference needs, over all tasks."""
         unused = (parameter for name, parameter in self.named_parameters() if name in self.training_only)
         return self.parameter_count() - sum(parameter.numel() for parameter in unused)
 

@@ -80,7 +80,7 @@ class DeepCalibrator(Calibrator):
 
     @property
     def updates_per_gradient(self) -> int:
-        """How often a module is updated with one gradient."""
+        """Number of updates of a module with one gradient."""
         return 1
 
     def before_update(self) -> None:
@@ -93,7 +93,7 @@ class DeepCalibrator(Calibrator):
     def teach(
         self, encoder: nn.Module, images: Float[Tensor, "n 3 h w"], config: DeepParams
     ) -> Float[Tensor, "n aligned"]:
-        """What ``fit_deep`` needs from a task's expert: its plain features.
+        """Return what ``fit_deep`` aligns with: the plain features of a task's expert.
 
         Args:
             encoder: the expert's.

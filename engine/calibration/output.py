@@ -201,7 +201,7 @@ class Feed:
 def update_rule(
     module: OutputCalibrator, stack: Stack, config: OutputParams
 ) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
-    """How one batch of every task moves the modules.
+    """Return the function that moves the modules by one batch of every task.
 
     Returns:
         A function of (z, target, noise), each with a leading task axis, that updates the stack and returns the

@@ -42,12 +42,12 @@ class ProbSurgery(OutputCalibrator):
 
     @property
     def shared(self) -> bool:
-        """Whether one module serves every task."""
+        """True where one module serves every task."""
         return self.config is not None and self.config.sharing != "none"
 
     @property
     def summed(self) -> bool:
-        """Whether the one module moves on the mean over tasks."""
+        """True where the one module moves on the mean over tasks."""
         return self.config.dfa_step == "sum"
 
     @property

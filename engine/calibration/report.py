@@ -1,4 +1,4 @@
-"""What fitting a calibrator leaves behind, and who may look on."""
+"""The report that fitting a calibrator leaves behind, and the monitor that may watch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Monitor(Protocol):
 
 @dataclass(frozen=True)
 class FitReport:
-    """How a fit went.
+    """Course and outcome of a fit.
 
     ``curve`` has one row per monitored interval: updates done, mean loss over tasks, then the loss of each task in
     the order of ``tasks``; every loss is the mean over the interval. ``diverged_at`` is the first update whose loss

@@ -1,4 +1,4 @@
-"""Which rows a calibrator sees at which step, and the checks on what it is given."""
+"""Batches of rows that a calibrator sees at each step, and the checks on what it is given."""
 
 # ruff: noqa: F722
 from __future__ import annotations

@@ -16,7 +16,7 @@ ENERGY_WEIGHTS = (1.0, -0.5)
 
 
 def pairs_of(draws: int, kind: str) -> list[tuple[int, int]]:
-    """Which pairs of draws enter the spread term: ``all`` j < k, ``cyclic`` (j, j+1 mod r), or ``single`` (0, 1)."""
+    """Return the pairs of draws in the spread term: ``all`` j < k, ``cyclic`` (j, j+1 mod r), or ``single`` (0, 1)."""
     if kind == "all":
         return list(combinations(range(draws), 2))
     if kind == "cyclic":

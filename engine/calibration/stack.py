@@ -44,7 +44,7 @@ class Stack:
             tensor.copy_(kept)
 
     def is_finite(self) -> bool:
-        """Whether every value is a number."""
+        """Tell whether every value is a number."""
         return all(bool(torch.isfinite(tensor).all()) for tensor in (self.values, *self.beside))
 
 

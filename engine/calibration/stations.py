@@ -1,4 +1,4 @@
-"""What an encoder's blocks give, looked at from outside: with a deep calibrator inside it, or without."""
+"""Outputs of an encoder's blocks, with a deep calibrator inside it or without."""
 
 # ruff: noqa: F722
 from __future__ import annotations

@@ -46,7 +46,7 @@ class StitchedTower(Tower):
 
 
 def parts_of(tower: Tower) -> int:
-    """How many parts a tower can be cut into: the embedding, its blocks, the read-out."""
+    """Count the parts that a tower can be cut into: the embedding, its blocks, the read-out."""
     return len(tower.blocks) + 2
 
 

@@ -97,7 +97,7 @@ def attention(
 
 
 def _plain(module: nn.Module | None) -> bool:
-    """Whether this is attention with one matrix for query, key and value and without tokens of its own."""
+    """Tell whether this is attention with one matrix for query, key and value and without tokens of its own."""
     known = isinstance(module, nn.MultiheadAttention)
     return known and module.in_proj_weight is not None and module.bias_k is None and not module.add_zero_attn
 

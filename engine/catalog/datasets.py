@@ -28,7 +28,7 @@ TWICE_IN_IMAGENET = {744: "projectile", 836: "sunglass"}  # WordNet's first word
 
 
 class Hub(Frozen):
-    """Where a data set lies on the Hugging Face Hub, and which of its splits is evaluated on."""
+    """Place of a data set on the Hugging Face Hub, and the split that is evaluated on."""
 
     repo: str
     config: str = ""

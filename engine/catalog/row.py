@@ -87,7 +87,7 @@ class Row:
 
     @property
     def departure(self) -> str:
-        """Where paper and code differ and which one is followed, as the function's docstring says it; '' if nowhere."""
+        """The difference between paper and code, as the function's docstring states it; '' if there is none."""
         return departure_of(self.function)
 
 

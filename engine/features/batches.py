@@ -1,4 +1,4 @@
-"""How many images at a time: as many as memory holds and the device gains from, fewer after running out of it."""
+"""Batch sizes: as many images as memory holds and the device gains from, fewer after running out of it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Batches:
 
 
 def ran_out(error: Exception) -> bool:
-    """Whether an error says that memory is used up, on any device."""
+    """Tell whether an error says that memory is used up, on any device."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in SIGNS)

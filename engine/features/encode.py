@@ -24,7 +24,7 @@ def choose_device(wanted: str = "auto") -> torch.device:
 
 
 def device_class(device: torch.device) -> str:
-    """What kind of arithmetic a device does; part of a step's identity."""
+    """Return the kind of arithmetic a device does, which is part of a step's identity."""
     if device.type != "cuda":
         return f"{device.type}/float32"
     return "cuda/bfloat16" if torch.cuda.is_bf16_supported() else "cuda/float16"

@@ -1,4 +1,4 @@
-"""How far every state is from the experts, block by block."""
+"""Distance of every state from the experts, block by block."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def state_of(run: Compared, state: str) -> str | None:
 
 
 def state_label(state: str, runs: Sequence[Compared]) -> str:
-    """What a compared state is called; by its bare name where it is another method in another run."""
+    """Return the label of a compared state: its bare name where it is another method in another run."""
     if state == REPAIRED:
         return "Repaired (last calibrator)"
     titles = {state_title(state, run.report) for run in runs if state_of(run, state)}
@@ -127,7 +127,7 @@ def average_table(runs: Sequence[Compared], state: str) -> pd.DataFrame:
 
 
 def cost(report: Report, state: str) -> tuple[float, float]:
-    """What a state costs beyond one pretrained model.
+    """Return the cost of a state beyond one pretrained model.
 
     Returns:
         Parameters (32 bits of a mask count as one) and seconds of merging and calibrating, image encoding not counted;

@@ -1,4 +1,4 @@
-"""Whether a predicted spread covers what is left after a correction, by level and by dimension."""
+"""Coverage: the share of what is left after a correction inside a predicted spread, by level and by dimension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the training of calibrators went: loss, bias and accuracy by step, on both splits."""
+"""Curves of the training of calibrators: loss, bias and accuracy by step, on both splits."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _line(steps: pd.Series, values: pd.Series, title: str, line: dict, digits: i
 
 
 def _levels(report: Report, quantity: str, task: str | None) -> list[tuple[str, float]]:
-    """Where the merged model starts and, for accuracy, where the experts are."""
+    """Return the level where the merged model starts and, for accuracy, that of the experts."""
     levels: dict[str, float | None] = {}
     if task is not None:
         if quantity == "accuracy":

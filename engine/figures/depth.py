@@ -61,7 +61,7 @@ def _layer_ticks(layers: Sequence[Layer], named: bool, deep: bool) -> dict[str, 
 
 
 def _starts(layers: Sequence[Layer]) -> list[int]:
-    """Where each block begins."""
+    """Return the position at which each block begins."""
     return [i for i, layer in enumerate(layers) if i == 0 or layer.group != layers[i - 1].group]
 
 

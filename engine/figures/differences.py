@@ -1,4 +1,4 @@
-"""How the recipes of several runs differ, and what in their measurement keeps them from being comparable."""
+"""Differences between the recipes of several runs, and differences in measurement that forbid a comparison."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def measurement_warnings(runs: Sequence[Compared]) -> list[str]:
 
 
 def _settings(report: Report) -> dict[str, Any]:
-    """What a recipe says beside its transforms and calibrators; experts with weights other than 1."""
+    """Return the settings of a recipe beside transforms and calibrators; experts with weights other than 1."""
     recipe = report.recipe
     weights = {} if recipe.experts == "all" else {expert.name: expert.weight for expert in recipe.experts}
     chosen = weights or dict.fromkeys(report.experts, 1.0)
@@ -104,7 +104,7 @@ def _text(value: Any) -> str:
 
 
 def _task_warnings(runs: Sequence[Compared]) -> list[str]:
-    """Whether averages are over the same tasks, in the same roles."""
+    """Warn where averages are over other tasks, or tasks in other roles."""
     found = []
     groups: dict[str, list[str]] = {}
     for task in tasks_of(runs):
@@ -125,7 +125,7 @@ def _task_warnings(runs: Sequence[Compared]) -> list[str]:
 
 
 def _count_warnings(runs: Sequence[Compared]) -> list[str]:
-    """Whether as many images were scored and adapted on."""
+    """Warn where other numbers of images were scored or adapted on."""
     found = []
     for field, what in (("evaluate", "scored"), ("adapt", "adapted on")):
         texts = []

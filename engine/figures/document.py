@@ -217,7 +217,7 @@ def _figure(place: int, title: str, caption: str, drawn: Mapping[Theme, Drawing]
 
 
 def _provenance(report: Report) -> str:
-    """What was measured, on what, with what, how long."""
+    """Return the facts of the measurement: zoo, images, versions and time."""
     facts = {
         "Zoo": f"{report.zoo.title or report.zoo.name} ({report.zoo.name})",
         "Zoo digest": report.zoo.digest,

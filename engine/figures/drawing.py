@@ -1,4 +1,4 @@
-"""What a figure is here: the Plotly figure, the table behind it, and what it says in words."""
+"""The parts of a figure: the Plotly figure, the table behind it, and its message in words."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def to_latex(runs: Sequence[Compared], state: str) -> str:
 
 
 def measured(run: Compared) -> str:
-    """What a run was measured on, in one line."""
+    """Return the data and protocol of a run in one line."""
     report = run.report
     counts = sorted({samples.evaluate for samples in report.samples.values()})
     n = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,}–{counts[-1]:,}" if counts else "no"

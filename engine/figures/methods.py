@@ -19,7 +19,7 @@ Method = tuple[str, ...]  # transforms in order, then the merge method
 
 @dataclass(frozen=True)
 class Result:
-    """What one finished run says about its merge."""
+    """Measurements of one finished run's merge."""
 
     run: str
     title: str
@@ -34,7 +34,7 @@ class Result:
 
     @property
     def default(self) -> bool:
-        """Whether every parameter has its default."""
+        """True where every parameter has its default."""
         try:
             return all(dict(self.params[name]) == default_params(name) for name in self.method)
         except EngineError:

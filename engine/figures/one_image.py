@@ -1,4 +1,4 @@
-"""What a correction does to one image: the likeliest classes before and after it, and the expert's."""
+"""Effect of a correction on one image: the likeliest classes before and after it, and the expert's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FATES = {
 
 
 def fates(predictions: pd.DataFrame, labels: pd.Series, before: str, after: str) -> pd.Series:
-    """What became of every image: a key of FATES by the image's index.
+    """Return the outcome for every image: a key of FATES by the image's index.
 
     Args:
         predictions: of one task: index, state, rank, label.

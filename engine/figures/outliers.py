@@ -17,7 +17,7 @@ SIDES = {False: "the task's own images", True: "out-of-domain images"}
 
 
 def score_histograms(scores: pd.DataFrame, report: Report, state: str, task: str, theme: Theme) -> Drawing:
-    """How far the task's own and out-of-domain images are from the nearest prototype, in percent of each side.
+    """Draw distances of own and out-of-domain images to the nearest prototype, in percent of each side.
 
     Args:
         scores: columns state, task, outside, score.

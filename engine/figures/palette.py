@@ -52,7 +52,7 @@ PURPLE_ORANGE = {  # losses orange, gains purple, zero in the tone of the page
 
 
 def state_title(state: str, report: Report) -> str:
-    """What a state is called; a calibrator by its method's title, and its name where it was given another one."""
+    """Return the title of a state; of a calibrator its method's, and its name where it was given another one."""
     if state in TITLES or state not in report.calibrators:
         return TITLES.get(state, state)
     return calibrator_title(state, report.calibrators[state].method)
@@ -92,6 +92,6 @@ def diverging(theme: Theme) -> list[list[float | str]]:
 
 
 def _rank(state: str, states: Sequence[str]) -> int:
-    """Which calibrator this is, 0 for every other state."""
+    """Return the number of a calibrator among the calibrators, 0 for every other state."""
     calibrators = [name for name in states if name not in TITLES]
     return calibrators.index(state) if state in calibrators else 0

@@ -1,4 +1,4 @@
-"""What is gained against what it costs: every state of every run as a point, and the Pareto front among them."""
+"""Gain against cost: every state of every run as a point, and the Pareto front among them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SQUARES = ("square", "diamond", "cross", "x", "hexagon", "pentagon")  # calibrat
 
 @dataclass(frozen=True)
 class Axis:
-    """What in-domain accuracy is held against."""
+    """A quantity against which in-domain accuracy is drawn."""
 
     title: str
     text: str
@@ -67,7 +67,7 @@ def point_table(runs: Sequence[Compared], axis: str) -> pd.DataFrame:
 
 
 def pareto_front(x: np.ndarray, y: np.ndarray, higher: bool) -> np.ndarray:
-    """Which points no other one dominates: at least as good in both, better in one.
+    """Return the points that no other one dominates: at least as good in both, better in one.
 
     Args:
         x: values of shape (n,).

@@ -1,4 +1,4 @@
-"""What pruning layers does to accuracy as η moves, beside controls that keep its norm without choosing layers."""
+"""Accuracy against the pruning ratio η, beside controls that keep its norm without choosing layers."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ STEPS = 100
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """What a pruning ratio keeps.
+    """Layers that a pruning ratio keeps.
 
     ``masks`` (experts, layers) and ``shared`` (layers) in the report's order of experts and layers; a layer is kept
     in the merged task vector where any expert keeps it.
@@ -133,7 +133,7 @@ def mask_figure(
     components: Sequence[str] | None = None,
     by_value: bool = False,
 ) -> Drawing:
-    """Which layers are kept: a row per expert, and the shared mask that the merge would use."""
+    """Draw the layers that are kept: a row per expert, and the shared mask that the merge would use."""
     layers = _shown(part, components, by_value)
     columns = [layer.column for layer in layers]
     names = [*(titles or part.score), "Shared mask"]

@@ -1,4 +1,4 @@
-"""How far single images are from the expert's feature: the distribution behind a mean distance."""
+"""Distances of single images to the expert's feature: the distribution behind a mean distance."""
 
 from __future__ import annotations
 

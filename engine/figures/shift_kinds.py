@@ -1,4 +1,4 @@
-"""What a run's states make of images of a shifted domain."""
+"""Accuracy of a run's states on images of a shifted domain."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def rank_figure(
     *,
     relative: bool = True,
 ) -> Drawing:
-    """How many directions the task matrices of every model use, by layer.
+    """Draw the number of directions that the task matrices of every model use, by layer.
 
     Args:
         spectra: ``MODEL/LAYER`` → singular values, descending.

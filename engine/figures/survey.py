@@ -54,7 +54,7 @@ def survey_table(best: Mapping[Method, Result], results: Iterable[Result]) -> pd
 
 
 def _measured(row: SurveyRow, best: Mapping[Method, Result], every: Iterable[Result]) -> dict[str, Any]:
-    """What was measured of the closest of our methods that some run has, of a calibrator, or of a baseline."""
+    """Return measurements of the closest of our methods that some run has, of a calibrator, or of a baseline."""
     for method in methods_of(row):
         found = best.get(method)
         if found is not None:

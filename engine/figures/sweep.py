@@ -26,7 +26,7 @@ PRINTED = 12  # cells a side up to which a map shows its numbers
 
 
 def sweep_state_title(state: str) -> str:
-    """What a state of a sweep is called."""
+    """Return the title of a state of a sweep."""
     return TITLES.get(state) or method_title(state)
 
 

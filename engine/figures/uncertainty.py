@@ -1,4 +1,4 @@
-"""Whether a calibrator knows when it is wrong: predicted spread against what is really left, and against errors."""
+"""Predicted spread of a calibrator against what is really left, and against errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROUPS = 10
 
 @dataclass(frozen=True)
 class Agreement:
-    """How predicted σ goes with what is left of the drift."""
+    """Agreement of predicted σ with what is left of the drift."""
 
     rank_correlation: float  # Spearman, of an image's mean σ with its distance to the expert after correction
     wrong_low: float  # percent wrong among the tenth of images with the smallest σ

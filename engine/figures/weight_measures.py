@@ -1,4 +1,4 @@
-"""What is measured of task vectors and merges, layer by layer: the table of measures with their meaning.
+"""Measures of task vectors and merges, layer by layer: the table of measures with their meaning.
 
 Arrays are sums over the entries of a layer (``engine.analysis.weights``), so a total is the measure of their sum.
 """

@@ -164,7 +164,7 @@ def pair_matrix(
 
 
 def fate_bars(arrays: Arrays, titles: Sequence[str], theme: Theme) -> Drawing:
-    """What became of every expert's moved entries in the merged model: same sign, zeroed, flipped; all layers."""
+    """Draw the fate of every expert's moved entries in the merged model: same sign, zeroed, flipped; all layers."""
     sums = {name: values.sum(axis=0) for name, values in arrays.items()}
     table = pd.DataFrame({"expert": list(titles)})
     bars = []

@@ -1,4 +1,4 @@
-"""What one task's calibrator does to another task's images."""
+"""Effect of one task's calibrator on another task's images."""
 
 from __future__ import annotations
 

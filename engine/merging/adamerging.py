@@ -32,7 +32,7 @@ def adamerging(base: Weights, task_vectors: TaskVectors, params: AdaMergingParam
 
 
 def learned_info(task_vectors: TaskVectors, coefficients: Tensor, losses: list[float], granularity: str) -> MergeInfo:
-    """What a method that learned coefficients (L, K) reports: them, by expert, and the loss of every step."""
+    """Return the report of learned coefficients (L, K): them, by expert, and the loss of every step."""
     by_layer = granularity == "layer"
     return MergeInfo(
         details={

@@ -1,4 +1,4 @@
-"""What experts share, and what is each one's own in less space: singular directions, or single entries."""
+"""The part that experts share, and each expert's own part in less space: singular directions or single entries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEFT, RIGHT, KEPT, VALUES = "left/", "right/", "kept/", "values/"
 
 
 def separate(task_vectors: TaskVectors, params: TwinParams, context: Context) -> dict[str, Tensor]:
-    """What is stored of the experts: the shared vector λ Σ_k τ_k, and what of each expert is left, compressed."""
+    """Split the experts into the shared vector λ Σ_k τ_k and, compressed, what is left of each."""
     parts: dict[str, Tensor] = {}
     for index, name in enumerate(task_vectors.names):
         stack = task_vectors.stack(name)

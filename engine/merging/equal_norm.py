@@ -62,7 +62,7 @@ def random_layers(base: Weights, task_vectors: TaskVectors, params: LayerPruning
 
 
 def _kept(task_vectors: TaskVectors, params: LayerPruningParams, context: Context) -> np.ndarray:
-    """Which layers LwPTV keeps, boolean (L,)."""
+    """Return the layers that LwPTV keeps, boolean (L,)."""
     if len(task_vectors.experts) < 2:
         raise MergeError("LwPTV's norm comes from comparing experts; choose at least 2, or leave this transform out.")
     _, scores = salience(task_vectors, context)

@@ -23,7 +23,7 @@ NOTHING: Mapping[str, Tensor] = MappingProxyType({})
 
 
 def salience(task_vectors: TaskVectors, context: Context | None = None) -> tuple[tuple[str, ...], np.ndarray]:
-    """How far each expert's layer is from the experts' mean.
+    """Measure how far each expert's layer is from the experts' mean.
 
     Args:
         task_vectors: of K experts.

@@ -10,7 +10,7 @@ from ..types import Context, TaskVectors
 
 
 def is_matrix(name: str, shape: tuple[int, ...], matrices: str = "all") -> bool:
-    """Whether low-rank methods treat a tensor as a matrix.
+    """Tell whether low-rank methods treat a tensor as a matrix.
 
     ``all``: every 2-D tensor but the text projection, positional embedding and output projection included, as in the
     authors' codes. ``blocks``: only those inside transformer blocks.
@@ -64,7 +64,7 @@ def leading_svd(
 
 
 def rank_of(values: Tensor, shape: tuple[int, ...]) -> int:
-    """How many singular values (descending) are above rounding error; the directions of others are arbitrary."""
+    """Count singular values (descending) above rounding error; directions of the others are arbitrary."""
     if values.numel() == 0:
         return 0
     return int((values > values[0] * max(shape) * torch.finfo(values.dtype).eps).sum())

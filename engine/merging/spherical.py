@@ -102,7 +102,7 @@ def karcher_mean(stack: Tensor, max_iterations: int, tolerance: float) -> Tensor
 
 
 def _reader(base: Weights, task_vectors: TaskVectors, on: str) -> Callable[[str], Tensor]:
-    """What is turned: task vectors, or whole weights."""
+    """Return a reader of what is turned: task vectors, or whole weights."""
     if on == "task_vectors":
         return task_vectors.stack
     return lambda name: task_vectors.stack(name).add_(base.tensor(name).to(task_vectors.dtype))

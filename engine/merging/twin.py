@@ -59,7 +59,7 @@ class TwinEncoder(RoutedEncoder):
         self.routing = routing
 
     def gates(self, images: Tensor) -> Tensor:
-        """How much of every expert each image gets: (n, K), rows sum to 1."""
+        """Return each expert's share in every image: (n, K), rows sum to 1."""
         tensors = self.tensors
         logits = route(self.encode(tensors_under(tensors, "weights/"), images), tensors_under(tensors, ROUTER))
         if self.routing == "mixture":

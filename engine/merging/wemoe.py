@@ -160,7 +160,7 @@ def ensemble(mode: Mixing, encode: Forward, images: Tensor, group: int) -> Tenso
 
 
 def gate_values(tokens: Tensor, gate: Tensors) -> Tensor:
-    """How much of every expert a gate gives to tokens (…, d): (…, K)."""
+    """Return each expert's share in tokens (…, d), as a gate gives it: (…, K)."""
     if "fc1.weight" in gate:
         tokens = functional.linear(tokens, gate["fc1.weight"], gate["fc1.bias"]).relu()
     if "fc2.weight" not in gate:

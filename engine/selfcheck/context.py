@@ -24,7 +24,7 @@ class Offline:
         """Nobody watches."""
 
     def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
-        """What was measured for an expert, else what is computed."""
+        """Return the value measured for an expert, else compute it."""
         return self.measured[expert] if expert in self.measured else compute()
 
     def batches(self, task: str, split: str, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:

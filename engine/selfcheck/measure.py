@@ -1,4 +1,4 @@
-"""What a comparison finds, and how far it lies from what was expected."""
+"""Findings of a comparison, and their distance from what was expected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Found:
-    """What the engine computed for an entry, and what the entry holds.
+    """The engine's value for an entry, and the entry's own.
 
     ``precision`` names another row of the entry's tolerances where the reference itself computed in that precision.
     ``note`` says which part of an entry is not compared, and why.
@@ -51,7 +51,7 @@ class Measured:
 
     @property
     def within(self) -> bool:
-        """Whether everything is within its tolerance."""
+        """True where everything is within its tolerance."""
         return self.share <= 1
 
 

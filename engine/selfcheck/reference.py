@@ -59,7 +59,7 @@ class MergingReference:
         return tuple(self.entries)
 
     def tolerance(self, name: str, precision: str) -> Tolerance:
-        """How far the engine may be from an entry."""
+        """Return the largest error that the engine may make on an entry."""
         try:
             row = self.entries[name]["tolerance"][precision]
             return Tolerance(float(row["rtol"]), float(row["atol"]))
@@ -147,7 +147,7 @@ class CalibratorReference:
         self.names = tuple(sorted(path.stem for path in folder.glob("*.json")))
 
     def facts(self, name: str) -> dict[str, Any]:
-        """What the JSON file says."""
+        """The content of the JSON file."""
         document = read_json(self.folder / f"{name}.json")
         if not isinstance(document, dict):
             raise ReferenceFolderError(f"{name}.json is not an object of settings and a tolerance.")

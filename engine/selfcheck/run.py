@@ -21,7 +21,7 @@ NOT_REPRODUCED: dict[str, str] = {}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one reference, with the measured errors by precision."""
+    """Outcome of one reference, with the measured errors by precision."""
 
     group: str
     name: str

@@ -1,4 +1,4 @@
-"""What each reference of the calibrators' folder is compared with; one module for each family."""
+"""Counterparts of each reference of the calibrators' folder; one module for each family."""
 
 from ..measure import Check
 from . import adamerging, head, interv_merge, prob_surgery, surgery, surgery_v2

@@ -30,7 +30,7 @@ def small_encoder(numbers: Mapping[str, Tensor], facts: Mapping[str, Any], owner
 
 
 def sizes(facts: Mapping[str, Any]) -> dict[str, int]:
-    """What deep calibrators ask of an encoder."""
+    """Return the sizes of an encoder that deep calibrators need."""
     shape = facts["vit"]
     return {
         "dim": shape["embed_dim"],

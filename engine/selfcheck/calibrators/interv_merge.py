@@ -159,7 +159,7 @@ def _joint(numbers: Mapping[str, Tensor], facts: Mapping[str, Any], registration
 
 
 def _features(calibrator: IntervMerge, base: nn.Module, merge: LinearMerge, images: Tensor) -> Tensor:
-    """What the calibrator gives inside the model of its coefficients."""
+    """Return the calibrator's features inside the model of its coefficients."""
     merged = copy.deepcopy(base)
     merged.load_state_dict(calibrator.merged_weights(merge))
     return calibrator.correct_features(merged, images, "A")

@@ -1,4 +1,4 @@
-"""Which merge of the engine each reference of the merging folder stands for; one module for each family."""
+"""The engine's merge for each reference of the merging folder; one module for each family."""
 
 from ..measure import Check
 from . import basic, low_rank, optimisation, routing, sparse, transforms, weighted

@@ -78,7 +78,7 @@ def twin_model(reference: MergingReference, name: str, precision: str) -> Found:
 
 
 def wemoe_perceptron(reference: MergingReference, name: str, precision: str) -> Found:
-    """What the first block's perceptron makes of tokens with given gates, whichever axis counts images inside."""
+    """Return the first block's perceptron of tokens with given gates, whichever axis counts images inside."""
     want, (base, vectors) = reference.output(name), reference.vectors(precision)
     block = "visual.transformer.resblocks.0.mlp."
     inside = [layer for layer in vectors.names if layer.startswith(block)]

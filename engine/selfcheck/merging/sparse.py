@@ -82,7 +82,7 @@ def della_probabilities(reference: MergingReference, name: str, precision: str) 
 
 
 def tall_by_task(reference: MergingReference, name: str, precision: str) -> Found:
-    """Which entries serve which task."""
+    """Return the entries that serve each task."""
     _, vectors = reference.vectors(precision)
     strictness = float(name.removeprefix("tall_masks_lam"))
     stacks = {layer: vectors.stack(layer) for layer in vectors.names}
