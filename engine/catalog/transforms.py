@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from .row import LATER, PARITY, Cost, Params, Preset, TransformRow
+from .row import LATER, PARITY, Cost, NoParams, Params, Preset, TransformRow
 from .survey_entry import SurveyEntry
 
 LWPTV = "Zhang et al., Layer-wise pruning of task vectors, 2025, arXiv:2506.09093"
@@ -229,5 +229,17 @@ ROWS = (
         source="Wang et al., LiNeS, ICLR 2025, arXiv:2410.17146",
         url="https://arxiv.org/abs/2410.17146",
         stage="merged_vector",
+    ),
+    TransformRow(
+        name="random_vector",
+        title="Random vector",
+        category="transform",
+        params=NoParams,
+        function=".merging.dropping:random_vector",
+        summary="Puts random vectors of the same length in the place of task vectors, tensor by tensor, as a control.",
+        equation=r"r_k^l = z_k^l\,\frac{\|\tau_k^l\|_2}{\|z_k^l\|_2},\quad z_k^l \sim \mathcal{N}(0, I)",
+        source="Ilharco et al., Editing models with task arithmetic, ICLR 2023, arXiv:2212.04089, §3",
+        url="https://arxiv.org/abs/2212.04089",
+        stochastic=True,
     ),
 )

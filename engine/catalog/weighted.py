@@ -54,6 +54,26 @@ class ModelStockParams(Params):
     clamp: bool = Field(True, title="Clamp ratio", description="Keep the ratio between base and mean in [0, 1].")
 
 
+class SceParams(Params):
+    """Parameters of SCE."""
+
+    select: float = Field(
+        0.1,
+        gt=0,
+        le=1,
+        title="Selected share",
+        description="Share of each tensor's entries that vary most over experts.",
+    )
+    unselected: Literal["merge", "drop"] = Field(
+        "merge",
+        title="Other entries",
+        description="Merged too, so that the selection only decides weights (the authors), or dropped (mergekit).",
+    )
+    scaling: float = Field(
+        1.0, ge=-2, le=5, title="Scaling coefficient λ", description="How much of the merged vector to add."
+    )
+
+
 MERGEKIT = "Goddard et al., MergeKit, EMNLP 2024 industry track, arXiv:2403.13257"
 MERGEKIT_URL = "https://arxiv.org/abs/2403.13257"
 
@@ -131,5 +151,23 @@ ROWS = (
         url="https://arxiv.org/abs/2403.19522",
         presets=(Preset("mergekit", "mergekit", {"average": "cosines", "scope": "row"}, "arXiv:2403.13257"),),
         min_experts=2,
+    ),
+    MergeRow(
+        name="sce",
+        title="SCE",
+        category="weighted",
+        params=SceParams,
+        function=".merging.sce:sce",
+        summary="Weights every tensor of the experts by the energy of its most varying entries and adds what agrees "
+        "with the sign of the sum.",
+        equation=r"\tau = \frac{\sum_k w_k\, m_k \circ \tau_k}{\sum_k w_k\, m_k},\quad "
+        r"w_k \propto \overline{(s \circ \tau_k)^2},\quad m_k = \mathbb{1}[\operatorname{sgn}\tau_k = "
+        r"\operatorname{sgn}\textstyle\sum_j \tau_j]",
+        source="Wan et al., FuseChat, EMNLP 2025, arXiv:2408.07990",
+        url="https://arxiv.org/abs/2408.07990",
+        presets=(
+            Preset("paper", "Authors' program", {"select": 0.1}, "fanqiwan/FuseAI"),
+            Preset("mergekit", "mergekit", {"select": 0.1, "unselected": "drop"}, "arXiv:2403.13257"),
+        ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Random masks that depend on a seed and on what they are for, never on the order in which they are drawn."""
+"""Random masks and vectors that depend on a seed and on what they are for, never on the order of drawing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STORED: ContextVar[Draws | None] = ContextVar("stored_draws", default=None)
 
 @contextmanager
 def stored_draws(draws: Draws) -> Iterator[None]:
-    """Within this block masks are looked up by their purpose instead of drawn, to repeat a draw somebody published."""
+    """Look masks and normal numbers up by their purpose instead of drawing them, to repeat a published draw."""
     token = _STORED.set(draws)
     try:
         yield
@@ -46,6 +46,15 @@ def bernoulli(keep: float | Tensor, shape: tuple[int, ...], seed: int, *purpose:
 
 def uniform(shape: tuple[int, ...], seed: int, *purpose: str) -> Tensor:
     """Numbers from [0, 1), float32; the same for the same seed and purpose."""
+    return torch.rand(shape, generator=_generator(seed, purpose))
+
+
+def normal(shape: tuple[int, ...], seed: int, *purpose: str) -> Tensor:
+    """Standard normal numbers, float32; the same for the same seed and purpose."""
+    stored = _STORED.get()
+    return torch.randn(shape, generator=_generator(seed, purpose)) if stored is None else stored(purpose)
+
+
+def _generator(seed: int, purpose: tuple[str, ...]) -> torch.Generator:
     digest = blake2b("/".join((str(seed), *purpose)).encode(), digest_size=8).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
-    return torch.rand(shape, generator=generator)
+    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)

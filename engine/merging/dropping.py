@@ -1,15 +1,17 @@
-"""Transforms that drop entries of task vectors at random, and one that shrinks them."""
+"""Transforms that drop or redraw entries of task vectors at random, and one that shrinks them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
+from ..catalog.row import NoParams
 from ..catalog.transforms import DareParams, RandomMaskParams, WiseFtParams
 from ..types import Context, TaskVectors, Weights
 from .assemble import Changed
-from .chance import bernoulli
+from .chance import bernoulli, normal
 
 
 def dare(base: Weights, task_vectors: TaskVectors, params: DareParams, context: Context) -> Changed:
@@ -47,3 +49,22 @@ def wise_ft(base: Weights, task_vectors: TaskVectors, params: WiseFtParams, cont
     Source: Wortsman et al., CVPR 2022, arXiv:2109.01903.
     """
     return Changed(task_vectors, lambda name, stack, experts: stack.mul_(params.alpha))
+
+
+def random_vector(base: Weights, task_vectors: TaskVectors, params: NoParams, context: Context) -> Changed:
+    """Put a random vector of the same length in the place of every task vector, tensor by tensor.
+
+    A tensor that was not trained stays so.
+
+    Source: the control of Ilharco et al., ICLR 2023, arXiv:2212.04089, §3.
+    Departure: there is no official code; the paper's words are followed: every layer has the task vector's magnitude.
+    """
+
+    def draw(name: str, stack: Tensor, experts: Sequence[str]) -> Tensor:
+        for row, expert in zip(stack, experts, strict=True):
+            length = row.norm()
+            row.copy_(normal(tuple(row.shape), context.seed, "random_vector", expert, name))
+            row.mul_(length / row.norm().clamp(min=torch.finfo(row.dtype).tiny))
+        return stack
+
+    return Changed(task_vectors, draw)
