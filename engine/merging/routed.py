@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..types import Context, Forward, TaskVectors, Tensors, Weights
+from ..zoo.encoders.attention import plain_attention
 
 VECTOR, EXPERTS, ROUTER = "vector/", "experts/", "router/"
 CHUNK = 2**25  # entries of weights that are made for single images at once
@@ -48,21 +46,8 @@ def per_image(function: Callable[..., Tensor], entries: int, *batches: Tensor) -
         batches: tensors of the same length.
     """
     chunk = max(1, CHUNK // max(1, entries))
-    with _plain_attention():
+    with plain_attention():
         return torch.vmap(function, chunk_size=chunk)(*batches)
-
-
-@contextmanager
-def _plain_attention() -> Iterator[None]:
-    """Attention as matrix products, which work on many weights at once; the fused kernels do not."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "There is a performance drop")
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def shared_weights(base: Weights, vectors: Mapping[str, Tensor], device: torch.device | None = None) -> Tensors:
