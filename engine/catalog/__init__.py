@@ -16,6 +16,7 @@ from . import (
     basic,
     calibrators,
     deep_calibrators,
+    fine_tuning,
     learned,
     low_rank,
     optimisation,
@@ -24,16 +25,29 @@ from . import (
     transforms,
     weighted,
 )
-from .row import CalibratorRow, Cost, MergeRow, NoParams, Params, Preset, Row, TransformRow, is_parity
+from .row import (
+    CalibratorRow,
+    Cost,
+    FineTuningRow,
+    MergeRow,
+    NoParams,
+    Params,
+    Preset,
+    Row,
+    TransformRow,
+    is_parity,
+)
 
 AnyRow = TypeVar("AnyRow", bound=Row)
 
 __all__ = [
     "CALIBRATORS",
+    "FINE_TUNING",
     "MERGE_METHODS",
     "TRANSFORMS",
     "CalibratorRow",
     "Cost",
+    "FineTuningRow",
     "MergeRow",
     "NoParams",
     "Params",
@@ -64,6 +78,7 @@ MERGE_METHODS: dict[str, MergeRow] = _table(
 )
 TRANSFORMS: dict[str, TransformRow] = _table(transforms.ROWS)
 CALIBRATORS: dict[str, CalibratorRow] = _table(calibrators.ROWS, deep_calibrators.ROWS)
+FINE_TUNING: dict[str, FineTuningRow] = _table(fine_tuning.ROWS)
 
 
 def row_of(table: dict[str, AnyRow], name: str, what: str) -> AnyRow:

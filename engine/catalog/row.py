@@ -14,8 +14,10 @@ from pydantic.fields import FieldInfo
 from .docstrings import departure_of
 from .survey_entry import SurveyEntry
 
-Category = Literal["basic", "weighted", "sparse", "low_rank", "optimisation", "routing", "transform", "output", "deep"]
-Need = Literal["unlabelled", "validation", "heads", "same_task_experts"]
+Category = Literal[
+    "basic", "weighted", "sparse", "low_rank", "optimisation", "routing", "transform", "output", "deep", "fine_tuning"
+]
+Need = Literal["unlabelled", "validation", "heads", "same_task_experts", "other_tasks"]
 Amount = Callable[[Any], float]  # of a method's parameters
 BACKWARD = 3  # forward passes that a training step on an image costs
 LATER = {"later": True}  # json_schema_extra of a parameter that a method got after recipes with it were run
@@ -167,3 +169,15 @@ class CalibratorRow(Row):
     def parameter_count(self, params: Any, sizes: Mapping[str, int]) -> int:
         """Count the numbers that one module stores in an encoder of these sizes."""
         return sum(math.prod(shape) for shape in params.shapes(sizes).values())
+
+
+@dataclass(frozen=True)
+class FineTuningRow(Row):
+    """Trains an expert from the base.
+
+    The function is called with (encoder, params, setting) and returns a ``Strategy``.
+    """
+
+    forward: Literal["standard", "linearised"] = "standard"  # how the expert is evaluated
+    factors: bool = False  # leaves low-rank factors beside the dense expert
+    cost: float = 1.0  # CPU time of a step, standard training's being 1

@@ -65,7 +65,7 @@ def input_products(
 
 
 class LayerInputs(TorchDispatchMode):
-    """Collects XᵀX of the inputs of every linear layer while an encoder runs.
+    """Collects XᵀX and the sum of the inputs of every linear layer while an encoder runs.
 
     Linear layers are recognised by their weight's memory in matrix products, so that layers which are never called
     as modules (the projections inside attention) are seen as well.
@@ -77,6 +77,7 @@ class LayerInputs(TorchDispatchMode):
         self._names = {tensor.data_ptr(): name for name, tensor in weights.items()}
         self._shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
         self.products: dict[str, Tensor] = {}
+        self.sums: dict[str, Tensor] = {}
         self.tokens: dict[str, int] = {}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
@@ -86,6 +87,7 @@ class LayerInputs(TorchDispatchMode):
             if name and tuple(transposed.shape) == self._shapes[name][::-1]:
                 inputs = inputs.detach()
                 self.products[name] = self.products.get(name, 0) + inputs.T @ inputs
+                self.sums[name] = self.sums.get(name, 0) + inputs.sum(dim=0)
                 self.tokens[name] = self.tokens.get(name, 0) + len(inputs)
         return function(*args, **(kwargs or {}))
 

@@ -126,7 +126,6 @@ class TrainingRun:
                         "that use it, or choose a smaller architecture."
                     ) from error
             self.trainer.parts *= 2
-            self.trainer.optimizer.zero_grad()
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
             size = -(-len(images) // self.trainer.parts)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,16 +26,14 @@ def descend(optimizer: torch.optim.Optimizer, loss: Tensor, rate: float) -> None
     """One optimisation step at a learning rate, gradients clipped to norm 1."""
     optimizer.zero_grad()
     loss.backward()
-    _move(optimizer, rate)
-
-
-def _move(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Follow the gradients that are there, clipped to norm 1."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for group in optimizer.param_groups:
         group["lr"] = rate
     torch.nn.utils.clip_grad_norm_(parameters, CLIP_NORM)
     optimizer.step()
+
+
+Decay = Literal["whole", "after_warmup"]
 
 
 @dataclass(frozen=True)
@@ -46,15 +45,92 @@ class Schedule:
     warmup: int
     weight_decay: float = 0.0
     label_smoothing: float = 0.0
+    decay: Decay = "whole"  # the cosine spans all steps, or those after the warm-up
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a step counted from 0.
+
+        Source: with ``decay: after_warmup`` that of Ilharco et al., ICLR 2023, arXiv:2212.04089, in their code.
+        """
+        if self.decay == "whole":
+            return scheduled(self.learning_rate, step, self.steps, self.warmup)
+        if step < self.warmup:
+            return self.learning_rate * (step + 1) / self.warmup
+        done = (step - self.warmup) / (self.steps - self.warmup)
+        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
+
+
+class Step(Protocol):
+    """One batch, as a rule sees it."""
+
+    @property
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        """The tensors that are trained, by name."""
+
+    def clear(self) -> None:
+        """Forget all gradients."""
+
+    def gradient(self) -> Tensor:
+        """Add the gradient of the whole batch's loss to those that are there; returns the loss, a scalar."""
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the batch that was predicted rightly when its gradient was taken last."""
+
+    def clip(self) -> None:
+        """Shorten the gradients to norm 1 where they are longer."""
+
+    def move(self, clip: bool = True) -> None:
+        """Let the optimiser take a step along the gradients that are there."""
+
+
+Rule = Callable[[Step], Tensor]
+
+
+def follow(step: Step) -> Tensor:
+    """Take one step down the gradient of a batch and return the loss before it."""
+    step.clear()
+    loss = step.gradient()
+    step.move()
+    return loss
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """What a recipe of fine-tuning decides: what is computed, what is trained, and how a gradient becomes a step.
+
+    ``model`` maps images (n, 3, h, w) onto features (n, dim); its parameters that require gradients are trained.
+    ``tensors`` gives the trained encoder as ordinary weights by the encoder's names, ``factors`` what else the recipe
+    leaves. ``keeps_gradients`` says that gradients of one step count in the next.
+    """
+
+    model: nn.Module
+    tensors: Callable[[], Mapping[str, Tensor]]
+    rule: Rule = follow
+    factors: Callable[[], Mapping[str, Tensor]] = dict
+    keeps_gradients: bool = False
+
+
+def whole_encoder(visual: nn.Module, rule: Rule = follow) -> Strategy:
+    """Train all parameters of an encoder."""
+    visual.requires_grad_(True)
+    return Strategy(visual, visual.state_dict, rule)
 
 
 class Trainer:
-    """AdamW on every parameter of an image encoder; its heads stay as they are.
+    """AdamW on an image encoder, all of it or what a recipe trains; its heads stay as they are.
 
     Source: Ilharco et al., ICLR 2023, arXiv:2212.04089, Appendix B: the head is the zero-shot classifier, frozen.
     """
 
-    def __init__(self, visual: nn.Module, heads: Sequence[Tensor], scale: Tensor | float, schedule: Schedule) -> None:
+    def __init__(
+        self,
+        visual: nn.Module,
+        heads: Sequence[Tensor],
+        scale: Tensor | float,
+        schedule: Schedule,
+        strategy: Strategy | None = None,
+    ) -> None:
         """Bind an encoder.
 
         Args:
@@ -62,18 +138,25 @@ class Trainer:
             heads: frozen heads (classes, dim), one for each part of a batch.
             scale: what cosines are multiplied by, exp(logit scale).
             schedule: the settings.
+            strategy: of the recipe, made from this encoder; standard fine-tuning by default.
         """
-        self.visual = visual.train().requires_grad_(True)
+        self.visual = visual
+        self.strategy = strategy or whole_encoder(visual)
+        self.model = self.strategy.model.train()
         self.heads, self.scale, self.schedule = list(heads), scale, schedule
         self.step = 0
+        self.right: Tensor | float = 0.0  # images of the last batch that were predicted rightly
         self.parts = 1  # in which a batch of one head is computed, where all of it would not fit into memory
-        parameters = list(visual.parameters())
+        self.trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        parameters = list(self.trained.values())
         fused = parameters[0].device.type in ("cpu", "cuda")
         decay = schedule.weight_decay
         self.optimizer = torch.optim.AdamW(parameters, lr=schedule.learning_rate, weight_decay=decay, fused=fused)
 
     def advance(self, images: Tensor, labels: Sequence[Tensor]) -> Tensor:
         """Take one step on a batch.
+
+        A step that fails, such as for lack of memory, leaves weights and gradients as they were before it.
 
         Args:
             images: prepared, (n, 3, h, w): equal parts for all heads, one after the other.
@@ -82,36 +165,56 @@ class Trainer:
         Returns:
             The loss before the step, a scalar without gradient: the mean over heads of the mean cross-entropy.
         """
-        schedule, optimizer = self.schedule, self.optimizer
-        optimizer.zero_grad()
+        keeps, parameters = self.strategy.keeps_gradients, self.trained.values()
+        kept = [p.grad.clone() if keeps and p.grad is not None else None for p in parameters]
+        try:
+            loss = self.strategy.rule(_Batch(self, images, labels))
+        except BaseException:
+            for parameter, gradient in zip(parameters, kept, strict=True):
+                parameter.grad = gradient
+            raise
+        self.step += 1
+        return loss
+
+    def gradient(self, images: Tensor, labels: Sequence[Tensor]) -> Tensor:
+        """Add the gradient of a batch's loss to those that are there, in parts where memory needs it.
+
+        Returns:
+            The loss, a scalar without gradient.
+        """
         parts = [(images, labels)]
         if self.parts > 1 and len(self.heads) == 1:
             chunks = zip(images.chunk(self.parts), labels[0].chunk(self.parts), strict=True)
             parts = [(some, [own]) for some, own in chunks]
         total = torch.zeros((), device=images.device)
+        self.right = 0.0
         for some, own in parts:
             loss = self._loss(some, own) if len(parts) == 1 else self._loss(some, own) * (len(some) / len(images))
             loss.backward()
             total = total + loss.detach()
-        _move(optimizer, scheduled(schedule.learning_rate, self.step, schedule.steps, schedule.warmup))
-        self.step += 1
         return total
 
     def _loss(self, images: Tensor, labels: Sequence[Tensor]) -> Tensor:
         """The mean over heads of the mean cross-entropy."""
-        features = functional.normalize(self.visual(images), dim=-1).split(len(labels[0]))
+        features = functional.normalize(self.model(images), dim=-1).split(len(labels[0]))
+        logits = [self.scale * part @ head.T for part, head in zip(features, self.heads, strict=True)]
+        for part, own in zip(logits, labels, strict=True):
+            self.right = self.right + (part.detach().argmax(dim=-1) == own).sum()
+        smoothing = self.schedule.label_smoothing
         losses = [
-            functional.cross_entropy(self.scale * part @ head.T, own, label_smoothing=self.schedule.label_smoothing)
-            for part, head, own in zip(features, self.heads, labels, strict=True)
+            functional.cross_entropy(part, own, label_smoothing=smoothing)
+            for part, own in zip(logits, labels, strict=True)
         ]
         return torch.stack(losses).mean()
 
     def state(self) -> dict[str, Tensor]:
-        """Everything from which :meth:`restore` goes on as if nothing had happened, besides the number of steps."""
-        found = {f"model.{name}": tensor.detach() for name, tensor in self.visual.state_dict().items()}
-        for number, parameter in enumerate(self.visual.parameters()):
-            for moment in MOMENTS:
+        """Return everything but the step's number from which :meth:`restore` goes on as if nothing had happened."""
+        found = {f"model.{name}": tensor.detach() for name, tensor in self.model.state_dict().items()}
+        for number, parameter in enumerate(self.trained.values()):
+            for moment in MOMENTS if parameter in self.optimizer.state else ():
                 found[f"{moment}.{number}"] = self.optimizer.state[parameter][moment]
+            if self.strategy.keeps_gradients and parameter.grad is not None:
+                found[f"gradient.{number}"] = parameter.grad
         return found
 
     def restore(self, state: Mapping[str, Tensor], step: int) -> None:
@@ -120,11 +223,15 @@ class Trainer:
         Raises:
             CheckpointError: it is not a state of this encoder.
         """
-        parameters = list(self.visual.parameters())
         model = {name.removeprefix("model."): tensor for name, tensor in state.items() if name.startswith("model.")}
+        moved = any(name.startswith(MOMENTS[1]) for name in state)  # some recipes take no step on some batches
         try:
-            self.visual.load_state_dict(model)
-            for number, parameter in enumerate(parameters):
+            self.model.load_state_dict(model)
+            for number, parameter in enumerate(self.trained.values()):
+                if f"gradient.{number}" in state:
+                    parameter.grad = state[f"gradient.{number}"].to(parameter.device, copy=True)
+                if not moved:
+                    continue
                 known = {moment: state[f"{moment}.{number}"].clone() for moment in MOMENTS}
                 known = {name: t if name == "step" else t.to(parameter.device) for name, t in known.items()}
                 if parameter.device.type == "cuda":
@@ -133,3 +240,41 @@ class Trainer:
         except (RuntimeError, KeyError) as error:
             raise CheckpointError("The training checkpoint does not belong to this encoder.") from error
         self.step = step
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """A step of a trainer on one batch."""
+
+    trainer: Trainer
+    images: Tensor
+    labels: Sequence[Tensor]
+
+    @property
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        """The tensors that are trained, by name."""
+        return self.trainer.trained
+
+    def clear(self) -> None:
+        """Forget all gradients."""
+        self.trainer.optimizer.zero_grad()
+
+    def gradient(self) -> Tensor:
+        """Add the gradient of the whole batch's loss; returns the loss."""
+        return self.trainer.gradient(self.images, self.labels)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the batch that was predicted rightly when its gradient was taken last."""
+        return float(self.trainer.right) / len(self.images)
+
+    def clip(self) -> None:
+        """Shorten the gradients to norm 1 where they are longer."""
+        torch.nn.utils.clip_grad_norm_(list(self.trainer.trained.values()), CLIP_NORM)
+
+    def move(self, clip: bool = True) -> None:
+        """Let AdamW take a step at the schedule's rate."""
+        if clip:
+            self.clip()
+        self.trainer.optimizer.param_groups[0]["lr"] = self.trainer.schedule.rate(self.trainer.step)
+        self.trainer.optimizer.step()

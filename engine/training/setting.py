@@ -1,0 +1,53 @@
+"""What a recipe may know beside the encoder, and the way from a recipe's name to its strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from ..catalog import FINE_TUNING, params_of, row_of
+from ..zoo.encoders.training import Strategy
+
+Images = Callable[[int], Mapping[str, Tensor]]
+
+
+def _no_others(count: int) -> Mapping[str, Tensor]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What surrounds the training of one expert.
+
+    ``seed`` is the same for all experts of a zoo; ``classes`` counts those of the head; ``others`` gives at most so
+    many prepared images (n, 3, h, w) of every other task of the zoo.
+    """
+
+    seed: int = 0
+    classes: int = 2
+    others: Images = _no_others
+
+
+def strategy_of(method: str, params: Mapping[str, Any], encoder: nn.Module, setting: Setting) -> Strategy:
+    """Prepare an encoder for a recipe of the catalogue.
+
+    Args:
+        method: a row's name.
+        params: the recipe's own parameters.
+        encoder: holds the base's weights; it is trained in place.
+        setting: what surrounds it.
+
+    Raises:
+        EngineError: an unknown recipe or parameter, or one that cannot be carried out on this encoder.
+    """
+    row = row_of(FINE_TUNING, method, "recipe of fine-tuning")
+    return row.load()(encoder, params_of(row, dict(params)), setting)
+
+
+def spread(count: int, of: int) -> Sequence[int]:
+    """At most ``count`` places among ``of``, evenly spread."""
+    return np.linspace(0, of - 1, min(count, of)).round().astype(int).tolist()
