@@ -44,6 +44,10 @@ class MergeError(EngineError):
     """A merge method that cannot be carried out on these experts."""
 
 
+class AlignmentError(EngineError):
+    """Networks that cannot be aligned, or whose function an alignment has changed."""
+
+
 class CalibrationError(EngineError):
     """A calibrator that cannot be trained or applied."""
 

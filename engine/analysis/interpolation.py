@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -53,15 +54,22 @@ def accuracy_and_loss(features: Float[Tensor, "n dim"], head: Head, labels: Int[
     return 100 * float(right), float(functional.cross_entropy(logits.double(), labels))
 
 
-def barrier(alphas: Sequence[float], losses: Sequence[float]) -> float:
+Above = Literal["chord", "mean"]
+
+
+def barrier(alphas: Sequence[float], losses: Sequence[float], above: Above = "chord") -> float:
     """Measure how far the loss rises above the straight line between both ends; 0 if it never does.
 
     Args:
         alphas: positions on the path, from 0 to 1, ascending.
         losses: at these positions.
+        above: the line, or the mean of the ends, which a path may also stay below.
 
     Source: Frankle et al., ICML 2020, arXiv:1912.05671, §2 (instability); Entezari et al., ICLR 2022,
-        arXiv:2110.06296, Eq. (1). Departure: the maximum is taken over the positions given.
+        arXiv:2110.06296, Eq. (1); above the mean Ainsworth et al., ICLR 2023, arXiv:2209.04836, Definition 2.2.
+        Departure: the maximum is taken over the positions given.
     """
     first, last = losses[0], losses[-1]
+    if above == "mean":
+        return max(losses) - (first + last) / 2
     return max(loss - ((1 - alpha) * first + alpha * last) for alpha, loss in zip(alphas, losses, strict=True))
