@@ -28,10 +28,10 @@ _STATED = re.compile(r"(float64|float32)((?:\s+(?:rtol|atol)\s+[0-9.e+-]+)+)")
 _NUMBER = re.compile(r"(rtol|atol)\s+([0-9.]+(?:e[+-]?\d+)?)")
 
 
-class MergingReference:
-    """A folder with ``index.json``, ``inputs/`` and ``outputs/``: numbers of merge methods on small weights."""
+class IndexedReference:
+    """A folder with ``index.json``, ``inputs/`` and ``outputs/``."""
 
-    group = "merging"
+    group: str
 
     def __init__(self, folder: Path) -> None:
         """Read the index.
@@ -83,6 +83,18 @@ class MergingReference:
         """Tensors of a file of inputs."""
         return self._tensors(f"inputs/{name}.safetensors")
 
+    def _tensors(self, file: Any) -> dict[str, Tensor]:
+        path = self.folder / str(file)
+        if not path.resolve().is_relative_to(self.folder.resolve()):
+            raise ReferenceFolderError(f"'{file}' lies outside {self.folder}. Files must be inside the folder.")
+        return read_tensors(path)
+
+
+class MergingReference(IndexedReference):
+    """Numbers of merge methods on small weights."""
+
+    group = "merging"
+
     @cached_property
     def order(self) -> list[str]:
         """Layers in the order of the network."""
@@ -129,11 +141,21 @@ class MergingReference:
 
         return load
 
-    def _tensors(self, file: Any) -> dict[str, Tensor]:
-        path = self.folder / str(file)
-        if not path.resolve().is_relative_to(self.folder.resolve()):
-            raise ReferenceFolderError(f"'{file}' lies outside {self.folder}. Files must be inside the folder.")
-        return read_tensors(path)
+
+class PremergingReference(IndexedReference):
+    """Numbers of what happens before a merge, on a small transformer and perceptrons."""
+
+    group = "premerging"
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The configuration of the small transformer."""
+        return read_json(self.folder / "inputs" / "toyvit_config.json")
+
+    def weights(self, name: str, precision: str) -> dict[str, Tensor]:
+        """Tensors of a file of inputs, floating-point ones in a compute dtype."""
+        dtype = getattr(torch, precision)
+        return {key: t.to(dtype) if t.is_floating_point() else t for key, t in self.inputs(name).items()}
 
 
 class CalibratorReference:
@@ -174,11 +196,12 @@ class CalibratorReference:
         return assumed
 
 
-Reference = MergingReference | CalibratorReference
+Reference = MergingReference | PremergingReference | CalibratorReference
+PARTS = ("merging", "premerging", "calibrators")
 
 
 def open_references(folder: Path) -> list[Reference]:
-    """The references of a folder, or of its subfolders ``merging`` and ``calibrators``.
+    """Open the references of a folder, or of its subfolders ``merging``, ``premerging`` and ``calibrators``.
 
     Raises:
         ReferenceFolderError: there is no such folder, or it is of neither form.
@@ -186,18 +209,19 @@ def open_references(folder: Path) -> list[Reference]:
     if not folder.is_dir():
         raise ReferenceFolderError(f"There is no folder {folder}. Give one with --reference.")
     here = _open(folder)
-    found = [here] if here else [ref for part in ("merging", "calibrators") if (ref := _open(folder / part))]
+    found = [here] if here else [ref for part in PARTS if (ref := _open(folder / part))]
     if not found:
         raise ReferenceFolderError(
             f"{folder} holds no reference numbers: expected index.json with inputs/ and outputs/, or NAME.json beside "
-            "NAME.safetensors, here or in the subfolders merging/ and calibrators/."
+            "NAME.safetensors, here or in the subfolders merging/, premerging/ and calibrators/."
         )
     return found
 
 
 def _open(folder: Path) -> Reference | None:
     if (folder / "index.json").is_file():
-        return MergingReference(folder)
+        small = (folder / "inputs" / "toyvit_config.json").is_file()
+        return PremergingReference(folder) if small else MergingReference(folder)
     if folder.is_dir() and any(path.with_suffix(".safetensors").is_file() for path in folder.glob("*.json")):
         return CalibratorReference(folder)
     return None

@@ -11,10 +11,11 @@ from ..errors import EngineError
 from .calibrators import CHECKS as CALIBRATORS
 from .measure import Check, Measured, measure
 from .merging import CHECKS as MERGING
+from .premerging import CHECKS as PREMERGING
 from .reference import PRECISIONS, Reference, open_references
 
 Verdict = Literal["reproduced", "missed", "listed", "unknown"]
-CHECKS: dict[str, Mapping[str, Check]] = {"merging": MERGING, "calibrators": CALIBRATORS}
+CHECKS: dict[str, Mapping[str, Check]] = {"merging": MERGING, "premerging": PREMERGING, "calibrators": CALIBRATORS}
 # References that no part of the engine stands for, and why.
 NOT_REPRODUCED: dict[str, str] = {}
 
@@ -34,8 +35,8 @@ def check_folder(folder: Path) -> Iterator[Outcome]:
     """Compare the engine with every reference of a folder, in float64 and float32.
 
     Args:
-        folder: with ``index.json``, or with a JSON file for each reference, or with the subfolders ``merging`` and
-            ``calibrators`` of these forms.
+        folder: with ``index.json``, or with a JSON file for each reference, or with the subfolders ``merging``,
+            ``premerging`` and ``calibrators`` of these forms.
 
     Returns:
         Outcomes as they are found. A reference that cannot be read, or where the engine fails, is missed, with the

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, params_of, resolve
+from engine.catalog import CALIBRATORS, FINE_TUNING, MERGE_METHODS, TRANSFORMS, params_of, resolve
 from engine.errors import RecipeError
 from engine.recipe import parse_recipe, read_recipe
 
-ROWS = [*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values()]
+ROWS = [*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values(), *FINE_TUNING.values()]
 
 
 every = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

@@ -1,0 +1,16 @@
+"""What each reference of the premerging folder is compared with; one module for each family."""
+
+from ..measure import Check
+from . import alignment, disentanglement, linearised, low_rank, merges, recipes, sharpness, transformer_alignment
+
+FAMILIES = (
+    linearised,
+    recipes,
+    sharpness,
+    low_rank,
+    merges,
+    disentanglement,
+    alignment,
+    transformer_alignment,
+)
+CHECKS: dict[str, Check] = {name: check for family in FAMILIES for name, check in family.CHECKS.items()}
