@@ -14,7 +14,7 @@ from streamlit import runtime
 
 from engine.figures.palette import INK
 from pages.shared.chrome import error_state, theme
-from pages.shared.jobs import keep_service
+from pages.shared.service import keep_service
 
 LENS = """<circle cx="12" cy="16" r="9" fill="#D55E00" fill-opacity=".85"/>
 <circle cx="20" cy="16" r="9" fill="#0072B2" fill-opacity=".85"/>"""

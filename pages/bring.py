@@ -13,8 +13,9 @@ from engine.zoo.importing.names import safe_name
 from engine.zoo.importing.request import parse_request
 from pages.forms.recipe import load
 from pages.sections.bring_files import ITEMS, chooser, chosen_files
-from pages.shared.chrome import duration, empty_state, plain
-from pages.shared.jobs import PAGE, TICK, cancel, keep_service, progress_text
+from pages.shared.chrome import empty_state, plain
+from pages.shared.progress import show_progress
+from pages.shared.service import ask
 from pages.shared.state import store
 
 CHECK, JOB = "bring.check", "import"  # the look at the files; the import itself, also in the address
@@ -134,17 +135,14 @@ def _problem(items: list[dict[str, Any]], document: dict[str, Any]) -> str:
 
 
 def _look(document: dict[str, Any]) -> None:
-    row = store().runs.submit("import", {**document, "check": True}, name="Check of an import", requested_by=PAGE)
+    row = ask("import", {**document, "check": True}, "Check of an import")
     st.session_state[CHECK], st.session_state[ASKED] = row.id, document
-    keep_service()
     st.rerun()
 
 
 def _import(document: dict[str, Any]) -> None:
     request = {**document, "token": secrets.token_hex(8)}
-    row = store().runs.submit("import", request, name=f"Import of {document['name']}", requested_by=PAGE)
-    st.query_params[JOB] = row.id
-    keep_service()
+    st.query_params[JOB] = ask("import", request, f"Import of {document['name']}").id
     st.rerun()
 
 
@@ -156,7 +154,7 @@ def _checked(document: dict[str, Any]) -> dict[str, Any] | None:
     if row is None:
         return None
     if row.active:
-        st.fragment(_progress, run_every=TICK)(row.id)
+        show_progress(row, "bring", border=False)
         return None
     if row.state != "finished":
         st.error(plain(row.error or "The check was cancelled."), icon=":material/error:")
@@ -201,30 +199,13 @@ def _followed() -> bool:
         return False
     with st.container(border=True, key="bring.job"):
         if row.active:
-            st.fragment(_progress, run_every=TICK)(row.id)
+            show_progress(row, "bring", border=False)
         elif row.state == "finished":
             _finished(row)
         else:
             st.error(plain(row.error or "The import was cancelled; nothing was written."), icon=":material/error:")
             st.button("Back to the files", key="bring.back", on_click=_unfollow)
     return True
-
-
-def _progress(run: str) -> None:
-    row = store().runs.find(run)
-    if row is None or not row.active:
-        st.rerun()
-    keep_service()
-    spent = duration(row.elapsed) if row.started else "waiting"
-    st.progress(min(max(row.fraction, 0.0), 1.0), text=f"{plain(progress_text(row))} · {spent}")
-    st.button(
-        "Cancel",
-        key=f"bring.cancel.{run}",
-        icon=":material/stop_circle:",
-        disabled=row.state == "cancelling",
-        on_click=cancel,
-        args=(run,),
-    )
 
 
 def _finished(row: Run) -> None:

@@ -19,8 +19,9 @@ from engine.experiments.spec import FOLDER
 from engine.figures.experiment import experiment_dots
 from engine.pipeline.views.request import NEEDS, ImagesRequest
 from engine.store import Run
-from pages.shared.chrome import age, duration, empty_state, error_state, plain, plot, theme
-from pages.shared.jobs import PAGE, cancel, keep_service, log_view, progress_text
+from pages.shared.chrome import age, empty_state, error_state, plain, plot, theme
+from pages.shared.progress import log_view, show_progress
+from pages.shared.service import ask
 from pages.shared.state import store
 
 NAME = "experiment"  # the address parameter
@@ -237,8 +238,7 @@ def _again(spec: Experiment) -> None:
         )
         if st.form_submit_button("Run", type="primary", icon=":material/play_arrow:"):
             request = {"name": spec.name, "zoo": zoo.strip() or "mini8", "quick": quick}
-            store().runs.submit("experiment", request, name=spec.title, requested_by=PAGE)
-            keep_service().touch(now=True)
+            ask("experiment", request, spec.title)
             st.rerun()
     with st.expander("The experiment as a file", key=f"experiments.file.{spec.name}"):
         st.code((FOLDER / f"{spec.name}.yaml").read_text("utf-8"), language="yaml")
@@ -252,32 +252,13 @@ def _job(spec: Experiment) -> Run | None:
     if row is None or row.state == "finished":
         return None
     if row.active:
-        st.fragment(_progress, run_every=TICK)(row.id)
+        show_progress(row, "experiments")
         return row
     if row.state == "failed":
         error_state(EngineError(row.error), "What had been computed is kept; run it again to go on.")
         with st.expander("Log", key=f"experiments.log.{spec.name}"):
             log_view(row.id)
     return None
-
-
-def _progress(ident: str) -> None:
-    row = store().runs.find(ident)
-    if row is None or not row.active:
-        st.rerun()
-    with st.container(border=True, key="experiments.job"):
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.progress(min(max(row.fraction, 0.0), 1.0), text=plain(progress_text(row)))
-            st.button(
-                "Cancel",
-                key="experiments.cancel",
-                icon=":material/stop_circle:",
-                on_click=cancel,
-                args=(ident,),
-                disabled=row.state == "cancelling",
-            )
-        waiting = keep_service().message if row.state == "queued" else f"{duration(row.elapsed)} elapsed"
-        st.caption(f"{plain(waiting)} · {row.id}")
 
 
 main()

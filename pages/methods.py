@@ -15,7 +15,8 @@ from pages.forms.params import method_notes
 from pages.forms.recipes import zoo_manifest
 from pages.sections.methods_data import missing, recipe_for, results_on
 from pages.shared.chrome import duration, empty_state, error_state, plain
-from pages.shared.jobs import cancel, keep_service
+from pages.shared.progress import cancel, progress_bar
+from pages.shared.service import keep_service
 from pages.shared.state import RUN, find_current, show_run, store
 
 VIEWS = {"ours": "Every method here", "survey": "The survey's overview"}
@@ -216,7 +217,7 @@ def _submit(zoo: str, chosen: list[Method]) -> None:
         recipe = recipe_for(method, table[method], zoo)
         request = {"recipe": recipe.model_dump(mode="json"), "projection": None}
         store().runs.submit("run", request, name=recipe_title(recipe), requested_by=ASKED_BY)
-    keep_service().touch(now=True)
+    keep_service(now=True)
 
 
 def _active() -> list[str]:
@@ -236,12 +237,11 @@ def _progress(before: int) -> None:
     waiting = _active()
     if len(waiting) != before:
         st.rerun()
-    first = store().runs.find(waiting[-1])
+    first = store().runs.get(waiting[-1])
     with st.container(horizontal=True, vertical_alignment="center"):
         text = f"{len(waiting)} runs to go" if len(waiting) > 1 else "One run to go"
-        spent = duration(first.elapsed) if first and first.started else plain(keep_service().message)
-        name = plain(first.name) if first else ""
-        st.progress(min(max(first.fraction if first else 0.0, 0.0), 1.0), text=f"{text}: {name}, {spent}")
+        spent = duration(first.elapsed) if first.started else plain(keep_service())
+        progress_bar(first, f"{text}: {plain(first.name)}, {spent}")
         st.button("Cancel all", key="methods.cancel", icon=":material/stop_circle:", on_click=_cancel_all)
 
 

@@ -14,7 +14,7 @@ from pages.sections.runs_storage import storage_panel
 from pages.shared.choice import RUNS
 from pages.shared.chrome import duration, empty_state, plain
 from pages.shared.devices import device_panel
-from pages.shared.jobs import cancel, keep_service, progress_text
+from pages.shared.progress import cancel_button, progress_bar, progress_text, resume
 from pages.shared.state import RUN, examples, run_title, show_run, store
 
 PAGE = 50  # rows added by "Show older runs"
@@ -84,15 +84,8 @@ def _progress(before: Sequence[str]) -> None:
             spent = duration(row.elapsed) if row.started else "queued"
             kind = "" if row.kind == "run" else f" ({kind_title(row.kind).lower()})"
             text = f"**{plain(run_title(row))}**{plain(kind)} · {plain(progress_text(row))} · {spent}"
-            st.progress(min(max(row.fraction, 0.0), 1.0), text=text)
-            st.button(
-                "Cancel",
-                key=f"runs.cancel.{row.id}",
-                icon=":material/stop_circle:",
-                disabled=row.state == "cancelling",
-                on_click=cancel,
-                args=(row.id,),
-            )
+            progress_bar(row, text)
+            cancel_button(row, f"runs.cancel.{row.id}")
 
 
 def _ended(search: str, kinds: Sequence[str], chosen: str) -> None:
@@ -220,11 +213,7 @@ def _restore(ids: Sequence[str]) -> None:
 
 
 def _resume(ident: str) -> None:
-    try:
-        store().runs.resume(ident)
-    except EngineError as error:
-        st.toast(plain(error))
-    keep_service()
+    resume(ident)
     _clear_selection()
 
 

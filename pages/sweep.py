@@ -11,13 +11,13 @@ from engine.sweeps.grid import value_text
 from pages.forms import recipe as forms
 from pages.forms.sweep import sweep_form
 from pages.sections.sweep_table import recipe_of, run_of_point, table_of
-from pages.shared.chrome import age, duration, empty_state, error_state, plain, plot, switcher, theme
-from pages.shared.jobs import PAGE, cancel, keep_service, log_view, progress_text
+from pages.shared.chrome import age, empty_state, error_state, plain, plot, switcher, theme
+from pages.shared.progress import log_view, resume, show_progress
+from pages.shared.service import ask
 from pages.shared.state import RUN, run_title, show_run, store
 
 SWEEP = "sweep"  # the address parameter: id of the sweep shown
 LISTED = 50
-TICK = 1.0
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
         )
         return
     if row.active:
-        st.fragment(_live, run_every=TICK)(row.id)
+        show_progress(row, "sweep", title=True, below=_so_far)
     else:
         _ended(row)
         _result(row)
@@ -47,11 +47,9 @@ def main() -> None:
 
 def start(request: SweepRequest) -> None:
     """Ask for a sweep and show it."""
-    document = request.model_dump(mode="json")
-    row = store().runs.submit("sweep", document, name=sweep_title(request), requested_by=PAGE)
+    row = ask("sweep", request.model_dump(mode="json"), sweep_title(request))
     st.query_params[SWEEP] = row.id
     st.session_state["sweep.shown"] = row.id
-    keep_service().touch(now=True)
     st.rerun()
 
 
@@ -84,25 +82,8 @@ def _show(ident: str) -> None:
     st.query_params[SWEEP] = ident
 
 
-def _live(ident: str) -> None:
-    """Progress, and the curve as far as it is."""
-    row = store().runs.find(ident)
-    if row is None or not row.active:
-        st.rerun()
-    with st.container(border=True, key="sweep.job"):
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(f"**{plain(run_title(row))}**", width="stretch")
-            st.button(
-                "Cancel",
-                key="sweep.cancel",
-                icon=":material/stop_circle:",
-                on_click=cancel,
-                args=(ident,),
-                disabled=row.state == "cancelling",
-            )
-        st.progress(min(max(row.fraction, 0.0), 1.0), text=plain(progress_text(row)))
-        waiting = keep_service().message if row.state == "queued" else f"{duration(row.elapsed)} elapsed"
-        st.caption(f"{plain(waiting)} · sweep {row.id}")
+def _so_far(row: Run) -> None:
+    """Draw the curve of a sweep at work, as far as it is."""
     table = table_of(row)
     if table is not None and table.points:
         st.caption(f"{len(table.points)} of {SweepRequest.parse(row.request).count()} runs are there.")
@@ -117,17 +98,9 @@ def _ended(row: Run) -> None:
     else:
         st.info("This sweep was cancelled. The runs that had finished are kept.", icon=":material/info:")
     with st.container(horizontal=True):
-        st.button("Go on", key="sweep.resume", icon=":material/replay:", on_click=_resume, args=(row.id,))
+        st.button("Go on", key="sweep.resume", icon=":material/replay:", on_click=resume, args=(row.id,))
     with st.expander("Log", key="sweep.log"):
         log_view(row.id)
-
-
-def _resume(ident: str) -> None:
-    try:
-        store().runs.resume(ident)
-    except EngineError as error:
-        st.toast(plain(error))
-    keep_service().touch(now=True)
 
 
 def _result(row: Run) -> None:

@@ -14,8 +14,9 @@ from engine.report import Report
 from engine.zoo.images.thumbnails import SIDE, is_ready, thumbnails
 from pages.features.data import Space
 from pages.features.scatter import Atlas
-from pages.shared.on_demand import ask, latest, recent
+from pages.shared.on_demand import latest, recent
 from pages.shared.pictures import run_request
+from pages.shared.service import ask
 from pages.shared.state import store
 
 _ready: dict[str, dict[str, Path | None]] = {}  # atlases made without waiting, and what they were made of

@@ -12,12 +12,11 @@ from engine.errors import EngineError
 from engine.figures.drawing import task_titles
 from engine.pipeline.run.projecting import TITLES, ProjectionRequest, projection_step
 from engine.store import Run
-from pages.shared.chrome import duration, error_state, plain, stale_state
-from pages.shared.jobs import keep_service, progress_text
+from pages.shared.chrome import error_state, stale_state
+from pages.shared.on_demand import latest
+from pages.shared.progress import show_progress
+from pages.shared.service import ask
 from pages.shared.state import RunView, store
-
-TICK = 0.5  # seconds between two looks at a projection at work
-LOOKED_BACK = 50  # rows searched for an earlier request of the same projection
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ def compute(run: RunView, request: ProjectionRequest, key: str, *, stale: bool) 
     """What stands in for a projection that does not exist: a button, its progress, or why it failed."""
     row = _latest(run, request)
     if row is not None and row.active:
-        st.fragment(_progress, run_every=TICK)(row.id, key)
+        show_progress(row, key)
         return
     if row is not None and row.state == "failed":
         error_state(EngineError(row.error), "Change the settings and compute it again.")
@@ -148,30 +147,10 @@ def describe(request: ProjectionRequest, document: dict[str, Any] | None = None)
     return ", ".join(parts)
 
 
-def _progress(row_id: str, key: str) -> None:
-    row = store().runs.find(row_id)
-    if row is None or not row.active:
-        st.rerun()
-    with st.container(border=True):
-        st.progress(min(max(row.fraction, 0.0), 1.0), text=plain(progress_text(row)))
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(f"{duration(row.elapsed)} elapsed", width="stretch")
-            st.button(
-                "Cancel",
-                key=f"{key}.cancel",
-                on_click=store().runs.request_cancel,
-                args=(row_id,),
-                disabled=row.state == "cancelling",
-            )
-
-
 def _submit(run: RunView, request: ProjectionRequest) -> None:
     """Ask for a projection; of an example, for its recipe with that projection."""
     kind, document = _request(run, request)
-    store().runs.submit(
-        kind, document, name=describe(request), parent=None if run.example else run.id, requested_by="page"
-    )
-    keep_service().touch(now=True)
+    ask(kind, document, describe(request), None if run.example else run.id)
 
 
 def _request(run: RunView, request: ProjectionRequest) -> tuple[str, dict[str, Any]]:
@@ -183,9 +162,7 @@ def _request(run: RunView, request: ProjectionRequest) -> tuple[str, dict[str, A
 
 def _latest(run: RunView, request: ProjectionRequest) -> Run | None:
     """The newest row that asks for exactly this."""
-    kind, document = _request(run, request)
-    rows = store().runs.list(kinds=(kind,), limit=LOOKED_BACK)
-    return next((row for row in rows if row.request == document), None)
+    return latest(*_request(run, request))
 
 
 def _bundle(run: RunView, request: ProjectionRequest) -> str | None:

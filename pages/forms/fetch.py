@@ -9,12 +9,12 @@ from engine.errors import EngineError
 from engine.store import Run
 from engine.zoo.described.make import Holding, holding
 from engine.zoo.importing.roots import inside_roots
-from pages.shared.chrome import duration, plain
-from pages.shared.jobs import PAGE, cancel, keep_service
+from pages.shared.chrome import plain
+from pages.shared.progress import show_progress
+from pages.shared.service import ask
 from pages.shared.state import store
 
 ROW = "fetch.row"  # in the session: zoo and id of the fetch that this page follows
-TICK = 1.0
 LISTED = 60
 
 
@@ -22,7 +22,7 @@ def fetch_panel(zoo: str) -> None:
     """What a chosen zoo lacks and how to get it; nothing for a zoo that is here."""
     row = _followed(zoo)
     if row is not None and row.active:
-        st.fragment(_progress, run_every=TICK)(row.id)
+        show_progress(row, "fetch", ended=_holding.clear)
         return
     found = _holding(zoo, int(time.time() // 5))
     if found is None:
@@ -110,9 +110,7 @@ def _confirm(zoo: str, found: Holding) -> None:
 
 def _submit(zoo: str, places: tuple[str, ...], download: bool, images: bool = True) -> None:
     request = {"zoo": zoo, "places": list(places), "download": download, "images": images}
-    row = store().runs.submit("fetch", request, name=f"Fetch {Path(zoo).name}", requested_by=PAGE)
-    st.session_state[ROW] = (zoo, row.id)
-    keep_service()
+    st.session_state[ROW] = (zoo, ask("fetch", request, f"Fetch {Path(zoo).name}").id)
 
 
 def _followed(zoo: str) -> Run | None:
@@ -122,18 +120,6 @@ def _followed(zoo: str) -> Run | None:
         return store().runs.find(known[1])
     active = store().runs.list(kinds=("fetch",), states=("queued", "running", "cancelling"), limit=20)
     return next((row for row in active if row.request.get("zoo") == zoo), None)
-
-
-def _progress(run: str) -> None:
-    row = store().runs.find(run)
-    if row is None or not row.active:
-        _holding.clear()
-        st.rerun(scope="app")
-    with st.container(border=True):
-        st.progress(min(max(row.fraction, 0.0), 1.0), text=plain(row.message or "Waiting for the engine"))
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(f"{duration(row.elapsed)} · {100 * row.fraction:.0f} %")
-            st.button("Cancel", key="fetch.cancel", disabled=row.state == "cancelling", on_click=cancel, args=(row.id,))
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import streamlit as st
@@ -13,7 +14,7 @@ from engine.pipeline.preflight.estimate import Estimate, Preflight, quick_estima
 from engine.recipe import Recipe
 from engine.store import Run
 from pages.shared.chrome import duration, plain
-from pages.shared.jobs import PAGE, keep_service
+from pages.shared.service import ask
 from pages.shared.state import store
 
 ASKED = "preflight.asked"  # in the session: what was asked to be checked last (facets and the row's id)
@@ -39,7 +40,8 @@ def withdraw() -> None:
     """The run itself is asked for: a check that has not ended is of no use any more."""
     row = store().runs.find(st.session_state.get(ASKED, {}).get("row", ""))
     if row is not None and row.active:
-        store().runs.request_cancel(row.id)
+        with suppress(EngineError):  # it has ended meanwhile
+            store().runs.request_cancel(row.id)
 
 
 def _waiting(recipe: Recipe, run: str) -> None:
@@ -59,9 +61,8 @@ def _asked(recipe: Recipe, shown: Recipe | None) -> Run | None:
         return None
     withdraw()
     request = {"recipe": recipe.model_dump(mode="json")}
-    row = store().runs.submit("preflight", request, name=f"Check of {recipe_title(recipe)}", requested_by=PAGE)
+    row = ask("preflight", request, f"Check of {recipe_title(recipe)}")
     st.session_state[ASKED] = {"facets": facets, "row": row.id}
-    keep_service()
     return row
 
 

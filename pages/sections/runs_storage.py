@@ -7,10 +7,10 @@ import streamlit as st
 from engine.store import Run, read_collected
 from engine.store.artefacts import KEEP_DAYS
 from pages.shared.chrome import age, plain
-from pages.shared.jobs import PAGE, keep_service, progress_text
+from pages.shared.progress import show_progress
+from pages.shared.service import ask
 from pages.shared.state import store
 
-TICK = 1.0
 PREVIEW = "runs.gc"  # in the session: id of the preview or clean-up shown
 TITLES = {
     "artefacts": "Results",
@@ -53,10 +53,8 @@ def size_text(count: float) -> str:
 def _ask(days: float, dry: bool) -> None:
     request = {"asked": time.time(), "days": days, "dry": dry}
     name = "Preview of a clean-up" if dry else "Clean-up"
-    row = store().runs.submit("gc", request, name=name, requested_by=PAGE)
-    st.session_state[PREVIEW] = row.id
+    st.session_state[PREVIEW] = ask("gc", request, name).id
     _sizes.clear()
-    keep_service().touch(now=True)
 
 
 def _shown(row: Run | None) -> None:
@@ -64,7 +62,7 @@ def _shown(row: Run | None) -> None:
     if row is None:
         return
     if row.active:
-        st.fragment(_waiting, run_every=TICK)(row.id)
+        show_progress(row, "runs.gc", ended=_sizes.clear)
         return
     if row.state != "finished":
         st.error(plain(row.error or "It was cancelled."), icon=":material/error:")
@@ -97,15 +95,6 @@ def _shown(row: Run | None) -> None:
         )
     else:
         st.caption("Nothing to free.")
-
-
-def _waiting(ident: str) -> None:
-    row = store().runs.find(ident)
-    if row is None or not row.active:
-        _sizes.clear()
-        st.rerun()
-    waiting = keep_service().message if row.state == "queued" else progress_text(row)
-    st.progress(min(max(row.fraction, 0.0), 1.0), text=plain(waiting))
 
 
 @st.cache_data(max_entries=4, ttl="60s", show_spinner=False)

@@ -8,11 +8,12 @@ import streamlit as st
 
 from engine.errors import EngineError
 from engine.store import Run
-from pages.shared.chrome import duration, error_state, plain
-from pages.shared.jobs import cancel, keep_service, progress_text
+from pages.shared.chrome import error_state
+from pages.shared.progress import show_progress
+from pages.shared.service import ask, keep_service
 from pages.shared.state import RunView, store
 
-TICK = 0.5  # seconds between two looks at what is computed
+TICK = 1.0  # seconds between two looks at what is computed in the background
 LOOKED_BACK = 300  # rows searched for an earlier request of the same
 
 
@@ -36,7 +37,7 @@ def on_demand(
         if folder is not None:
             return folder
     if row is not None and row.active:
-        st.fragment(_progress, run_every=TICK)(row.id, key)
+        show_progress(row, key)
         return None
     if row is not None and row.state == "failed":
         error_state(EngineError(row.error), "Change the settings, or try it again.")
@@ -62,37 +63,12 @@ def recent(kind: str) -> list[Run]:
     return store().runs.list(kinds=(kind,), limit=LOOKED_BACK)
 
 
-def ask(kind: str, request: dict[str, Any], name: str, parent: str | None = None) -> None:
-    """Put a request into the run table and wake the engine."""
-    store().runs.submit(kind, request, name=name, parent=parent, requested_by="page")
-    keep_service().touch(now=True)
-
-
 def refresh_when(done: Callable[[], bool]) -> None:
     """Draw the page again as soon as something in the background is done."""
-    st.fragment(_look, run_every=2 * TICK)(done)
+    st.fragment(_look, run_every=TICK)(done)
 
 
 def _look(done: Callable[[], bool]) -> None:
     keep_service()
     if done():
         st.rerun()
-
-
-def _progress(row_id: str, key: str) -> None:
-    row = store().runs.find(row_id)
-    if row is None or not row.active:
-        st.rerun()
-    with st.container(border=True):
-        st.progress(min(max(row.fraction, 0.0), 1.0), text=plain(progress_text(row)))
-        with st.container(horizontal=True, vertical_alignment="center"):
-            waiting = plain(keep_service().message) if row.state == "queued" else f"{duration(row.elapsed)} elapsed"
-            st.caption(waiting, width="stretch")
-            st.button(
-                "Cancel",
-                key=f"{key}.cancel",
-                icon=":material/stop_circle:",
-                on_click=cancel,
-                args=(row_id,),
-                disabled=row.state == "cancelling",
-            )

@@ -15,7 +15,8 @@ from engine.report import Report
 from engine.store import Run
 from engine.zoo.images.data import LABELLED, SPLITS, open_task
 from engine.zoo.images.thumbnails import is_ready, thumbnails
-from pages.shared.on_demand import ask, latest, on_demand, recent, refresh_when
+from pages.shared.on_demand import latest, on_demand, recent, refresh_when
+from pages.shared.service import ask
 from pages.shared.state import store
 
 AWAY = ("hf:", "local:")  # data whose files are elsewhere

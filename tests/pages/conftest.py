@@ -73,7 +73,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     monkeypatch.setenv("MERGELENS_STORE", str(tmp_path / "store"))
     monkeypatch.delenv("MERGELENS_DATABASE_URL", raising=False)
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("pages.shared.jobs.ensure_service", lambda store: "The engine is not started in tests.")
+    monkeypatch.setattr("pages.shared.service.ensure_service", lambda store: "The engine is not started in tests.")
     monkeypatch.setattr("pages.shared.state.EXAMPLES", tmp_path / "examples")
     st.cache_resource.clear()
     st.cache_data.clear()
@@ -91,7 +91,7 @@ def key():
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     monkeypatch.setenv("MERGELENS_STORE", str(tmp_path / "store"))
-    monkeypatch.setattr("pages.shared.jobs.ensure_service", lambda store: "not started in tests")
+    monkeypatch.setattr("pages.shared.service.ensure_service", lambda store: "not started in tests")
     monkeypatch.setattr("pages.shared.state.EXAMPLES", tmp_path / "no examples")
     return Store(tmp_path / "store")
 

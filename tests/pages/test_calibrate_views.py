@@ -35,7 +35,7 @@ def open_page(made, monkeypatch, tmp_path):
     monkeypatch.setenv("MERGELENS_STORE", str(store.root))
     monkeypatch.delenv("MERGELENS_DATABASE_URL", raising=False)
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("pages.shared.jobs.ensure_service", lambda store: "The engine is not started in tests.")
+    monkeypatch.setattr("pages.shared.service.ensure_service", lambda store: "The engine is not started in tests.")
     monkeypatch.setattr("pages.shared.state.EXAMPLES", tmp_path / "examples")
     st.cache_resource.clear()
 

@@ -277,8 +277,8 @@ def test_the_page_process_stays_light(tmp_path: Path):
 import sys
 from pathlib import Path
 from streamlit.testing.v1 import AppTest
-import pages.shared.jobs
-pages.shared.jobs.ensure_service = lambda store: ""
+import pages.shared.service
+pages.shared.service.ensure_service = lambda store: ""
 app = AppTest.from_file("app.py", default_timeout=120).run()
 for path in sorted(Path("pages").glob("[a-z]*.py")):
     app.switch_page(str(path)).run()
