@@ -225,12 +225,12 @@ class Request(Frozen):
 
 
 def _shortened(text: str, most: int = 500) -> str:
-    """A text that quotes what somebody wrote, which may be of any length."""
+    """Shorten a text that quotes what somebody wrote, which may be of any length."""
     return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 4 :]}"
 
 
 def _fields_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
-    """Names of the fields valid at a location inside a model, as far as the location can be followed."""
+    """Return the names of the fields valid at a location inside a model, as far as the location can be followed."""
     current: type[BaseModel] = model
     for part in location:
         field = current.model_fields.get(part) if isinstance(part, str) else None
@@ -241,7 +241,7 @@ def _fields_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The first document model inside an annotation such as ``tuple[Model, ...] | None``."""
+    """Return the first document model inside an annotation such as ``tuple[Model, ...] | None``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for part in getattr(annotation, "__args__", ()):

@@ -130,13 +130,13 @@ class Report(Frozen):
     environment: dict[str, str] = Field(default_factory=dict)
 
     def states(self) -> list[str]:
-        """States in the order in which they are shown: pretrained, merged, calibrators, multitask, expert."""
+        """Return the states in the order they are shown in: pretrained, merged, calibrators, multitask, expert."""
         first = [name for name in ("pretrained", "merged") if name in self.accuracy]
         last = [name for name in ("multitask", "expert") if name in self.accuracy]
         return [*first, *self.calibrators, *last]
 
     def tasks_of(self, domain: Literal["in", "out"]) -> list[str]:
-        """Task names of one domain, in the zoo's order."""
+        """Return task names of one domain, in the zoo's order."""
         return [name for name, task in self.tasks.items() if task.domain == domain]
 
 

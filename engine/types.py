@@ -22,13 +22,13 @@ class Weights(Protocol):
         """Tensor names in canonical (state-dict) order."""
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one tensor, without reading it."""
+        """Return the shape of one tensor, without reading it."""
 
     def dtype(self, name: str) -> torch.dtype:
-        """Dtype of one tensor, without reading it."""
+        """Return the dtype of one tensor, without reading it."""
 
     def tensor(self, name: str) -> Tensor:
-        """One tensor, freshly allocated, in its stored dtype."""
+        """Return one tensor, freshly allocated, in its stored dtype."""
 
 
 class TaskVectors(Protocol):
@@ -47,13 +47,13 @@ class TaskVectors(Protocol):
         """The dtype in which everything is computed."""
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one layer, without the expert axis."""
+        """Return the shape of one layer, without the expert axis."""
 
     def vector(self, name: str, expert: str) -> Tensor:
-        """τ of one expert for one layer, in the compute dtype; the caller may overwrite it."""
+        """Return τ of one expert for one layer, in the compute dtype; the caller may overwrite it."""
 
     def stack(self, name: str) -> Tensor:
-        """τ of all experts for one layer: shape (K, *shape), in the compute dtype; the caller may overwrite it."""
+        """Return τ of all experts for one layer (K, *shape), in the compute dtype; the caller may overwrite it."""
 
 
 class Head(Protocol):
@@ -78,16 +78,16 @@ class Context(Protocol):
         """Report how much of the step is done (0 to 1) and stop with ``Cancelled`` if somebody asked for it."""
 
     def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
-        """Tensors that depend on one expert only (thresholds, SVDs, Grams, norms), computed once and kept."""
+        """Return tensors that depend on one expert only (thresholds, SVDs, Grams, norms), computed once and kept."""
 
     def batches(self, task: str, split: str, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Endless shuffled batches of pre-processed images (b, 3, h, w) and, for ``validation``, labels (b,)."""
+        """Return endless shuffled batches of pre-processed images (b, 3, h, w) and, for ``validation``, labels (b,)."""
 
     def forward(self, weights: Tensors, images: Tensor) -> Tensor:
-        """Features (b, dim) of images through the encoder with these visual weights; differentiable in the weights."""
+        """Encode images into features (b, dim) with these visual weights; differentiable in the weights."""
 
     def head(self, task: str) -> Head:
-        """The task's frozen head."""
+        """Return the task's frozen head."""
 
 
 @dataclass(frozen=True)

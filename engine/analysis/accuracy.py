@@ -15,7 +15,7 @@ from ..errors import DataError
 def logits(
     features: Float[np.ndarray, "n dim"], weight: Float[np.ndarray, "classes dim"], scale: float
 ) -> Float[np.ndarray, "n classes"]:
-    """Scores of a zero-shot head: scale · (z / ‖z‖₂) · Wᵀ.
+    """Return the scores of a zero-shot head: scale · (z / ‖z‖₂) · Wᵀ.
 
     Args:
         features: un-normalised; the head normalises them. A zero feature scores 0 everywhere.
@@ -29,25 +29,25 @@ def logits(
 
 
 def probabilities(scores: Float[np.ndarray, "n classes"]) -> Float[np.ndarray, "n classes"]:
-    """Softmax over classes."""
+    """Return the softmax over classes."""
     powers = np.exp(scores - scores.max(1, keepdims=True))
     return powers / powers.sum(1, keepdims=True)
 
 
 def entropy(scores: Float[np.ndarray, "n classes"]) -> Float[np.ndarray, " n"]:
-    """Entropy −Σ p ln p of the softmax of every image, in nats."""
+    """Return the entropy −Σ p ln p of the softmax of every image, in nats."""
     shifted = scores - scores.max(1, keepdims=True)
     log_total = np.log(np.exp(shifted).sum(1))
     return log_total - (probabilities(scores) * shifted).sum(1)
 
 
 def predictions(scores: Float[np.ndarray, "n classes"]) -> Int[np.ndarray, " n"]:
-    """Class with the highest score; the first of equals."""
+    """Return the class with the highest score; the first of equals."""
     return scores.argmax(1)
 
 
 def top1(predicted: Int[np.ndarray, " n"], labels: Int[np.ndarray, " n"]) -> float:
-    """Percent of images whose prediction is the label.
+    """Return the percent of images whose prediction is the label.
 
     Raises:
         DataError: no images, or not one label for each.
@@ -59,7 +59,7 @@ def top1(predicted: Int[np.ndarray, " n"], labels: Int[np.ndarray, " n"]) -> flo
 def confusion(
     predicted: Int[np.ndarray, " n"], labels: Int[np.ndarray, " n"], classes: int
 ) -> Int[np.ndarray, "classes classes"]:
-    """Counts of images by label (rows) and prediction (columns).
+    """Return the counts of images by label (rows) and prediction (columns).
 
     Raises:
         DataError: no images, not one label for each, or a number that is not a class.
@@ -72,7 +72,7 @@ def confusion(
 
 
 def wilson_interval(percent: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Interval of an accuracy that was measured on n images, in percent.
+    """Return the interval of an accuracy that was measured on n images, in percent.
 
     Args:
         percent: measured accuracy.
@@ -93,13 +93,13 @@ def wilson_interval(percent: float, n: int, confidence: float = 0.95) -> tuple[f
 
 
 def deltas(accuracy: Mapping[str, float | None], reference: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Task → accuracy minus that of a reference state, in percentage points; None where either is missing."""
+    """Return task → accuracy minus that of a reference state, in percentage points; None where either is missing."""
     pairs = {task: (value, reference.get(task)) for task, value in accuracy.items()}
     return {task: None if a is None or b is None else a - b for task, (a, b) in pairs.items()}
 
 
 def recovered_share(before: float, after: float, expert: float) -> float | None:
-    """Percent of the gap between a merged model and the expert that a calibrator closes.
+    """Return the percent of the gap between a merged model and the expert that a calibrator closes.
 
     Returns:
         100 · (after − before) / (expert − before); negative if it made things worse, above 100 if it beats the
@@ -110,13 +110,13 @@ def recovered_share(before: float, after: float, expert: float) -> float | None:
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Mean of the values that exist, None without any."""
+    """Return the mean of the values that exist, None without any."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
 
 def h_score(within: float | None, out: float | None) -> float | None:
-    """Harmonic mean of in- and out-of-domain accuracy; 0 if both are, None where one is missing.
+    """Return the harmonic mean of in- and out-of-domain accuracy; 0 if both are, None where one is missing.
 
     Source: LwPTV, arXiv:2506.09093, §5.
     """
@@ -126,7 +126,7 @@ def h_score(within: float | None, out: float | None) -> float | None:
 
 
 def averages(accuracy: Mapping[str, float | None], domains: Mapping[str, str]) -> dict[str, float | None]:
-    """Averages of one state over tasks.
+    """Return the averages of one state over tasks.
 
     Args:
         accuracy: task → percent.

@@ -19,7 +19,7 @@ Measure = Callable[[Features, Features], float]
 
 
 def l1(state: Features, expert: Features) -> float:
-    """Mean over images and dimensions of |z − z_expert|, in feature units; 0 iff equal.
+    """Return the mean over images and dimensions of |z − z_expert|, in feature units; 0 iff equal.
 
     Source: Yang et al., ICML 2024, arXiv:2402.02705, Eq. 2.
     """
@@ -28,12 +28,12 @@ def l1(state: Features, expert: Features) -> float:
 
 
 def l2(state: Features, expert: Features) -> float:
-    """Mean over images of the Euclidean distance ‖z − z_expert‖₂, in feature units; 0 iff equal."""
+    """Return the mean over images of the Euclidean distance ‖z − z_expert‖₂, in feature units; 0 iff equal."""
     return float(sample_shift(state, expert).mean())
 
 
 def cosine(state: Features, expert: Features) -> float:
-    """Mean over images of 1 − cos(z, z_expert), from 0 (same direction) to 2.
+    """Return the mean over images of 1 − cos(z, z_expert), from 0 (same direction) to 2.
 
     A zero vector has no direction: it counts 0 against another zero vector and 1 against anything else.
     """
@@ -46,7 +46,7 @@ def cosine(state: Features, expert: Features) -> float:
 
 
 def cka(state: Features, expert: Features) -> float:
-    """Linear CKA of the centred features, from 0 (unrelated) to 1 (equal up to rotation, shift and scale).
+    """Return the linear CKA of the centred features, from 0 (unrelated) to 1 (equal up to rotation, shift and scale).
 
     Returns:
         ‖XᵀY‖²_F / (‖XᵀX‖_F ‖YᵀY‖_F); NaN where a side does not vary (as with a single image).
@@ -66,7 +66,7 @@ def cka(state: Features, expert: Features) -> float:
 
 
 def sample_shift(state: Features, expert: Features) -> Float[np.ndarray, " n"]:
-    """Euclidean distance of every image's feature to the expert's, in feature units."""
+    """Return the Euclidean distance of every image's feature to the expert's, in feature units."""
     z, target = paired(state, expert)
     return np.linalg.norm(z - target, axis=1)
 
@@ -77,7 +77,7 @@ MEASURES: dict[str, Measure] = {"l1": l1, "l2": l2, "cosine": cosine, "cka": cka
 def by_class(
     measure: Measure, state: Features, expert: Features, labels: Int[np.ndarray, " n"], classes: int
 ) -> tuple[float | None, ...]:
-    """A measure on the images of each class, None for classes without images (or where it is undefined).
+    """Return a measure on the images of each class, None for classes without images (or where it is undefined).
 
     Args:
         measure: one of ``MEASURES``.
@@ -99,7 +99,7 @@ def bias_of(
     labels: Mapping[str, Int[np.ndarray, " n"]] | None = None,
     classes: Mapping[str, int] | None = None,
 ) -> dict[str, dict[str, float | tuple[float | None, ...] | None]]:
-    """The report's bias part of one state.
+    """Return the report's bias part of one state.
 
     Args:
         features: task → features of the state.

@@ -13,7 +13,7 @@ NEIGHBOURS = 10
 
 
 def silhouette(features: Float[np.ndarray, "n dim"], labels: Int[np.ndarray, " n"]) -> float:
-    """Mean silhouette coefficient of the classes, by cosine distance as the head sees features.
+    """Return the mean silhouette coefficient of the classes, by cosine distance as the head sees features.
 
     Args:
         features: un-normalised.
@@ -36,7 +36,7 @@ def silhouette(features: Float[np.ndarray, "n dim"], labels: Int[np.ndarray, " n
 def neighbours_of_own_class(
     features: Float[np.ndarray, "n dim"], labels: Int[np.ndarray, " n"], count: int = NEIGHBOURS
 ) -> float:
-    """Percent of an image's nearest others, by cosine distance, that are of its class; the mean over images.
+    """Return the percent of an image's nearest others, by cosine distance, that are of its class; the mean over images.
 
     Args:
         features: un-normalised.

@@ -14,7 +14,7 @@ MEASURES = {"l1": l1, "cka": cka}
 
 
 def bias_by_block(state: Mapping[str, np.ndarray], expert: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """L1 distance and linear CKA after every block, and of the features.
+    """Return the L1 distance and linear CKA after every block, and of the features.
 
     Args:
         state: ``class`` and ``mean`` of shape (blocks, n, width) and ``features`` (n, dim), un-normalised.

@@ -30,16 +30,16 @@ class Between:
         return self.start.names
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one tensor."""
+        """Return the shape of one tensor."""
         return self.start.shape(name)
 
     def dtype(self, name: str) -> torch.dtype:
-        """Float32 for floating-point tensors, else the first model's dtype."""
+        """Return float32 for floating-point tensors, else the first model's dtype."""
         found = self.start.dtype(name)
         return torch.float32 if found.is_floating_point else found
 
     def tensor(self, name: str) -> Tensor:
-        """One tensor; at α = 0 and α = 1 exactly the models' own."""
+        """Return one tensor; at α = 0 and α = 1 exactly the models' own."""
         first = self.start.tensor(name)
         if not first.is_floating_point() or self.alpha == 0:
             return first
@@ -48,7 +48,7 @@ class Between:
 
 
 def accuracy_and_loss(features: Float[Tensor, "n dim"], head: Head, labels: Int[Tensor, " n"]) -> tuple[float, float]:
-    """Accuracy in percent and mean cross-entropy (nats) of features under a zero-shot head."""
+    """Return the accuracy in percent and mean cross-entropy (nats) of features under a zero-shot head."""
     logits = head.scale * functional.normalize(features, dim=-1) @ head.weight.to(features.dtype).T
     right = (logits.argmax(dim=-1) == labels).double().mean()
     return 100 * float(right), float(functional.cross_entropy(logits.double(), labels))

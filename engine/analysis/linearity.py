@@ -15,7 +15,7 @@ Stations = Float[np.ndarray, "blocks n width"]
 
 
 def combined(base: Stations, experts: Mapping[str, Stations], coefficients: Mapping[str, float]) -> Stations:
-    """(1 − Σ a_t) f(θ₀) + Σ a_t f(θ_t): the activations a merge θ₀ + Σ a_t τ_t would have if weights acted linearly.
+    """Return (1 − Σ a_t) f(θ₀) + Σ a_t f(θ_t), the activations of θ₀ + Σ a_t τ_t if weights acted linearly.
 
     Args:
         base: the pretrained model's activations.
@@ -38,7 +38,7 @@ def combined(base: Stations, experts: Mapping[str, Stations], coefficients: Mapp
 
 
 def likeness(state: Stations, target: Stations, origin: Stations | None = None) -> list[float | None]:
-    """Mean cosine after every block, from −1 to 1; 1 where the activations point the same way.
+    """Return the mean cosine after every block, from −1 to 1; 1 where the activations point the same way.
 
     Args:
         state: activations of one model.

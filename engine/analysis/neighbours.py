@@ -16,7 +16,7 @@ Metric = Literal["cosine", "euclidean"]
 def distances(
     queries: Float[np.ndarray, "m dim"], features: Float[np.ndarray, "n dim"], metric: Metric = "cosine"
 ) -> Float[np.ndarray, "m n"]:
-    """Distances of every query to every feature.
+    """Return the distances of every query to every feature.
 
     Args:
         queries: features of the images asked about.
@@ -33,7 +33,7 @@ def distances(
 def nearest_neighbours(
     features: Float[np.ndarray, "n dim"], row: int, count: int, metric: Metric = "cosine"
 ) -> tuple[Int[np.ndarray, " found"], Float[np.ndarray, " found"]]:
-    """The images most like one image in feature space, nearest first, itself excluded.
+    """Return the images most like one image in feature space, nearest first, itself excluded.
 
     Args:
         features: of one state; un-normalised.

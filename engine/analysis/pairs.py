@@ -12,7 +12,7 @@ Features = Float[np.ndarray, "n dim"]
 
 
 def paired(state: Features, expert: Features) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, "n dim"]]:
-    """Both matrices in float64, once their shapes agree.
+    """Return both matrices in float64, once their shapes agree.
 
     Raises:
         UnpairedFeatures: rows or widths differ, or there are no rows.

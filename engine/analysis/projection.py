@@ -96,7 +96,7 @@ def _choose(task: str, size: int, count: int, seed: int) -> np.ndarray:
 def _stacked(
     features: Mapping[str, Mapping[str, np.ndarray]], rows: Mapping[str, np.ndarray]
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    """Labels (state, task, index) and features of all points, state by state, task by task."""
+    """Return the labels (state, task, index) and features of all points, state by state, task by task."""
     labels, parts = [], []
     for state, tasks in features.items():
         for task, index in rows.items():

@@ -26,7 +26,7 @@ class ArrayHead(Protocol):
 
 
 def margin(scores: Float[np.ndarray, "n classes"], labels: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Score of the label minus the best other score; positive iff the label wins alone.
+    """Return the score of the label minus the best other score; positive iff the label wins alone.
 
     A task of one class has no other score: its margin is NaN.
     """
@@ -48,7 +48,7 @@ def sample_table(
     expert: Float[np.ndarray, "n dim"] | None = None,
     sigma: Mapping[str, Float[np.ndarray, " n"]] | None = None,
 ) -> pd.DataFrame:
-    """One row per state and image of a task.
+    """Return one row per state and image of a task.
 
     Args:
         task: its name.

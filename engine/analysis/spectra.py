@@ -19,7 +19,7 @@ def effective_rank(values: np.ndarray) -> float:
 
 
 def energy_rank(values: np.ndarray, share: float = 0.9) -> int:
-    """The fewest leading singular values (descending) whose squares hold a share of all squares."""
+    """Return the fewest leading singular values (descending) whose squares hold a share of all squares."""
     squares = np.square(np.asarray(values, dtype=np.float64))
     if squares.sum() <= 0:
         return 0
@@ -27,6 +27,6 @@ def energy_rank(values: np.ndarray, share: float = 0.9) -> int:
 
 
 def stable_rank(values: np.ndarray) -> float:
-    """‖M‖_F² / σ₁², at most the rank and not moved by small singular values; 0 of a zero matrix."""
+    """Return ‖M‖_F² / σ₁², at most the rank and not moved by small singular values; 0 of a zero matrix."""
     squares = np.square(np.asarray(values, dtype=np.float64))
     return float(squares.sum() / squares[0]) if squares.size and squares[0] > 0 else 0.0

@@ -58,14 +58,14 @@ def trust(
 
 
 def _away(positions: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Distances of some rows to all, infinite to themselves."""
+    """Return the distances of some rows to all, infinite to themselves."""
     away = distances(positions[rows], positions, "euclidean")
     away[np.arange(len(rows)), rows] = np.inf
     return away
 
 
 def _ranks(features: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Rank of every point among the neighbours of some rows: 1 is the nearest, n the row itself."""
+    """Return the rank of every point among the neighbours of some rows: 1 is the nearest, n the row itself."""
     order = np.argsort(_away(features, rows), axis=1, kind="stable")
     ranks = np.empty_like(order)
     np.put_along_axis(ranks, order, np.arange(1, order.shape[1] + 1)[None].repeat(len(rows), 0), axis=1)

@@ -22,12 +22,12 @@ class Sums:
     """Named arrays of sums over a layer's entries, so that sums over several layers are sums of rows."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays by name, as they are stored."""
+        """Return the arrays by name, as they are stored."""
         return {item.name: np.ascontiguousarray(getattr(self, item.name)) for item in fields(self)}
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray]) -> Self:
-        """The record of stored arrays.
+        """Return the record of stored arrays.
 
         Raises:
             CheckpointError: one is missing.
@@ -132,7 +132,7 @@ def kept(task_vectors: TaskVectors, merged: MergedVector, progress: Progress | N
 
 
 def singular_values(matrix: Tensor) -> np.ndarray:
-    """Singular values of a matrix, descending, float64 of shape (min(m, n),).
+    """Return the singular values of a matrix, descending, float64 of shape (min(m, n),).
 
     They are roots of the eigenvalues of the smaller Gram matrix in float64, so values below 1.5e-8 of the largest are
     not resolved; float32 weights do not resolve them either.
@@ -155,7 +155,7 @@ def _shapes(count: int) -> dict[str, tuple[int, ...]]:
 
 
 def _geometry_of(part: Tensor) -> dict[str, Tensor]:
-    """The sums of some entries (K, n)."""
+    """Return the sums of some entries (K, n)."""
     exact, signs = part.double(), part.sign().float()
     there, total = signs.abs(), exact.sum(dim=0)
     agree = (signs != 0) & (signs == total.sign().float())
@@ -170,7 +170,7 @@ def _geometry_of(part: Tensor) -> dict[str, Tensor]:
 
 
 def _kept_of(vector: Tensor, merged: Tensor) -> dict[str, float]:
-    """The sums of some entries (n,)."""
+    """Return the sums of some entries (n,)."""
     exact, other = vector.double(), merged.double()
     product = vector.sign() * merged.sign()
     moved, same, flipped = vector != 0, product > 0, product < 0

@@ -52,7 +52,7 @@ class Calibrator(nn.Module, ABC):
         """Fill one module's tensor (zeros on entry) with its start values, in place."""
 
     def fixed_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of tensors that belong to no module, from ``self.sizes`` and ``self.config``; none as a rule."""
+        """Return the shapes of tensors that belong to no module, from ``self.sizes`` and ``self.config``."""
         return {}
 
     @property
@@ -110,7 +110,7 @@ class Calibrator(nn.Module, ABC):
             self.register_parameter(name, parameter)
 
     def row(self, task: str) -> int:
-        """Row of the module that serves a task.
+        """Return the row of the module that serves a task.
 
         Raises:
             CalibrationError: the calibrator was not trained for it.
@@ -131,7 +131,7 @@ class Calibrator(nn.Module, ABC):
         return self.parameter_count() - sum(parameter.numel() for parameter in unused)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors (copies, on the CPU) and JSON metadata from which :meth:`from_state` makes an equal calibrator."""
+        """Return copies of the tensors on the CPU, and JSON metadata, for :meth:`from_state`."""
         tensors = {name: value.detach().cpu().clone() for name, value in self.named_parameters()}
         metadata = {
             "format": FORMAT,
@@ -187,7 +187,7 @@ class Calibrator(nn.Module, ABC):
 
 
 def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and metadata of a calibrator file.
+    """Return the tensors and metadata of a calibrator file.
 
     Raises:
         CheckpointError: missing, damaged, or not a calibrator.
@@ -208,7 +208,7 @@ def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _checked(metadata: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, int], dict[str, Any]]:
-    """Tasks, sizes and parameters of a header.
+    """Return tasks, sizes and parameters of a header.
 
     Raises:
         CheckpointError: one of them is missing or of another form.
@@ -254,5 +254,5 @@ def uniform(values: Tensor, bound: float, generator: torch.Generator) -> None:
 
 
 def kaiming_bound(fan_in: int) -> float:
-    """Bound of the default start values of a linear map: 1/√fan_in."""
+    """Return the bound of the default start values of a linear map: 1/√fan_in."""
     return 1.0 / math.sqrt(fan_in)

@@ -34,7 +34,7 @@ class DeepCalibrator(Calibrator):
 
     @abstractmethod
     def prefix(self, tower: Tower, images: Float[Tensor, "n 3 h w"]) -> Prefix:
-        """Activations that no module has changed yet; each tensor has n rows."""
+        """Return the activations that no module has changed yet; each tensor has n rows."""
 
     @abstractmethod
     def student(self, tower: Tower, prefix: Prefix, rows: slice) -> Float[Tensor, "stack batch aligned"]:
@@ -53,14 +53,14 @@ class DeepCalibrator(Calibrator):
     def losses(
         self, student: Float[Tensor, "stack batch aligned"], teacher: Float[Tensor, "stack batch aligned"]
     ) -> Float[Tensor, " stack"]:
-        """Loss of every row."""
+        """Return the loss of every row."""
 
     @abstractmethod
     def blocks_of(self, name: str) -> tuple[int, ...] | None:
-        """Blocks that the second axis of a tensor counts; None for a tensor that acts on the features."""
+        """Return the blocks that the second axis of a tensor counts; None for a tensor that acts on the features."""
 
     def acting_in(self, blocks: Collection[int], *, features: bool = True) -> DeepCalibrator:
-        """A copy of which only the modules of some blocks act (and the features' own, where there is one).
+        """Return a copy of which only the modules of some blocks act (and the features' own, where there is one).
 
         A module of zeros changes nothing, whatever its function.
         """
@@ -75,7 +75,7 @@ class DeepCalibrator(Calibrator):
         return part
 
     def target_width(self, sizes: Mapping[str, int]) -> int:
-        """Columns of what :meth:`teach` returns."""
+        """Return the number of columns of :meth:`teach`."""
         return sizes["dim"]
 
     @property
@@ -105,7 +105,7 @@ class DeepCalibrator(Calibrator):
             return torch.cat([_features(tower, chunk) for chunk in images.split(ENCODE_BATCH)])
 
     def correct(self, z: Float[Tensor, "n dim"], task: str) -> Float[Tensor, "n dim"]:
-        """There is no correcting of features alone.
+        """Refuse to correct features alone.
 
         Raises:
             CalibrationError: always.
@@ -119,7 +119,7 @@ class DeepCalibrator(Calibrator):
     def correct_features(
         self, encoder: nn.Module, images: Float[Tensor, "n 3 h w"], task: str
     ) -> Float[Tensor, "n dim"]:
-        """Features of images through the merged encoder with the task's modules; its plain features before fitting.
+        """Return features of images through the merged encoder with the task's modules; plain features before fitting.
 
         Args:
             encoder: the merged model's; left as it was.
@@ -149,5 +149,5 @@ class DeepCalibrator(Calibrator):
 
 
 def _features(tower: Tower, images: Tensor) -> Tensor:
-    """Plain features: all blocks, then the read-out."""
+    """Return the plain features: all blocks, then the read-out."""
     return tower.read_out(tower.run(tower.embed(images), 0, len(tower.blocks)))

@@ -21,7 +21,7 @@ CPU_IMAGES = 32  # images a CPU takes through the encoder at once: activations s
 def deep_update(
     module: DeepCalibrator, tower: Tower, stack: Stack, feed: Feed, student: JointStudent | None = None
 ) -> Callable[[], Tensor]:
-    """One update of every task: all at once, or in turn where modules are not independent.
+    """Return an update of every task: all at once, or in turn where modules are not independent.
 
     Args:
         module: the calibrator; its config says how its Adam works.
@@ -133,7 +133,7 @@ class Feed:
             self._cache = [self._encode(part) for part in images.values()] if fits else None
 
     def next(self) -> tuple[Prefix, Tensor]:
-        """The next batch of every task."""
+        """Return the next batch of every task."""
         numbers = [batches.take(1)[0] for batches in self._batches]
         teacher = torch.stack([part[n.to(part.device)] for part, n in zip(self._teacher, numbers, strict=True)])
         with torch.no_grad():

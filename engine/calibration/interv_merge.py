@@ -39,7 +39,7 @@ class IntervMerge(JointCalibrator):
     config: IntervMergeParams | None
 
     def initialise(self, name: str, values: Tensor, generator: torch.Generator) -> None:
-        """R random orthonormal; without W: b ~ U(0, 1); all else ~ U(−1/√k, 1/√k)."""
+        """Draw R random orthonormal; without W, b ~ U(0, 1); all else ~ U(−1/√k, 1/√k)."""
         if name == "rotation":
             uniform(values, 1.0, generator)
             values.copy_(orthonormal(values))
@@ -51,11 +51,11 @@ class IntervMerge(JointCalibrator):
             uniform(values, kaiming_bound(length), generator)
 
     def blocks_of(self, name: str) -> tuple[int, ...] | None:
-        """The changed blocks."""
+        """Return the changed blocks."""
         return self._blocks()
 
     def inference_parameter_count(self) -> int:
-        """As stored, except that a bias alone collapses to one vector Rᵀb per module."""
+        """Count what is stored, except that a bias alone collapses to one vector Rᵀb per module."""
         if self.built and self.config.function == "lobireft":
             return self.rotation.numel() // self.config.rank
         return super().inference_parameter_count()
@@ -78,7 +78,7 @@ class IntervMerge(JointCalibrator):
                 self.rotation.copy_(orthonormal(self.rotation))
 
     def prefix(self, tower: Tower, images: Float[Tensor, "n 3 h w"]) -> Prefix:
-        """At the first changed block: chosen tokens before it, their attention output, and all others after it."""
+        """Run up to the first changed block: chosen tokens before it, their attention output, all others after it."""
         first, tokens = self._blocks()[0], list(self._tokens())
         x = tower.run(tower.embed(images), 0, first)
         attended = tower.attend(first, x)
@@ -87,7 +87,7 @@ class IntervMerge(JointCalibrator):
         return x[:, tokens], attended[:, tokens], rest
 
     def student(self, tower: Tower, prefix: Prefix, rows: slice) -> Float[Tensor, "stack batch dim"]:
-        """Features of the images with the modules of some rows."""
+        """Return the features of the images with the modules of some rows."""
         blocks, tokens = self._blocks(), list(self._tokens())
         before, attended, rest = prefix
         changed = tower.finish(blocks[0], before, self.change(attended, 0, rows))
@@ -100,7 +100,7 @@ class IntervMerge(JointCalibrator):
         return features.view(self._stacked(rows), -1, features.shape[1])
 
     def _block(self, tower: Tower, number: int, x: Tensor, rows: slice, class_only: bool) -> Tensor:
-        """One block after the first changed one."""
+        """Run one block after the first changed one."""
         attended = tower.attend(number, x, class_only)
         blocks, tokens = self._blocks(), list(self._tokens())
         if number in blocks and not (class_only and 0 not in tokens):
@@ -137,7 +137,7 @@ class IntervMerge(JointCalibrator):
     def losses(
         self, student: Float[Tensor, "stack batch dim"], teacher: Float[Tensor, "stack batch dim"]
     ) -> Float[Tensor, " stack"]:
-        """Distance of the features to the expert's."""
+        """Return the distance of the features to the expert's."""
         return distance(self.config.loss, student - teacher)
 
     def _blocks(self) -> tuple[int, ...]:

@@ -19,27 +19,27 @@ MATRICES = ("rotation", "source", "target")
 
 
 def bias_only(h: Tensor, p: Parts) -> Float[Tensor, "*any 1 k"]:
-    """Rᵀb: the same shift for every input (LobiReFT)."""
+    """Return Rᵀb: the same shift for every input (LobiReFT)."""
     return p["bias"].unsqueeze(-2) @ p["rotation"]
 
 
 def constant(h: Tensor, p: Parts) -> Float[Tensor, "*any n k"]:
-    """Rᵀ(b − Rh): within the subspace of R, replace by a constant (ConsReFT)."""
+    """Return Rᵀ(b − Rh): within the subspace of R, replace by a constant (ConsReFT)."""
     return (p["bias"].unsqueeze(-2) - h @ p["rotation"].mT) @ p["rotation"]
 
 
 def direct(h: Tensor, p: Parts) -> Float[Tensor, "*any n k"]:
-    """Rᵀ(Wh + b) (DiReFT)."""
+    """Return Rᵀ(Wh + b) (DiReFT)."""
     return (h @ p["source"].mT + p["bias"].unsqueeze(-2)) @ p["rotation"]
 
 
 def low_rank(h: Tensor, p: Parts) -> Float[Tensor, "*any n k"]:
-    """Rᵀ(Wh + b − Rh) (LoReFT)."""
+    """Return Rᵀ(Wh + b − Rh) (LoReFT)."""
     return (h @ p["source"].mT + p["bias"].unsqueeze(-2) - h @ p["rotation"].mT) @ p["rotation"]
 
 
 def unconstrained(h: Tensor, p: Parts) -> Float[Tensor, "*any n k"]:
-    """W₂ᵀ(W₁h + b₁ − W₂h − b₂), the default (NoReFT).
+    """Return W₂ᵀ(W₁h + b₁ − W₂h − b₂), the default (NoReFT).
 
     Departure: the paper prints one bias; only b₁ − b₂ matters in the result, but Adam moves both, as in the code.
     """
@@ -48,7 +48,7 @@ def unconstrained(h: Tensor, p: Parts) -> Float[Tensor, "*any n k"]:
 
 
 def unconstrained_direct(h: Tensor, p: Parts) -> Float[Tensor, "*any n k"]:
-    """W₂ᵀ(W₁h + b₁), of the code but not of Table 7 (NodiReFT). Departure: the code stores an unused b₂."""
+    """Return W₂ᵀ(W₁h + b₁), of the code but not of Table 7 (NodiReFT). Departure: the code stores an unused b₂."""
     return (h @ p["source"].mT + p["bias"].unsqueeze(-2)) @ p["target"]
 
 
@@ -63,7 +63,7 @@ FUNCTIONS: dict[str, Delta] = {
 
 
 def orthonormal(rows: Float[Tensor, "*any r k"]) -> Float[Tensor, "*any r k"]:
-    """The nearby matrix with orthonormal rows: Q of a QR decomposition, signs as before.
+    """Return the nearby matrix with orthonormal rows: Q of a QR decomposition, signs as before.
 
     Departure: the code moves R through Householder reflections of a fixed random base (and stores k × k buffers);
     here R is moved by its Euclidean gradient and brought back after every update, so trajectories differ.

@@ -64,7 +64,7 @@ def run_loop(
 
 
 def first_bad_update(losses: Tensor, stack: Stack) -> int | None:
-    """Number (from 1) of the first update in an interval that went wrong, or None.
+    """Return the number (from 1) of the first update in an interval that went wrong, or None.
 
     Args:
         losses: shape (updates, tasks).

@@ -16,7 +16,7 @@ SMOOTH_L1_BETA = 1.0
 
 
 def distance(name: str, difference: Float[Tensor, "*stack batch dim"]) -> Float[Tensor, "*stack"]:
-    """Mean distance of corrected to expert features, one number per task of the stack.
+    """Return the mean distance of corrected to expert features, one number per task of the stack.
 
     Args:
         name: ``l1``, ``mse`` or ``smooth_l1`` (β = 1), each a mean over images *and* dimensions, or ``l2``, the mean
@@ -41,7 +41,7 @@ def distance(name: str, difference: Float[Tensor, "*stack batch dim"]) -> Float[
 def distance_and_gradient(
     name: str, difference: Float[Tensor, "stack batch dim"]
 ) -> tuple[Float[Tensor, " stack"], Float[Tensor, "stack batch dim"]]:
-    """Value of :func:`distance` and its gradient with respect to the difference.
+    """Return the value of :func:`distance` and its gradient with respect to the difference.
 
     Where |x| or ‖x‖ has no derivative (at 0) the gradient is 0, as in automatic differentiation.
     """

@@ -47,7 +47,7 @@ class OutputCalibrator(Calibrator):
 
     @abstractmethod
     def predict(self, z: Float[Tensor, "stack batch dim"], rows: Rows) -> Float[Tensor, "stack batch dim"]:
-        """Bias predicted by the modules of some rows."""
+        """Return the bias predicted by the modules of some rows."""
 
     def losses(
         self,
@@ -91,7 +91,7 @@ class OutputCalibrator(Calibrator):
 
     @torch.no_grad()
     def bias(self, z: Float[Tensor, "n dim"], task: str) -> Float[Tensor, "n dim"]:
-        """Predicted representation bias, un-normalised feature units; zeros before fitting.
+        """Return the predicted representation bias, un-normalised feature units; zeros before fitting.
 
         Args:
             z: merged features.
@@ -106,7 +106,7 @@ class OutputCalibrator(Calibrator):
         return self.predict(self._cast(z)[None], slice(row, row + 1))[0]
 
     def correct(self, z: Float[Tensor, "n dim"], task: str) -> Float[Tensor, "n dim"]:
-        """Corrected features z − bias; the input itself before fitting.
+        """Return the corrected features z − bias; the input itself before fitting.
 
         Raises:
             CalibrationError: not trained for this task.
@@ -184,7 +184,7 @@ class Feed:
         self._at = 0
 
     def next(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The next batch of every task: merged, expert, noise (reused: read it before asking again)."""
+        """Return the next batch of every task: merged, expert, noise (reused: read it before asking again)."""
         if self._at == len(self._numbers):
             chunk = torch.stack([b.take(CHUNK) for b in self._batches], 1)
             self._numbers = (chunk + self._starts).flatten(1).to(self._merged.device)
@@ -223,7 +223,7 @@ def update_rule(
 
 
 def _in_turn(module: OutputCalibrator, stack: Stack, config: OutputParams) -> Callable[..., Tensor]:
-    """One Adam update per task, in the tasks' order."""
+    """Return an update with one Adam step per task, in the tasks' order."""
     alone = IndependentAdam(stack, config.learning_rate) if module.shared else None
     drifting = None if module.shared else AdamInTurn(stack, config.learning_rate, drifting=True)
 
@@ -243,7 +243,7 @@ def _in_turn(module: OutputCalibrator, stack: Stack, config: OutputParams) -> Ca
 
 
 def _averaged(module: OutputCalibrator, stack: Stack, config: OutputParams) -> Callable[..., Tensor]:
-    """One Adam update of the shared module on the mean of the tasks' losses."""
+    """Return an update with one Adam step of the shared module on the mean of the tasks' losses."""
     adam = IndependentAdam(stack, config.learning_rate)
     total = torch.zeros_like(stack.gradients)
 

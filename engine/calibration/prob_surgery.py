@@ -56,17 +56,17 @@ class ProbSurgery(OutputCalibrator):
         return self.config.pda_samples if self.config.sharing == "pda" else 1
 
     def initialise(self, name: str, values: Tensor, generator: torch.Generator) -> None:
-        """P and its bias ~ U(−1/√d, 1/√d); all else 0."""
+        """Draw P and its bias ~ U(−1/√d, 1/√d); all else is 0."""
         if name in ("narrow", "narrow_bias"):
             uniform(values, kaiming_bound(self.sizes["dim"]), generator)
 
     def predict(self, z: Float[Tensor, "stack batch dim"], rows: Rows) -> Float[Tensor, "stack batch dim"]:
-        """μ = M ReLU(P z)."""
+        """Return μ = M ReLU(P z)."""
         return self._map("mean", self._hidden(z, rows), rows)
 
     @torch.no_grad()
     def sigma(self, z: Float[Tensor, "n dim"], task: str) -> Float[Tensor, "n dim"]:
-        """Predicted standard deviation of the bias per dimension, un-normalised feature units; ones before fitting.
+        """Return the predicted standard deviation of the bias per dimension, in feature units; ones before fitting.
 
         Raises:
             CalibrationError: not trained for this task.
@@ -121,14 +121,14 @@ class ProbSurgery(OutputCalibrator):
         return self._map("narrow", z, rows).relu_()
 
     def _map(self, name: str, x: Tensor, rows: Rows) -> Tensor:
-        """One of the three maps, with its bias where there is one."""
+        """Apply one of the three maps, with its bias where there is one."""
         out = torch.bmm(x, getattr(self, name)[rows].mT)
         return out.add_(getattr(self, f"{name}_bias")[rows, None]) if self.config.bias else out
 
     def _sampled(
         self, z: Tensor, target: Tensor, noise: Tensor, mu: Tensor, log_variance: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss with one draw per image, and its gradients with respect to μ and log σ²."""
+        """Return the loss with one draw per image, and its gradients with respect to μ and log σ²."""
         weight, batch = self.config.kl_weight, z.shape[-2]
         sigma = torch.exp(log_variance * 0.5)
         spread = noise * sigma

@@ -14,7 +14,7 @@ from ..errors import CalibrationError, UnpairedFeatures
 
 
 def generator_for(seed: int, name: str, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
-    """A random generator that depends on the seed, the task and the purpose, and on nothing else.
+    """Return a random generator that depends on the seed, the task and the purpose, and on nothing else.
 
     A task's draws are therefore the same whichever other tasks are trained beside it.
     """
@@ -33,7 +33,7 @@ class EndlessBatches:
         self._left = torch.empty(0, dtype=torch.int64)
 
     def take(self, steps: int) -> Int[Tensor, "steps batch"]:
-        """Row numbers of the next ``steps`` batches."""
+        """Return the row numbers of the next ``steps`` batches."""
         needed = steps * self.batch
         parts = [self._left]
         have = len(self._left)
@@ -95,7 +95,7 @@ def check_rows(task: str, merged: int, expert: int, batch_size: int) -> None:
 
 
 def joined(features: Mapping[str, Tensor], tasks: Sequence[str], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """All tasks' rows under each other, and the number of the first row of each task."""
+    """Return all tasks' rows under each other, and the number of the first row of each task."""
     sizes = [len(features[task]) for task in tasks]
     starts = torch.tensor([0, *sizes[:-1]]).cumsum(0)
     return torch.cat([features[task].detach().to(dtype) for task in tasks]), starts

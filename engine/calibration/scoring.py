@@ -31,7 +31,7 @@ def distribution_score(
     bias: Float[Tensor, "stack batch dim"],
     config: ProbSurgeryParams,
 ) -> Float[Tensor, " stack"]:
-    """Score of N(μ, diag σ²) against the observed bias z_merged − z_expert, plus ``kl_weight`` · KL.
+    """Return the score of N(μ, diag σ²) against the observed bias z_merged − z_expert, plus ``kl_weight`` · KL.
 
     With draws x_j = μ + ε_j⊙σ and the distance ψ of the config:
     ``energy``: mean_j ψ(x_j, bias) − ½ mean_{(j,k)} ψ(x_j, x_k);
@@ -63,7 +63,7 @@ def divergence(
 def score_and_gradients(
     mu: Tensor, log_variance: Tensor, noise: Tensor, bias: Tensor, config: ProbSurgeryParams
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Value of :func:`distribution_score` and its gradients with respect to μ and log σ²."""
+    """Return the value of :func:`distribution_score` and its gradients with respect to μ and log σ²."""
     with torch.enable_grad():
         leaves = mu.detach().requires_grad_(), log_variance.detach().requires_grad_()
         score = distribution_score(*leaves, noise, bias, config)

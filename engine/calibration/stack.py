@@ -34,7 +34,7 @@ class Stack:
             start = end
 
     def snapshot(self) -> list[Tensor]:
-        """A copy of all values, and of what is trained beside them."""
+        """Return a copy of all values, and of what is trained beside them."""
         return [self.values.clone(), *(tensor.detach().clone() for tensor in self.beside)]
 
     @torch.no_grad()

@@ -27,13 +27,13 @@ class Stations(Tower):
         self.noted: dict[int, dict[str, Tensor]] = {}
 
     def attend(self, number: int, x: Tensor, class_only: bool = False) -> Tensor:
-        """Output of a block's attention, after a look at what enters the block."""
+        """Return the output of a block's attention, and record the tokens that enter the block."""
         if number:
             self._note(number - 1, x)
         return super().attend(number, x, class_only)
 
     def read_out(self, x: Tensor) -> Tensor:
-        """Features, after a look at what the last block gave."""
+        """Return the features, and record what left the last block."""
         self._note(len(self.blocks) - 1, x)
         return super().read_out(x)
 
@@ -50,7 +50,7 @@ def block_outputs(
     calibrator: DeepCalibrator | None = None,
     task: str = "",
 ) -> dict[str, Tensor]:
-    """One vector an image after every block; n · blocks · width numbers for each statistic are kept.
+    """Return one vector an image after every block; n · blocks · width numbers for each statistic are kept.
 
     Args:
         encoder: left as it was found.

@@ -41,7 +41,7 @@ class StitchedTower(Tower):
         self._end = left if cut == parts_of(left) else right
 
     def read_out(self, x: Float[Tensor, "n some width"]) -> Float[Tensor, "n dim"]:
-        """Un-normalised features, by the read-out of the encoder that the last part is from."""
+        """Return the un-normalised features, by the read-out of the encoder that the last part is from."""
         return self._end.visual.ln_post(x[:, 0]) @ self._end.visual.proj
 
 
@@ -54,7 +54,7 @@ def parts_of(tower: Tower) -> int:
 def stitched_features(
     first: Network, second: Network, cut: int, batches: Iterable[Float[Tensor, "_ 3 h w"]]
 ) -> Float[Tensor, "n dim"]:
-    """Features of images through the first ``cut`` parts of one network and the remaining parts of the other.
+    """Return features of images through the first ``cut`` parts of one network and the remaining parts of the other.
 
     A calibrator acts only in the parts that its own network gives: inside the encoder in the blocks it has there, on
     the output only where the read-out is its network's.
@@ -88,7 +88,7 @@ def stitched_features(
 
 
 def _inside(module: Calibrator | None, tower: Tower, own: range) -> DeepCalibrator | None:
-    """A calibrator of the encoder that acts in its network's parts only; None for others."""
+    """Return a calibrator of the encoder that acts in its network's parts only; None for others."""
     if not isinstance(module, DeepCalibrator):
         return None
     module.check_encoder(tower)

@@ -36,12 +36,12 @@ class Surgery(OutputCalibrator):
         return self.config is not None and self.config.sharing == "all"
 
     def initialise(self, name: str, values: Tensor, generator: torch.Generator) -> None:
-        """D ~ U(−1/√d, 1/√d); U = 0."""
+        """Draw D ~ U(−1/√d, 1/√d); U is 0."""
         if name == "down":
             uniform(values, kaiming_bound(self.sizes["dim"]), generator)
 
     def predict(self, z: Float[Tensor, "stack batch dim"], rows: Rows) -> Float[Tensor, "stack batch dim"]:
-        """U ReLU(D z)."""
+        """Return U ReLU(D z)."""
         return torch.bmm(torch.bmm(z, self.down[rows].mT).relu_(), self.up[rows].mT)
 
     @torch.no_grad()

@@ -33,24 +33,24 @@ class SurgeryV2(DeepCalibrator):
     config: SurgeryV2Params | None
 
     def initialise(self, name: str, values: Tensor, generator: torch.Generator) -> None:
-        """D ~ U(−1/√fan_in, 1/√fan_in); U = 0."""
+        """Draw D ~ U(−1/√fan_in, 1/√fan_in); U is 0."""
         if name.startswith("down"):
             uniform(values, kaiming_bound(values.shape[-1]), generator)
 
     def blocks_of(self, name: str) -> tuple[int, ...] | None:
-        """Every block has its tensors; those of the output act on the features."""
+        """Return all blocks, which have tensors each; None for those of the output, which act on the features."""
         return None if name.endswith("_output") else tuple(range(self.sizes["blocks"]))
 
     def target_width(self, sizes: Mapping[str, int]) -> int:
-        """A vector per block and the features."""
+        """Return the width of a vector per block and the features."""
         return sizes["blocks"] * sizes["width"] + sizes["dim"]
 
     def prefix(self, tower: Tower, images: Float[Tensor, "n 3 h w"]) -> Prefix:
-        """All tokens after the first block, before they are corrected."""
+        """Return all tokens after the first block, before they are corrected."""
         return (tower.run(tower.embed(images), 0, 1),)
 
     def student(self, tower: Tower, prefix: Prefix, rows: slice) -> Float[Tensor, "stack batch aligned"]:
-        """Aligned vectors of every block, then the features."""
+        """Return the aligned vectors of every block, then the features."""
         stack = len(range(*rows.indices(len(self.tasks))))
         (x,) = prefix
         aligned = []
@@ -66,7 +66,7 @@ class SurgeryV2(DeepCalibrator):
     def teach(
         self, encoder: nn.Module, images: Float[Tensor, "n 3 h w"], config: SurgeryV2Params
     ) -> Float[Tensor, "n aligned"]:
-        """The expert's aligned vectors of every block, then its features: shape (n, blocks·W + d).
+        """Return the expert's aligned vectors of every block, then its features: shape (n, blocks·W + d).
 
         Args:
             encoder: the expert's.
@@ -87,7 +87,7 @@ class SurgeryV2(DeepCalibrator):
     def losses(
         self, student: Float[Tensor, "stack batch aligned"], teacher: Float[Tensor, "stack batch aligned"]
     ) -> Float[Tensor, " stack"]:
-        """Sum over blocks and the output of the mean distances."""
+        """Return the sum over blocks and the output of the mean distances."""
         parts = [*[self.sizes["width"]] * self.sizes["blocks"], self.sizes["dim"]]
         differences = (student - teacher).split(parts, -1)
         return torch.stack([distance(self.config.loss, difference) for difference in differences]).sum(0)

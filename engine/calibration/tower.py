@@ -40,16 +40,16 @@ class Tower:
         return self.visual.conv1.weight
 
     def sizes(self) -> dict[str, int]:
-        """``dim`` of the features, ``width`` and number of ``tokens``, number of ``blocks``."""
+        """Return ``dim`` of the features, ``width`` and number of ``tokens``, number of ``blocks``."""
         tokens, width = self.visual.positional_embedding.shape
         return {"dim": self.visual.proj.shape[1], "width": width, "blocks": len(self.blocks), "tokens": tokens}
 
     def embed(self, images: Float[Tensor, "n 3 h w"]) -> Tokens:
-        """Tokens before the first block."""
+        """Return the tokens before the first block."""
         return self.visual._embeds(images.to(self.weight.device, self.weight.dtype))
 
     def attend(self, number: int, x: Tokens, class_only: bool = False) -> Float[Tensor, "n asked width"]:
-        """Output of a block's attention, after its output projection and before the residual addition.
+        """Return the output of a block's attention, after its output projection and before the residual addition.
 
         Args:
             number: of the block, from 0.
@@ -61,26 +61,26 @@ class Tower:
         return attention(block.attn, normed[:, :1] if class_only else normed, normed)
 
     def finish(self, number: int, x: Tokens, attended: Tokens) -> Tokens:
-        """The rest of a block, token by token: residual addition, then the MLP branch."""
+        """Run the rest of a block, token by token: residual addition, then the MLP branch."""
         block = self.blocks[number]
         x = x + block.ls_1(attended)
         return x + block.ls_2(block.mlp(block.ln_2(x)))
 
     def run(self, x: Tokens, first: int, stop: int) -> Tokens:
-        """Whole blocks from ``first`` up to ``stop`` (exclusive)."""
+        """Run whole blocks from ``first`` up to ``stop`` (exclusive)."""
         for number in range(first, stop):
             x = self.finish(number, x, self.attend(number, x))
         return x
 
     def read_out(self, x: Float[Tensor, "n some width"]) -> Float[Tensor, "n dim"]:
-        """Un-normalised features from the tokens after the last block; only the class token (first) is read."""
+        """Return un-normalised features from the tokens after the last block; only the class token (first) is read."""
         return self.visual.ln_post(x[:, 0]) @ self.visual.proj
 
 
 def attention(
     module: nn.MultiheadAttention, asked: Float[Tensor, "n asked width"], given: Tokens
 ) -> Float[Tensor, "n asked width"]:
-    """Attention of some tokens to all, images first whatever the module's own order.
+    """Compute the attention of some tokens to all, images first whatever the module's own order.
 
     The module itself would transpose to tokens first and back, and copy at every step of it.
     """
@@ -126,7 +126,7 @@ def frozen(encoder: nn.Module) -> Iterator[None]:
 
 
 def dtype_of(tower: Tower) -> torch.dtype:
-    """The encoder's dtype.
+    """Return the encoder's dtype.
 
     Raises:
         CalibrationError: half precision, in which these small modules cannot be trained.

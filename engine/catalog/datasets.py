@@ -72,12 +72,12 @@ class KnownDataset(Frozen):
 
 
 def dataset_names() -> tuple[str, ...]:
-    """Names of all rows, the eight of the papers first."""
+    """Return the names of all rows, the eight of the papers first."""
     return tuple(name for name in (*MERGED_8, *OUT_OF_DOMAIN_13) if (FOLDER / f"{name}.yaml").is_file())
 
 
 def known_dataset(name: str) -> KnownDataset:
-    """A row by its name or one of its other names; case, dashes and spaces do not matter.
+    """Return a row by its name or one of its other names; case, dashes and spaces do not matter.
 
     Raises:
         ZooError: there is none, with the nearest name.
@@ -89,13 +89,13 @@ def known_dataset(name: str) -> KnownDataset:
 
 
 def find_dataset(name: str) -> KnownDataset | None:
-    """The row of that name or other name; None where there is none."""
+    """Return the row of that name or other name; None where there is none."""
     place = _index().get(_plain(name))
     return _read(place) if place else None
 
 
 def recognise_dataset(text: str, names: Iterable[str] = ()) -> KnownDataset | None:
-    """The data set that a task's name, a folder or a Hub id such as ``tanganke/eurosat`` speaks of.
+    """Return the data set that a task's name, a folder or a Hub id such as ``tanganke/eurosat`` speaks of.
 
     Args:
         text: a name or path.
@@ -119,7 +119,7 @@ def _plain(name: str) -> str:
 
 @cache
 def _index() -> dict[str, str]:
-    """Every spelling of a name → the row's name."""
+    """Return every spelling of a name → the row's name."""
     index = {_plain(name): name for name in dataset_names()}
     for name in dataset_names():
         row = _document(name)
@@ -145,7 +145,7 @@ def _read(name: str) -> KnownDataset:
 
 @cache
 def _imagenet_classes() -> tuple[str, ...]:
-    """ImageNet's class names as open_clip lists them, read without importing open_clip (which imports torch)."""
+    """Return ImageNet's class names as open_clip lists them, read without importing open_clip (which imports torch)."""
     package = importlib.util.find_spec("open_clip")
     folders = (package.submodule_search_locations or []) if package else []
     for folder in folders:

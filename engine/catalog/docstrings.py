@@ -32,7 +32,7 @@ def departure_of(function: str) -> str:
 
 @cache
 def _docstrings(path: Path) -> dict[str, str]:
-    """Name → docstring of every function and class at the top of a file."""
+    """Return name → docstring of every function and class at the top of a file."""
     nodes = ast.parse(path.read_text("utf-8")).body
     kinds = (ast.FunctionDef, ast.ClassDef)
     return {node.name: ast.get_docstring(node) or "" for node in nodes if isinstance(node, kinds)}

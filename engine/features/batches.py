@@ -20,7 +20,7 @@ class Batches:
     """Finds a batch size for one encoder on one device, and remembers whether it had to be halved."""
 
     def __init__(self, known: int = 0) -> None:
-        """Begin.
+        """Start from a known size, or from none.
 
         Args:
             known: a size that served this architecture on this device before; 0 when none is known.
@@ -30,7 +30,7 @@ class Batches:
         self.halved = False
 
     def begin(self, encoder: nn.Module, side: int, device: torch.device) -> int:
-        """Size of the first batch of images of ``side`` pixels."""
+        """Return the size of the first batch of images of ``side`` pixels."""
         fitting = _fitting(per_image(encoder, side), device)
         if not self.size:
             self.size = min(TRIAL, fitting) if device.type == "cuda" else fitting
@@ -40,7 +40,7 @@ class Batches:
         return self.size
 
     def measured(self, taken: int, count: int, device: torch.device) -> int:
-        """Size of the following batches, from the memory that a batch has taken on an accelerator.
+        """Return the size of the following batches, from the memory that a batch has taken on an accelerator.
 
         Args:
             taken: bytes.
@@ -53,7 +53,7 @@ class Batches:
         return self.size
 
     def halve(self, error: Exception, device: torch.device) -> int:
-        """A batch did not fit: half of it next time, and no larger one ever after.
+        """Halve the size after a batch that did not fit, and never exceed it again.
 
         Raises:
             EngineError: not even one image fits.
@@ -79,7 +79,7 @@ def ran_out(error: Exception) -> bool:
 
 
 def per_image(encoder: nn.Module, side: int) -> int:
-    """Bytes that one image takes in float32 at the widest place of a vision transformer; of others a guess."""
+    """Estimate the bytes that one image takes in float32 at the widest place of a vision transformer."""
     places = getattr(encoder, "positional_embedding", None)
     widest = max((tensor.shape[0] for tensor in encoder.parameters() if tensor.ndim == 2), default=4096)
     tokens = places.shape[0] if places is not None and places.ndim == 2 else (side // 8) ** 2
@@ -87,7 +87,7 @@ def per_image(encoder: nn.Module, side: int) -> int:
 
 
 def _fitting(each: int, device: torch.device) -> int:
-    """The largest power of two of images that fits, within what a device gains from."""
+    """Return the largest power of two of images that fits, within what a device gains from."""
     many = int(_free(device) * SHARE.get(device.type, 0.25)) // each
     most = min(many, MOST.get(device.type, 64))
     return 1 << max(most.bit_length() - 1, 0)

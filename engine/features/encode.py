@@ -80,7 +80,7 @@ def encode(
 def _batch(
     encoder: nn.Module, pixels: Tensor, preprocess: Preprocess, device: torch.device, batches: Batches
 ) -> Tensor:
-    """Features of one batch of uint8 images (b, 3, size, size)."""
+    """Return the features of one batch of uint8 images (b, 3, size, size)."""
     if device.type != "cuda":
         return encoder(normalised(pixels.to(device), preprocess)).float().cpu()
     torch.cuda.reset_peak_memory_stats(device)
@@ -93,7 +93,7 @@ def _batch(
 
 
 class _Ahead:
-    """Resizes the next images on the CPU while an accelerator is at the present ones."""
+    """Resizes the next images on the CPU while an accelerator encodes the current ones."""
 
     def __init__(self, images: np.ndarray, preprocess: Preprocess, device: torch.device) -> None:
         self._images, self._preprocess = images, preprocess
@@ -101,16 +101,16 @@ class _Ahead:
         self._next: tuple[int, int, Future[Tensor]] | None = None
 
     def __enter__(self) -> _Ahead:
-        """Nothing is read yet."""
+        """Return the reader; nothing is read yet."""
         return self
 
     def __exit__(self, *reason: object) -> None:
-        """Drop what was prepared in vain."""
+        """Cancel what is still being prepared."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def take(self, start: int, count: int) -> Tensor:
-        """Images from ``start`` on, uint8 (count, 3, size, size); the same number after them is prepared meanwhile."""
+        """Return images from ``start`` on, uint8 (count, 3, size, size), and prepare as many after them meanwhile."""
         if self._pool is None:
             return self._resize(start, count)
         if self._next is not None and self._next[:2] == (start, count):

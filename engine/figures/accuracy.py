@@ -21,12 +21,12 @@ AVERAGES = (("within", "<b>Mean in</b>"), ("out", "<b>Mean out</b>"))  # one lin
 
 
 def scored_states(report: Report) -> list[str]:
-    """States that have accuracies, in the order in which they are shown."""
+    """Return the states that have accuracies, in the order in which they are shown."""
     return [state for state in report.states() if state in report.accuracy]
 
 
 def accuracy_table(report: Report) -> pd.DataFrame:
-    """One row per task and state.
+    """Return one row per task and state.
 
     Returns:
         Columns task, title, domain, state, accuracy, sd (over training seeds, NaN with one), low and high (95 %
@@ -56,7 +56,7 @@ def accuracy_table(report: Report) -> pd.DataFrame:
 
 
 def accuracy_bars(report: Report, theme: Theme, states: Sequence[str] | None = None) -> Drawing:
-    """Grouped bars: a group per task and one per average, a bar per state, with 95 % Wilson intervals."""
+    """Draw grouped bars: a group per task and one per average, a bar per state, with 95 % Wilson intervals."""
     chosen = [state for state in scored_states(report) if states is None or state in states]
     table = accuracy_table(report)
     figure = compose(
@@ -79,7 +79,7 @@ def accuracy_bars(report: Report, theme: Theme, states: Sequence[str] | None = N
 
 
 def delta_heatmap(report: Report, reference: str, theme: Theme) -> Drawing:
-    """Accuracy minus a reference state's, in percentage points: a row per state, a column per task.
+    """Draw accuracy minus a reference state's, in percentage points: a row per state, a column per task.
 
     The scale is symmetric around zero; cells without a value stay empty and are marked with a dash.
     """
@@ -125,7 +125,7 @@ def delta_heatmap(report: Report, reference: str, theme: Theme) -> Drawing:
 
 
 def confusion_table(samples: pd.DataFrame, task: str, state: str, classes: Sequence[str]) -> pd.DataFrame:
-    """Counts of evaluation images by true class (rows) and predicted class (columns); empty if there are none."""
+    """Return counts of evaluation images by true class (rows) and predicted class (columns); empty without any."""
     rows = samples[(samples["task"] == task) & (samples["state"] == state)]
     if rows.empty:
         return pd.DataFrame(columns=list(classes))
@@ -134,7 +134,7 @@ def confusion_table(samples: pd.DataFrame, task: str, state: str, classes: Seque
 
 
 def confusion_figure(counts: pd.DataFrame, state: str, report: Report, theme: Theme) -> Drawing:
-    """A confusion matrix in percent of the true class, on the fixed range 0 to 100 so that states can be compared."""
+    """Draw a confusion matrix in percent of the true class, from 0 to 100 so that states can be compared."""
     totals = counts.to_numpy(dtype=float).sum(axis=1, keepdims=True)
     share = np.divide(100 * counts.to_numpy(dtype=float), totals, out=np.full(counts.shape, np.nan), where=totals > 0)
     names = [plain(name) for name in counts.columns]
@@ -170,7 +170,7 @@ def confusion_figure(counts: pd.DataFrame, state: str, report: Report, theme: Th
 
 
 def _bar(report: Report, state: str, states: Sequence[str], rows: pd.DataFrame, theme: Theme) -> go.Bar:
-    """One state's bars: tasks, then averages."""
+    """Return one state's bars: tasks, then averages."""
     means = _means(report, state)
     blank = [np.nan] * len(means)
     return go.Bar(
@@ -193,7 +193,7 @@ def _bar(report: Report, state: str, states: Sequence[str], rows: pd.DataFrame, 
 
 
 def _means(report: Report, state: str) -> list[tuple[str, float]]:
-    """Averages that exist for any state, so that every state has the same groups."""
+    """Return the averages that exist for any state, so that every state has the same groups."""
     found = []
     for field, title in AVERAGES:
         if any(getattr(average, field) is not None for average in report.average.values()):
@@ -217,7 +217,7 @@ def _signed(value: float) -> str:
 
 
 def _dashes(values: np.ndarray, theme: Theme) -> list[dict]:
-    """A dash for every cell without a value."""
+    """Return a dash for every cell without a value."""
     if max(values.shape, default=0) > MARKED_UP_TO:
         return []
     font = {"color": MUTED[theme]}

@@ -37,7 +37,7 @@ MEASURES = {
 
 
 def bias_table(report: Report, measure: str) -> pd.DataFrame:
-    """A row per task and state: task, title, state, value (NaN where undefined), n (evaluation images)."""
+    """Return a row per task and state: task, title, state, value (NaN where undefined), n (evaluation images)."""
     titles = task_titles(report)
     rows = [
         {
@@ -55,12 +55,12 @@ def bias_table(report: Report, measure: str) -> pd.DataFrame:
 
 
 def bias_states(report: Report) -> list[str]:
-    """States whose distance to the experts was measured, in the order in which states are shown."""
+    """Return the states whose distance to the experts was measured, in the order in which states are shown."""
     return [state for state in report.states() if state in report.bias and state != "expert"]
 
 
 def bias_bars(report: Report, measure: str, theme: Theme, states: Sequence[str] | None = None) -> Drawing:
-    """Grouped bars of one measure: a group per task, a bar per state."""
+    """Draw grouped bars of one measure: a group per task, a bar per state."""
     known = MEASURES[measure]
     table = bias_table(report, measure)
     chosen = [state for state in bias_states(report) if states is None or state in states]
@@ -86,7 +86,7 @@ def bias_bars(report: Report, measure: str, theme: Theme, states: Sequence[str] 
 
 
 def class_bias(report: Report, task: str, theme: Theme, states: Sequence[str] | None = None) -> Drawing:
-    """L1 distance to the expert per class of one task: a row per class, a dot per state, farthest first."""
+    """Draw the L1 distance to the expert per class of one task: a row per class, a dot per state, farthest first."""
     classes = report.tasks[task].classes
     chosen = [
         state
@@ -142,7 +142,7 @@ def _bar(report: Report, state: str, states: Sequence[str], rows: pd.DataFrame, 
 
 
 def _connections(values: pd.DataFrame, names: Sequence[str], theme: Theme) -> list[go.Scatter]:
-    """A thin line from the nearest to the farthest state of every class."""
+    """Return a thin line from the nearest to the farthest state of every class."""
     if values.shape[1] < 2:
         return []
     low, high = values.min(axis=1), values.max(axis=1)
@@ -153,7 +153,7 @@ def _connections(values: pd.DataFrame, names: Sequence[str], theme: Theme) -> li
 
 
 def _symbol(state: str, states: Sequence[str]) -> str:
-    """Triangle for merged, circle for pretrained; calibrators are squares, then diamonds and crosses."""
+    """Return triangle for merged, circle for pretrained; calibrators are squares, then diamonds and crosses."""
     fixed = {"merged": "triangle-up", "pretrained": "circle-open", "multitask": "star"}
     others = [name for name in states if name not in fixed]
     return fixed.get(state) or ("square", "diamond", "cross", "x", "hexagon")[others.index(state) % 5]

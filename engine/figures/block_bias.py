@@ -20,7 +20,7 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
 
 
 def block_table(document: Mapping[str, Any], quantity: str, statistic: str, tasks: Sequence[str]) -> pd.DataFrame:
-    """One row per state and station: the mean over tasks after every block, and of the features at the end.
+    """Return one row per state and station: the mean over tasks after every block, and of the features at the end.
 
     Args:
         document: what the comparison left.
@@ -48,7 +48,7 @@ def block_figure(
     tasks: Sequence[str],
     theme: Theme,
 ) -> Drawing:
-    """A line a state over the blocks; the features stand apart at the right end, because they are another space."""
+    """Draw a line a state over the blocks; features stand apart at the right end, because they are another space."""
     table = block_table(document, quantity, statistic, tasks)
     states = list(table["state"].unique())
     shown = table.assign(station=table["station"].str.removeprefix("Block "))

@@ -32,7 +32,7 @@ class Learned:
 
 
 def learned_coefficients(report: Report) -> Learned | None:
-    """The coefficients that a run's merge method learned; None if it learned none."""
+    """Return the coefficients that a run's merge method learned; None if it learned none."""
     merged = coefficients_of(report.merged.details)
     if merged is None:
         return None
@@ -50,7 +50,7 @@ def learned_coefficients(report: Report) -> Learned | None:
 
 
 def coefficients_of(details: Mapping[str, Any]) -> Learned | None:
-    """Coefficients by expert (``coefficients``, a number or one a layer of ``layers``); None if there are none."""
+    """Return coefficients by expert (``coefficients``, a number or one a layer of ``layers``); None without any."""
     found = details.get("coefficients")
     if not isinstance(found, dict) or not found:
         return None
@@ -68,7 +68,7 @@ def coefficient_figure(
     limits: tuple[float, float] | None = None,
     components: Sequence[str] | None = None,
 ) -> Drawing:
-    """λ of every expert and layer as a heatmap; task-wise ones as bars.
+    """Draw λ of every expert and layer as a heatmap; task-wise ones as bars.
 
     Args:
         learned: the coefficients.
@@ -116,7 +116,7 @@ def coefficient_figure(
 
 
 def amplification_table(learned: Learned, other: Learned, titles: Sequence[str]) -> pd.DataFrame:
-    """Mean coefficients by expert of two runs over the layers that both trained, and their ratio.
+    """Return the mean coefficients by expert of two runs over the layers that both trained, and their ratio.
 
     Layers that one of the runs prunes get no gradient there and stay where they started, so they are left out.
     """

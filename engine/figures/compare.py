@@ -38,7 +38,7 @@ def lettered(runs: Iterable[tuple[str, str, Report]]) -> list[Compared]:
 
 
 def comparable_states(runs: Sequence[Compared]) -> list[str]:
-    """States that at least one run has: merged first, then the last calibrators, each by name, and the others."""
+    """Return states that at least one run has: merged first, then the last calibrators, each by name, and others."""
     there = dict.fromkeys(state for run in runs for state in run.report.states() if state in run.report.accuracy)
     calibrators = [state for state in there if any(state in run.report.calibrators for run in runs)]
     repaired = [REPAIRED] if any(state_of(run, REPAIRED) for run in runs) else []
@@ -47,7 +47,7 @@ def comparable_states(runs: Sequence[Compared]) -> list[str]:
 
 
 def state_of(run: Compared, state: str) -> str | None:
-    """The state of a run that a compared state stands for; None where the run has none."""
+    """Return the state of a run that a compared state stands for; None where the run has none."""
     if state == REPAIRED:
         parts = run.report.calibrators.items()
         last = [name for name, part in parts if part.on == "merged" and name in run.report.accuracy]
@@ -64,7 +64,7 @@ def state_label(state: str, runs: Sequence[Compared]) -> str:
 
 
 def task_table(runs: Sequence[Compared], state: str) -> pd.DataFrame:
-    """One row per task that any run has a value of.
+    """Return one row per task that any run has a value of.
 
     Returns:
         Columns task, title, domain, n (evaluation images; several where runs differ), then for every run its letter
@@ -91,7 +91,7 @@ def task_table(runs: Sequence[Compared], state: str) -> pd.DataFrame:
 
 
 def uncertainty(runs: Sequence[Compared], state: str) -> float:
-    """Half the widest 95 % Wilson interval of the accuracies compared, in percentage points; 0 without any."""
+    """Return half the widest 95 % Wilson interval of the accuracies compared, in percentage points; 0 without any."""
     widths = [0.0]
     for run in runs:
         for task, value in run.report.accuracy.get(state_of(run, state) or "", {}).items():
@@ -102,7 +102,7 @@ def uncertainty(runs: Sequence[Compared], state: str) -> float:
 
 
 def average_table(runs: Sequence[Compared], state: str) -> pd.DataFrame:
-    """One row per run: means over tasks, L1 bias and cost of one state.
+    """Return one row per run: means over tasks, L1 bias and cost of one state.
 
     Returns:
         Columns run, title, state (its title there), in, in_delta, out, out_delta, h_score, recovered, l1 (mean over
@@ -144,12 +144,12 @@ def cost(report: Report, state: str) -> tuple[float, float]:
 
 
 def against(run: Compared, runs: Sequence[Compared]) -> str:
-    """Name of the column with a run's differences; empty for the first run."""
+    """Return the name of the column with a run's differences; empty for the first run."""
     return "" if run is runs[0] else f"{run.letter} − {runs[0].letter}"
 
 
 def tasks_of(runs: Sequence[Compared]) -> list[str]:
-    """Every task of any run, in-domain ones first."""
+    """Return every task of any run, in-domain ones first."""
     found = {task: summary.domain for run in reversed(runs) for task, summary in run.report.tasks.items()}
     order = dict.fromkeys(task for run in runs for task in run.report.tasks)
     return sorted(order, key=lambda task: found[task] != "in")

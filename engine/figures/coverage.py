@@ -15,7 +15,7 @@ from .palette import MUTED, Theme, state_colour, state_dash, state_title
 
 
 def coverage_figure(document: Mapping[str, Any], report: Report, tasks: Sequence[str], theme: Theme) -> Drawing:
-    """Percent of residuals inside the intervals that σ promises, a line a calibrator, mean over tasks.
+    """Draw the percent of residuals inside the intervals that σ promises, a line a calibrator, mean over tasks.
 
     Args:
         document: by state and task, what the check left.
@@ -57,7 +57,7 @@ def coverage_figure(document: Mapping[str, Any], report: Report, tasks: Sequence
 def dimension_figure(
     document: Mapping[str, Any], report: Report, state: str, tasks: Sequence[str], theme: Theme
 ) -> Drawing:
-    """Predicted σ and what is left, a point a dimension, root mean squares over images and tasks.
+    """Draw predicted σ and what is left, a point a dimension, root mean squares over images and tasks.
 
     Args:
         document: by state and task, what the check left.

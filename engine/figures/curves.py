@@ -33,7 +33,7 @@ QUANTITIES = {
 
 
 def curve_table(report: Report, task: str | None = None) -> pd.DataFrame:
-    """One row per calibrator and monitored step, with the columns of the report's curves; NaN where not measured.
+    """Return one row per calibrator and monitored step, with the report's columns; NaN where not measured.
 
     Means over tasks, or one task's; runs of an earlier version have no curves by task.
     """
@@ -50,7 +50,7 @@ def curve_table(report: Report, task: str | None = None) -> pd.DataFrame:
 def training_curves(
     report: Report, quantity: str, theme: Theme, calibrators: Sequence[str] | None = None, task: str | None = None
 ) -> Drawing:
-    """A quantity by training step: thick on evaluation images, thin on the adaptation images that are trained on.
+    """Draw a quantity by training step: thick on evaluation images, thin on the adaptation images that are trained on.
 
     Means over tasks, or one ``task``'s.
     """
@@ -116,7 +116,7 @@ def _levels(report: Report, quantity: str, task: str | None) -> list[tuple[str, 
 
 
 def _rule(state: str, value: float, theme: Theme) -> dict:
-    """A dotted line across the plot."""
+    """Return a dotted line across the plot."""
     line = {"color": state_colour(state, theme), "width": 1.2, "dash": "dot"}
     return {"type": "line", "xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": value, "y1": value, "line": line}
 

@@ -26,7 +26,7 @@ def by_layer(
     deep: bool = True,
     **layout: Any,
 ) -> go.Figure:
-    """A plot of layers: few are named one by one, of many the blocks are. Columns align between such plots.
+    """Draw a plot of layers: few are named one by one, of many the blocks are. Columns align between such plots.
 
     ``deep``: the layers are in order of depth; else their blocks mean nothing.
     """
@@ -48,7 +48,7 @@ def by_layer(
 
 
 def _layer_ticks(layers: Sequence[Layer], named: bool, deep: bool) -> dict[str, Any]:
-    """Ticks under every layer, or in the middle of every block."""
+    """Return ticks under every layer, or in the middle of every block."""
     if named:
         names = [plain(layer.short) for layer in layers]
         return {"tickvals": list(range(len(layers))), "ticktext": names, "tickangle": -90}
@@ -66,5 +66,5 @@ def _starts(layers: Sequence[Layer]) -> list[int]:
 
 
 def _tick(layer: Layer) -> str:
-    """A block's number; the first one says that it is one."""
+    """Return a block's number; 'Block 0' for the first block."""
     return layer.group if layer.block in (None, 0) else str(layer.block)

@@ -15,7 +15,7 @@ NAMED = 3  # tasks that a warning names one by one
 
 
 def recipe_differences(runs: Sequence[Compared]) -> pd.DataFrame:
-    """Settings in which the recipes differ: a row each, columns setting and the runs' letters, "–" where absent.
+    """Return settings that differ: a row each, columns setting and the runs' letters, "–" where absent.
 
     Keys are those of the resolved recipe, joined by dots. A calibrator or transform that only some runs have is one
     row with all its parameters.
@@ -36,7 +36,7 @@ def recipe_differences(runs: Sequence[Compared]) -> pd.DataFrame:
 
 
 def measurement_warnings(runs: Sequence[Compared]) -> list[str]:
-    """Sentences on what keeps the runs from being comparable; none if they were measured alike."""
+    """Return sentences on what keeps the runs from being comparable; none if they were measured alike."""
     checks = (
         (
             "zoos",
@@ -76,7 +76,7 @@ def _settings(report: Report) -> dict[str, Any]:
 
 
 def _calls(report: Report) -> dict[str, MethodCall]:
-    """Transforms by their place and calibrators by their name."""
+    """Return the transforms by their place and calibrators by their name."""
     transforms = {f"transforms.{place}": call for place, call in enumerate(report.recipe.transforms, 1)}
     return transforms | {f"calibrators.{call.name}": call for call in report.recipe.calibrators}
 
@@ -91,7 +91,7 @@ def _line(call: MethodCall) -> str:
 
 
 def _text(value: Any) -> str:
-    """A setting as it is shown."""
+    """Return a setting as it is shown."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -140,7 +140,7 @@ def _count_warnings(runs: Sequence[Compared]) -> list[str]:
 
 
 def _by_value(values: Sequence[tuple[str, str]]) -> str:
-    """Letters grouped by what they have: ``held-out (A, C), paper (B)``."""
+    """Return the letters grouped by what they have: ``held-out (A, C), paper (B)``."""
     groups = {text: [letter for letter, other in values if other == text] for _, text in values}
     return ", ".join(f"{text} ({', '.join(letters)})" for text, letters in groups.items())
 

@@ -129,7 +129,7 @@ def _subtitle(report: Report) -> str:
 
 
 def _numbers(report: Report) -> str:
-    """The in-domain accuracy of every state as large numbers."""
+    """Return the in-domain accuracy of every state as large numbers."""
     shown = [(state, report.average[state].within) for state in scored_states(report) if state in report.average]
     cells = [
         f"<div><dt>{escape(state_title(state, report))}</dt><dd>{number(value)} %</dd></div>"
@@ -141,7 +141,7 @@ def _numbers(report: Report) -> str:
 
 
 def _averages(report: Report) -> str:
-    """Every state's averages, with its distance to the experts."""
+    """Return every state's averages, with its distance to the experts."""
     rows = []
     for state in scored_states(report):
         average = report.average.get(state)
@@ -166,7 +166,7 @@ def _averages(report: Report) -> str:
 
 
 def _figures(report: Report) -> list[tuple[str, str, dict[Theme, Drawing]]]:
-    """Heading, caption and drawings of every figure that the run has numbers for."""
+    """Return heading, caption and drawings of every figure that the run has numbers for."""
     parts = []
     if report.accuracy:
         parts.append(
@@ -204,7 +204,7 @@ def _figures(report: Report) -> list[tuple[str, str, dict[Theme, Drawing]]]:
 
 
 def _figure(place: int, title: str, caption: str, drawn: Mapping[Theme, Drawing]) -> str:
-    """A figure with its caption and, folded, the table behind it."""
+    """Return a figure with its caption and, folded, the table behind it."""
     both = json.dumps({theme: json.loads(drawing.figure.to_json()) for theme, drawing in drawn.items()})
     safe = both.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     table, alt = drawn["light"].table, escape(drawn["light"].alt, quote=True)
@@ -257,7 +257,7 @@ def _provenance(report: Report) -> str:
 
 
 def _table(frame: pd.DataFrame) -> str:
-    """A table as HTML, every cell and heading escaped."""
+    """Return a table as HTML, every cell and heading escaped."""
     return f"<div class=wide>{frame.to_html(index=False, border=0, na_rep='–', float_format=_short)}</div>"
 
 

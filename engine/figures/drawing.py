@@ -34,7 +34,7 @@ class Drawing:
 
 
 def plain(text: object) -> str:
-    """Text that Plotly shows as it is: it would read angle brackets as markup and ``%{…}`` as a template."""
+    """Escape text for Plotly, which reads angle brackets as markup and ``%{…}`` as a template."""
     escaped = str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return escaped.replace("%{", "%&#8203;{")
 
@@ -83,7 +83,7 @@ def compose(
 
 
 def vertical(x: float, theme: Theme, dash: str = "solid") -> dict[str, Any]:
-    """A thin vertical line over the whole height, as a shape."""
+    """Return a thin vertical line over the whole height, as a shape."""
     line = {"color": MUTED[theme], "width": 1, "dash": dash}
     return {"type": "line", "xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": line}
 
@@ -103,7 +103,7 @@ def _axis(theme: Theme, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def colour_bar(title: str, theme: Theme) -> dict[str, Any]:
-    """A colour bar above the plot, at its right end, so that narrow screens keep their width."""
+    """Return a colour bar above the plot, at its right end, so that narrow screens keep their width."""
     return {
         "title": {"text": title, "side": "top", "font": {"size": 12.5, "color": MUTED[theme]}},
         "orientation": "h",
@@ -123,18 +123,18 @@ def colour_bar(title: str, theme: Theme) -> dict[str, Any]:
 
 
 def wrapped(text: str, width: int = 14) -> str:
-    """A name on short lines, so that labels under narrow groups stay upright; words are never cut."""
+    """Break a name into short lines, so that labels under narrow groups stay upright; words are never cut."""
     lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [text]
     return "<br>".join(map(plain, lines))
 
 
 def under_groups(titles: Sequence[str]) -> list[str]:
-    """Labels under groups: on short lines where few stand upright; many are turned, and short lines would overlap."""
+    """Return labels under groups: short lines where few stand upright; many are turned and stay on one line."""
     return [plain(title) if len(titles) > UPRIGHT else wrapped(title) for title in titles]
 
 
 def task_titles(report: Report, tasks: Iterable[str] | None = None) -> dict[str, str]:
-    """Task → title; where two tasks share one, their names tell them apart."""
+    """Return task → title; where two tasks share one, their names tell them apart."""
     chosen = list(report.tasks if tasks is None else tasks)
     titles = {name: report.tasks[name].title or name for name in chosen}
     found = list(titles.values())
@@ -142,10 +142,10 @@ def task_titles(report: Report, tasks: Iterable[str] | None = None) -> dict[str,
 
 
 def listed(values: Sequence[tuple[str, float | None]], unit: str = " %", digits: int = 1) -> str:
-    """Name and number pairs as a phrase for alternative texts."""
+    """Return name and number pairs as a phrase for alternative texts."""
     return ", ".join(f"{name} {number(value, digits)}{unit if value is not None else ''}" for name, value in values)
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """A number for people, a dash where there is none."""
+    """Return a number for people, a dash where there is none."""
     return "–" if value is None or value != value else rounded(value, digits)

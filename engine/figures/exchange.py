@@ -33,7 +33,7 @@ LATEX = {
 
 
 def long_table(runs: Sequence[Compared], state: str) -> pd.DataFrame:
-    """One row per run and task, with what the run was measured on; the last rows of a run are its means.
+    """Return one row per run and task, with what the run was measured on; the last rows of a run are its means.
 
     Returns:
         Columns run, id, title, zoo, zoo_digest, protocol, split_seed, state, task, domain, n, accuracy, difference
@@ -143,7 +143,7 @@ def measured(run: Compared) -> str:
 
 
 def _rows(runs: Sequence[Compared], state: str) -> list[tuple[str, list[str]]]:
-    """Name and cells of every row: tasks, then means, then bias."""
+    """Return name and cells of every row: tasks, then means, then bias."""
     tasks, means = task_table(runs, state), average_table(runs, state)
     rows = [
         (line["title"], [_cell(line[run.letter], line.get(against(run, runs), np.nan)) for run in runs])
@@ -171,12 +171,12 @@ def _cell(value: float, change: float, digits: int = 1) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Escape text for Markdown."""
     return re.sub(r"([\\`*_\[\]<>|#~$])", r"\\\1", " ".join(text.split()))
 
 
 def _latex(text: str) -> str:
-    """Text that LaTeX prints as it is."""
+    """Escape text for LaTeX."""
     return "".join(LATEX.get(character, character) for character in " ".join(text.split()))
 
 

@@ -16,7 +16,7 @@ MARGIN = 0.18  # room at both ends, for the numbers
 
 
 def experiment_dots(spec: Experiment, result: ExperimentResult, measure: Measure, theme: Theme) -> Drawing:
-    """Every point's mean of one measure; the line through it is ± one standard deviation over seeds."""
+    """Draw every point's mean of one measure; the line through it is ± one standard deviation over seeds."""
     shown = [point for point in result.points if measure.name in point.cells]
     means = [point.cells[measure.name].mean for point in shown]
     digits = _digits(means, measure)
@@ -54,7 +54,7 @@ def experiment_dots(spec: Experiment, result: ExperimentResult, measure: Measure
 
 
 def experiment_frame(spec: Experiment, result: ExperimentResult) -> pd.DataFrame:
-    """One row a point: mean and spread of every measure."""
+    """Return one row a point: mean and spread of every measure."""
     rows = []
     for point in result.points:
         row: dict[str, object] = {"point": point.title, "control": point.control, "seeds": len(point.seeds)}

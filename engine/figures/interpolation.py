@@ -22,7 +22,7 @@ def path_figure(
     quantity: Literal["accuracy", "loss"],
     theme: Theme,
 ) -> Drawing:
-    """A line for every task and one for their mean, against the position α on the path.
+    """Draw a line for every task and one for their mean, against the position α on the path.
 
     Args:
         document: what the path's computation left: ``alphas`` and, by task, ``accuracy`` and ``loss``.
@@ -79,7 +79,7 @@ def path_figure(
 
 
 def barrier_table(document: Mapping[str, Any], titles: Mapping[str, str]) -> pd.DataFrame:
-    """One row a task: accuracy at both ends, its lowest and highest value on the path, and the loss barrier."""
+    """Return one row a task: accuracy at both ends, its lowest and highest value on the path, and the loss barrier."""
     rows = []
     for task, title in titles.items():
         found = document["tasks"].get(task)

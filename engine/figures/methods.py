@@ -42,7 +42,7 @@ class Result:
 
 
 def methods() -> dict[Method, Row]:
-    """Every row of the table: merge methods alone, and transforms in front of task arithmetic."""
+    """Return every row of the table: merge methods alone, and transforms in front of task arithmetic."""
     ranks = list(CATEGORIES)
     rows: list[tuple[Method, Row]] = [((row.name,), row) for row in MERGE_METHODS.values()]
     rows += [((row.name, BEHIND), row) for row in TRANSFORMS.values()]
@@ -50,13 +50,13 @@ def methods() -> dict[Method, Row]:
 
 
 def default_params(name: str) -> dict[str, Any]:
-    """A method's parameters with nothing set."""
+    """Return a method's parameters with nothing set."""
     row = MERGE_METHODS.get(name) or TRANSFORMS[name]
     return params_of(row, {}).model_dump(mode="json")
 
 
 def best_results(results: Iterable[Result]) -> dict[Method, Result]:
-    """One result a method: of those with default parameters the first, else the first."""
+    """Return one result a method: of those with default parameters the first, else the first."""
     found: dict[Method, Result] = {}
     for result in results:
         before = found.get(result.method)
@@ -66,7 +66,7 @@ def best_results(results: Iterable[Result]) -> dict[Method, Result]:
 
 
 def method_table(results: Mapping[Method, Result]) -> pd.DataFrame:
-    """One row a method, with the results of the runs given.
+    """Return one row a method, with the results of the runs given.
 
     Args:
         results: by method, on one zoo and set of experts.

@@ -39,7 +39,7 @@ def fates(predictions: pd.DataFrame, labels: pd.Series, before: str, after: str)
 def one_image_figure(
     predictions: pd.DataFrame, report: Report, task: str, states: Sequence[str], truth: int, theme: Theme
 ) -> Drawing:
-    """Probability of the likeliest classes of one image, a bar a state.
+    """Draw the probability of the likeliest classes of one image, a bar a state.
 
     Args:
         predictions: of one image: state, rank, label, probability; at most five ranks a state.

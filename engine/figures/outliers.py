@@ -62,7 +62,7 @@ def score_histograms(scores: pd.DataFrame, report: Report, state: str, task: str
 
 
 def roc_points(inside: np.ndarray, outside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """False and true positive rates in percent at every threshold, from (0, 0) to (100, 100); ties are one step."""
+    """Return false and true positive rates in percent at every threshold, from (0, 0) to (100, 100)."""
     thresholds = np.unique(np.concatenate([inside, outside]))
     rates = [
         100 * (1 - np.searchsorted(np.sort(side), thresholds, side="left") / len(side)) for side in (inside, outside)
@@ -79,7 +79,7 @@ def roc_figure(
     task: str,
     theme: Theme,
 ) -> Drawing:
-    """A curve a state: out-of-domain images found, against the task's own images that are taken for such."""
+    """Draw a curve a state: out-of-domain images found, against the task's own images that are taken for such."""
     rows, lines, ends = [], [], []
     for state in states:
         part = scores[(scores["state"] == state) & (scores["task"] == task)]
@@ -120,7 +120,7 @@ def roc_figure(
 
 
 def prototype_map(places: pd.DataFrame, report: Report, state: str, task: str, theme: Theme) -> Drawing:
-    """Class prototypes among the task's own and out-of-domain images, in a plane of the features.
+    """Draw class prototypes among the task's own and out-of-domain images, in a plane of the features.
 
     Args:
         places: columns state, task, kind (``own``, ``outside``, ``prototype``), class, x, y.
@@ -170,7 +170,7 @@ def prototype_map(places: pd.DataFrame, report: Report, state: str, task: str, t
 
 
 def auroc_table(aurocs: Mapping[str, Mapping[str, float]], report: Report) -> pd.DataFrame:
-    """A row a state, a column a task, and the mean; percent."""
+    """Return a row a state, a column a task, and the mean; percent."""
     titles = task_titles(report)
     table = pd.DataFrame(
         {

@@ -1,4 +1,4 @@
-"""Colours of states and tasks for both themes, and how states are called.
+"""Colours of states and tasks for both themes, and titles of states.
 
 State = panel, task = colour: no figure tells both by colour. The states' colours keep apart under simulated colour
 blindness (ΔE ≥ 18.6) and stand out from both backgrounds; several calibrators of one run share the colour of
@@ -59,7 +59,7 @@ def state_title(state: str, report: Report) -> str:
 
 
 def state_colour(state: str, theme: Theme) -> str:
-    """Hex colour of a state; every calibrator has the colour of ``corrected``."""
+    """Return the hex colour of a state; every calibrator has the colour of ``corrected``."""
     return STATES[theme].get(state, STATES[theme]["corrected"])
 
 
@@ -69,24 +69,24 @@ def state_pattern(state: str, states: Sequence[str]) -> str:
 
 
 def fill(state: str, states: Sequence[str], theme: Theme) -> dict[str, Any]:
-    """Plotly's marker of a bar: the state's colour, hatched where the colour alone does not tell it apart."""
+    """Return Plotly's marker of a bar: the state's colour, hatched where the colour alone does not tell it apart."""
     hatch = {"shape": state_pattern(state, states), "fillmode": "overlay", "fgcolor": SURFACE[theme], "fgopacity": 0.75}
     return {"color": state_colour(state, theme), "pattern": {**hatch, "size": 6, "solidity": 0.22}}
 
 
 def state_dash(state: str, states: Sequence[str]) -> str:
-    """Line dash, the second cue that tells calibrators apart in curves."""
+    """Return the line dash, the second cue that tells calibrators apart in curves."""
     return DASHES[_rank(state, states) % len(DASHES)]
 
 
 def task_colours(tasks: Sequence[str], theme: Theme) -> dict[str, str]:
-    """Task → hex colour, in the given order; with more than eight tasks the colours repeat."""
+    """Return task → hex colour, in the given order; with more than eight tasks the colours repeat."""
     palette = TASKS[theme]
     return {task: palette[number % len(palette)] for number, task in enumerate(tasks)}
 
 
 def diverging(theme: Theme) -> list[list[float | str]]:
-    """Plotly's colour scale for signed values, zero in the middle."""
+    """Return Plotly's colour scale for signed values, zero in the middle."""
     stops = PURPLE_ORANGE[theme]
     return [[number / (len(stops) - 1), stop] for number, stop in enumerate(stops)]
 

@@ -40,7 +40,7 @@ AXES = {
 
 
 def point_table(runs: Sequence[Compared], axis: str) -> pd.DataFrame:
-    """One row per run and state that has both values.
+    """Return one row per run and state that has both values.
 
     Returns:
         Columns run, title, state, state_title, the axis' name, in (accuracy, percent), group (number of the runs that
@@ -84,7 +84,7 @@ def pareto_front(x: np.ndarray, y: np.ndarray, higher: bool) -> np.ndarray:
 
 
 def pareto_figure(runs: Sequence[Compared], axis: str, theme: Theme) -> Drawing:
-    """In-domain accuracy against another quantity: a symbol per state, runs by letter, the front dotted."""
+    """Draw in-domain accuracy against another quantity: a symbol per state, runs by letter, the front dotted."""
     known, table = AXES[axis], point_table(runs, axis)
     states = list(dict.fromkeys(table["state"]))
     calibrators = [state for state in states if state not in SHAPES]
@@ -107,7 +107,7 @@ def pareto_figure(runs: Sequence[Compared], axis: str, theme: Theme) -> Drawing:
 
 
 def _points(rows: pd.DataFrame, axis: str, edge: float, symbol: str, theme: Theme) -> go.Scatter:
-    """One state's points; runs that share a point share a mark, their letters beside it, left of it beyond an edge."""
+    """Return one state's points; runs that share a point share a mark, their letters beside it."""
     groups = rows.groupby([axis, "in"], sort=False)
     places = [place for place, _ in groups]
     members = [group for _, group in groups]
@@ -141,7 +141,7 @@ def _points(rows: pd.DataFrame, axis: str, edge: float, symbol: str, theme: Them
 
 
 def _fronts(table: pd.DataFrame, axis: str, theme: Theme) -> list[go.Scatter]:
-    """Every group's front as a dotted staircase, the edge of what is reached."""
+    """Return every group's front as a dotted staircase, the edge of what is reached."""
     line = {"color": MUTED[theme], "width": 1.4, "dash": "dot", "shape": "vh" if AXES[axis].higher else "hv"}
     rows = table[table["front"]].drop_duplicates([axis, "in", "group"]).sort_values(axis)
     return [
@@ -159,7 +159,7 @@ def _fronts(table: pd.DataFrame, axis: str, theme: Theme) -> list[go.Scatter]:
 
 
 def _images(run: Compared) -> tuple[Any, ...]:
-    """Equal for runs that were measured on the same images, calibrators adapting likewise."""
+    """Return a value that is equal for runs measured on the same images, calibrators adapting likewise."""
     report = run.report
     counts = tuple(sorted((task, samples.evaluate, samples.adapt) for task, samples in report.samples.items()))
     roles = tuple(sorted((task, summary.domain) for task, summary in report.tasks.items()))

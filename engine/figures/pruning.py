@@ -17,7 +17,7 @@ DASHES = ("dash", "dot", "dashdot")
 
 
 def pruning_table(table: SweepTable, state: str = "merged") -> pd.DataFrame:
-    """One row a point: transform, η, and the state's averages in percent.
+    """Return one row a point: transform, η, and the state's averages in percent.
 
     Args:
         table: of a sweep over the transform (first place) and its η (second place).
@@ -41,7 +41,7 @@ def pruning_table(table: SweepTable, state: str = "merged") -> pd.DataFrame:
 
 
 def pruning_curves(table: SweepTable, measure: str, theme: Theme, eta: float | None = None) -> Drawing:
-    """One line a transform over η: the first in the merged model's colour, controls in grey with dashes.
+    """Draw one line a transform over η: the first in the merged model's colour, controls in grey with dashes.
 
     Args:
         table: of a sweep over the transform (first place) and its η (second place).

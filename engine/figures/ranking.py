@@ -17,7 +17,7 @@ RANKED = 12  # layers drawn; the table has all
 
 
 def ranked_layers(part: SaliencePart, expert: str, components: Sequence[str] | None = None) -> pd.DataFrame:
-    """All layers, the most salient to one expert first.
+    """Return all layers, the most salient to one expert first.
 
     Args:
         part: the report's salience.
@@ -54,7 +54,7 @@ def ranked_layers(part: SaliencePart, expert: str, components: Sequence[str] | N
 def layer_ranking(
     part: SaliencePart, expert: str, theme: Theme, *, title: str, components: Sequence[str] | None = None
 ) -> Drawing:
-    """A bar for each of an expert's most salient layers, a mark where the other experts are on average."""
+    """Draw a bar for each of an expert's most salient layers, a mark where the other experts are on average."""
     table = ranked_layers(part, expert, components)
     top = table.head(RANKED)
     names = [plain(name) for name in top["label"]]
@@ -91,5 +91,5 @@ def layer_ranking(
 
 
 def _label(layer: Layer) -> str:
-    """A layer's name, its block in words."""
+    """Return a layer's name, its block in words."""
     return layer.short if layer.block is None else f"block {layer.block}: {layer.short.split(' ', 1)[1]}"

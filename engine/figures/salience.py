@@ -63,7 +63,7 @@ def masks_at(part: SaliencePart, eta: float) -> Kept:
 
 
 def kept_curve(part: SaliencePart, titles: Sequence[str] | None = None) -> pd.DataFrame:
-    """Kept layers and parameters in percent, and megabytes, for η from 0 to 1 in steps of 0.01."""
+    """Return the kept layers and parameters in percent, and megabytes, for η from 0 to 1 in steps of 0.01."""
     rows = [masks_at(part, step / STEPS) for step in range(STEPS + 1)]
     names = titles or list(part.score)
     table = pd.DataFrame(
@@ -87,7 +87,7 @@ def salience_heatmap(
     logarithmic: bool = True,
     by_value: bool = False,
 ) -> Drawing:
-    """Salience of every layer for every expert: experts are rows, layers columns, by depth or by value.
+    """Draw the salience of every layer for every expert: experts are rows, layers columns, by depth or by value.
 
     Args:
         part: the report's salience.
@@ -166,7 +166,7 @@ def mask_figure(
 
 
 def kept_figure(curve: pd.DataFrame, kept: Kept, theme: Theme) -> Drawing:
-    """Kept layers and parameters in percent against η, with the chosen η marked."""
+    """Draw kept layers and parameters in percent against η, with the chosen η marked."""
     lines = [
         go.Scatter(
             name=title,
@@ -215,7 +215,7 @@ def _hover(layers: Sequence[Layer], part: SaliencePart, scores: np.ndarray) -> n
 
 
 def _colour_bar(drawn: np.ndarray, logarithmic: bool, theme: Theme) -> dict:
-    """The colour bar; on a logarithmic scale it is labelled with the salience itself."""
+    """Return the colour bar; on a logarithmic scale it is labelled with the salience itself."""
     bar = colour_bar("Salience (mean |τ − mean τ|)", theme) | {"exponentformat": "power"}
     finite = drawn[np.isfinite(drawn)]
     if logarithmic and finite.size:

@@ -13,7 +13,7 @@ QUARTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def shift_table(samples: pd.DataFrame, task: str, report: Report) -> pd.DataFrame:
-    """A row a state: n and the 5th, 25th, 50th, 75th and 95th percentile of the Euclidean distance to the expert.
+    """Return a row a state: n and the 5th, 25th, 50th, 75th and 95th percentile of the distance to the expert.
 
     Args:
         samples: the run's table of samples.
@@ -30,7 +30,7 @@ def shift_table(samples: pd.DataFrame, task: str, report: Report) -> pd.DataFram
 
 
 def shift_distribution(samples: pd.DataFrame, task: str, report: Report, theme: Theme) -> Drawing:
-    """Boxes of the distance of every image to its expert feature: half the images in the box, 5 to 95 % in the line."""
+    """Draw boxes of every image's distance to its expert feature: half the images in the box, 5 to 95 % in the line."""
     table = shift_table(samples, task, report)
     states = table["state"].tolist()
     boxes = [

@@ -20,7 +20,7 @@ ROW = 46  # px of a kind
 
 
 def shift_kinds_table(document: Mapping[str, Any], tasks: Sequence[str]) -> pd.DataFrame:
-    """One row a kind of shift and state: means over the tasks that have this kind.
+    """Return one row a kind of shift and state: means over the tasks that have this kind.
 
     Args:
         document: what shifting left.
@@ -40,7 +40,7 @@ def shift_kinds_table(document: Mapping[str, Any], tasks: Sequence[str]) -> pd.D
 def shift_kinds_figure(
     document: Mapping[str, Any], report: Report, quantity: Literal["accuracy", "l1"], tasks: Sequence[str], theme: Theme
 ) -> Drawing:
-    """A row a kind of shift, a mark a state; the expert's L1 is zero and left out."""
+    """Draw a row a kind of shift, a mark a state; the expert's L1 is zero and left out."""
     table = shift_kinds_table(document, tasks)
     shown = table if quantity == "accuracy" else table[table["state"] != "expert"]
     titles = {kind: KINDS.get(kind) or report.tasks[kind].title or kind for kind in shown["kind"].unique()}

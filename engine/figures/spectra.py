@@ -61,7 +61,7 @@ def spectrum_figure(
     *,
     cumulative: bool = False,
 ) -> Drawing:
-    """Singular values of one layer, each model's divided by its own largest; or the energy of the leading ones."""
+    """Draw singular values of one layer, each model's divided by its own largest; or the energy of the leading ones."""
     colours = task_colours([model for model in models if model != MERGED], theme)
     lines, table = [], pd.DataFrame()
     for model, title in zip(models, titles, strict=True):

@@ -21,12 +21,12 @@ OUTPUT = "Output"
 
 
 def places(blocks: int) -> list[str]:
-    """The last of the first network's parts at every cut: none, the embedding, each block, all."""
+    """Return the last of the first network's parts at every cut: none, the embedding, each block, all."""
     return ["none", "emb.", *map(str, range(1, blocks + 1)), "all"]
 
 
 def stitched_table(document: Mapping[str, Any], tasks: Sequence[str]) -> pd.DataFrame:
-    """One row a state, order and place: the mean accuracy over tasks, in percent.
+    """Return one row a state, order and place: the mean accuracy over tasks, in percent.
 
     Args:
         document: what stitching left.
@@ -45,7 +45,7 @@ def stitched_table(document: Mapping[str, Any], tasks: Sequence[str]) -> pd.Data
 def stitched_figure(
     document: Mapping[str, Any], report: Report, order: Literal["begins", "ends"], tasks: Sequence[str], theme: Theme
 ) -> Drawing:
-    """A line a state: accuracy against how many of the parts come from the first network."""
+    """Draw a line a state: accuracy against how many of the parts come from the first network."""
     table = stitched_table(document, tasks)
     shown = table[table["order"] == order]
     lines = _lines(shown, "first_up_to", "accuracy", report, theme, "%{y:.1f} %", {OTHER: "Another task's expert"})
@@ -66,7 +66,7 @@ def stitched_figure(
 
 
 def linearity_table(document: Mapping[str, Any], quantity: str, tasks: Sequence[str]) -> pd.DataFrame:
-    """One row a state and station: the mean cosine over tasks after every block, and of the output.
+    """Return one row a state and station: the mean cosine over tasks after every block, and of the output.
 
     Args:
         document: what stitching left.
@@ -92,7 +92,7 @@ def linearity_figure(
     tasks: Sequence[str],
     theme: Theme,
 ) -> Drawing:
-    """A line a state: cosine with the combination of the experts' activations."""
+    """Draw a line a state: cosine with the combination of the experts' activations."""
     table = linearity_table(document, quantity, tasks)
     own = {"expert": "The task's expert"}
     figure = compose(

@@ -15,19 +15,19 @@ NOT_MEASURED: Mapping[str, Any] = {"in": None, "out": None, "h_score": None, "se
 
 
 def stands_for(row: SurveyRow) -> list[str]:
-    """Titles of what stands for a method here."""
+    """Return the titles of the rows that stand for a method of the survey."""
     found = [MERGE_METHODS[name].title for name in row.merges if name in MERGE_METHODS]
     found += [TRANSFORMS[name].title for name in row.transforms if name in TRANSFORMS]
     return found + [CALIBRATORS[name].title for name in row.calibrators if name in CALIBRATORS]
 
 
 def methods_of(row: SurveyRow) -> list[Method]:
-    """The methods of the table of methods that stand for a row, the closest first."""
+    """Return the methods of the table of methods that stand for a row, the closest first."""
     return [(name,) for name in row.merges] + [(name, BEHIND) for name in row.transforms]
 
 
 def survey_table(best: Mapping[Method, Result], results: Iterable[Result]) -> pd.DataFrame:
-    """One row for each of the survey's, in its order.
+    """Return one row for each of the survey's methods, in its order.
 
     Args:
         best: one result a method.

@@ -31,14 +31,14 @@ def sweep_state_title(state: str) -> str:
 
 
 def measured_states(table: SweepTable, measure: str) -> list[str]:
-    """States that some point has a value of."""
+    """Return the states that some point has a value of."""
     return [
         state for state in table.states() if any(_value(point, state, measure) is not None for point in table.points)
     ]
 
 
 def sweep_curves(table: SweepTable, measure: str, theme: Theme) -> Drawing:
-    """One line a state over the values of one place; states that do not depend on the merge are dotted levels.
+    """Draw one line a state over the values of one place; states that do not depend on the merge are dotted levels.
 
     A large mark is the best point of a state by the images to choose by, whatever is drawn.
     """
@@ -67,7 +67,7 @@ def sweep_curves(table: SweepTable, measure: str, theme: Theme) -> Drawing:
 
 
 def sweep_map(table: SweepTable, state: str, measure: str, theme: Theme) -> Drawing:
-    """A value for every combination of two places; the best point of the state has a frame."""
+    """Draw a value for every combination of two places; the best point of the state has a frame."""
     title, axis, _ = MEASURES[measure]
     rows, columns = (list(dict.fromkeys(point.values[place] for point in table.points)) for place in (0, 1))
     cells = {point.values: _value(point, state, measure) for point in table.points}
@@ -106,7 +106,7 @@ def sweep_map(table: SweepTable, state: str, measure: str, theme: Theme) -> Draw
 
 
 def sweep_frame(table: SweepTable) -> pd.DataFrame:
-    """The numbers behind: one row a point and state."""
+    """Return the numbers of a sweep: one row a point and state."""
     return pd.DataFrame(table.rows()).dropna(axis=1, how="all")
 
 
@@ -148,7 +148,7 @@ def _value(point: SweepPoint, state: str, measure: str) -> float | None:
 
 
 def _level(table: SweepTable, state: str, measure: str) -> float | None:
-    """A reference's value, where all points agree on it."""
+    """Return a reference's value, where all points agree on it."""
     values = {_value(point, state, measure) for point in table.points} - {None}
     return values.pop() if len(values) == 1 else None
 

@@ -26,13 +26,13 @@ class Agreement:
 
 
 def uncertain_states(samples: pd.DataFrame, report: Report) -> list[str]:
-    """Calibrators that predict a spread."""
+    """Return the calibrators that predict a spread."""
     with_sigma = samples.loc[samples["sigma"].notna(), "state"].unique()
     return [state for state in report.calibrators if state in with_sigma]
 
 
 def uncertainty_table(samples: pd.DataFrame, state: str, task: str | None = None) -> pd.DataFrame:
-    """Images in ten equal groups by predicted σ: mean σ, mean distance to the expert after correction, percent wrong.
+    """Return ten equal groups of images by predicted σ: mean σ, mean distance to the expert, percent wrong.
 
     Args:
         samples: the run's table of samples.
@@ -52,7 +52,7 @@ def uncertainty_table(samples: pd.DataFrame, state: str, task: str | None = None
 
 
 def agreement(samples: pd.DataFrame, state: str, task: str | None = None) -> Agreement:
-    """In numbers, what the figure shows."""
+    """Return the agreement that the figure shows, in numbers."""
     rows = samples[(samples["state"] == state) & samples["sigma"].notna()]
     rows = rows if task is None else rows[rows["task"] == task]
     by_task = [
@@ -70,7 +70,7 @@ def agreement(samples: pd.DataFrame, state: str, task: str | None = None) -> Agr
 def uncertainty_figure(
     samples: pd.DataFrame, state: str, report: Report, theme: Theme, task: str | None = None
 ) -> Drawing:
-    """Groups of images from sure to unsure: what is left of the drift (line), and how many are wrong (bars)."""
+    """Draw groups of images from sure to unsure: what is left of the drift (line), and how many are wrong (bars)."""
     table = uncertainty_table(samples, state, task)
     names = [str(group) for group in table["group"]]
     bars = go.Bar(

@@ -27,7 +27,7 @@ class LayerMeasure:
 
 
 def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Above / below, NaN where there is nothing to divide by."""
+    """Divide, NaN where there is nothing to divide by."""
     above, below = np.broadcast_arrays(np.asarray(above, float), np.asarray(below, float))
     return np.divide(above, below, out=np.full(above.shape, np.nan), where=below > 0)
 
@@ -37,18 +37,18 @@ def _squares(arrays: Arrays) -> np.ndarray:
 
 
 def cosines(arrays: Arrays) -> np.ndarray:
-    """Cosines between task vectors, (L, K, K); NaN where one of them is zero."""
+    """Return the cosines between task vectors, (L, K, K); NaN where one of them is zero."""
     norms = np.sqrt(_squares(arrays))
     return ratio(arrays["inner"], norms[..., :, None] * norms[..., None, :])
 
 
 def conflicts(arrays: Arrays) -> np.ndarray:
-    """Percent of the entries that two experts both move whose signs differ, (L, K, K)."""
+    """Return the percent of the entries that two experts both move whose signs differ, (L, K, K)."""
     return 50 * ratio(arrays["both"] - arrays["signed"], arrays["both"])
 
 
 def _with_others(pairs: np.ndarray) -> np.ndarray:
-    """Mean over the other experts of a matrix of pairs (L, K, K) → (L, K)."""
+    """Return the mean over the other experts of a matrix of pairs (L, K, K) → (L, K)."""
     count = pairs.shape[-1]
     if count < 2:
         return np.full(pairs.shape[:-1], np.nan)
@@ -153,5 +153,5 @@ KEPT: dict[str, LayerMeasure] = {
 
 
 def totals(arrays: Arrays, measure: LayerMeasure) -> np.ndarray:
-    """A measure over all layers together, (K,) or (1,)."""
+    """Return a measure over all layers together, (K,) or (1,)."""
     return measure.compute({name: values.sum(axis=0, keepdims=True) for name, values in arrays.items()})[0]

@@ -29,7 +29,7 @@ def layer_figure(
     components: Sequence[str] | None = None,
     name: str = "layers",
 ) -> Drawing:
-    """A measure of every layer: experts are rows, layers columns in order of depth.
+    """Draw a measure of every layer: experts are rows, layers columns in order of depth.
 
     Args:
         arrays: sums over the entries of every layer.
@@ -71,7 +71,7 @@ def layer_heatmap(
     limits: tuple[float, float] | None = None,
     name: str = "layers",
 ) -> Drawing:
-    """Values (rows, L) as colours, layers in order of depth; missing ones are left out of the plot.
+    """Draw values (rows, L) as colours, layers in order of depth; missing ones are left out of the plot.
 
     Args:
         values: NaN where there is none.
@@ -114,7 +114,7 @@ def layer_heatmap(
 def pair_matrix(
     arrays: Arrays, titles: Sequence[str], what: Literal["cosine", "conflict"], theme: Theme, rows: Sequence[int] = ()
 ) -> Drawing:
-    """Every pair of experts: cosine of their task vectors, or percent of entries with opposite signs.
+    """Draw every pair of experts: cosine of their task vectors, or percent of entries with opposite signs.
 
     Args:
         arrays: sums over the entries of every layer.
@@ -205,7 +205,7 @@ def fate_bars(arrays: Arrays, titles: Sequence[str], theme: Theme) -> Drawing:
 
 
 def beside(taken: Sequence[str], titles: Sequence[str]) -> list[str]:
-    """Titles as names of columns that stand beside others of fixed names."""
+    """Return the titles as names of columns that stand beside others of fixed names."""
     return [f"{title} (expert)" if title in taken else title for title in titles]
 
 

@@ -16,7 +16,7 @@ from .palette import GAP, INK, Theme, diverging
 
 
 def wrong_task_figure(document: Mapping[str, Any], report: Report, state: str, theme: Theme) -> Drawing:
-    """Accuracy of a row's task with a column's module; the colour is what it gains or loses against no correction.
+    """Draw the accuracy of a row's task with a column's module; colour is the change against no correction.
 
     Args:
         document: what the check left: by state ``tasks``, ``accuracy`` (percent) and ``uncorrected``.
@@ -67,7 +67,7 @@ def wrong_task_figure(document: Mapping[str, Any], report: Report, state: str, t
 
 
 def own_and_others(document: Mapping[str, Any], state: str) -> tuple[float, float | None]:
-    """Mean accuracy with the task's own module, and with those of other tasks (None where there is one task)."""
+    """Return mean accuracy with the task's own module, and with those of other tasks (None where there is one task)."""
     matrix = np.array(document["states"][state]["accuracy"], dtype=float)
     rest = matrix[~np.eye(len(matrix), dtype=bool)]
     return float(np.diag(matrix).mean()), float(rest.mean()) if len(rest) else None

@@ -47,25 +47,25 @@ def learned_info(task_vectors: TaskVectors, coefficients: Tensor, losses: list[f
 
 
 def combine(coefficients: Tensor, stack: Tensor) -> Tensor:
-    """Σ_k λ_k τ_k of a layer: coefficients (K,), stack (K, *shape)."""
+    """Return Σ_k λ_k τ_k of a layer: coefficients (K,), stack (K, *shape)."""
     return (coefficients.to(stack.dtype) @ flat(stack)).view(stack.shape[1:])
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """Mean Shannon entropy (nats) of the softmax of logits (n, classes)."""
+    """Return the mean Shannon entropy (nats) of the softmax of logits (n, classes)."""
     logs = functional.log_softmax(logits, dim=-1)
     return -(logs.exp() * logs).sum(dim=-1).mean()
 
 
 def predict(features: Tensor, head: Head) -> Tensor:
-    """Logits (n, classes) of features (n, dim) under a zero-shot head."""
+    """Return the logits (n, classes) of features (n, dim) under a zero-shot head."""
     return head.scale * functional.normalize(features, dim=-1) @ head.weight.to(features.dtype).T
 
 
 def learn_coefficients(
     base: Weights, task_vectors: TaskVectors, params: AdaMergingParams, context: Context, start: Tensor | None = None
 ) -> tuple[Tensor, list[float]]:
-    """Coefficients (L, K) after training, as they are used, and the loss of every step.
+    """Return the coefficients (L, K) after training, as they are used, and the loss of every step.
 
     ``start`` are other start values than ``params.initial``: (L, K), or (1, K) for one a task.
     """
@@ -93,7 +93,7 @@ def learn_coefficients(
 
 
 def bounded(learned: Tensor, params: AdaMergingParams, layers: int) -> Tensor:
-    """Coefficients (L, K) as they are used, from what is learned: (L, K), or (1, K) for one a task."""
+    """Return the coefficients (L, K) as they are used, from what is learned: (L, K), or (1, K) for one a task."""
     within = learned.clamp(0, 1) if params.clamp else learned
     return within.expand(layers, -1)
 
@@ -101,7 +101,7 @@ def bounded(learned: Tensor, params: AdaMergingParams, layers: int) -> Tensor:
 def coefficient_gradient(
     base: Weights, task_vectors: TaskVectors, coefficients: Tensor, batches: dict[str, Tensor], context: Context
 ) -> tuple[float, Tensor]:
-    """The summed loss of all tasks at these coefficients (L, K), and its gradient in them."""
+    """Return the summed loss of all tasks at these coefficients (L, K), and its gradient in them."""
     device = next(iter(batches.values())).device
     weights = _merged(base, task_vectors, coefficients, device)
     total = 0.0

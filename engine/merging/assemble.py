@@ -34,15 +34,15 @@ class Added:
         return self.base.names
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one tensor."""
+        """Return the shape of one tensor."""
         return self.base.shape(name)
 
     def dtype(self, name: str) -> torch.dtype:
-        """The compute dtype for layers; the base's for every other tensor."""
+        """Return the compute dtype for layers; the base's for every other tensor."""
         return self.compute_dtype if name in self.layers else self.base.dtype(name)
 
     def tensor(self, name: str) -> Tensor:
-        """One merged tensor; tensors without task vectors are the base's."""
+        """Return one merged tensor; tensors without task vectors are the base's."""
         if name not in self.layers:
             return self.base.tensor(name)
         base = LENT.empty(self.shape(name), self.compute_dtype)
@@ -65,7 +65,7 @@ def add_to_base(
 
 
 def merged_vector(base: Weights, task_vectors: TaskVectors, merged: Static) -> MergedVector:
-    """The vector a static model adds to the base, one layer at a time."""
+    """Return the vector a static model adds to the base, one layer at a time."""
     if isinstance(merged.weights, Added):
         return merged.weights.vector
     dtype = task_vectors.dtype
@@ -73,7 +73,7 @@ def merged_vector(base: Weights, task_vectors: TaskVectors, merged: Static) -> M
 
 
 def flat(stack: Tensor) -> Tensor:
-    """A stack of layers (K, *shape) as a matrix (K, n), a view; also for layers that are scalars or empty."""
+    """Return a stack of layers (K, *shape) as a matrix (K, n), a view; also for layers that are scalars or empty."""
     return stack.view(len(stack), math.prod(stack.shape[1:]))
 
 
@@ -86,7 +86,7 @@ def in_columns(stack: Tensor, merge: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def pieces(task_vectors: TaskVectors, name: str, size: int = COLUMNS, step: int = 1, skip: int = 0) -> Iterator[Tensor]:
-    """A layer's stack in flat pieces (K, n) that stay in the cache; the caller may change them.
+    """Return a layer's stack in flat pieces (K, n) that stay in the cache; the caller may change them.
 
     Args:
         task_vectors: whose layer it is.
@@ -113,7 +113,7 @@ def in_pieces(task_vectors: TaskVectors, name: str, merge: Callable[[Tensor], Te
 
 
 def total(task_vectors: TaskVectors, name: str) -> Tensor:
-    """Σ_k τ_k of a layer, which some task vectors have at hand already; the caller may change it."""
+    """Return Σ_k τ_k of a layer, which some task vectors have at hand already; the caller may change it."""
     if name in getattr(task_vectors, "pruned", ()):
         return LENT.empty(task_vectors.shape(name), task_vectors.dtype).zero_()
     known = getattr(task_vectors, "totals", {}).get(name)
@@ -161,11 +161,11 @@ class Changed:
         return self.inner.dtype
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one layer."""
+        """Return the shape of one layer."""
         return self.inner.shape(name)
 
     def vector(self, name: str, expert: str) -> Tensor:
-        """Changed τ of one expert for one layer."""
+        """Return the changed τ of one expert for one layer."""
         if name in self.pruned:
             return torch.zeros(self.shape(name), dtype=self.dtype)
         if self.together:
@@ -173,13 +173,13 @@ class Changed:
         return self.change(name, self.inner.vector(name, expert)[None], (expert,))[0]
 
     def stack(self, name: str) -> Tensor:
-        """Changed τ of all experts for one layer."""
+        """Return the changed τ of all experts for one layer."""
         if name in self.pruned:
             return torch.zeros((len(self.experts), *self.shape(name)), dtype=self.dtype)
         return self.change(name, self.inner.stack(name), self.experts)
 
     def pieces(self, name: str, size: int, step: int = 1, skip: int = 0) -> Iterator[Tensor]:
-        """Changed τ of all experts for one layer in flat pieces (K, n)."""
+        """Return the changed τ of all experts for one layer in flat pieces (K, n)."""
         if name in self.pruned:
             yield from self._nothing(name, size, step, skip)
             return
@@ -190,7 +190,7 @@ class Changed:
             yield self.change(name, piece, self.experts)
 
     def _nothing(self, name: str, size: int, step: int, skip: int) -> Iterator[Tensor]:
-        """Pieces of a pruned layer."""
+        """Return the pieces of a pruned layer."""
         count = math.prod(self.shape(name))
         block = LENT.empty((len(self.experts) * min(size, count),), self.dtype)
         for first in range(skip * size, count, size * step):

@@ -36,7 +36,7 @@ def awd(base: Weights, task_vectors: TaskVectors, params: AwdParams, context: Co
 
 
 def redundancy(inner: Tensor, params: AwdParams) -> Tensor:
-    """Coefficients a (K,) of the redundant vector Σ_k a_k τ_k, from inner products (K, K) of task vectors."""
+    """Return coefficients a (K,) of the redundant vector Σ_k a_k τ_k, from inner products (K, K) of task vectors."""
     coefficients = torch.zeros(len(inner), dtype=inner.dtype)
     moved = inner.diagonal() > 0
     if moved.sum() < 2:
@@ -51,7 +51,7 @@ def redundancy(inner: Tensor, params: AwdParams) -> Tensor:
 
 
 def _slope(found: Tensor, inner: Tensor, penalty: float) -> Tensor:
-    """The objective's gradient in δ, as coefficients of the task vectors."""
+    """Return the objective's gradient in δ, as coefficients of the task vectors."""
     count = len(inner)
     left = torch.eye(count, dtype=inner.dtype) - found  # row i: τ_i − δ in terms of the task vectors
     norms = (left @ inner * left).sum(dim=1).clamp(min=1e-24).sqrt()

@@ -26,7 +26,7 @@ def stored_draws(draws: Draws) -> Iterator[None]:
 
 
 def bernoulli(keep: float | Tensor, shape: tuple[int, ...], seed: int, *purpose: str) -> Tensor:
-    """A boolean mask whose entries are True with probability ``keep``.
+    """Return a boolean mask whose entries are True with probability ``keep``.
 
     Args:
         keep: one probability, or one for every entry.
@@ -45,12 +45,12 @@ def bernoulli(keep: float | Tensor, shape: tuple[int, ...], seed: int, *purpose:
 
 
 def uniform(shape: tuple[int, ...], seed: int, *purpose: str) -> Tensor:
-    """Numbers from [0, 1), float32; the same for the same seed and purpose."""
+    """Return numbers from [0, 1), float32; the same for the same seed and purpose."""
     return torch.rand(shape, generator=_generator(seed, purpose))
 
 
 def normal(shape: tuple[int, ...], seed: int, *purpose: str) -> Tensor:
-    """Standard normal numbers, float32; the same for the same seed and purpose."""
+    """Return the standard normal numbers, float32; the same for the same seed and purpose."""
     stored = _STORED.get()
     return torch.randn(shape, generator=_generator(seed, purpose)) if stored is None else stored(purpose)
 

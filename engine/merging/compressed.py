@@ -34,7 +34,7 @@ def separate(task_vectors: TaskVectors, params: TwinParams, context: Context) ->
 
 
 def restored(base: Weights, parts: Tensors) -> dict[str, Tensor]:
-    """Every expert's own part (K, *shape) by layer: whole, of factors, or of packed places and values."""
+    """Return every expert's own part (K, *shape) by layer: whole, of factors, or of packed places and values."""
     exclusive = tensors_under(parts, EXPERTS)
     for name, left in tensors_under(parts, LEFT).items():
         exclusive[name] = left @ parts[RIGHT + name]
@@ -47,7 +47,7 @@ def restored(base: Weights, parts: Tensors) -> dict[str, Tensor]:
 
 
 def _low_rank(name: str, stack: Tensor, density: float) -> dict[str, Tensor]:
-    """Leading singular directions of every expert's matrix of a stack (K, m, n); other tensors are kept whole."""
+    """Return leading singular directions of every expert's matrix of a stack (K, m, n); keep other tensors whole."""
     if stack.dim() != 3:
         return {EXPERTS + name: stack}
     rows, columns = stack.shape[1:]
@@ -62,7 +62,7 @@ def _low_rank(name: str, stack: Tensor, density: float) -> dict[str, Tensor]:
 
 
 def _sparse(name: str, stack: Tensor, experts: tuple[str, ...], params: TwinParams, seed: int) -> dict[str, Tensor]:
-    """Single entries of every expert's tensor: the largest, or random ones that are scaled up; packed."""
+    """Return the single entries of every expert's tensor: the largest, or random ones that are scaled up; packed."""
     kept = torch.zeros(stack.shape, dtype=torch.bool)
     for mask, tensor, expert in zip(kept, stack, experts, strict=True):
         if params.compression == "random":

@@ -54,19 +54,19 @@ def concrete(base: Weights, task_vectors: TaskVectors, params: ConcreteParams, c
 
 
 def under(task_vectors: TaskVectors, mask: Callable[[str], Tensor]) -> Changed:
-    """Task vectors multiplied by a mask, the same for every expert, by layer."""
+    """Return task vectors multiplied by a mask, the same for every expert, by layer."""
     return Changed(task_vectors, lambda name, stack, experts: stack.mul_(mask(name).to(stack.dtype)))
 
 
 def relaxed(logits: Tensor, noise: Tensor, temperature: float) -> Tensor:
-    """A relaxed Bernoulli sample: σ((log u/(1−u) + x)/T) of logits x and uniform noise u, both of one shape."""
+    """Return a relaxed Bernoulli sample: σ((log u/(1−u) + x)/T) of logits x and uniform noise u, both of one shape."""
     edge = torch.finfo(noise.dtype).eps
     noise = noise.clamp(edge, 1 - edge)
     return torch.sigmoid((noise.log() - (-noise).log1p() + logits) / temperature)
 
 
 def rescaled(mask: Tensor) -> Tensor:
-    """A mask divided by its mean, so that the merged vector keeps its size; an empty one, or one of zeros, as it is."""
+    """Divide a mask by its mean, so that the merged vector keeps its size; one that is empty or all zeros stays."""
     mean = mask.mean() if mask.numel() else mask.new_ones(())
     return mask / torch.where(mean > 0, mean, 1.0)
 
@@ -80,14 +80,14 @@ class Mask:
     seed: int
 
     def sample(self, name: str, step: int) -> Tensor:
-        """The mask of a layer at a step, differentiable in the logits; the same however often it is asked for."""
+        """Return the mask of a layer at a step, differentiable in the logits; the same every time."""
         logits = self.logits[name]
         noise = uniform(tuple(logits.shape), self.seed, METHOD, str(step), name)
         return rescaled(relaxed(logits, noise, self.params.temperature))
 
     @torch.no_grad()
     def final(self) -> dict[str, Tensor]:
-        """The mask that the merged model takes."""
+        """Return the mask that the merged model takes."""
         if self.params.mask == "continuous":
             return {name: self.sample(name, self.params.steps) for name in self.logits}
         return {
@@ -96,7 +96,7 @@ class Mask:
         }
 
     def mean(self) -> float:
-        """Mean probability of an entry to be kept."""
+        """Return the mean probability of an entry to be kept."""
         count = sum(logits.numel() for logits in self.logits.values())
         total = sum(logits.detach().sigmoid().sum(dtype=torch.float64).item() for logits in self.logits.values())
         return round(total / max(count, 1), 6)
@@ -139,7 +139,7 @@ def _inner_step(
     context: Context,
     batches: dict[str, Tensor],
 ) -> None:
-    """One step of AdaMerging on task vectors under this step's mask."""
+    """Take one step of AdaMerging on task vectors under this step's mask."""
     masked = under(task_vectors, lambda name: mask.sample(name, step).detach())
     used = bounded(learned, settings, len(task_vectors.names))
     _, slope = coefficient_gradient(base, masked, used.detach(), batches, context)
@@ -211,7 +211,7 @@ def _rows(params: ConcreteParams, task_vectors: TaskVectors) -> int:
 
 
 def _as_adamerging(params: ConcreteParams) -> AdaMergingParams:
-    """The settings with which coefficients are learned."""
+    """Return the settings with which coefficients are learned."""
     return AdaMergingParams.model_construct(
         granularity="layer" if params.coefficients == "layer" else "task",
         initial=params.scaling,

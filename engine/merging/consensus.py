@@ -28,7 +28,7 @@ def consensus(base: Weights, task_vectors: TaskVectors, params: ConsensusParams,
 
 
 def tall(base: Weights, task_vectors: TaskVectors, params: TallParams, context: Context) -> PerTask:
-    """For each task, the entries of the summed task vectors that serve it.
+    """Keep, for each task, the entries of the summed task vectors that serve it.
 
     Source: Wang et al., ICML 2024, arXiv:2405.07813, Eq. (4).
     Departure: the authors choose λ_t for every task by validation accuracy; here it is one parameter.
@@ -49,5 +49,5 @@ def tall(base: Weights, task_vectors: TaskVectors, params: TallParams, context: 
 
 
 def tall_masks(stack: Tensor, summed: Tensor, strictness: float) -> Tensor:
-    """Entries of (K, *shape) whose task vector outweighs what the other tasks add: |τ_k| > λ |Σ_j τ_j − τ_k|."""
+    """Return the entries of (K, *shape) with |τ_k| > λ |Σ_j τ_j − τ_k|: they outweigh what the other tasks add."""
     return stack.abs() > (summed - stack).abs_().mul_(strictness)

@@ -84,7 +84,7 @@ def doge_am(base: Weights, task_vectors: TaskVectors, params: DogeLearnedParams,
 def _block_entries(
     task_vectors: TaskVectors, density: float, context: Context
 ) -> tuple[tuple[str, ...], Callable[[Tensor], Tensor]]:
-    """Names of the matrices inside blocks, and a function from a stack to the mask of each expert's large entries."""
+    """Return names of matrices inside blocks, and a function from a stack to masks of each expert's large entries."""
     names = tuple(name for name in task_vectors.names if is_matrix(name, task_vectors.shape(name), "blocks"))
     inside = Changed(task_vectors, lambda name, stack, experts: stack, only=names)
     limits = magnitude_thresholds(inside, density, context)
@@ -93,13 +93,13 @@ def _block_entries(
 
 
 def _factors(stack: Tensor, scaling: float) -> Tensor:
-    """η/‖τ_k‖ of every expert, (K, 1, 1); 0 where nothing moved."""
+    """Return η/‖τ_k‖ of every expert, (K, 1, 1); 0 where nothing moved."""
     norms = torch.linalg.vector_norm(stack, dim=(1, 2), keepdim=True)
     return torch.where(norms > 0, scaling / norms, 0.0)
 
 
 def _shared_basis(task_vectors: TaskVectors, name: str, width: int, context: Context) -> Tensor:
-    """Leading directions (m, width) of the leading directions of all experts."""
+    """Return the leading directions (m, width) of the leading directions of all experts."""
     rank = min(task_vectors.shape(name)) // len(task_vectors.experts)
     found = [leading_svd(task_vectors, name, expert, rank, context)[0] for expert in task_vectors.experts]
     return svd(torch.cat(found, dim=1), name)[0][:, :width]
@@ -120,7 +120,7 @@ def _correction(
     report: Callable[[int], None],
     separate: bool = False,
 ) -> Tensor:
-    """Adam on Σ_j ‖rowsum(τ_j ∘ (τ_j − Σ_i λ_i (τ_i + δ_i)))‖², the gradient projected off the shared basis.
+    """Run Adam on Σ_j ‖rowsum(τ_j ∘ (τ_j − Σ_i λ_i (τ_i + δ_i)))‖², the gradient projected off the shared basis.
 
     Returns one correction for all experts, or with ``separate`` one for each (K, m, n).
     """

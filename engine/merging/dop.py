@@ -65,7 +65,7 @@ class _Side:
         return cls(vector, outer @ outer.T * use_left, inner.T @ inner * use_right)
 
     def loss_and_gradient(self, merged: Tensor) -> tuple[float, Tensor]:
-        """‖S Uᵀ(τ − τ_i)‖² + ‖(τ − τ_i) V S‖² and its gradient in τ."""
+        """Return ‖S Uᵀ(τ − τ_i)‖² + ‖(τ − τ_i) V S‖² and its gradient in τ."""
         gap = merged - self.vector
         half = self.left @ gap + gap @ self.right
         return (gap * half).sum().item(), half.mul_(2)
@@ -74,7 +74,7 @@ class _Side:
 def merge_pair(
     first: Tensor, second: Tensor, params: DopParams, report: Report = lambda part: None, name: str = "a task matrix"
 ) -> Tensor:
-    """A matrix between two task matrices (m, n), a fresh tensor.
+    """Return a matrix between two task matrices (m, n), a fresh tensor.
 
     Args:
         first: of the model merged so far.
@@ -100,7 +100,7 @@ def merge_pair(
 
 
 def least_norm_share(first: Tensor, second: Tensor) -> float:
-    """The share γ in [0.001, 0.999] that makes γ a + (1 − γ) b shortest.
+    """Return the share γ in [0.001, 0.999] that makes γ a + (1 − γ) b shortest.
 
     Source: Sener & Koltun, NeurIPS 2018, arXiv:1810.04650, Algorithm 1, with the bounds of their code.
     """

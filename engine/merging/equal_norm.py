@@ -70,7 +70,7 @@ def _kept(task_vectors: TaskVectors, params: LayerPruningParams, context: Contex
 
 
 def _squares(task_vectors: TaskVectors, context: Context) -> np.ndarray:
-    """Squared norm of the summed task vectors in every layer, float64 (L,)."""
+    """Return the squared norm of the summed task vectors in every layer, float64 (L,)."""
     found = np.zeros(len(task_vectors.names))
     for index, name in enumerate(task_vectors.names):
         found[index] = float(torch.linalg.vector_norm(total(task_vectors, name), dtype=torch.float64)) ** 2

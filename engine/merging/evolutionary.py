@@ -41,7 +41,7 @@ def evolutionary(base: Weights, task_vectors: TaskVectors, params: EvolutionaryP
     places = torch.tensor(sorted(range(len(task_vectors.experts)), key=task_vectors.experts.__getitem__)).argsort()
 
     def rows(candidate: np.ndarray) -> dict[str, Tensor]:
-        """Coefficients (K,) of every group, in the experts' order."""
+        """Return the coefficients (K,) of every group, in the experts' order."""
         table = torch.from_numpy(candidate[: len(names) * len(places)]).view(len(names), len(places))[:, places]
         return dict(zip(names, table, strict=True))
 
@@ -123,7 +123,7 @@ def _strategy(start: np.ndarray, params: EvolutionaryParams, seed: int):
 
 
 def _group(name: str) -> str:
-    """The block a layer belongs to, by its number."""
+    """Return the block a layer belongs to, by its number."""
     found = BLOCK.search(name)
     return found[1] if found else OUTSIDE
 
@@ -153,7 +153,7 @@ class _Judge:
 
     @torch.no_grad()
     def score(self, rows: dict[str, Tensor]) -> float:
-        """Mean over the tasks of accuracy (%) or of negative cross-entropy."""
+        """Return the mean over the tasks of accuracy (%) or of negative cross-entropy."""
         device = self.images[self.tasks[0]][0].device
         weights = {}
         for name in self.base.names:

@@ -55,7 +55,7 @@ def _share(information: dict[str, Tensor], params: FisherParams) -> float:
 def _information(
     base: Weights, task_vectors: TaskVectors, expert: str, task: str, examples: int, context: Context, index: int
 ) -> dict[str, Tensor]:
-    """The diagonal Fisher information of one expert on its task's images."""
+    """Return the diagonal Fisher information of one expert on its task's images."""
     stream = context.batches(task, "adapt", min(examples, 32))
     images = next(stream)[0]
     device = images.device

@@ -83,7 +83,7 @@ def subspace_boosting(
 
 
 def _directions(matrix: Tensor, name: str, most: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Singular triples above rounding error, at most some."""
+    """Return the singular triples above rounding error, at most some."""
     left, values, right = svd(matrix, name)
     rank = rank_of(values, matrix.shape)
     rank = rank if most is None else min(rank, most)

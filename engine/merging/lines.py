@@ -36,7 +36,7 @@ def lines(base: Weights, task_vectors: TaskVectors, merged: Static, params: Line
 
 
 def _norm_ratio(task_vectors: TaskVectors, vector: MergedVector, context: Context) -> float:
-    """(1/K) · ‖Σ_k τ_k‖₁ / ‖merged vector‖₁, which is 1/K for a plain sum."""
+    """Return (1/K) · ‖Σ_k τ_k‖₁ / ‖merged vector‖₁, which is 1/K for a plain sum."""
     summed = found = 0.0
     for index, name in enumerate(task_vectors.names):
         summed += task_vectors.stack(name).sum(dim=0).abs_().sum(dtype=torch.float64).item()

@@ -25,7 +25,7 @@ def localize_and_stitch(base: Weights, task_vectors: TaskVectors, params: Locali
 
 
 def largest_entries(task_vectors: TaskVectors, density: float, context: Context) -> Callable[[str], Tensor]:
-    """A function from a layer's name to the masks (K, *shape) of each expert's largest entries in the whole model."""
+    """Return a function from a layer to masks (K, *shape) of each expert's largest entries in the whole model."""
     count = sum(math.prod(task_vectors.shape(name)) for name in task_vectors.names)
     found = thresholds_at(task_vectors, count - max(int(count * density), 1) + 1, context)
     limits = [found[expert] for expert in task_vectors.experts]
@@ -38,5 +38,5 @@ def largest_entries(task_vectors: TaskVectors, density: float, context: Context)
 
 
 def stitched(stack: Tensor, masks: Tensor) -> Tensor:
-    """The mean, entry by entry, of the experts (K, *shape) whose masks hold the entry; 0 where none does."""
+    """Return the mean, entry by entry, of the experts (K, *shape) whose masks hold the entry; 0 where none does."""
     return stack.mul_(masks).sum(dim=0).div_(masks.sum(dim=0).clamp_(min=1))

@@ -53,7 +53,7 @@ def lwptv(base: Weights, task_vectors: TaskVectors, params: LwptvParams, context
 
 
 def absolute_value(base: Weights, task_vectors: TaskVectors, params: LayerPruningParams, context: Context) -> Changed:
-    """LwPTV's rival: the same pruning of layers, by the mean magnitude of their task vectors.
+    """Replace the layers with the smallest task vectors on average by the base's, with LwPTV's rule.
 
     Source: Zhang et al., 2025, arXiv:2506.09093, Table 3.
     Departure: the paper does not say how layers are chosen; the threshold and the shared mask of LwPTV are used.

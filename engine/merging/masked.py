@@ -14,7 +14,7 @@ VECTOR, MASK, RESCALER = "vector/", "mask/", "rescaler/"
 
 
 def rebuild(base: Weights, parts: Tensors, task: str) -> Added:
-    """The weights of one task: θ_0 + λ_k M_k ∘ τ.
+    """Return the weights of one task: θ_0 + λ_k M_k ∘ τ.
 
     Args:
         base: the pretrained weights.
@@ -51,7 +51,7 @@ def _check(base: Weights, parts: Tensors, layers: frozenset[str], task: str) -> 
 
 
 def distinct_tasks(context: Context) -> tuple[str, ...]:
-    """The experts' tasks, which must differ for weights that depend on the task.
+    """Return the experts' tasks, which must differ for weights that depend on the task.
 
     Raises:
         MergeError: two experts are of one task.
@@ -63,10 +63,10 @@ def distinct_tasks(context: Context) -> tuple[str, ...]:
 
 
 def pack(mask: Tensor) -> Tensor:
-    """A boolean tensor as bytes of 8 bits."""
+    """Pack a boolean tensor into bytes of 8 bits."""
     return torch.from_numpy(np.packbits(mask.reshape(-1).numpy()))
 
 
 def unpack(bits: Tensor, shape: torch.Size) -> Tensor:
-    """The boolean tensor that was packed."""
+    """Unpack a boolean tensor."""
     return torch.from_numpy(np.unpackbits(bits.numpy(), count=shape.numel()).astype(bool)).view(shape)

@@ -40,7 +40,7 @@ def model_tailor(base: Weights, task_vectors: TaskVectors, params: ModelTailorPa
 
 
 def tailor(weight: Tensor, before: Tensor, gram: Tensor, params: ModelTailorParams, name: str = "a layer") -> Tensor:
-    """A fine-tuned weight (out, in) of which only the most important entries differ freely from the base.
+    """Move a fine-tuned weight (out, in) back to the base, except for its most important entries.
 
     Args:
         weight: fine-tuned.
@@ -70,7 +70,7 @@ def tailor(weight: Tensor, before: Tensor, gram: Tensor, params: ModelTailorPara
 
 
 def standardised(values: Tensor) -> Tensor:
-    """Rows less their mean, over their standard deviation; 0 where a row is constant."""
+    """Return the rows less their mean, over their standard deviation; 0 where a row is constant."""
     if values.shape[1] < 2:
         return torch.zeros_like(values)
     spread = values.std(dim=1, keepdim=True)
@@ -78,7 +78,7 @@ def standardised(values: Tensor) -> Tensor:
 
 
 def _inverse_root(gram: Tensor, damping: float, name: str) -> Tensor:
-    """The upper factor R of the damped inverse, RᵀR = (XᵀX + damping)⁻¹."""
+    """Return the upper factor R of the damped inverse, RᵀR = (XᵀX + damping)⁻¹."""
     gram = gram.clone()
     gram.diagonal()[gram.diagonal() == 0] = 1
     gram.diagonal().add_(damping * gram.diagonal().mean())

@@ -69,11 +69,11 @@ def wudi(base: Weights, task_vectors: TaskVectors, params: WudiParams, context: 
 
 
 def solve(stack: Tensor, grams: Tensor) -> Tensor:
-    """The matrix X with X Σ_k G_k = Σ_k T_k G_k, for T (K, m, n) and symmetric positive definite ΣG, G (K, n, n)."""
+    """Solve X Σ_k G_k = Σ_k T_k G_k for X, with T (K, m, n) and symmetric positive definite ΣG, G (K, n, n)."""
     factor = torch.linalg.cholesky(grams.sum(dim=0))
     return torch.cholesky_solve((stack @ grams).sum(dim=0).mT, factor).mT.contiguous()
 
 
 def _moved(stack: Tensor) -> Tensor:
-    """The experts whose matrix differs from the base's."""
+    """Return the experts whose matrix differs from the base's."""
     return stack[stack.abs().amax(dim=(1, 2)) > 0] if stack.numel() else stack[:0]

@@ -59,7 +59,7 @@ def regmean(base: Weights, task_vectors: TaskVectors, params: RegMeanParams, con
 def input_products(
     base: Weights, task_vectors: TaskVectors, expert: str, task: str, examples: int, context: Context
 ) -> Tensors:
-    """Mean inner products XᵀX (in, in) of the inputs of every linear layer of an expert, kept by the context."""
+    """Return mean inner products XᵀX (in, in) of the inputs of an expert's linear layers, kept by the context."""
     key = {"task": task, "examples": examples, "seed": context.seed, "dtype": str(task_vectors.dtype)}
     return context.cached(expert, "gram", key, lambda: _grams(base, task_vectors, expert, task, examples, context))
 
@@ -95,7 +95,7 @@ class LayerInputs(TorchDispatchMode):
 def _grams(
     base: Weights, task_vectors: TaskVectors, expert: str, task: str, examples: int, context: Context
 ) -> Tensors:
-    """Mean inner products of the inputs of every linear layer of one expert on its task's images."""
+    """Return the mean inner products of the inputs of every linear layer of one expert on its task's images."""
     stream = context.batches(task, "adapt", min(examples, 32))
     images = next(stream)[0]
     weights = {}

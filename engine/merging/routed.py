@@ -34,7 +34,7 @@ class RoutedEncoder(nn.Module):
 
     @abstractmethod
     def weights_of(self, image: Tensor) -> dict[str, Tensor]:
-        """The weights that one image (3, h, w) is encoded with, by canonical name."""
+        """Return the weights that one image (3, h, w) is encoded with, by canonical name."""
 
 
 def per_image(function: Callable[..., Tensor], entries: int, *batches: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def per_image(function: Callable[..., Tensor], entries: int, *batches: Tensor) -
 
 
 def shared_weights(base: Weights, vectors: Mapping[str, Tensor], device: torch.device | None = None) -> Tensors:
-    """θ_0 + the vectors of some layers; all other tensors are the base's, floating-point ones in the same dtype."""
+    """Add vectors of some layers to θ_0; other tensors are the base's, floating-point ones in the same dtype."""
     dtype = next((vector.dtype for vector in vectors.values()), torch.float32)
     weights = {}
     for name in base.names:
@@ -63,15 +63,15 @@ def shared_weights(base: Weights, vectors: Mapping[str, Tensor], device: torch.d
 
 
 def by_name(task_vectors: TaskVectors) -> list[int]:
-    """Positions of the experts in the order of their names, so that chance does not depend on their order."""
+    """Return positions of the experts in the order of their names, so that chance does not depend on their order."""
     return sorted(range(len(task_vectors.experts)), key=task_vectors.experts.__getitem__)
 
 
 def generator_of(context: Context) -> torch.Generator:
-    """The random numbers of a run's router."""
+    """Return the random generator of a run's router."""
     return torch.Generator().manual_seed(context.seed)
 
 
 def tensors_under(parts: Tensors, prefix: str) -> dict[str, Any]:
-    """The stored tensors whose names start so, without the prefix."""
+    """Return the stored tensors whose names start so, without the prefix."""
     return {name.removeprefix(prefix): tensor for name, tensor in parts.items() if name.startswith(prefix)}

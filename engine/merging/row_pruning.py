@@ -51,7 +51,7 @@ def della(base: Weights, task_vectors: TaskVectors, params: DellaParams, context
 
 
 def keep_probabilities(vector: Tensor, density: float, epsilon: float) -> Tensor:
-    """Probabilities that grow linearly with the rank of an entry's magnitude within its row, around the density."""
+    """Return probabilities that grow linearly with the rank of an entry's magnitude in its row, around the density."""
     if vector.numel() == 0:
         return torch.full_like(vector, density)
     rows = vector.reshape(len(vector), -1) if vector.dim() > 1 else vector.reshape(1, -1)

@@ -18,12 +18,12 @@ Pieces = Callable[[], Iterable[Tensor]]
 
 
 def order_statistic(pieces: Pieces, count: int, rank: int, sample: int = SAMPLE) -> Tensor:
-    """The rank-th smallest of ``count`` numbers, exactly; see :func:`order_statistics`."""
+    """Return the rank-th smallest of ``count`` numbers, exactly; see :func:`order_statistics`."""
     return order_statistics(lambda: (piece[None] for piece in pieces()), count, rank, sample)[0]
 
 
 def order_statistics(pieces: Pieces, count: int, rank: int, sample: int = SAMPLE, some: Pieces | None = None) -> Tensor:
-    """The rank-th smallest number of every row of a wide matrix, exactly.
+    """Return the rank-th smallest number of every row of a wide matrix, exactly.
 
     A sample brackets the answer; one more pass counts what lies below the bracket and keeps what lies inside. Where
     the bracket misses, a larger sample is drawn, in the end everything, so the answer never depends on luck.
@@ -59,7 +59,7 @@ def order_statistics(pieces: Pieces, count: int, rank: int, sample: int = SAMPLE
 
 
 def _every(pieces: Iterable[Tensor], stride: int) -> Tensor:
-    """Every stride-th column of the whole matrix."""
+    """Return every stride-th column of the whole matrix."""
     chosen, position = [], 0
     for piece in pieces:
         chosen.append(piece[:, -position % stride :: stride].clone())
@@ -68,7 +68,7 @@ def _every(pieces: Iterable[Tensor], stride: int) -> Tensor:
 
 
 def _thinned(pieces: Iterable[Tensor], sample: int) -> Tensor:
-    """About ``sample`` columns of all pieces, evenly spread."""
+    """Return about ``sample`` columns of all pieces, evenly spread."""
     whole = torch.cat(list(pieces), dim=1)
     return whole[:, :: max(1, whole.shape[1] // sample)]
 
@@ -100,7 +100,7 @@ class _Bracket:
             self._inside.append(inside)
 
     def answer(self, rank: int) -> Tensor | None:
-        """The rank-th smallest number of all that were seen; None where the bracket missed it."""
+        """Return the rank-th smallest number of all that were seen; None where the bracket missed it."""
         position = rank - self._below
         if position < 1:
             return None

@@ -19,7 +19,7 @@ def is_matrix(name: str, shape: tuple[int, ...], matrices: str = "all") -> bool:
 
 
 def svd(matrix: Tensor, where: str = "a task matrix") -> tuple[Tensor, Tensor, Tensor]:
-    """Thin singular value decomposition U (m, r), σ (r,), Vᵀ (r, n).
+    """Return the thin singular value decomposition U (m, r), σ (r,), Vᵀ (r, n).
 
     Args:
         matrix: (m, n); where float32 does not converge, float64 is tried.
@@ -48,7 +48,7 @@ def svd(matrix: Tensor, where: str = "a task matrix") -> tuple[Tensor, Tensor, T
 def leading_svd(
     task_vectors: TaskVectors, name: str, expert: str, rank: int, context: Context
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The first ``rank`` singular triples of one expert's layer, computed once and kept by the context."""
+    """Return the first ``rank`` singular triples of one expert's layer, computed once and kept by the context."""
 
     def compute() -> dict[str, Tensor]:
         left, values, right = svd(task_vectors.vector(name, expert), f"{name} of expert '{expert}'")
@@ -71,6 +71,6 @@ def rank_of(values: Tensor, shape: tuple[int, ...]) -> int:
 
 
 def polar(matrix: Tensor) -> Tensor:
-    """The nearest matrix with orthonormal columns or rows: PQᵀ of the decomposition P D Qᵀ."""
+    """Return the nearest matrix with orthonormal columns or rows: PQᵀ of the decomposition P D Qᵀ."""
     left, _, right = svd(matrix)
     return left @ right

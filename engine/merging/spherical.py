@@ -62,7 +62,7 @@ def karcher(base: Weights, task_vectors: TaskVectors, params: KarcherParams, con
 
 
 def mean_direction(stack: Tensor, weights: list[float]) -> Tensor:
-    """Σ w_k ‖v_k‖ times the direction of Σ w_k v_k/‖v_k‖, for a stack (K, *shape) and weights that sum to 1.
+    """Return Σ w_k ‖v_k‖ times the direction of Σ w_k v_k/‖v_k‖, for a stack (K, *shape) and weights that sum to 1.
 
     Opposite vectors have no mean direction; they give the weighted mean of the vectors.
     """
@@ -78,7 +78,7 @@ def mean_direction(stack: Tensor, weights: list[float]) -> Tensor:
 
 
 def karcher_mean(stack: Tensor, max_iterations: int, tolerance: float) -> Tensor:
-    """The Riemannian centre of mass of directions, times the mean length; zero vectors only shorten it."""
+    """Return the Riemannian centre of mass of directions, times the mean length; zero vectors only shorten it."""
     rows = flat(stack)
     norms = torch.linalg.vector_norm(rows, dim=1)
     moved = norms > 0
@@ -129,7 +129,7 @@ def _whole_model_factors(task_vectors: TaskVectors, read: Callable[[str], Tensor
 
 
 def _slerp_factors(first: float, second: float, inner: float, t: float) -> tuple[float, float]:
-    """The two vectors' factors, from their squared norms and inner product."""
+    """Return the two vectors' factors, from their squared norms and inner product."""
     norms = [math.sqrt(value) for value in (first, second)]
     scale = math.prod(norm if norm > TINY else 1.0 for norm in norms)
     cosine = max(-1.0, min(1.0, inner / scale))

@@ -41,7 +41,7 @@ def twin(base: Weights, task_vectors: TaskVectors, params: TwinParams, context: 
 
 
 def rebuild(base: Weights, parts: Tensors, forward: Forward) -> TwinEncoder:
-    """The encoder of what was stored: ``vector/``, every expert's own part as it was compressed, and ``router/``."""
+    """Rebuild the encoder from what was stored: ``vector/``, every expert's own compressed part, and ``router/``."""
     tensors = {
         **{f"weights/{name}": tensor for name, tensor in shared_weights(base, tensors_under(parts, VECTOR)).items()},
         **{EXPERTS + name: tensor for name, tensor in restored(base, parts).items()},
@@ -67,7 +67,7 @@ class TwinEncoder(RoutedEncoder):
         return functional.one_hot(logits.argmax(dim=1), logits.shape[1]).to(logits.dtype)
 
     def mix(self, gates: Tensor) -> dict[str, Tensor]:
-        """The weights for gates (K,)."""
+        """Return the weights for gates (K,)."""
         tensors = self.tensors
         weights = tensors_under(tensors, "weights/")
         for name, stack in tensors_under(tensors, EXPERTS).items():
@@ -75,11 +75,11 @@ class TwinEncoder(RoutedEncoder):
         return weights
 
     def weights_of(self, image: Tensor) -> dict[str, Tensor]:
-        """The weights that one image (3, h, w) is encoded with."""
+        """Return the weights that one image (3, h, w) is encoded with."""
         return self.mix(self.gates(image[None])[0])
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features (n, dim) of images (n, 3, h, w)."""
+        """Return the features (n, dim) of images (n, 3, h, w)."""
         gates = self.gates(images)
         if self.routing == "mixture":
             entries = sum(tensor.numel() for name, tensor in self.tensors.items() if name.startswith("weights/"))
@@ -95,7 +95,7 @@ class TwinEncoder(RoutedEncoder):
 
 
 def route(features: Tensor, router: Tensors) -> Tensor:
-    """Logits (n, K) of a perceptron with two hidden layers on features (n, dim)."""
+    """Return the logits (n, K) of a perceptron with two hidden layers on features (n, dim)."""
     hidden = features.to(router["0.weight"].dtype)
     for number in (0, 1):
         hidden = functional.linear(hidden, router[f"{number}.weight"], router[f"{number}.bias"])
@@ -138,7 +138,7 @@ def _train(
 
 @torch.no_grad()
 def _features(base: Weights, parts: Tensors, task: str, examples: int, context: Context) -> Tensor:
-    """Float32 features (examples, dim) of a task's adaptation images through the shared model."""
+    """Return float32 features (examples, dim) of a task's adaptation images through the shared model."""
     stream = context.batches(task, "adapt", min(examples, 32))
     images = next(stream)[0]
     weights = shared_weights(base, tensors_under(parts, VECTOR), images.device)
@@ -154,7 +154,7 @@ def _features(base: Weights, parts: Tensors, task: str, examples: int, context: 
 
 
 def _network(dim: int, experts: int) -> nn.Sequential:
-    """The authors' router: two hidden layers of twice the input's width, batch norm, leaky ReLU, dropout."""
+    """Return the authors' router: two hidden layers of twice the input's width, batch norm, leaky ReLU, dropout."""
     wide = 2 * dim
 
     def hidden(width: int) -> list[nn.Module]:
@@ -165,7 +165,7 @@ def _network(dim: int, experts: int) -> nn.Sequential:
 
 @torch.no_grad()
 def _folded(network: nn.Sequential) -> dict[str, Tensor]:
-    """The trained router as three linear layers, batch norm multiplied in."""
+    """Return the trained router as three linear layers, batch norm multiplied in."""
     router = {}
     for number in (0, 1):
         linear, norm = network[4 * number], network[4 * number + 1]

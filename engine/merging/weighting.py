@@ -54,7 +54,7 @@ def model_stock(base: Weights, task_vectors: TaskVectors, params: ModelStockPara
 
 
 def _agreement(rows: Tensor, params: ModelStockParams) -> Tensor:
-    """The ratio t = K c / (1 + (K − 1) c) of each row of (K, rows, n), where c is the experts' mean cosine."""
+    """Return the ratio t = K c / (1 + (K − 1) c) of each row of (K, rows, n), where c is the experts' mean cosine."""
     count = len(rows)
     norms = torch.linalg.vector_norm(rows, dim=2)
     # Zero vectors have no angle; as in the references they count as orthogonal.

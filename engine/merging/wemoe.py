@@ -61,7 +61,7 @@ def wemoe(base: Weights, task_vectors: TaskVectors, params: WemoeParams, context
 
 
 def perceptrons(task_vectors: TaskVectors) -> dict[str, tuple[str, ...]]:
-    """The four tensors of every block's perceptron, by the prefix of their names.
+    """Return the four tensors of every block's perceptron, by the prefix of their names.
 
     Raises:
         MergeError: there are none.
@@ -78,7 +78,7 @@ def perceptrons(task_vectors: TaskVectors) -> dict[str, tuple[str, ...]]:
 
 
 def rebuild(base: Weights, parts: Tensors, forward: Forward) -> EnsembleEncoder:
-    """The encoder of what was stored: ``vector/`` of shared layers, ``experts/`` and ``router/`` of perceptrons."""
+    """Rebuild the encoder: ``vector/`` of shared layers, ``experts/`` and ``router/`` of perceptrons."""
     tensors = {f"weights/{name}": tensor for name, tensor in _shared(base, parts).items()}
     tensors |= {name: tensor for name, tensor in parts.items() if name.startswith((EXPERTS, ROUTER))}
     return EnsembleEncoder(tensors, forward, int(parts[GROUP]))
@@ -93,14 +93,14 @@ class EnsembleEncoder(RoutedEncoder):
         self.group = group
 
     def weights_of(self, image: Tensor) -> dict[str, Tensor]:
-        """The weights that one image (3, h, w) is encoded with."""
+        """Return the weights that one image (3, h, w) is encoded with."""
         mode = self._mode()
         with mode:
             self.encode(mode.weights, image[None])
         return mode.weights | {name: mode.mixed(name) for name in mode.experts}
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features (n, dim) of images (n, 3, h, w)."""
+        """Return the features (n, dim) of images (n, 3, h, w)."""
         return ensemble(self._mode(), self.encode, images, self.group)
 
     def _mode(self) -> Mixing:
@@ -136,13 +136,13 @@ class Mixing(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
     def mixed(self, name: str) -> Tensor:
-        """θ_0 + Σ_k g_k τ_k of a perceptron's tensor."""
+        """Return θ_0 + Σ_k g_k τ_k of a perceptron's tensor."""
         block = next(block for block in self.blocks if name.startswith(block))
         return self.weights[name] + combine(self.chosen[block], self.experts[name])
 
 
 def ensemble(mode: Mixing, encode: Forward, images: Tensor, group: int) -> Tensor:
-    """Features (n, dim) of images; ``group`` images share their gates, or none where it is 0."""
+    """Return the features (n, dim) of images; ``group`` images share their gates, or none where it is 0."""
 
     def together(some: Tensor) -> Tensor:
         with mode:
@@ -171,7 +171,7 @@ def gate_values(tokens: Tensor, gate: Tensors) -> Tensor:
 def _start(
     task_vectors: TaskVectors, blocks: Mapping[str, tuple[str, ...]], params: WemoeParams, context: Context
 ) -> dict[str, Tensor]:
-    """Gates that give λ to every expert, but for a little noise."""
+    """Return gates that give λ to every expert, but for a little noise."""
     generator, dtype, experts = generator_of(context), task_vectors.dtype, len(task_vectors.experts)
     places = torch.tensor(by_name(task_vectors)).argsort()
     gates = {}
@@ -187,7 +187,7 @@ def _start(
 
 
 def _shared(base: Weights, parts: Tensors) -> dict[str, Tensor]:
-    """Task arithmetic outside the perceptrons, the base inside."""
+    """Merge by task arithmetic outside the perceptrons, and keep the base inside."""
     vectors = tensors_under(parts, VECTOR)
     vectors |= {name: torch.zeros_like(stack[0]) for name, stack in tensors_under(parts, EXPERTS).items()}
     return dict(shared_weights(base, vectors))

@@ -21,32 +21,32 @@ class Offline:
     measured: Mapping[str, Tensors] = field(default_factory=dict)
 
     def progress(self, fraction: float, message: str = "") -> None:
-        """Nobody watches."""
+        """Do nothing: a check is not watched."""
 
     def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
         """Return the value measured for an expert, else compute it."""
         return self.measured[expert] if expert in self.measured else compute()
 
     def batches(self, task: str, split: str, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """There are no images."""
+        """Refuse: a check has no images."""
         raise MergeError("A check against reference numbers has no images.")
 
     def forward(self, weights: Tensors, images: Tensor) -> Tensor:
-        """There is no encoder."""
+        """Refuse: a check has no encoder."""
         raise MergeError("A check against reference numbers has no encoder.")
 
     def head(self, task: str) -> Head:
-        """There are no heads."""
+        """Refuse: a check has no heads."""
         raise MergeError("A check against reference numbers has no heads.")
 
 
 def models(base: Weights, merged: Merged) -> dict[str, Weights]:
-    """The models of a merge by task; one named 'all' where they do not depend on it."""
+    """Return the models of a merge by task; one named 'all' where they do not depend on it."""
     if isinstance(merged, Static):
         return {"all": merged.weights}
     return {task: merged.rebuild(base, merged.parts, task) for task in merged.tasks}
 
 
 def tensors_of(weights: Weights) -> dict[str, Tensor]:
-    """All tensors of some weights."""
+    """Return all tensors of some weights."""
     return {name: weights.tensor(name) for name in weights.names}

@@ -72,7 +72,7 @@ def measure(got: Mapping[str, Any], want: Mapping[str, Any], tolerance: Toleranc
 
 
 def as_tensor(value: Any) -> Tensor:
-    """A float64 tensor; a tensor with one entry counts as a scalar."""
+    """Return a float64 tensor; a tensor with one entry counts as a scalar."""
     tensor = value.detach().double() if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
     return tensor.reshape(()) if tensor.numel() == 1 else tensor
 
@@ -91,7 +91,7 @@ def _compare(got: Tensor, want: Tensor, tolerance: Tolerance, name: str) -> Meas
 
 
 def stacked_by_task(tensors: Tensors) -> dict[str, Tensor]:
-    """Tensors named ``task0/LAYER``, ``task1/LAYER`` … as stacks (K, *shape) by layer."""
+    """Return the tensors named ``task0/LAYER``, ``task1/LAYER`` … as stacks (K, *shape) by layer."""
     layers = [name.removeprefix("task0/") for name in tensors if name.startswith("task0/")]
     count = sum(name.endswith("/" + layers[0]) for name in tensors) if layers else 0
     return {layer: torch.stack([tensors[f"task{k}/{layer}"] for k in range(count)]) for layer in layers}

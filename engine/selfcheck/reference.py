@@ -69,18 +69,18 @@ class IndexedReference:
             ) from None
 
     def values(self, name: str) -> dict[str, Any]:
-        """Numbers written into the index itself."""
+        """Return numbers written into the index itself."""
         values = self.entries[name].get("values")
         if not isinstance(values, dict):
             raise ReferenceFolderError(f"The entry '{name}' has no 'values'.")
         return values
 
     def output(self, name: str) -> dict[str, Tensor]:
-        """The tensors of an entry."""
+        """Return the tensors of an entry."""
         return self._tensors(self.entries.get(name, {}).get("file") or f"outputs/{name}.safetensors")
 
     def inputs(self, name: str) -> dict[str, Tensor]:
-        """Tensors of a file of inputs."""
+        """Return the tensors of a file of inputs."""
         return self._tensors(f"inputs/{name}.safetensors")
 
     def _tensors(self, file: Any) -> dict[str, Tensor]:
@@ -97,7 +97,7 @@ class MergingReference(IndexedReference):
 
     @cached_property
     def order(self) -> list[str]:
-        """Layers in the order of the network."""
+        """Return the layers in the order of the network."""
         document = read_json(self.folder / "inputs" / "tensor_order.json")
         order = document.get("tensor_order") if isinstance(document, dict) else None
         if not isinstance(order, list):
@@ -106,7 +106,7 @@ class MergingReference(IndexedReference):
 
     @cached_property
     def experts(self) -> tuple[str, ...]:
-        """Names of the experts, by number."""
+        """Return the names of the experts, by number."""
         found = sorted(
             path.stem.removeprefix("toy_") for path in (self.folder / "inputs").glob("toy_expert*.safetensors")
         )
@@ -115,7 +115,7 @@ class MergingReference(IndexedReference):
         return tuple(found)
 
     def model(self, name: str, kind: str = TOY) -> Memory:
-        """One of the small models, its tensors in the order of the network, text-side ones first."""
+        """Return one of the small models, its tensors in the order of the network, text-side ones first."""
         return self._models(f"{kind}_{name}")
 
     def vectors(
@@ -125,7 +125,7 @@ class MergingReference(IndexedReference):
         kind: str = TOY,
         weights: Sequence[float] | None = None,
     ) -> tuple[Memory, LazyTaskVectors]:
-        """The base and the task vectors of some experts, in a compute dtype."""
+        """Return the base and the task vectors of some experts, in a compute dtype."""
         chosen = self.experts if experts is None else [self.experts[index] for index in experts]
         models = {name: self.model(name, kind) for name in chosen}
         base = self.model("pretrained", kind)
@@ -149,11 +149,11 @@ class PremergingReference(IndexedReference):
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The configuration of the small transformer."""
+        """Return the configuration of the small transformer."""
         return read_json(self.folder / "inputs" / "toyvit_config.json")
 
     def weights(self, name: str, precision: str) -> dict[str, Tensor]:
-        """Tensors of a file of inputs, floating-point ones in a compute dtype."""
+        """Return the tensors of a file of inputs, floating-point ones in a compute dtype."""
         dtype = getattr(torch, precision)
         return {key: t.to(dtype) if t.is_floating_point() else t for key, t in self.inputs(name).items()}
 
@@ -169,14 +169,14 @@ class CalibratorReference:
         self.names = tuple(sorted(path.stem for path in folder.glob("*.json")))
 
     def facts(self, name: str) -> dict[str, Any]:
-        """The content of the JSON file."""
+        """Return the content of the JSON file."""
         document = read_json(self.folder / f"{name}.json")
         if not isinstance(document, dict):
             raise ReferenceFolderError(f"{name}.json is not an object of settings and a tolerance.")
         return document
 
     def numbers(self, name: str, precision: str) -> dict[str, Tensor]:
-        """The tensors, in a compute dtype."""
+        """Return the tensors, in a compute dtype."""
         dtype = getattr(torch, precision)
         return {
             key: tensor.to(dtype) if tensor.is_floating_point() else tensor
@@ -184,7 +184,7 @@ class CalibratorReference:
         }
 
     def tolerance(self, name: str, precision: str) -> Tolerance:
-        """The tolerance stated in words, such as ``float64 rtol 1e-9; float32 rtol 1e-4 atol 1e-6``."""
+        """Return the tolerance stated in words, such as ``float64 rtol 1e-9; float32 rtol 1e-4 atol 1e-6``."""
         text = str(self.facts(name).get("tolerance", ""))
         if text.strip() == "exact":
             return EXACT[precision]
@@ -201,7 +201,7 @@ PARTS = ("merging", "premerging", "calibrators")
 
 
 def open_references(folder: Path) -> list[Reference]:
-    """Open the references of a folder, or of its subfolders ``merging``, ``premerging`` and ``calibrators``.
+    """Return the open the references of a folder, or of its subfolders ``merging``, ``premerging`` and ``calibrators``.
 
     Raises:
         ReferenceFolderError: there is no such folder, or it is of neither form.
@@ -228,7 +228,7 @@ def _open(folder: Path) -> Reference | None:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON document.
+    """Read a JSON document.
 
     Raises:
         ReferenceFolderError: missing, or not JSON.
@@ -242,7 +242,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file.
+    """Read the tensors of a safetensors file.
 
     Raises:
         ReferenceFolderError: missing, or damaged.
@@ -256,5 +256,5 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def by_name(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Tensors whose names start with a prefix, without it."""
+    """Return the tensors whose names start with a prefix, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -71,6 +71,6 @@ def check(reference: Reference, name: str) -> Outcome:
 
 
 def compare(reference: Reference, name: str, precision: str) -> tuple[Measured, str]:
-    """The engine's errors against one reference in one precision, and a note on what was not compared."""
+    """Return the engine's errors against one reference in one precision, and a note on what was not compared."""
     found = CHECKS[reference.group][name](reference, name, precision)
     return measure(found.got, found.want, reference.tolerance(name, found.precision or precision)), found.note

@@ -40,21 +40,21 @@ class Perceptron(Offline):
     numbers: Numbers = None
 
     def batches(self, task: str, split: str, size: int) -> Iterator[tuple[Tensor, None]]:
-        """The stored batches of the training."""
+        """Return the stored batches of the training."""
         return ((batch, None) for step in self.numbers[f"traj_x_{task}"] for batch in step)
 
     def forward(self, weights: Tensors, images: Tensor) -> Tensor:
-        """Features of inputs."""
+        """Return the features of inputs."""
         inner = torch.nn.functional.linear(images, weights["fc1.weight"], weights["fc1.bias"])
         return torch.nn.functional.linear(inner.tanh(), weights["fc2.weight"], weights["fc2.bias"])
 
     def head(self, task: str) -> Head:
-        """The task's head."""
+        """Return the task's head."""
         return Head(self.numbers[f"head{self.tasks.index(task)}.weight"])
 
 
 def learning(reference: CalibratorReference, name: str, precision: str, granularity: str, plus_plus: bool) -> Found:
-    """Merged weights, predictions, entropies and gradients at stored coefficients, and a stored training."""
+    """Return the merged weights, predictions, entropies and gradients at stored coefficients, and a stored training."""
     numbers, facts = reference.numbers(name, precision), reference.facts(name)
     order = [row.removeprefix("model.") for row in facts["row_order"]]
     tasks = tuple(sorted(key.removeprefix("traj_x_") for key in numbers if key.startswith("traj_x_")))
@@ -100,7 +100,7 @@ def _vectors(
 def _predicted(
     base: Memory, vectors: TaskVectors, coefficients: Tensor, context: Perceptron, batches: int
 ) -> dict[str, Tensor]:
-    """Merged tensors, logits and entropies of every input."""
+    """Return the merged tensors, logits and entropies of every input."""
     rows = dict(zip(vectors.names, coefficients, strict=True))
     merged = tensors_of(add_to_base(base, vectors, lambda layer: combine(rows[layer], vectors.stack(layer))).weights)
     found = {f"merged.{layer}": tensor for layer, tensor in merged.items()}
@@ -113,7 +113,7 @@ def _predicted(
 
 
 def trimmed_and_elected(reference: CalibratorReference, name: str, precision: str) -> Found:
-    """TIES's parts on written-out vectors, and its three merges."""
+    """Return TIES's parts on written-out vectors, and its three merges."""
     numbers = reference.numbers(name, precision)
     rows = numbers["flat_tv"]
     base = Memory({"w": torch.zeros_like(rows[0])})

@@ -12,7 +12,7 @@ from ..reference import by_name
 
 
 def small_encoder(numbers: Mapping[str, Tensor], facts: Mapping[str, Any], owner: str) -> nn.Module:
-    """The transformer that a reference describes, with the weights of ``owner``."""
+    """Return the transformer that a reference describes, with the weights of ``owner``."""
     shape = facts["vit"]
     visual = vit.VisionTransformer(
         shape["image"],

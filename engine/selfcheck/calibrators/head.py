@@ -9,7 +9,7 @@ from .stored import scores
 
 
 def head_and_entropy(reference: CalibratorReference, name: str, precision: str) -> Found:
-    """Logits of a head that normalises its input, and the entropies of its predictions."""
+    """Return the logits of a head that normalises its input, and the entropies of its predictions."""
     numbers = reference.numbers(name, precision)
     logits = scores(numbers["feature"], numbers)
     got = {"logits": logits, "entropy_per_sample": entropy(logits.numpy())}

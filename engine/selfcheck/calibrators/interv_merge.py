@@ -32,12 +32,12 @@ OFFICIAL = {
 
 
 def names_of(function: str) -> dict[str, str]:
-    """The references' names of a function's parameters."""
+    """Return the references' names of a function's parameters."""
     return FREE if function in ("noreft", "nodireft") else CONSTRAINED
 
 
 def one_function(reference: CalibratorReference, name: str, precision: str, function: str) -> Found:
-    """Output, loss and gradients of a function of an intervention."""
+    """Return output, loss and gradients of a function of an intervention."""
     numbers, theirs = reference.numbers(name, precision), names_of(function)
     parts, delta = TENSORS[function], FUNCTIONS[function]
     leaves = {part: numbers[theirs[part]].clone().requires_grad_() for part in parts}
@@ -52,7 +52,7 @@ def one_function(reference: CalibratorReference, name: str, precision: str, func
 
 
 def mini(reference: CalibratorReference, name: str, precision: str, function: str, where: str) -> Found:
-    """Interventions on a slice of a token's dimensions."""
+    """Intervene on a slice of a token's dimensions."""
     numbers, facts, theirs = reference.numbers(name, precision), reference.facts(name), names_of(function)
     width = numbers["h"].shape[-1]
     changed = int(str(facts["changed_dims"]).split()[0])
@@ -78,14 +78,14 @@ def mini(reference: CalibratorReference, name: str, precision: str, function: st
 
 
 def each_module(calibrator: IntervMerge) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
-    """The references' name of every module, with its place in the stacked tensors."""
+    """Return the references' name of every module, with its place in the stacked tensors."""
     for place, block in enumerate(calibrator._blocks()):
         for number, token in enumerate(calibrator._tokens()):
             yield f"block{block}.tok{token}", (0, place, number, 0)
 
 
 def inside(reference: CalibratorReference, name: str, precision: str, positions: str, blocks: str) -> Found:
-    """Interventions inside an encoder: features, loss and the gradients of every module."""
+    """Intervene inside an encoder: features, loss and the gradients of every module."""
     numbers, facts = reference.numbers(name, precision), reference.facts(name)
     rank = next(len(value) for key, value in numbers.items() if key.endswith(".W1"))
     config, calibrator = IntervMergeParams(rank=rank, positions=positions, blocks=blocks), IntervMerge()
@@ -110,7 +110,7 @@ def inside(reference: CalibratorReference, name: str, precision: str, positions:
 
 
 def joint(reference: CalibratorReference, name: str, precision: str) -> Found:
-    """Trained together with merging coefficients, with and without the program's triple registration."""
+    """Train together with merging coefficients, with and without the program's triple registration."""
     numbers, facts = reference.numbers(name, precision), reference.facts(name)
     got: dict[str, Any] = {}
     for mode, registration in (("single", "once"), ("dup3_official", "triple")):
@@ -121,17 +121,17 @@ def joint(reference: CalibratorReference, name: str, precision: str) -> Found:
 
 @dataclass
 class _Given:
-    """Batches that are prescribed."""
+    """A feed of given batches."""
 
     batches: Iterator[tuple[tuple[Tensor], Tensor]]
 
     def next(self) -> tuple[tuple[Tensor], Tensor]:
-        """The next one."""
+        """Return the next batch."""
         return next(self.batches)
 
 
 def _joint(numbers: Mapping[str, Tensor], facts: Mapping[str, Any], registration: str) -> dict[str, Tensor]:
-    """The losses, the first step's gradients and the final state."""
+    """Return the losses, the first step's gradients and the final state."""
     base, expert = (small_encoder(numbers, facts, owner) for owner in ("base", "expert"))
     given = {key: value.detach() for key, value in base.named_parameters()}
     moved = {key: (value.detach() - given[key])[None] for key, value in expert.named_parameters()}

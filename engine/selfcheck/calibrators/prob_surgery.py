@@ -26,7 +26,7 @@ PDA_FORMS = {
 
 
 def loss_and_gradients(numbers: Numbers, **config: Any) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of a module with stored parameters on stored features and noise; gradients by the reference's names."""
+    """Return the loss of a stored module on stored features and noise; gradients by the reference's names."""
     calibrator, _ = built(ProbSurgery, numbers, NAMES, ProbSurgeryParams(hidden=len(numbers["W_up"]), **config))
     z, target, noise = (numbers[key][None] for key in ("z_merged", "z_expert", "eps"))
     value = calibrator.accumulate(z, target, noise if noise.dim() == 4 else noise[None], slice(None))
@@ -34,7 +34,7 @@ def loss_and_gradients(numbers: Numbers, **config: Any) -> tuple[Tensor, dict[st
 
 
 def forward(reference: CalibratorReference, name: str, precision: str) -> Found:
-    """Mean, deviation, corrected features, logits, three losses and the divergence, with all gradients."""
+    """Return mean, deviation, corrected features, logits, three losses and the divergence, with all gradients."""
     numbers = reference.numbers(name, precision)
     calibrator, _ = built(ProbSurgery, numbers, NAMES, ProbSurgeryParams(hidden=len(numbers["W_up"])))
     z = numbers["z_merged"]
@@ -57,7 +57,7 @@ def forward(reference: CalibratorReference, name: str, precision: str) -> Found:
 
 
 def scored(reference: CalibratorReference, name: str, precision: str) -> Found:
-    """Four readings of the score of a distribution under two distances, with all gradients."""
+    """Return four readings of the score of a distribution under two distances, with all gradients."""
     numbers, facts = reference.numbers(name, precision), reference.facts(name)
     common = {"sharing": "pda", "pda_samples": facts["r"], "pda_kappa": facts["kappa"]}
     got: dict[str, Any] = {}
@@ -86,7 +86,7 @@ class Logged(ProbSurgery):
     """Gives the alignment alone as its loss, as the program logs it; gradients are those of the whole loss."""
 
     def accumulate(self, z: Tensor, target: Tensor, noise: Tensor, rows: slice) -> Tensor:
-        """The alignment of every row, and gradients with the divergence."""
+        """Return the alignment of every row, and gradients with the divergence."""
         whole = self.config
         self.config = whole.model_copy(update={"kl_weight": 0.0})
         alignment = super().accumulate(z, target, noise, rows)
@@ -96,7 +96,7 @@ class Logged(ProbSurgery):
 
 
 def training(reference: CalibratorReference, name: str, precision: str, sharing: str) -> Found:
-    """Weights and losses of a stored training."""
+    """Return the weights and losses of a stored training."""
     hidden = next(
         len(value) for key, value in reference.numbers(name, precision).items() if key.startswith("init_W_up")
     )

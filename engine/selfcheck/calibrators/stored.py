@@ -21,7 +21,7 @@ Numbers = Mapping[str, Tensor]
 def built(
     kind: type[OutputCalibrator], numbers: Numbers, names: Mapping[str, str], config: OutputParams
 ) -> tuple[OutputCalibrator, Stack]:
-    """A calibrator for one task 'A' with a reference's parameters; ``names`` maps ours to the reference's."""
+    """Return a calibrator for one task 'A' with a reference's parameters; ``names`` maps ours to the reference's."""
     calibrator = kind()
     first = numbers[next(iter(names.values()))]
     stack = calibrator.reset(("A",), {"dim": first.shape[-1]}, config, dtype=first.dtype)
@@ -31,7 +31,7 @@ def built(
 
 
 def scores(features: Tensor, numbers: Numbers) -> Tensor:
-    """Logits of features under a reference's head."""
+    """Return the logits of features under a reference's head."""
     plain = logits(features.detach().numpy(), numbers["head_weight"].numpy(), 1.0)
     return torch.from_numpy(plain) + numbers["head_bias"]
 

@@ -14,7 +14,7 @@ NAMES = {"down": "W_down", "up": "W_up"}
 
 
 def forward(reference: CalibratorReference, name: str, precision: str) -> Found:
-    """Bias, corrected features, loss, gradients, logits."""
+    """Return bias, corrected features, loss, gradients, logits."""
     numbers = reference.numbers(name, precision)
     calibrator, _ = built(Surgery, numbers, NAMES, SurgeryParams(rank=len(numbers["W_down"])))
     z, target = numbers["z_merged"], numbers["z_expert"]
@@ -27,7 +27,7 @@ def forward(reference: CalibratorReference, name: str, precision: str) -> Found:
 
 
 def training(reference: CalibratorReference, name: str, precision: str, sharing: str) -> Found:
-    """Weights and losses of a stored training."""
+    """Return the weights and losses of a stored training."""
     rank = next(
         len(value) for key, value in reference.numbers(name, precision).items() if key.startswith("init_W_down")
     )

@@ -23,13 +23,13 @@ class Watched(Tower):
         self.tokens: list[Tensor] = []
 
     def run(self, x: Tensor, first: int, stop: int) -> Tensor:
-        """Tokens behind some blocks."""
+        """Return the tokens behind some blocks."""
         self.tokens.append(super().run(x, first, stop))
         return self.tokens[-1]
 
 
 def inside(reference: CalibratorReference, name: str, precision: str) -> Found:
-    """Tokens, targets of every block, features, losses and gradients."""
+    """Return tokens, targets of every block, features, losses and gradients."""
     numbers, facts = reference.numbers(name, precision), reference.facts(name)
     blocks = range(facts["vit"]["blocks"])
     parts = (*blocks, "final")

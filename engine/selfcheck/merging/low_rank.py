@@ -11,7 +11,7 @@ from .recipe import Recipe
 
 
 def opcm_with_its_factors(reference: MergingReference, name: str, precision: str) -> Found:
-    """The merged weights, and the factors λ of every expert that the reference recorded."""
+    """Return the merged weights, and the factors λ of every expert that the reference recorded."""
     base, vectors = reference.vectors(precision)
     params = {"alpha": reference.entries[name]["params"]["alpha"]}
     merged = merge(base, vectors, [], MethodCall(method="opcm", params=params), Offline(vectors.experts))

@@ -29,7 +29,7 @@ def at_given_coefficients(
     pruned: bool = False,
     plus_plus: bool = False,
 ) -> Found:
-    """AdaMerging's model at stored coefficients, behind LwPTV or with ++ where the reference says so."""
+    """Return AdaMerging's model at stored coefficients, behind LwPTV or with ++ where the reference says so."""
     base, vectors = reference.vectors(precision)
     context, params = Offline(vectors.experts), LwptvParams(eta=0.7)
     stored, order = reference.inputs("lambdas"), reference.order
@@ -44,7 +44,7 @@ def at_given_coefficients(
 
 
 def entropy_and_gradient(reference: MergingReference, name: str, precision: str) -> Found:
-    """Mean entropy of stored predictions, and its gradient."""
+    """Return the mean entropy of stored predictions, and its gradient."""
     want = reference.output(name)
     logits = want["logits"].to(getattr(torch, precision)).requires_grad_()
     loss = entropy(logits)
@@ -56,7 +56,7 @@ def entropy_and_gradient(reference: MergingReference, name: str, precision: str)
 
 
 def dop_pair(reference: MergingReference, name: str, precision: str) -> Found:
-    """One matrix between two experts, with a fixed and with an adaptive balance."""
+    """Return one matrix between two experts, with a fixed and with an adaptive balance."""
     facts = reference.entries[name]["params"]
     base, vectors = reference.vectors(precision, [0, 1])
     layer, got = facts["tensor"], {}
@@ -74,7 +74,7 @@ def dop_pair(reference: MergingReference, name: str, precision: str) -> Found:
 
 
 def concrete_mask(reference: MergingReference, name: str, precision: str) -> Found:
-    """Relaxed masks of stored logits, from the noise that the stated seed gives."""
+    """Return the relaxed masks of stored logits, from the noise that the stated seed gives."""
     stored, params = reference.output(name), reference.entries[name]["params"]
     generator = torch.Generator().manual_seed(params["seed"])
     got = {}
@@ -87,7 +87,7 @@ def concrete_mask(reference: MergingReference, name: str, precision: str) -> Fou
 
 
 def concrete_model(reference: MergingReference, name: str, precision: str) -> Found:
-    """Task arithmetic under stored masks that are shared by the experts."""
+    """Return task arithmetic under stored masks that are shared by the experts."""
     base, vectors = reference.vectors(precision)
     masks = by_name(reference.output("concrete_masks"), "mask/")
     masked = under(vectors, lambda layer: rescaled(masks[layer].to(vectors.dtype)))

@@ -43,7 +43,7 @@ class Recipe:
         return Found({layer: got[layer] for layer in want} if self.some else got, want, self.at_best)
 
     def merged(self, reference: MergingReference, precision: str) -> dict[str, Tensor]:
-        """The merged tensors."""
+        """Return the merged tensors."""
         base, vectors = reference.vectors(precision, self.experts, self.kind, self.weights)
         calls = [MethodCall(method=key, params=dict(value)) for key, value in self.transforms.items()]
         call = MethodCall(method=self.method, params=dict(self.params))
@@ -59,7 +59,7 @@ class Recipe:
 
 
 def _reader(reference: MergingReference, entry: str) -> Draws:
-    """Looks masks up by what they are for: (method, expert, layer), or (method, layer) for a shared mask."""
+    """Return a function that finds masks by (method, expert, layer), or (method, layer) for a shared mask."""
     masks = reference.output(entry)
 
     def read(purpose: tuple[str, ...]) -> Tensor:

@@ -25,20 +25,20 @@ from ..reference import MergingReference, by_name
 def merged_by_task(
     method: str, reference: MergingReference, precision: str
 ) -> tuple[Weights, LazyTaskVectors, PerTask]:
-    """The base, the task vectors and the merge."""
+    """Return the base, the task vectors and the merge."""
     base, vectors = reference.vectors(precision)
     merged = merge(base, vectors, [], MethodCall(method=method), Offline(vectors.experts))
     return base, vectors, merged
 
 
 def emr_vector(reference: MergingReference, name: str, precision: str) -> Found:
-    """The unified task vector."""
+    """Return the unified task vector."""
     _, vectors, merged = merged_by_task("emr", reference, precision)
     return Found({layer: merged.parts[VECTOR + layer] for layer in vectors.names}, reference.output(name))
 
 
 def emr_masks(reference: MergingReference, name: str, precision: str) -> Found:
-    """The masks of all tasks."""
+    """Return the masks of all tasks."""
     _, vectors, merged = merged_by_task("emr", reference, precision)
     got = {
         f"{task.replace('expert', 'task')}/{layer}": unpack(
@@ -51,7 +51,7 @@ def emr_masks(reference: MergingReference, name: str, precision: str) -> Found:
 
 
 def emr_model(reference: MergingReference, name: str, precision: str) -> Found:
-    """The weights for one task, and all rescalers."""
+    """Return the weights for one task, and all rescalers."""
     base, _, merged = merged_by_task("emr", reference, precision)
     expert = merged.tasks[int(name.removeprefix("emr_task"))]
     got = tensors_of(models(base, merged)[expert])
@@ -62,13 +62,13 @@ def emr_model(reference: MergingReference, name: str, precision: str) -> Found:
 
 
 def tall_model(reference: MergingReference, name: str, precision: str) -> Found:
-    """The weights for one task."""
+    """Return the weights for one task."""
     base, _, merged = merged_by_task("tall", reference, precision)
     return Found(tensors_of(models(base, merged)[merged.tasks[1]]), reference.output(name))
 
 
 def twin_model(reference: MergingReference, name: str, precision: str) -> Found:
-    """The weights at given weights of a router."""
+    """Return the weights at given weights of a router."""
     params = reference.entries[name]["params"]
     base, vectors = reference.vectors(precision)
     settings = TwinParams(scaling=0.3, density=params["keep_fraction"])

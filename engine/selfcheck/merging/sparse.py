@@ -24,12 +24,12 @@ from .recipe import Recipe
 
 
 def ties(density: float, how: str, scaling: float, **more: Any) -> dict[str, Any]:
-    """Parameters of TIES."""
+    """Return the parameters of TIES."""
     return {"density": density, "merge": how, "scaling": scaling, **more}
 
 
 def ties_where_magnitudes_tie(reference: MergingReference, name: str, precision: str) -> Found:
-    """Written-out vectors whose magnitudes and signs tie: trimmed and merged."""
+    """Return written-out vectors whose magnitudes and signs tie: trimmed and merged."""
     values, rows = reference.values(name), torch.tensor(reference.entries[name]["params"]["input"])
     base = Memory({"w": torch.zeros(rows.shape[1])})
     files = {f"e{k}": Memory({"w": row}) for k, row in enumerate(rows)}
@@ -48,14 +48,14 @@ def ties_where_magnitudes_tie(reference: MergingReference, name: str, precision:
 
 
 def elected_entries(reference: MergingReference, name: str, precision: str) -> Found:
-    """Trimmed task vectors without what disagrees with the elected sign."""
+    """Return the trimmed task vectors without what disagrees with the elected sign."""
     _, vectors = reference.vectors(precision)
     found = elected(vectors, 0.2, Offline(vectors.experts))
     return Found({layer: found.stack(layer) for layer in found.names}, stacked_by_task(reference.output(name)))
 
 
 def breadcrumbs_without_the_fault(reference: MergingReference, name: str, precision: str) -> Found:
-    """The program's slice is empty where int(γ n) is 0, which zeroes small tensors; the others are compared."""
+    """Compare tensors but those that the program's empty slice zeroes, where int(γ n) is 0."""
     params = reference.entries[name]["params"]
     gamma = params["gamma"]
     recipe = Recipe(
@@ -68,7 +68,7 @@ def breadcrumbs_without_the_fault(reference: MergingReference, name: str, precis
 
 
 def della_probabilities(reference: MergingReference, name: str, precision: str) -> Found:
-    """Probabilities with which entries are kept."""
+    """Return the probabilities with which entries are kept."""
     _, vectors = reference.vectors(precision)
     params = reference.entries[name]["params"]
     got = {
@@ -91,7 +91,7 @@ def tall_by_task(reference: MergingReference, name: str, precision: str) -> Foun
 
 
 def pcb_scores(reference: MergingReference, name: str, precision: str) -> Found:
-    """Scores of the competition, normalised."""
+    """Return the scores of the competition, normalised."""
     _, vectors = reference.vectors(precision)
     competition = Competition(vectors, PcbParams(density=0.05), Offline(vectors.experts))
 
@@ -102,7 +102,7 @@ def pcb_scores(reference: MergingReference, name: str, precision: str) -> Found:
 
 
 def localized_masks(reference: MergingReference, name: str, precision: str) -> Found:
-    """The entries that Localize-and-Stitch selects without data."""
+    """Return the entries that Localize-and-Stitch selects without data."""
     _, vectors = reference.vectors(precision)
     density = reference.entries[name]["params"]["sparsity"]
     masks = largest_entries(vectors, density, Offline(vectors.experts))
@@ -110,7 +110,7 @@ def localized_masks(reference: MergingReference, name: str, precision: str) -> F
 
 
 def tailored_layer(reference: MergingReference, name: str, precision: str) -> Found:
-    """One linear layer of one expert, with stored inner products of its inputs. The program computes in float32."""
+    """Return one linear layer of one expert, from stored inner products. The program computes in float32."""
     facts = reference.entries[name]["params"]
     layer, dtype = facts["tensor"], getattr(torch, precision)
     params = ModelTailorParams(sparsity=facts["sparsity"], damping=facts["percdamp"], block=facts["blocksize"])

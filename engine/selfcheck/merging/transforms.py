@@ -23,12 +23,12 @@ SMALLEST = 1e-6
 
 
 def after(transform: str, params: Mapping[str, Any], scaling: float = 0.3, **more: Any) -> Recipe:
-    """Task arithmetic behind a transform."""
+    """Return task arithmetic behind a transform."""
     return Recipe("task_arithmetic", {"scaling": scaling}, {transform: params}, **more)
 
 
 def layer_masks(reference: MergingReference, name: str, precision: str) -> Found:
-    """Salience of every layer, each expert's mask and the shared one."""
+    """Return the salience of every layer, each expert's mask and the shared one."""
     eta = reference.entries[name]["params"]["eta"]
     _, vectors = reference.vectors(precision)
     _, scores = salience(vectors)
@@ -41,7 +41,7 @@ def _mask_parts(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def mask_rule(reference: MergingReference, name: str, precision: str) -> Found:
-    """Written-out scores: thresholds, ties and how many layers are kept."""
+    """Return written-out scores: thresholds, ties and how many layers are kept."""
     values = reference.values(name)
     got: dict[str, Any] = {}
     for key in values:
@@ -56,7 +56,7 @@ def mask_rule(reference: MergingReference, name: str, precision: str) -> Found:
 
 
 def carried_out(recipe: Recipe, reference: MergingReference, name: str, precision: str) -> Found:
-    """A published draw, carried out on each expert alone: what is left are the entries that its masks keep."""
+    """Carry out a published draw on each expert alone: left are the entries that its masks keep."""
     base, vectors = reference.vectors(precision)
     masks, got, want = reference.output(name), {}, {}
     for number, expert in enumerate(vectors.experts):

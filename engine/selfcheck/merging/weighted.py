@@ -13,7 +13,7 @@ TWO = (0, 1)
 
 
 def multislerp_of_weighted_experts(reference: MergingReference, name: str, precision: str) -> Found:
-    """The mean direction with unequal weights, which no recipe of ours offers."""
+    """Return the mean direction with unequal weights, which no recipe of ours offers."""
     base, vectors = reference.vectors(precision)
     weights = reference.entries[name]["params"]["weights"]
     merged = add_to_base(base, vectors, lambda layer: mean_direction(vectors.stack(layer), weights))

@@ -1,4 +1,4 @@
-"""What each reference of the premerging folder is compared with; one module for each family."""
+"""Counterparts of each reference of the premerging folder; one module for each family."""
 
 from ..measure import Check
 from . import alignment, disentanglement, linearised, low_rank, merges, recipes, sharpness, transformer_alignment
