@@ -17,7 +17,7 @@ from engine.experiments import (
 )
 from engine.experiments.spec import FOLDER
 from engine.figures.experiment import experiment_dots
-from engine.pipeline.views.request import NEEDS, ImagesRequest
+from engine.pipeline.viewing.by_task import ImagesRequest
 from engine.store import Run
 from pages.shared.chrome import age, empty_state, error_state, plain, plot, theme
 from pages.shared.progress import log_view, show_progress
@@ -202,7 +202,7 @@ def _numbers(name: str, table: pd.DataFrame) -> None:
 def provenance(result: ExperimentResult, made: Run | None, measure: Measure) -> str:
     """What the numbers were measured on, and when; views on runs look at fewer images than the runs."""
     low, high = result.images or (0, 0)
-    if measure.analysis in NEEDS:
+    if measure.view:
         seen = ImagesRequest.model_fields["images"].default
         low, high = min(low, seen), min(high, seen)
     images = f"{low:,}" if low == high else f"{low:,}–{high:,}"

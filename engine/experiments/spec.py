@@ -63,11 +63,12 @@ class Point(Frozen):
 
 
 class Measure(Frozen):
-    """A number of a finished run: a place in its report, or an analysis of what it left."""
+    """A number of a finished run: a place in its report or in a view on it, or an analysis of what it left."""
 
     name: str = Field(pattern=r"^[a-z0-9_]+$")
     title: str
-    path: str = ""  # dots between keys, {state} is the point's; a table of tasks is averaged
+    path: str = ""  # see `places`; {state} is the point's; of a report's table of tasks, in-domain ones count
+    view: str = ""  # the view whose document the path is in; empty for the run's report
     analysis: str = ""  # a row of the pipeline's ANALYSES
     params: dict[str, Any] = Field(default_factory=dict)
     unit: str = "%"
@@ -76,6 +77,8 @@ class Measure(Frozen):
     def _one_source(self) -> Measure:
         if bool(self.path) == bool(self.analysis):
             raise ValueError("a measure has either a path or an analysis")
+        if self.view and not self.path:
+            raise ValueError("a measure of a view names the path of its number")
         return self
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from ..recipe import Request
 from ..store import Store, collect
 from ..store.artefacts import KEEP_DAYS
-from .steps import Plan, make_step
+from .graph import Plan
+from .steps import NoInputs, StepParams, step
 
 if TYPE_CHECKING:
-    from .steps import StepTools
-
-VERSION = 1
+    from .tools import StepTools
 
 
 class CollectRequest(Request):
@@ -29,21 +27,24 @@ class CollectRequest(Request):
     dry: bool = True
 
 
-def plan_collect(request: Mapping[str, Any], store: Store) -> Plan:
-    """Plan a collection or its preview.
+class CollectParams(StepParams):
+    """Parameters of the collect step."""
 
-    Raises:
-        RecipeError: what is wrong with the request.
-    """
-    asked = CollectRequest.parse(request)
+    asked: float
+    days: float
+    dry: bool
+
+
+def plan_collect(asked: CollectRequest, store: Store) -> Plan:
+    """Plan a collection or its preview."""
     label = "Looking at what nobody refers to" if asked.dry else "Removing what nobody refers to"
-    step = make_step("collect", params=asked.model_dump(mode="json"), label=label, version=VERSION)
-    return Plan((step,), step.key, step.key)
+    node = collected.plan(CollectParams(**asked.model_dump()), label=label)
+    return Plan((node,), node.key)
 
 
-def collect_step(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+@step("collect", label="Collecting", params=CollectParams)
+def collected(inputs: NoInputs[Path], params: CollectParams, output: Path, tools: StepTools) -> None:
     """Collect, or only count; writes ``collected.json``."""
-    asked = CollectRequest.parse(params)
-    found = collect(tools.store, days=asked.days, dry=asked.dry)
+    found = collect(tools.store, days=params.days, dry=params.dry)
     tools.log(str(found))
     found.write(output)

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Cancelled, DiskFull, EngineError, StoreError
-from .steps import Inputs, Monitor, Plan, Silent, Step, StepTools, step_function
+from .graph import Plan
+from .steps import Step, located
+from .tools import Monitor, Silent, StepTools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +96,7 @@ def run_inline(
         rest = plan.without_failed(step.key, explain_failure(error, step)[0])
         if rest is None:
             raise error
-        listener.log(f"Going on without what needs '{step.label or step.name}': {error}")
+        listener.log(f"Going on without what needs '{step.label}': {error}")
         plan = rest
     found = store.find(plan.result)
     if found is None:
@@ -114,7 +116,7 @@ def _run_needed(
         share = _Share(listener, progress, step)
         share.progress(0.0, "")
         threads = set_threads(step.threads or default_threads())
-        tools = StepTools(store, share, device=device or device_for(step), threads=threads)
+        tools = StepTools(store, share, key=step.key, device=device or device_for(step), threads=threads)
         tools.check()
         try:
             run_step(store, step, tools)
@@ -149,7 +151,7 @@ class PlanProgress:
     """How much of a plan is done: finished steps' weights plus the running ones' shares."""
 
     def __init__(self, plan: Plan, needed: set[str]) -> None:
-        self.weights = {step.key: max(step.weight, 0.0) for step in plan.steps}
+        self.weights = {step.key: max(step.cost, 0.0) for step in plan.steps}
         self.done = {key: float(key not in needed) for key in self.weights}
         self.needed = needed
 
@@ -202,8 +204,8 @@ def explain_failure(error: BaseException, step: Step) -> tuple[str, str, str]:
     if isinstance(error, EngineError):
         return str(error), kind, trace
     if isinstance(error, MemoryError) or kind == "OutOfMemoryError":
-        return f"Step '{step.label or step.name}' ran out of memory: {error or kind}.", kind, trace
-    return f"Unexpected error in step '{step.label or step.name}': {kind}: {error}", kind, trace
+        return f"Step '{step.label}' ran out of memory: {error or kind}.", kind, trace
+    return f"Unexpected error in step '{step.label}': {kind}: {error}", kind, trace
 
 
 def device_for(step: Step) -> str:
@@ -252,31 +254,24 @@ def _compute_when_there_is_room(store: Store, step: Step, tools: StepTools) -> P
 
 
 def _compute(store: Store, step: Step, tools: StepTools) -> Path:
-    inputs: Inputs = {role: _folders(store, keys, step) for role, keys in step.inputs.items()}
-    function: Callable[..., None] = step_function(step.name)
-    label = step.label or step.name
-    with store.create(
-        step.key, step=step.name, version=step.version, label=label, uses=tools.uses, inputs=step.needs
-    ) as output:
-        function(inputs, step.params, output, tools)
+    inputs = located(step.inputs, lambda key: _folder(store, key, step))
+    facts = {"step": step.name, "version": step.version, "label": step.label, "inputs": step.needs}
+    with store.create(step.key, **facts, uses=tools.uses) as output:
+        step.kind(inputs, step.params, output, tools)
         if tools.monitor.cancelled():
             raise Cancelled("Cancelled.")
     found = store.find(step.key)
     if found is None:
-        raise StoreError(f"The artefact of '{label}' could not be read back after it was written. Is the disk full?")
+        raise StoreError(
+            f"The artefact of '{step.label}' could not be read back after it was written. Is the disk full?"
+        )
     return found
-
-
-def _folders(store: Store, keys: str | tuple[str, ...] | list[str], step: Step) -> Path | tuple[Path, ...]:
-    if not isinstance(keys, str):
-        return tuple(_folder(store, key, step) for key in keys)
-    return _folder(store, keys, step)
 
 
 def _folder(store: Store, key: str, step: Step) -> Path:
     found = store.find(key)
     if found is None:
-        raise MissingInput(key, step.label or step.name)
+        raise MissingInput(key, step.label)
     return found
 
 

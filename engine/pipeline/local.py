@@ -20,10 +20,11 @@ from ..store.reporter import Reporter
 from ..sweeps import SweepRequest, SweepTable, read_table, sweep_title
 from ..types import Progress
 from .executor import run_inline
+from .graph import Plan
+from .planners import plan_request
 from .preflight.estimate import Preflight, read_preflight
-from .run.plan import plan_request, plan_run
+from .run.plan import plan_run
 from .run.projecting import ProjectionRequest, projection_step
-from .steps import Plan
 
 
 class _Listener:

@@ -1,317 +1,248 @@
-"""The contract between a plan, the functions that carry out its steps, and the executors that run them.
+"""Steps, declared beside their functions, and the keys of what they leave.
 
-A step function has one form::
+A step is declared once, where its function stands::
 
-    def merge(inputs: Inputs, params: Mapping[str, Any], output: Path, tools: StepTools) -> None
+    class MergeParams(StepParams):
+        seed: int
+        sources: Sources = apart()  # where files lie: no part of the key
 
-It reads the folders of its inputs, writes files into ``output`` (an empty folder that becomes the artefact when the
-function returns) and says how far it is with ``tools.progress``, which also stops it when nobody wants it any more.
-Nothing here imports torch: pages and the service plan with it.
+
+    @dataclass(frozen=True)
+    class MergeInputs(Inputs[A]):
+        heads: A | None = None
+
+
+    @step("merge", params=MergeParams, inputs=MergeInputs, label="Merging", cost=2.0)
+    def merge(inputs: MergeInputs[Path], params: MergeParams, output: Path, tools: StepTools) -> None:
+        ...
+
+``merge`` is then a :class:`StepKind`: ``merge.plan(params, inputs)`` makes a node of a plan, whose inputs are keys of
+earlier steps. When it runs, the function is given the same inputs as folders. It writes files into ``output`` (an
+empty folder that becomes the artefact when the function returns), says how far it is with ``tools.progress``, and is
+stopped there when nobody wants the result any more. Nothing here imports torch.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Generic, TypeVar
 
-from ..errors import Cancelled, StoreError, nearest
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
 from ..store import step_key
-
-if TYPE_CHECKING:
-    from ..store import Store
-    from ..types import Tensors
-
-Keys = str | tuple[str, ...]
-Inputs = Mapping[str, Path | tuple[Path, ...]]
-StepFunction = Callable[[Inputs, Mapping[str, Any], Path, "StepTools"], None]
+from .tools import StepTools
 
 PACKAGE = __name__.split(".", maxsplit=1)[0]
-PROGRESS_INTERVAL = 0.1  # seconds between two reports of one step
 SHARE = 0  # threads of a step that comes in numbers: an equal share of the cores for each worker
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+APART = "apart"
+INLINED = {"inlined": True}  # metadata of an input whose field name is no part of the role
+UNHASHED = {"unhashed": True}  # metadata of an input that the parameters name already
 
-# Step name → where its function lives; a leading dot means "inside this package". Imported when the step runs.
-STEPS: dict[str, str] = {
-    "heads": ".pipeline.run.text_heads:build",
-    "merge": ".pipeline.run.merging:merge",
-    "salience": ".pipeline.run.merging:salience",
-    "features": ".pipeline.run.encoding:features",
-    "calibrate": ".pipeline.run.calibrating:calibrate",
-    "bundle": ".pipeline.run.bundle:bundle",
-    "projection": ".pipeline.run.projecting:projection",
-    "register": ".pipeline.zoos.pictures:register",
-    "experiment": ".pipeline.studies.measure:experiment",
-    "import": ".pipeline.zoos.import_checkpoints:carry_out_import",
-    "import_check": ".pipeline.zoos.import_checkpoints:check_import",
-    "weight_geometry": ".pipeline.views.weights:geometry",
-    "weight_kept": ".pipeline.views.weights:kept",
-    "weight_spectra": ".pipeline.views.weights:spectra",
-    "path": ".pipeline.views.weights:path",
-    "interpolation": ".pipeline.views.weights:interpolation",
-    "depth": ".pipeline.views.depth:depth",
-    "stitching": ".pipeline.views.stitching:stitching",
-    "shift": ".pipeline.views.shift:shifted",
-    "view_table": ".pipeline.views.models:gather",
-    "outliers": ".pipeline.views.features:outliers",
-    "coverage": ".pipeline.views.features:coverage",
-    "predictions": ".pipeline.views.features:predictions",
-    "wrong_task": ".pipeline.views.request:wrong_task",
-    "validation_features": ".pipeline.studies.validation:validation_features",
-    "validate": ".pipeline.studies.validation:validate",
-    "sweep": ".pipeline.studies.validation:gather",
-    "collect": ".pipeline.collecting:collect_step",
-    "preflight": ".pipeline.preflight.check:preflight",
-    "fetch": ".pipeline.zoos.fetch:fetch",
-    "finetune": ".pipeline.zoos.finetune:finetune",
-    "adopt_experts": ".pipeline.zoos.finetune:adopt_experts",
-}
+A = TypeVar("A")  # an artefact: its key in a plan, its folder when a step runs
+P = TypeVar("P", bound="StepParams")
 
-# Functions without arguments that workers call once when they start, to have slow things compiled ahead.
-WARM_UP: tuple[str, ...] = (".pipeline.warm:warm_up",)
+
+def apart(default: Any = ...) -> Any:
+    """Declare a parameter that a step is given but that its result does not depend on: where files lie, names."""
+    return Field(default, json_schema_extra={APART: True})
+
+
+class StepParams(BaseModel):
+    """Base of a step's parameters: immutable, and unknown names are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def identity(self) -> dict[str, Any]:
+        """Return the parameters that the result depends on, as JSON values; those that are None are left out."""
+        hidden = {name for name, info in type(self).model_fields.items() if _is_apart(info)}
+        dumped = self.model_dump(mode="json", exclude=hidden)
+        return {name: value for name, value in dumped.items() if value is not None}
+
+
+class NoParams(StepParams):
+    """Parameters of a step that depends on its inputs alone."""
+
+
+@dataclass(frozen=True)
+class Inputs(Generic[A]):
+    """Base of a step's inputs by role; fields hold an artefact, None, or mappings and tuples of them."""
+
+
+@dataclass(frozen=True)
+class NoInputs(Inputs[A]):
+    """Inputs of a step that reads no other step's artefact."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One node of a plan: a function, what it is given, and the key of the artefact it leaves."""
+    """One node of a plan: what is computed of what, and the key of the artefact that it leaves."""
 
-    name: str  # a row of STEPS
-    key: str  # content key of the artefact, see `step_key`
-    params: Mapping[str, Any] = field(default_factory=dict)  # JSON values
-    inputs: Mapping[str, Keys] = field(default_factory=dict)  # role → key(s) of the steps it reads
-    label: str = ""  # for people, e.g. "Encode digits with the merged model"
-    weight: float = 1.0  # relative cost, for the progress bar
-    gpu: bool = False  # wants an accelerator when there is one
-    threads: int | None = None  # numeric threads; None: cores ÷ busy workers; SHARE: cores ÷ workers
-    version: int = 1
+    kind: StepKind
+    params: StepParams
+    inputs: Inputs[str]
+    key: str  # see `step_key`
+    label: str  # for people, e.g. "Encode digits with the merged model"
+    gpu: bool = False  # runs on an accelerator when there is one
+
+    @property
+    def name(self) -> str:
+        """Return the kind's name."""
+        return self.kind.name
+
+    @property
+    def version(self) -> int:
+        """Return the version of the kind's function."""
+        return self.kind.version
+
+    @property
+    def threads(self) -> int | None:
+        """Return the numeric threads: None for cores ÷ busy workers, ``SHARE`` for cores ÷ workers."""
+        return self.kind.threads
+
+    @property
+    def cost(self) -> float:
+        """Return the relative cost, for the progress bar."""
+        cost = self.kind.cost
+        return float(cost(self.params)) if callable(cost) else cost
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Keys of all inputs, without their roles."""
-        return tuple(dict.fromkeys(_flat(self.inputs.values())))
+        """Return the keys of all inputs, without their roles."""
+        return tuple(dict.fromkeys(flat(self.inputs).values()))
 
 
 @dataclass(frozen=True)
-class Part:
-    """A whole run inside a plan: it gets a finished row of its own as soon as its artefact is there."""
+class StepKind(Generic[P]):
+    """A step as it is declared: a function with its name, version, parameters, inputs, needs and cost."""
 
-    key: str  # of the artefact that the run leaves
-    name: str  # what people call it
-    request: Mapping[str, Any]  # what a row of its own would have asked for
-    step_keys: tuple[str, ...] = ()  # artefacts that it refers to
+    name: str
+    function: Callable[[Any, P, Path, StepTools], None]
+    params: type[P]
+    inputs: type[Inputs]
+    label: str
+    version: int = 1  # a new one makes new artefacts
+    cost: float | Callable[[P], float] = 1.0  # relative
+    gpu: bool = False  # wants an accelerator when there is one
+    threads: int | None = None  # numeric threads; None: cores ÷ busy workers; SHARE: cores ÷ workers
 
+    def plan(
+        self, params: P, inputs: Inputs[str] | None = None, *, label: str = "", device: str = "cpu", gpu: bool = False
+    ) -> Step:
+        """Make a node of a plan.
 
-@dataclass(frozen=True)
-class Plan:
-    """A graph of steps in topological order."""
-
-    steps: tuple[Step, ...]
-    result: str  # key of the artefact that is the run's result
-    identity: str = ""
-    parts: tuple[Part, ...] = ()
-    # (key of a step that failed, reason) → how to go on without it; None: not at all. The rest has a result of its own.
-    without: Callable[[str, str], Plan | None] | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse a plan that no executor could carry out. Inputs no step makes are read from the store.
-
-        Raises:
-            ValueError: a step reads what a later one makes, or nobody makes the result.
+        Args:
+            params: what the function is given.
+            inputs: keys of earlier steps by role.
+            label: for people; the kind's own where nothing is said.
+            device: device class and compute dtype that belong to the identity (``cpu``, ``cuda-bf16`` …).
+            gpu: whether there is an accelerator for a kind that wants one.
         """
-        later = {step.key for step in self.steps}
-        if self.result not in later:
-            raise ValueError(f"no step makes the result {self.result}")
-        for step in self.steps:
-            if missing := later.intersection(step.needs):
-                raise ValueError(f"step '{step.label or step.name}' reads {sorted(missing)}, made only later")
-            later.discard(step.key)
+        read = NoInputs() if inputs is None else inputs
+        key = step_key(self.name, self.version, params.identity(), flat(read, hashed=True), device)
+        return Step(self, params, read, key, label or self.label, self.gpu and gpu)
 
-    def by_key(self) -> dict[str, Step]:
-        """The steps under their keys; equal steps are one."""
-        return {step.key: step for step in self.steps}
+    def __call__(self, inputs: Inputs[Path], params: P, output: Path, tools: StepTools) -> None:
+        """Carry the step out."""
+        self.function(inputs, params, output, tools)
 
-    def sinks(self) -> tuple[str, ...]:
-        """Keys nobody in the plan reads, its result and its parts: what the run is for."""
-        read = {key for step in self.steps for key in step.needs} - {self.result, *(part.key for part in self.parts)}
-        return tuple(dict.fromkeys(step.key for step in self.steps if step.key not in read))
-
-    def without_failed(self, key: str, reason: str) -> Plan | None:
-        """The plan that is left when a step has failed, None when the whole run fails with it."""
-        return self.without(key, reason) if self.without is not None else None
+    def __reduce__(self) -> tuple[Callable[[str, str], Any], tuple[str, str]]:
+        """Travel between processes by place: the receiver imports the declaration."""
+        return declared_at, (self.function.__module__, self.function.__qualname__)
 
 
-def make_step(
+def step(
     name: str,
     *,
-    params: Mapping[str, Any] = NOTHING,
-    inputs: Mapping[str, Keys] = NOTHING,
-    label: str = "",
-    weight: float = 1.0,
+    label: str,
+    params: type[P] = NoParams,  # type: ignore[assignment]
+    inputs: type[Inputs] = NoInputs,
+    version: int = 1,
+    cost: float | Callable[[P], float] = 1.0,
     gpu: bool = False,
     threads: int | None = None,
-    version: int = 1,
-    device_class: str = "cpu",
-    identity: Mapping[str, Any] | None = None,
-) -> Step:
-    """Build a step together with its key.
+) -> Callable[[Callable[[Any, P, Path, StepTools], None]], StepKind[P]]:
+    """Declare the function below as a step; see :class:`StepKind` for the arguments."""
+
+    def declare(function: Callable[[Any, P, Path, StepTools], None]) -> StepKind[P]:
+        return StepKind(name, function, params, inputs, label, version, cost, gpu, threads)
+
+    return declare
+
+
+def declared_at(module: str, name: str) -> StepKind:
+    """Import a declaration from its place."""
+    found = getattr(import_module(module), name)
+    if not isinstance(found, StepKind):
+        raise TypeError(f"{module}.{name} is no step")
+    return found
+
+
+def flat(inputs: Inputs[A], *, hashed: bool = False) -> dict[str, A]:
+    """Return all artefacts by role: names of fields and keys of mappings, joined by slashes.
 
     Args:
-        name: a row of ``STEPS``.
-        params: what the function is given; JSON values.
-        inputs: role → key or keys of earlier steps.
-        label: for people.
-        weight: relative cost.
-        gpu: whether an accelerator is wanted.
-        threads: numeric threads, None for a fair share of the cores.
-        version: version of the function; a new one makes new artefacts.
-        device_class: device class and compute dtype that belong to the identity (``cpu``, ``cuda-bf16`` …).
-        identity: what is hashed in place of ``params``, for params that hold paths whose content has a digest.
+        inputs: of a step.
+        hashed: leave out what is no part of the key.
     """
-    key = step_key(name, version, params if identity is None else identity, inputs, device_class)
-    return Step(name, key, dict(params), dict(inputs), label or name, weight, gpu, threads, version)
+    return dict(_walk("", inputs, hashed))
 
 
-def step_function(name: str) -> StepFunction:
-    """Import the function of a step.
-
-    Raises:
-        StoreError: there is no such step.
-    """
-    if name not in STEPS:
-        raise StoreError(f"There is no step '{name}'. {nearest(name, STEPS)}")
-    module, _, attribute = STEPS[name].partition(":")
-    return getattr(import_module(module, PACKAGE), attribute)
+def located(inputs: Inputs[str], place: Callable[[str], Path]) -> Inputs[Path]:
+    """Return the same inputs with every key replaced by its folder."""
+    return _replaced(inputs, place)
 
 
-class Monitor(Protocol):
-    """Where a step's reports go, and where the wish to stop comes from."""
-
-    def progress(self, fraction: float, message: str) -> None:
-        """Take a fraction from 0 to 1 and a short text."""
-
-    def metrics(self, values: Mapping[str, Any]) -> None:
-        """Take live metrics (JSON); each top-level key replaces the one before."""
-
-    def log(self, line: str) -> None:
-        """Take a line for the run's log."""
-
-    def cancelled(self) -> bool:
-        """Whether the work is to stop."""
+def closure(steps: Mapping[str, Step], keys: Iterable[str]) -> list[Step]:
+    """Return these steps and all that they need, in the order in which they stand."""
+    found: set[str] = set()
+    stack = list(keys)
+    while stack:
+        key = stack.pop()
+        if key in steps and key not in found:
+            found.add(key)
+            stack.extend(steps[key].needs)
+    return [step for key, step in steps.items() if key in found]
 
 
-class Silent:
-    """A monitor that listens to nobody and never stops anything."""
-
-    def progress(self, fraction: float, message: str) -> None:
-        """Ignore it."""
-
-    def metrics(self, values: Mapping[str, Any]) -> None:
-        """Ignore it."""
-
-    def log(self, line: str) -> None:
-        """Ignore it."""
-
-    def cancelled(self) -> bool:
-        """Never."""
-        return False
+def _is_apart(info: FieldInfo) -> bool:
+    return isinstance(info.json_schema_extra, dict) and bool(info.json_schema_extra.get(APART))
 
 
-class StepTools:
-    """What a step function may use beside its inputs."""
-
-    def __init__(self, store: Store, monitor: Monitor | None = None, *, device: str = "cpu", threads: int = 1) -> None:
-        self.store = store
-        self.monitor: Monitor = monitor or Silent()
-        self.device = device  # cpu, cuda or mps
-        self.threads = threads
-        self.uses: list[str] = []  # nested artefacts; garbage collection keeps them with the step's own
-        self._reported = 0.0
-
-    def progress(self, fraction: float, message: str = "") -> None:
-        """Report how much of the step is done; call it between batches.
-
-        Args:
-            fraction: 0 to 1.
-            message: a short text such as ``batch 3 of 16``.
-
-        Raises:
-            Cancelled: nobody wants the result any more.
-        """
-        self.check()
-        now = time.monotonic()
-        if fraction >= 1 or now - self._reported >= PROGRESS_INTERVAL:
-            self._reported = now
-            self.monitor.progress(min(max(float(fraction), 0.0), 1.0), message)
-
-    def part(self, start: float, stop: float) -> Callable[..., None]:
-        """A ``progress`` whose 0 to 1 stands for a part of this step."""
-
-        def progress(fraction: float, message: str = "") -> None:
-            self.progress(start + (stop - start) * fraction, message)
-
-        return progress
-
-    def check(self) -> None:
-        """Stop here when nobody wants the result any more.
-
-        Raises:
-            Cancelled: that is so.
-        """
-        if self.monitor.cancelled():
-            raise Cancelled("Cancelled.")
-
-    def metrics(self, values: Mapping[str, Any]) -> None:
-        """Publish live metrics, small JSON values; each top-level key replaces the one before."""
-        self.monitor.metrics(values)
-
-    def log(self, line: str) -> None:
-        """Append a line to the log of the runs that wait for this step."""
-        self.monitor.log(line)
-
-    def cached(self, parts: Mapping[str, Any], compute: Callable[[], Tensors], *, version: int = 1) -> Tensors:
-        """Tensors that depend on less than the step (one expert's SVDs, say), computed once and kept.
-
-        Args:
-            parts: what they are and everything they depend on, digests of files included; JSON values.
-            compute: called only when the artefact is missing.
-            version: version of ``compute``.
-
-        Returns:
-            The tensors, on the CPU.
-        """
-        from safetensors.torch import load_file, save_file
-
-        def write(folder: Path) -> None:
-            tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in compute().items()}
-            save_file(tensors, folder / "tensors.safetensors")
-
-        name = str(parts.get("quantity", "tensors"))
-        return load_file(self.cached_folder(name, parts, write, version=version) / "tensors.safetensors")
-
-    def cached_folder(
-        self, name: str, parts: Mapping[str, Any], compute: Callable[[Path], None], *, version: int = 1
-    ) -> Path:
-        """The same for files: ``compute`` writes into the folder it is given.
-
-        Returns:
-            The artefact's folder.
-        """
-        key = step_key(f"cached.{name}", version, parts, {}, self.device)
-        self.uses.append(key)
-        found = self.store.find(key)
-        if found is None:
-            with self.store.create(key, step=f"cached.{name}", version=version, label=name) as folder:
-                compute(folder)
-            found = self.store.find(key)
-        if found is None:
-            raise StoreError(f"The artefact of '{name}' could not be read back after it was written. Is the disk full?")
-        return found
+def _walk(role: str, value: Any, hashed: bool) -> Iterator[tuple[str, Any]]:
+    if value is None:
+        return
+    if dataclasses.is_dataclass(value):
+        for part in dataclasses.fields(value):
+            if not (hashed and part.metadata == UNHASHED):
+                own = role if part.metadata == INLINED else _joined(role, part.name)
+                yield from _walk(own, getattr(value, part.name), hashed)
+    elif isinstance(value, Mapping):
+        for name, entry in value.items():
+            yield from _walk(_joined(role, str(name)), entry, hashed)
+    elif isinstance(value, tuple):
+        for number, entry in enumerate(value):
+            yield from _walk(_joined(role, str(number)), entry, hashed)
+    else:
+        yield role, value
 
 
-def _flat(values: Any) -> Iterator[str]:
-    for value in values:
-        yield from (value,) if isinstance(value, str) else value
+def _joined(role: str, name: str) -> str:
+    return f"{role}/{name}" if role else name
+
+
+def _replaced(value: Any, place: Callable[[str], Path]) -> Any:
+    if value is None:
+        return None
+    if dataclasses.is_dataclass(value):
+        parts = {part.name: _replaced(getattr(value, part.name), place) for part in dataclasses.fields(value)}
+        return type(value)(**parts)
+    if isinstance(value, Mapping):
+        return {name: _replaced(entry, place) for name, entry in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_replaced(entry, place) for entry in value)
+    return place(value)

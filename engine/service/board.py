@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..pipeline.executor import PlanProgress
-from ..pipeline.steps import Plan, Step
+from ..pipeline.graph import Plan
+from ..pipeline.kinds import is_urgent
+from ..pipeline.steps import Step
 from ..store import Reporter, Run
-
-INTERACTIVE = ("projection", "preflight", "export", "gc")  # somebody sits and waits: before whole runs
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Node:
     @property
     def title(self) -> str:
         """What people call it."""
-        return self.step.label or self.step.name
+        return self.step.label
 
 
 @dataclass
@@ -134,6 +134,6 @@ class Board:
 
     def _rank(self, node: Node) -> tuple[bool, str, int]:
         ranks = [
-            (job.run.kind not in INTERACTIVE, job.run.id, job.order.get(node.step.key, 0)) for job in self.jobs_of(node)
+            (not is_urgent(job.run.kind), job.run.id, job.order.get(node.step.key, 0)) for job in self.jobs_of(node)
         ]
         return min(ranks, default=(True, "~", 0))

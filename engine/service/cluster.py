@@ -68,16 +68,13 @@ Inbox = queue.SimpleQueue[Event]
 class Cluster:
     """Starts or joins a cluster, hands out steps, and passes everything that happens into one queue."""
 
-    def __init__(
-        self, store: Store, inbox: Inbox, *, topic: str, steps: Mapping[str, str] | None, devices: tuple[str, ...]
-    ) -> None:
+    def __init__(self, store: Store, inbox: Inbox, *, topic: str, devices: tuple[str, ...]) -> None:
         """Start.
 
         Args:
             store: artefacts; workers write into the same folder.
             inbox: gets an event for everything that happens.
             topic: where workers send their reports; one a service.
-            steps: a step table for the workers in place of the package's.
             devices: CUDA devices of this host, one worker each.
         """
         dask.config.set({**SETTINGS, "temporary-directory": str(store.root / "scratch")})
@@ -89,7 +86,7 @@ class Cluster:
         self._cluster = None if address else _own_cluster(store, devices)
         self._client = _connect(address) if address else Client(self._cluster, set_as_default=False)
         self._client.subscribe_topic(topic, self._report)
-        self._client.register_plugin(Preload(topic, steps))
+        self._client.register_plugin(Preload(topic))
 
     def workers(self) -> dict[str, bool]:
         """Address of every living worker → whether it has a GPU."""

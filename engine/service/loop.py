@@ -13,7 +13,8 @@ from typing import Any
 
 from ..errors import EngineError
 from ..pipeline.executor import PlanProgress, needed_steps
-from ..pipeline.steps import Plan, Step
+from ..pipeline.graph import Plan
+from ..pipeline.steps import Step
 from ..store import Reporter, Run, Store
 from .attempts import Attempts
 from .board import Job, Node

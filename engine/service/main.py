@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import DiskFull, EngineError, StoreError
-from ..pipeline.steps import Plan
+from ..pipeline.graph import Plan
 from ..store import ACTIVE, Store
 from ..store.owners import this_process
 from ..version import code_version
@@ -37,7 +37,6 @@ def serve(
     store: Store,
     *,
     planner: Any = None,
-    steps: Mapping[str, str] | None = None,
     idle_minutes: float = IDLE_MINUTES,
     calm: float = 0.0,
 ) -> int:
@@ -46,7 +45,6 @@ def serve(
     Args:
         store: whose rows are taken up.
         planner: ``(kind, request, store) -> Plan``; default the pipeline's.
-        steps: a step table for the workers in place of the package's.
         idle_minutes: it ends after so long without work and without a page.
         calm: seconds without work before the workers start, left to the page that the service was started for.
 
@@ -65,7 +63,7 @@ def serve(
     keeper.start()
     try:
         if _stay_calm(store, keeper, stop, calm):
-            _serve(store, owner, keeper, stop, planner or plan_with_pipeline, steps, idle_minutes * 60)
+            _serve(store, owner, keeper, stop, planner or plan_with_pipeline, idle_minutes * 60)
     finally:
         keeper.publish(state="stopping")
         store.runs.release(owner)
@@ -85,7 +83,7 @@ def _give_way() -> None:
 def plan_with_pipeline(kind: str, request: Mapping[str, Any], store: Store) -> Plan:
     """The pipeline's planner, imported when it is needed first."""
     with _importing:
-        from ..pipeline.run.plan import plan_request
+        from ..pipeline.planners import plan_request
     return plan_request(kind, request, store)
 
 
@@ -119,7 +117,6 @@ def _serve(
     keeper: Keeper,
     stop: threading.Event,
     planner: Any,
-    steps: Mapping[str, str] | None,
     idle_seconds: float,
 ) -> None:
     from .cluster import Cluster, Inbox
@@ -131,7 +128,7 @@ def _serve(
     inbox: Inbox = queue.SimpleQueue()
     devices = cuda_devices()
     store.runs.requeue_orphans(service=owner)
-    cluster = Cluster(store, inbox, topic=f"mergelens-{os.getpid()}-{time.time_ns()}", steps=steps, devices=devices)
+    cluster = Cluster(store, inbox, topic=f"mergelens-{os.getpid()}-{time.time_ns()}", devices=devices)
     loop = Loop(store, owner, cluster, inbox, planner)
     try:
         _await_worker(loop, keeper, stop)

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import logging
 import os
+import pkgutil
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from dask.system import CPU_COUNT
 from distributed import Worker, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from .. import analysis, pipeline
 from ..errors import Cancelled
 from ..pipeline.executor import MissingInput, device_for, explain_failure, run_step, set_threads
-from ..pipeline.steps import PACKAGE, SHARE, STEPS, WARM_UP, Step, StepTools, step_function
+from ..pipeline.steps import SHARE, Step
+from ..pipeline.tools import StepTools
 from ..store import Store
 from ..store.owners import is_neighbour, this_process
 
 METRICS_INTERVAL = 0.25  # seconds between two publications of live metrics
 MAX_WORKERS = 4  # processes of a cluster that the service owns, at most one a core
+LIBRARIES = ("open_clip.model", "pandas", "pyarrow.parquet", "sklearn.manifold", "torchvision.transforms.v2")
 THREADS_INTERVAL = 1.0  # seconds between two looks at how many workers are busy
 
 logger = logging.getLogger(__name__)
@@ -47,24 +52,14 @@ class Preload(WorkerPlugin):
 
     name = "mergelens"
 
-    def __init__(self, topic: str, steps: Mapping[str, str] | None = None) -> None:
-        """Say what to import.
-
-        Args:
-            topic: where to say hello.
-            steps: a step table to use in place of the package's; only its modules are imported ahead then.
-        """
+    def __init__(self, topic: str) -> None:
+        """Remember the topic on which to say hello."""
         self.topic = topic
-        self.steps = None if steps is None else dict(steps)
 
     def setup(self, worker: Worker) -> None:
         """Say hello, and start importing."""
-        ahead = ("torch",) if self.steps is None else ()
-        if self.steps is not None:
-            STEPS.clear()
-            STEPS.update(self.steps)
         worker.log_event(self.topic, {"type": "hello", "worker": worker.address})
-        threading.Thread(target=_preload, args=(ahead,), name="preload", daemon=True).start()
+        threading.Thread(target=_preload, name="preload", daemon=True).start()
 
 
 def compute(store: Store, step: Step, ticket: str, topic: str) -> Outcome:
@@ -84,9 +79,8 @@ def compute(store: Store, step: Step, ticket: str, topic: str) -> Outcome:
         if not _loaded.is_set():
             monitor.send("progress", fraction=0.0, message="Loading libraries")
             _loaded.wait()
-        step_function(step.name)
         monitor.share_threads()
-        tools = StepTools(store, monitor, device=device_for(step), threads=monitor.threads)
+        tools = StepTools(store, monitor, key=step.key, device=device_for(step), threads=monitor.threads)
         monitor.tools = tools
         run_step(store, step, tools, owner=owner)
         monitor.flush()
@@ -174,16 +168,21 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(values, default=lambda item: item.item() if hasattr(item, "item") else str(item)))
 
 
-def _preload(ahead: tuple[str, ...]) -> None:
+def _preload() -> None:
+    """Import what steps import when they run, so that nobody waits for it."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        for name in dict.fromkeys((*ahead, *(place.partition(":")[0] for place in STEPS.values()))):
-            _try(name, lambda name=name: import_module(name, PACKAGE))
+        for name in ("torch", *_modules_of(pipeline)):
+            _try(name, lambda name=name: import_module(name))
     finally:
         _loaded.set()
-    for place in WARM_UP if ahead else ():
-        module, _, attribute = place.partition(":")
-        _try(place, getattr(import_module(module, PACKAGE), attribute))
+    for name in (*LIBRARIES, analysis.__name__ + ".projection"):
+        _try(name, lambda name=name: import_module(name))
+
+
+def _modules_of(package: ModuleType) -> list[str]:
+    """Return the names of all modules of a package, its packages' included."""
+    return [found.name for found in pkgutil.walk_packages(package.__path__, package.__name__ + ".") if not found.ispkg]
 
 
 def _try(name: str, action: Callable[[], Any]) -> None:

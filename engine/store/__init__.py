@@ -9,14 +9,13 @@ from .leases import ServiceStatus
 from .logs import LogLine
 from .rebuild import Rebuilt, rebuild, restore
 from .reporter import Reporter
-from .run import ACTIVE, ENDED, KINDS, Run
+from .run import ACTIVE, ENDED, Run
 from .runs import RunTable
 from .usage import Usage, usage_of
 
 __all__ = [
     "ACTIVE",
     "ENDED",
-    "KINDS",
     "Artefact",
     "Backup",
     "Collected",

@@ -8,25 +8,6 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 State = Literal["queued", "running", "cancelling", "cancelled", "failed", "finished"]
-KINDS = (
-    "run",
-    "projection",
-    "sweep",
-    "register",
-    "import",
-    "preflight",
-    "finetune",
-    "export",
-    "experiment",
-    "gc",
-    "weights",
-    "interpolation",
-    "fetch",
-    "depth",
-    "stitching",
-    "shift",
-    "feature_view",
-)
 ACTIVE: tuple[State, ...] = ("queued", "running", "cancelling")
 ENDED: tuple[State, ...] = ("cancelled", "failed", "finished")
 HELD: tuple[State, ...] = ("running", "cancelling")

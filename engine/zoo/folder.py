@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import RecipeError, ZooError, nearest
 from ..manifest import ELSEWHERE, Manifest, Preprocess, locate_zoo, manifest_file, read_manifest, resolve_inside
@@ -40,11 +40,9 @@ class Zoo:
         place = locate_zoo(zoo)
         return cls(manifest_file(place).parent, read_manifest(place))
 
-    @classmethod
-    def of(cls, sources: Mapping[str, Any]) -> Zoo:
-        """The zoo that a step's ``sources`` name, with the heads that were built for it."""
-        built = sources.get("heads")
-        return replace(cls.open(sources["zoo"]), built_heads=Path(built) / "heads.safetensors" if built else None)
+    def with_heads(self, folder: str) -> Zoo:
+        """Return the zoo with heads that a step built for it into ``folder``; the zoo itself where there is none."""
+        return replace(self, built_heads=Path(folder) / "heads.safetensors") if folder else self
 
     def path(self, relative: str) -> Path:
         """Absolute path of a file that the manifest names; it must exist.

@@ -5,7 +5,8 @@ from typing import Any
 import streamlit as st
 
 from engine.figures.drawing import task_titles
-from engine.pipeline.views.request import ImagesRequest, read_document
+from engine.pipeline.viewing.base import View
+from engine.pipeline.viewing.by_task import ImagesRequest
 from pages.shared.on_demand import on_demand
 from pages.shared.state import RunView
 
@@ -13,26 +14,31 @@ ALL = "all"
 
 
 def view_of(
-    run: RunView, view: str, request: ImagesRequest, *, name: str, label: str, icon: str, takes: str
+    run: RunView, view: View, request: ImagesRequest, *, label: str, icon: str, takes: str
 ) -> dict[str, Any] | None:
     """What a view left, or nothing while it is only offered.
 
     Args:
         run: the run shown.
-        view: its kind, which also names its file.
+        view: as it is declared.
         request: names everything that it depends on.
-        name: what its row is called.
         label: of the button.
         icon: of the button.
         takes: said below the button: what is done with how many images.
     """
     folder = on_demand(
-        run, view, request.model_dump(mode="json"), key=f"calibrate.{view}", name=name, label=label, icon=icon
+        run,
+        view.name,
+        request.model_dump(mode="json"),
+        key=f"calibrate.{view.name}",
+        name=view.title,
+        label=label,
+        icon=icon,
     )
     if folder is None:
         st.caption(takes)
         return None
-    return read_document(folder, view)
+    return view.read(folder)
 
 
 def choose_tasks(run: RunView, document: dict[str, Any], view: str, hint: str) -> list[str]:

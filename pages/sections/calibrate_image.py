@@ -9,7 +9,7 @@ import streamlit as st
 from engine.figures import state_title
 from engine.figures.drawing import task_titles
 from engine.figures.one_image import FATES, fates, one_image_figure
-from engine.pipeline.views.request import FeatureViewRequest
+from engine.pipeline.views.predictions import PREDICTIONS
 from engine.zoo.images.thumbnails import png
 from pages.features.data import class_name
 from pages.features.images import images_of
@@ -40,10 +40,10 @@ class _Images:
 def one_image(run: RunView) -> None:
     """The likeliest classes of an image before and after a correction, and for its expert."""
     st.subheader("What a correction does to one image", anchor=False)
-    request = FeatureViewRequest(recipe=run.report.recipe, part="predictions")
+    request = PREDICTIONS.ask(run.report.recipe)
     folder = on_demand(
         run,
-        "feature_view",
+        PREDICTIONS.name,
         request.model_dump(mode="json"),
         key="calibrate.predictions",
         name="Single images",

@@ -5,7 +5,8 @@ import streamlit as st
 from engine.figures.shift_kinds import QUANTITIES as SHIFT_QUANTITIES
 from engine.figures.shift_kinds import shift_kinds_figure
 from engine.figures.stitching import ORDERS, QUANTITIES, linearity_figure, stitched_figure
-from engine.pipeline.views.request import ShiftRequest, StitchingRequest
+from engine.pipeline.views.shift import SHIFT
+from engine.pipeline.views.stitching import STITCHING
 from pages.sections.calibrate_asked import choose_tasks, view_of
 from pages.shared.chrome import empty_state, figure, theme
 from pages.shared.state import RunView
@@ -24,12 +25,11 @@ def stitched(run: RunView) -> None:
     if run.report.merged.kind == "per_sample":
         empty_state("No blocks to stitch", "This merge makes other weights for every image.")
         return
-    request = StitchingRequest(recipe=run.report.recipe)
+    request = STITCHING.ask(run.report.recipe)
     document = view_of(
         run,
-        "stitching",
+        STITCHING,
         request,
-        name="Stitched networks",
         label="Stitch the networks",
         icon=":material/join_left:",
         takes=f"Takes up to {request.images} images of every task through every pair of models, cut at every block.",
@@ -99,12 +99,11 @@ def shifted(run: RunView) -> None:
         "Calibrators were fitted to images like those they are scored on. Here the evaluation images are shifted: "
         "noise, blur, low contrast, negatives, and the zoo's own shifted versions of a task where it has some."
     )
-    request = ShiftRequest(recipe=run.report.recipe)
+    request = SHIFT.ask(run.report.recipe)
     document = view_of(
         run,
-        "shift",
+        SHIFT,
         request,
-        name="Shifted images",
         label="Shift the images",
         icon=":material/filter_vintage:",
         takes=f"Takes up to {request.images} images of every task through every model, once for each kind of shift.",

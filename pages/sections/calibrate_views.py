@@ -13,7 +13,11 @@ from engine.figures.coverage import coverage_figure, dimension_figure
 from engine.figures.drawing import task_titles
 from engine.figures.outliers import auroc_table, prototype_map, roc_figure, score_histograms
 from engine.figures.wrong_task import own_and_others, wrong_task_figure
-from engine.pipeline.views.request import DepthRequest, FeatureViewRequest, deep_only, read_document
+from engine.pipeline.viewing.base import View
+from engine.pipeline.views.coverage import COVERAGE
+from engine.pipeline.views.depth import DEPTH
+from engine.pipeline.views.outliers import OUTLIERS
+from engine.pipeline.views.swaps import SWAPS
 from pages.sections.calibrate_asked import choose_tasks, view_of
 from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import empty_state, figure, percent, plain, theme
@@ -33,12 +37,11 @@ def depth(run: RunView) -> None:
     if run.report.merged.kind == "per_sample":
         empty_state("No blocks to follow", "This merge makes other weights for every image.")
         return
-    request = DepthRequest(recipe=deep_only(run.report.recipe))
+    request = DEPTH.ask(run.report.recipe)
     document = view_of(
         run,
-        "depth",
+        DEPTH,
         request,
-        name="Bias through depth",
         label="Compare every block",
         icon=":material/layers:",
         takes=f"Takes up to {request.images} images of every task through every model.",
@@ -85,11 +88,11 @@ def depth(run: RunView) -> None:
 
 def coverage(run: RunView, state: str, task: str | None) -> None:
     """Whether σ is as wide as what is left: intervals by level, and dimensions."""
-    folder = _asked(run, "coverage", "Check σ image by image and dimension by dimension", ":material/straighten:")
+    folder = _asked(run, COVERAGE, "Check σ image by image and dimension by dimension", ":material/straighten:")
     if folder is None:
         st.caption("Compares every predicted σ with the residual that it was predicted for.")
         return
-    document = read_document(folder, "coverage")
+    document = COVERAGE.read(folder)
     tasks = run.report.tasks_of("in") if task is None else [task]
     with st.grid("auto", min_column_width=340, gap="small"):
         with st.container():
@@ -143,11 +146,11 @@ def outliers(run: RunView) -> None:
             "domains apart. This zoo has no out-of-domain task.",
         )
         return
-    folder = _asked(run, "outliers", "Tell outliers apart", ":material/troubleshoot:")
+    folder = _asked(run, OUTLIERS, "Tell outliers apart", ":material/troubleshoot:")
     if folder is None:
         st.caption("Prototypes are means of adaptation features by predicted class; no label is read.")
         return
-    aurocs, scores = read_document(folder, "outliers")["auroc"], pd.read_parquet(folder / "scores.parquet")
+    aurocs, scores = OUTLIERS.read(folder)["auroc"], pd.read_parquet(folder / "scores.parquet")
     titles = task_titles(run.report, [task for task in run.report.tasks if any(task in v for v in aurocs.values())])
     task = st.selectbox(
         "Task",
@@ -185,7 +188,7 @@ def outliers(run: RunView) -> None:
         bind="query-params",
         help="The state whose features and class means are drawn.",
     )
-    places, plane = pd.read_parquet(folder / "map.parquet"), read_document(folder, "outliers")["plane"]
+    places, plane = pd.read_parquet(folder / "map.parquet"), OUTLIERS.read(folder)["plane"]
     share = percent(plane[shown][task])
     figure(
         prototype_map(places, run.report, shown, task, theme()),
@@ -214,11 +217,11 @@ def wrong_task(run: RunView) -> None:
             "calibrator of the output with a module for each task, such as Surgery.",
         )
         return
-    folder = _asked(run, "wrong_task", "Swap the calibrators", ":material/swap_horiz:")
+    folder = _asked(run, SWAPS, "Swap the calibrators", ":material/swap_horiz:")
     if folder is None:
         st.caption("Corrects every task's features with the module of every other task.")
         return
-    document = read_document(folder, "wrong_task")
+    document = SWAPS.read(folder)
     state = st.selectbox(
         "Calibrator",
         list(document["states"]),
@@ -242,14 +245,6 @@ def wrong_task(run: RunView) -> None:
         )
 
 
-def _asked(run: RunView, part: str, label: str, icon: str) -> Path | None:
-    request = FeatureViewRequest(recipe=run.report.recipe, part=part)
-    return on_demand(
-        run,
-        "feature_view",
-        request.model_dump(mode="json"),
-        key=f"calibrate.{part}",
-        name=label,
-        label=label,
-        icon=icon,
-    )
+def _asked(run: RunView, view: View, label: str, icon: str) -> Path | None:
+    request = view.ask(run.report.recipe).model_dump(mode="json")
+    return on_demand(run, view.name, request, key=f"calibrate.{view.name}", name=label, label=label, icon=icon)

@@ -8,32 +8,12 @@ from typing import Any
 import streamlit as st
 
 from engine.catalog.titles import method_title
-from engine.store import KINDS, Run
+from engine.pipeline.kinds import all_kinds
+from engine.store import Run
 from engine.store.usage import references_of, size_of_artefact
 from pages.shared.chrome import age, duration
 from pages.shared.state import EXAMPLES, RunEntry, result_folder, run_title, store
 
-KIND_TITLES = {
-    "run": "Run",
-    "projection": "Projection",
-    "sweep": "Sweep",
-    "register": "Registration of a zoo",
-    "import": "Import",
-    "fetch": "Download",
-    "preflight": "Check before a run",
-    "finetune": "Fine-tuning",
-    "export": "Export",
-    "experiment": "Experiment",
-    "gc": "Clean-up",
-    "weights": "Weights view",
-    "interpolation": "Path between models",
-    "depth": "Bias through depth",
-    "stitching": "Stitched networks",
-    "shift": "Shifted images",
-    "feature_view": "Features view",
-}
-# Asked for along the way, seldom looked for.
-MINOR = ("projection", "preflight", "gc", "weights", "interpolation", "depth", "stitching", "shift", "feature_view")
 COLUMNS = {
     "State": st.column_config.TextColumn(width="small"),
     "Run": st.column_config.TextColumn(width="medium"),
@@ -54,14 +34,15 @@ COLUMNS = {
 
 
 def kind_title(kind: str) -> str:
-    """What a kind of row is called."""
-    return KIND_TITLES.get(kind) or kind.replace("_", " ").capitalize()
+    """Return what a kind of row is called."""
+    return all_kinds()[kind].title if kind in all_kinds() else kind.replace("_", " ").capitalize()
 
 
 def kind_choices() -> dict[str, tuple[str, ...]]:
-    """Which kinds the list can be narrowed to, by title."""
-    main = tuple(kind for kind in KINDS if kind not in MINOR)
-    return {"Runs and other work": main, "Everything": tuple(KINDS), **{kind_title(kind): (kind,) for kind in KINDS}}
+    """Return the kinds that the list can be narrowed to, by title."""
+    kinds = all_kinds()
+    main = tuple(kind.name for kind in kinds.values() if not kind.minor)
+    return {"Runs and other work": main, "Everything": tuple(kinds)} | {k.title: (k.name,) for k in kinds.values()}
 
 
 def line_of(row: Run) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import streamlit as st
 from engine.catalog import resolve
 from engine.errors import EngineError
 from engine.figures.coefficients import Learned, amplification_table, coefficient_figure, learned_coefficients
-from engine.pipeline.views.weights import merge_only
+from engine.pipeline.viewing.on_weights import merge_only
 from engine.recipe import MethodCall, Recipe, parse_recipe
 from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import empty_state, figure, theme

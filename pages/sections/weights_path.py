@@ -1,6 +1,5 @@
 """The section of the weights page that walks the straight path between two models."""
 
-import json
 from typing import Any
 
 import streamlit as st
@@ -8,7 +7,8 @@ import streamlit as st
 from engine.errors import EngineError
 from engine.figures.drawing import task_titles
 from engine.figures.interpolation import barrier_table, path_figure
-from engine.pipeline.views.weights import MERGED, PRETRAINED, InterpolationRequest, merge_only
+from engine.pipeline.viewing.on_weights import MERGED, PRETRAINED
+from engine.pipeline.views.interpolation import INTERPOLATION
 from pages.forms.recipes import zoo_manifest
 from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import figure, plain, theme
@@ -78,13 +78,11 @@ def path(run: RunView) -> None:
     if start == end:
         st.info("Choose two different models.", icon=":material/info:")
         return
-    request = InterpolationRequest(
-        recipe=merge_only(run.report.recipe), start=start, end=end, points=points, images=images
-    )
+    request = INTERPOLATION.ask(run.report.recipe, start=start, end=end, points=points, images=images)
     ends = (models[start], models[end])
     folder = on_demand(
         run,
-        "interpolation",
+        INTERPOLATION.name,
         request.model_dump(mode="json"),
         key="weights.path",
         name=" to ".join(ends),
@@ -94,7 +92,7 @@ def path(run: RunView) -> None:
     if folder is None:
         st.caption(f"Encodes up to {images} images of every task with {points} models.")
         return
-    _path_figures(run, json.loads((folder / "interpolation.json").read_text("utf-8")), ends)
+    _path_figures(run, INTERPOLATION.read(folder), ends)
 
 
 @st.fragment

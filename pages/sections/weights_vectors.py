@@ -9,7 +9,10 @@ from engine.figures import COMPONENTS, layers_of
 from engine.figures.spectra import MERGED, RANKS, rank_figure, spectrum_figure
 from engine.figures.weight_measures import GEOMETRY, KEPT, LayerMeasure
 from engine.figures.weights import fate_bars, layer_figure, pair_matrix
-from engine.pipeline.views.weights import Measured, WeightsRequest, merge_only, read_view
+from engine.pipeline.viewing.base import View
+from engine.pipeline.viewing.on_weights import Measured, read_measured
+from engine.pipeline.views.geometry import GEOMETRY as TASK_VECTORS
+from engine.pipeline.views.spectra import SPECTRA
 from pages.shared.chrome import empty_state, figure, theme
 from pages.shared.on_demand import on_demand
 from pages.shared.state import RunView
@@ -134,8 +137,8 @@ def spectra(run: RunView) -> None:
     )
     folder = on_demand(
         run,
-        "weights",
-        _request(run, "spectra"),
+        SPECTRA.name,
+        _request(run, SPECTRA),
         key="weights.spectra",
         name="Singular spectra",
         label="Compute the singular values",
@@ -204,8 +207,8 @@ def _one_spectrum(run: RunView, view: Measured, models: list[str], titles: list[
 def _measured(run: RunView) -> Path | None:
     folder = on_demand(
         run,
-        "weights",
-        _request(run, "geometry"),
+        TASK_VECTORS.name,
+        _request(run, TASK_VECTORS),
         key="weights.measure",
         name="Task vectors",
         label="Measure the weights",
@@ -220,8 +223,8 @@ def _measured(run: RunView) -> Path | None:
     return folder
 
 
-def _request(run: RunView, part: str) -> dict:
-    return WeightsRequest(recipe=merge_only(run.report.recipe), part=part).model_dump(mode="json")
+def _request(run: RunView, view: View) -> dict:
+    return view.ask(run.report.recipe).model_dump(mode="json")
 
 
 def _choice(table: dict[str, LayerMeasure], key: str) -> LayerMeasure:
@@ -260,4 +263,4 @@ def _components(layers: Sequence[str], key: str) -> list[str] | None:
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _read(folder: str, name: str) -> Measured:
-    return read_view(Path(folder), name)
+    return read_measured(Path(folder), name)

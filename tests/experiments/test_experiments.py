@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from engine.analysis.outliers import prototype_distance, prototypes
-from engine.errors import DataError, RecipeError
+from engine.errors import DataError, EngineError, RecipeError
 from engine.experiments import Cell, Check, experiment_names, judge, read_experiment, read_result
 from engine.experiments.claims import claims_table
+from engine.experiments.places import number_at
 from engine.experiments.spec import FOLDER
 from engine.experiments.verdict import deviation
 from engine.manifest import read_manifest
-from engine.pipeline.studies.experiment import VIEWS
-from engine.pipeline.views.numbers import ANALYSES, kept_coefficient
-from engine.pipeline.views.request import NEEDS
+from engine.pipeline.run.numbers import ANALYSES, kept_coefficient
+from engine.pipeline.views import all_views, view_of
 from tests.made_run import made_report
 
 MINIMAL = """
@@ -52,11 +52,26 @@ def test_every_experiment_of_the_app_is_valid_on_the_bundled_zoo(name):
         parts = measure.path.split(".")
         assert parts[0] != "accuracy" or parts[-1] in tasks
         assert not measure.analysis or measure.analysis in ANALYSES
+        assert not measure.view or measure.view in all_views()
 
 
-def test_analyses_of_views_have_both_an_analysis_and_a_view():
-    assert set(NEEDS) <= set(ANALYSES)
-    assert set(NEEDS.values()) == set(VIEWS)
+def test_numbers_of_documents_are_found_by_their_place():
+    document = {"tasks": {"a": {"x": [1.0, 2.0, 4.0], "y": 3}, "b": {"x": [3.0, 6.0, 8.0], "y": None}}}
+    assert number_at(document, "tasks.a.y") == 3
+    assert number_at(document, "tasks.*.x[1:-1]") == 4.0
+    assert number_at(document, "tasks.*.x[-1]") == 6.0
+    assert number_at(document, "tasks.*.x[:2]") == pytest.approx((1.5 + 4.5) / 2)
+    assert number_at(document, "tasks.a.x") == pytest.approx(7 / 3)
+    for missing in ("tasks.*.y", "tasks.c.y", "tasks.a.x[7]", "tasks.a.x[3:]", "tasks.a.y.z", "tasks.a.z[0]", "none.*"):
+        assert number_at(document, missing) is None
+    for wrong in ("tasks.a.x[]", "tasks.a.x[one]", "tasks.a.x[1"):
+        with pytest.raises(RecipeError, match="a number or a range"):
+            number_at(document, wrong)
+
+
+def test_a_view_that_does_not_exist_is_refused_by_name():
+    with pytest.raises(EngineError, match=r"There is no view 'dpeth'\. Did you mean 'depth'"):
+        view_of("dpeth")
 
 
 def test_a_seed_counts_only_where_something_is_trained_or_drawn(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.pipeline.executor import run_inline
-from engine.pipeline.run.plan import plan_request
+from engine.pipeline.planners import plan_request
 from tests.made_checkpoints import clip, moved, visual_of, write_hf
 from tests.pages.test_lab import problems, texts
 

@@ -1,6 +1,7 @@
 """The runs page: lists, opens, cancels, deletes with undo, tells why a run failed."""
 
-from engine.store import KINDS, collect
+from engine.pipeline.kinds import all_kinds
+from engine.store import collect
 from tests.made_run import made_report, write_run
 from tests.pages.test_lab import problems, texts
 
@@ -129,7 +130,7 @@ def test_several_finished_runs_are_compared(workspace, open_app):
 def test_every_kind_of_work_is_listed_by_its_name(workspace, open_app):
     runs = workspace.store.runs
     workspace.finished("A run")
-    for kind in KINDS:
+    for kind in all_kinds():
         if kind != "run":
             row = runs.submit(kind, {"for": kind}, name=f"Some {kind}", owner="test")
             runs.fail(row.id, "No.") if kind == "import" else runs.cancelled(row.id)
@@ -140,7 +141,7 @@ def test_every_kind_of_work_is_listed_by_its_name(workspace, open_app):
     assert "Some preflight" not in names(app)
     assert app.button(key=f"runs.cancel.{at_work.id}")
     app.selectbox(key="runs.kind").set_value("Everything").run()
-    assert set(names(app)) == {"A run", *(f"Some {kind}" for kind in KINDS if kind != "run")}
+    assert set(names(app)) == {"A run", *(f"Some {kind}" for kind in all_kinds() if kind != "run")}
     app.selectbox(key="runs.kind").set_value("Import").run()
     assert names(app) == ["Some import"]
     assert list(app.dataframe[0].value["State"]) == ["Failed"]

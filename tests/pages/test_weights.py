@@ -6,7 +6,7 @@ from streamlit.testing.v1 import AppTest
 
 from engine.pipeline.executor import run_inline
 from engine.pipeline.local import run_recipe
-from engine.pipeline.run.plan import plan_request
+from engine.pipeline.planners import plan_request
 from engine.recipe import parse_recipe
 from engine.store import Store
 from tests.pages.conftest import ROOT

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from engine.pipeline.executor import run_inline
-from engine.pipeline.run.plan import plan_request
+from engine.pipeline.planners import plan_request
 from pages.features import images as _features_images
 from tests.image_files import CLASSES, write_folders, write_parquet, write_table, write_zip
 from tests.made_run import TASKS

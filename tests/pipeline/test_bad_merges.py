@@ -18,7 +18,7 @@ from engine.pipeline.local import preflight_recipe, run_recipe
 from engine.pipeline.preflight.estimate import estimate, gather
 from engine.pipeline.rates import Rates
 from engine.pipeline.run.plan import plan_run
-from engine.pipeline.steps import Silent
+from engine.pipeline.tools import Silent
 from engine.recipe import MethodCall, parse_recipe
 from engine.store import Store
 from engine.zoo.folder import Zoo
@@ -257,7 +257,7 @@ class Impatient(Silent):
 
 
 def test_a_search_that_is_cancelled_leaves_nothing_and_runs_when_asked_again(zoo, store, monkeypatch):
-    monkeypatch.setattr("engine.pipeline.steps.PROGRESS_INTERVAL", 0)  # a quick search is over before it has said much
+    monkeypatch.setattr("engine.pipeline.tools.PROGRESS_INTERVAL", 0)  # a quick search is over before it has said much
     merge_call = {"method": "evolutionary", "params": {"evaluations": 12, "examples": 4}}
     recipe = parse_recipe({"zoo": str(zoo), "merge": merge_call})
     plan, monitor = plan_run(recipe, store), Impatient()

@@ -4,7 +4,7 @@ import pytest
 
 from engine.errors import RecipeError
 from engine.pipeline.executor import run_inline
-from engine.pipeline.run.plan import plan_request
+from engine.pipeline.planners import plan_request
 from engine.store import Store, read_collected
 
 

@@ -16,7 +16,7 @@ from engine.pipeline.export.merge_files import merge_recipe
 from engine.pipeline.local import run_recipe
 from engine.pipeline.run.merging import load_merged, load_merged_encoder
 from engine.pipeline.run.plan import plan_run
-from engine.pipeline.steps import Silent
+from engine.pipeline.tools import Silent
 from engine.recipe import parse_recipe
 from engine.weights import Memory
 from engine.zoo.encoders.backbone import architecture, load_encoder, preprocessing, to_tensor

@@ -291,7 +291,7 @@ def test_the_engine_fetches_too(hub, described, tmp_path):
     folder = run_inline(plan, store)
     assert Path(json.loads((folder / "fetched.json").read_text())["folder"]) == locate_zoo(str(described))
     refused = plan_fetch({"zoo": str(described)}, store)
-    assert refused.steps[0].params["download"] is False
+    assert refused.steps[0].params.download is False
     with pytest.raises(ZooError, match="Name the zoo"):
         plan_fetch({}, store)
 

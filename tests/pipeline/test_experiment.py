@@ -7,7 +7,8 @@ from engine.errors import CalibrationError, RecipeError
 from engine.experiments import read_experiment
 from engine.pipeline.executor import needed_steps
 from engine.pipeline.local import run_experiment, run_recipe
-from engine.pipeline.run.plan import plan_request, plan_run
+from engine.pipeline.planners import plan_request
+from engine.pipeline.run.plan import plan_run
 from engine.report import read_report
 from engine.store import Store
 from tests.tiny_zoo import make_zoo
@@ -53,11 +54,11 @@ SPEC = {
         {"name": "kept", "title": "Kept", "analysis": "kept_layers", "params": {"components": ["Attention", "MLP"]}},
         {"name": "wrong", "title": "Wrong task", "analysis": "wrong_task"},
         {"name": "auroc", "title": "AUROC", "analysis": "outlier_auroc"},
-        {"name": "seam", "title": "Stitched", "analysis": "stitched"},
-        {"name": "whole", "title": "Whole", "analysis": "stitched", "params": {"order": "ends", "at": 0}},
-        {"name": "linear", "title": "Linear", "analysis": "linearity", "params": {"quantity": "change"}},
-        {"name": "as_is", "title": "As is", "analysis": "shifted", "params": {"kinds": ["none"]}},
-        {"name": "shifted", "title": "Shifted", "analysis": "shifted"},
+        {"name": "seam", "title": "Stitched", "view": "stitching", "path": "tasks.*.states.{state}.begins[1:-1]"},
+        {"name": "whole", "title": "Whole", "view": "stitching", "path": "tasks.*.states.{state}.ends[0]"},
+        {"name": "linear", "title": "Linear", "view": "stitching", "path": "tasks.*.linearity.{state}.change[:-1]"},
+        {"name": "as_is", "title": "As is", "view": "shift", "path": "tasks.*.shifts.none.{state}.accuracy"},
+        {"name": "shifted", "title": "Shifted", "view": "shift", "path": "tasks.*.mean.{state}.accuracy"},
     ],
     "checks": [
         {"text": "It does.", "measure": "l1", "left": "surgery", "relation": "below", "right": "merged", "margin": 0}
@@ -161,7 +162,7 @@ def test_a_run_that_fails_is_said_and_loses_no_other(zoo, tmp_path, file, monkey
     def fail(*_):
         raise CalibrationError("It went wrong on purpose.")
 
-    monkeypatch.setattr(calibrating, "calibrate", fail)
+    monkeypatch.setattr(calibrating, "_read", fail)
     found = run_experiment(file, Store(tmp_path / "store"), zoo=str(zoo))
     assert "on purpose" in found.points[1].failed
     assert found.cell("average", "accuracy") is not None

@@ -21,8 +21,8 @@ from engine.errors import Cancelled, EngineError
 from engine.manifest import read_manifest
 from engine.pipeline.executor import run_inline
 from engine.pipeline.local import finetune_experts
-from engine.pipeline.run.plan import plan_request
-from engine.pipeline.steps import Silent
+from engine.pipeline.planners import plan_request
+from engine.pipeline.tools import Silent
 from engine.pipeline.zoos import training as training_run
 from engine.store import Store
 from tests.tiny_zoo import CONFIG, make_zoo
@@ -234,7 +234,7 @@ def test_killed_in_the_middle_it_ends_with_the_same_expert(command, zoo, tmp_pat
 
 
 def test_stopped_by_a_person_it_keeps_its_checkpoint(zoo, tmp_path, monkeypatch):
-    monkeypatch.setattr("engine.pipeline.steps.PROGRESS_INTERVAL", 0)  # every step is reported, however quick
+    monkeypatch.setattr("engine.pipeline.tools.PROGRESS_INTERVAL", 0)  # every step is reported, however quick
     store = Store(tmp_path / "stopped")
 
     def stop(fraction, message=""):

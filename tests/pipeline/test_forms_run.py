@@ -9,7 +9,8 @@ import yaml
 from engine.errors import EngineError
 from engine.pipeline.executor import run_inline
 from engine.pipeline.local import run_recipe
-from engine.pipeline.run.plan import plan_request, plan_run
+from engine.pipeline.planners import plan_request
+from engine.pipeline.run.plan import plan_run
 from engine.pipeline.zoos.pictures import pictures_at
 from engine.recipe import Probe, parse_recipe
 from engine.store import Store

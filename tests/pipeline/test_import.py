@@ -278,7 +278,7 @@ def test_what_a_killed_import_left_is_removed(tmp_path, base, tuned):
 
 def test_the_engine_imports_from_configured_roots_only(tmp_path, base, tuned, monkeypatch):
     from engine.pipeline.executor import run_inline
-    from engine.pipeline.run.plan import plan_request
+    from engine.pipeline.planners import plan_request
     from engine.pipeline.zoos.import_checkpoints import read_summary
     from engine.store import Store
 

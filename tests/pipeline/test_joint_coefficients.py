@@ -11,7 +11,7 @@ import engine
 from engine.errors import RecipeError
 from engine.pipeline.executor import run_inline
 from engine.pipeline.local import run_recipe
-from engine.pipeline.run.plan import plan_request
+from engine.pipeline.planners import plan_request
 from engine.recipe import parse_recipe
 from engine.report import read_report
 from engine.zoo.folder import Zoo
@@ -118,7 +118,7 @@ def test_frozen_coefficients_keep_the_keys_of_older_recipes(zoo, store):
     assert plans[0].result == plans[1].result
     step = next(step for step in plans[0].steps if step.name == "calibrate")
     assert "joint" not in step.params
-    assert not {"coefficients", "registration", "trained_tokens", "adam_semantics"} & set(step.params["params"])
+    assert not {"coefficients", "registration", "trained_tokens", "adam_semantics"} & set(step.params.params)
 
 
 def test_learned_coefficients_are_in_the_report_file(made):

@@ -15,10 +15,10 @@ from engine.calibration.stations import block_outputs
 from engine.errors import EngineError, RecipeError
 from engine.pipeline.executor import needed_steps, run_inline
 from engine.pipeline.local import run_recipe
+from engine.pipeline.planners import plan_request
 from engine.pipeline.run.encoding import encoder_of
-from engine.pipeline.run.plan import plan_request
-from engine.pipeline.views.numbers import outlier_parts
-from engine.pipeline.views.request import deep_only
+from engine.pipeline.run.numbers import outlier_parts
+from engine.pipeline.views.depth import deep_only
 from engine.recipe import parse_recipe
 from engine.report import read_report
 from engine.zoo.encoders.backbone import to_tensor
@@ -111,7 +111,7 @@ def test_one_expert_merged_alone_is_that_expert_in_every_block(zoo, store):
 
 
 def test_outliers_and_their_curve(recipe, bundle, store):
-    folder = run_inline(plan_request("feature_view", asked(recipe, part="outliers"), store), store)
+    folder = run_inline(plan_request("outliers", asked(recipe), store), store)
     table = pd.read_parquet(folder / "scores.parquet")
     found = json.loads((folder / "outliers.json").read_text())["auroc"]
     assert set(found) == {"merged", "surgery"}  # deep calibrators have no adaptation features
@@ -121,7 +121,7 @@ def test_outliers_and_their_curve(recipe, bundle, store):
 
 
 def test_prototypes_on_a_map_keep_distances_in_its_plane(recipe, bundle, store):
-    folder = run_inline(plan_request("feature_view", asked(recipe, part="outliers"), store), store)
+    folder = run_inline(plan_request("outliers", asked(recipe), store), store)
     table, document = pd.read_parquet(folder / "map.parquet"), json.loads((folder / "outliers.json").read_text())
     part = outlier_parts(bundle, read_report(bundle), Zoo.open(recipe.zoo), "surgery")["alpha"]
     rows = table[(table["state"] == "surgery") & (table["task"] == "alpha")]
@@ -139,7 +139,7 @@ def test_prototypes_on_a_map_keep_distances_in_its_plane(recipe, bundle, store):
 
 
 def test_five_likeliest_classes_of_every_image(recipe, bundle, store):
-    folder = run_inline(plan_request("feature_view", asked(recipe, part="predictions"), store), store)
+    folder = run_inline(plan_request("predictions", asked(recipe), store), store)
     table, report = pd.read_parquet(folder / "predictions.parquet"), read_report(bundle)
     kept = pd.read_parquet(bundle / "samples.parquet")
     kept = kept[(kept["split"] == "evaluate") & kept["task"].isin(EXPERTS)]
@@ -158,7 +158,7 @@ def test_spreads_against_residuals(zoo, store, tmp_path):
     call = {"method": "prob_surgery", "params": {"steps": 30, "hidden": 4}}
     made = parse_recipe({"zoo": str(zoo), "merge": {"method": "task_arithmetic"}, "calibrators": [call]})
     run_recipe(made, store, out=tmp_path / "run")
-    folder = run_inline(plan_request("feature_view", asked(made, part="coverage"), store), store)
+    folder = run_inline(plan_request("coverage", asked(made), store), store)
     found = json.loads((folder / "coverage.json").read_text())["prob_surgery"]
     assert list(found) == list(EXPERTS)
     features = load_file(tmp_path / "run" / "features.safetensors")
@@ -168,11 +168,11 @@ def test_spreads_against_residuals(zoo, store, tmp_path):
     assert found["beta"]["coverage"]["90"] == pytest.approx(100 * inside.item(), abs=0.5)
     plain = parse_recipe({"zoo": str(zoo), "merge": {"method": "task_arithmetic"}})
     with pytest.raises(EngineError, match="Add ProbSurgery"):
-        run_inline(plan_request("feature_view", asked(plain, part="coverage"), store), store)
+        run_inline(plan_request("coverage", asked(plain), store), store)
 
 
 def test_calibrators_of_other_tasks(recipe, bundle, store):
-    folder = run_inline(plan_request("feature_view", asked(recipe, part="wrong_task"), store), store)
+    folder = run_inline(plan_request("wrong_task", asked(recipe), store), store)
     found = json.loads((folder / "wrong_task.json").read_text())["states"]
     report = read_report(bundle)
     assert list(found) == ["surgery"]
@@ -186,11 +186,11 @@ def test_calibrators_of_other_tasks(recipe, bundle, store):
 def test_what_cannot_be_looked_at_is_refused(zoo, store):
     plain = parse_recipe({"zoo": str(zoo), "merge": {"method": "task_arithmetic"}})
     with pytest.raises(EngineError, match="Add Surgery"):
-        run_inline(plan_request("feature_view", asked(plain, part="wrong_task"), store), store)
+        run_inline(plan_request("wrong_task", asked(plain), store), store)
     with pytest.raises(RecipeError, match="images"):
         plan_request("depth", asked(plain, images=1), store)
-    with pytest.raises(RecipeError, match="part"):
-        plan_request("feature_view", asked(plain, part="else"), store)
+    with pytest.raises(EngineError, match=r"There is no kind of work 'predictoins'\. Did you mean 'predictions'"):
+        plan_request("predictoins", asked(plain), store)
     routed = parse_recipe({"zoo": str(zoo), "merge": {"method": "twin"}})
     with pytest.raises(RecipeError, match="every image"):
         plan_request("depth", asked(routed), store)

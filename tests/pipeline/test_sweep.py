@@ -8,7 +8,8 @@ import pytest
 from engine.errors import CalibrationError, RecipeError
 from engine.pipeline.executor import needed_steps
 from engine.pipeline.local import run_recipe, run_sweep
-from engine.pipeline.run.plan import plan_request, plan_run
+from engine.pipeline.planners import plan_request
+from engine.pipeline.run.plan import plan_run
 from engine.recipe import parse_recipe
 from engine.report import read_report
 from engine.store import Store
@@ -121,8 +122,8 @@ def test_without_validation_images_the_labelled_half_decides(tmp_path, store):
     assert (table.split, table.choice_images, table.evaluation_images) == ("adaptation", (12, 12), (12, 24))
     assert table.best("surgery") is not None
     paper = plan_request("sweep", request(zoo, (SCALING, [0.2]), probe={"protocol": "paper"}), store)
-    assert paper.steps[-1].params["split"] is None
-    assert "evaluated on" in paper.steps[-1].params["reason"]
+    assert paper.steps[-1].params.split is None
+    assert "evaluated on" in paper.steps[-1].params.reason
 
 
 def test_unlabelled_adaptation_images_decide_nothing(tmp_path, store):
@@ -133,7 +134,7 @@ def test_unlabelled_adaptation_images_decide_nothing(tmp_path, store):
     assert table.best("merged") is None
     assert "no labelled validation images (val_x, val_y) of alpha, beta" in table.provenance()
     other = plan_request("sweep", request(zoo, ("probe.split_seed", [0, 1])), store)
-    assert "different images" in other.steps[-1].params["reason"]
+    assert "different images" in other.steps[-1].params.reason
 
 
 def drop_validation(zoo):

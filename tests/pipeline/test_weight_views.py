@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from engine.errors import EngineError, MergeError, RecipeError
 from engine.pipeline.executor import needed_steps, run_inline
 from engine.pipeline.local import run_recipe
-from engine.pipeline.run.plan import plan_request
-from engine.pipeline.views.weights import merge_only, read_view
+from engine.pipeline.planners import plan_request
+from engine.pipeline.viewing.on_weights import merge_only, read_measured
 from engine.recipe import parse_recipe
 from engine.report import read_report
 from tests.tiny_zoo import EXPERTS, make_zoo
@@ -33,7 +33,7 @@ def vector(zoo, name, layer):
 
 def test_geometry_and_what_is_kept_are_those_of_the_files(zoo, store):
     folder, _ = carry_out(store, "weights", recipe(zoo, scaling=0.3))
-    geometry, kept = read_view(folder, "geometry"), read_view(folder, "kept")
+    geometry, kept = read_measured(folder, "geometry"), read_measured(folder, "kept")
     assert geometry.document["models"] == list(EXPERTS)
     row = geometry.document["layers"].index("visual.proj")
     expected = (vector(zoo, "alpha", "visual.proj") * vector(zoo, "gamma", "visual.proj")).sum()
@@ -47,7 +47,7 @@ def test_geometry_and_what_is_kept_are_those_of_the_files(zoo, store):
 def test_pruned_layers_are_zeroed_for_everybody(zoo, store):
     asked = parse_recipe({"zoo": str(zoo), "transforms": [{"method": "lwptv", "params": {"eta": 0.9}}]})
     folder, _ = carry_out(store, "weights", asked)
-    kept = read_view(folder, "kept").arrays
+    kept = read_measured(folder, "kept").arrays
     gone = kept["zeroed"] == kept["moved"]
     assert (gone.all(axis=1) == gone.any(axis=1)).all()
     assert 0 < gone.all(axis=1).sum() < len(gone)
@@ -66,18 +66,18 @@ def test_a_run_and_its_views_share_the_merge_and_the_geometry(zoo, store):
 
 def test_a_merge_by_task_is_compared_with_each_tasks_own_weights(zoo, store):
     folder, _ = carry_out(store, "weights", recipe(zoo, "emr"))
-    kept = read_view(folder, "kept").arrays
+    kept = read_measured(folder, "kept").arrays
     assert kept["flipped"].sum() == 0  # EMR masks what has another sign
     assert kept["zeroed"].sum() > 0
-    spectra, _ = carry_out(store, "weights", recipe(zoo, "emr"), part="spectra")
-    assert read_view(spectra, "spectra").document["models"] == list(EXPERTS)
+    spectra, _ = carry_out(store, "spectra", recipe(zoo, "emr"))
+    assert read_measured(spectra, "spectra").document["models"] == list(EXPERTS)
     with pytest.raises(MergeError, match="no single merged model"):
         carry_out(store, "interpolation", recipe(zoo, "emr"), points=3)
 
 
 def test_spectra_are_the_singular_values(zoo, store):
-    folder, _ = carry_out(store, "weights", recipe(zoo), part="spectra")
-    view = read_view(folder, "spectra")
+    folder, _ = carry_out(store, "spectra", recipe(zoo))
+    view = read_measured(folder, "spectra")
     assert view.document["models"] == [*EXPERTS, "merged"]
     expected = torch.linalg.svdvals(vector(zoo, "beta", "visual.proj")).numpy()
     np.testing.assert_allclose(view.arrays["beta/visual.proj"], expected, rtol=1e-6, atol=1e-8)
@@ -125,4 +125,4 @@ def test_a_zoo_without_heads_has_no_paths_but_weights(tmp_path, store):
     (folder / "zoo.yaml").write_text(text)
     with pytest.raises(EngineError, match="cannot be scored"):
         plan_request("interpolation", {"recipe": recipe(folder).model_dump(mode="json")}, store)
-    assert read_view(carry_out(store, "weights", recipe(folder))[0], "kept").arrays["moved"].all()
+    assert read_measured(carry_out(store, "weights", recipe(folder))[0], "kept").arrays["moved"].all()

@@ -7,7 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from toy_steps import STEPS, planner
+from toy_steps import planner
 
 from engine.service import main
 from engine.store import Store
@@ -16,4 +16,4 @@ if __name__ == "__main__":
     idle = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
     calm = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
     main.code_version = lambda: os.environ.get("TOY_VERSION", "toy")
-    sys.exit(main.serve(Store(), planner=planner, steps=STEPS, idle_minutes=idle, calm=calm))
+    sys.exit(main.serve(Store(), planner=planner, idle_minutes=idle, calm=calm))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import queue
 import time
+from dataclasses import replace
 
 import pytest
+from toy_steps import ToyInputs, ToyParams, write
 
-from engine.pipeline.steps import Part, Plan, make_step
+from engine.pipeline.graph import Part, Plan
 from engine.service.cluster import Event
 from engine.service.loop import MAX_JOBS, Loop
 from engine.service.worker import Outcome
@@ -84,7 +86,8 @@ def store(tmp_path):
 
 
 def step(label, *needs, gpu=False):
-    return make_step("toy", params={"label": label}, inputs={"in": tuple(n.key for n in needs)}, label=label, gpu=gpu)
+    inputs = ToyInputs(tuple(n.key for n in needs))
+    return replace(write, gpu=gpu).plan(ToyParams(label=label), inputs, label=label, gpu=gpu)
 
 
 def test_inputs_come_first_and_workers_take_one_step_each(store):

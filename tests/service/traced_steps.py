@@ -1,35 +1,27 @@
-"""The pipeline's own steps, each of which writes down when it begins and ends; workers import this."""
+"""Makes every step of a worker write down when it begins and ends; workers import this before they start."""
 
 from __future__ import annotations
 
 import os
 import time
-from importlib import import_module
 from typing import Any
 
-from engine.pipeline.steps import PACKAGE
-from engine.pipeline.steps import STEPS as REAL
+from engine.pipeline.steps import StepKind
 
 TRACE = "TRACED_STEPS"  # names a file to which every process appends
 SLOWLY = 0.1  # seconds that every step takes at least, so that a test meets it at work
-PLACES = dict(REAL)
-STEPS = {name: f"traced_steps:{name}" for name in PLACES}
+_carry_out = StepKind.__call__
 
 
-def __getattr__(name: str) -> Any:
-    """A step's function, traced."""
-    if name not in PLACES:
-        raise AttributeError(name)
+def traced(kind: StepKind, inputs: Any, params: Any, output: Any, tools: Any) -> None:
+    """Carry a step out between two notes."""
+    note(f"begin {kind.name} {tools.key} {os.getpid()}")
+    time.sleep(SLOWLY)
+    _carry_out(kind, inputs, params, output, tools)
+    note(f"end {kind.name} {tools.key} {os.getpid()}")
 
-    def traced(inputs: Any, params: Any, output: Any, tools: Any) -> None:
-        key = output.name.partition(".")[0]
-        note(f"begin {name} {key} {os.getpid()}")
-        time.sleep(SLOWLY)
-        module, _, attribute = PLACES[name].partition(":")
-        getattr(import_module(module, PACKAGE), attribute)(inputs, params, output, tools)
-        note(f"end {name} {key} {os.getpid()}")
 
-    return traced
+StepKind.__call__ = traced
 
 
 def note(line: str) -> None:

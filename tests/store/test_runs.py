@@ -54,9 +54,7 @@ def test_a_run_from_submission_to_end(runs):
     assert runs.references() == {"k1", "k2"}
 
 
-def test_unknown_runs_and_kinds(runs):
-    with pytest.raises(StoreError, match="no kind of run 'dance'"):
-        runs.submit("dance", {})
+def test_unknown_runs(runs):
     with pytest.raises(StoreError, match="There is no run 'nothing'"):
         runs.get("nothing")
 

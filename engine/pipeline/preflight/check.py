@@ -24,10 +24,12 @@ from ...zoo.encoders.architecture import architecture
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import select
 from ..executor import needed_steps
+from ..graph import Plan
 from ..rates import known_rates
 from ..run.findings import findings
 from ..run.plan import plan_run
-from ..steps import Plan, StepTools, make_step
+from ..steps import NoInputs, StepParams, step
+from ..tools import StepTools
 from .estimate import Estimate, FindingPart, Preflight, estimate, free_disk, gather
 from .probe import probe
 
@@ -35,22 +37,29 @@ ORDER = {"error": 0, "warning": 1, "note": 2}
 SPARE = 0.9  # of the free disk and memory that a run may take without a word
 
 
+class PreflightParams(StepParams):
+    """Parameters of the check of a recipe."""
+
+    recipe: dict[str, Any]  # as it was asked for, with what may be wrong in it
+    asked: float  # seconds since the epoch: it looks at the machine as it is, so each asking is a step of its own
+
+
 def plan_preflight(request: Mapping[str, Any], store: Store) -> Plan:
-    """Plan the check of a recipe (``recipe``). It looks at the machine as it is, so each asking is a step of its own.
+    """Plan the check of a recipe (``recipe``).
 
     Raises:
         RecipeError: the recipe cannot even be read.
     """
     recipe = parse_recipe(request.get("recipe")).model_dump(mode="json")
-    params = {"recipe": recipe, "asked": time.time()}
     gpu = choose_device().type == "cuda"  # the encoder is measured where it will run
-    step = make_step("preflight", params=params, label="Checking everything before it starts", gpu=gpu)
-    return Plan(steps=(step,), result=step.key, identity=step.key)
+    node = preflight.plan(PreflightParams(recipe=recipe, asked=time.time()), gpu=gpu)
+    return Plan((node,), node.key)
 
 
-def preflight(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+@step("preflight", label="Checking everything before it starts", params=PreflightParams, gpu=True)
+def preflight(inputs: NoInputs[Path], params: PreflightParams, output: Path, tools: StepTools) -> None:
     """Check recipe, zoo, values, data, disk and memory; writes ``preflight.json``."""
-    found = check_run(parse_recipe(params["recipe"]), tools)
+    found = check_run(parse_recipe(params.recipe), tools)
     (output / "preflight.json").write_text(found.model_dump_json(indent=1), "utf-8")
 
 
@@ -200,10 +209,10 @@ def _estimate(zoo: Zoo, recipe: Recipe, plan: Plan | None, tools: StepTools) -> 
 
 def _shares(plan: Plan, store: Store) -> dict[str, float]:
     """Of each kind of step the part whose artefacts are not in the store yet."""
-    needed = {step.key for step in needed_steps(plan, store)}
+    needed = {node.key for node in needed_steps(plan, store)}
     kinds: dict[str, list[bool]] = {}
-    for step in plan.steps:
-        kinds.setdefault(step.name, []).append(step.key in needed)
+    for node in plan.steps:
+        kinds.setdefault(node.name, []).append(node.key in needed)
     return {name: sum(parts) / len(parts) for name, parts in kinds.items()}
 
 

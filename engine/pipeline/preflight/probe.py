@@ -17,7 +17,7 @@ from ...manifest import Preprocess
 from ...recipe import Recipe
 from ...zoo.encoders.backbone import build_encoder
 from ..rates import Rates, keep_rates, known_rates
-from ..steps import StepTools
+from ..tools import StepTools
 from .estimate import Facts, step_name
 
 READ = 128 * 2**20  # bytes of a file that are read

@@ -35,17 +35,47 @@ from ...version import __version__
 from ...zoo.encoders.heads import ZeroShotHead
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import Selection, select
+from ..sources import Sources
+from ..steps import INLINED, A, Inputs, StepParams, apart, flat, step
 
 if TYPE_CHECKING:
-    from ..steps import StepTools
+    from ..tools import StepTools
 
 DEFAULT_ETA = 0.7
 Features = dict[str, dict[str, np.ndarray]]  # state → task → (n, dim)
 
 
+class BundleParams(StepParams):
+    """Parameters of the bundle step."""
+
+    recipe: dict[str, Any]  # without the zoo, which its digest stands for
+    zoo: str  # digest
+    recipe_zoo: str = apart()  # the zoo as the recipe names it
+    sources: Sources = apart()
+
+
+@dataclass(frozen=True)
+class SeedInputs(Inputs[A]):
+    """What one seed of a run left."""
+
+    merge: A
+    features: Mapping[str, Mapping[str, A]] = field(default_factory=dict, metadata=INLINED)  # state → task
+    calibrator: Mapping[str, A] = field(default_factory=dict)  # by name
+
+
+@dataclass(frozen=True)
+class BundleInputs(Inputs[A]):
+    """Inputs of the bundle step."""
+
+    merge: A  # of the first seed
+    salience: A | None = None  # of two experts or more
+    seeds: Mapping[int, SeedInputs[A]] = field(default_factory=dict, metadata=INLINED)
+    heads: A | None = None  # where they are built
+
+
 @dataclass
 class Measured:
-    """What one training seed gave."""
+    """Features, accuracies and biases of one training seed."""
 
     evaluate: Features = field(default_factory=dict)
     adapt: Features = field(default_factory=dict)
@@ -56,7 +86,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Subject:
+class Scene:
     """The zoo seen through a recipe: its tasks, their images and heads."""
 
     zoo: Zoo
@@ -72,27 +102,26 @@ class Subject:
         return {task: len(self.zoo.manifest.task_table[task].classes) for task in self.chosen}
 
 
-def bundle(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+@step("bundle", label="Measuring accuracy and bias", params=BundleParams, inputs=BundleInputs)
+def bundle(inputs: BundleInputs[Path], params: BundleParams, output: Path, tools: StepTools) -> None:
     """Measure every state and write the report, samples, features, weights and calibrators."""
-    recipe = Recipe.model_validate({**params["recipe"], "zoo": params["sources"]["recipe_zoo"]})
-    subject = _subject(recipe, params, inputs)
+    recipe = Recipe.model_validate({**params.recipe, "zoo": params.recipe_zoo})
+    scene = _scene(recipe, params.sources.open(), inputs.seeds[recipe.seeds[0]])
     measured = []
     for number, seed in enumerate(recipe.seeds):
-        parts = {role.split("/", 1)[1]: path for role, path in inputs.items() if role.startswith(f"{seed}/")}
-        result = _measure(subject, parts)
+        parts = inputs.seeds[seed]
+        result = _measure(scene, parts)
         measured.append(result)
         folder = output if number == 0 else output / "seeds" / str(seed)
         _write_seed(folder, parts, result, recipe)
         tools.progress((number + 1) / (len(recipe.seeds) + 1), f"seed {seed}")
-    report = _report(subject, measured, inputs, params)
+    report = _report(scene, measured, inputs, params.zoo, tools.key)
     (output / "report.json").write_text(report.model_dump_json(indent=1), "utf-8")
     (output / "recipe.yaml").write_text(report.recipe.to_yaml(), "utf-8")
 
 
-def _subject(recipe: Recipe, params: Mapping[str, Any], inputs: Mapping[str, Any]) -> Subject:
-    zoo = Zoo.of(params["sources"])
-    first = f"{recipe.seeds[0]}/pretrained/"
-    tasks = [role.removeprefix(first) for role in inputs if role.startswith(first)]
+def _scene(recipe: Recipe, zoo: Zoo, first: SeedInputs[Path]) -> Scene:
+    tasks = list(first.features.get("pretrained", ()))
     chosen = {task: select(zoo.data[task], recipe.probe) for task in tasks}
     labels = {
         task: zoo.data[task].labels("test")[selection.test[selection.evaluate_rows]]
@@ -102,24 +131,24 @@ def _subject(recipe: Recipe, params: Mapping[str, Any], inputs: Mapping[str, Any
     warnings += [sentence for task in tasks if (sentence := zoo.data[task].skipped())]
     if not tasks:
         warnings.append("The zoo has no heads or no data, so nothing could be scored: only weights were merged.")
-    return Subject(zoo, recipe, chosen, labels, heads, list(warnings))
+    return Scene(zoo, recipe, chosen, labels, heads, list(warnings))
 
 
-def _measure(subject: Subject, parts: Mapping[str, Path]) -> Measured:
-    """Accuracy, bias and the table of samples of one seed."""
+def _measure(scene: Scene, parts: SeedInputs[Path]) -> Measured:
+    """Measure accuracy, bias and the table of samples of one seed."""
     result = Measured()
-    _gather(subject, parts, result)
+    _gather(scene, parts, result)
     frames = []
-    for task, head in subject.heads.items():
+    for task, head in scene.heads.items():
         array_head = ZeroShotHead(head.weight.numpy(), head.scale)  # type: ignore[arg-type]
         states = {state: tasks[task] for state, tasks in result.evaluate.items() if task in tasks}
-        selection = subject.chosen[task]
+        selection = scene.chosen[task]
         frames.append(
             samples.sample_table(
                 task,
                 states,
                 array_head,
-                subject.labels[task],
+                scene.labels[task],
                 selection.test[selection.evaluate_rows],
                 "evaluate",
                 states.get("expert"),
@@ -134,41 +163,40 @@ def _measure(subject: Subject, parts: Mapping[str, Path]) -> Measured:
     experts = result.evaluate.get("expert", {})
     for state, tasks in result.evaluate.items():
         if state != "expert" and experts:
-            result.bias[state] = bias.bias_of(tasks, experts, subject.labels, subject.classes)
+            result.bias[state] = bias.bias_of(tasks, experts, scene.labels, scene.classes)
     return result
 
 
-def _gather(subject: Subject, parts: Mapping[str, Path], result: Measured) -> None:
+def _gather(scene: Scene, parts: SeedInputs[Path], result: Measured) -> None:
     """Read the features of every state, by split."""
-    for role, path in parts.items():
-        state, _, task = role.partition("/")
-        if state == "calibrator":
-            _gather_corrected(subject, task, path, result)
-        elif task:
+    for name, path in parts.calibrator.items():
+        _gather_corrected(scene, name, path, result)
+    for state, tasks in parts.features.items():
+        for task, path in tasks.items():
             found = load_file(path / "features.safetensors")
-            selection = subject.chosen[task]
+            selection = scene.chosen[task]
             result.evaluate.setdefault(state, {})[task] = found["test"][selection.evaluate_rows]
             if selection.adapt_source in found:
                 result.adapt.setdefault(state, {})[task] = found[selection.adapt_source][selection.adapt_rows]
 
 
-def _gather_corrected(subject: Subject, name: str, path: Path, result: Measured) -> None:
+def _gather_corrected(scene: Scene, name: str, path: Path, result: Measured) -> None:
     for key, values in load_file(path / "corrected.safetensors").items():
         task = key.removeprefix("sigma/")
         target = result.sigma if key.startswith("sigma/") else result.evaluate
-        target.setdefault(name, {})[task] = values[subject.chosen[task].evaluate_rows]
+        target.setdefault(name, {})[task] = values[scene.chosen[task].evaluate_rows]
 
 
-def _write_seed(folder: Path, parts: Mapping[str, Path], result: Measured, recipe: Recipe) -> None:
+def _write_seed(folder: Path, parts: SeedInputs[Path], result: Measured, recipe: Recipe) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    merged = parts["merge"]
+    merged = parts.merge
     if (merged / "merged.safetensors").exists():
         _link(merged / "merged.safetensors", folder / "merged.safetensors")
     else:
         for name in ("parts.safetensors", "merged.json"):
             _link(merged / name, folder / "merged" / name)
     for call in recipe.calibrators:
-        source = parts.get(f"calibrator/{call.name}")
+        source = parts.calibrator.get(call.name)
         if source is not None:
             _link(source / "calibrator.safetensors", folder / "calibrators" / f"{call.name}.safetensors")
             if (source / "merged.safetensors").exists():  # it learned coefficients: the model that it acts in
@@ -185,28 +213,28 @@ def _write_seed(folder: Path, parts: Mapping[str, Path], result: Measured, recip
         result.table.to_parquet(folder / "samples.parquet", index=False, compression="zstd")
 
 
-def _report(subject: Subject, measured: list[Measured], inputs: Mapping[str, Any], params: Mapping[str, Any]) -> Report:
-    recipe, manifest = subject.recipe, subject.zoo.manifest
+def _report(scene: Scene, measured: list[Measured], inputs: BundleInputs[Path], zoo: str, identity: str) -> Report:
+    recipe, manifest, first = scene.recipe, scene.zoo.manifest, inputs.seeds[scene.recipe.seeds[0]]
     mean = {state: _over_seeds(measured, state, np.mean) for state in measured[0].accuracy}
-    merged = json.loads((inputs["merge"] / "merged.json").read_text())
+    merged = json.loads((inputs.merge / "merged.json").read_text())
     calibrations = {
-        call.name: json.loads((inputs[f"{recipe.seeds[0]}/calibrator/{call.name}"] / "calibration.json").read_text())
+        call.name: json.loads((first.calibrator[call.name] / "calibration.json").read_text())
         for call in recipe.calibrators
     }
-    if merged["kind"] == "per_task" and any(manifest.task_table[task].domain == "out" for task in subject.chosen):
-        subject.warnings.append(
+    if merged["kind"] == "per_task" and any(manifest.task_table[task].domain == "out" for task in scene.chosen):
+        scene.warnings.append(
             "The merged model has weights for the experts' tasks only, so it is not scored on out-of-domain tasks."
         )
-    subject.warnings.extend(merged.get("warnings", ()))
+    scene.warnings.extend(merged.get("warnings", ()))
     for name, document in calibrations.items():
-        subject.warnings.extend(f"{name}: {warning}" for warning in document["warnings"])
-    subject.warnings.extend(_out_of_memory(inputs))
-    expert_of = {manifest.expert_table[name].task: name for name, _ in subject.zoo.choose(recipe)}
+        scene.warnings.extend(f"{name}: {warning}" for warning in document["warnings"])
+    scene.warnings.extend(_out_of_memory(inputs))
+    expert_of = {manifest.expert_table[name].task: name for name, _ in scene.zoo.choose(recipe)}
     return Report(
-        warnings=tuple(subject.warnings),
+        warnings=tuple(scene.warnings),
         recipe=recipe,
-        identity=params["sources"]["identity"],
-        zoo=ZooIdentity(name=manifest.name, title=manifest.title, digest=params["zoo"]),
+        identity=identity,
+        zoo=ZooIdentity(name=manifest.name, title=manifest.title, digest=zoo),
         tasks={
             task: TaskSummary(
                 title=manifest.task_table[task].label,
@@ -214,26 +242,26 @@ def _report(subject: Subject, measured: list[Measured], inputs: Mapping[str, Any
                 classes=manifest.task_table[task].classes,
                 expert=expert_of.get(manifest.task_table[task].shifted_from or task),
             )
-            for task in subject.chosen
+            for task in scene.chosen
         },
         experts=tuple(expert_of.values()),
         samples={
             task: SampleCounts(
                 adapt=len(selection.adapt_rows),
                 evaluate=len(selection.evaluate_rows),
-                validation=subject.zoo.data[task].lengths.get("val", 0),
+                validation=scene.zoo.data[task].lengths.get("val", 0),
                 available=selection.available,
             )
-            for task, selection in subject.chosen.items()
+            for task, selection in scene.chosen.items()
         },
         protocol=recipe.probe.protocol,
         split_seed=recipe.probe.split_seed,
         seeds=recipe.seeds,
         accuracy=mean,
         accuracy_sd={state: _over_seeds(measured, state, _sd) for state in mean} if len(measured) > 1 else {},
-        average=_averages(mean, {task: manifest.task_table[task].domain for task in subject.chosen}),
+        average=_averages(mean, {task: manifest.task_table[task].domain for task in scene.chosen}),
         bias={state: BiasParts.model_validate(_mean_bias(measured, state)) for state in measured[0].bias},
-        salience=_salience(inputs, recipe),
+        salience=_salience(inputs.salience, recipe),
         merged=MergedPart.model_validate({name: merged[name] for name in MergedPart.model_fields}),
         calibrators={
             call.name: CalibratorPart(
@@ -266,7 +294,7 @@ def _sd(values: list[float]) -> float:
 
 
 def _mean_bias(measured: list[Measured], state: str) -> dict[str, Any]:
-    """The bias part of a state, each number a mean over seeds (None where a seed has none)."""
+    """Average the bias part of a state over seeds (None where a seed has none)."""
 
     def mean(values: list[Any]) -> Any:
         if isinstance(values[0], (tuple, list)):
@@ -281,7 +309,7 @@ def _mean_bias(measured: list[Measured], state: str) -> dict[str, Any]:
 
 
 def _averages(table: Mapping[str, dict[str, float | None]], domains: Mapping[str, str]) -> dict[str, Averages]:
-    """Averages of every state; a calibrated state's out-of-domain average is the model's own, so it has none."""
+    """Average the accuracies of every state; out of domain a calibrated state is the model itself, so it has none."""
     found = {state: accuracy.averages(row, domains) for state, row in table.items()}
     merged, expert = (found.get(state, {}).get("in") for state in ("merged", "expert"))
     parts = {}
@@ -297,10 +325,10 @@ def _averages(table: Mapping[str, dict[str, float | None]], domains: Mapping[str
     return parts
 
 
-def _salience(inputs: Mapping[str, Any], recipe: Recipe) -> SaliencePart | None:
-    if "salience" not in inputs:
+def _salience(folder: Path | None, recipe: Recipe) -> SaliencePart | None:
+    if folder is None:
         return None
-    document = json.loads((inputs["salience"] / "salience.json").read_text())
+    document = json.loads((folder / "salience.json").read_text())
     applied = next((call for call in recipe.transforms if call.method == "lwptv"), None)
     eta = float(applied.params.get("eta", DEFAULT_ETA)) if applied else DEFAULT_ETA
     masks, shared = lwptv_masks(np.array(list(document["score"].values())), eta)
@@ -316,22 +344,26 @@ def _salience(inputs: Mapping[str, Any], recipe: Recipe) -> SaliencePart | None:
     return SaliencePart.model_validate(part)
 
 
-def _timing(inputs: Mapping[str, Any], merged: Mapping[str, Any], calibrations: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds of every part when it was computed, which may have been for an earlier run."""
-    encoded = {path: path / "features.json" for path in inputs.values() if (path / "features.json").exists()}
-    seconds = sum(json.loads(path.read_text())["seconds"] for path in encoded.values())
+def _timing(inputs: BundleInputs[Path], merged: Mapping[str, Any], calibrations: Mapping[str, Any]) -> dict[str, float]:
+    """Return the seconds of every part when it was computed, which may have been for an earlier run."""
+    seconds = sum(facts["seconds"] for facts in _encodings(inputs))
     timing = {"merge": merged["seconds"], "features": round(seconds, 3)}
     return timing | {name: document["seconds"] for name, document in calibrations.items()}
 
 
-def _out_of_memory(inputs: Mapping[str, Any]) -> list[str]:
-    """Whether encoding had to take smaller batches; features do not depend on it beyond rounding."""
-    files = {path / "features.json" for path in inputs.values() if (path / "features.json").exists()}
-    facts = [found for file in files if (found := json.loads(file.read_text())).get("halved")]
+def _out_of_memory(inputs: BundleInputs[Path]) -> list[str]:
+    """Tell whether encoding had to take smaller batches; features do not depend on it beyond rounding."""
+    facts = [found for found in _encodings(inputs) if found.get("halved")]
     if not facts:
         return []
     least, device = min(found["batch"] for found in facts), facts[0]["device"]
     return [f"Memory of the {device} ran out while encoding, so batches as small as {least} images were used."]
+
+
+def _encodings(inputs: BundleInputs[Path]) -> list[dict[str, Any]]:
+    """Read what every encoding of the run says of itself."""
+    files = {path / "features.json" for path in flat(inputs).values()}
+    return [json.loads(file.read_text()) for file in sorted(files) if file.exists()]
 
 
 def _environment() -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,14 @@ from ...recipe import Probe
 from ...zoo.encoders.heads import ZeroShotHead
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import Selection, select
+from ..sources import Sources
+from ..steps import INLINED, A, Inputs, StepParams, apart, step
 from .encoding import encoder_of, read_features
-from .joint import coefficients_of, linear_merge, save_learned
+from .joint import JointMerge, coefficients_of, linear_merge, save_learned
 
 if TYPE_CHECKING:
     from ...calibration import Calibrator
-    from ..steps import StepTools
+    from ..tools import StepTools
 
 MONITORED = 20  # points of a curve
 COLUMNS = ("step", "loss", "l1_adapt", "l1_evaluate", "accuracy_adapt", "accuracy_evaluate")
@@ -45,34 +47,61 @@ class TaskFeatures:
     chosen: Selection
 
 
-def calibrate(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+class CalibrateParams(StepParams):
+    """Parameters of the calibrate step."""
+
+    method: str
+    params: dict[str, Any]  # the method's own
+    state: str  # merged or pretrained: the model that is repaired
+    tasks: tuple[str, ...]  # trained on
+    targets: dict[str, str]  # task that is corrected → task whose module corrects it
+    seed: int
+    probe: Probe
+    data: dict[str, str]  # digests of images by task
+    heads: str | None  # digest
+    joint: JointMerge | None = None  # where merging coefficients learn as well
+    name: str = apart()
+    sources: Sources = apart()
+
+
+@dataclass(frozen=True)
+class CalibrateInputs(Inputs[A]):
+    """Inputs of the calibrate step."""
+
+    features: Mapping[str, Mapping[str, A]] = field(default_factory=dict, metadata=INLINED)  # state → task
+    merge: A | None = None  # for calibrators that act inside the merged encoder
+    heads: A | None = None  # where they are built
+
+
+@step("calibrate", label="Training a calibrator", params=CalibrateParams, inputs=CalibrateInputs, cost=5.0, threads=1)
+def calibrate(inputs: CalibrateInputs[Path], params: CalibrateParams, output: Path, tools: StepTools) -> None:
     """Train a calibrator on adaptation features and correct the test features with it.
 
     Writes ``calibrator.safetensors``, ``corrected.safetensors`` (features (n, dim) by task, and ``sigma/TASK`` (n,)
     where the calibrator predicts one) and ``calibration.json`` with the curve.
     """
-    row = row_of(CALIBRATORS, params["method"], "calibrator")
-    config = params_of(row, params["params"])
-    zoo = Zoo.of(params["sources"])
+    row = row_of(CALIBRATORS, params.method, "calibrator")
+    config = params_of(row, params.params)
+    zoo = params.sources.open()
     data = _read(zoo, inputs, params, config.share)
-    watch = _Watch(params["sources"]["name"], data, config.steps, tools)
+    watch = _Watch(params.name, data, config.steps, tools)
     calibrator: Calibrator = row.load()()
-    training = {task: data[task] for task in params["tasks"]}
+    training = {task: data[task] for task in params.tasks}
     every, learned = max(1, config.steps // MONITORED), {}
     if row.deep:
         corrected, report, learned = _deep(calibrator, zoo, training, inputs, params, config, watch, every, output)
     else:
         merged = {task: part.state_adapt for task, part in training.items()}
         expert = {task: part.expert_adapt for task, part in training.items()}
-        report = calibrator.fit(merged, expert, config, params["seed"], watch, every)
-        corrected = {task: calibrator.correct(data[task].state, own) for task, own in params["targets"].items()}
+        report = calibrator.fit(merged, expert, config, params.seed, watch, every)
+        corrected = {task: calibrator.correct(data[task].state, own) for task, own in params.targets.items()}
     if report.steps == 0 and report.diverged_at is not None:
         raise CalibrationError(
             f"{row.title} diverged at step {report.diverged_at}, before anything was learned. Lower the learning rate."
         )
     calibrator.save(output / "calibrator.safetensors")
     tensors = {task: tensor.contiguous().float() for task, tensor in corrected.items()}
-    save_file(tensors | _sigmas(calibrator, data, params["targets"]), output / "corrected.safetensors")
+    save_file(tensors | _sigmas(calibrator, data, params.targets), output / "corrected.safetensors")
     document = {
         "parameters": calibrator.parameter_count(),
         "needs_task_id": not calibrator.shared,
@@ -88,14 +117,13 @@ def calibrate(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path
     (output / "calibration.json").write_text(json.dumps(document))
 
 
-def _read(zoo: Zoo, inputs: Mapping[str, Any], params: Mapping[str, Any], share: float) -> dict[str, TaskFeatures]:
-    """Features of every task; of the adaptation images only the share that is trained on."""
-    probe = Probe.model_validate(params["probe"])
-    heads, _ = zoo.heads(list(params["targets"]))
+def _read(zoo: Zoo, inputs: CalibrateInputs[Path], params: CalibrateParams, share: float) -> dict[str, TaskFeatures]:
+    """Read the features of every task; of the adaptation images only the share that is trained on."""
+    heads, _ = zoo.heads(list(params.targets))
     found = {}
-    for task in params["targets"]:
-        chosen = _shared_out(select(zoo.data[task], probe), share, params["seed"], task)
-        state, expert = (read_features(Path(inputs[f"{who}/{task}"])) for who in (params["state"], "expert"))
+    for task in params.targets:
+        chosen = _shared_out(select(zoo.data[task], params.probe), share, params.seed, task)
+        state, expert = (read_features(inputs.features[who][task]) for who in (params.state, "expert"))
         rows = torch.as_tensor(chosen.adapt_rows)
         found[task] = TaskFeatures(
             state=state["test"],
@@ -122,8 +150,8 @@ def _deep(
     calibrator: Calibrator,
     zoo: Zoo,
     training: Mapping[str, TaskFeatures],
-    inputs: Mapping[str, Any],
-    params: Mapping[str, Any],
+    inputs: CalibrateInputs[Path],
+    params: CalibrateParams,
     config: Any,
     watch: _Watch,
     every: int,
@@ -133,7 +161,7 @@ def _deep(
     from ...zoo.encoders.backbone import preprocessing, to_tensor
 
     preprocess = preprocessing(zoo.folder, zoo.manifest)
-    encoder = encoder_of(zoo, params["state"], inputs.get("merge"))
+    encoder = encoder_of(zoo, params.state, inputs.merge)
     images = {
         task: to_tensor(
             zoo.data[task].images(
@@ -152,16 +180,14 @@ def _deep(
         expert = encoder_of(zoo, zoo.manifest.expert_of(task).name)
         teachers[task] = calibrator.teach(expert, images[task], config)
     merge = learned = None
-    if "joint" in params:
-        merge = linear_merge(zoo, params["joint"], Path(inputs["merge"]), params["seed"], watch.tools)
-    report = fit_deep(
-        calibrator, encoder, images, teachers, config, params["seed"], watch.loss_only, every, merge=merge
-    )
+    if params.joint is not None:
+        merge = linear_merge(zoo, params.joint, inputs.merge, params.seed, watch.tools)
+    report = fit_deep(calibrator, encoder, images, teachers, config, params.seed, watch.loss_only, every, merge=merge)
     if merge is not None:
         encoder = save_learned(calibrator, merge, zoo, output, watch.tools)
         learned = {"merging": coefficients_of(calibrator, merge)}
     corrected = {}
-    for task, own in params["targets"].items():
+    for task, own in params.targets.items():
         pixels = to_tensor(zoo.data[task].images("test", training[own].chosen.test), preprocess)
         corrected[task] = calibrator.correct_features(encoder, pixels, own)
         watch.tools.progress(0.99, f"correcting {task}")

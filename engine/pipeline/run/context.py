@@ -19,7 +19,7 @@ from ...zoo.folder import Zoo
 from ...zoo.images.splits import select
 
 if TYPE_CHECKING:
-    from ..steps import StepTools
+    from ..tools import StepTools
 
 
 class MergeContext:

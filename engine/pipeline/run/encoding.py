@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,33 +13,64 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ...features import Batches, choose_device, encode
+from ...manifest import Preprocess
 from ...recipe import Probe
 from ...zoo.encoders.architecture import tower_size
 from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import select
 from ..rates import keep_rates, known_rates
+from ..sources import Sources
+from ..steps import SHARE, A, Inputs, StepParams, apart, step
 from .merging import load_merged, load_merged_encoder
 
 if TYPE_CHECKING:
-    from ..steps import StepTools
+    from ..tools import StepTools
 
 
-def features(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+class EncodingParams(StepParams):
+    """What is encoded with which model."""
+
+    model: str  # base, merged, an expert or a reference
+    digest: str  # of the model's weights, or the key of the merge
+    task: str
+    data: str  # digest of the task's images
+    probe: Probe
+    architecture: dict[str, Any]
+    preprocess: Preprocess
+    weights_of: str | None = None  # the task, for a merge that makes a model for each
+    sources: Sources = apart()
+
+
+class FeaturesParams(EncodingParams):
+    """Parameters of the features step."""
+
+    adapt: bool  # whether adaptation images are encoded too
+
+
+@dataclass(frozen=True)
+class EncodingInputs(Inputs[A]):
+    """Inputs of steps that encode."""
+
+    merged: A | None = None  # the merge, where its model encodes
+
+
+@step("features", label="Encoding", params=FeaturesParams, inputs=EncodingInputs, gpu=True, threads=SHARE)
+def features(inputs: EncodingInputs[Path], params: FeaturesParams, output: Path, tools: StepTools) -> None:
     """Encode the images of one task that a probe selects.
 
     Writes ``features.safetensors`` with ``test`` (n, dim) and, where the protocol adapts on it, ``adapt`` (m, dim).
     """
     started = time.perf_counter()
-    zoo = Zoo.of(params["sources"])
-    data = zoo.data[params["task"]]
-    chosen = select(data, Probe.model_validate(params["probe"]))
+    zoo = params.sources.open()
+    data = zoo.data[params.task]
+    chosen = select(data, params.probe)
     encoder = encoder_for(zoo, inputs, params)
     device = choose_device()
     place = _place(params, device.type)
     batches = Batches(known_rates(tools.store).batches.get(place, 0))
     images = {"test": data.images("test", chosen.test)}
-    if chosen.adapt is not None and params["adapt"]:
+    if chosen.adapt is not None and params.adapt:
         images["adapt"] = data.images("adapt", chosen.adapt)
     total = sum(len(part) for part in images.values())
     tensors: dict[str, Tensor] = {}
@@ -63,25 +94,25 @@ def features(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path,
         tools.log(f"Memory ran out while encoding; batches of {batches.size} images were used.")
 
 
-def _place(params: Mapping[str, Any], device: str) -> str:
-    """What a batch size that served is remembered under: device, architecture and size of the images."""
-    tower = tower_size(params["architecture"])
-    return f"{device}-{tower.name if tower else 'other'}-{params['preprocess']['size']}"
+def _place(params: EncodingParams, device: str) -> str:
+    """Return the name under which a batch size that served is remembered: device, architecture, size of the images."""
+    tower = tower_size(params.architecture)
+    return f"{device}-{tower.name if tower else 'other'}-{params.preprocess.size}"
 
 
 def read_features(folder: Path) -> dict[str, Tensor]:
-    """The matrices that a features step wrote, by array name."""
+    """Return the matrices that a features step wrote, by array name."""
     return load_file(folder / "features.safetensors")
 
 
-def encoder_for(zoo: Zoo, inputs: Mapping[str, Any], params: Mapping[str, Any]) -> nn.Module:
-    """The encoder that a step asks for, kept between the tasks that one worker encodes with it."""
-    merged = str(inputs.get("merged", ""))
-    return _encoder(str(zoo.folder), params["model"], params["digest"], merged, params.get("weights_of"))
+def encoder_for(zoo: Zoo, inputs: EncodingInputs[Path], params: EncodingParams) -> nn.Module:
+    """Return the encoder that a step asks for, kept between the tasks that one worker encodes with it."""
+    merged = str(inputs.merged or "")
+    return _encoder(str(zoo.folder), params.model, params.digest, merged, params.weights_of)
 
 
 def encoder_of(zoo: Zoo, model: str, merged: Path | None = None) -> nn.Module:
-    """The encoder of ``pretrained``, of the (static) ``merged`` model in a folder, or of an expert by name."""
+    """Build the encoder of ``pretrained``, of the (static) ``merged`` model in a folder, or of an expert by name."""
     name = "base" if model == "pretrained" else model
     weights = load_merged(merged, zoo.weights("base")) if model == "merged" else zoo.weights(name)
     return load_encoder(architecture(zoo.folder, zoo.manifest), weights)
@@ -89,7 +120,7 @@ def encoder_of(zoo: Zoo, model: str, merged: Path | None = None) -> nn.Module:
 
 @lru_cache(maxsize=2)
 def _encoder(folder: str, model: str, digest: str, merged: str, task: str | None) -> nn.Module:
-    """The encoder of a model, kept between the tasks that one worker encodes with it (``digest`` tells versions)."""
+    """Build the encoder of a model, kept between the tasks of one worker (``digest`` tells versions)."""
     zoo = Zoo.open(folder)
     config = architecture(zoo.folder, zoo.manifest)
     if model == "merged":

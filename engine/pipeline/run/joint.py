@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from ...calibration.coefficients import LinearMerge
 from ...catalog import CALIBRATORS, MERGE_METHODS, MergeRow, params_of
-from ...errors import RecipeError
 from ...merging.ties import elected
-from ...recipe import CalibratorCall, Probe, Recipe
+from ...recipe import CalibratorCall, Frozen, MethodCall, Probe
 from ...weights import LazyTaskVectors, open_weights, write_weights
 from ...weights.files import Memory
 from ...zoo.encoders.backbone import PREFIX, architecture, load_encoder
@@ -25,9 +24,17 @@ from .encoding import encoder_of
 
 if TYPE_CHECKING:
     from ...calibration import JointCalibrator
-    from ..steps import StepTools
+    from ..tools import StepTools
 
 WEIGHTS = "merged.safetensors"  # beside a calibrator that acts in a merged model of its own
+
+
+class JointMerge(Frozen):
+    """A merge whose coefficients learn together with a calibrator."""
+
+    experts: tuple[tuple[str, float], ...]  # names with their weights
+    digests: dict[str, str]  # of the weights, by the expert's name and ``base``
+    merge: MethodCall
 
 
 def learns_coefficients(call: CalibratorCall) -> bool:
@@ -35,46 +42,26 @@ def learns_coefficients(call: CalibratorCall) -> bool:
     return CALIBRATORS[call.method].learned(call.params)
 
 
-def refuse_other_merges(recipe: Recipe, call: CalibratorCall) -> None:
-    """Say which merges have coefficients that can go on learning.
-
-    Raises:
-        RecipeError: the recipe's merge has none.
-    """
-    if not learns_coefficients(call):
-        return
-    title, row = CALIBRATORS[call.method].title, MERGE_METHODS[recipe.merge.method]
-    if call.on != "merged":
-        raise RecipeError(f"{call.name}: the pretrained model has no merging coefficients; put {title} on the merged.")
-    if row.linear is None or recipe.transforms:
-        names = ", ".join(known.title for known in MERGE_METHODS.values() if known.linear)
-        found = row.title + (" behind transforms" if recipe.transforms else "")
-        raise RecipeError(
-            f"{call.name}: merging coefficients can learn after {names} without transforms; found {found}. Choose one "
-            "of these merges, or `coefficients: frozen`."
-        )
-
-
-def linear_merge(zoo: Zoo, joint: Mapping[str, Any], folder: Path, seed: int, tools: StepTools) -> LinearMerge:
-    """A merge as base, task vectors and coefficients.
+def linear_merge(zoo: Zoo, joint: JointMerge, folder: Path, seed: int, tools: StepTools) -> LinearMerge:
+    """Take a merge apart into base, task vectors and coefficients.
 
     Args:
         zoo: gives the weights.
-        joint: the recipe's ``merge``, its ``experts`` with their weights, and the ``digests`` of all of them.
+        joint: the merge and its experts.
         folder: what the merge step wrote.
         seed: of the step.
         tools: cache and progress.
     """
-    experts = {name: zoo.weights(name) for name, _ in joint["experts"]}
-    weights = [weight for _, weight in joint["experts"]]
+    experts = {name: zoo.weights(name) for name, _ in joint.experts}
+    weights = [weight for _, weight in joint.experts]
     base = zoo.weights("base")
     vectors = LazyTaskVectors(base, experts, weights=weights)
-    method = joint["merge"]["method"]
-    params = params_of(MERGE_METHODS[method], joint["merge"]["params"])
+    method = joint.merge.method
+    params = params_of(MERGE_METHODS[method], joint.merge.params)
     stacks: Any = vectors
     if getattr(params, "plus_plus", False):
         tasks = tuple(zoo.manifest.expert_table[name].task for name in experts)
-        context = MergeContext(zoo, tasks, joint["digests"], Probe(), seed, tools, dict(joint["experts"]))
+        context = MergeContext(zoo, tasks, joint.digests, Probe(), seed, tools, dict(joint.experts))
         stacks = elected(vectors, params.density, context)
     details = json.loads((folder / "merged.json").read_text())["details"]
     return LinearMerge(

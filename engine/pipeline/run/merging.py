@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import field_serializer
 
 from ...catalog import MERGE_METHODS, TRANSFORMS, row_of
 from ...errors import CheckpointError
@@ -23,41 +25,76 @@ from ...weights.families import family_warnings, moved
 from ...weights.files import Memory
 from ...zoo.encoders.backbone import build_encoder, forward_with, load_encoder
 from ...zoo.folder import Zoo
+from ..sources import Sources
+from ..steps import A, Inputs, NoInputs, StepParams, apart, step
 from .context import MergeContext
 from .describing import METADATA_KEY, describe_model
 
 if TYPE_CHECKING:
-    from ..steps import StepTools
+    from ..tools import StepTools
 
 KINDS: dict[type, str] = {Static: "static", PerTask: "per_task", PerSample: "per_sample"}
 
 
-def merge(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+class SalienceParams(StepParams):
+    """Parameters of the salience step."""
+
+    experts: tuple[tuple[str, float], ...]  # names with their weights
+    digests: dict[str, str]  # of the weights, by the expert's name and ``base``
+    sources: Sources = apart()
+
+
+class MergeParams(SalienceParams):
+    """Parameters of the merge step."""
+
+    transforms: tuple[MethodCall, ...]
+    merge: MethodCall
+    probe: Probe | None  # None for a method that looks at no images
+    seed: int  # 0 where chance plays no part
+    data: dict[str, str | None] | None = None  # digests by task, for methods that look at images
+    heads: str | None = None  # digest
+
+    @field_serializer("probe")
+    def _empty_without_images(self, probe: Probe | None) -> dict[str, Any]:
+        return {} if probe is None else probe.model_dump(mode="json")
+
+
+@dataclass(frozen=True)
+class MergeInputs(Inputs[A]):
+    """Inputs of the merge step."""
+
+    heads: A | None = None  # where they are built, and the method reads them
+
+
+def _cost(params: MergeParams) -> float:
+    return 6.0 if MERGE_METHODS[params.merge.method].learns else 2.0
+
+
+@step("merge", label="Merging", params=MergeParams, inputs=MergeInputs, cost=_cost)
+def merge(inputs: MergeInputs[Path], params: MergeParams, output: Path, tools: StepTools) -> None:
     """Merge a zoo's experts as a recipe says.
 
     Writes ``merged.safetensors`` (static) or ``parts.safetensors`` (weights per task or image), and ``merged.json``.
     """
     started = time.perf_counter()
-    zoo = Zoo.of(params["sources"])
+    zoo = params.sources.open()
     base, experts = _models(zoo, params)
-    names = [name for name, _ in params["experts"]]
+    names = [name for name, _ in params.experts]
     tasks = tuple(zoo.manifest.expert_table[name].task for name in names)
-    probe = Probe.model_validate(params["probe"])
-    context = MergeContext(zoo, tasks, params["digests"], probe, params["seed"], tools, dict(params["experts"]))
+    probe, digests = params.probe or Probe(), params.digests
+    context = MergeContext(zoo, tasks, digests, probe, params.seed, tools, dict(params.experts))
     _refuse_not_finite(base, experts, context)
-    vectors = LazyTaskVectors(base, experts, weights=[weight for _, weight in params["experts"]])
-    transforms = [MethodCall.model_validate(call) for call in params["transforms"]]
-    merged = merge_experts(base, vectors, transforms, MethodCall.model_validate(params["merge"]), context)
+    vectors = LazyTaskVectors(base, experts, weights=[weight for _, weight in params.experts])
+    merged = merge_experts(base, vectors, params.transforms, params.merge, context)
     seconds = time.perf_counter() - started
-    digests = params["digests"]
     mixed = family_warnings(moved(base, {n: w for n, w in experts.items() if digests[n] != digests["base"]}))
     _save(merged, zoo, params, output, tools, seconds, mixed)
 
 
-def salience(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
-    """LwPTV salience of every layer for every expert; writes ``salience.json`` with scores, not masks."""
-    zoo = Zoo.of(params["sources"])
-    base, experts = _models(zoo, params)
+@step("salience", label="Measuring the salience of every layer", params=SalienceParams)
+def salience(inputs: NoInputs[Path], params: SalienceParams, output: Path, tools: StepTools) -> None:
+    """Measure the LwPTV salience of every layer for every expert; writes ``salience.json`` with scores, not masks."""
+    base, experts = _models(params.sources.open(), params)
     vectors = LazyTaskVectors(base, experts)
     layers, scores = layer_salience(vectors)
     document = {
@@ -129,9 +166,9 @@ def _rebuild(method: str) -> Callable[..., Any]:
     return import_module(row.function.partition(":")[0], package=__name__.partition(".")[0]).rebuild
 
 
-def _models(zoo: Zoo, params: Mapping[str, Any]) -> tuple[Weights, dict[str, Weights]]:
+def _models(zoo: Zoo, params: SalienceParams) -> tuple[Weights, dict[str, Weights]]:
     base = zoo.weights("base")
-    experts = {name: zoo.weights(name) for name, _ in params["experts"]}
+    experts = {name: zoo.weights(name) for name, _ in params.experts}
     for name, weights in experts.items():
         check_same_architecture(base, weights, name)
     return base, experts
@@ -182,7 +219,7 @@ def _quoted(names: list[str]) -> str:
 def _save(
     merged: Merged,
     zoo: Zoo,
-    params: Mapping[str, Any],
+    params: MergeParams,
     output: Path,
     tools: StepTools,
     seconds: float,
@@ -191,13 +228,13 @@ def _save(
     info = merged.info
     document = {
         "kind": KINDS[type(merged)],
-        "method": params["merge"]["method"],
+        "method": params.merge.method,
         "needs_task_id": info.needs_task_id,
         "extra_parameters": info.extra_parameters,
         "extra_bits": info.extra_bits,
         "details": info.details,
-        "warnings": [*remarks(params["digests"], info.details), *more],
-        "base": params["digests"]["base"],
+        "warnings": [*remarks(params.digests, info.details), *more],
+        "base": params.digests["base"],
         "model": describe_model(zoo),
     }
     metadata = {METADATA_KEY: json.dumps({**document["model"], "method": document["method"]}, sort_keys=True)}

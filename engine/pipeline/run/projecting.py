@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,13 +13,11 @@ from safetensors.numpy import load_file
 from ...errors import RecipeError
 from ...recipe import Request
 from ...report import read_report
-from ...store import step_key
-from ..steps import NOTHING, Step
+from ..steps import UNHASHED, A, Inputs, Step, StepParams, apart, step
 
 if TYPE_CHECKING:
-    from ..steps import StepTools
+    from ..tools import StepTools
 
-VERSION = 1
 TITLES = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 
 
@@ -42,37 +40,52 @@ class ProjectionRequest(Request):
         return TITLES[self.method]
 
     def params(self) -> dict[str, Any]:
-        """What identifies the projection: parameters of other methods are left out."""
+        """Return what identifies the projection: parameters of other methods are left out."""
         used = {"method", "task", "images", "seed"}
         used |= {"tsne": {"perplexity"}, "umap": {"neighbours", "minimum_distance"}}.get(self.method, set())
         return self.model_dump(mode="json", include=used)
 
 
-def projection_step(
-    view: ProjectionRequest, run: str, *, inputs: Mapping[str, str] = NOTHING, sources: Mapping[str, str] = NOTHING
-) -> Step:
-    """The one step of a projection, keyed under the run whose features it shows."""
-    params = {**view.params(), "run": run}
-    return Step(
-        name="projection",
-        key=step_key("projection", VERSION, params, {}, "cpu/float32"),
-        params={**params, "sources": dict(sources)},
-        inputs=inputs,
-        label=f"Projecting with {view.title}",
-        weight=4.0,
-        version=VERSION,
-    )
+class ProjectionParams(StepParams):
+    """Parameters of the projection step."""
+
+    view: ProjectionRequest
+    run: str  # key of what the run left
+    folder: str = apart("")  # of the run, where no step of the plan makes it
+
+    def identity(self) -> dict[str, Any]:
+        """Return what the projection depends on, and the run whose features it shows."""
+        return {**self.view.params(), "run": self.run}
 
 
-def projection(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+@dataclass(frozen=True)
+class ProjectionInputs(Inputs[A]):
+    """Inputs of the projection step."""
+
+    bundle: A | None = field(default=None, metadata=UNHASHED)
+
+
+def projection_step(view: ProjectionRequest, run: str, *, folder: str = "") -> Step:
+    """Plan a projection, keyed under the run whose features it shows.
+
+    Args:
+        view: what is projected, and how.
+        run: key of what the run left.
+        folder: where that lies, when no step of the plan makes it.
+    """
+    params = ProjectionParams(view=view, run=run, folder=folder)
+    inputs = ProjectionInputs[str](bundle=None if folder else run)
+    return projection.plan(params, inputs, label=f"Projecting with {view.title}", device="cpu/float32")
+
+
+@step("projection", label="Projecting", params=ProjectionParams, inputs=ProjectionInputs, cost=4.0)
+def projection(inputs: ProjectionInputs[Path], params: ProjectionParams, output: Path, tools: StepTools) -> None:
     """Project a run's features jointly over all its states.
 
     Writes ``projection.parquet`` (state, task, index, x, y) and ``projection.json`` (parameters, n of N,
     trustworthiness and neighbour overlap).
     """
-    folder = Path(inputs["bundle"]) if "bundle" in inputs else Path(params["sources"]["folder"])
-    view = ProjectionRequest.parse({k: v for k, v in params.items() if k in ProjectionRequest.model_fields})
-    project_folder(folder, view, output, tools)
+    project_folder(inputs.bundle or Path(params.folder), params.view, output, tools)
 
 
 def project_folder(folder: Path, view: ProjectionRequest, output: Path, tools: StepTools) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,21 +11,40 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ...manifest import Task
+from ...recipe import Frozen
 from ...store import Store
 from ...zoo.encoders.backbone import architecture
 from ...zoo.encoders.heads import base_logit_scale
 from ...zoo.encoders.text import build_heads, templates_of, vocabulary_file
 from ...zoo.folder import Zoo
-from ..steps import Step, make_step
+from ..sources import Sources
+from ..steps import NoInputs, Step, StepParams, apart, step
 
 if TYPE_CHECKING:
-    from ..steps import StepTools
+    from ..tools import StepTools
 
 FILE = "heads.safetensors"
 
 
+class Prompts(Frozen):
+    """Class names and templates of one task."""
+
+    classes: tuple[str, ...]
+    templates: tuple[str, ...]
+
+
+class HeadsParams(StepParams):
+    """Parameters of the heads step."""
+
+    base: str  # digest
+    text: dict[str, Any]  # the text side of the architecture
+    vocabulary: str | None  # digest of the zoo's own
+    tasks: dict[str, Prompts]
+    sources: Sources = apart()
+
+
 def heads_step(zoo: Zoo, store: Store, base: str) -> Step:
-    """The step for all tasks of a zoo; its key holds the base, the text side of the architecture and the prompts.
+    """Plan the heads of all tasks of a zoo; their key holds the base, the architecture's text side and the prompts.
 
     Args:
         zoo: a zoo without heads, with a text encoder.
@@ -34,34 +53,30 @@ def heads_step(zoo: Zoo, store: Store, base: str) -> Step:
     """
     config = architecture(zoo.folder, zoo.manifest)
     words = vocabulary_file(zoo.folder, zoo.manifest)
-    identity = {
-        "base": base,
-        "text": {name: config.get(name) for name in ("embed_dim", "text_cfg", "quick_gelu")},
-        "vocabulary": store.digest_file(words) if words else None,
-        "tasks": {task.name: _identity(task) for task in zoo.manifest.tasks},
-    }
-    params = {**identity, "sources": {"zoo": str(zoo.folder)}}
-    return make_step(
-        "heads", params=params, identity=identity, label="Building heads from the text encoder", weight=2.0
+    params = HeadsParams(
+        base=base,
+        text={name: config.get(name) for name in ("embed_dim", "text_cfg", "quick_gelu")},
+        vocabulary=store.digest_file(words) if words else None,
+        tasks={task.name: _prompts(task) for task in zoo.manifest.tasks},
+        sources=Sources(zoo=str(zoo.folder)),
     )
+    return heads.plan(params)
 
 
-def build(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+@step("heads", label="Building heads from the text encoder", params=HeadsParams, cost=2.0)
+def heads(inputs: NoInputs[Path], params: HeadsParams, output: Path, tools: StepTools) -> None:
     """Build the heads; writes ``heads.safetensors`` with one (classes, dim) tensor a task and ``logit_scale``."""
-    zoo = Zoo.open(params["sources"]["zoo"])
+    zoo = params.sources.open()
+    text_side = params.model_dump(mode="json", include={"base", "text", "vocabulary"})
 
     def cached(task: Task, compute: Callable[[], Tensor]) -> Tensor:
-        parts = {
-            "quantity": "head",
-            **{name: params[name] for name in ("base", "text", "vocabulary")},
-            **_identity(task),
-        }
+        parts = {"quantity": "head", **text_side, **_prompts(task).model_dump(mode="json")}
         return tools.cached(parts, lambda: {"head": compute()})["head"]
 
-    heads = build_heads(zoo.folder, zoo.manifest, list(params["tasks"]), tools.progress, cached)
+    built = build_heads(zoo.folder, zoo.manifest, list(params.tasks), tools.progress, cached)
     scale = torch.tensor(base_logit_scale(zoo.folder, zoo.manifest))
-    save_file({**{name: head.contiguous() for name, head in heads.items()}, "logit_scale": scale}, output / FILE)
+    save_file({**{name: head.contiguous() for name, head in built.items()}, "logit_scale": scale}, output / FILE)
 
 
-def _identity(task: Task) -> dict[str, Any]:
-    return {"classes": list(task.classes), "templates": list(templates_of(task))}
+def _prompts(task: Task) -> Prompts:
+    return Prompts(classes=tuple(task.classes), templates=tuple(templates_of(task)))

@@ -7,16 +7,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...experiments import Experiment, read_experiment
+from ...recipe import Request
 from ...store import Store
 from ...zoo.folder import Zoo
+from ..graph import Part, Plan
 from ..run.plan import RunSteps
-from ..steps import Part, Plan, Step, make_step
-from ..views.plans import shift_steps, stitching_steps
-from ..views.request import NEEDS
+from ..sources import Sources
+from ..steps import Step, closure
+from ..views import view_of
+from .measure import ExperimentInputs, ExperimentParams, RunInputs, ZooFacts, experiment
 
-VERSION = 1
-VIEWS = {"stitching": stitching_steps, "shift": shift_steps}
 DEFAULT_ZOO = "mini8"
+
+
+class ExperimentRequest(Request):
+    """Which experiment is repeated on which zoo."""
+
+    REFUSAL = "The experiment cannot be repeated"
+
+    name: str = ""
+    spec: Experiment | None = None  # an experiment written out, in place of the name
+    zoo: str = DEFAULT_ZOO
+    quick: bool = False
 
 
 @dataclass(frozen=True)
@@ -27,90 +39,62 @@ class PlannedRun:
     seed: int
     bundle: str
     part: Part
-    views: Mapping[str, str]  # name → key of what an analysis reads beside the run
+    views: Mapping[str, str]  # name → key of what the view leaves
     steps: frozenset[str]  # keys of everything it needs, itself included
 
 
-def plan_experiment(request: Mapping[str, Any], store: Store) -> Plan:
+def plan_experiment(asked: ExperimentRequest, store: Store) -> Plan:
     """Plan an experiment.
-
-    Args:
-        request: ``{"name": …, "zoo": …, "quick": …}``; ``spec`` in place of the name is an experiment written out.
-        store: gives digests of files.
 
     Raises:
         RecipeError: no such experiment, or a recipe of it that cannot be used.
         EngineError: a recipe that this zoo cannot carry out; nothing is computed then.
     """
-    spec = request.get("spec")
-    experiment = Experiment.model_validate(spec) if spec else read_experiment(str(request.get("name", "")))
-    place, quick = str(request.get("zoo") or DEFAULT_ZOO), bool(request.get("quick"))
-    zoo = Zoo.open(place)
-    asked = dict.fromkeys(NEEDS[m.analysis] for m in experiment.measures if m.analysis in NEEDS)
+    spec = asked.spec or read_experiment(asked.name)
+    zoo = Zoo.open(asked.zoo)
+    views = [view_of(name) for name in dict.fromkeys(measure.view for measure in spec.measures) if name]
     steps: dict[str, Step] = {}
     runs: list[PlannedRun] = []
-    for point, seed, recipe in experiment.recipes(place, quick=quick):
-        before = set(steps)
+    for point, seed, recipe in spec.recipes(asked.zoo, quick=asked.quick):
         run = RunSteps(zoo, recipe, store, steps)
         bundle = run.bundle()
-        needed = _closure(steps, bundle) | (set(steps) - before)
-        views = {name: VIEWS[name](run) for name in asked}
-        read = needed.union(*(_closure(steps, key) for key in views.values()))
-        title = f"{experiment.title}: {point.title}" + (f", seed {seed}" if experiment.seeds > 1 else "")
-        part = Part(bundle, title, {"recipe": recipe.model_dump(mode="json")}, tuple(k for k in steps if k in needed))
-        runs.append(PlannedRun(point.name, seed, bundle, part, views, frozenset(read)))
+        needed = closure(steps, [bundle])
+        keys = {view.name: view.plan(run, view.request(recipe=recipe)) for view in views}
+        read = closure(steps, [bundle, *keys.values()])
+        title = f"{spec.title}: {point.title}" + (f", seed {seed}" if spec.seeds > 1 else "")
+        request = {"recipe": recipe.model_dump(mode="json")}
+        part = Part(bundle, title, request, tuple(step.key for step in needed))
+        runs.append(PlannedRun(point.name, seed, bundle, part, keys, frozenset(step.key for step in read)))
     facts = {
-        "experiment": experiment.model_dump(mode="json"),
-        "quick": quick,
-        "zoo": {"name": zoo.manifest.name, "digest": zoo.digest(store.digest_file)},
+        "experiment": spec,
+        "quick": asked.quick,
+        "zoo": ZooFacts(name=zoo.manifest.name, digest=zoo.digest(store.digest_file)),
+        "sources": Sources(zoo=str(zoo.folder)),
     }
-    source = str(zoo.folder)
-    return _plan(runs, {}, steps, facts, source)
+    return _plan(runs, {}, steps, facts)
 
 
 def _plan(
-    runs: list[PlannedRun], failed: Mapping[str, str], steps: Mapping[str, Step], facts: dict[str, Any], source: str
+    runs: list[PlannedRun], failed: Mapping[str, str], steps: Mapping[str, Step], facts: Mapping[str, Any]
 ) -> Plan:
-    """The plan without what failed; the result says which points that were, and why."""
+    """Make the plan without what failed; the result says which points that were, and why."""
     alive = [run for run in runs if run.bundle not in failed]
-    inputs = {f"{run.point}/{run.seed}": run.bundle for run in alive}
-    inputs |= {f"{run.point}/{run.seed}/{name}": key for run in alive for name, key in run.views.items()}
+    points: dict[str, dict[int, RunInputs[str]]] = {}
+    for run in alive:
+        points.setdefault(run.point, {})[run.seed] = RunInputs(run.bundle, run.views)
     reasons = {run.point: failed[run.bundle] for run in runs if run.bundle in failed}
-    params = {**facts, "failed": reasons, "sources": {"zoo": source}}
-    identity = {**facts, "failed": reasons}
-    last = make_step(
-        "experiment",
-        params=params,
-        identity=identity,
-        inputs=inputs,
-        label="Measuring and judging",
-        weight=0.5,
-        version=VERSION,
-    )
+    last = experiment.plan(ExperimentParams(**facts, failed=reasons), ExperimentInputs[str](points))
     wanted = frozenset().union(*(run.steps for run in alive))
 
     def without(key: str, reason: str) -> Plan | None:
         lost = {run.bundle: reason for run in alive if key in run.steps}
         if not lost or len(lost) == len({run.bundle for run in alive}):
             return None
-        return _plan(runs, {**failed, **lost}, steps, facts, source)
+        return _plan(runs, {**failed, **lost}, steps, facts)
 
     return Plan(
         steps=(*(step for key, step in steps.items() if key in wanted), last),
         result=last.key,
-        identity=last.key,
         parts=tuple({run.bundle: run.part for run in alive}.values()),
         without=without,
     )
-
-
-def _closure(steps: Mapping[str, Step], key: str) -> set[str]:
-    """A step and everything that it needs."""
-    found: set[str] = set()
-    stack = [key]
-    while stack:
-        current = stack.pop()
-        if current not in found and current in steps:
-            found.add(current)
-            stack.extend(steps[current].needs)
-    return found

@@ -4,35 +4,70 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import EngineError
 from ...experiments import FILE, Cell, Experiment, ExperimentResult, Measure, Point, PointResult, judge
+from ...experiments.places import number_at
 from ...experiments.verdict import deviation
+from ...recipe import Frozen
 from ...report import Report, read_report
 from ...zoo.folder import Zoo
-from ..views.numbers import ANALYSES
-from ..views.request import NEEDS
+from ..run.numbers import ANALYSES
+from ..sources import Sources
+from ..steps import INLINED, A, Inputs, StepParams, apart, step
+from ..views import view_of
 
 if TYPE_CHECKING:
-    from ..steps import StepTools
+    from ..tools import StepTools
 
 
-def experiment(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+class ZooFacts(Frozen):
+    """Name and digest of the zoo that an experiment is repeated on."""
+
+    name: str
+    digest: str
+
+
+class ExperimentParams(StepParams):
+    """Parameters of the last step of an experiment."""
+
+    experiment: Experiment
+    quick: bool
+    zoo: ZooFacts
+    failed: dict[str, str]  # point → why it has no run
+    sources: Sources = apart()
+
+
+@dataclass(frozen=True)
+class RunInputs(Inputs[A]):
+    """What one run left, and views on it by name."""
+
+    run: A
+    views: Mapping[str, A] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ExperimentInputs(Inputs[A]):
+    """The runs of an experiment by point and seed."""
+
+    points: Mapping[str, Mapping[int, RunInputs[A]]] = field(default_factory=dict, metadata=INLINED)
+
+
+@step(
+    "experiment", label="Measuring and judging", params=ExperimentParams, inputs=ExperimentInputs, version=2, cost=0.5
+)
+def experiment(inputs: ExperimentInputs[Path], params: ExperimentParams, output: Path, tools: StepTools) -> None:
     """Write ``experiment.json``: every measure at every point, the findings and the verdict."""
-    spec = Experiment.model_validate(params["experiment"])
-    zoo = Zoo.of(params["sources"])
+    spec, zoo = params.experiment, params.sources.open()
     points, reports = [], {}
-    asked = [point for point in spec.points if point.quick or not params["quick"]]
+    asked = [point for point in spec.points if point.quick or not params.quick]
     for number, point in enumerate(asked):
-        folders = {int(seed): inputs[role] for role, seed, view in _roles(inputs, point.name) if not view}
-        views = {
-            (inputs[f"{point.name}/{seed}"], view): inputs[role] for role, seed, view in _roles(inputs, point.name)
-        }
-        reports |= {path: read_report(path) for path in folders.values()}
-        failed = params["failed"].get(point.name, "")
-        points.append(measured(spec, point, folders, views, reports, zoo, failed))
+        runs = inputs.points.get(point.name, {})
+        reports |= {run.run: read_report(run.run) for run in runs.values()}
+        points.append(measured(spec, point, runs, reports, zoo, params.failed.get(point.name, "")))
         tools.progress((number + 1) / len(asked), point.title)
     table = {point.name: point.cells for point in points}
     findings, verdict, reason = judge(spec.checks, table)
@@ -40,9 +75,9 @@ def experiment(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Pat
     first = next(iter(reports.values()))
     result = ExperimentResult(
         name=spec.name,
-        quick=params["quick"],
-        zoo=params["zoo"]["name"],
-        zoo_digest=params["zoo"]["digest"],
+        quick=params.quick,
+        zoo=params.zoo.name,
+        zoo_digest=params.zoo.digest,
         protocol=first.protocol,
         split_seed=first.split_seed,
         images=(min(scored), max(scored)) if scored else None,
@@ -56,70 +91,68 @@ def experiment(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Pat
     (output / FILE).write_text(result.model_dump_json(indent=1) + "\n", "utf-8")
 
 
-def _roles(inputs: Mapping[str, Any], point: str) -> list[tuple[str, str, str]]:
-    """Roles of a point's inputs, each with its seed and, of a view on the run, its name."""
-    parts = [(role, *role.split("/")) for role in inputs]
-    return [(role, seed, "".join(view)) for role, name, seed, *view in parts if name == point]
-
-
 def measured(
     spec: Experiment,
     point: Point,
-    folders: Mapping[int, Path],
-    views: Mapping[tuple[Path, str], Path],
+    runs: Mapping[int, RunInputs[Path]],
     reports: Mapping[Path, Report],
     zoo: Zoo,
     failed: str,
 ) -> PointResult:
-    """Every measure at one point; a measure that a run does not have is left out.
+    """Take every measure at one point; a measure that a run does not have is left out.
 
     Args:
         spec: names the measures.
         point: whose state is looked at.
-        folders: seed → what the run left.
-        views: (what the run left, name of a view) → what the view left; the name is empty for the run itself.
-        reports: of the runs.
+        runs: seed → what the run and the views on it left.
+        reports: of the runs, by folder.
         zoo: gives heads.
         failed: why there is nothing, where that is so.
     """
     cells, reasons = {}, [failed] if failed else []
     for measure in spec.measures:
         try:
-            view = NEEDS.get(measure.analysis, "")
-            values = [value_of(measure, point, views[path, view], reports[path], zoo) for path in folders.values()]
+            values = [value_of(measure, point, run, reports[run.run], zoo) for run in runs.values()]
         except EngineError as error:
             reasons.append(str(error))
             continue
         known = tuple(value for value in values if value is not None and math.isfinite(value))
-        if known and len(known) == len(folders):
+        if known and len(known) == len(runs):
             mean = math.fsum(known) / len(known)
             cells[measure.name] = Cell(values=known, mean=mean, sd=deviation(known))
-    first = next(iter(folders.values()), None)
+    first = next(iter(runs.values()), None)
     return PointResult(
         name=point.name,
         title=point.title,
         state=point.state,
         control=point.control,
-        run=first.name if first else "",
-        seeds=tuple(folders),
+        run=first.run.name if first else "",
+        seeds=tuple(runs),
         cells=cells,
         failed=" ".join(dict.fromkeys(reasons)),
     )
 
 
-def value_of(measure: Measure, point: Point, folder: Path, report: Report, zoo: Zoo) -> float | None:
-    """One measure of one run, from its folder or a view's; None where the run does not have it."""
+def value_of(measure: Measure, point: Point, run: RunInputs[Path], report: Report, zoo: Zoo) -> float | None:
+    """Take one measure of one run, from its report, a view or what it left; None where the run does not have it.
+
+    Raises:
+        EngineError: there is no such analysis or view, or the view's document cannot be read.
+    """
     if measure.analysis:
         if measure.analysis not in ANALYSES:
             raise EngineError(f"There is no analysis '{measure.analysis}'; there are {', '.join(ANALYSES)}.")
-        return ANALYSES[measure.analysis](folder, report, zoo, point.state, measure.params)
-    return at_path(report, measure.path.replace("{state}", point.state))
+        return ANALYSES[measure.analysis](run.run, report, zoo, point.state, measure.params)
+    place = measure.path.replace("{state}", point.state)
+    if measure.view:
+        return number_at(view_of(measure.view).read(run.views[measure.view]), place)
+    return number_of(report, place)
 
 
-def at_path(report: Report, path: str) -> float | None:
-    """A number of a report by its path; of a table of tasks the mean over in-domain tasks that have a value."""
+def number_of(report: Report, place: str) -> float | None:
+    """Return a number of a report by its place; of a table of tasks the mean over in-domain tasks that have a value."""
     found: Any = report.model_dump(mode="json", by_alias=True)
-    for part in path.split("."):
+    for part in place.split("."):
         found = found.get(part) if isinstance(found, dict) else None
     if isinstance(found, dict):
         values = [found[task] for task in report.tasks_of("in") if isinstance(found.get(task), int | float)]

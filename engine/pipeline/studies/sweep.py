@@ -6,17 +6,31 @@ and go side by side to all workers. A run that fails takes no other one along.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ...catalog import CALIBRATORS, MERGE_METHODS
 from ...manifest import Task
+from ...recipe import Probe
 from ...store import Store
 from ...sweeps import Point, SweepRequest
 from ...zoo.folder import Zoo
-from ..run.plan import CONTROL, VERSIONS, RunSteps
-from ..steps import Part, Plan, Step, make_step
+from ..graph import Part, Plan
+from ..run.encoding import EncodingInputs, EncodingParams
+from ..run.plan import CONTROL, RunSteps
+from ..steps import Step, closure
+from .validation import (
+    ChoiceSeed,
+    PlannedPoint,
+    PointInputs,
+    SweepInputs,
+    SweepParams,
+    ValidateInputs,
+    ValidateParams,
+    sweep_table,
+    validate,
+    validation_features,
+)
 
 
 @dataclass(frozen=True)
@@ -37,18 +51,13 @@ class Planned:
     steps: tuple[str, ...]  # keys of everything it needs, itself included
 
 
-def plan_sweep(request: Mapping[str, Any], store: Store) -> Plan:
+def plan_sweep(asked: SweepRequest, store: Store) -> Plan:
     """Plan a sweep.
-
-    Args:
-        request: ``{"recipe": …, "settings": [{"place": …, "values": […]}, …]}``.
-        store: gives digests of files.
 
     Raises:
         RecipeError: a place or value that cannot be used, or too many points.
         EngineError: a recipe that cannot be carried out; nothing is computed then.
     """
-    asked = SweepRequest.parse(request)
     steps: dict[str, Step] = {}
     zoos: dict[str, Zoo] = {}
     runs: list[tuple[Point, RunSteps]] = []
@@ -60,8 +69,8 @@ def plan_sweep(request: Mapping[str, Any], store: Store) -> Plan:
     for point, run in runs:
         bundle = run.bundle()
         check = add_validation(run, choice.split) if choice.split else ""
-        wanted = _closure(steps, [key for key in (bundle, check) if key])
-        planned.append(Planned(point, bundle, check, tuple(key for key in steps if key in wanted)))
+        wanted = closure(steps, [key for key in (bundle, check) if key])
+        planned.append(Planned(point, bundle, check, tuple(step.key for step in wanted)))
     return _plan(asked, planned, {}, steps, choice)
 
 
@@ -91,60 +100,48 @@ def choose_split(runs: list[RunSteps]) -> Choice:
 
 def add_validation(run: RunSteps, split: str) -> str:
     """Add the steps that score one run on the images to choose by; returns the key of the last one."""
-    tasks = run.in_domain()
-    calls = [
-        {"name": call.name, "state": "pretrained" if call.on == CONTROL else "merged"}
-        for call in run.recipe.calibrators
-    ]
-    states = dict.fromkeys(["merged", *(call["state"] for call in calls)])
-    inputs: dict[str, str] = {}
+    tasks, calls = run.in_domain(), run.recipe.calibrators
+    on = {call.name: "pretrained" if call.on == CONTROL else "merged" for call in calls}
+    states = dict.fromkeys(["merged", *on.values()])
+    deep = any(CALIBRATORS[call.method].deep for call in calls)
+    seeds = {}
     for seed in run.recipe.seeds:
-        merge = run.merge(seed)
-        deep = any(CALIBRATORS[call.method].deep for call in run.recipe.calibrators)
-        if deep and split == "validation":
-            inputs[f"{seed}/merge"] = merge
-        seeded = run.seed_inputs(seed)
-        inputs |= {role: key for role, key in seeded.items() if role.startswith(f"{seed}/calibrator/")}
-        for state in states:
-            for task in tasks:
-                role = f"{seed}/{state}/{task.name}"
-                inputs[role] = seeded[role] if split == "adaptation" else _encoded(run, state, task, merge)
-    inputs |= run.heads_input()
-    params = {
-        "split": split,
-        "tasks": [task.name for task in tasks],
-        "seeds": list(run.recipe.seeds),
-        "calibrators": calls,
-        "probe": _chosen_by(run) if split == "validation" else run.probe,
-        "data": {task.name: run.data_digests[task.name] for task in tasks},
-        "heads": run.digests.get("heads"),
-        "sources": run.sources,
-    }
-    return run.add("validate", params, inputs, f"Scoring {split} images", 0.5)
+        made = run.seed(seed)
+        features = made.features if split == "adaptation" else _encoded(run, states, tasks, made.merge)
+        seeds[seed] = ChoiceSeed(
+            made.merge if deep and split == "validation" else None,
+            {state: {task.name: features[state][task.name] for task in tasks} for state in states},
+            made.calibrator,
+        )
+    params = ValidateParams(
+        split=split,
+        tasks=tuple(task.name for task in tasks),
+        seeds=run.recipe.seeds,
+        calibrators=on,
+        probe=_chosen_by(run) if split == "validation" else run.recipe.probe,
+        data={task.name: run.data_digests[task.name] for task in tasks},
+        heads=run.digests.get("heads"),
+        sources=run.sources,
+    )
+    return run.make(validate, params, ValidateInputs[str](seeds, run.heads()), f"Scoring {split} images")
 
 
-def _encoded(run: RunSteps, state: str, task: Task, merge: str) -> str:
-    """Features of one model on one task's validation images."""
-    merged = state == "merged"
-    params = {
-        "model": "merged" if merged else "base",
-        "digest": merge if merged else run.digests["base"],
-        "task": task.name,
-        "data": run.data_digests[task.name],
-        "probe": _chosen_by(run),
-        "architecture": run.config,
-        "preprocess": run.preprocess,
-        "sources": run.sources,
-    }
-    if merged and run.by_task:
-        params["weights_of"] = task.name
-    title = f"Encoding {task.label} (validation) with {'merged' if merged else 'pretrained'}"
-    return run.add("validation_features", params, {"merged": merge} if merged else {}, title, 0.5)
+def _encoded(run: RunSteps, states: Iterable[str], tasks: Sequence[Task], merge: str) -> dict[str, dict[str, str]]:
+    """Add features of some states on the tasks' validation images; returns their keys by state and task."""
+    found: dict[str, dict[str, str]] = {}
+    for state in states:
+        model, merged = ("merged", merge) if state == "merged" else ("base", None)
+        for task in tasks:
+            params = EncodingParams(**{**run.encoding(model, task, merged), "probe": _chosen_by(run)})
+            label = f"Encoding {task.label} (validation) with {state}"
+            made = run.make(validation_features, params, EncodingInputs[str](merged), label)
+            found.setdefault(state, {})[task.name] = made
+    return found
 
 
-def _chosen_by(run: RunSteps) -> dict[str, Any]:
-    """What the choice of validation images depends on; the protocol is no part of it."""
-    return {name: run.probe[name] for name in ("samples_per_task", "split_seed")}
+def _chosen_by(run: RunSteps) -> Probe:
+    """Return what the choice of validation images depends on; the protocol is no part of it."""
+    return run.recipe.probe.model_copy(update={"protocol": "held_out"})
 
 
 def _plan(
@@ -152,18 +149,21 @@ def _plan(
 ) -> Plan:
     """The plan of the points that did not fail, with a table that says which did and why."""
     alive = [entry for entry in planned if entry.point.number not in failed]
-    inputs = {f"{entry.point.number}/run": entry.run for entry in alive}
-    inputs |= {f"{entry.point.number}/choice": entry.validate for entry in alive if entry.validate}
-    points = []
-    for entry in planned:
-        row = {"number": entry.point.number, "values": list(entry.point.values), "title": entry.point.title}
-        reason = failed.get(entry.point.number)
-        points.append({**row, "failed": reason} if reason else {**row, "run": entry.run})
-    params = {"places": list(asked.places), "titles": list(asked.titles()), "points": points}
-    params |= {"split": choice.split, "reason": choice.reason}
-    last = make_step(
-        "sweep", params=params, inputs=inputs, label="Gathering the table", weight=0.2, version=VERSIONS["sweep"]
+    inputs = SweepInputs[str]({entry.point.number: PointInputs(entry.run, entry.validate or None) for entry in alive})
+    points = tuple(
+        PlannedPoint(
+            number=entry.point.number,
+            values=tuple(entry.point.values),
+            title=entry.point.title,
+            run=None if entry.point.number in failed else entry.run,
+            failed=failed.get(entry.point.number),
+        )
+        for entry in planned
     )
+    params = SweepParams(
+        places=asked.places, titles=asked.titles(), points=points, split=choice.split, reason=choice.reason
+    )
+    last = sweep_table.plan(params, inputs)
     wanted = {key for entry in alive for key in entry.steps}
 
     def without(key: str, reason: str) -> Plan | None:
@@ -175,7 +175,6 @@ def _plan(
     return Plan(
         steps=(*(step for key, step in steps.items() if key in wanted), last),
         result=last.key,
-        identity=last.key,
         parts=tuple(_part(entry, "merge.method" in asked.places) for entry in alive),
         without=without,
     )
@@ -187,15 +186,3 @@ def _part(entry: Planned, named: bool) -> Part:
     place = {"number": entry.point.number, "values": list(entry.point.values), "title": entry.point.title}
     request = {"recipe": recipe.model_dump(mode="json"), "point": place}
     return Part(entry.run, title, request, entry.steps)
-
-
-def _closure(steps: Mapping[str, Step], keys: list[str]) -> set[str]:
-    """These steps and everything that they need."""
-    found: set[str] = set()
-    stack = list(keys)
-    while stack:
-        key = stack.pop()
-        if key not in found and key in steps:
-            found.add(key)
-            stack.extend(steps[key].needs)
-    return found

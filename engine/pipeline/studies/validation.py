@@ -5,38 +5,50 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...analysis.accuracy import logits, mean, predictions, top1
 from ...calibration.base import Calibrator, load_calibrator
 from ...features import choose_device, encode
-from ...recipe import Probe
+from ...recipe import Frozen, Probe
 from ...report import read_report
 from ...sweeps.table import FILE, SweepPoint, SweepTable, point_of
 from ...zoo.encoders.backbone import preprocessing, to_tensor
 from ...zoo.encoders.heads import ZeroShotHead
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import select, select_validation
-from ..run.encoding import encoder_for, read_features
+from ..run.encoding import EncodingInputs, EncodingParams, encoder_for, read_features
 from ..run.joint import encoder_around
+from ..sources import Sources
+from ..steps import INLINED, SHARE, A, Inputs, StepParams, apart, step
 
 if TYPE_CHECKING:
-    from ..steps import StepTools
+    from ..tools import StepTools
 
 Features = Mapping[str, Tensor]  # task → (n, dim)
 
 
-def validation_features(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+@step(
+    "validation_features",
+    label="Encoding validation images",
+    params=EncodingParams,
+    inputs=EncodingInputs,
+    cost=0.5,
+    gpu=True,
+    threads=SHARE,
+)
+def validation_features(inputs: EncodingInputs[Path], params: EncodingParams, output: Path, tools: StepTools) -> None:
     """Encode the validation images of one task; writes ``features.safetensors`` with ``val`` (n, dim)."""
     started = time.perf_counter()
-    zoo = Zoo.of(params["sources"])
-    data = zoo.data[params["task"]]
-    images = data.images("val", select_validation(data, Probe.model_validate(params["probe"])))
+    zoo = params.sources.open()
+    data = zoo.data[params.task]
+    images = data.images("val", select_validation(data, params.probe))
     encoder = encoder_for(zoo, inputs, params)
     tensor = encode(encoder, images, preprocessing(zoo.folder, zoo.manifest), choose_device(), tools.progress)
     save_file({"val": tensor}, output / "features.safetensors")
@@ -44,52 +56,117 @@ def validation_features(inputs: Mapping[str, Any], params: Mapping[str, Any], ou
     (output / "features.json").write_text(json.dumps({"seconds": seconds, "images": len(images)}))
 
 
-def validate(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
-    """Accuracy of the merged model and of every calibrator on the images to choose by.
+class ValidateParams(StepParams):
+    """Parameters of the validate step."""
+
+    split: str  # validation or adaptation
+    tasks: tuple[str, ...]
+    seeds: tuple[int, ...]
+    calibrators: dict[str, str]  # name → the state that it corrects
+    probe: Probe
+    data: dict[str, str]  # digests of images by task
+    heads: str | None  # digest
+    sources: Sources = apart()
+
+
+@dataclass(frozen=True)
+class ChoiceSeed(Inputs[A]):
+    """What one seed of a run gives on the images to choose by."""
+
+    merge: A | None  # for calibrators that act inside the merged encoder
+    features: Mapping[str, Mapping[str, A]] = field(default_factory=dict, metadata=INLINED)  # state → task
+    calibrator: Mapping[str, A] = field(default_factory=dict)  # by name
+
+
+@dataclass(frozen=True)
+class ValidateInputs(Inputs[A]):
+    """Inputs of the validate step."""
+
+    seeds: Mapping[int, ChoiceSeed[A]] = field(default_factory=dict, metadata=INLINED)
+    heads: A | None = None  # where they are built
+
+
+@step("validate", label="Scoring the images to choose by", params=ValidateParams, inputs=ValidateInputs, cost=0.5)
+def validate(inputs: ValidateInputs[Path], params: ValidateParams, output: Path, tools: StepTools) -> None:
+    """Score the merged model and every calibrator on the images to choose by.
 
     Writes ``choice.json``: percent by state and task (mean over seeds), and the number of images by task.
     """
-    zoo = Zoo.of(params["sources"])
-    tasks, probe = list(params["tasks"]), Probe.model_validate(params["probe"])
-    heads, _ = zoo.heads(tasks)
-    labels = {task: _labels(zoo, task, probe, params["split"]) for task in tasks}
+    zoo = params.sources.open()
+    heads, _ = zoo.heads(list(params.tasks))
+    labels = {task: _labels(zoo, task, params.probe, params.split) for task in params.tasks}
     found: dict[str, dict[str, list[float]]] = {}
-    for number, seed in enumerate(params["seeds"]):
-        parts = {role.split("/", 1)[1]: path for role, path in inputs.items() if role.startswith(f"{seed}/")}
-        for state, features in _states(zoo, parts, params, probe):
+    for number, seed in enumerate(params.seeds):
+        for state, features in _states(zoo, inputs.seeds[seed], params):
             for task, matrix in features.items():
                 found.setdefault(state, {}).setdefault(task, []).append(_accuracy(matrix, heads[task], labels[task]))
-        tools.progress((number + 1) / len(params["seeds"]), f"seed {seed}")
+        tools.progress((number + 1) / len(params.seeds), f"seed {seed}")
     means = {state: {task: mean(values) for task, values in row.items()} for state, row in found.items()}
     counts = {task: len(values) for task, values in labels.items()}
     (output / "choice.json").write_text(json.dumps({"accuracy": means, "images": counts}))
 
 
-def gather(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+class PlannedPoint(Frozen):
+    """A point of a sweep, and the run that stands for it or why there is none."""
+
+    number: int
+    values: tuple[Any, ...]
+    title: str
+    run: str | None
+    failed: str | None = None
+
+
+class SweepParams(StepParams):
+    """Parameters of the step that puts a sweep's points into a table."""
+
+    places: tuple[str, ...]
+    titles: tuple[str, ...]
+    points: tuple[PlannedPoint, ...]
+    split: str | None  # that is chosen by
+    reason: str  # why by none
+
+
+@dataclass(frozen=True)
+class PointInputs(Inputs[A]):
+    """What a point left: its run, and its accuracies on the images to choose by."""
+
+    run: A
+    choice: A | None = None
+
+
+@dataclass(frozen=True)
+class SweepInputs(Inputs[A]):
+    """What the points of a sweep left, by number."""
+
+    points: Mapping[int, PointInputs[A]] = field(default_factory=dict, metadata=INLINED)
+
+
+@step("sweep", label="Gathering the table", params=SweepParams, inputs=SweepInputs, cost=0.2)
+def sweep_table(inputs: SweepInputs[Path], params: SweepParams, output: Path, tools: StepTools) -> None:
     """Put the averages of all points into one table; writes ``sweep.json`` and ``table.csv``."""
     points: list[SweepPoint] = []
     chosen_on: list[int] = []
     report = None
-    for place, entry in enumerate(params["points"]):
-        number, values = entry["number"], tuple(entry["values"])
-        if entry.get("failed"):
-            points.append(SweepPoint(number=number, values=values, title=entry["title"], failed=entry["failed"]))
+    for place, entry in enumerate(params.points):
+        if entry.failed:
+            points.append(SweepPoint(number=entry.number, values=entry.values, title=entry.title, failed=entry.failed))
             continue
-        report = read_report(inputs[f"{number}/run"])
+        left = inputs.points[entry.number]
+        report = read_report(left.run)
         choice: dict[str, float] = {}
-        if f"{number}/choice" in inputs:
-            document = json.loads((inputs[f"{number}/choice"] / "choice.json").read_text())
+        if left.choice is not None:
+            document = json.loads((left.choice / "choice.json").read_text())
             choice = {state: mean(row.values()) or 0.0 for state, row in document["accuracy"].items()}
             chosen_on += document["images"].values()
-        points.append(point_of(number, values, entry["title"], entry["run"], report, choice))
-        tools.progress((place + 1) / len(params["points"]))
+        points.append(point_of(entry.number, entry.values, entry.title, entry.run, report, choice))
+        tools.progress((place + 1) / len(params.points))
     scored = [samples.evaluate for samples in report.samples.values()] if report else []
     table = SweepTable(
-        places=tuple(params["places"]),
-        titles=tuple(params["titles"]),
+        places=params.places,
+        titles=params.titles,
         points=tuple(points),
-        split=params["split"],
-        reason=params["reason"],
+        split=params.split,
+        reason=params.reason,
         choice_images=(min(chosen_on), max(chosen_on)) if chosen_on else None,
         evaluation_images=(min(scored), max(scored)) if scored else None,
         protocol=report.protocol if report else "",
@@ -101,6 +178,7 @@ def gather(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, t
 
 
 def _labels(zoo: Zoo, task: str, probe: Probe, split: str) -> np.ndarray:
+    """Read the labels of the images to choose by."""
     data = zoo.data[task]
     if split == "validation":
         return data.labels("val")[select_validation(data, probe)]
@@ -108,48 +186,36 @@ def _labels(zoo: Zoo, task: str, probe: Probe, split: str) -> np.ndarray:
     return data.labels("test")[chosen.test[chosen.adapt_rows]]
 
 
-def _states(
-    zoo: Zoo, parts: Mapping[str, Path], params: Mapping[str, Any], probe: Probe
-) -> Iterator[tuple[str, Features]]:
-    """Features of every state that can be chosen by, on the images to choose by."""
-    rows = {task: select(zoo.data[task], probe).adapt_rows for task in params["tasks"]}
-    adapting = params["split"] == "adaptation"
+def _states(zoo: Zoo, parts: ChoiceSeed[Path], params: ValidateParams) -> Iterator[tuple[str, Features]]:
+    """Yield features of every state that can be chosen by, on the images to choose by."""
+    rows = {task: select(zoo.data[task], params.probe).adapt_rows for task in params.tasks}
+    adapting = params.split == "adaptation"
 
     def features(state: str) -> Features:
-        found = {task: read_features(parts[f"{state}/{task}"]) for task in params["tasks"]}
+        found = {task: read_features(parts.features[state][task]) for task in params.tasks}
         return {task: both["test"][rows[task]] if adapting else both["val"] for task, both in found.items()}
 
     yield "merged", features("merged")
-    for call in params["calibrators"]:
-        folder = parts[f"calibrator/{call['name']}"]
+    for name, state in params.calibrators.items():
+        folder = parts.calibrator[name]
         if adapting:
             corrected = load_file(folder / "corrected.safetensors")
-            yield call["name"], {task: corrected[task][rows[task]] for task in params["tasks"]}
+            yield name, {task: corrected[task][rows[task]] for task in params.tasks}
             continue
         calibrator = load_calibrator(folder / "calibrator.safetensors")
         if calibrator.deep:
-            yield call["name"], _deep(zoo, calibrator, folder, call["state"], parts, params, probe)
+            yield name, _deep(zoo, calibrator, encoder_around(zoo, folder, state, parts.merge), params)
         else:
-            raw = features(call["state"])
-            yield call["name"], {task: calibrator.correct(matrix, task).detach() for task, matrix in raw.items()}
+            raw = features(state)
+            yield name, {task: calibrator.correct(matrix, task).detach() for task, matrix in raw.items()}
 
 
-def _deep(
-    zoo: Zoo,
-    calibrator: Calibrator,
-    folder: Path,
-    state: str,
-    parts: Mapping[str, Path],
-    params: Mapping[str, Any],
-    probe: Probe,
-) -> Features:
-    """A calibrator that acts inside the encoder sees the images themselves."""
-    preprocess = preprocessing(zoo.folder, zoo.manifest)
-    encoder = encoder_around(zoo, folder, state, parts.get("merge"))
-    found = {}
-    for task in params["tasks"]:
+def _deep(zoo: Zoo, calibrator: Calibrator, encoder: nn.Module, params: ValidateParams) -> Features:
+    """Correct with a calibrator that acts inside the encoder: it sees the images themselves."""
+    preprocess, found = preprocessing(zoo.folder, zoo.manifest), {}
+    for task in params.tasks:
         data = zoo.data[task]
-        pixels = to_tensor(data.images("val", select_validation(data, probe)), preprocess)
+        pixels = to_tensor(data.images("val", select_validation(data, params.probe)), preprocess)
         found[task] = calibrator.correct_features(encoder, pixels, task)
     return found
 

@@ -1,31 +1,68 @@
-"""The step that follows a run's states through the blocks."""
+"""Bias through depth: every state's block outputs compared with the expert's."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...analysis.depth import bias_by_block
-from ...calibration.stations import block_outputs
-from ...calibration.stitching import Network
-from ...zoo.folder import Zoo
-from .models import Models, images_of
+from ...catalog import CALIBRATORS, MERGE_METHODS
+from ...errors import RecipeError
+from ...recipe import Recipe
+from ..steps import SHARE, step
+from ..viewing.base import View
+from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, plan_by_task
 
 if TYPE_CHECKING:
-    from ..steps import StepTools
+    from ..run.plan import RunSteps
+    from ..tools import StepTools
 
 
-def depth(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+class DepthRequest(ImagesRequest):
+    """Whose blocks are compared with the experts'."""
+
+    REFUSAL = "The blocks cannot be compared"
+
+
+def plan(run: RunSteps, asked: DepthRequest) -> str:
+    """Plan the comparison of block outputs.
+
+    Raises:
+        RecipeError: no images of an expert's task, or weights that change from image to image.
+    """
+    row = MERGE_METHODS[run.recipe.merge.method]
+    if row.yields == "per_sample":
+        raise RecipeError(
+            f"{row.title} makes other weights for every image, so there are no blocks to follow. "
+            "Choose a run with a static merge or one by task."
+        )
+    deep = {call.name: call.on for call in run.recipe.calibrators if CALIBRATORS[call.method].deep}
+    return plan_by_task(run, depth, asked, "Following {} through the blocks", deep)
+
+
+@step(
+    "depth",
+    label="Following images through the blocks",
+    params=TaskParams,
+    inputs=ModelInputs,
+    cost=2.0,
+    gpu=True,
+    threads=SHARE,
+)
+def depth(inputs: ModelInputs[Path], params: TaskParams, output: Path, tools: StepTools) -> None:
     """Compare every state's block outputs with the expert's on one task; writes ``depth.json``.
 
     Images go through in batches, and of one model beside the expert a vector an image, block and statistic is kept.
     """
-    zoo, task = Zoo.of(params["sources"]), params["task"]
-    images = images_of(zoo, task, params["probe"], params["images"])
+    from ...analysis.depth import bias_by_block
+    from ...calibration.stations import block_outputs
+    from ...calibration.stitching import Network
+    from ..viewing.models import Models, images_of
+
+    zoo, task = params.sources.open(), params.task
+    images = images_of(zoo, task, params.probe, params.images)
     models = Models(zoo, inputs, task, images.device)
-    networks = {"expert": lambda: Network(models.encoder(params["expert"]))} | models.networks(params["calibrators"])
+    networks = {"expert": lambda: Network(models.encoder(params.expert))} | models.networks(params.calibrators)
     expert, states = {}, {}
     for number, (state, load) in enumerate(networks.items()):
         report, network = tools.part(number / len(networks), (number + 1) / len(networks)), load()
@@ -43,3 +80,12 @@ def depth(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, to
         "blocks": len(expert["class"]),
     }
     (output / "depth.json").write_text(json.dumps(document))
+
+
+def deep_only(recipe: Recipe) -> Recipe:
+    """Return a recipe without calibrators of the output, so that runs which differ in them share this view."""
+    deep = tuple(call for call in recipe.calibrators if CALIBRATORS[call.method].deep)
+    return recipe.model_copy(update={"calibrators": deep, "seeds": recipe.seeds[:1]})
+
+
+DEPTH = View("depth", "Bias through depth", DepthRequest, plan, reduced=deep_only)

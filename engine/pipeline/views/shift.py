@@ -1,44 +1,78 @@
-"""The step that shows a run's states images of a shifted domain."""
+"""Shifted images: what a run's states make of images of a shifted domain."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from ...analysis.bias import l1
-from ...calibration.deep import DeepCalibrator
-from ...features.encode import encode
-from ...zoo.folder import Zoo
-from ...zoo.images.shifts import SHIFTS, shift
-from .models import Models, Pictures, pictures_of
+from ..steps import SHARE, apart, step
+from ..viewing.base import View
+from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
 
 if TYPE_CHECKING:
-    from ..steps import StepTools
+    import torch
+    from torch import Tensor
+
+    from ..run.plan import RunSteps
+    from ..tools import StepTools
+    from ..viewing.models import Pictures
 
 NONE = "none"  # the images as they are
 
 
-def shifted(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+class ShiftRequest(ImagesRequest):
+    """Which run's states are shown shifted images."""
+
+    REFUSAL = "The images cannot be shifted"
+
+
+class ShiftParams(TaskParams):
+    """Parameters of shifting one task's images."""
+
+    own: tuple[str, ...] = apart()  # the zoo's own shifted versions of the task
+    own_digests: dict[str, str]  # of their images
+
+
+def plan(run: RunSteps, asked: ShiftRequest) -> str:
+    """Plan the scores of a run's states on shifted images.
+
+    Raises:
+        RecipeError: no images or heads of an expert's task.
+    """
+    need_heads(run)
+
+    def own(task: str) -> dict[str, Any]:
+        names = [t.name for t in run.zoo.manifest.tasks if t.shifted_from == task and t.name in run.zoo.data]
+        return {"own": tuple(names), "own_digests": {name: run.data_digests[name] for name in names}}
+
+    calls = {call.name: call.on for call in run.recipe.calibrators}
+    return plan_by_task(run, shifted, asked, "Shifting the images of {}", calls, own)
+
+
+@step("shift", label="Shifting images", params=ShiftParams, inputs=ModelInputs, cost=4.0, gpu=True, threads=SHARE)
+def shifted(inputs: ModelInputs[Path], params: ShiftParams, output: Path, tools: StepTools) -> None:
     """Score every state of a run on one task, on its images as they are and shifted; writes ``shift.json``.
 
     Calibrators are those of the run, fitted to the task's own images. ``shifts``: kind → state → ``accuracy`` (percent)
-    and ``l1`` to the expert on the same images. Kinds are ``none``, the zoo's own shifted tasks and the drawn ones.
+    and ``l1`` to the expert on the same images. Kinds are ``none``, the zoo's own shifted tasks and the drawn ones;
+    ``mean`` is over the zoo's own where it has some, else over all drawn ones.
     """
-    zoo, task = Zoo.of(params["sources"]), params["task"]
-    own = pictures_of(zoo, task, params["probe"], params["images"])
+    from dataclasses import replace
+
+    from ...analysis.bias import l1
+    from ...zoo.images.shifts import SHIFTS, shift
+    from ..viewing.models import Models, pictures_of
+
+    zoo, task = params.sources.open(), params.task
+    own = pictures_of(zoo, task, params.probe, params.images)
     models = Models(zoo, inputs, task, own.device)
-    seed = params["probe"]["split_seed"]
-    sets = {NONE: own} | {name: pictures_of(zoo, name, params["probe"], params["images"]) for name in params["own"]}
+    seed = params.probe.split_seed
+    sets = {NONE: own} | {name: pictures_of(zoo, name, params.probe, params.images) for name in params.own}
     sets |= {kind: replace(own, pixels=shift(own.pixels, kind, task, seed)) for kind in SHIFTS}
     encoders = {name: models.encoder(name) for name in ("pretrained", "merged")}
-    encoders["expert"] = models.encoder(params["expert"])
-    calibrators = {name: (on, models.calibrator(name)) for name, on in params["calibrators"].items()}
+    encoders["expert"] = models.encoder(params.expert)
+    calibrators = {name: (on, models.calibrator(name)) for name, on in params.calibrators.items()}
     around = {name: models.around(name, on) for name, (on, module) in calibrators.items() if module.deep}
     found: dict[str, dict[str, Any]] = {}
     for number, (kind, pictures) in enumerate(sets.items()):
@@ -51,19 +85,41 @@ def shifted(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, 
             state: {"accuracy": pictures.accuracy(values), "l1": l1(values.numpy(), expert)}
             for state, values in features.items()
         }
-    document = {"shifts": found, "images": len(own.labels), "available": own.available, "own": params["own"]}
+    mean = _mean([found[kind] for kind in params.own or SHIFTS])
+    document = {
+        "shifts": found,
+        "mean": mean,
+        "images": len(own.labels),
+        "available": own.available,
+        "own": list(params.own),
+    }
     (output / "shift.json").write_text(json.dumps(document))
 
 
+def _mean(kinds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Average every state's numbers over kinds of shift."""
+    return {
+        state: {name: sum(kind[state][name] for kind in kinds) / len(kinds) for name in numbers}
+        for state, numbers in kinds[0].items()
+    }
+
+
 def _features(encoder: torch.nn.Module, pictures: Pictures) -> Tensor:
+    from ...features.encode import encode
+
     images = pictures.pixels.permute(0, 2, 3, 1).numpy()
     return encode(encoder, images, pictures.preprocess, pictures.device, lambda fraction, message="": None)
 
 
-@torch.no_grad()
 def _corrected(given: Tensor, encoder: torch.nn.Module | None, module: Any, pictures: Pictures, task: str) -> Tensor:
-    """Features with a calibrator of the output, or of one inside the encoder."""
-    if isinstance(module, DeepCalibrator):
-        parts = [module.correct_features(encoder, batch, task).float().cpu() for batch in pictures.batches()]
-        return torch.cat(parts)
-    return module.cpu().correct(given, task)
+    """Correct features with a calibrator of the output, or encode with one inside the encoder."""
+    import torch
+
+    with torch.no_grad():
+        if module.deep:
+            parts = [module.correct_features(encoder, batch, task).float().cpu() for batch in pictures.batches()]
+            return torch.cat(parts)
+        return module.cpu().correct(given, task)
+
+
+SHIFT = View("shift", "Shifted images", ShiftRequest, plan)

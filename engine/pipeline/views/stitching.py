@@ -1,4 +1,4 @@
-"""The step that stitches the merged model to a task's expert, and asks whether activations add up as weights do."""
+"""Stitched networks: the merged model's parts with a task's expert's, and whether activations add up as weights do."""
 
 from __future__ import annotations
 
@@ -8,24 +8,93 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from ...analysis.linearity import combined, likeness
-from ...calibration.deep import DeepCalibrator
-from ...calibration.stations import block_outputs
-from ...calibration.stitching import Network, parts_of, stitched_features
-from ...calibration.tower import Tower
-from ...zoo.folder import Zoo
-from .models import Models, Pictures, pictures_of
+from ...catalog import MERGE_METHODS
+from ...catalog.basic import TaskArithmeticParams
+from ...errors import RecipeError
+from ...recipe import Recipe
+from ..steps import SHARE, apart, step
+from ..viewing.base import View
+from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
 
 if TYPE_CHECKING:
-    from ..steps import StepTools
+    from ...calibration.stitching import Network
+    from ..run.plan import RunSteps
+    from ..tools import StepTools
+    from ..viewing.models import Models, Pictures
 
 OTHER = "expert"  # the state under which another task's expert is stitched
 STITCHING_SHARE = 0.8  # of the step's time
 
 
-def stitching(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+class StitchingRequest(ImagesRequest):
+    """Which run's states are stitched to the experts."""
+
+    REFUSAL = "The networks cannot be stitched"
+
+
+class StitchingParams(TaskParams):
+    """Parameters of stitching on one task."""
+
+    coefficients: dict[str, float] | None  # of the merge as a sum of task vectors; None where it is none
+    experts: tuple[str, ...] = apart()
+    other: str = apart()  # another task's expert; empty where there is one expert
+    experts_digests: tuple[str, ...]
+    other_digest: str
+
+
+def plan(run: RunSteps, asked: StitchingRequest) -> str:
+    """Plan stitched networks and cross-task linearity.
+
+    Raises:
+        RecipeError: no images or heads of an expert's task, or weights that change from image to image.
+    """
+    row = MERGE_METHODS[run.recipe.merge.method]
+    if row.yields == "per_sample":
+        raise RecipeError(
+            f"{row.title} makes other weights for every image, so there are no blocks to stitch. "
+            "Choose a run with a static merge or one by task."
+        )
+    need_heads(run)
+    names = tuple(name for name, _ in run.experts)
+    weights = combination(run.recipe, dict(run.experts))
+
+    def own(task: str) -> dict[str, Any]:
+        other = names[(names.index(run.expert_of[task]) + 1) % len(names)] if len(names) > 1 else ""
+        return {
+            "coefficients": weights,
+            "experts": names,
+            "other": other,
+            "experts_digests": tuple(run.digests[name] for name in names),
+            "other_digest": run.digests.get(other, ""),
+        }
+
+    calls = {call.name: call.on for call in run.recipe.calibrators}
+    return plan_by_task(run, stitching, asked, "Stitching networks on {}", calls, own)
+
+
+def combination(recipe: Recipe, experts: Mapping[str, float]) -> dict[str, float] | None:
+    """Return the coefficients a_t of a merge θ₀ + Σ a_t τ_t, by expert; None where a merge is no such sum."""
+    if recipe.transforms:
+        return None
+    if recipe.merge.method == "weight_average":
+        return {name: weight / len(experts) for name, weight in experts.items()}
+    if recipe.merge.method == "task_arithmetic":
+        scaling = TaskArithmeticParams.model_validate(recipe.merge.params).scaling
+        return {name: scaling * weight for name, weight in experts.items()}
+    return None
+
+
+@step(
+    "stitching",
+    label="Stitching networks",
+    params=StitchingParams,
+    inputs=ModelInputs,
+    cost=4.0,
+    gpu=True,
+    threads=SHARE,
+)
+def stitching(inputs: ModelInputs[Path], params: StitchingParams, output: Path, tools: StepTools) -> None:
     """Stitch every state to the expert of one task at every place; writes ``stitching.json``.
 
     ``states``: state → ``begins`` (accuracy with the state's first 0, 1 … blocks + 2 parts and the expert's remaining
@@ -33,12 +102,16 @@ def stitching(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path
     ``cosine`` and ``change`` (against the pretrained model) with the combination of the experts' activations, after
     every block and, last, of the features.
     """
-    zoo, task = Zoo.of(params["sources"]), params["task"]
-    pictures = pictures_of(zoo, task, params["probe"], params["images"])
+    from ...calibration.stitching import Network, stitched_features
+    from ...calibration.tower import Tower
+    from ..viewing.models import Models, pictures_of
+
+    zoo, task = params.sources.open(), params.task
+    pictures = pictures_of(zoo, task, params.probe, params.images)
     models = Models(zoo, inputs, task, pictures.device)
-    own = models.encoder(params["expert"])
-    others = {OTHER: lambda: Network(models.encoder(params["other"]))} if params["other"] else {}
-    networks = models.networks({}) | others | models.networks(params["calibrators"])
+    own = models.encoder(params.expert)
+    others = {OTHER: lambda: Network(models.encoder(params.other))} if params.other else {}
+    networks = models.networks({}) | others | models.networks(params.calibrators)
     states: dict[str, dict[str, list[float]]] = {}
     expert = pictures.accuracy(stitched_features(Network(own), Network(own), 0, pictures.batches()))
     for number, (state, network) in enumerate(networks.items()):
@@ -50,8 +123,8 @@ def stitching(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path
         "images": len(pictures.labels),
         "available": pictures.available,
         "blocks": len(Tower(own).blocks),
-        "other": params["other"],
-        "exact": params["coefficients"] is not None,
+        "other": params.other,
+        "exact": params.coefficients is not None,
     }
     (output / "stitching.json").write_text(json.dumps(document))
 
@@ -59,7 +132,10 @@ def stitching(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path
 def _stitched(
     network: Network, expert: Network, whole: float, pictures: Pictures, report: Callable[..., None]
 ) -> dict[str, list[float]]:
-    """Accuracy at every cut, in both orders; the ends of both are the two networks themselves."""
+    """Measure accuracy at every cut, in both orders; the ends of both are the two networks themselves."""
+    from ...calibration.stitching import parts_of, stitched_features
+    from ...calibration.tower import Tower
+
     parts = parts_of(Tower(network.encoder))
     begins, ends = [whole], []
     for cut in range(1, parts + 1):
@@ -73,11 +149,17 @@ def _stitched(
 
 
 def _linearity(
-    models: Models, params: Mapping[str, Any], pictures: Pictures, report: Callable[..., None]
+    models: Models, params: StitchingParams, pictures: Pictures, report: Callable[..., None]
 ) -> dict[str, dict[str, list[float | None]]]:
-    """How near each state is to the combination of the experts' activations, after every block and at the output."""
-    names, deep = list(params["experts"]), {}
-    for name, on in params["calibrators"].items():
+    """Compare each state with the combination of the experts' activations, after every block and at the output."""
+    import torch
+
+    from ...analysis.linearity import combined, likeness
+    from ...calibration.deep import DeepCalibrator
+    from ...calibration.stations import block_outputs
+
+    names, deep = list(params.experts), {}
+    for name, on in params.calibrators.items():
         module = models.calibrator(name)
         if isinstance(module, DeepCalibrator):
             deep[name] = (on, module)
@@ -90,11 +172,11 @@ def _linearity(
         with torch.inference_mode():
             outputs = block_outputs(encoder, pictures.batches(), module, pictures.task)
         found[name] = outputs["class"].numpy(), outputs["features"].numpy()[None]
-    weights = params["coefficients"] or dict.fromkeys(names, 1 / len(names))
+    weights = params.coefficients or dict.fromkeys(names, 1 / len(names))
     states = {
         "pretrained": "pretrained",
         "merged": "merged",
-        "expert": params["expert"],
+        "expert": params.expert,
         **{name: name for name in deep},
     }
     result: dict[str, dict[str, list[float | None]]] = {state: {"cosine": [], "change": []} for state in states}
@@ -105,3 +187,6 @@ def _linearity(
             result[state]["cosine"] += likeness(found[name][place], target)
             result[state]["change"] += likeness(found[name][place], target, base)
     return result
+
+
+STITCHING = View("stitching", "Stitched networks", StitchingRequest, plan)

@@ -4,44 +4,57 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...errors import ZooError
+from pydantic import Field
+
+from ...recipe import Request
 from ...store import Store
-from ..steps import Plan, make_step
+from ..graph import Plan
+from ..steps import NoInputs, StepParams, step
 
 if TYPE_CHECKING:
-    from ..steps import StepTools
+    from ..tools import StepTools
 
 MAX_PLACES = 20
 
 
-def plan_fetch(request: Mapping[str, Any], store: Store) -> Plan:
-    """Plan a fetch: ``zoo``, ``places`` (local folders), ``download`` (agreed to), ``images``.
+class FetchRequest(Request):
+    """Which described zoo is made, and from where."""
 
-    What it leaves lies in the cache and not in the store, so that every asking is a step of its own.
+    REFUSAL = "The zoo cannot be fetched"
 
-    Raises:
-        ZooError: no zoo is named.
-    """
-    zoo, places = str(request.get("zoo", "")), [str(place) for place in request.get("places", ())][:MAX_PLACES]
-    if not zoo:
-        raise ZooError("Name the zoo whose files are to be fetched.")
-    params = {"zoo": zoo, "places": places, "download": request.get("download") is True}
-    params |= {"images": request.get("images") is not False, "asked": time.time()}
-    step = make_step("fetch", params=params, label=f"Fetching {zoo}")
-    return Plan(steps=(step,), result=step.key, identity=step.key)
+    zoo: str = Field(min_length=1)
+    places: tuple[str, ...] = Field((), max_length=MAX_PLACES)  # local folders to look in first
+    download: bool = False  # agreed to
+    images: bool = True
 
 
-def fetch(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+class FetchParams(StepParams):
+    """Parameters of the fetch step."""
+
+    zoo: str
+    places: tuple[str, ...]
+    download: bool
+    images: bool
+    asked: float  # seconds since the epoch
+
+
+def plan_fetch(asked: FetchRequest, store: Store) -> Plan:
+    """Plan a fetch. What it leaves lies in the cache and not in the store, so every asking is a step of its own."""
+    node = fetch.plan(FetchParams(**asked.model_dump(), asked=time.time()), label=f"Fetching {asked.zoo}")
+    return Plan((node,), node.key)
+
+
+@step("fetch", label="Fetching a zoo", params=FetchParams)
+def fetch(inputs: NoInputs[Path], params: FetchParams, output: Path, tools: StepTools) -> None:
     """Make the zoo; writes ``fetched.json`` with its folder."""
     from ...zoo.described.make import holding, make_zoo
 
-    found = holding(params["zoo"], [Path(place).expanduser() for place in params["places"]])
+    found = holding(params.zoo, [Path(place).expanduser() for place in params.places])
     folder = ""
     if found is not None:
-        found = found if params["images"] else found.without_images()
-        folder = str(make_zoo(found, tools.progress, download=params["download"]))
-    (output / "fetched.json").write_text(json.dumps({"zoo": params["zoo"], "folder": folder}), "utf-8")
+        found = found if params.images else found.without_images()
+        folder = str(make_zoo(found, tools.progress, download=params.download))
+    (output / "fetched.json").write_text(json.dumps({"zoo": params.zoo, "folder": folder}), "utf-8")

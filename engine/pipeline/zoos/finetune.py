@@ -7,6 +7,7 @@ import math
 import platform
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,14 +22,16 @@ from ...zoo.encoders.backbone import architecture, preprocessing
 from ...zoo.folder import Zoo
 from ...zoo.images.augment import Augmentation
 from ...zoo.images.splits import VALIDATION_SHARE, hold_out
+from ..graph import Plan
 from ..run.text_heads import heads_step
-from ..steps import Plan, Step, make_step
+from ..sources import Sources
+from ..steps import A, Inputs, Step, StepParams, apart, step
+from .training import FinetuneParams, TrainingRun
 
 if TYPE_CHECKING:
     from ...store import Store
-    from ..steps import StepTools
+    from ..tools import StepTools
 
-VERSION = 1
 SMALL_ENCODER = 20_000_000  # parameters
 LEARNING_RATES = {"small": 5e-4, "large": 1e-5}  # from the bundled zoo's builder; from Task Arithmetic, Appendix B
 
@@ -91,34 +94,51 @@ class FinetuneRequest(Request):
     checkpoint_every: int | None = Field(None, ge=1)
 
 
-def plan_finetune(request: Mapping[str, Any], store: Store) -> Plan:
-    """Plan the training of experts: one step for each task, and one that puts them into the zoo's folder.
+@dataclass(frozen=True)
+class FinetuneInputs(Inputs[A]):
+    """Inputs of the training of one expert."""
 
-    Args:
-        request: what :class:`FinetuneRequest` holds.
-        store: gives digests of files.
+    heads: A | None = None  # where they are built
+
+
+class AdoptParams(StepParams):
+    """Parameters of putting experts into a zoo.
+
+    The one step that works on the zoo's own folder: the same experts are put again into a folder that has changed.
+    """
+
+    folder: str
+    stamp: tuple[int, int]  # of the manifest: file and time
+    replace: bool
+    sources: Sources = apart()
+
+
+@dataclass(frozen=True)
+class AdoptInputs(Inputs[A]):
+    """Trained experts by task."""
+
+    expert: Mapping[str, A] = field(default_factory=dict)
+
+
+def plan_finetune(asked: FinetuneRequest, store: Store) -> Plan:
+    """Plan the training of experts: one step for each task, and one that puts them into the zoo's folder.
 
     Raises:
         EngineError: a task without training images or head, or one that has an expert already.
     """
-    wanted = FinetuneRequest.parse(request)
-    zoo = Zoo.open(wanted.zoo)
-    tasks = _tasks(zoo, wanted)
+    zoo = Zoo.open(asked.zoo)
+    tasks = _tasks(zoo, asked)
     heads = _heads(zoo, store)
-    steps = [_training(zoo, task, wanted, store, heads) for task in tasks]
+    steps = {task.name: _training(zoo, task, asked, store, heads) for task in tasks}
     stamp = (zoo.folder / "zoo.yaml").stat()
-    inputs = {f"expert/{step.params['task']}": step.key for step in steps}
-    # The one step that works on the zoo's own folder: the same experts are put again into a folder that has changed.
-    identity = {"folder": str(zoo.folder), "stamp": [stamp.st_ino, stamp.st_mtime_ns], "replace": wanted.replace}
-    adopt = make_step(
-        "adopt_experts",
-        params={"sources": {"zoo": str(zoo.folder)}, "replace": wanted.replace},
-        identity=identity,
-        inputs=inputs,
-        label="Putting the experts into the zoo",
-        weight=0.1,
+    params = AdoptParams(
+        folder=str(zoo.folder),
+        stamp=(stamp.st_ino, stamp.st_mtime_ns),
+        replace=asked.replace,
+        sources=Sources(zoo=str(zoo.folder)),
     )
-    return Plan((*([heads] if heads else []), *steps, adopt), adopt.key, adopt.key)
+    adopt = adopt_experts.plan(params, AdoptInputs[str]({task: node.key for task, node in steps.items()}))
+    return Plan((*([heads] if heads else []), *steps.values(), adopt), adopt.key)
 
 
 def _heads(zoo: Zoo, store: Store) -> Step | None:
@@ -178,49 +198,43 @@ def _training(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store, heads
         )
     device, digest = choose_device().type, store.digest_file(zoo.weights_path("base"))
     brought = zoo.manifest.heads
-    identity = {
-        "task": task.name,
-        "base": digest,
-        "data": data.digest(store.digest_file),
-        "heads": heads.key if heads else store.digest_file(zoo.path(brought)),
-        "architecture": architecture(zoo.folder, zoo.manifest),
-        "preprocess": preprocessing(zoo.folder, zoo.manifest).model_dump(mode="json"),
-        "config": config,
-        "validation_share": VALIDATION_SHARE,
-    }
-    sources = {"zoo": str(zoo.folder), "checkpoint_every": wanted.checkpoint_every}
-    if heads:
-        sources["heads"] = str(store.folder_of(heads.key))
-    return make_step(
-        "finetune",
-        params={**identity, "sources": sources},
-        identity=identity,
-        inputs={"heads": heads.key} if heads else {},
+    params = FinetuneParams(
+        task=task.name,
+        base=digest,
+        data=data.digest(store.digest_file),
+        heads=heads.key if heads else store.digest_file(zoo.path(brought)),
+        architecture=architecture(zoo.folder, zoo.manifest),
+        preprocess=preprocessing(zoo.folder, zoo.manifest),
+        config=config,
+        validation_share=VALIDATION_SHARE,
+        checkpoint_every=wanted.checkpoint_every,
+        sources=Sources(zoo=str(zoo.folder), heads=str(store.folder_of(heads.key)) if heads else ""),
+    )
+    return finetune.plan(
+        params,
+        FinetuneInputs[str](heads.key if heads else None),
         label=f"Training the expert of {task.label}",
-        weight=8.0,
+        device=f"{device}/float32",
         gpu=device == "cuda",
-        version=VERSION,
-        device_class=f"{device}/float32",
     )
 
 
-def finetune(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+@step("finetune", label="Training an expert", params=FinetuneParams, inputs=FinetuneInputs, cost=8.0, gpu=True)
+def finetune(inputs: FinetuneInputs[Path], params: FinetuneParams, output: Path, tools: StepTools) -> None:
     """Train one expert; goes on from a checkpoint of the same training where there is one.
 
     Writes ``expert.safetensors`` (``visual.*``) and ``record.json`` (config, counts, curve, accuracies, versions).
     """
-    from .training import TrainingRun
-
     started = time.time()
     run = TrainingRun(params, tools)
     run.train()
     run.write_expert(output / "expert.safetensors")
     record = {
-        "task": params["task"],
-        "base": params["base"],
-        "data": params["data"],
-        "heads": params["heads"],
-        "config": params["config"],
+        "task": params.task,
+        "base": params.base,
+        "data": params.data,
+        "heads": params.heads,
+        "config": params.config,
         "images": run.counts,
         "validation_accuracy": {"base": run.curve[0][2], "expert": run.curve[-1][2]},
         "columns": list(run.COLUMNS),
@@ -234,16 +248,16 @@ def finetune(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path,
     run.forget_checkpoint()
 
 
-def adopt_experts(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+@step("adopt_experts", label="Putting the experts into the zoo", params=AdoptParams, inputs=AdoptInputs, cost=0.1)
+def adopt_experts(inputs: AdoptInputs[Path], params: AdoptParams, output: Path, tools: StepTools) -> None:
     """Copy trained experts into the zoo's folder and name them in its manifest; writes ``experts.json``."""
     from ...zoo.making.adopt import adopt
 
-    zoo = Zoo.of(params["sources"])
+    zoo = params.sources.open()
     records = {}
-    for role, folder in inputs.items():
-        record = json.loads((Path(folder) / "record.json").read_text())
-        records[role.removeprefix("expert/")] = (Path(folder) / "expert.safetensors", record)
-    names = adopt(zoo, records, replace=params["replace"])
+    for task, folder in inputs.expert.items():
+        records[task] = (folder / "expert.safetensors", json.loads((folder / "record.json").read_text()))
+    names = adopt(zoo, records, replace=params.replace)
     tools.store.zoos.add(zoo.folder)  # so that pages list it
     (output / "experts.json").write_text(
         json.dumps({names[task]: record for task, (_, record) in records.items()}, indent=1)

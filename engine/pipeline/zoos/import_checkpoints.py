@@ -10,18 +10,26 @@ from typing import TYPE_CHECKING, Any
 from ...store import Store
 from ...zoo.importing.request import REMOTE, parse_request
 from ...zoo.importing.roots import inside_roots
-from ..steps import Plan, make_step
+from ..graph import Plan
+from ..steps import NoInputs, StepParams, step
 
 if TYPE_CHECKING:
-    from ..steps import StepTools
+    from ..tools import StepTools
 
 SUMMARY = "summary.json"
+
+
+class ImportParams(StepParams):
+    """Parameters of an import, and of the look at its files."""
+
+    request: dict[str, Any]  # what `engine.zoo.importing.request` reads
+    files: dict[str, list[tuple[str, int, int]]]  # place → name, size and time of each file
 
 
 def plan_import(request: Mapping[str, Any], store: Store) -> Plan:
     """Plan an import, or with ``check`` the look at its files.
 
-    The key names the files by size and time, and the wish itself by its ``token``: a zoo that was deleted since is
+    The key names the files by size and time, and the request itself by its ``token``: a zoo that was deleted since is
     written again.
 
     Raises:
@@ -36,29 +44,26 @@ def plan_import(request: Mapping[str, Any], store: Store) -> Plan:
     if parsed.architecture.endswith(".json"):
         inside_roots(parsed.architecture, (store.root,))
     inside_roots(parsed.folder, (store.root,))
-    params = {"request": parsed.model_dump(mode="json")}
-    step = make_step(
-        "import_check" if check else "import",
-        params=params,
-        identity={**params, "files": stamps},
-        label="Looking at the checkpoints" if check else f"Importing {parsed.name}",
-    )
-    return Plan(steps=(step,), result=step.key, identity=step.key)
+    params = ImportParams(request=parsed.model_dump(mode="json"), files=stamps)
+    node = check_import.plan(params) if check else carry_out_import.plan(params, label=f"Importing {parsed.name}")
+    return Plan((node,), node.key)
 
 
-def check_import(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+@step("import_check", label="Looking at the checkpoints", params=ImportParams)
+def check_import(inputs: NoInputs[Path], params: ImportParams, output: Path, tools: StepTools) -> None:
     """Look at the files of an import and say what it would do."""
     from ...zoo.importing.survey import survey
 
-    found = survey(parse_request(params["request"]), tools.progress)
+    found = survey(parse_request(params.request), tools.progress)
     _write(output, found.to_json())
 
 
-def carry_out_import(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+@step("import", label="Importing", params=ImportParams)
+def carry_out_import(inputs: NoInputs[Path], params: ImportParams, output: Path, tools: StepTools) -> None:
     """Write the zoo folder and remember it."""
     from ...zoo.importing.convert import import_zoo, read_record
 
-    request = parse_request(params["request"])
+    request = parse_request(params.request)
     made = read_record(request) if request.token else None
     summary = made or import_zoo(request, tools.progress)
     for warning in summary["warnings"]:
@@ -68,7 +73,7 @@ def carry_out_import(inputs: Mapping[str, Any], params: Mapping[str, Any], outpu
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """What an import or a look at its files found."""
+    """Read what an import or a look at its files found."""
     return json.loads((folder / SUMMARY).read_text("utf-8"))
 
 
@@ -76,9 +81,9 @@ def _write(output: Path, summary: Mapping[str, Any]) -> None:
     (output / SUMMARY).write_text(json.dumps(summary, ensure_ascii=False), "utf-8")
 
 
-def _stamps(path: Path) -> list[list[Any]]:
-    """Name, size and time of a file, or of the files in a folder."""
-    return [[str(file), *_stamp(file)] for file in _files(path)]
+def _stamps(path: Path) -> list[tuple[str, int, int]]:
+    """Return name, size and time of a file, or of the files in a folder."""
+    return [(str(file), *_stamp(file)) for file in _files(path)]
 
 
 def _files(path: Path) -> Iterator[Path]:

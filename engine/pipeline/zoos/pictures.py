@@ -6,27 +6,27 @@ Free of torch: pages import its names.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import Field
 
-from ...errors import DataError, EngineError, ZooError, nearest
-from ...recipe import Probe, explain
+from ...errors import DataError, ZooError, nearest
+from ...recipe import Probe, Request
 from ...store import Store
 from ...zoo.folder import Zoo
 from ...zoo.images.data import TaskData
 from ...zoo.images.readers.source import LABELLED
 from ...zoo.images.splits import select
 from ...zoo.images.thumbnails import SIDE
-from ..steps import Plan, make_step
+from ..graph import Plan
+from ..sources import Sources
+from ..steps import NoInputs, StepParams, apart, step
 
 if TYPE_CHECKING:
-    from ..steps import StepTools
+    from ..tools import StepTools
 
-VERSION = 1
 MOST = 4000  # pictures of a split
 CHUNK = 256
 COUNTS = "counts.json"  # file with images by split and class, seed and notes
@@ -34,66 +34,81 @@ PER_CLASS = 24  # pictures of a class in a gallery
 SEED = 0  # of the sample
 
 
-def plan_register(request: Mapping[str, Any], store: Store) -> Plan:
-    """Plan the pictures of one task.
+class RegisterRequest(Request):
+    """Which images of a task are pictured."""
 
-    Args:
-        request: ``zoo``, ``task``, ``per_class`` (pictures of a class; null: of test images, of those that ``probe``
-            selects or of all), ``seed``; anything else in it only tells requests apart.
-        store: gives digests.
+    REFUSAL = "The images cannot be pictured"
+
+    zoo: str
+    task: str
+    per_class: int | None = Field(None, ge=1, le=MOST)  # None: the test images that ``probe`` selects, or all
+    seed: int = 0
+    probe: Probe | None = None
+    stamp: tuple[int, ...] = ()  # of the files: makes a changed file another request
+
+
+class RegisterParams(StepParams):
+    """Parameters of the register step."""
+
+    task: str
+    classes: tuple[str, ...]
+    data: str  # digest
+    per_class: int | None
+    seed: int
+    side: int
+    probe: Probe | None = None
+    sources: Sources = apart()
+
+
+def plan_register(asked: RegisterRequest, store: Store) -> Plan:
+    """Plan the pictures of one task.
 
     Raises:
         EngineError: no such task, or its data cannot be used.
     """
-    zoo, name = Zoo.open(str(request.get("zoo", ""))), str(request.get("task", ""))
-    if name not in zoo.data:
-        raise ZooError(f"The zoo '{zoo.manifest.name}' has no task '{name}' with data. {nearest(name, zoo.data)}")
-    per_class, seed = request.get("per_class"), request.get("seed", 0)
-    if not (per_class is None or (isinstance(per_class, int) and 0 < per_class <= MOST)) or not isinstance(seed, int):
-        raise EngineError(f"Pictures of a class are asked for as a number up to {MOST}, or null for all; so is a seed.")
-    data = zoo.data[name]
-    identity = {
-        "task": name,
-        "classes": list(data.task.classes),
-        "data": data.digest(store.digest_file),
-        "per_class": per_class,
-        "seed": seed,
-        "side": SIDE,
-    }
-    if per_class is None and request.get("probe") is not None:
-        identity["probe"] = _probe(request["probe"]).model_dump(mode="json")
-    step = make_step(
-        "register",
-        params={**identity, "sources": {"zoo": str(request["zoo"])}},
-        identity=identity,
-        label=f"Looking at the images of {data.task.label}",
-        version=VERSION,
+    zoo = Zoo.open(asked.zoo)
+    if asked.task not in zoo.data:
+        raise ZooError(
+            f"The zoo '{zoo.manifest.name}' has no task '{asked.task}' with data. {nearest(asked.task, zoo.data)}"
+        )
+    data = zoo.data[asked.task]
+    params = RegisterParams(
+        task=asked.task,
+        classes=tuple(data.task.classes),
+        data=data.digest(store.digest_file),
+        per_class=asked.per_class,
+        seed=asked.seed,
+        side=SIDE,
+        probe=asked.probe if asked.per_class is None else None,
+        sources=Sources(zoo=asked.zoo),
     )
-    return Plan((step,), step.key, step.key)
+    node = register.plan(params, label=f"Looking at the images of {data.task.label}")
+    return Plan((node,), node.key)
 
 
-def register(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
+@step("register", label="Looking at the images", params=RegisterParams)
+def register(inputs: NoInputs[Path], params: RegisterParams, output: Path, tools: StepTools) -> None:
     """Write pictures and counts.
 
     For every split ``SPLIT.pictures.npy`` uint8 (n, side, side, 3), ``SPLIT.rows.npy`` and ``SPLIT.labels.npy`` (n,);
     and ``counts.json``: images by split and class, the seed of the sample, what a person should know.
     """
-    data = Zoo.open(params["sources"]["zoo"]).data[params["task"]]
-    everything = params["per_class"] is None
+    data = params.sources.open().data[params.task]
+    everything = params.per_class is None
     splits = ["test"] if everything else [split for split in data.lengths if data.has(split)]
     counts: dict[str, Any] = {}
     for number, split in enumerate(splits):
         labels = data.labels(split) if split in LABELLED else np.full(data.lengths[split], -1)
-        counts[split] = np.bincount(labels[labels >= 0], minlength=len(params["classes"])).tolist()
-        rows = _looked_at(data, params) if everything else sample(labels, params["per_class"], params["seed"])
+        counts[split] = np.bincount(labels[labels >= 0], minlength=len(params.classes)).tolist()
+        rows = _looked_at(data, params.probe) if everything else sample(labels, params.per_class, params.seed)
         part = tools.part(number / len(splits), (number + 1) / len(splits))
-        _write(data, split, rows, params["side"], output, part)
+        _write(data, split, rows, params.side, output, part)
         np.save(output / f"{split}.rows.npy", rows)
         np.save(output / f"{split}.labels.npy", labels[rows])
     document = {
         "lengths": {split: data.lengths[split] for split in data.lengths},
         "counts": counts,
-        "seed": params["seed"],
+        "seed": params.seed,
         "notes": list(data.notes),
     }
     (output / COUNTS).write_text(json.dumps(document), "utf-8")
@@ -121,18 +136,9 @@ def pictures_at(folder: Path, rows: np.ndarray) -> np.ndarray:
     return np.asarray(np.load(folder / "test.pictures.npy", mmap_mode="r")[places])
 
 
-def _looked_at(data: TaskData, params: Mapping[str, Any]) -> np.ndarray:
-    """Rows of test images that a probe selects, else all."""
-    if "probe" not in params:
-        return np.arange(data.lengths["test"])
-    return np.sort(select(data, _probe(params["probe"])).test)
-
-
-def _probe(document: Any) -> Probe:
-    try:
-        return Probe.model_validate(document)
-    except ValidationError as error:
-        raise EngineError(f"The probe cannot be used: {explain(error, Probe)}") from error
+def _looked_at(data: TaskData, probe: Probe | None) -> np.ndarray:
+    """Return the rows of the test images that a probe selects, else of all."""
+    return np.arange(data.lengths["test"]) if probe is None else np.sort(select(data, probe).test)
 
 
 def _write(data: TaskData, split: str, rows: np.ndarray, side: int, output: Path, progress: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,18 +17,34 @@ from ...manifest import Preprocess
 from ...weights import Memory, SafetensorsFile, write_weights
 from ...zoo.encoders.backbone import PREFIX, load_encoder, to_tensor
 from ...zoo.encoders.training import Schedule, Trainer
-from ...zoo.folder import Zoo
 from ...zoo.images.augment import augment
 from ...zoo.images.splits import hold_out
+from ..sources import Sources
+from ..steps import StepParams, apart
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..steps import StepTools
+    from ..tools import StepTools
 
 CHECKPOINT_SECONDS = 30.0
 MEASURED = 10  # points of the curve after the first
 METADATA_KEY = "mergelens"
+
+
+class FinetuneParams(StepParams):
+    """Parameters of the training of one expert."""
+
+    task: str
+    base: str  # digest
+    data: str  # digest of the task's images
+    heads: str  # digest, or the key of what builds them
+    architecture: dict[str, Any]
+    preprocess: Preprocess
+    config: dict[str, Any]  # every setting, see :meth:`FinetuneConfig.resolved`
+    validation_share: float
+    checkpoint_every: int | None = apart(None)
+    sources: Sources = apart()
 
 
 class TrainingRun:
@@ -41,14 +56,14 @@ class TrainingRun:
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("step", "loss", "validation_accuracy")
 
-    def __init__(self, params: Mapping[str, Any], tools: StepTools) -> None:
+    def __init__(self, params: FinetuneParams, tools: StepTools) -> None:
         """Read images, heads and base, and the checkpoint where there is one."""
-        self.task, self.config, self.tools = str(params["task"]), params["config"], tools
+        self.task, self.config, self.tools = params.task, params.config, tools
         self.device = choose_device() if tools.device == "cpu" else torch.device(tools.device)
-        zoo = Zoo.of(params["sources"])
+        zoo = params.sources.open()
         data = zoo.data[self.task]
-        self.preprocess = Preprocess.model_validate(params["preprocess"])
-        train, held_out = hold_out(data, params["validation_share"])
+        self.preprocess = params.preprocess
+        train, held_out = hold_out(data, params.validation_share)
         self.images = data.images("train", train, self.preprocess)
         self.labels = torch.as_tensor(data.labels("train")[train])
         split = "train" if held_out is not None else "val"
@@ -60,13 +75,14 @@ class TrainingRun:
         self.counts = {"train": len(self.images), "validation": len(self.val_images), "validation_from": split}
         head = zoo.heads([self.task])[0][self.task]
         self.head = head.weight.to(self.device)
-        encoder = load_encoder(params["architecture"], zoo.weights("base")).to(self.device)
+        encoder = load_encoder(params.architecture, zoo.weights("base")).to(self.device)
         names = ("steps", "learning_rate", "warmup", "weight_decay", "label_smoothing")
         schedule = Schedule(**{name: self.config[name] for name in names})
         self.trainer = Trainer(encoder, [self.head], head.scale, schedule)
-        self.every = params["sources"].get("checkpoint_every")
-        identity = {name: value for name, value in params.items() if name != "sources"}
-        self.key = hashlib.sha256(json.dumps([identity, self.device.type], sort_keys=True).encode()).hexdigest()
+        self.every = params.checkpoint_every
+        self.key = hashlib.sha256(
+            json.dumps([params.identity(), self.device.type], sort_keys=True).encode()
+        ).hexdigest()
         self.checkpoint: Path = tools.store.root / "checkpoints" / f"{self.key}.safetensors"
         self.curve: list[list[float | None]] = []
         self.seconds = 0.0

@@ -1,7 +1,4 @@
-"""Analyses of what one run left, by name: (its folder, its report, the zoo, a state, parameters) → a number.
-
-Those named in ``run_views.NEEDS`` read a view on the run instead, and are given that view's folder.
-"""
+"""Analyses of what one run left, by name: (its folder, its report, the zoo, a state, parameters) → a number."""
 
 # ruff: noqa: F722
 from __future__ import annotations
@@ -29,7 +26,6 @@ from ...errors import EngineError
 from ...report import Report
 from ...zoo.encoders.heads import ZeroShotHead
 from ...zoo.folder import Zoo
-from .view_numbers import linearity, shifted, stitched
 
 Analysis = Callable[[Path, Report, Zoo, str, Mapping[str, Any]], float | None]
 Features = Mapping[str, np.ndarray]
@@ -217,9 +213,6 @@ def kept_coefficient(folder: Path, report: Report, zoo: Zoo, state: str, params:
 
 
 ANALYSES: dict[str, Analysis] = {
-    "stitched": stitched,
-    "linearity": linearity,
-    "shifted": shifted,
     "kept_coefficient": kept_coefficient,
     "kept_layers": kept_layers,
     "clusters": clusters,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,10 +22,7 @@ from ...zoo.folder import Zoo
 from ...zoo.images.splits import select
 from ..run.joint import own_encoder
 from ..run.merging import load_merged_encoder
-from .request import read_document
-
-if TYPE_CHECKING:
-    from ..steps import StepTools
+from .by_task import ModelInputs
 
 BATCH = 64
 
@@ -44,7 +39,7 @@ class Images:
     device: torch.device
 
     def batches(self, report: Callable[[float], None] = lambda fraction: None) -> Iterator[Tensor]:
-        """Normalised images on the device, a few at a time; told how much of them has been given."""
+        """Yield normalised images on the device, a few at a time; told how much of them has been given."""
         for first in range(0, len(self.pixels), BATCH):
             report(first / len(self.pixels))
             yield normalised(self.pixels[first : first + BATCH].to(self.device), self.preprocess)
@@ -58,28 +53,28 @@ class Pictures(Images):
     head: ZeroShotHead
 
     def accuracy(self, features: Tensor) -> float:
-        """Percent of the images whose class the task's head gives for these features."""
+        """Return the percent of the images whose class the task's head gives for these features."""
         scores = logits(features.float().cpu().numpy(), self.head.weight.numpy(), self.head.scale)
         return top1(predictions(scores), self.labels)
 
 
-def images_of(zoo: Zoo, task: str, probe: Mapping[str, Any], most: int) -> Images:
-    """Evaluation images of a task, at most so many, drawn by the split's seed.
+def images_of(zoo: Zoo, task: str, probe: Probe, most: int) -> Images:
+    """Read the evaluation images of a task, at most so many, drawn by the split's seed.
 
     Raises:
         DataError: images that cannot be decoded.
     """
     preprocess = preprocessing(zoo.folder, zoo.manifest)
-    chosen = select(zoo.data[task], Probe.model_validate(dict(probe)))
+    chosen = select(zoo.data[task], probe)
     rows = chosen.test[chosen.evaluate_rows]
     if len(rows) > most:
-        rows = rows[np.sort(np.random.default_rng(probe["split_seed"]).choice(len(rows), most, replace=False))]
+        rows = rows[np.sort(np.random.default_rng(probe.split_seed).choice(len(rows), most, replace=False))]
     pixels = resized(zoo.data[task].images("test", rows), preprocess).contiguous()
     return Images(task, rows, pixels, chosen.available, preprocess, choose_device())
 
 
-def pictures_of(zoo: Zoo, task: str, probe: Mapping[str, Any], most: int) -> Pictures:
-    """The same images with labels and head.
+def pictures_of(zoo: Zoo, task: str, probe: Probe, most: int) -> Pictures:
+    """Read the same images with labels and head.
 
     Raises:
         DataError: images that cannot be decoded.
@@ -95,28 +90,28 @@ class Models:
     """The models of a run on one task, each loaded when it is asked for."""
 
     zoo: Zoo
-    inputs: Mapping[str, Any]
+    inputs: ModelInputs[Path]
     task: str
     device: torch.device
 
     def encoder(self, name: str) -> nn.Module:
-        """The encoder of ``pretrained``, of ``merged``, or of an expert by name, on the device."""
+        """Build the encoder of ``pretrained``, of ``merged``, or of an expert by name, on the device."""
         config, base = architecture(self.zoo.folder, self.zoo.manifest), self.zoo.weights("base")
         if name == "merged":
-            return load_merged_encoder(Path(self.inputs["merge"]), base, config, self.task).to(self.device)
+            return load_merged_encoder(self.inputs.merge, base, config, self.task).to(self.device)
         return load_encoder(config, base if name == "pretrained" else self.zoo.weights(name)).to(self.device)
 
     def around(self, calibrator: str, on: str) -> nn.Module:
-        """The encoder that a calibrator acts in: that of ``on``, or its own where it learned merging coefficients."""
-        own = own_encoder(self.zoo, Path(self.inputs[f"calibrator/{calibrator}"]))
+        """Build the encoder that a calibrator acts in: its own where it learned coefficients, else that of ``on``."""
+        own = own_encoder(self.zoo, self.inputs.calibrator[calibrator])
         return self.encoder(on) if own is None else own.to(self.device)
 
     def calibrator(self, name: str) -> Calibrator:
-        """A calibrator of the run, on the device."""
-        return load_calibrator(Path(self.inputs[f"calibrator/{name}"]) / "calibrator.safetensors").to(self.device)
+        """Load a calibrator of the run, on the device."""
+        return load_calibrator(self.inputs.calibrator[name] / "calibrator.safetensors").to(self.device)
 
     def networks(self, calibrators: Mapping[str, str]) -> dict[str, Callable[[], Network]]:
-        """The states of a run but the expert, by name; each is loaded when its turn comes.
+        """Return the states of a run but the expert, by name; each is loaded when its turn comes.
 
         Args:
             calibrators: name → the state that it corrects.
@@ -125,10 +120,3 @@ class Models:
         for name, on in calibrators.items():
             found[name] = lambda name=name, on=on: Network(self.around(name, on), self.calibrator(name), self.task)
         return found
-
-
-def gather(inputs: Mapping[str, Any], params: Mapping[str, Any], output: Path, tools: StepTools) -> None:
-    """Put the tasks of a view together; writes ``NAME.json``."""
-    name = params["view"]
-    tasks = {task: read_document(Path(inputs[task]), name) for task in params["tasks"]}
-    (output / f"{name}.json").write_text(json.dumps({"split_seed": params["split_seed"], "tasks": tasks}))

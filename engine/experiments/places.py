@@ -1,0 +1,62 @@
+"""Numbers of a document by their place: dots between keys, ``*`` for the mean over entries, ``[…]`` into lists.
+
+``average.merged.in`` is a number; ``tasks.*.states.merged.begins[1:-1]`` the mean, over tasks, of the mean of a list
+without its ends. A number that is missing or not finite makes the whole place missing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from ..errors import RecipeError
+
+LIST = re.compile(r"^(?P<key>[^\[\]]+)\[(?P<start>-?\d*)(?P<slice>:?)(?P<stop>-?\d*)\]$")
+
+
+def number_at(document: Any, place: str) -> float | None:
+    """Return the number at a place, a mean where the place names several; None where there is none.
+
+    Args:
+        document: JSON values.
+        place: as described above; a list or a table of numbers at its end is averaged.
+
+    Raises:
+        RecipeError: brackets that hold neither a number nor a range.
+    """
+    return _number(document, place.split("."))
+
+
+def _number(found: Any, parts: list[str]) -> float | None:
+    if not parts:
+        if isinstance(found, dict | list):
+            return _mean([_number(entry, []) for entry in (found.values() if isinstance(found, dict) else found)])
+        known = isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found)
+        return float(found) if known else None
+    first, *rest = parts
+    if first == "*":
+        entries = list(found.values()) if isinstance(found, dict) else found
+        return _mean([_number(entry, rest) for entry in entries]) if isinstance(entries, list) else None
+    if "[" in first:
+        match = LIST.match(first)
+        if match is None or not (match["slice"] or match["start"]):
+            raise RecipeError(f"'{first}' is no place in a list: write a number or a range in brackets, like [1:-1].")
+        return _number(_listed(found, match), rest)
+    return _number(found.get(first) if isinstance(found, dict) else None, rest)
+
+
+def _listed(found: Any, match: re.Match[str]) -> Any:
+    values = found.get(match["key"]) if isinstance(found, dict) else None
+    if not isinstance(values, list):
+        return None
+    start, stop = (int(match[name]) if match[name] else None for name in ("start", "stop"))
+    if match["slice"]:
+        return values[start:stop]
+    return values[start] if -len(values) <= start < len(values) else None
+
+
+def _mean(values: list[float | None]) -> float | None:
+    if not values or None in values:
+        return None
+    return math.fsum(values) / len(values)

@@ -1,0 +1,45 @@
+"""Kinds of rows of the run table: what they are called, which are seldom looked for, and which somebody waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+
+from .views import all_views
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of row of the run table."""
+
+    name: str
+    title: str
+    minor: bool = False  # asked for along the way, seldom looked for
+    urgent: bool = False  # somebody sits and waits: before whole runs
+
+
+WORK = (
+    Kind("run", "Run"),
+    Kind("sweep", "Sweep"),
+    Kind("experiment", "Experiment"),
+    Kind("import", "Import"),
+    Kind("fetch", "Download"),
+    Kind("finetune", "Fine-tuning"),
+    Kind("register", "Registration of a zoo"),
+    Kind("projection", "Projection", minor=True, urgent=True),
+    Kind("preflight", "Check before a run", minor=True, urgent=True),
+    Kind("gc", "Clean-up", minor=True, urgent=True),
+)
+
+
+@lru_cache(maxsize=1)
+def all_kinds() -> MappingProxyType[str, Kind]:
+    """Return every kind by its name: work of the engine, then views."""
+    views = (Kind(view.name, view.title, minor=True) for view in all_views().values())
+    return MappingProxyType({kind.name: kind for kind in (*WORK, *views)})
+
+
+def is_urgent(kind: str) -> bool:
+    """Tell whether somebody sits and waits for this kind of work."""
+    return kind in all_kinds() and all_kinds()[kind].urgent

@@ -1,0 +1,139 @@
+"""Views that send each task's images through a run's models once more: a step a task, and one that gathers them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from ...errors import RecipeError
+from ...manifest import Preprocess
+from ...recipe import Probe
+from ..sources import Sources
+from ..steps import INLINED, A, Inputs, StepKind, StepParams, apart, step
+from .base import ViewRequest, read_document
+
+if TYPE_CHECKING:
+    from ..run.plan import RunSteps
+    from ..tools import StepTools
+
+
+class ImagesRequest(ViewRequest):
+    """Base of requests that name how many images are looked at."""
+
+    images: int = Field(
+        200, ge=8, le=2000, title="Images a task", description="At most; drawn from the evaluation images."
+    )
+
+
+class TaskParams(StepParams):
+    """Base of the parameters of a view's step on one task."""
+
+    task: str
+    data: str  # digest of the task's images
+    images: int
+    probe: Probe
+    base: str  # digest
+    calibrators: dict[str, str]  # name → the state that it corrects
+    heads: str | None  # digest
+    architecture: dict[str, Any]
+    preprocess: Preprocess
+    expert: str = apart()
+    expert_digest: str
+    sources: Sources = apart()
+
+
+@dataclass(frozen=True)
+class ModelInputs(Inputs[A]):
+    """The merge and the calibrators of a run's first seed."""
+
+    merge: A
+    calibrator: Mapping[str, A] = field(default_factory=dict)  # by name
+    heads: A | None = None  # where they are built
+
+
+class GatherParams(StepParams):
+    """Parameters of the step that puts tasks together."""
+
+    view: str
+    tasks: tuple[str, ...]
+    split_seed: int
+
+
+@dataclass(frozen=True)
+class GatherInputs(Inputs[A]):
+    """What a view left of every task."""
+
+    tasks: Mapping[str, A] = field(default_factory=dict, metadata=INLINED)
+
+
+def plan_by_task(
+    run: RunSteps,
+    kind: StepKind,
+    asked: ImagesRequest,
+    label: str,
+    calibrators: Mapping[str, str],
+    own: Callable[[str], Mapping[str, Any]] = lambda task: {},
+) -> str:
+    """Add a step for every in-domain task, and one that puts them together.
+
+    Args:
+        run: whose merge and calibrators are looked at.
+        kind: of the step on one task; writes ``NAME.json``, and so does the last.
+        asked: gives the number of images.
+        label: of a task's step, with a place for the task.
+        calibrators: those that are looked at: name → the state that it corrects.
+        own: task → further parameters of its step.
+
+    Returns:
+        Key of the last step.
+
+    Raises:
+        RecipeError: no images of an expert's task.
+    """
+    tasks, seed = [task.name for task in run.in_domain()], run.recipe.seeds[0]
+    if not tasks:
+        raise RecipeError("The experts' tasks have no images, so there is nothing to show. Add `data:` to zoo.yaml.")
+    made = run.seed(seed).calibrator if calibrators else {}
+    inputs = ModelInputs[str](run.merge(seed), {name: made[name] for name in calibrators}, run.heads())
+    keys = {}
+    for task in tasks:
+        params = kind.params(
+            task=task,
+            data=run.data_digests[task],
+            images=asked.images,
+            probe=run.recipe.probe,
+            base=run.digests["base"],
+            calibrators=dict(calibrators),
+            heads=run.digests.get("heads"),
+            architecture=run.config,
+            preprocess=run.preprocess,
+            expert=run.expert_of[task],
+            expert_digest=run.digests[run.expert_of[task]],
+            sources=run.sources,
+            **own(task),
+        )
+        keys[task] = run.make(kind, params, inputs, label.format(task))
+    together = GatherParams(view=kind.name, tasks=tuple(keys), split_seed=run.recipe.probe.split_seed)
+    return run.make(gather, together, GatherInputs[str](keys))
+
+
+@step("view_table", label="Putting the tasks together", params=GatherParams, inputs=GatherInputs, cost=0.1)
+def gather(inputs: GatherInputs[Path], params: GatherParams, output: Path, tools: StepTools) -> None:
+    """Put the tasks of a view together; writes ``NAME.json``."""
+    tasks = {task: read_document(inputs.tasks[task], params.view) for task in params.tasks}
+    (output / f"{params.view}.json").write_text(json.dumps({"split_seed": params.split_seed, "tasks": tasks}))
+
+
+def need_heads(run: RunSteps) -> None:
+    """Refuse a run whose images cannot be classified.
+
+    Raises:
+        RecipeError: no images or heads of the experts' tasks.
+    """
+    if not run.has_heads or not run.in_domain():
+        raise RecipeError("The experts' tasks have no images or no heads, so nothing can be scored with them.")
