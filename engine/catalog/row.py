@@ -159,6 +159,7 @@ class MergeRow(Row):
 class CalibratorRow(Row):
     """Repairs the features of a merged model."""
 
+    needs: frozenset[Need] = frozenset({"unlabelled", "heads"})  # to adapt on, and to score with
     deep: bool = False  # acts inside the encoder, so it cannot be trained on cached output features alone
     learns_coefficients: bool = False  # merging coefficients learn along where its parameter ``coefficients`` says so
 

@@ -20,6 +20,7 @@ NEEDS: Mapping[Need, str] = {
     "validation": "labelled validation images",
     "heads": "heads",
     "same_task_experts": "several experts of one task",
+    "other_tasks": "images of other tasks",
 }
 YIELDS = {"static": "one model", "per_task": "weights by task", "per_sample": "weights by image"}
 LEARNS = {

@@ -1,10 +1,13 @@
 """Every row of the catalog can be shown, validated and loaded, and recipes are resolved against it."""
 
 import re
+from typing import get_args
 
 import pytest
 
 from engine.catalog import CALIBRATORS, FINE_TUNING, MERGE_METHODS, TRANSFORMS, params_of, resolve
+from engine.catalog.row import Need
+from engine.catalog.words import CATEGORIES, NEEDS, at_inference, cost_of, learns, makes, needs_of
 from engine.errors import RecipeError
 from engine.recipe import parse_recipe, read_recipe
 
@@ -28,6 +31,17 @@ def test_a_row_says_what_people_need(row):
             bounds = {type(item).__name__ for item in field.metadata}
             assert bounds & {"Ge", "Gt"}, f"{name} has no lower bound"
             assert bounds & {"Le", "Lt"}, f"{name} has no upper bound"
+
+
+def test_there_are_words_for_everything_that_rows_say():
+    assert set(NEEDS) == set(get_args(Need))
+    for row in (*MERGE_METHODS.values(), *TRANSFORMS.values()):
+        assert CATEGORIES[row.category]
+        assert makes(row)
+        assert at_inference(row)
+        assert cost_of(row)
+        assert bool(learns(row)) == bool(getattr(row, "learns", ""))
+    assert all(needs_of(row) != "weights alone" for row in CALIBRATORS.values())
 
 
 @every
