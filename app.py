@@ -7,6 +7,7 @@
 import logging
 import sys
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import streamlit as st
@@ -14,6 +15,7 @@ from streamlit import runtime
 
 from engine.figures.palette import INK
 from pages.shared.chrome import error_state, theme
+from pages.shared.entry import make_the_app_the_entry
 from pages.shared.service import keep_service
 
 LENS = """<circle cx="12" cy="16" r="9" fill="#D55E00" fill-opacity=".85"/>
@@ -24,6 +26,10 @@ LOGO = f"""<svg xmlns="http://www.w3.org/2000/svg" width="176" height="32" viewB
 <text x="40" y="23" {NAME} fill="{{ink}}">MergeLens</text></svg>"""
 FAREWELL = 2  # seconds that connections have to close when the app ends; an unused one would keep it for ever
 CONTRAST = Path(__file__).parent / "assets" / "theme" / "contrast.css"
+LOADED_AHEAD = tuple(  # what the first page imports
+    f"pages.{name}"
+    for name in ("features.view", "forms.recipe", "sections.cards", "sections.story", "shared.jobs", "shared.later")
+)
 SECTIONS = {
     "": (
         ("lab", "Lab", "Merge experts, repair the merged model, see what happened."),
@@ -70,15 +76,15 @@ def main() -> None:
 def serve() -> None:
     """Serve this file with Streamlit; options after the file name are Streamlit's."""
     import uvicorn
-    from streamlit.runtime.pages_manager import PagesManager
     from streamlit.web import cli
 
     caching = logging.getLogger("streamlit.runtime.caching.cache_data_api")
     caching.disabled = True  # it would say of every cached function that nothing is served yet
-
+    for name in LOADED_AHEAD:
+        import_module(name)
     caching.disabled = False
     uvicorn.Config = partial(uvicorn.Config, timeout_graceful_shutdown=FAREWELL)
-    PagesManager.uses_pages_directory = False  # the navigation is made here, whatever page is asked for first
+    make_the_app_the_entry()
     sys.argv = ["streamlit", "run", __file__, *sys.argv[1:]]
     cli.main(prog_name="streamlit")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 import streamlit as st
-from streamlit.runtime.pages_manager import PagesManager
 
 from engine.catalog.titles import recipe_title
 from engine.errors import EngineError, StoreError
@@ -190,17 +189,3 @@ def _examples(index: str, modified: int) -> list[RunEntry]:
         if name and (Path(index).parent / name / "report.json").is_file() and Path(name).name == name:
             entries.append(RunEntry(name, str(item.get("title") or name), True))
     return entries
-
-
-def _enter_through_the_app() -> None:
-    """Start over when Streamlit has opened a page by itself.
-
-    A folder named ``pages`` makes it do so for the first address asked of a fresh server, before ``app.py`` has had
-    a chance to say which pages there are; that page would lack navigation and error boundary.
-    """
-    if PagesManager.uses_pages_directory:
-        PagesManager.uses_pages_directory = False
-        st.rerun()
-
-
-_enter_through_the_app()
