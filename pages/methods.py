@@ -12,12 +12,12 @@ from engine.figures.survey import survey_table
 from engine.manifest import bundled_zoos
 from engine.store import ACTIVE
 from pages.forms.params import method_notes
-from pages.forms.recipes import zoo_manifest
 from pages.sections.methods_data import missing, recipe_for, results_on
 from pages.shared.chrome import duration, empty_state, error_state, plain
 from pages.shared.progress import cancel, progress_bar
 from pages.shared.service import keep_service
 from pages.shared.state import RUN, find_current, show_run, store
+from pages.shared.zoos import zoo_manifest
 
 VIEWS = {"ours": "Every method here", "survey": "The survey's overview"}
 ASKED_BY = "methods"  # runs asked for here are told from those of the lab

@@ -5,10 +5,10 @@ import streamlit as st
 from engine.errors import EngineError
 from engine.manifest import Manifest, known_zoos, locate_zoo
 from engine.recipe import parse_recipe
-from pages.forms.recipes import zoo_manifest
 from pages.sections import zoo_parts as parts
 from pages.shared.chrome import empty_state, error_state, plain, switcher
 from pages.shared.state import RunView, find_current, store
+from pages.shared.zoos import zoo_manifest
 
 ZOO = "zoo"  # the address parameter
 VIEWS = ("Images", "Experts", "Prompts", "Licences")

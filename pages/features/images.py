@@ -1,97 +1,190 @@
-"""Thumbnails of the images in a space, prepared off the script thread when that takes a while."""
+"""Thumbnails of the images in a space: made at once where that is quick, else ahead of a later rerun."""
 
 import base64
+import logging
 import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.manifest import Manifest, Task, locate_zoo, read_manifest
+from engine.manifest import Task, locate_zoo
 from engine.pipeline.zoos.pictures import pictures_at
 from engine.report import Report
 from engine.zoo.images.thumbnails import SIDE, is_ready, thumbnails
-from pages.features.data import Space
 from pages.features.scatter import Atlas
 from pages.shared.on_demand import latest, recent
 from pages.shared.pictures import run_request
 from pages.shared.service import ask
 from pages.shared.state import store
+from pages.shared.zoos import zoo_manifest
 
-_ready: dict[str, dict[str, Path | None]] = {}  # atlases made without waiting, and what they were made of
-_preparing: dict[str, threading.Thread] = {}
-_lock = threading.Lock()
+KEPT = 8  # atlases held in memory
+Places = Mapping[str, Path | None]  # task → folder of its pictures; None while they are being made
+
+logger = logging.getLogger(__name__)
 
 
-def images_coming(space: Space, report: Report) -> bool:
-    """Whether thumbnails that are not at hand are being made."""
-    try:
-        folder = locate_zoo(report.recipe.zoo)
-        manifest = _manifest(str(folder), (folder / "zoo.yaml").stat().st_mtime_ns)
-        entries = [manifest.task_table[task] for task in space.tasks]
-        known = recent("register")
-        encoded = [entry for entry in entries if not (entry.data or "").endswith(".npz")]
-        rows = [latest("register", run_request(report, entry), known) for entry in encoded]
-    except (EngineError, OSError, KeyError):
-        return False
-    thread = _preparing.get(str(folder))
-    return any(row is not None and row.active for row in rows) or (thread is not None and thread.is_alive())
+class ImageRows(Protocol):
+    """Images of some tasks: ``task`` (n,) indexes ``tasks``, ``index`` (n,) is the row in a task's test array."""
+
+    key: str  # names the images
+    tasks: tuple[str, ...]
+    task: np.ndarray
+    index: np.ndarray
+
+    def __len__(self) -> int: ...
+
+
+class Atlases:
+    """Pictures of images by what they are of: the last few atlases, and a thread that prepares thumbnails.
+
+    The thread makes thumbnails of one zoo after the other and ends when nothing is left to be made.
+
+    Args:
+        cache: folder in which thumbnails are kept for all processes.
+    """
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self._kept: OrderedDict[str, Atlas] = OrderedDict()
+        self._wanted: OrderedDict[Path, Sequence[Task]] = OrderedDict()  # zoo's folder → tasks; the first is at work
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def find(self, images: ImageRows, report: Report) -> Atlas | None:
+        """Return the pictures of images; None where they are not at hand, or not yet."""
+        key = f"{report.zoo.digest}:{images.key}"
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        try:
+            atlas = self._make(images, report, key)
+        except (EngineError, OSError):
+            return None  # the zoo, or a file that it names, is not here
+        if atlas is not None:
+            with self._lock:
+                self._kept[key] = atlas
+                while len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+        return atlas
+
+    def are_coming(self, images: ImageRows, report: Report) -> bool:
+        """Return whether pictures that are not at hand are being made, here or by the engine."""
+        try:
+            folder, tasks = _tasks(images, report)
+            known = recent("register")
+            rows = [latest("register", run_request(report, task), known) for task in tasks if _is_decoded(task)]
+        except (EngineError, OSError):
+            return False
+        with self._lock:
+            return folder in self._wanted or any(row is not None and row.active for row in rows)
+
+    def wait(self) -> None:
+        """Wait until nothing is being prepared."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _make(self, images: ImageRows, report: Report, key: str) -> Atlas | None:
+        folder, tasks = _tasks(images, report)
+        if len(tasks) < len(images.tasks):
+            return None
+        places = _registered(report, [task for task in tasks if _is_decoded(task)])
+        if not all(places.values()):
+            return None
+        arrays = [task for task in tasks if not _is_decoded(task)]
+        if not all(is_ready(folder, task, cache=self._cache) for task in arrays):
+            self._prepare(folder, arrays)
+            return None
+        return Atlas(key, _sheet(images, {task.name: partial(self._pictures, folder, task, places) for task in tasks}))
+
+    def _pictures(self, folder: Path, task: Task, places: Places, rows: np.ndarray) -> np.ndarray:
+        place = places.get(task.name)
+        return pictures_at(place, rows) if place else thumbnails(folder, task, rows, cache=self._cache)
+
+    def _prepare(self, folder: Path, tasks: Sequence[Task]) -> None:
+        with self._lock:
+            self._wanted.setdefault(folder, tasks)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="thumbnails", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._wanted:
+                    self._thread = None
+                    return
+                folder, tasks = next(iter(self._wanted.items()))
+            try:
+                for task in tasks:
+                    thumbnails(folder, task, [], cache=self._cache)
+            except (EngineError, OSError) as error:
+                logger.warning("No thumbnails of %s: %s", folder.name, error)
+            finally:
+                with self._lock:
+                    self._wanted.pop(folder)
+
+
+def images_of(images: ImageRows, report: Report) -> Atlas | None:
+    """Return thumbnails of images; None where the zoo's data is not at hand, or not yet."""
+    return atlases().find(images, report)
+
+
+def images_coming(images: ImageRows, report: Report) -> bool:
+    """Return whether thumbnails that are not at hand are being made."""
+    return atlases().are_coming(images, report)
 
 
 def inline(picture: bytes) -> str:
-    """A PNG as an address that holds it: a file of its own may be gone before a busy browser asks for it."""
+    """Return a PNG as an address that holds it: a file may be gone before a busy browser asks for it."""
     return f"data:image/png;base64,{base64.b64encode(picture).decode()}"
 
 
-def images_of(space: Space, report: Report) -> Atlas | None:
-    """Thumbnails of every image of a space; None where the zoo's data is not at hand, or not yet."""
-    key = f"{report.zoo.digest}:{space.key}"
-    try:
-        folder = locate_zoo(report.recipe.zoo)
-        if key in _ready:
-            return _atlas(space, str(folder), key, _ready[key])
-        manifest = _manifest(str(folder), (folder / "zoo.yaml").stat().st_mtime_ns)
-        entries = [manifest.task_table[task] for task in space.tasks]
-        cache = store().root / "thumbnails"
-        encoded = [entry for entry in entries if not (entry.data or "").endswith(".npz")]
-        places = _registered(report, encoded)
-        if not all(places.values()):
-            return None
-        entries = [entry for entry in entries if entry not in encoded]
-        if not all(is_ready(folder, entry, cache=cache) for entry in entries):
-            _prepare(str(folder), lambda: [thumbnails(folder, entry, [], cache=cache) for entry in entries])
-            return None
-        atlas = _atlas(space, str(folder), key, places)
-        _ready[key] = places
-        return atlas
-    except (EngineError, OSError, KeyError):
-        _ready.pop(key, None)  # what it was made of is gone
-        return None
+def atlases() -> Atlases:
+    """Return the atlases of this app's store."""
+    return _atlases(str(store().root / "thumbnails"))
 
 
-@st.cache_resource(max_entries=8, ttl="6h", show_spinner=False)
-def _atlas(_space: Space, folder: str, key: str, _registered: dict[str, Path | None]) -> Atlas:
-    """One array of images of equal size, smaller ones centred on grey."""
-    manifest = _manifest(folder, (Path(folder) / "zoo.yaml").stat().st_mtime_ns)
-    parts = {}
-    for number, task in enumerate(_space.tasks):
-        rows = _space.index[_space.task == number]
-        if place := _registered.get(task):
-            parts[number] = pictures_at(place, rows)
-        else:
-            entry = manifest.task_table[task]
-            parts[number] = thumbnails(Path(folder), entry, rows, cache=store().root / "thumbnails")
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _atlases(cache: str) -> Atlases:
+    return Atlases(Path(cache))
+
+
+def _is_decoded(task: Task) -> bool:
+    """Return whether a task's images have to be decoded, which is the engine's work."""
+    return not (task.data or "").endswith(".npz")
+
+
+def _tasks(images: ImageRows, report: Report) -> tuple[Path, list[Task]]:
+    """Return a run's zoo and those of its tasks that the manifest still has.
+
+    Raises:
+        ZooError: the zoo is gone.
+    """
+    folder, table = locate_zoo(report.recipe.zoo), zoo_manifest(report.recipe.zoo).task_table
+    return folder, [table[name] for name in images.tasks if name in table]
+
+
+def _sheet(images: ImageRows, pictures: Mapping[str, partial[np.ndarray]]) -> np.ndarray:
+    """Return one array of images of equal size, smaller ones centred on grey: uint8 (n, side, side, 3)."""
+    parts = {n: pictures[task](images.index[images.task == n]) for n, task in enumerate(images.tasks)}
     side = max((part.shape[1] for part in parts.values()), default=SIDE)
-    images = np.full((len(_space), side, side, 3), 127, np.uint8)
+    sheet = np.full((len(images), side, side, 3), 127, np.uint8)
     for number, part in parts.items():
         gap = (side - part.shape[1]) // 2
-        images[_space.task == number, gap : gap + part.shape[1], gap : gap + part.shape[1]] = part
-    return Atlas(key, images)
+        sheet[images.task == number, gap : gap + part.shape[1], gap : gap + part.shape[1]] = part
+    return sheet
 
 
-def _registered(report: Report, tasks: list[Task]) -> dict[str, Path | None]:
-    """What the engine left of the pictures that a run looked at, by task; asked for where nobody has."""
+def _registered(report: Report, tasks: Sequence[Task]) -> Places:
+    """Return what the engine left of the pictures that a run looked at; asks for them where nobody has."""
     known = recent("register") if tasks else []
     found: dict[str, Path | None] = {}
     for task in tasks:
@@ -102,17 +195,3 @@ def _registered(report: Report, tasks: list[Task]) -> dict[str, Path | None]:
         finished = row is not None and row.state == "finished"
         found[task.name] = store().find(row.result, checksums=False) if finished else None
     return found
-
-
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _manifest(folder: str, modified: int) -> Manifest:
-    return read_manifest(Path(folder))
-
-
-def _prepare(name: str, work: object) -> None:
-    """Make thumbnails in a thread of its own, one per zoo at a time; they are there on a later rerun."""
-    with _lock:
-        running = _preparing.get(name)
-        if running is None or not running.is_alive():
-            _preparing[name] = threading.Thread(target=work, name="thumbnails", daemon=True)
-            _preparing[name].start()

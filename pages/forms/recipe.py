@@ -16,9 +16,10 @@ from engine.recipe import Recipe, parse_recipe, read_recipe
 from pages.forms.fetch import fetch_panel
 from pages.forms.params import method_notes, param_fields, seeded
 from pages.forms.preflight import preflight_line, withdraw
-from pages.forms.recipes import check, differences, zoo_manifest
+from pages.forms.recipes import check, differences
 from pages.shared.chrome import plain, stale_state
 from pages.shared.state import store
+from pages.shared.zoos import zoo_manifest
 
 RECIPE = "form.recipe"  # the recipe as set, in the session; no widget owns this key
 MEMORY = "form.memory"  # parameters of every method that was looked at, so that they survive a change of method

@@ -1,16 +1,13 @@
 """Recipes as the form sees them: are they valid, how do they differ, what is their zoo. No widgets."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-
-import streamlit as st
 
 from engine.catalog import resolve
 from engine.errors import EngineError
-from engine.manifest import Manifest, locate_zoo, manifest_file, read_manifest
 from engine.pipeline.run.findings import findings
 from engine.recipe import Recipe, parse_recipe
+from pages.shared.zoos import zoo_manifest
 
 
 def check(document: Mapping[str, Any]) -> tuple[Recipe | None, list[str]]:
@@ -37,16 +34,6 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
     ]
 
 
-def zoo_manifest(zoo: str) -> Manifest:
-    """A zoo's manifest, read once per change of the file.
-
-    Raises:
-        ZooError: there is no such zoo, or its manifest cannot be used.
-    """
-    folder = locate_zoo(zoo)
-    return _manifest(str(folder), manifest_file(folder).stat().st_mtime_ns)
-
-
 def _flat(value: Any, place: str = "") -> dict[str, Any]:
     if isinstance(value, dict):
         items = value.items()
@@ -68,8 +55,3 @@ def _name_of(place: str) -> str:
 
 def _said(values: Mapping[str, Any], name: str) -> str:
     return str(values[name]) if name in values else "none"
-
-
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _manifest(folder: str, modified: int) -> Manifest:
-    return read_manifest(Path(folder))

@@ -22,7 +22,7 @@ SIDE = 160  # px that small images are enlarged to, pixel by pixel
 
 @dataclass(frozen=True, eq=False)
 class _Images:
-    """Images of one task, for thumbnails."""
+    """Images of one task: the only one is theirs."""
 
     key: str
     tasks: tuple[str, ...]
@@ -30,7 +30,7 @@ class _Images:
 
     @property
     def task(self) -> np.ndarray:
-        """Which task an image is of: the only one."""
+        """Return the number of each image's task: zeros (n,)."""
         return np.zeros(len(self.index), dtype=int)
 
     def __len__(self) -> int:

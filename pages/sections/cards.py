@@ -14,11 +14,11 @@ from engine.report import Report
 from engine.store import Run
 from engine.zoo.images.data import open_task
 from engine.zoo.images.thumbnails import strip
-from pages.forms.recipes import zoo_manifest
 from pages.shared.chrome import percent, plain
 from pages.shared.on_demand import recent
 from pages.shared.pictures import strip_of
 from pages.shared.state import RunView
+from pages.shared.zoos import zoo_manifest
 
 IMAGES = 6
 SIDE = 64  # px of a thumbnail, drawn at half of it on dense screens

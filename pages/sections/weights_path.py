@@ -9,11 +9,11 @@ from engine.figures.drawing import task_titles
 from engine.figures.interpolation import barrier_table, path_figure
 from engine.pipeline.viewing.on_weights import MERGED, PRETRAINED
 from engine.pipeline.views.interpolation import INTERPOLATION
-from pages.forms.recipes import zoo_manifest
 from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import figure, plain, theme
 from pages.shared.on_demand import on_demand
 from pages.shared.state import RunView
+from pages.shared.zoos import zoo_manifest
 
 BARRIERS = {
     "task": "Task",

@@ -7,7 +7,7 @@ import yaml
 
 from engine.pipeline.executor import run_inline
 from engine.pipeline.planners import plan_request
-from pages.features import images as _features_images
+from pages.features import images
 from tests.image_files import CLASSES, write_folders, write_parquet, write_table, write_zip
 from tests.made_run import TASKS
 
@@ -154,13 +154,11 @@ def test_every_form_has_pictures_on_every_page(workspace, open_app, encoded_task
 
 
 def test_large_arrays_have_pictures_once_they_are_made(workspace, open_app, monkeypatch):
-    _features_images._preparing.clear()
     monkeypatch.setattr("pages.sections.cards.MAX_BYTES", 0)
     monkeypatch.setattr("engine.zoo.images.thumbnails.CHUNK_BYTES", 4)  # nothing is so small that it is quickly made
     workspace.example()
     open_app("lab")
-    (preparing,) = _features_images._preparing.values()
-    preparing.join()
+    images.atlases().wait()
     app = open_app("lab")
     shown(app)
     assert len(images_on(app)) == 2  # the in-domain tasks' cards
