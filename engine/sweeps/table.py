@@ -89,18 +89,23 @@ class SweepTable(Frozen):
         table.writerows(self.rows())
         return text.getvalue()
 
-    def provenance(self) -> str:
-        """What the numbers were measured on, and what the best was chosen by."""
+    def measured_on(self) -> str:
+        """Return a sentence on the images, protocol and seeds that the numbers are of."""
         seeds = ", ".join(map(str, self.seeds))
-        text = (
+        return (
             f"Accuracy in percent on {span(self.evaluation_images)} evaluation images a task, protocol "
             f"{self.protocol.replace('_', ' ')}, split seed {self.split_seed}, "
             f"training seed{'s' if len(self.seeds) > 1 else ''} {seeds}."
         )
+
+    def provenance(self) -> str:
+        """Return what the numbers were measured on, and what the best was chosen by."""
         if self.split is None:
-            return f"{text} Nothing is marked as best: {self.reason}" if self.reason else text
+            return (
+                f"{self.measured_on()} Nothing is marked as best: {self.reason}" if self.reason else self.measured_on()
+            )
         return (
-            f"{text} The best is chosen on {span(self.choice_images)} {SPLITS[self.split]} a task, "
+            f"{self.measured_on()} The best is chosen on {span(self.choice_images)} {SPLITS[self.split]} a task, "
             "in-domain mean, never on evaluation images."
         )
 

@@ -117,7 +117,7 @@ def _curves(run: RunView, table: SweepTable, eta: float | None) -> None:
         run=run,
         images=False,
         unit=MEASURES[measure][1],
-        note=table.provenance().split(" Nothing")[0].split(" The best")[0],
+        note=table.measured_on(),
     )
 
 
