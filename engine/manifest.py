@@ -27,6 +27,7 @@ ASSETS = Path(__file__).resolve().parent.parent / "assets"
 ENV_CACHE = "MERGELENS_CACHE"
 ELSEWHERE = ("hf:", "local:", "torchvision:")  # sources that are no files of the zoo's folder
 MAX_PATH = 1000
+STANDARD = "standard"  # the recipe of experts that name none
 SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
 
@@ -64,13 +65,25 @@ class Reference(Frozen):
 
 
 class Expert(Frozen):
-    """A fine-tuned model and the task it was tuned on."""
+    """A fine-tuned model, the task it was tuned on, and how."""
 
     name: str = Field(pattern=SAFE_NAME)
     task: str
     weights: str
     source: str = ""
     licence: str = ""
+    method: str = Field(STANDARD, pattern=SAFE_NAME)  # the recipe of fine-tuning
+    forward: Literal["standard", "linearised"] = "standard"  # how the weights are meant to be evaluated
+    factors: str | None = None  # a file of low-rank factors whose products are the task vector
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Later keys are written where they are used, so that the digests of older zoos stay what they were."""
+        document = handler(self)
+        for name in ("method", "forward", "factors"):
+            if document.get(name) == type(self).model_fields[name].default:
+                document.pop(name, None)
+        return document
 
 
 class Task(Frozen):
@@ -151,7 +164,7 @@ class Manifest(Frozen):
         for what, names in (
             ("expert", [e.name for e in self.experts]),
             ("task", [t.name for t in self.tasks]),
-            ("expert of task", [e.task for e in self.experts]),
+            ("expert of task and recipe", [f"{e.task}, {e.method}" for e in self.experts]),
         ):
             twice = [name for name in names if names.count(name) > 1]
             if twice:
@@ -176,9 +189,11 @@ class Manifest(Frozen):
         """Experts by name."""
         return {expert.name: expert for expert in self.experts}
 
-    def expert_of(self, task: str) -> Expert | None:
-        """The expert fine-tuned on a task, if there is one."""
-        return next((expert for expert in self.experts if expert.task == task), None)
+    def expert_of(self, task: str, method: str | None = None) -> Expert | None:
+        """Return the expert fine-tuned on a task by a recipe, the first listed by default; None where there is none."""
+        return next(
+            (expert for expert in self.experts if expert.task == task and method in (None, expert.method)), None
+        )
 
 
 def locate_zoo(zoo: str) -> Path:
@@ -316,6 +331,7 @@ def resolve_inside(folder: Path, relative: str) -> Path:
 
 def _named_files(manifest: Manifest) -> list[str]:
     named = [expert.weights for expert in manifest.experts]
+    named += [expert.factors for expert in manifest.experts if expert.factors]
     named += [reference.weights for reference in manifest.references]
     named += [task.data for task in manifest.tasks if task.data]
     named += [manifest.heads] if manifest.heads else []

@@ -7,8 +7,11 @@ from typing import Annotated
 
 import typer
 
+from ..catalog import FINE_TUNING
 from ..errors import EngineError
+from ..manifest import STANDARD
 from ..rounding import rounded
+from .merge import params_from
 from .work import Quiet, progress_line
 
 
@@ -67,6 +70,10 @@ def finetune(
     task: Annotated[
         list[str] | None, typer.Option(help="Only this task; again for more. Default: all without an expert.")
     ] = None,
+    method: Annotated[str, typer.Option(help=f"Recipe: {', '.join(FINE_TUNING)}.")] = STANDARD,
+    param: Annotated[
+        list[str] | None, typer.Option(help="A parameter of the recipe, such as rank=8; again for more.")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Batches to train on (default 250).")] = None,
     epochs: Annotated[float | None, typer.Option(help="In place of --steps: passes over the images.")] = None,
     batch_size: Annotated[int, typer.Option(help="Images in a step.")] = 64,
@@ -74,6 +81,7 @@ def finetune(
         float | None, typer.Option(help="Highest rate; default 5e-4 below 20 million parameters, else 1e-5.")
     ] = None,
     warmup: Annotated[int | None, typer.Option(help="Steps of linear warm-up (default a tenth of all).")] = None,
+    decay: Annotated[str, typer.Option(help="The cosine spans all steps (whole), or those after_warmup.")] = "whole",
     weight_decay: Annotated[float, typer.Option(help="AdamW's decoupled weight decay.")] = 0.0,
     label_smoothing: Annotated[float, typer.Option(help="Share of the target spread over all classes.")] = 0.0,
     augmentation: Annotated[str, typer.Option(help="none, shift, crop, shift_flip or crop_flip.")] = "shift",
@@ -87,7 +95,8 @@ def finetune(
 ) -> None:
     """Train experts from a zoo's base on its tasks' training images and put them into the zoo.
 
-    AdamW on the whole image encoder, the head frozen, linear warm-up and a cosine to zero; the last iterate is kept.
+    AdamW on what the recipe trains, the head frozen, linear warm-up and a cosine to zero; the last iterate is kept. A
+    task may have an expert by each recipe; those by others than the standard one are called TASK-RECIPE.
     Stopped in the middle, the same command goes on from the last checkpoint and ends with the same expert.
     """
     from ..pipeline.local import finetune_experts
@@ -104,6 +113,9 @@ def finetune(
         "augmentation": augmentation,
         "seed": seed,
         "dtype": dtype,
+        "method": method,
+        "params": params_from(param or []),
+        "decay": decay,
     }
     request = {"zoo": zoo, "config": config, "replace": replace, "checkpoint_every": checkpoint_every}
     if task:

@@ -36,12 +36,17 @@ def merge(
         seconds = merge_recipe(read_recipe(recipe), out, typer.echo, force=force)
     else:
         transforms = [_call(text) for text in transform or []]
-        call = MethodCall(method=method, params=_params(param or []))
+        call = MethodCall(method=method, params=params_from(param or []))
         seconds = merge_files(base, expert or [], call, transforms, out, say=typer.echo, force=force)
     typer.echo(f"Wrote {out} ({out.stat().st_size / 2**20:.1f} MiB) in {seconds:.2f} s.")
 
 
-def _params(items: list[str]) -> dict[str, object]:
+def params_from(items: list[str]) -> dict[str, object]:
+    """Read parameters written as name=value.
+
+    Raises:
+        RecipeError: one has no value.
+    """
     found = {}
     for item in items:
         name, separator, value = item.partition("=")
@@ -53,4 +58,4 @@ def _params(items: list[str]) -> dict[str, object]:
 
 def _call(text: str) -> MethodCall:
     name, _, params = text.partition(":")
-    return MethodCall(method=name, params=_params([item for item in params.split(",") if item]))
+    return MethodCall(method=name, params=params_from([item for item in params.split(",") if item]))

@@ -172,8 +172,10 @@ class _Opened(Mapping[str, TaskData]):
 def choose_experts(manifest: Manifest, recipe: Recipe) -> list[tuple[str, float]]:
     """Return the experts that a recipe asks for, with their weights, in the recipe's order.
 
+    Of several experts of one task, ``all`` takes the one that the manifest lists first.
+
     Raises:
-        RecipeError: the zoo has none, or not one that the recipe names.
+        RecipeError: the zoo has none, or not one that the recipe names, or the recipe names two of one task.
     """
     table = manifest.expert_table
     if not table:
@@ -182,8 +184,19 @@ def choose_experts(manifest: Manifest, recipe: Recipe) -> list[tuple[str, float]
             "`zoo finetune`, or name them in zoo.yaml."
         )
     if recipe.experts == "all":
-        return [(name, 1.0) for name in table]
+        first = {expert.task: expert.name for expert in reversed(manifest.experts)}
+        return [(name, 1.0) for name, expert in table.items() if first[expert.task] == name]
     for expert in recipe.experts:
         if expert.name not in table:
             raise RecipeError(f"The zoo '{manifest.name}' has no expert '{expert.name}'. {nearest(expert.name, table)}")
+    _refuse_two_of_a_task([table[expert.name].task for expert in recipe.experts])
     return [(expert.name, expert.weight) for expert in recipe.experts]
+
+
+def _refuse_two_of_a_task(tasks: list[str]) -> None:
+    twice = next((task for task in tasks if tasks.count(task) > 1), None)
+    if twice is not None:
+        raise RecipeError(
+            f"The recipe names two experts of the task '{twice}'. States of a run compare a task's merge with its one "
+            "expert; choose one of them."
+        )

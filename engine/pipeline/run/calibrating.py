@@ -61,6 +61,7 @@ class CalibrateParams(StepParams):
     heads: str | None  # digest
     joint: JointMerge | None = None  # where merging coefficients learn as well
     name: str = apart()
+    experts: dict[str, str] = apart()  # task → its expert, whose features are inputs
     sources: Sources = apart()
 
 
@@ -177,7 +178,7 @@ def _deep(
     teachers = {}
     for task in training:
         watch.tools.progress(0.0, f"what the expert of {task} does inside")
-        expert = encoder_of(zoo, zoo.manifest.expert_of(task).name)
+        expert = encoder_of(zoo, params.experts[task])
         teachers[task] = calibrator.teach(expert, images[task], config)
     merge = learned = None
     if params.joint is not None:

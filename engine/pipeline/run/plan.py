@@ -216,6 +216,7 @@ class RunSteps:
             if learned
             else None,
             name=call.name,
+            experts=self.expert_of,
             sources=self.sources,
         )
         inputs = CalibrateInputs[str](

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from ...errors import DataError, ZooError, nearest
+from ...catalog import FINE_TUNING, FineTuningRow, params_of, row_of
+from ...errors import DataError, RecipeError, ZooError, nearest
 from ...features import choose_device
 from ...manifest import Task
 from ...recipe import Frozen, Request
@@ -26,7 +27,7 @@ from ..graph import Plan
 from ..run.text_heads import heads_step
 from ..sources import Sources
 from ..steps import A, Inputs, Step, StepParams, apart, step
-from .training import FinetuneParams, TrainingRun
+from .training import FinetuneParams, TrainingRun, work
 
 if TYPE_CHECKING:
     from ...store import Store
@@ -59,6 +60,24 @@ class FinetuneConfig(Frozen):
     augmentation: Augmentation = Field("shift", title="Augmentation", description="How training images are varied.")
     seed: int = Field(0, ge=0, title="Seed", description="Orders the batches and draws the augmentations.")
     dtype: Literal["float32", "float16"] = Field("float32", title="Stored as", description="Of the expert's file.")
+    method: str = Field("standard", title="Recipe", description="A row of the catalogue's table of fine-tuning.")
+    params: dict[str, Any] = Field(default_factory=dict, title="Parameters", description="Of the recipe.")
+    decay: Literal["whole", "after_warmup"] = Field(
+        "whole", title="Cosine", description="Over all steps, or over those after the warm-up (published programs)."
+    )
+
+    @property
+    def row(self) -> FineTuningRow:
+        """The recipe's row."""
+        return row_of(FINE_TUNING, self.method, "recipe of fine-tuning")
+
+    @model_validator(mode="after")
+    def _known_recipe(self) -> FinetuneConfig:
+        try:
+            params_of(self.row, self.params)
+        except RecipeError as error:
+            raise ValueError(str(error)) from error
+        return self
 
     @model_validator(mode="after")
     def _one_length(self) -> FinetuneConfig:
@@ -79,7 +98,12 @@ class FinetuneConfig(Frozen):
         rate = self.learning_rate or LEARNING_RATES["small" if parameters < SMALL_ENCODER else "large"]
         warmup = math.ceil(steps / 10) if self.warmup is None else self.warmup
         chosen = {"steps": steps, "learning_rate": rate, "warmup": warmup}
-        return self.model_dump(mode="json", exclude={"epochs"}) | chosen
+        later = {"method": self.method, "params": params_of(self.row, self.params).model_dump(mode="json")}
+        if later == {"method": "standard", "params": params_of(self.row, {}).model_dump(mode="json")}:
+            later = {}  # so that keys of older experts stay as they were
+        if self.decay != "whole":
+            later["decay"] = self.decay
+        return self.model_dump(mode="json", exclude={"epochs", "method", "params", "decay"}) | chosen | later
 
 
 class FinetuneRequest(Request):
@@ -158,7 +182,7 @@ def _tasks(zoo: Zoo, wanted: FinetuneRequest) -> list[Task]:
     """The tasks to train on, each with what it needs."""
     table = zoo.manifest.task_table
     if wanted.tasks == "all":
-        tasks = [task for task in zoo.manifest.tasks if _can_learn(zoo, task, wanted.replace)]
+        tasks = [task for task in zoo.manifest.tasks if _can_learn(zoo, task, wanted)]
         if not tasks:
             raise ZooError(
                 f"The zoo '{zoo.manifest.name}' has no in-domain task with training images (train_x, train_y) and "
@@ -173,15 +197,37 @@ def _tasks(zoo: Zoo, wanted: FinetuneRequest) -> list[Task]:
                 f"Task '{name}' has no training images. Its data needs train_x and train_y; test images are never "
                 "trained on."
             )
-        expert = zoo.manifest.expert_of(name)
+        expert = zoo.manifest.expert_of(name, wanted.config.method)
         if expert is not None and not wanted.replace:
             raise ZooError(f"Task '{name}' has the expert '{expert.name}' already; --replace trains another one.")
     return [table[name] for name in dict.fromkeys(wanted.tasks)]
 
 
-def _can_learn(zoo: Zoo, task: Task, replace: bool) -> bool:
-    own = task.domain == "in" and not task.shifted_from and (replace or not zoo.manifest.expert_of(task.name))
+def _can_learn(zoo: Zoo, task: Task, wanted: FinetuneRequest) -> bool:
+    free = wanted.replace or not zoo.manifest.expert_of(task.name, wanted.config.method)
+    return free and _has_images(zoo, task)
+
+
+def _has_images(zoo: Zoo, task: Task) -> bool:
+    own = task.domain == "in" and not task.shifted_from
     return own and task.name in zoo.data and zoo.data[task.name].has("train")
+
+
+def _others(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store) -> dict[str, str] | None:
+    """Digests of the other tasks' images, where the recipe looks at them."""
+    if "other_tasks" not in wanted.config.row.needs:
+        return None
+    found = {
+        other.name: zoo.data[other.name].digest(store.digest_file)
+        for other in zoo.manifest.tasks
+        if other.name != task.name and _has_images(zoo, other)
+    }
+    if not found:
+        raise ZooError(
+            f"{wanted.config.row.title} looks at images of the other tasks, and the zoo '{zoo.manifest.name}' has "
+            f"training images of no in-domain task but '{task.name}'. Add tasks, or choose another recipe."
+        )
+    return found
 
 
 def _training(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store, heads: Step | None) -> Step:
@@ -207,6 +253,7 @@ def _training(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store, heads
         preprocess=preprocessing(zoo.folder, zoo.manifest),
         config=config,
         validation_share=VALIDATION_SHARE,
+        others=_others(zoo, task, wanted, store),
         checkpoint_every=wanted.checkpoint_every,
         sources=Sources(zoo=str(zoo.folder), heads=str(store.folder_of(heads.key)) if heads else ""),
     )
@@ -219,16 +266,17 @@ def _training(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store, heads
     )
 
 
-@step("finetune", label="Training an expert", params=FinetuneParams, inputs=FinetuneInputs, cost=8.0, gpu=True)
+@step("finetune", label="Training an expert", params=FinetuneParams, inputs=FinetuneInputs, cost=work, gpu=True)
 def finetune(inputs: FinetuneInputs[Path], params: FinetuneParams, output: Path, tools: StepTools) -> None:
     """Train one expert; goes on from a checkpoint of the same training where there is one.
 
-    Writes ``expert.safetensors`` (``visual.*``) and ``record.json`` (config, counts, curve, accuracies, versions).
+    Writes ``expert.safetensors`` (``visual.*``), ``factors.safetensors`` where the recipe leaves low-rank factors, and
+    ``record.json`` (config, counts, curve, accuracies, versions).
     """
     started = time.time()
     run = TrainingRun(params, tools)
     run.train()
-    run.write_expert(output / "expert.safetensors")
+    run.write_expert(output)
     record = {
         "task": params.task,
         "base": params.base,
@@ -256,7 +304,7 @@ def adopt_experts(inputs: AdoptInputs[Path], params: AdoptParams, output: Path, 
     zoo = params.sources.open()
     records = {}
     for task, folder in inputs.expert.items():
-        records[task] = (folder / "expert.safetensors", json.loads((folder / "record.json").read_text()))
+        records[task] = (folder, json.loads((folder / "record.json").read_text()))
     names = adopt(zoo, records, replace=params.replace)
     tools.store.zoos.add(zoo.folder)  # so that pages list it
     (output / "experts.json").write_text(

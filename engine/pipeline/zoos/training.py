@@ -5,26 +5,32 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...catalog import FINE_TUNING
 from ...errors import Cancelled, CheckpointError, EngineError
 from ...features import choose_device, encode, ran_out
-from ...manifest import Preprocess
+from ...manifest import STANDARD, Preprocess
+from ...training import Setting, strategy_of
+from ...training.setting import spread
 from ...weights import Memory, SafetensorsFile, write_weights
 from ...zoo.encoders.backbone import PREFIX, load_encoder, to_tensor
 from ...zoo.encoders.training import Schedule, Trainer
 from ...zoo.images.augment import augment
 from ...zoo.images.splits import hold_out
+from ...zoo.making.adopt import EXPERT, FACTORS
 from ..sources import Sources
 from ..steps import StepParams, apart
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ...zoo.folder import Zoo
     from ..tools import StepTools
 
 CHECKPOINT_SECONDS = 30.0
@@ -43,8 +49,19 @@ class FinetuneParams(StepParams):
     preprocess: Preprocess
     config: dict[str, Any]  # every setting, see :meth:`FinetuneConfig.resolved`
     validation_share: float
+    others: dict[str, str] | None = None  # digests of other tasks' images, for recipes that look at them
     checkpoint_every: int | None = apart(None)
     sources: Sources = apart()
+
+
+def recipe_of(config: Mapping[str, Any]) -> str:
+    """Return the recipe of resolved settings, which name it where it is not the standard one."""
+    return str(config.get("method", STANDARD))
+
+
+def work(params: FinetuneParams) -> float:
+    """Return the relative cost of a training."""
+    return 8.0 * FINE_TUNING[recipe_of(params.config)].cost
 
 
 class TrainingRun:
@@ -76,9 +93,11 @@ class TrainingRun:
         head = zoo.heads([self.task])[0][self.task]
         self.head = head.weight.to(self.device)
         encoder = load_encoder(params.architecture, zoo.weights("base")).to(self.device)
-        names = ("steps", "learning_rate", "warmup", "weight_decay", "label_smoothing")
-        schedule = Schedule(**{name: self.config[name] for name in names})
-        self.trainer = Trainer(encoder, [self.head], head.scale, schedule)
+        names = ("steps", "learning_rate", "warmup", "weight_decay", "label_smoothing", "decay")
+        schedule = Schedule(**{name: self.config[name] for name in names if name in self.config})
+        setting = Setting(self.config["seed"], len(self.head), lambda count: self._others(zoo, params, count))
+        strategy = strategy_of(recipe_of(self.config), self.config.get("params", {}), encoder, setting)
+        self.trainer = Trainer(encoder, [self.head], head.scale, schedule, strategy)
         self.every = params.checkpoint_every
         self.key = hashlib.sha256(
             json.dumps([params.identity(), self.device.type], sort_keys=True).encode()
@@ -113,11 +132,26 @@ class TrainingRun:
                 raise
         self.seconds += time.monotonic() - self._began
 
-    def write_expert(self, path: Path) -> None:
-        """Write the encoder's tensors under their canonical names."""
-        tensors = {PREFIX + name: tensor.cpu() for name, tensor in self.trainer.visual.state_dict().items()}
+    def write_expert(self, folder: Path) -> None:
+        """Write the encoder's tensors under their canonical names, and factors where the recipe leaves some."""
+        strategy = self.trainer.strategy
+        tensors = {PREFIX + name: tensor.cpu() for name, tensor in strategy.tensors().items()}
         dtype = getattr(torch, self.config["dtype"])
-        write_weights(path, Memory(tensors), dtype, metadata={"task": self.task, "trained_from": "zoo finetune"})
+        metadata = {"task": self.task, "trained_from": "zoo finetune"}
+        write_weights(folder / EXPERT, Memory(tensors), dtype, metadata=metadata)
+        factors = {PREFIX + name: tensor.cpu() for name, tensor in strategy.factors().items()}
+        if factors:
+            write_weights(folder / FACTORS, Memory(factors), metadata=metadata)
+
+    def _others(self, zoo: Zoo, params: FinetuneParams, count: int) -> dict[str, Tensor]:
+        """At most so many training images of every other task, evenly spread, prepared."""
+        found = {}
+        for task in params.others or {}:
+            data = zoo.data[task]
+            rows, _ = hold_out(data, params.validation_share)
+            images = data.images("train", rows[spread(count, len(rows))], self.preprocess)
+            found[task] = to_tensor(images, self.preprocess).to(self.device)
+        return found
 
     def forget_checkpoint(self) -> None:
         """The expert is written; its checkpoint is needed no more."""
@@ -169,9 +203,9 @@ class TrainingRun:
 
     def _measure(self, loss: float | None) -> None:
         """Add a point to the curve: accuracy in percent on validation images."""
-        visual = self.trainer.visual.eval()
-        features = encode(visual, self.val_images, self.preprocess, self.device, lambda fraction, message="": None)
-        self.trainer.visual.train()
+        model = self.trainer.model.eval()
+        features = encode(model, self.val_images, self.preprocess, self.device, lambda fraction, message="": None)
+        model.train()
         right = (features @ self.head.cpu().T).argmax(dim=1) == self.val_labels
         self.curve.append([self.trainer.step, loss, round(100 * float(right.float().mean()), 2)])
         self.tools.metrics({self.task: {"columns": list(self.COLUMNS), "curve": self.curve}})

@@ -6,18 +6,20 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from ...catalog import FINE_TUNING
 from ...errors import ZooError
-from ...manifest import Manifest, read_manifest, resolve_inside
+from ...manifest import STANDARD, Manifest, read_manifest, resolve_inside
 from ...recipe import explain, read_yaml
 from ..folder import Zoo
 
 RECORD = "build.json"
+EXPERT, FACTORS = "expert.safetensors", "factors.safetensors"  # of a training's folder
 SOURCE = "trained by `zoo finetune`, see build.json"
 
 
@@ -26,7 +28,7 @@ def adopt(zoo: Zoo, trained: Mapping[str, tuple[Path, Mapping[str, Any]]], *, re
 
     Args:
         zoo: the zoo; its manifest is read again, in case somebody changed it meanwhile.
-        trained: task → weights file and record of its training.
+        trained: task → folder of the training, with weights and perhaps factors, and its record.
         replace: whether an expert that a task has already gives way.
 
     Returns:
@@ -37,12 +39,16 @@ def adopt(zoo: Zoo, trained: Mapping[str, tuple[Path, Mapping[str, Any]]], *, re
             stays as it was.
     """
     manifest = read_manifest(zoo.folder)
-    names = {task: _name(manifest, task, replace) for task in trained}
+    methods = {task: str(record["config"].get("method", STANDARD)) for task, (_, record) in trained.items()}
+    names = {task: _name(manifest, task, method, replace) for task, method in methods.items()}
+    entries = {task: _entry(names[task], task, methods[task], folder) for task, (folder, _) in trained.items()}
     try:
-        for task, (weights, _) in trained.items():
-            _copy(weights, _target(zoo.folder, manifest, names[task]))
+        for task, (folder, _) in trained.items():
+            _copy(folder / EXPERT, _target(zoo.folder, manifest, names[task]))
+            if "factors" in entries[task]:
+                _copy(folder / FACTORS, resolve_inside(zoo.folder, entries[task]["factors"]))
         _write_record(zoo.folder, {names[task]: dict(record) for task, (_, record) in trained.items()})
-        _write_manifest(zoo.folder, manifest, names)
+        _write_manifest(zoo.folder, manifest, list(entries.values()))
     except OSError as error:
         raise ZooError(f"The experts cannot be written to {zoo.folder}: {error.strerror}.") from error
     return names
@@ -61,17 +67,30 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _name(manifest: Manifest, task: str, replace: bool) -> str:
-    expert = manifest.expert_of(task)
+def _name(manifest: Manifest, task: str, method: str, replace: bool) -> str:
+    expert = manifest.expert_of(task, method)
     if expert is not None:
         if not replace:
             raise ZooError(
                 f"Task '{task}' has the expert '{expert.name}' already; --replace puts the new one in place."
             )
         return expert.name
-    if task in manifest.expert_table:
-        raise ZooError(f"The name '{task}' belongs to an expert of another task; rename that one in zoo.yaml.")
-    return task
+    name = task if method == STANDARD else f"{task}-{method}"
+    if name in manifest.expert_table:
+        raise ZooError(f"The name '{name}' belongs to another expert; rename that one in zoo.yaml.")
+    return name
+
+
+def _entry(name: str, task: str, method: str, folder: Path) -> dict[str, Any]:
+    """What the manifest says of a new expert."""
+    entry: dict[str, Any] = {"name": name, "task": task, "weights": f"experts/{name}.safetensors", "source": SOURCE}
+    if method != STANDARD:
+        entry["method"] = method
+    if FINE_TUNING[method].forward != "standard":
+        entry["forward"] = FINE_TUNING[method].forward
+    if (folder / FACTORS).is_file():
+        entry["factors"] = f"factors/{name}.safetensors"
+    return entry
 
 
 def _target(folder: Path, manifest: Manifest, name: str) -> Path:
@@ -107,18 +126,14 @@ def _write_record(folder: Path, records: Mapping[str, Any]) -> None:
     write_atomically(path, (json.dumps({"format": 1, **document}, indent=1) + "\n").encode())
 
 
-def _write_manifest(folder: Path, manifest: Manifest, names: Mapping[str, str]) -> None:
+def _write_manifest(folder: Path, manifest: Manifest, entries: Sequence[Mapping[str, Any]]) -> None:
     """Name new experts in zoo.yaml; comments above its first key stay, others do not survive the rewriting."""
-    fresh = {task: name for task, name in names.items() if name not in manifest.expert_table}
+    fresh = [dict(entry) for entry in entries if entry["name"] not in manifest.expert_table]
     if not fresh:
         return
     path = folder / "zoo.yaml"
     document = read_yaml(path, ZooError, "manifest")
-    entries = [
-        {"name": name, "task": task, "weights": f"experts/{name}.safetensors", "source": SOURCE}
-        for task, name in fresh.items()
-    ]
-    document["experts"] = [*(document.get("experts") or []), *entries]
+    document["experts"] = [*(document.get("experts") or []), *fresh]
     try:
         Manifest.model_validate(document)
     except ValueError as error:
