@@ -14,7 +14,7 @@ from engine.zoo.images.thumbnails import png
 from pages.features.data import class_name
 from pages.features.images import images_of
 from pages.shared.chrome import empty_state, figure, plain, theme
-from pages.shared.on_demand import on_demand
+from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView, samples
 
 SIDE = 160  # px that small images are enlarged to, pixel by pixel
@@ -40,18 +40,16 @@ class _Images:
 def one_image(run: RunView) -> None:
     """The likeliest classes of an image before and after a correction, and for its expert."""
     st.subheader("What a correction does to one image", anchor=False)
-    request = PREDICTIONS.ask(run.report.recipe)
-    folder = on_demand(
+    folder = view_on_demand(
         run,
-        PREDICTIONS.name,
-        request.model_dump(mode="json"),
+        PREDICTIONS,
+        PREDICTIONS.ask(run.report.recipe),
         key="calibrate.predictions",
-        name="Single images",
         label="Look at single images",
         icon=":material/image_search:",
+        takes="Asks every model for its five likeliest classes of every evaluation image.",
     )
     if folder is None:
-        st.caption("Asks every model for its five likeliest classes of every evaluation image.")
         return
     table, titles = pd.read_parquet(folder / "predictions.parquet"), task_titles(run.report, run.report.tasks_of("in"))
     with st.container(horizontal=True, vertical_alignment="bottom"):

@@ -7,8 +7,9 @@ from engine.figures.shift_kinds import shift_kinds_figure
 from engine.figures.stitching import ORDERS, QUANTITIES, linearity_figure, stitched_figure
 from engine.pipeline.views.shift import SHIFT
 from engine.pipeline.views.stitching import STITCHING
-from pages.sections.calibrate_asked import choose_tasks, view_of
+from pages.sections.calibrate_views import choose_tasks
 from pages.shared.chrome import empty_state, figure, theme
+from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
 
 SEEN = "The task whose images go through the models."
@@ -26,16 +27,18 @@ def stitched(run: RunView) -> None:
         empty_state("No blocks to stitch", "This merge makes other weights for every image.")
         return
     request = STITCHING.ask(run.report.recipe)
-    document = view_of(
+    folder = view_on_demand(
         run,
         STITCHING,
         request,
+        key=f"calibrate.{STITCHING.name}",
         label="Stitch the networks",
         icon=":material/join_left:",
         takes=f"Takes up to {request.images} images of every task through every pair of models, cut at every block.",
     )
-    if document is None:
+    if folder is None:
         return
+    document = STITCHING.read(folder)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         order = st.segmented_control(
             "Order",
@@ -100,16 +103,18 @@ def shifted(run: RunView) -> None:
         "noise, blur, low contrast, negatives, and the zoo's own shifted versions of a task where it has some."
     )
     request = SHIFT.ask(run.report.recipe)
-    document = view_of(
+    folder = view_on_demand(
         run,
         SHIFT,
         request,
+        key=f"calibrate.{SHIFT.name}",
         label="Shift the images",
         icon=":material/filter_vintage:",
         takes=f"Takes up to {request.images} images of every task through every model, once for each kind of shift.",
     )
-    if document is None:
+    if folder is None:
         return
+    document = SHIFT.read(folder)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = st.segmented_control(
             "Shown",

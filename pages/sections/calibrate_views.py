@@ -1,6 +1,7 @@
 """Sections of the calibrate page that are computed when somebody asks: depth, outliers, other tasks' calibrators."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -18,13 +19,13 @@ from engine.pipeline.views.coverage import COVERAGE
 from engine.pipeline.views.depth import DEPTH
 from engine.pipeline.views.outliers import OUTLIERS
 from engine.pipeline.views.swaps import SWAPS
-from pages.sections.calibrate_asked import choose_tasks, view_of
 from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import empty_state, figure, percent, plain, theme
-from pages.shared.on_demand import on_demand
+from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
 
 SHOWN = {"l1": "L1", "cka": "CKA"}
+ALL = "all"
 
 
 def depth(run: RunView) -> None:
@@ -38,16 +39,18 @@ def depth(run: RunView) -> None:
         empty_state("No blocks to follow", "This merge makes other weights for every image.")
         return
     request = DEPTH.ask(run.report.recipe)
-    document = view_of(
+    folder = view_on_demand(
         run,
         DEPTH,
         request,
+        key=f"calibrate.{DEPTH.name}",
         label="Compare every block",
         icon=":material/layers:",
         takes=f"Takes up to {request.images} images of every task through every model.",
     )
-    if document is None:
+    if folder is None:
         return
+    document = DEPTH.read(folder)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = st.segmented_control(
             "Distance",
@@ -88,9 +91,9 @@ def depth(run: RunView) -> None:
 
 def coverage(run: RunView, state: str, task: str | None) -> None:
     """Whether σ is as wide as what is left: intervals by level, and dimensions."""
-    folder = _asked(run, COVERAGE, "Check σ image by image and dimension by dimension", ":material/straighten:")
+    takes = "Compares every predicted σ with the residual that it was predicted for."
+    folder = _asked(run, COVERAGE, "Check σ image by image and dimension by dimension", ":material/straighten:", takes)
     if folder is None:
-        st.caption("Compares every predicted σ with the residual that it was predicted for.")
         return
     document = COVERAGE.read(folder)
     tasks = run.report.tasks_of("in") if task is None else [task]
@@ -146,9 +149,9 @@ def outliers(run: RunView) -> None:
             "domains apart. This zoo has no out-of-domain task.",
         )
         return
-    folder = _asked(run, OUTLIERS, "Tell outliers apart", ":material/troubleshoot:")
+    takes = "Prototypes are means of adaptation features by predicted class; no label is read."
+    folder = _asked(run, OUTLIERS, "Tell outliers apart", ":material/troubleshoot:", takes)
     if folder is None:
-        st.caption("Prototypes are means of adaptation features by predicted class; no label is read.")
         return
     aurocs, scores = OUTLIERS.read(folder)["auroc"], pd.read_parquet(folder / "scores.parquet")
     titles = task_titles(run.report, [task for task in run.report.tasks if any(task in v for v in aurocs.values())])
@@ -217,9 +220,9 @@ def wrong_task(run: RunView) -> None:
             "calibrator of the output with a module for each task, such as Surgery.",
         )
         return
-    folder = _asked(run, SWAPS, "Swap the calibrators", ":material/swap_horiz:")
+    takes = "Corrects every task's features with the module of every other task."
+    folder = _asked(run, SWAPS, "Swap the calibrators", ":material/swap_horiz:", takes)
     if folder is None:
-        st.caption("Corrects every task's features with the module of every other task.")
         return
     document = SWAPS.read(folder)
     state = st.selectbox(
@@ -245,6 +248,21 @@ def wrong_task(run: RunView) -> None:
         )
 
 
-def _asked(run: RunView, view: View, label: str, icon: str) -> Path | None:
-    request = view.ask(run.report.recipe).model_dump(mode="json")
-    return on_demand(run, view.name, request, key=f"calibrate.{view.name}", name=label, label=label, icon=icon)
+def _asked(run: RunView, view: View, label: str, icon: str, takes: str) -> Path | None:
+    request = view.ask(run.report.recipe)
+    return view_on_demand(run, view, request, key=f"calibrate.{view.name}", label=label, icon=icon, takes=takes)
+
+
+def choose_tasks(run: RunView, document: dict[str, Any], view: str, hint: str) -> list[str]:
+    """Let one of the tasks that a view has be chosen, or all of them."""
+    titles = {ALL: "All tasks", **task_titles(run.report, document["tasks"])}
+    task = st.selectbox(
+        "Task",
+        list(titles),
+        format_func=titles.get,
+        width=260,
+        key=f"calibrate.{view}.task",
+        bind="query-params",
+        help=hint,
+    )
+    return list(document["tasks"]) if task == ALL else [task]

@@ -11,7 +11,7 @@ from engine.pipeline.viewing.on_weights import MERGED, PRETRAINED
 from engine.pipeline.views.interpolation import INTERPOLATION
 from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import figure, plain, theme
-from pages.shared.on_demand import on_demand
+from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
 from pages.shared.zoos import zoo_manifest
 
@@ -80,17 +80,17 @@ def path(run: RunView) -> None:
         return
     request = INTERPOLATION.ask(run.report.recipe, start=start, end=end, points=points, images=images)
     ends = (models[start], models[end])
-    folder = on_demand(
+    folder = view_on_demand(
         run,
-        INTERPOLATION.name,
-        request.model_dump(mode="json"),
+        INTERPOLATION,
+        request,
         key="weights.path",
-        name=" to ".join(ends),
         label="Walk the path",
         icon=":material/timeline:",
+        takes=f"Encodes up to {images} images of every task with {points} models.",
+        title=" to ".join(ends),
     )
     if folder is None:
-        st.caption(f"Encodes up to {images} images of every task with {points} models.")
         return
     _path_figures(run, INTERPOLATION.read(folder), ends)
 

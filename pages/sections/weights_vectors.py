@@ -9,12 +9,11 @@ from engine.figures import COMPONENTS, layers_of
 from engine.figures.spectra import MERGED, RANKS, rank_figure, spectrum_figure
 from engine.figures.weight_measures import GEOMETRY, KEPT, LayerMeasure
 from engine.figures.weights import fate_bars, layer_figure, pair_matrix
-from engine.pipeline.viewing.base import View
 from engine.pipeline.viewing.on_weights import Measured, read_measured
 from engine.pipeline.views.geometry import GEOMETRY as TASK_VECTORS
 from engine.pipeline.views.spectra import SPECTRA
 from pages.shared.chrome import empty_state, figure, theme
-from pages.shared.on_demand import on_demand
+from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
 
 PAIRS = {"cosine": "Cosine", "conflict": "Sign conflict"}
@@ -135,17 +134,16 @@ def spectra(run: RunView) -> None:
         "A task matrix is the task vector of a weight matrix. Its singular values say how many directions "
         "fine-tuning really used: few large ones mean that a low-rank merge (TSV-M, Iso-C, KnOTS) loses little."
     )
-    folder = on_demand(
+    folder = view_on_demand(
         run,
-        SPECTRA.name,
-        _request(run, SPECTRA),
+        SPECTRA,
+        SPECTRA.ask(run.report.recipe),
         key="weights.spectra",
-        name="Singular spectra",
         label="Compute the singular values",
         icon=":material/show_chart:",
+        takes="Seconds for small encoders; about two minutes for eight experts of ViT-B/32 on two cores.",
     )
     if folder is None:
-        st.caption("Seconds for small encoders; about two minutes for eight experts of ViT-B/32 on two cores.")
         return
     view = _read(str(folder), "spectra")
     models = view.document["models"]
@@ -205,12 +203,11 @@ def _one_spectrum(run: RunView, view: Measured, models: list[str], titles: list[
 
 
 def _measured(run: RunView) -> Path | None:
-    folder = on_demand(
+    folder = view_on_demand(
         run,
-        TASK_VECTORS.name,
-        _request(run, TASK_VECTORS),
+        TASK_VECTORS,
+        TASK_VECTORS.ask(run.report.recipe),
         key="weights.measure",
-        name="Task vectors",
         label="Measure the weights",
         icon=":material/straighten:",
     )
@@ -221,10 +218,6 @@ def _measured(run: RunView) -> Path | None:
             "experts of ViT-B/32. What is measured is kept.",
         )
     return folder
-
-
-def _request(run: RunView, view: View) -> dict:
-    return view.ask(run.report.recipe).model_dump(mode="json")
 
 
 def _choice(table: dict[str, LayerMeasure], key: str) -> LayerMeasure:

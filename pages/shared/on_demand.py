@@ -7,6 +7,7 @@ from typing import Any
 import streamlit as st
 
 from engine.errors import EngineError
+from engine.pipeline.viewing.base import View, ViewRequest
 from engine.store import Run
 from pages.shared.chrome import error_state
 from pages.shared.progress import show_progress
@@ -50,6 +51,28 @@ def on_demand(
         args=(kind, dict(request), name, None if run is None or run.example else run.id),
     )
     return None
+
+
+def view_on_demand(
+    run: RunView, view: View, request: ViewRequest, *, key: str, label: str, icon: str, takes: str = "", title: str = ""
+) -> Path | None:
+    """Return the folder of what a view left; draws a button, its progress, or why it failed where there is none.
+
+    Args:
+        run: the run shown.
+        view: as it is declared.
+        request: names everything that it depends on.
+        key: prefix of the widgets' keys.
+        label: of the button.
+        icon: of the button.
+        takes: said below the button: what is done with how many images.
+        title: of the row, where it is not the view's own.
+    """
+    document = request.model_dump(mode="json")
+    folder = on_demand(run, view.name, document, key=key, name=title or view.title, label=label, icon=icon)
+    if folder is None and takes:
+        st.caption(takes)
+    return folder
 
 
 def latest(kind: str, request: Mapping[str, Any], rows: Sequence[Run] | None = None) -> Run | None:
