@@ -15,7 +15,10 @@ from ..weights import read_into
 from ..weights.buffers import Buffers
 
 MergedVector = Callable[[str], Tensor]
-COLUMNS = 2**16  # entries of a layer that are worked on at once: eight experts' worth stays in the cache
+COLUMNS = (
+    2**14
+)  # entries of a layer that are worked on at once: eight experts' worth stays in the cache nearest to a core
+SAMPLED = 2**12  # entries of a piece where only some are looked at
 LENT = Buffers()
 
 
@@ -102,24 +105,45 @@ def pieces(task_vectors: TaskVectors, name: str, size: int = COLUMNS, step: int 
         yield from flat(task_vectors.stack(name)).split(size, dim=1)[skip::step]
 
 
+def all_pieces(
+    task_vectors: TaskVectors, step: int = 1, report: Callable[[float, str], None] | None = None
+) -> Iterator[Tensor]:
+    """Return the pieces of all layers, one after the other; the caller may change them.
+
+    Args:
+        task_vectors: whose layers they are.
+        step: only every step-th of pieces that are smaller then, evenly over all layers, for samples.
+        report: told how far the pass is, and in which layer.
+    """
+    size, before = COLUMNS if step == 1 else SAMPLED, 0
+    for index, name in enumerate(task_vectors.names):
+        if report:
+            report(index / len(task_vectors.names), name)
+        yield from pieces(task_vectors, name, size, step, -before % step)
+        before += -(-math.prod(task_vectors.shape(name)) // size)
+
+
 def in_pieces(task_vectors: TaskVectors, name: str, merge: Callable[[Tensor], Tensor]) -> Tensor:
     """Apply an elementwise merge (K, n) → (n,) to a layer while it is read, piece by piece."""
     out = LENT.empty(task_vectors.shape(name), task_vectors.dtype)
     entries, first = out.view(-1), 0
     for piece in pieces(task_vectors, name):
-        entries[first : first + piece.shape[1]].copy_(merge(piece))
+        entries[first : first + piece.shape[1]] = merge(piece)
         first += piece.shape[1]
     return out
 
 
-def total(task_vectors: TaskVectors, name: str) -> Tensor:
-    """Return Σ_k τ_k of a layer, which some task vectors have at hand already; the caller may change it."""
+def total(task_vectors: TaskVectors, name: str, scaling: float = 1.0) -> Tensor:
+    """Return λ Σ_k τ_k of a layer; some task vectors have sums at hand already. The caller may change it."""
     if name in getattr(task_vectors, "pruned", ()):
         return LENT.empty(task_vectors.shape(name), task_vectors.dtype).zero_()
     known = getattr(task_vectors, "totals", {}).get(name)
-    if known is None:
-        return in_pieces(task_vectors, name, lambda piece: piece.sum(dim=0))
-    return LENT.empty(tuple(known.shape), known.dtype).copy_(known)
+    if known is not None:
+        return torch.mul(known, scaling, out=LENT.empty(tuple(known.shape), known.dtype))
+    summed = getattr(task_vectors, "summed", None)
+    if summed is not None:
+        return in_pieces(task_vectors.inner, name, lambda piece: summed(piece).mul_(scaling))
+    return in_pieces(task_vectors, name, lambda piece: piece.sum(dim=0).mul_(scaling))
 
 
 Change = Callable[[str, Tensor, Sequence[str]], Tensor]
@@ -133,7 +157,7 @@ class Changed:
     the changed stack. ``together`` says that it must see all experts at once. Layers in ``pruned`` are zero and are
     not read at all. ``only`` leaves all other layers out. ``elementwise`` says that an entry changes by nothing but
     itself and the other experts' entry there, so that pieces can be changed. ``totals`` are sums Σ_k τ_k of layers
-    that are known already.
+    that are known already; ``summed`` makes the sum of a changed piece from an unchanged one, where that is faster.
     """
 
     inner: TaskVectors
@@ -144,6 +168,7 @@ class Changed:
     details: Mapping[str, Any] = field(default_factory=dict)
     elementwise: bool = False
     totals: Mapping[str, Tensor] = field(default_factory=dict)
+    summed: Callable[[Tensor], Tensor] | None = None
 
     @property
     def experts(self) -> tuple[str, ...]:

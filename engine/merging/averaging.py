@@ -25,4 +25,4 @@ def task_arithmetic(base: Weights, task_vectors: TaskVectors, params: TaskArithm
 
     Source: Ilharco et al., ICLR 2023, arXiv:2212.04089, §2.
     """
-    return add_to_base(base, task_vectors, lambda name: total(task_vectors, name).mul_(params.scaling))
+    return add_to_base(base, task_vectors, lambda name: total(task_vectors, name, params.scaling))

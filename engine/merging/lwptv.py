@@ -14,7 +14,7 @@ from ..catalog.transforms import LayerPruningParams, LwptvParams
 from ..errors import MergeError
 from ..masks import lwptv_masks
 from ..types import Context, Static, TaskVectors, Weights
-from .assemble import Changed, add_to_base, merged_vector, pieces
+from .assemble import COLUMNS, Changed, add_to_base, merged_vector, pieces
 
 __all__ = ["absolute_value", "lwptv", "lwptv_masks", "salience", "scale_learned"]
 
@@ -74,7 +74,7 @@ def scale_learned(
 
 def _salient(stack: Tensor, total: Tensor) -> Tensor:
     """|τ_k − τ̄| of entries (K, n), in place, from the sum of their rows."""
-    return stack.sub_(total / len(stack)).abs_()
+    return stack.sub_(total, alpha=1 / len(stack)).abs_()
 
 
 def _scores(
@@ -87,17 +87,20 @@ def _scores(
     names = task_vectors.names
     scores = np.zeros((len(task_vectors.experts), len(names)))
     room = _room(task_vectors) if totals is not None else torch.empty(0)
+    summed = torch.empty(COLUMNS, dtype=task_vectors.dtype)
     for index, name in enumerate(names):
         size, first = math.prod(task_vectors.shape(name)), 0
         kept = totals is not None and size <= len(room)
         if kept:
             totals[name], room = room[:size].view(task_vectors.shape(name)), room[size:]
+        found = [torch.zeros(len(scores), dtype=task_vectors.dtype)]
         for part in pieces(task_vectors, name):
-            summed = totals[name].view(-1)[first : first + part.shape[1]] if kept else None
+            total = torch.sum(part, dim=0, out=summed[: part.shape[1]])
+            if kept:
+                totals[name].view(-1)[first : first + part.shape[1]] = total
             first += part.shape[1]
-            scores[:, index] += score(part, torch.sum(part, dim=0, out=summed)).sum(dim=1).double().numpy() / max(
-                size, 1
-            )
+            found.append(score(part, total).sum(dim=1))
+        scores[:, index] = torch.stack(found).sum(dim=0, dtype=torch.float64).numpy() / max(size, 1)
         if context:
             context.progress((index + 1) / len(names), f"Salience of {name}")
     return names, scores

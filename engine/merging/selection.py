@@ -3,111 +3,126 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-SAMPLE = 2**20
-SLACK = 0.001  # how far a sample's share may be off beside chance
-SLACK_OF_BLOCKS = 0.01  # neighbours are alike, so blocks tell less than as many single numbers
-BLOCK = 2**16  # numbers that are compared at once: they stay in the processor's cache
+SAMPLE = 2**19
+STEP = 16  # a first look takes every so many pieces
+SIGMAS = 6  # standard errors to either side of a guess
+HELD = 2**18  # numbers inside brackets that wait until those equal to an end are taken out
 
-Pieces = Callable[[], Iterable[Tensor]]
-
-
-def order_statistic(pieces: Pieces, count: int, rank: int, sample: int = SAMPLE) -> Tensor:
-    """Return the rank-th smallest of ``count`` numbers, exactly; see :func:`order_statistics`."""
-    return order_statistics(lambda: (piece[None] for piece in pieces()), count, rank, sample)[0]
+Pieces = Callable[[int], Iterable[Tensor]]
 
 
-def order_statistics(pieces: Pieces, count: int, rank: int, sample: int = SAMPLE, some: Pieces | None = None) -> Tensor:
-    """Return the rank-th smallest number of every row of a wide matrix, exactly.
+def order_statistics(pieces: Pieces, count: int, ranks: Sequence[int], sample: int = SAMPLE) -> Tensor:
+    """Return the numbers of given ranks in every row of a wide matrix, exactly.
 
-    A sample brackets the answer; one more pass counts what lies below the bracket and keeps what lies inside. Where
-    the bracket misses, a larger sample is drawn, in the end everything, so the answer never depends on luck.
+    Every so many pieces bracket the answers; one pass over all of them counts what lies below a bracket and keeps what
+    lies inside. Where a bracket misses, more pieces make the next one, in the end all, so the answer never depends on
+    luck.
 
     Args:
-        pieces: starts a pass over the matrix, in pieces (K, n) that are not changed; called several times.
+        pieces: starts a pass over the matrix in pieces (K, n) that are not changed, or over every step-th piece.
         count: how many columns all pieces have together.
-        rank: from 1 to ``count``.
+        ranks: from 1 (the smallest number) to ``count``.
         sample: how many numbers of a row are held at first.
-        some: a part of the pieces that costs less than a pass over all of them, for the first sample.
 
     Returns:
-        A tensor of shape (K,).
+        A tensor of shape (R, K): a row for each rank.
     """
-    found: dict[int, Tensor] = {}
-    stride = max(1, count // sample)
-    rows = range(len(next(iter(pieces()))))
-    while stride > 1:
-        sampled = _every(pieces(), stride) if some is None else _thinned(some(), sample)
-        slack, some = (SLACK, None) if some is None else (SLACK_OF_BLOCKS, None)
-        brackets = {row: _Bracket(sampled[row], rank / count, slack) for row in rows if row not in found}
-        for piece in pieces():
-            for row, bracket in brackets.items():
-                bracket.see(piece[row].numpy())
-        for row, bracket in brackets.items():
-            answer = bracket.answer(rank)
-            if answer is not None:
-                found[row] = answer
-        if len(found) == len(rows):
-            return torch.stack([found[row] for row in rows])
-        stride //= 8
-    return torch.cat(list(pieces()), dim=1).kthvalue(rank, dim=1).values
+    step = STEP
+    while count > sample and step > 1:
+        blocks = _sampled(pieces(step), max(1, count // (step * sample)))
+        if blocks:
+            brackets = [_Brackets(blocks, rank / count) for rank in ranks]
+            for piece in pieces(1):
+                for bracket in brackets:
+                    bracket.see(piece.numpy())
+            answers = [bracket.answers(rank) for bracket, rank in zip(brackets, ranks, strict=True)]
+            found = [answer for answer in answers if answer is not None]
+            if len(found) == len(ranks):
+                return torch.stack(found)
+        step //= 4
+    everything = torch.cat([piece.clone() for piece in pieces(1)], dim=1)
+    return torch.stack([everything.kthvalue(rank, dim=1).values for rank in ranks])
 
 
-def _every(pieces: Iterable[Tensor], stride: int) -> Tensor:
-    """Return every stride-th column of the whole matrix."""
-    chosen, position = [], 0
-    for piece in pieces:
-        chosen.append(piece[:, -position % stride :: stride].clone())
-        position += piece.shape[1]
-    return torch.cat(chosen, dim=1)
+def _sampled(pieces: Iterable[Tensor], stride: int) -> list[np.ndarray]:
+    """Return every stride-th column of some pieces."""
+    return [piece[:, ::stride].numpy().copy() for piece in pieces if piece.shape[1]]
 
 
-def _thinned(pieces: Iterable[Tensor], sample: int) -> Tensor:
-    """Return about ``sample`` columns of all pieces, evenly spread."""
-    whole = torch.cat(list(pieces), dim=1)
-    return whole[:, :: max(1, whole.shape[1] // sample)]
+class _Brackets:
+    """Hold, for each row, two values between which its quantile very probably lies, and what lies around them."""
 
-
-class _Bracket:
-    """Two values between which a row's quantile very probably lies, and what lies around them."""
-
-    def __init__(self, sample: Tensor, share: float, slack: float) -> None:
-        size = len(sample)
-        margin = 6 * math.sqrt(size * share * (1 - share)) + slack * size + 1
-        first = min(max(0, math.floor(size * share - margin)), size - 1)
-        last = min(max(0, math.ceil(size * share + margin)), size - 1)
-        self.low, self.high = sample.kthvalue(first + 1).values, sample.kthvalue(last + 1).values
-        self._below = self._at_low = self._at_high = 0
-        self._inside: list[np.ndarray] = []
+    def __init__(self, blocks: Sequence[np.ndarray], share: float) -> None:
+        ends = np.array([_bracket(row, share) for row in zip(*blocks, strict=True)])
+        self._low, self._high = ends[:, :1], ends[:, 1:]
+        self._below = np.zeros(len(ends), dtype=np.int64)
+        self._at_low, self._at_high = self._below.copy(), self._below.copy()
+        self._inside: list[list[np.ndarray]] = [[] for _ in ends]
+        self._near: list[tuple[np.ndarray, list[int]]] = []
+        self._waiting = 0
+        self._smaller = self._near_mask = np.empty(0, bool)  # reused, since fresh memory costs more than comparing
 
     def see(self, numbers: np.ndarray) -> None:
-        """Count numbers below the bracket and at its ends; keep those strictly inside."""
-        low, high = self.low.numpy(), self.high.numpy()
-        for start in range(0, len(numbers), BLOCK):
-            block = numbers[start : start + BLOCK]
-            smaller = block < low
-            near = block[(block <= high) ^ smaller]
-            inside = near[(near > low) & (near < high)]
-            lowest = np.count_nonzero(near == low)
-            self._below += np.count_nonzero(smaller)
-            self._at_low += lowest
-            self._at_high += len(near) - len(inside) - lowest
-            self._inside.append(inside)
+        """Count numbers below the brackets, (K, n); take those between and at their ends."""
+        if numbers.shape != self._smaller.shape:
+            self._smaller, self._near_mask = np.empty(numbers.shape, bool), np.empty(numbers.shape, bool)
+        smaller = np.less(numbers, self._low, out=self._smaller)
+        near = np.less_equal(numbers, self._high, out=self._near_mask)
+        near ^= smaller
+        self._below += [np.count_nonzero(row) for row in smaller]
+        values = numbers[near]
+        self._near.append((values, [np.count_nonzero(row) for row in near]))
+        self._waiting += len(values)
+        if self._waiting > HELD:
+            self._sort_out()
 
-    def answer(self, rank: int) -> Tensor | None:
-        """Return the rank-th smallest number of all that were seen; None where the bracket missed it."""
-        position = rank - self._below
+    def _sort_out(self) -> None:
+        """Count what equals an end and keep the rest, so that many equal numbers take no memory."""
+        rows = zip(*(np.split(values, np.cumsum(sizes)[:-1]) for values, sizes in self._near), strict=True)
+        for row, parts in enumerate(rows):
+            values = np.concatenate(parts)
+            lowest, highest = values == self._low[row], values == self._high[row]
+            self._at_low[row] += np.count_nonzero(lowest)
+            self._at_high[row] += np.count_nonzero(highest & ~lowest)
+            self._inside[row].append(values[~(lowest | highest)])
+        self._near, self._waiting = [], 0
+
+    def answers(self, rank: int) -> Tensor | None:
+        """Return the rank-th smallest number of every row that was seen; None where a bracket missed it."""
+        self._sort_out()
+        found = [self._answer(row, rank - int(self._below[row])) for row in range(len(self._below))]
+        return None if any(answer is None for answer in found) else torch.from_numpy(np.array(found))
+
+    def _answer(self, row: int, position: int) -> np.generic | None:
         if position < 1:
             return None
-        if position <= self._at_low:
-            return self.low
-        inside = np.concatenate(self._inside)
-        position -= self._at_low
+        if position <= self._at_low[row]:
+            return self._low[row, 0]
+        inside = np.concatenate(self._inside[row])
+        position -= int(self._at_low[row])
         if position <= len(inside):
-            return torch.from_numpy(inside).kthvalue(position).values
-        return self.high if position - len(inside) <= self._at_high else None
+            return np.partition(inside, position - 1)[position - 1]
+        return self._high[row, 0] if position - len(inside) <= self._at_high[row] else None
+
+
+def _bracket(blocks: Sequence[np.ndarray], share: float) -> tuple[np.generic, np.generic]:
+    """Return two numbers of a row's sampled blocks around its quantile, as far apart as the blocks disagree about it.
+
+    Neighbours are alike, so blocks tell less than as many single numbers; the variance is that of a ratio of totals
+    over blocks.
+    """
+    sample, sizes = np.concatenate(blocks), np.array([len(block) for block in blocks])
+    ordered, size = np.sort(sample), len(sample)
+    middle = ordered[min(max(math.ceil(size * share), 1), size) - 1]
+    below = np.add.reduceat(sample <= middle, np.cumsum(sizes) - sizes, dtype=np.int64)
+    spread = below - share * sizes
+    apart = math.sqrt(float(spread @ spread) * len(sizes) / (len(sizes) - 1)) if len(sizes) > 1 else size
+    margin = SIGMAS * max(apart, math.sqrt(size * share * (1 - share))) + 1
+    first, last = math.floor(size * share - margin), math.ceil(size * share + margin)
+    return ordered[min(max(0, first), size - 1)], ordered[min(max(0, last), size - 1)]

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -110,14 +111,14 @@ class SafetensorsFile:
             out.copy_(self.tensor(name))
 
     @contextmanager
-    def open_parts(self, name: str) -> Iterator[Callable[[int, Tensor], None]]:
-        """A function that fills a tensor (n,) of the stored dtype with the entries from a given one on."""
+    def open_parts(self, name: str) -> Iterator[Callable[[int, np.ndarray], None]]:
+        """A function that fills bytes with the stored entries from a given one on."""
         entry = self._entries[name]
         with self._unchanged() as file:
 
-            def read(first: int, out: Tensor) -> None:
+            def read(first: int, out: np.ndarray) -> None:
                 file.seek(entry.start + first * entry.dtype.itemsize)
-                read_exactly(file, out, self.path.name)
+                _fill(file, out, self.path.name)
 
             yield read
 
@@ -283,12 +284,17 @@ def read_exactly(file: BinaryIO, out: Tensor, origin: str) -> None:
     Raises:
         CheckpointError: the file ends before.
     """
-    view = memoryview(_bytes_of(out))
-    while view:
-        count = file.readinto(view)
-        if not count:
+    _fill(file, _bytes_of(out), origin)
+
+
+def _fill(file: BinaryIO, out: np.ndarray, origin: str) -> None:
+    """Fill contiguous bytes from where a file stands, mostly by one call."""
+    count = file.readinto(out)
+    while count < len(out):
+        more = file.readinto(out[count:])
+        if not more:
             raise CheckpointError(f"{origin} ended early. Copy it again.")
-        view = view[count:]
+        count += more
 
 
 def _stored_dtype(own: torch.dtype, wanted: torch.dtype | None) -> torch.dtype:
@@ -301,7 +307,7 @@ def _write_tensor(file: BinaryIO, name: str, tensor: Tensor, entry: Entry) -> No
     file.write(memoryview(_bytes_of(tensor.to("cpu", entry.dtype).contiguous())))
 
 
-def _bytes_of(tensor: Tensor) -> object:
+def _bytes_of(tensor: Tensor) -> np.ndarray:
     """The bytes of a contiguous tensor as a writable numpy view."""
     return tensor.detach().reshape(-1).view(torch.uint8).numpy()
 

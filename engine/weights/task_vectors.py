@@ -76,22 +76,21 @@ class LazyTaskVectors:
         Every step-th piece after the first ``skip``. The next piece overwrites the one before, which may be changed.
         """
         count, width = math.prod(self.shape(name)), len(self._experts)
-        base = self._buffers.empty((min(size, count),), self._dtype)
-        block = self._buffers.empty((width * min(size, count),), self._dtype)
-        factors = [self.weights[expert] for expert in self._experts]
+        longest, item = min(size, count), self._dtype.itemsize
+        block = self._buffers.empty(((width + 1) * longest,), self._dtype)
+        memory = block.view(torch.uint8).numpy()
+        factors = torch.tensor(list(self.weights.values()), dtype=self._dtype)[:, None]
+        scaled = any(factor != 1 for factor in self.weights.values())
         with ExitStack() as opened:
-            models = (self._base, *self._experts.values())
-            read_base, *readers = [opened.enter_context(open_parts(model, name, self._dtype)) for model in models]
+            models = (*self._experts.values(), self._base)
+            readers = [opened.enter_context(open_parts(model, name, self._dtype)) for model in models]
             for first in range(skip * size, count, size * step):
                 length = min(size, count - first)
-                start, piece = base[:length], block[: width * length].view(width, length)
-                read_base(first, start)
-                for row, read, factor in zip(piece, readers, factors, strict=True):
-                    read(first, row)
-                    row.sub_(start)
-                    if factor != 1.0:
-                        row.mul_(factor)
-                yield piece
+                for row, read in enumerate(readers):
+                    read(first, memory[row * length * item : (row + 1) * length * item])
+                rows = block[: (width + 1) * length].view(width + 1, length)
+                piece = rows[:width].sub_(rows[width])
+                yield piece.mul_(factors) if scaled else piece
 
     def _read(self, name: str, experts: Sequence[str]) -> Tensor:
         base = self._buffers.empty(self.shape(name), self._dtype)

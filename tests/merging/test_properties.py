@@ -15,7 +15,7 @@ from engine.merging.adamerging import coefficient_gradient, entropy, predict
 from engine.merging.apply import merge
 from engine.merging.masked import pack, unpack
 from engine.merging.regmean import LayerInputs
-from engine.merging.selection import order_statistic
+from engine.merging.selection import order_statistics
 from engine.recipe import MethodCall
 from engine.weights import LazyTaskVectors, Memory
 from tests.reference.merging.support import EXPERTS, TinyContext, models, toy_vectors
@@ -159,16 +159,19 @@ def test_order_statistics_are_exact_however_small_the_sample(values, data):
         return
     rank = data.draw(st.integers(1, len(everything)))
     sample = data.draw(st.integers(1, 50))
-    pieces = [torch.tensor(piece, dtype=torch.float64) for piece in values]
-    assert order_statistic(lambda: iter(pieces), len(everything), rank, sample).item() == everything[rank - 1]
+    pieces = [torch.tensor([piece, piece[::-1]], dtype=torch.float64) for piece in values]
+    found = order_statistics(lambda step: iter(pieces[::step]), len(everything), [rank, 1], sample)
+    assert found.tolist() == [[everything[rank - 1]] * 2, [everything[0]] * 2]
 
 
 def test_order_statistics_of_many_numbers_are_exact_when_the_sample_misleads():
     steep = torch.exp(20 * torch.linspace(0, 1, 40_000)) * torch.arange(40_000).remainder(7).add(1)
-    pieces = [*steep.split(777), torch.zeros(5_000)]
-    ordered = torch.cat(pieces).sort().values
-    for rank in (1, 2, 4_999, 5_001, 12_345, 36_000, 44_999, 45_000):
-        assert order_statistic(lambda: iter(pieces), 45_000, rank, 64) == ordered[rank - 1]
+    rows = torch.stack([torch.cat([steep, torch.zeros(5_000)]), torch.cat([torch.zeros(5_000), steep.flip(0)])])
+    pieces, ordered = rows.split(777, dim=1), rows[0].sort().values
+    ranks = (1, 2, 4_999, 5_001, 12_345, 36_000, 44_999, 45_000)
+    for sample in (64, 4_000):
+        found = order_statistics(lambda step: pieces[::step], 45_000, ranks, sample)
+        assert torch.equal(found, torch.stack([ordered[[rank - 1] * 2] for rank in ranks]))
 
 
 @quick

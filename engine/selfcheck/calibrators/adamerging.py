@@ -119,9 +119,9 @@ def trimmed_and_elected(reference: CalibratorReference, name: str, precision: st
     base = Memory({"w": torch.zeros_like(rows[0])})
     files = {f"e{k}": Memory({"w": row}) for k, row in enumerate(rows)}
     vectors = LazyTaskVectors(base, files, dtype=rows.dtype)
-    context, stack = Offline(vectors.experts), vectors.stack("w")
+    context = Offline(vectors.experts)
     got = {
-        "trimmed_k20": trimmed(stack, trim_limits(vectors, 0.2, "model", context)(stack)),
+        "trimmed_k20": trimmed(vectors.stack("w"), trim_limits(vectors, 0.2, "model", context)("w")),
         "selected_k20": elected(vectors, 0.2, context).stack("w"),
     }
     for how in ("sum", "mean", "max"):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...catalog.sparse import ModelTailorParams, PcbParams
 from ...merging.apply import merge
+from ...merging.assemble import flat
 from ...merging.consensus import tall_masks
 from ...merging.localize import largest_entries
 from ...merging.model_tailor import tailor
@@ -42,8 +43,7 @@ def ties_where_magnitudes_tie(reference: MergingReference, name: str, precision:
             call = MethodCall(method="ties", params=ties(density, what, 1.0))
             got[key] = merge(base, vectors, [], call, context).weights.tensor("w")
         elif density and what == "trimmed":
-            stack = vectors.stack("w")
-            got[key] = trimmed(stack, trim_limits(vectors, density, "model", context)(stack))
+            got[key] = trimmed(vectors.stack("w"), trim_limits(vectors, density, "model", context)("w"))
     return Found(got, {key: values[key] for key in got})
 
 
@@ -96,7 +96,8 @@ def pcb_scores(reference: MergingReference, name: str, precision: str) -> Found:
     competition = Competition(vectors, PcbParams(density=0.05), Offline(vectors.experts))
 
     def scores(layer: str) -> Tensor:
-        return competition.scores(layer)[0].view(len(vectors.experts), *vectors.shape(layer))
+        stack = vectors.stack(layer)
+        return competition.scores(flat(stack))[0].view_as(stack)
 
     return Found({layer: scores(layer) for layer in vectors.names}, stacked_by_task(reference.output(name)))
 
