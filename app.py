@@ -11,11 +11,13 @@ from importlib import import_module
 from pathlib import Path
 
 import streamlit as st
-from streamlit import runtime
+from starlette.middleware import Middleware
+from streamlit import config, file_util, runtime
 
 from engine.figures.palette import INK
 from pages.shared.chrome import error_state, theme
 from pages.shared.entry import make_the_app_the_entry
+from pages.shared.guard import Guard
 from pages.shared.service import keep_service
 
 LENS = """<circle cx="12" cy="16" r="9" fill="#D55E00" fill-opacity=".85"/>
@@ -84,12 +86,21 @@ def serve() -> None:
         import_module(name)
     caching.disabled = False
     uvicorn.Config = partial(uvicorn.Config, timeout_graceful_shutdown=FAREWELL)
-    make_the_app_the_entry()
     sys.argv = ["streamlit", "run", __file__, *sys.argv[1:]]
     cli.main(prog_name="streamlit")
+
+
+def guard() -> Middleware:
+    """Answer only requests of the app's own pages, under the names and the port that it is served under."""
+    page = Path(file_util.get_static_dir()) / "index.html"
+    port = config.get_option("browser.serverPort") if config.is_manually_set("browser.serverPort") else None
+    return Middleware(Guard, hosts=config.get_option("server.allowedHosts"), port=port, page=page)
 
 
 if runtime.exists():
     main()
 elif __name__ == "__main__":
     serve()
+else:
+    make_the_app_the_entry()
+    app = st.App(__file__, middleware=[guard()])
