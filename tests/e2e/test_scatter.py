@@ -26,7 +26,9 @@ PIXEL_SHARE = """(points, [r, g, b]) => {
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """The address of the small app."""
-    with serve("tests/e2e/scatter_app.py", {**os.environ, "PYTHONPATH": str(ROOT)}) as found:
+    with serve(
+        "tests/e2e/scatter_app.py", {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}"}
+    ) as found:
         yield found
 
 

@@ -28,7 +28,7 @@ class Service:
         self.script = "run_service.py"
 
     def launch(self, *arguments: str) -> subprocess.Popen:
-        paths = os.pathsep.join([str(HERE), str(HERE.parents[1])])
+        paths = os.pathsep.join([str(HERE), str(HERE.parents[1]), os.environ["PYTHONPATH"]])
         environment = {**os.environ, ENV_ROOT: str(self.store.root), "PYTHONPATH": paths}
         environment.pop(ENV_DATABASE, None)
         environment.pop("MERGELENS_SCHEDULER", None)

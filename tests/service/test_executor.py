@@ -130,7 +130,10 @@ from toy_steps import planner
 plan = planner("run", {{"steps": [["count", {{"n": 20, "trace": {str(trace)!r}}}, []]]}}, None)
 print((run_inline(plan, Store(sys.argv[1])) / "text").read_text())
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1]), os.environ["PYTHONPATH"]]),
+    }
     command = [sys.executable, "-c", code, str(store.root)]
     both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate(timeout=30)[0].strip() for process in both] == ["counted", "counted"]
