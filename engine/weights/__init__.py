@@ -1,8 +1,8 @@
 """Checkpoints: safe reading and writing, alignment, and lazy task vectors."""
 
 from .align import check_finite, check_same_architecture, visual
-from .files import Memory, SafetensorsFile, TorchFile, open_weights, read_into, write_weights
-from .pickled import PickledFile, is_torch_file
+from .files import Memory, SafetensorsFile, read_into, write_weights
+from .pickled import PickledFile, is_torch_file, open_weights
 from .task_vectors import LazyTaskVectors
 
 __all__ = [
@@ -10,7 +10,6 @@ __all__ = [
     "Memory",
     "PickledFile",
     "SafetensorsFile",
-    "TorchFile",
     "check_finite",
     "check_same_architecture",
     "is_torch_file",

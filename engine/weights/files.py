@@ -7,9 +7,7 @@ memory stays at one tensor however many experts there are. Nothing in a file is 
 from __future__ import annotations
 
 import os
-import pickle
 import secrets
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,24 +19,7 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 from ..types import Progress, Tensors, Weights
-from .header import CODES, Entry, header_bytes, read_header
-
-# What torch's own reader raises on damaged files; no list of it exists, these were met.
-FOREIGN_ERRORS = (
-    RuntimeError,
-    EOFError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    OSError,
-    TypeError,
-    AssertionError,
-    OverflowError,
-    ImportError,
-    MemoryError,
-    struct.error,
-)
-MAPPED_BYTES = 64 * 2**20  # a torch file is mapped again after reading this much, so that its pages are let go
+from .header import Entry, header_bytes, read_header
 
 
 class Memory:
@@ -135,94 +116,6 @@ class SafetensorsFile:
             if _stamp(file) != self._stamp:
                 raise CheckpointError(f"{self.path.name} was changed while it was in use. Start again.")
             yield file
-
-
-class TorchFile:
-    """Weights in a ``.pt``, ``.pth`` or ``.bin`` file that holds a table of tensors.
-
-    Raises:
-        CheckpointError: the file is missing, damaged, or holds something other than tensors (a whole pickled model).
-    """
-
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
-        with _open(self.path) as file:
-            self._size = os.fstat(file.fileno()).st_size
-        self._read_bytes = 0
-        self._mapped = self._load()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Tensor names in the order of the file."""
-        return tuple(self._mapped)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one tensor."""
-        return tuple(self._mapped[name].shape)
-
-    def dtype(self, name: str) -> torch.dtype:
-        """Stored dtype of one tensor."""
-        return self._mapped[name].dtype
-
-    def tensor(self, name: str) -> Tensor:
-        """Read one tensor."""
-        found = self._mapped[name].detach().clone(memory_format=torch.contiguous_format)
-        self._read_bytes += found.nbytes
-        if self._read_bytes > MAPPED_BYTES:
-            self._mapped, self._read_bytes = self._load(), 0
-        return found
-
-    def __reduce__(self) -> tuple[type[TorchFile], tuple[Path]]:
-        return TorchFile, (self.path,)
-
-    def _load(self) -> dict[str, Tensor]:
-        try:
-            with _open(self.path) as file:
-                mapped = file.read(2) == b"PK" and self.path.suffix != ".safetensors"
-                file.seek(0)
-                # torch.load would take the name's ending for the content's form
-                source = self.path if mapped else file
-                found = torch.load(source, map_location="cpu", weights_only=True, mmap=mapped)
-        except pickle.UnpicklingError as error:
-            raise CheckpointError(
-                f"{self.path.name} holds a whole pickled model or other objects, not only tensors; opening it would "
-                "run code from the file, so nothing was read. Save its weights with "
-                "torch.save(model.state_dict(), …) or as safetensors."
-            ) from error
-        except FOREIGN_ERRORS as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise CheckpointError(f"{self.path.name} is not a readable torch file: {reason:.200}") from error
-        return self._table(found)
-
-    def _table(self, found: object) -> dict[str, Tensor]:
-        if isinstance(found, Mapping) and isinstance(found.get("state_dict"), Mapping):
-            found = found["state_dict"]
-        if not isinstance(found, Mapping) or not found:
-            raise CheckpointError(
-                f"{self.path.name} holds a {type(found).__name__}; a table of named tensors is needed."
-            )
-        for name, value in found.items():
-            if not isinstance(name, str) or not isinstance(value, Tensor):
-                raise CheckpointError(
-                    f"{self.path.name}: entry {name!r:.80} is a {type(value).__name__}; only tensors can be read."
-                )
-            if value.layout != torch.strided or value.dtype not in CODES or value.nbytes > self._size:
-                raise CheckpointError(f"{self.path.name}: tensor {name} has an unusual layout, dtype or size.")
-        return dict(found)
-
-
-def open_weights(path: Path | str) -> Weights:
-    """Open a checkpoint by its content, whatever its name ends in.
-
-    Raises:
-        CheckpointError: the file is missing or is no checkpoint.
-    """
-    path = Path(path)
-    with _open(path) as file:
-        start = file.read(2)
-    if start in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
-        return TorchFile(path)
-    return SafetensorsFile(path)
 
 
 def write_weights(

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from ..errors import CheckpointError
+from ..types import Weights
 from .containers import Container, read_container
-from .files import read_exactly
+from .files import SafetensorsFile, read_exactly
 from .header import MAX_DIMENSIONS
 from .modules import find_tensors
 from .pickle_machine import Made, Storage, StoredTensor
@@ -81,6 +82,9 @@ class PickledFile:
     def dtype(self, name: str) -> torch.dtype:
         """Stored dtype of one tensor."""
         return self._places[name].dtype
+
+    def __reduce__(self) -> tuple[type[PickledFile], tuple[Path]]:
+        return PickledFile, (self.path,)
 
     def tensor(self, name: str) -> Tensor:
         """Read one tensor, contiguous."""
@@ -168,6 +172,24 @@ def _storages(root: Any) -> list[Storage]:
                 if isinstance(value, dict)
                 else list(value)
             )
+    return found
+
+
+def open_weights(path: Path | str) -> Weights:
+    """Open a checkpoint by its content, whatever its name ends in: safetensors, or a torch file of tensors.
+
+    Raises:
+        CheckpointError: the file is missing, is no checkpoint, or holds a whole model, which is imported first.
+    """
+    path = Path(path)
+    if not path.is_file() or not is_torch_file(path):
+        return SafetensorsFile(path)
+    found = PickledFile(path)
+    if found.whole_module:
+        raise CheckpointError(
+            f"{path.name} holds a whole pickled model or other objects, not only tensors. Import it (`python -m engine "
+            "zoo import`), or save its weights with torch.save(model.state_dict(), …) or as safetensors."
+        )
     return found
 
 
