@@ -1,4 +1,4 @@
-"""How numbers are rounded for people: halves away from zero, as browsers do in tables and charts.
+"""Numbers for people. They are rounded with halves away from zero, as browsers do in tables and charts.
 
 Python's own formatting rounds halves to even, so that a mean of 95.25 would read 95.2 in a sentence and 95.3 in the
 table beside it.
@@ -14,3 +14,10 @@ def rounded(value: float, digits: int = 1, *, signed: bool = False, grouped: boo
     """
     near = Decimal(float(value)).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP)
     return f"{near if near else abs(near):{'+' if signed else ''}{',' if grouped else ''}f}"
+
+
+def bytes_text(count: float) -> str:
+    """Return a number of bytes in GB or MB (powers of ten), such as ``3.0 GB``, ``512 MB`` or ``0.4 MB``."""
+    if count >= 1e9:
+        return f"{rounded(count / 1e9)} GB"
+    return f"{rounded(count / 1e6, 0 if count >= 1e7 else 1)} MB"

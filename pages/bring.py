@@ -8,6 +8,7 @@ import streamlit as st
 from engine.errors import EngineError
 from engine.pipeline.zoos.import_checkpoints import read_summary
 from engine.recipe import parse_recipe
+from engine.rounding import bytes_text
 from engine.store import Run
 from engine.zoo.importing.names import safe_name
 from engine.zoo.importing.request import parse_request
@@ -187,7 +188,7 @@ def _preview(summary: dict[str, Any]) -> None:
         width="stretch",
         alt=f"{len(summary['rows'])} files with role, name, format and size",
     )
-    needed, free = _size(summary["bytes"]), _size(summary["free"])
+    needed, free = bytes_text(summary["bytes"]), bytes_text(summary["free"])
     st.caption(f"{needed} will be written to {plain(summary['out'])}; {free} are free there.")
 
 
@@ -214,7 +215,7 @@ def _finished(row: Run) -> None:
         st.error("What this import found is no longer in the store; the zoo itself may still be there.")
         return
     experts = sum(item["role"] == "expert" for item in summary["rows"])
-    st.success(f"**{plain(summary['name'])}** is a zoo now: {experts} experts, {_size(summary['bytes'])}.")
+    st.success(f"**{plain(summary['name'])}** is a zoo now: {experts} experts, {bytes_text(summary['bytes'])}.")
     for warning in summary["warnings"]:
         st.warning(plain(warning), icon=":material/warning:")
     with st.container(horizontal=True):
@@ -227,10 +228,6 @@ def _finished(row: Run) -> None:
 def _summary(row: Run) -> dict[str, Any] | None:
     folder = store().find(row.result, checksums=False) if row.result else None
     return read_summary(folder) if folder else None
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**20:.1f} MiB" if count < 2**30 else f"{count / 2**30:.2f} GiB"
 
 
 def _unfollow() -> None:

@@ -12,6 +12,7 @@ from engine.catalog.titles import recipe_title
 from engine.errors import EngineError
 from engine.pipeline.preflight.estimate import Estimate, Preflight, quick_estimate, read_preflight
 from engine.recipe import Recipe
+from engine.rounding import bytes_text
 from engine.store import Run
 from pages.shared.chrome import duration, plain
 from pages.shared.service import ask
@@ -112,9 +113,8 @@ def _line(guess: Estimate | None, checked: Preflight | None, row: Run | None) ->
         return f":material/timer: No estimate{waiting}"
     done = checked is not None and sum(guess.parts.values()) < 0.5
     time = "All of it is in the store already" if done else f"About {duration(guess.seconds)}"
-    return (
-        f":material/timer: {time} · {_size(guess.peak_memory_bytes)} memory · {_size(guess.disk_bytes)} disk{waiting}"
-    )
+    memory, disk = bytes_text(guess.peak_memory_bytes), bytes_text(guess.disk_bytes)
+    return f":material/timer: {time} · {memory} memory · {disk} disk{waiting}"
 
 
 def _checked(row: Run) -> Preflight | None:
@@ -132,7 +132,3 @@ def _quick(recipe: Recipe) -> Estimate:
 @st.cache_data(max_entries=64, ttl="5m", show_spinner=False)
 def _kept_quick(document: str, stamp: int, _recipe: Recipe) -> Estimate:
     return quick_estimate(_recipe, store())
-
-
-def _size(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

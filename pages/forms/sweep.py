@@ -10,6 +10,7 @@ from engine.catalog.titles import recipe_title
 from engine.errors import EngineError, RecipeError
 from engine.pipeline.preflight.sweep import SweepEstimate, estimate_sweep
 from engine.recipe import Recipe, parse_recipe
+from engine.rounding import bytes_text
 from engine.sweeps import Place, SweepRequest, place_title, places
 from engine.sweeps.grid import parse_values, value_text
 from pages.forms.recipe import FIRST_RECIPE, RECIPE
@@ -44,7 +45,7 @@ def sweep_form() -> SweepRequest | None:
     merges = "one merged model" if cost.merges == 1 else f"{cost.merges} merged models"
     st.caption(
         f":material/timer: **{cost.runs} run{'s' * (cost.runs != 1)}**, {merges} · about {duration(cost.seconds)} · "
-        f"{_size(cost.disk_bytes)} disk · {plain(f'by {cost.basis}')}. What runs share is computed once."
+        f"{bytes_text(cost.disk_bytes)} disk · {plain(f'by {cost.basis}')}. What runs share is computed once."
     )
     return request
 
@@ -151,7 +152,3 @@ def _bounds(place: Place) -> str:
 @st.cache_data(max_entries=32, ttl="2m", show_spinner=False)
 def _cost(document: str, _request: SweepRequest) -> SweepEstimate:
     return estimate_sweep(_request, store())
-
-
-def _size(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -4,6 +4,7 @@ import time
 
 import streamlit as st
 
+from engine.rounding import bytes_text
 from engine.store import Run, read_collected
 from engine.store.artefacts import KEEP_DAYS
 from pages.shared.chrome import age, plain
@@ -28,8 +29,8 @@ def storage_panel() -> None:
         return
     with part:
         sizes = _sizes(str(store().root))
-        listed = " · ".join(f"{TITLES.get(name, name)} {size_text(size)}" for name, size in sizes.items() if size)
-        st.markdown(f"**{size_text(sum(sizes.values()))}** in all")
+        listed = " · ".join(f"{TITLES.get(name, name)} {bytes_text(size)}" for name, size in sizes.items() if size)
+        st.markdown(f"**{bytes_text(sum(sizes.values()))}** in all")
         st.caption(plain(listed or "The store is empty."))
         with st.container(horizontal=True, vertical_alignment="bottom"):
             days = st.number_input(
@@ -43,11 +44,6 @@ def storage_panel() -> None:
             )
             st.button("Preview", key="runs.gc.preview", icon=":material/preview:", on_click=_ask, args=(days, True))
         _shown(store().runs.find(st.session_state.get(PREVIEW, "")))
-
-
-def size_text(count: float) -> str:
-    """Bytes in a unit that fits."""
-    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
 def _ask(days: float, dry: bool) -> None:
@@ -81,11 +77,11 @@ def _shown(row: Run | None) -> None:
         st.caption(plain(f"Forgotten for good: {', '.join(found.names)}{more}."))
     if found.by_step:
         kinds = sorted(found.by_step.items(), key=lambda item: -item[1][1])
-        st.caption(plain(", ".join(f"{name} {count} ({size_text(size)})" for name, (count, size) in kinds)))
+        st.caption(plain(", ".join(f"{name} {count} ({bytes_text(size)})" for name, (count, size) in kinds)))
     if found.freed or found.runs:
         days = row.request.get("days", KEEP_DAYS)
         st.button(
-            f"Free {size_text(found.freed)}",
+            f"Free {bytes_text(found.freed)}",
             key="runs.gc.go",
             type="primary",
             icon=":material/delete_sweep:",

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.figures.drawing import number
-from engine.rounding import rounded
+from engine.rounding import bytes_text, rounded
 from pages.shared.chrome import percent
 
 
@@ -30,3 +30,8 @@ def test_sentences_tables_and_figures_agree():
     assert percent(95.25) == "95.3\u00a0%"
     assert number(95.25) == "95.3"
     assert (percent(None), number(None), number(float("nan"))) == ("–", "–", "–")
+
+
+def test_bytes_have_a_unit_that_fits():
+    said = {0: "0.0 MB", 4e5: "0.4 MB", 9.94e6: "9.9 MB", 1.25e7: "13 MB", 1e9: "1.0 GB", 3.25e9: "3.3 GB"}
+    assert {count: bytes_text(count) for count in said} == said

@@ -15,6 +15,7 @@ from ...catalog import resolve
 from ...errors import EngineError
 from ...features import choose_device
 from ...recipe import Recipe, parse_recipe
+from ...rounding import bytes_text
 from ...store import Store
 from ...types import Finding, Tensors, Weights
 from ...weights import check_finite
@@ -222,16 +223,12 @@ def _room(guess: Estimate, store: Store) -> Iterator[Finding]:
     if guess.disk_bytes > SPARE * free:
         yield Finding(
             "error",
-            f"About {_size(guess.disk_bytes)} of disk are needed; {store.root} has {_size(free)} free. "
+            f"About {bytes_text(guess.disk_bytes)} of disk are needed; {store.root} has {bytes_text(free)} free. "
             "Delete runs and collect garbage (`runs gc`), or set MERGELENS_STORE to a larger disk.",
         )
     if guess.peak_memory_bytes > SPARE * memory:
         yield Finding(
             "warning",
-            f"About {_size(guess.peak_memory_bytes)} of memory are needed at the largest moment; "
-            f"{_size(memory)} are free. Choose fewer experts or images, or close other programs.",
+            f"About {bytes_text(guess.peak_memory_bytes)} of memory are needed at the largest moment; "
+            f"{bytes_text(memory)} are free. Choose fewer experts or images, or close other programs.",
         )
-
-
-def _size(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
