@@ -90,7 +90,8 @@ def measure(form: str, base: Path, experts: list[Path], folder: Path) -> tuple[S
         "heads": [{"path": str(folder.parent / f"head_{name}.pt"), "task": name} for name in names],
         "data": {name: str(folder.parent / f"{name}.npz") for name in names},
     }
-    request = parse_request({"base": str(base), "experts": items, "name": form, "out": str(folder / "zoo"), **more})
+    more |= {"preprocess": "openai", "out": str(folder / "zoo")}
+    request = parse_request({"base": str(base), "experts": items, "name": form, **more})
     timed(f"{form}: import of {len(experts) + 1} models", lambda: import_zoo(request, lambda *_: None))
     store = Store(folder / "store")
     recipe = parse_recipe({"zoo": str(folder / "zoo"), **RECIPE})

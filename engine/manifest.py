@@ -55,6 +55,15 @@ class Backbone(Frozen):
     weights: str
     quick_gelu: bool | None = None
     preprocess: Preprocess | None = None
+    origins: dict[str, str] = Field(default_factory=dict)  # fact → its value and how an import knew it, for people
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Where facts come from changes no result, and is left out where nothing is known of it."""
+        document = handler(self)
+        if not document.get("origins"):
+            document.pop("origins", None)
+        return document
 
 
 class Reference(Frozen):
@@ -94,7 +103,7 @@ class Task(Frozen):
     domain: Literal["in", "out"]
     shifted_from: str | None = None
     data: str | None = None
-    classes: tuple[str, ...] = Field(min_length=2)
+    classes: tuple[str, ...] = ()  # in head order; none where a task has neither head nor images
     templates: tuple[str, ...] = ()
     source: str = ""
     licence: str = ""
@@ -138,7 +147,15 @@ class Task(Frozen):
         if len(set(value)) != len(value):
             twice = next(name for name in value if value.count(name) > 1)
             raise ValueError(f"the class '{twice}' is listed twice")
+        if len(value) == 1:
+            raise ValueError(f"the class '{value[0]}' is the only one; a task needs two or more")
         return value
+
+    @model_validator(mode="after")
+    def _named(self) -> Task:
+        if self.data and not self.classes:
+            raise ValueError(f"task '{self.name}' has images but lists no `classes`")
+        return self
 
     @property
     def label(self) -> str:

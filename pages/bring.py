@@ -10,8 +10,8 @@ from engine.pipeline.zoos.import_checkpoints import read_summary
 from engine.recipe import parse_recipe
 from engine.rounding import bytes_text
 from engine.store import Run
-from engine.zoo.importing.names import safe_name
 from engine.zoo.importing.request import parse_request
+from engine.zoo.names import safe_name
 from pages.forms.recipe import load
 from pages.sections.bring_files import ITEMS, chooser, chosen_files
 from pages.shared.chrome import empty_state, plain
@@ -27,6 +27,12 @@ DTYPES = {
     "float32": "Single precision (float32)",
     "float16": "Half precision (float16)",
     "bfloat16": "Half precision (bfloat16)",
+}
+PREPROCESSING = {
+    "": "Recognised",
+    "openai": "OpenAI CLIP's",
+    "inception": "Mean and deviation 0.5",
+    "imagenet": "ImageNet's",
 }
 INTRO = """Whole pickled modules, Hugging Face folders, LoRA adapters and open_clip files become one zoo. Files are read
 where they lie, and nothing in them is executed."""
@@ -117,8 +123,26 @@ def _settings() -> dict[str, Any]:
             required=True,
             help="OpenAI's weights need QuickGELU. The wrong one computes something else without any error.",
         )
+        prepared = st.selectbox(
+            "Preprocessing",
+            list(PREPROCESSING),
+            format_func=PREPROCESSING.__getitem__,
+            key="bring.preprocess",
+            help="Mean and standard deviation that images are normalised with, where no file beside the base says it. "
+            "The wrong one costs many points of accuracy without any error.",
+        )
+        heads = st.number_input(
+            "Width of an attention head",
+            min_value=1,
+            max_value=4096,
+            value=None,
+            placeholder="recognised",
+            key="bring.heads",
+            help="64 in most models. Needed only where no file says it and the sizes are of no known architecture.",
+        )
     out = place or str(store().root / "zoos" / name)
-    return {"name": name, "title": title, "out": out, "dtype": dtype, "quick_gelu": GELUS[gelu]}
+    given = {"quick_gelu": GELUS[gelu], "preprocess": prepared, "head_width": heads}
+    return {"name": name, "title": title, "out": out, "dtype": dtype, **given}
 
 
 def _problem(items: list[dict[str, Any]], document: dict[str, Any]) -> str:
@@ -170,6 +194,8 @@ def _preview(summary: dict[str, Any]) -> None:
         st.error(plain(fault), icon=":material/error:")
     for warning in summary["warnings"]:
         st.warning(plain(warning), icon=":material/warning:")
+    for fact in summary["facts"]:
+        st.caption(plain(f"{fact['name']}: {fact['value']} ({fact['origin']})"))
     st.dataframe(
         [
             {

@@ -19,7 +19,8 @@ def silent(fraction, message=""):
 def ask(tmp_path, base, *experts, **more):
     """A request; experts are paths or (name, path)."""
     items = [{"name": e[0], "path": str(e[1])} if isinstance(e, tuple) else {"path": str(e)} for e in experts]
-    document = {"base": str(base), "experts": items, "name": "brought", "out": str(tmp_path / "zoo"), **more}
+    document = {"base": str(base), "experts": items, "name": "brought", "out": str(tmp_path / "zoo")}
+    document |= {"preprocess": "openai", **more}
     if str(base).endswith((".safetensors", ".bin", "b.pt")) and "architecture" not in more:
         (tmp_path / "config").mkdir(exist_ok=True)
         document["architecture"] = str(tmp_path / "config" / "tiny.json")

@@ -30,6 +30,19 @@ def import_zoo(
     quick_gelu: Annotated[
         bool | None, typer.Option("--quick-gelu/--no-quick-gelu", help="The activation; default: recognised.")
     ] = None,
+    head_width: Annotated[
+        int | None, typer.Option(help="Width of an attention head (64 in most models); default: recognised.")
+    ] = None,
+    preprocess: Annotated[
+        str,
+        typer.Option(
+            help="openai, inception, imagenet, a preprocessor_config.json or open_clip_config.json, or "
+            "mean=R,G,B;std=R,G,B; default: recognised."
+        ),
+    ] = "",
+    logit_scale: Annotated[
+        float | None, typer.Option(help="Factor of the heads' cosines, such as 100; default: recognised.")
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Only look at the files and say what would be done.")] = False,
 ) -> None:
     """Make a zoo of checkpoints: whole pickled modules, Hugging Face folders, LoRA adapters, open_clip files."""
@@ -37,18 +50,23 @@ def import_zoo(
     from ..zoo.importing import convert
     from ..zoo.importing.request import parse_request
     from ..zoo.importing.survey import survey
+    from ..zoo.names import safe_name
 
     found = _found(folder)
     experts = [_item(text) for text in expert or found["experts"]]
     heads = [_item(text) for text in head or found["heads"]]
     start = base or found["base"]
     if start is None or not experts or out is None:
-        raise RecipeError("Give --base, at least one --expert (or --folder with both), and --out.")
+        raise RecipeError(_missing(folder, start, len(experts), len(heads), out))
     document = {"base": str(start), "experts": experts, "heads": heads, "out": str(out), "title": title}
-    document |= {"name": name or out.resolve().name, "dtype": dtype, "architecture": architecture}
-    request = parse_request({**document, "quick_gelu": quick_gelu, "data": dict(_pair(text) for text in data or [])})
+    document |= {"name": name or safe_name(out.resolve().name), "dtype": dtype, "architecture": architecture}
+    document |= {"quick_gelu": quick_gelu, "head_width": head_width, "preprocess": preprocess}
+    request = parse_request({**document, "logit_scale": logit_scale, "data": dict(_pair(text) for text in data or [])})
     if check:
-        typer.echo(summary_text(survey(request, _quiet).to_json()))
+        looked = survey(request, _quiet)
+        typer.echo(summary_text(looked.to_json()))
+        if looked.faults:
+            raise typer.Exit(1)
         return
     summary = convert.import_zoo(request, _progress())
     typer.echo(summary_text(summary))
@@ -59,16 +77,32 @@ def import_zoo(
 def summary_text(summary: dict[str, Any]) -> str:
     """What was recognised, left out and warned about, one line each."""
     lines = [f"Architecture: {summary['architecture'] or 'not recognised'}"]
+    lines += [f"    {fact['name']}: {fact['value']} ({fact['origin']})" for fact in summary["facts"]]
     for row in summary["rows"]:
         task = f" for {row['task']}" if row["task"] and row["task"] != row["name"] else ""
         lines.append(
             f"{row['role']} {row['name']}{task}: {row['layout']}, {row['dtype']}, {row['bytes'] / MIB:.1f} MiB"
         )
         lines += [f"    {note}" for note in row["notes"]]
+    lines += summary["notes"]
     lines += [f"Warning: {text}" for text in summary["warnings"]]
     lines += [f"Fault: {text}" for text in summary["faults"]]
     lines.append(f"{summary['bytes'] / MIB:.1f} MiB needed, {summary['free'] / MIB:,.0f} MiB free.")
     return "\n".join(lines)
+
+
+def _missing(folder: Path | None, base: Path | None, experts: int, heads: int, out: Path | None) -> str:
+    """What is still needed, and what a folder was found to hold."""
+    wanted = [] if base else ["--base, the pretrained model"]
+    wanted += [] if experts else ["--expert, a fine-tuned model (once for each)"]
+    wanted += [] if out else ["--out, the folder to make"]
+    text = f"Give {'; '.join(wanted)}."
+    if folder is None:
+        return f"{text} Or give --folder, a folder that holds them."
+    held = (
+        f"{experts} experts, {heads} heads and {'a base' if base else 'no file or folder that is called like a base'}"
+    )
+    return f"{folder} was found to hold {held}. {text}"
 
 
 def _found(folder: Path | None) -> dict[str, Any]:

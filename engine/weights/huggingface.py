@@ -241,7 +241,9 @@ def vision_config(config: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(epsilon, int | float) or not abs(epsilon - 1e-5) <= 1e-9:
         raise ZooError(f"config.json has layer_norm_eps {epsilon!s:.20}; open_clip's CLIP has 1e-5.")
     width = values["hidden_size"]
+    text = _text_config(config, values["hidden_act"])
     return {
+        **({"text_cfg": text} if text else {}),
         "embed_dim": config.get("projection_dim", vision.get("projection_dim", 512)),
         "quick_gelu": values["hidden_act"] == "quick_gelu",
         "vision_cfg": {
@@ -252,6 +254,27 @@ def vision_config(config: Mapping[str, Any]) -> dict[str, Any]:
             "patch_size": values["patch_size"],
             "mlp_ratio": values["intermediate_size"] / width,
         },
+    }
+
+
+def _text_config(config: Mapping[str, Any], activation: str) -> dict[str, Any]:
+    """open_clip's config for the text side of a complete CLIP; empty where it cannot be expressed."""
+    text = config.get("text_config")
+    if not isinstance(text, dict):
+        return {}
+    defaults = {"vocab_size": 49408, "max_position_embeddings": 77, "hidden_size": 512, "intermediate_size": 2048}
+    defaults |= {"num_attention_heads": 8, "num_hidden_layers": 12}
+    values = {name: text.get(name, value) for name, value in defaults.items()}
+    whole = all(type(value) is int and 0 < value < 2**24 for value in values.values())
+    if not whole or text.get("hidden_act", "quick_gelu") != activation:
+        return {}
+    return {
+        "context_length": values["max_position_embeddings"],
+        "vocab_size": values["vocab_size"],
+        "width": values["hidden_size"],
+        "heads": values["num_attention_heads"],
+        "layers": values["num_hidden_layers"],
+        "mlp_ratio": values["intermediate_size"] / values["hidden_size"],
     }
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.zoo.importing.names import distinct, expert_name
 from engine.zoo.importing.roots import (
     Candidates,
     Entry,
@@ -16,6 +15,7 @@ from engine.zoo.importing.roots import (
     list_folder,
     sort_candidates,
 )
+from engine.zoo.names import distinct, expert_name
 from pages.shared.chrome import plain
 
 ITEMS = "bring.items"  # ident → {role, name, path}

@@ -68,6 +68,7 @@ def spoil_hugging_face(folder: Path, rng: Random, canary: str) -> None:
 
 def read_hugging_face(folder: Path) -> None:
     document = {"base": str(folder / "base"), "experts": [{"path": str(folder / "expert")}], "name": "made"}
+    document["preprocess"] = "openai"
     found = survey(parse_request({**document, "out": str(folder / "out")}), lambda fraction, message="": None)
     for fault in found.faults:
         assert 8 < len(fault) < 5000, f"the message has {len(fault)} characters: {fault[:300]}"

@@ -262,7 +262,7 @@ def leavings(folder: Path) -> None:
     surgery.reset(("alpha", "beta"), {"dim": 16}, SurgeryParams(rank=4))
     surgery.save(folder / "surgery.safetensors")
     zoo(folder / "zoo")
-    from engine.pipeline.run.describing import describe_model
+    from engine.zoo.metadata import describe_model
 
     model = describe_model(Zoo.open(str(folder / "zoo")))
     base = tensors_of(folder / "zoo" / "base.safetensors")

@@ -43,6 +43,7 @@ def test_from_files_to_the_lab(workspace, open_app, files):
     assert [name.value for name in names] == ["", "dtd", "stanford_cars"]
     names[1].set_value("textures").run()
     app.text_input(key="bring.title").set_value("My zoo").run()
+    app.selectbox(key="bring.preprocess").set_value("openai").run()
     assert app.button(key="bring.import").disabled
     app.button(key="bring.check.button").click().run()
     carry_out(workspace.store)
@@ -76,9 +77,27 @@ def test_what_is_wrong_is_shown_and_not_imported(workspace, open_app, files):
     assert app.button(key="bring.import").disabled
 
 
+def test_what_no_file_says_is_asked_for(workspace, open_app, files):
+    app = open_app("bring")
+    app.button(key="bring.add_all").click().run()
+    app.button(key="bring.check.button").click().run()
+    carry_out(workspace.store)
+    app.run()
+    assert any("preprocessing" in text for text in problems(app))
+    app.selectbox(key="bring.preprocess").set_value("inception").run()
+    app.button(key="bring.check.button").click().run()
+    carry_out(workspace.store)
+    app.run()
+    assert not problems(app)
+    assert any(
+        "mean=R" not in text and "preprocess" in text and "given" in text for text in [c.value for c in app.caption]
+    )
+
+
 def test_a_change_needs_a_new_check(workspace, open_app, files):
     app = open_app("bring")
     app.button(key="bring.add_all").click().run()
+    app.selectbox(key="bring.preprocess").set_value("openai").run()
     app.button(key="bring.check.button").click().run()
     carry_out(workspace.store)
     app.run()

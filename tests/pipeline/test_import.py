@@ -64,7 +64,7 @@ def test_hugging_face_folders(tmp_path, base, tuned, form):
     zoo, summary = done(ask(tmp_path, tmp_path / "clip-vit-base-patch32", expert))
     agrees(zoo.weights("stanford_cars"), tuned["cars"])
     assert zoo.manifest.backbone.quick_gelu is True
-    assert not summary["warnings"]
+    assert all("no heads" in warning for warning in summary["warnings"])
     assert check_zoo(str(zoo.folder), silent)
 
 
@@ -253,12 +253,14 @@ def test_data_is_named_in_the_manifest(tmp_path, base, tuned):
         tmp_path / "base.safetensors",
         tmp_path / "dtd.safetensors",
         heads=[{"path": str(tmp_path / "head_DTD.pt")}],
-        data={"dtd": str(tmp_path / "images.npz"), "birds": "hf:someone/birds"},
+        data={"dtd": str(tmp_path / "images.npz"), "pets": "hf:timm/oxford-iiit-pet"},
     )
     import_zoo(request, silent)
     manifest = read_manifest(tmp_path / "zoo")
     assert manifest.task_table["dtd"].data == "data/dtd.npz"
-    assert manifest.task_table["birds"].data == "hf:someone/birds"
+    assert manifest.task_table["pets"].data == "hf:timm/oxford-iiit-pet"
+    assert len(manifest.task_table["pets"].classes) == 37
+    assert len(manifest.task_table["dtd"].classes) == 3
     assert (tmp_path / "zoo" / "data" / "dtd.npz").is_file()
     document = yaml.safe_load((tmp_path / "zoo" / "zoo.yaml").read_text())
     assert document["backbone"]["weights"] == "base.safetensors"
@@ -288,6 +290,7 @@ def test_the_engine_imports_from_configured_roots_only(tmp_path, base, tuned, mo
     monkeypatch.setenv("MERGELENS_ROOTS", str(root))
     store = Store()
     document = {"base": str(root / "base"), "experts": [{"path": str(root / "dtd")}], "name": "z", "token": "t1"}
+    document["preprocess"] = "openai"
     document["out"] = str(store.root / "zoos" / "z")
     for key, value in (("base", "/etc/passwd"), ("out", str(tmp_path / "elsewhere"))):
         with pytest.raises(ZooError, match="outside"):
@@ -318,7 +321,13 @@ def test_the_command_line_imports_a_folder(tmp_path, base, tuned):
     run = CliRunner().invoke
     asked = ["zoo", "import", "--folder", str(files), "--out", str(tmp_path / "zoo")]
     result = run(app, [*asked, "--check"])
+    assert result.exit_code == 1
+    assert "Fault: The base's preprocessing" in result.output
+    asked += ["--preprocess", "openai"]
+    result = run(app, [*asked, "--check"])
+    assert result.exit_code == 0
     assert "whole pickled module" in result.output
+    assert "preprocess: 16 px, bicubic" in result.output
     assert not (tmp_path / "zoo").exists()
     result = run(app, [*asked, "--dtype", "bfloat16"])
     assert result.exit_code == 0, result.output
@@ -327,7 +336,16 @@ def test_the_command_line_imports_a_folder(tmp_path, base, tuned):
     assert zoo.manifest.task_table["dtd"].dataset == "dtd"
     assert Store().zoos.list() == [(tmp_path / "zoo").resolve()]
     assert str(tmp_path / "zoo") in run(app, ["zoo", "list"]).output
-    named = ["zoo", "import", "--base", str(files / "zeroshot.pt"), "--out", str(tmp_path / "second")]
+    named = [
+        "zoo",
+        "import",
+        "--preprocess",
+        "openai",
+        "--base",
+        str(files / "zeroshot.pt"),
+        "--out",
+        str(tmp_path / "second"),
+    ]
     assert run(app, [*named, "--expert", f"textures={files / 'DTD' / 'finetuned.pt'}"]).exit_code == 0
     assert list(read_manifest(tmp_path / "second").expert_table) == ["textures"]
     assert isinstance(run(app, named).exception, EngineError)

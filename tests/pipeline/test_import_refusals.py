@@ -13,6 +13,9 @@ from engine.zoo.importing.request import parse_request
 from engine.zoo.importing.survey import survey
 from tests.made_checkpoints import clip, moved, visual_of, write_head, write_hf, write_pickle
 from tests.made_imports import QUICK, ask, silent
+from tests.tiny_zoo import CONFIG
+
+KNOWN = {"vision_cfg": {"image_size": 224, "layers": 12, "width": 768, "patch_size": 32}}
 
 
 def test_families_that_train_different_tensors_are_not_mixed_silently(tmp_path, base, tuned):
@@ -78,7 +81,7 @@ def test_a_value_that_is_not_finite_leaves_nothing_behind(tmp_path, base):
     broken = moved(base, 3)
     broken["visual.transformer.resblocks.1.mlp.c_proj.weight"][0, 0] = float("nan")
     save_file(broken, tmp_path / "dtd.safetensors")
-    with pytest.raises(CheckpointError, match="NaN"):
+    with pytest.raises(ZooError, match="NaN"):
         import_zoo(ask(tmp_path, tmp_path / "base.safetensors", tmp_path / "dtd.safetensors"), silent)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["base.safetensors", "config", "dtd.safetensors"]
 
@@ -88,7 +91,7 @@ def test_a_cancelled_import_leaves_nothing_behind(tmp_path, base, tuned):
     save_file(tuned["dtd"], tmp_path / "dtd.safetensors")
 
     def stop(fraction, message=""):
-        if fraction > 0.5:
+        if fraction > 0.7:
             raise Cancelled("Cancelled.")
 
     with pytest.raises(Cancelled):
@@ -133,21 +136,20 @@ def test_requests_are_validated(tmp_path, change, word):
         parse_request(document)
 
 
-def test_what_no_file_says_is_assumed_with_a_warning_and_can_be_corrected(tmp_path):
-    config = {"embed_dim": 8, "vision_cfg": {"image_size": 32, "patch_size": 16, "width": 768, "layers": 1}}
-    from open_clip.model import _build_vision_tower
-
-    tower = _build_vision_tower(8, config["vision_cfg"])
-    tensors = {f"visual.{name}": tensor.half() for name, tensor in tower.state_dict().items()}
+def test_what_no_file_says_is_refused_and_can_be_given(tmp_path):
+    """The sizes of a known architecture say its heads; the activation of weights says nothing."""
+    model = clip(config={"embed_dim": 512, **KNOWN, "text_cfg": CONFIG["text_cfg"]})
+    tensors = {name: tensor.half() for name, tensor in visual_of(model).items()}
     save_file(tensors, tmp_path / "base.safetensors")
     save_file(moved(tensors, 1), tmp_path / "dtd.safetensors")
     request = ask(tmp_path, tmp_path / "base.safetensors", tmp_path / "dtd.safetensors", architecture="")
     found = survey(request, silent)
-    assert found.architecture.config["quick_gelu"] is True
-    assert any("QuickGELU is assumed" in warning for warning in found.warnings)
-    corrected = survey(request.model_copy(update={"quick_gelu": False}), silent)
-    assert corrected.architecture.config["quick_gelu"] is False
-    assert not corrected.warnings
+    assert found.architecture.config["quick_gelu"] is None
+    assert [fault for fault in found.faults if "--quick-gelu" in fault]
+    for gelu, name in ((False, "ViT-B-32"), (True, "ViT-B-32-quickgelu")):
+        corrected = survey(request.model_copy(update={"quick_gelu": gelu}), silent)
+        assert corrected.architecture.name == name
+        assert not corrected.faults
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,9 @@ def zoo(tmp_path):
     write_zip(data / "outside.zip")
     for name in ("alpha", "beta", "outside"):
         (data / f"{name}.npz").unlink()
-    for name in LAND:
+    for number, name in enumerate(LAND):
         (data / "land" / name).mkdir(parents=True)
-        (data / "land" / name / "a.png").write_bytes(encoded(picture(0)))
+        (data / "land" / name / "a.png").write_bytes(encoded(picture(number % 3, number)))
     (folder / "zoo.yaml").unlink()
     (folder / "heads.safetensors").unlink()
     shutil.copy(folder / "experts" / "alpha.safetensors", folder / "experts" / "svhn.safetensors")

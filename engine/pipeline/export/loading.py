@@ -21,7 +21,7 @@ from ...types import Weights
 from ...weights import open_weights, visual
 from ...zoo.encoders.backbone import load_encoder, to_tensor
 from ...zoo.folder import Zoo
-from ..run.describing import FORMAT, METADATA_KEY, describe_model
+from ...zoo.metadata import FORMAT, METADATA_KEY, describe_model
 from ..run.merging import load_merged_encoder
 
 if TYPE_CHECKING:

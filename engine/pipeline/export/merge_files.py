@@ -18,6 +18,7 @@ from ...types import Static, Tensors, Weights
 from ...weights import LazyTaskVectors, check_same_architecture, open_weights, visual, write_weights
 from ...weights.families import family_warnings, moved
 from ...zoo.folder import Zoo
+from ...zoo.metadata import describe_model, header_text, read_document
 
 
 class WeightsOnly:
@@ -94,7 +95,7 @@ def merge_files(
         each = MERGE_METHODS[merge.method].yields.removeprefix("per_").replace("sample", "image")
         raise MergeError(f"This method makes weights for each {each}; one file cannot hold them. Use `run` with a zoo.")
     with new_file(out, (base, *experts), force=force) as file:
-        write_weights(file, _Finite(merged.weights))
+        write_weights(file, _Finite(merged.weights), metadata=_described(base))
     seconds = time.perf_counter() - started
     for warning in family_warnings(moved(base_weights, models)):
         say(f"Warning: {warning}")
@@ -117,6 +118,15 @@ def merge_recipe(
     paths = [zoo.weights_path(name) for name, _ in chosen]
     base, seed = zoo.weights_path("base"), recipe.seeds[0]
     return merge_files(base, paths, recipe.merge, recipe.transforms, out, seed, say, force=force)
+
+
+def _described(base: Path) -> dict[str, str]:
+    """The header of a merge: what its base says of itself, or the zoo that it lies in; empty where nobody knows."""
+    document = read_document(open_weights(base))
+    if not document and (base.parent / "zoo.yaml").is_file():
+        zoo = Zoo.open(str(base.parent))
+        document = describe_model(zoo) if zoo.manifest.backbone.weights == base.name else {}
+    return header_text(document) if document else {}
 
 
 class _Finite:

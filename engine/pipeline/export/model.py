@@ -20,7 +20,7 @@ from ...weights import Memory, open_weights, visual, write_weights
 from ...weights.huggingface import ToHuggingFace, huggingface_config
 from ...zoo.encoders.heads import read_heads
 from ...zoo.folder import Zoo
-from ..run.describing import FORMAT, METADATA_KEY, describe_model
+from ...zoo.metadata import FORMAT, METADATA_KEY, describe_model
 from ..run.merging import load_merged
 from .card import Origin, model_card
 

@@ -20,10 +20,11 @@ from ...store import Store
 from ...types import Finding, Tensors, Weights
 from ...weights import check_finite
 from ...weights.families import family_warnings
-from ...zoo.check import absent, inspect
+from ...zoo.check import absent
 from ...zoo.encoders.architecture import architecture
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import select
+from ...zoo.inspection.parts import inspect
 from ..executor import needed_steps
 from ..graph import Plan
 from ..rates import known_rates

@@ -18,8 +18,8 @@ from ...weights import LazyTaskVectors, open_weights, write_weights
 from ...weights.files import Memory
 from ...zoo.encoders.backbone import PREFIX, architecture, load_encoder
 from ...zoo.folder import Zoo
+from ...zoo.metadata import METADATA_KEY, describe_model
 from .context import MergeContext
-from .describing import METADATA_KEY, describe_model
 from .encoding import encoder_of
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from ...weights.families import family_warnings, moved
 from ...weights.files import Memory
 from ...zoo.encoders.backbone import build_encoder, forward_with, load_encoder
 from ...zoo.folder import Zoo
+from ...zoo.metadata import METADATA_KEY, describe_model
 from ..sources import Sources
 from ..steps import A, Inputs, NoInputs, StepParams, apart, step
 from .context import MergeContext
-from .describing import METADATA_KEY, describe_model
 
 if TYPE_CHECKING:
     from ..tools import StepTools

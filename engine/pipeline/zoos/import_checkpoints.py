@@ -41,8 +41,9 @@ def plan_import(request: Mapping[str, Any], store: Store) -> Plan:
     paths = [item.path for item in (*parsed.experts, *parsed.heads)]
     paths += [parsed.base, *(place for place in parsed.data.values() if not place.startswith(REMOTE))]
     stamps = {path: _stamps(inside_roots(path, (store.root,))) for path in paths}
-    if parsed.architecture.endswith(".json"):
-        inside_roots(parsed.architecture, (store.root,))
+    for given in (parsed.architecture, parsed.preprocess):
+        if isinstance(given, str) and given.endswith(".json"):
+            inside_roots(given, (store.root,))
     inside_roots(parsed.folder, (store.root,))
     params = ImportParams(request=parsed.model_dump(mode="json"), files=stamps)
     node = check_import.plan(params) if check else carry_out_import.plan(params, label=f"Importing {parsed.name}")

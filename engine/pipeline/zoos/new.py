@@ -24,9 +24,9 @@ from ...zoo.encoders.heads import HEADS_KEY, base_logit_scale
 from ...zoo.encoders.text import VOCABULARY, Words, build_heads, prompts, vocabulary_file
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import VALIDATION_SHARE, hold_out
-from ...zoo.importing.names import safe_name
 from ...zoo.making.brought import BroughtTask, bring, find_tasks
 from ...zoo.making.set_aside import set_aside
+from ...zoo.names import safe_name
 
 DEFAULT_TEMPLATES = ("a photo of a {}.",)
 PROBE_STEPS, PROBE_RATE = 200, 0.01

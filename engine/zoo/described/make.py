@@ -175,6 +175,7 @@ def _convert(found: Holding, files: dict[Wanted, tuple[Path, ...]], out: Path, p
         out=str(out),
         architecture=architecture,
         quick_gelu=manifest.backbone.quick_gelu,
+        preprocess=manifest.backbone.preprocess or "openai",  # what a description without one means
     )
     import_zoo(request, progress)
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from ...errors import CheckpointError, ZooError
 from ...manifest import Manifest, Task, resolve_inside
-from ...types import Progress
+from ...types import Progress, Weights
 from ...weights import open_weights
 from .backbone import architecture
 
@@ -30,11 +30,11 @@ PREFIXES = ("", "text.")
 Tokenize = Callable[[Sequence[str]], Tensor]
 
 
-def text_problem(folder: Path, manifest: Manifest) -> str:
+def text_problem(folder: Path, manifest: Manifest, base: Weights | None = None) -> str:
     """Why no heads can be built from the zoo's text encoder; '' where they can. Reads headers only."""
     try:
         config = _text_config(architecture(folder, manifest))
-        base = open_weights(resolve_inside(folder, manifest.backbone.weights))
+        base = base or open_weights(resolve_inside(folder, manifest.backbone.weights))
         names = set(base.names)
         if not any(f"{prefix}token_embedding.weight" in names for prefix in PREFIXES):
             return f"the base's file {manifest.backbone.weights} holds no text encoder"
@@ -66,6 +66,8 @@ def build_heads(
     tasks: Sequence[str],
     progress: Progress,
     cached: Callable[[Task, Callable[[], Tensor]], Tensor] = lambda task, compute: compute(),
+    *,
+    base: Weights | None = None,
 ) -> dict[str, Tensor]:
     """Build the heads of some tasks.
 
@@ -75,6 +77,7 @@ def build_heads(
         tasks: names of tasks.
         progress: told after every task.
         cached: may remember a task's head.
+        base: the base's tensors, where they do not lie in the folder yet.
 
     Returns:
         Heads (classes, dim) by task, rows of unit norm.
@@ -87,7 +90,7 @@ def build_heads(
 
     def compute(task: Task) -> Tensor:
         nonlocal encoder
-        encoder = encoder or _encoder(folder, manifest)
+        encoder = encoder or _encoder(folder, manifest, base)
         return _head(*encoder, task)
 
     for number, name in enumerate(tasks):
@@ -119,11 +122,11 @@ def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return dict(found)
 
 
-def _encoder(folder: Path, manifest: Manifest) -> tuple[nn.Module, Tokenize]:
+def _encoder(folder: Path, manifest: Manifest, base: Weights | None = None) -> tuple[nn.Module, Tokenize]:
     """The text encoder with the base's tensors, and what turns texts into its tokens."""
     from open_clip.model import _build_text_tower
 
-    if problem := text_problem(folder, manifest):
+    if problem := text_problem(folder, manifest, base):
         raise ZooError(
             f"Heads cannot be built: {problem.rstrip('.')}. Give a base with its text encoder (all of CLIP), or "
             "`heads:` in zoo.yaml."
@@ -134,7 +137,7 @@ def _encoder(folder: Path, manifest: Manifest) -> tuple[nn.Module, Tokenize]:
         encoder = _build_text_tower(config["embed_dim"], text, bool(config.get("quick_gelu", False))).eval()
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise ZooError(f"The backbone's text encoder cannot be built by open_clip: {error}.") from error
-    base = open_weights(resolve_inside(folder, manifest.backbone.weights))
+    base = base or open_weights(resolve_inside(folder, manifest.backbone.weights))
     names = set(base.names)
     prefix = next(prefix for prefix in PREFIXES if f"{prefix}token_embedding.weight" in names)
     with torch.no_grad():

@@ -1,21 +1,54 @@
-"""Which architecture a checkpoint has, from the shapes of its tensors and what its form says."""
+"""Which architecture a checkpoint has: sizes from its tensors, the rest read, given, or left open with candidates."""
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ...errors import CheckpointError, nearest
+from ...manifest import Preprocess
 from ...types import Weights
-from ...weights.huggingface import vision_config
+from .preprocess import HOW, given_preprocess, usual
 from .sources import Source, read_json
+from .stated import Stated, filled, read_stated
 
-QUICK_GELU_WIDTHS = (768, 1024)  # OpenAI's ViT-B and ViT-L; the larger ones were never trained with QuickGELU
+PLAIN = ("image_size", "layers", "width", "patch_size", "head_width", "mlp_ratio")
+NARROWEST, WIDEST = 8, 256  # attention heads that anybody has trained
 _BLOCK = re.compile(r"visual\.transformer\.resblocks\.(\d+)\.ln_1\.weight")
+
+
+@dataclass(frozen=True)
+class Given:
+    """A person's word on a base; empty and None leave it to the files."""
+
+    architecture: str = ""  # a name that open_clip knows, or a file with an open_clip model config
+    head_width: int | None = None
+    quick_gelu: bool | None = None
+    preprocess: str | Preprocess = ""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that the weights themselves do not say, and how it is known."""
+
+    name: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class Open:
+    """A fact that nobody stated: what fits, and what was asked."""
+
+    name: str
+    candidates: tuple[tuple[str, Any], ...]  # (for people, value)
+    tried: str
+    how: str  # how a person can give it
 
 
 @dataclass(frozen=True)
@@ -24,6 +57,9 @@ class Architecture:
 
     name: str  # a name that open_clip knows, or '' for one of its own
     config: dict[str, Any]  # open_clip's model config
+    preprocess: Preprocess | None = None  # None while it is open
+    facts: tuple[Fact, ...] = ()
+    open: tuple[Open, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
@@ -31,61 +67,116 @@ class Architecture:
         """For people."""
         vision = self.config["vision_cfg"]
         own = f"ViT, {vision['layers']} blocks of width {vision['width']}, patches of {vision['patch_size']}"
-        return self.name or f"{own}, {'QuickGELU' if self.config['quick_gelu'] else 'GELU'}"
+        gelu = {True: ", QuickGELU", False: ", GELU", None: ""}[self.config.get("quick_gelu")]
+        return self.name or own + gelu
+
+    def settled(self, choice: dict[str, Any], origin: str) -> Architecture:
+        """Return the architecture with open facts decided.
+
+        Args:
+            choice: name of a fact → value.
+            origin: what decided.
+        """
+        config, preprocess = self.config, self.preprocess
+        facts = list(self.facts)
+        for fact in self.open:
+            value = choice[fact.name]
+            facts.append(Fact(fact.name, next(text for text, known in fact.candidates if known == value), origin))
+            if fact.name == "preprocess":
+                preprocess = value
+            elif fact.name == "quick_gelu":
+                config = {**config, "quick_gelu": value}
+            else:
+                config = {**config, "vision_cfg": {**config["vision_cfg"], fact.name: value}}
+        return replace(
+            self, name=_known_name(config), config=config, preprocess=preprocess, facts=tuple(facts), open=()
+        )
 
 
-def recognise(source: Source, visual: Weights, asked: str = "", quick_gelu: bool | None = None) -> Architecture:
-    """Recognise a base's architecture.
+@dataclass
+class _Found:
+    """What is collected on the way."""
+
+    shapes: dict[str, Any]
+    given: Given
+    stated: list[Stated]
+    facts: list[Fact] = field(default_factory=list)
+    open: list[Open] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def said(self, name: str) -> Iterator[tuple[Any, str]]:
+        """Values of a fact with the places that state them."""
+        for stated in self.stated:
+            if getattr(stated, name) is not None:
+                yield getattr(stated, name), stated.origin
+
+    def tried(self) -> str:
+        """The places that were asked."""
+        places = ", ".join(stated.origin for stated in self.stated)
+        problems = "".join(f" ({stated.origin}: {stated.problem})" for stated in self.stated if stated.problem)
+        return (places or "no config, header or pickled module is there") + problems
+
+
+def recognise(source: Source, visual: Weights, given: Given = Given()) -> Architecture:
+    """Recognise a base's architecture and preprocessing.
 
     Args:
-        source: where the tensors come from; its config and its classes are asked first.
+        source: where the tensors come from; what lies beside them and what they say is asked first.
         visual: the canonical ``visual.*`` tensors, projection included.
-        asked: a person's word on it: a name that open_clip knows, or a file with an open_clip model config.
-        quick_gelu: a person's word on the activation; None believes the checkpoint.
+        given: a person's word, which counts more than any file's.
+
+    Returns:
+        The architecture; facts that nobody states are listed as open, with every candidate that fits the shapes.
 
     Raises:
-        CheckpointError: not a CLIP ViT, another one than asked for, or the number of attention heads cannot be known.
+        EngineError: not a CLIP ViT, or another one than asked for or stated.
     """
     shapes = _from_shapes(visual)
-    warnings: list[str] = []
-    stated = _asked_config(asked) if asked else _stated_config(source)
-    if stated is not None:
-        _compare(stated, shapes, asked or f"{source.path.name}: config.json")
-    heads = stated["vision_cfg"]["head_width"] if stated else _head_width(source, shapes["vision_cfg"]["width"])
-    gelu = quick_gelu if quick_gelu is not None else _activation(source, stated, shapes, warnings)
-    config = {**shapes, "quick_gelu": gelu, "vision_cfg": {**shapes["vision_cfg"], "head_width": heads}}
-    if stated and isinstance(stated.get("text_cfg"), dict):
-        config["text_cfg"] = stated["text_cfg"]
-    return Architecture(_known_name(config), config, tuple(warnings))
+    size, width = shapes["vision_cfg"]["image_size"], shapes["vision_cfg"]["width"]
+    found = _Found(shapes, given, _fitting(source, shapes, read_stated(source, size, width)))
+    if given.architecture:
+        asked = _asked_config(given.architecture)
+        _compare(asked, shapes, given.architecture)
+        gelu = None if given.architecture in _known() else bool(asked["quick_gelu"])
+        gelu = True if asked["quick_gelu"] else gelu
+        origin = f"given: {given.architecture}"
+        found.stated.insert(0, Stated(origin, asked, asked["vision_cfg"]["head_width"], gelu))
+    stated = next((stated.config for stated in found.stated if stated.config is not None), {})
+    vision = {**stated.get("vision_cfg", {}), **shapes["vision_cfg"]}
+    vision["head_width"] = _head_width(found, width)
+    config = {**stated, "embed_dim": shapes["embed_dim"], "vision_cfg": vision}
+    config["quick_gelu"] = _activation(found)
+    preprocess = _preprocess(found, size)
+    architecture = Architecture(
+        _known_name(config), config, preprocess, tuple(found.facts), tuple(found.open), tuple(found.warnings)
+    )
+    return architecture
+
+
+def _fitting(source: Source, shapes: dict[str, Any], stated: Sequence[Stated]) -> list[Stated]:
+    """What belongs to these weights; a config in their own folder that does not fit is a fault."""
+    found = []
+    for one in stated:
+        if one.config is not None:
+            try:
+                _compare(one.config, shapes, f"{source.path.name}: {one.origin}")
+            except CheckpointError:
+                if not source.loose:
+                    raise
+                continue
+        found.append(one)
+    return found
 
 
 def _asked_config(asked: str) -> dict[str, Any]:
     import open_clip
 
     if asked.endswith(".json"):
-        return _filled(read_json(Path(asked).expanduser()), asked)
+        document = read_json(Path(asked).expanduser())
+        return filled(document.get("model_cfg", document), asked)
     if asked not in open_clip.list_models():
         raise CheckpointError(f"open_clip knows no architecture '{asked:.60}'. {nearest(asked, _known())}")
-    return _filled(dict(open_clip.get_model_config(asked)), asked)
-
-
-def _stated_config(source: Source) -> dict[str, Any] | None:
-    """What a config beside the weights says; None where there is none."""
-    if source.open_clip:
-        return _filled(source.open_clip, source.path.name)
-    return vision_config(source.config) if source.config else None
-
-
-def _filled(config: dict[str, Any], origin: str) -> dict[str, Any]:
-    """An open_clip model config with its defaults written out."""
-    vision = config.get("vision_cfg")
-    sizes = ("image_size", "layers", "width", "patch_size", "head_width")
-    if not isinstance(vision, dict) or any(
-        not isinstance(vision.get(name, 1), int) or vision.get(name, 1) < 1 for name in sizes
-    ):
-        raise CheckpointError(f"{origin} is no open_clip config of a ViT: vision_cfg needs {', '.join(sizes[:4])}.")
-    defaults = {"image_size": 224, "layers": 12, "width": 768, "patch_size": 16, "head_width": 64}
-    return {"quick_gelu": False, **config, "vision_cfg": {**defaults, **vision}}
+    return filled(dict(open_clip.get_model_config(asked)), asked)
 
 
 def _from_shapes(visual: Weights) -> dict[str, Any]:
@@ -126,60 +217,111 @@ def _compare(stated: dict[str, Any], found: dict[str, Any], origin: str) -> None
             )
 
 
-def _head_width(source: Source, width: int) -> int:
-    """Width of an attention head: stated by a pickled module, else that of a known architecture, else 64."""
-    if source.pickled:
-        for name, value in source.pickled.settings.items():
-            if name.endswith("resblocks.0.attn.num_heads") and "visual" in name and isinstance(value, int) and value:
-                return width // value
-    known = {config["vision_cfg"]["width"]: config["vision_cfg"].get("head_width", 64) for config in _known().values()}
-    if width not in known and width % 64:
-        raise CheckpointError(
-            f"The number of attention heads cannot be told from weights of width {width}. Give the Hugging Face folder "
-            "with its config.json, or the architecture's config with --architecture."
+def _head_width(found: _Found, width: int) -> int | None:
+    """Width of an attention head: given, stated, or that of the one known architecture with these shapes."""
+    known = {config["vision_cfg"].get("head_width", 64) for config in _of_shapes(found.shapes)}
+    by_shapes = [(known.pop(), "read: the shapes are those of open_clip's architecture")] if len(known) == 1 else []
+    value, origin = _first(found, "head_width", found.given.head_width, by_shapes)
+    if value is not None:
+        if width % value:
+            raise CheckpointError(
+                f"Attention heads of width {value} ({origin}) do not divide the weights' width of {width}."
+            )
+        found.facts.append(Fact("head_width", f"{value} ({width // value} heads)", origin))
+        return value
+    fitting = [part for part in range(NARROWEST, min(WIDEST, width) + 1) if not width % part]
+    candidates = tuple((f"{part} ({width // part} heads)", part) for part in fitting)
+    how = f"Give --head-width, one of {', '.join(map(str, fitting))}, or the model's config with --architecture"
+    found.open.append(Open("head_width", candidates, found.tried(), how))
+    return None
+
+
+def _activation(found: _Found) -> bool | None:
+    """QuickGELU or GELU: given or stated; weights alone never tell."""
+    value, origin = _first(found, "quick_gelu", found.given.quick_gelu)
+    if value is not None:
+        found.facts.append(Fact("quick_gelu", "QuickGELU" if value else "GELU", origin))
+        return value
+    how = "Give --quick-gelu (OpenAI's own weights) or --no-quick-gelu (most others)"
+    found.open.append(Open("quick_gelu", (("QuickGELU", True), ("GELU", False)), found.tried(), how))
+    return None
+
+
+def _preprocess(found: _Found, size: int) -> Preprocess | None:
+    given = found.given.preprocess
+    asked = (given_preprocess(given, size) if isinstance(given, str) else given) if given else None
+    value, origin = _first(found, "preprocess", asked)
+    if value is not None:
+        if isinstance(given, str) and given:
+            origin = f"given: {given}"
+        found.facts.append(Fact("preprocess", in_words(value), origin))
+        return value
+    found.open.append(Open("preprocess", usual(size), found.tried(), HOW))
+    return None
+
+
+def _first(found: _Found, name: str, given: Any, more: Sequence[tuple[Any, str]] = ()) -> tuple[Any, str]:
+    """The first value of a fact and where it is from; a person's word against a file's is warned about."""
+    said = [(value, origin if origin.startswith("given") else f"read: {origin}") for value, origin in found.said(name)]
+    said = [*([(given, "given")] if given is not None else []), *said, *more]
+    if not said:
+        return None, ""
+    value, origin = said[0]
+    others = [(other, place) for other, place in said[1:] if other != value]
+    if others:
+        other, place = others[0]
+        found.warnings.append(
+            f"{TITLES[name]}: {_shown(value)} is taken ({origin}); {_shown(other)} is said elsewhere ({place})."
         )
-    return known.get(width, 64)
+    return value, origin
 
 
-def _activation(source: Source, stated: dict[str, Any] | None, shapes: dict[str, Any], warnings: list[str]) -> bool:
-    """QuickGELU or GELU: stated by a config or a pickled module's classes, else the field's habit, with a warning."""
-    if stated is not None:
-        return bool(stated["quick_gelu"])
-    if source.pickled:
-        classes = {
-            kind.rsplit(".", 1)[-1] for place, kind in source.pickled.classes.items() if "visual" in place or not place
-        }
-        if "QuickGELU" in classes or "GELU" in classes:
-            return "QuickGELU" in classes
-    where = str(source.path).lower()
-    if any(word in where for word in ("laion", "datacomp")):
-        guess, why = False, "its name speaks of weights that were trained with GELU"
-    elif shapes["vision_cfg"]["width"] in QUICK_GELU_WIDTHS:
-        guess, why = True, "OpenAI's weights of this size, which most public experts start from, have it"
-    else:
-        guess, why = False, "models of this size were trained with it"
-    warnings.append(
-        f"The base does not say which activation it was trained with. {'QuickGELU' if guess else 'GELU'} is assumed, "
-        f"because {why}. A wrong one computes something else without any error; correct it if you know better."
-    )
-    return guess
+TITLES = {"head_width": "Width of attention heads", "quick_gelu": "QuickGELU", "preprocess": "Preprocessing"}
+
+
+def _shown(value: Any) -> str:
+    return in_words(value) if isinstance(value, Preprocess) else str(value)
+
+
+def in_words(preprocess: Preprocess) -> str:
+    """Return a preprocessing in a line."""
+    mean, std = ("/".join(f"{number:.4g}" for number in part) for part in (preprocess.mean, preprocess.std))
+    return f"{preprocess.size} px, {preprocess.interpolation}, {preprocess.resize_mode}, mean {mean}, std {std}"
+
+
+def _of_shapes(shapes: dict[str, Any]) -> list[dict[str, Any]]:
+    """Known architectures whose tensors have these shapes."""
+    wanted = _sizes(shapes)
+    return [config for config in _known().values() if _sizes(config) == wanted]
 
 
 def _known_name(config: dict[str, Any]) -> str:
+    """The known architecture that a config is, text side included where it has one."""
+    if config.get("quick_gelu") is None or set(config["vision_cfg"]) - set(PLAIN):
+        return ""
     wanted = _signature(config)
-    plain = next((name for name, known in _known().items() if _signature(known) == wanted), "")
-    return plain
+    return next(
+        (name for name, known in _known().items() if _signature(known) == wanted and _same_text(config, known)), ""
+    )
 
 
-def _signature(config: dict[str, Any]) -> tuple[Any, ...]:
+def _same_text(config: dict[str, Any], known: dict[str, Any]) -> bool:
+    own = config.get("text_cfg")
+    return own is None or all(known["text_cfg"].get(name) == value for name, value in own.items())
+
+
+def _sizes(config: dict[str, Any]) -> tuple[Any, ...]:
     vision = config["vision_cfg"]
     return (
         config["embed_dim"],
-        bool(config.get("quick_gelu", False)),
         *(vision[name] for name in ("image_size", "layers", "width", "patch_size")),
-        vision.get("head_width", 64),
         round(vision.get("mlp_ratio", 4.0) * vision["width"]),
     )
+
+
+def _signature(config: dict[str, Any]) -> tuple[Any, ...]:
+    heads = config["vision_cfg"].get("head_width", 64)
+    return (*_sizes(config), bool(config.get("quick_gelu", False)), heads)
 
 
 @cache
@@ -187,11 +329,10 @@ def _known() -> dict[str, dict[str, Any]]:
     """open_clip's plain CLIP ViTs: nothing but width, depth, patches, image size and head width differs."""
     import open_clip
 
-    plain = {"image_size", "layers", "width", "patch_size", "head_width", "mlp_ratio"}
     found = {}
     for name in sorted(open_clip.list_models(), key=lambda name: (len(name), name)):
         config = open_clip.get_model_config(name)
         vision, text = config["vision_cfg"], config.get("text_cfg", {})
-        if name.startswith("ViT-") and set(vision) <= plain and "hf_model_name" not in text:
+        if name.startswith("ViT-") and set(vision) <= set(PLAIN) and "hf_model_name" not in text:
             found[name] = dict(config)
     return found

@@ -51,7 +51,7 @@ class Delta:
 
 @dataclass
 class Adapted:
-    """The base with an adapter's deltas added, tensor by tensor, in float32 and stored in the base's dtype."""
+    """The base with an adapter's deltas added, tensor by tensor; what they change is float32, so none is rounded."""
 
     base: Weights
     adapter: Weights
@@ -67,21 +67,22 @@ class Adapted:
         return self.base.shape(name)
 
     def dtype(self, name: str) -> torch.dtype:
-        """Stored dtype of one tensor."""
-        return self.base.dtype(name)
+        """Dtype of one tensor."""
+        own = self.base.dtype(name)
+        return torch.promote_types(own, torch.float32) if name in self.deltas else own
 
     def tensor(self, name: str) -> Tensor:
         """Read one tensor."""
         found = self.base.tensor(name)
         if name not in self.deltas:
             return found
-        total = found.float()
+        total = found.to(self.dtype(name))
         for delta in self.deltas[name]:
-            up, down = (self.adapter.tensor(part).float().flatten(1) for part in (delta.up, delta.down))
+            up, down = (self.adapter.tensor(part).to(total.dtype).flatten(1) for part in (delta.up, delta.down))
             product = (up @ down).T if delta.transposed else up @ down
             part = total if delta.third < 0 else total.chunk(3)[delta.third]
             part.add_(product.reshape(part.shape), alpha=delta.scale)
-        return total.to(found.dtype)
+        return total
 
 
 def adapt(source: Source, base: Weights) -> tuple[Adapted, list[str]]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from ...errors import ZooError
-from ...manifest import SAFE_NAME
+from ...manifest import SAFE_NAME, Preprocess
 from ...recipe import RESERVED_STATES, Frozen, explain
 
 DType = Literal["keep", "float32", "float16", "bfloat16"]
@@ -18,12 +18,25 @@ REMOTE = ("hf:", "torchvision:")
 RESERVED = ("base", *RESERVED_STATES)
 
 
+def _named(value: str) -> str:
+    if not re.fullmatch(SAFE_NAME, value):
+        raise ValueError(
+            f"'{value:.80}' is no name; up to 64 letters, digits, _, . and -, the first a letter or a digit, are "
+            "(for a zoo give --name)"
+        )
+    return value
+
+
+Name = Annotated[str, AfterValidator(_named)]
+OptionalName = Annotated[str, AfterValidator(lambda value: _named(value) if value else value)]
+
+
 class Item(Frozen):
     """An expert or a head: where it lies, what it is called, which task it is for."""
 
     path: str
-    name: str = Field("", pattern=rf"^$|{SAFE_NAME}")
-    task: str = Field("", max_length=64)
+    name: OptionalName = ""
+    task: OptionalName = ""
 
 
 class ImportRequest(Frozen):
@@ -33,12 +46,15 @@ class ImportRequest(Frozen):
     experts: tuple[Item, ...] = Field(min_length=1, max_length=200)
     heads: tuple[Item, ...] = ()
     data: dict[str, str] = Field(default_factory=dict)  # task → what the manifest names
-    name: str = Field(pattern=SAFE_NAME)
+    name: Name
     title: str = ""
     out: str  # the folder to make
     dtype: DType = "keep"
     architecture: str = ""  # an open_clip name; '' recognises it
     quick_gelu: bool | None = None  # None believes the checkpoint
+    head_width: int | None = Field(None, ge=1, le=4096)  # of attention; None believes the checkpoint
+    preprocess: Preprocess | str = Field("", max_length=1000)  # a preset's name, a file or values; '' reads it
+    logit_scale: float | None = Field(None, gt=0, le=1e6)  # what cosines are multiplied with; None reads it
     token: str = Field("", max_length=64)  # names this wish; the same files may be imported again
 
     @model_validator(mode="after")

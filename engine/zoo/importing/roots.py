@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import ZooError
-from .names import known_task, looks_like_base, looks_like_head
+from ..names import known_task, looks_like_base, looks_like_head
 
 ENV = "MERGELENS_ROOTS"
 WEIGHTS = (".safetensors", ".pt", ".pth", ".bin")
+CONFIGS = ("config.json", "open_clip_config.json", "adapter_config.json")
 MOST_ENTRIES = 500
+MOST_LOOKED_AT = 20_000  # entries of a folder in a search
 MOST_FOUND = 200
 MOST_FOLDERS = 500
 DEPTH = 3
@@ -72,8 +74,13 @@ def inside_roots(path: Path | str, also: Iterable[Path] = (), roots: tuple[Path,
     return found
 
 
-def list_folder(folder: Path, roots: tuple[Path, ...] | None = None) -> list[Entry]:
-    """Folders and models in a folder, by name; hidden ones and links that leave the roots are left out.
+def list_folder(folder: Path, roots: tuple[Path, ...] | None = None, most: int = MOST_ENTRIES) -> list[Entry]:
+    """List folders and models in a folder, by name; hidden ones and links that leave the roots are left out.
+
+    Args:
+        folder: inside the roots.
+        roots: in place of the configured ones.
+        most: entries that are listed.
 
     Raises:
         ZooError: the folder lies outside the roots or cannot be read.
@@ -88,16 +95,16 @@ def list_folder(folder: Path, roots: tuple[Path, ...] | None = None) -> list[Ent
         entry = None if path.name.startswith(".") or not _is_inside(path, roots) else _entry(path)
         if entry is not None:
             found.append(entry)
-        if len(found) == MOST_ENTRIES:
+        if len(found) == most:
             break
     return found
 
 
 def is_model_folder(folder: Path) -> bool:
-    """Whether a folder is one model in Hugging Face's form, or an adapter."""
+    """Tell whether a folder is one model as Hugging Face or open_clip keep them, or an adapter."""
     if (folder / "zoo.yaml").is_file():
         return False
-    return any((folder / name).is_file() for name in ("config.json", "adapter_config.json")) and any(
+    return any((folder / name).is_file() for name in CONFIGS) and any(
         path.suffix in WEIGHTS or path.name.endswith(".index.json") for path in folder.iterdir()
     )
 
@@ -136,7 +143,7 @@ def _models_below(top: Path, roots: tuple[Path, ...] | None) -> list[Path]:
             found.append(entry.path)
         elif depth <= DEPTH and os.access(entry.path, os.R_OK | os.X_OK) and not (depth and entry.path.is_symlink()):
             visited += 1
-            waiting += [(inner, depth + 1) for inner in reversed(list_folder(entry.path, roots))]
+            waiting += [(inner, depth + 1) for inner in reversed(list_folder(entry.path, roots, MOST_LOOKED_AT))]
     return found
 
 

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from ...errors import CheckpointError
+from ...manifest import read_manifest, resolve_inside
 from ...types import Weights
 from ...weights import PickledFile, SafetensorsFile, is_torch_file
+from ..names import looks_like_head
 
 MAX_JSON_BYTES = 5_000_000
 SINGLE = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors", "open_clip_pytorch_model.bin")
@@ -29,8 +31,9 @@ class Source:
     config: dict[str, Any] = field(default_factory=dict)  # config.json beside the weights
     adapter: dict[str, Any] = field(default_factory=dict)  # adapter_config.json
     preprocessor: dict[str, Any] = field(default_factory=dict)  # preprocessor_config.json
-    open_clip: dict[str, Any] = field(default_factory=dict)  # an open_clip model config beside the weights
+    open_clip: tuple[dict[str, Any], str] | None = None  # open_clip's config beside the weights, and its file's name
     files: tuple[Path, ...] = ()  # what was opened
+    loose: bool = False  # the configs lie beside a file of some other name, and may be of another model
 
     @property
     def pickled(self) -> PickledFile | None:
@@ -50,7 +53,10 @@ def open_source(path: Path) -> Source:
         return _sharded(path)
     source = Source(path, open_file(path), files=(path,))
     named = path.name in (*SINGLE, *ADAPTERS)
-    return _with_configs(source, path.parent) if named else source
+    found = _with_configs(source, path.parent)
+    found.adapter = found.adapter if named else {}
+    found.loose = not named
+    return found
 
 
 def open_file(path: Path) -> Weights:
@@ -65,6 +71,9 @@ def open_file(path: Path) -> Weights:
 
 
 def _folder(folder: Path) -> Source:
+    if (folder / "zoo.yaml").is_file():
+        path = resolve_inside(folder, read_manifest(folder).backbone.weights)
+        return _with_configs(Source(folder, open_file(path), files=(path,)), folder)
     for name in (*ADAPTERS, *SINGLE):
         if (folder / name).is_file():
             path = folder / name
@@ -72,19 +81,30 @@ def _folder(folder: Path) -> Source:
     for name in INDEXED:
         if (folder / name).is_file():
             return _with_configs(_sharded(folder / name), folder)
-    found = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".pt", ".pth", ".bin"))
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".pt", ".pth", ".bin"))
+    found = [path for path in files if not looks_like_head(path)]
     if len(found) != 1:
         what = f"{len(found)} weights files ({', '.join(p.name for p in found[:4])} …)" if found else "no weights file"
         raise CheckpointError(
-            f"{folder} holds {what}; model.safetensors, pytorch_model.bin or adapter_model.safetensors is expected. "
-            "Name the file itself."
+            f"{folder} holds {what}; model.safetensors, pytorch_model.bin, open_clip_model.safetensors or "
+            "adapter_model.safetensors is expected. Name the file itself."
         )
     return _with_configs(Source(folder, open_file(found[0]), files=(found[0],)), folder)
 
 
 def _with_configs(source: Source, folder: Path) -> Source:
-    config, own = read_json(folder / "config.json"), read_json(folder / "open_clip_config.json").get("model_cfg")
-    source.open_clip = own if isinstance(own, dict) else config if "vision_cfg" in config else {}
+    config = read_json(folder / "config.json")
+    source.open_clip = next(
+        (
+            (document, name)
+            for name, document in (
+                ("open_clip_config.json", read_json(folder / "open_clip_config.json")),
+                ("config.json", config),
+            )
+            if "vision_cfg" in document.get("model_cfg", document)
+        ),
+        None,
+    )
     source.config = {} if source.open_clip else config
     source.adapter = read_json(folder / "adapter_config.json")
     source.preprocessor = read_json(folder / "preprocessor_config.json")

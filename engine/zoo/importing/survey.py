@@ -4,103 +4,68 @@ from __future__ import annotations
 
 import math
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ...catalog.datasets import find_dataset
-from ...errors import CheckpointError, EngineError, ZooError
-from ...types import Progress, Weights
-from ...weights import check_same_architecture
-from ...weights.align import Selected
+from ...errors import EngineError, ZooError
+from ...types import Progress
 from ...weights.families import PROJECTION, SAMPLED, family_warnings, same
-from .architecture import Architecture, recognise
-from .heads import BroughtHead, common_scale, read_brought_heads
-from .layouts import LAYOUTS, Encoder, find_encoder
-from .names import distinct, expert_name, known_task, safe_name
-from .peft import adapt
-from .request import RESERVED, ImportRequest, Item
-from .sources import Source, open_source
+from ..encoders.heads import DEFAULT_LOGIT_SCALE, ZeroShotHead
+from ..inspection.parts import inspect
+from ..names import distinct, expert_name
+from .architecture import Fact
+from .found import Row, Survey
+from .readings import settle, trials_of
+from .request import RESERVED, ImportRequest
+from .staged import images_of, stage
+from .take import check_heads, take_base, take_expert, take_heads
+from .tasks import find_tasks, own_name, said_names
 
 FAR = 0.5  # ‖θ_k − θ₀‖ / ‖θ₀‖ over the sampled tensors; fine-tuning moves weights by a few hundredths
 
 
-@dataclass
-class Row:
-    """One file as it was recognised, for people and for the manifest."""
-
-    role: str  # base, expert or head
-    name: str
-    task: str
-    path: str
-    layout: str
-    dtype: str = ""
-    tensors: int = 0
-    bytes: int = 0
-    distance: float | None = None  # relative distance to the base over the sampled tensors
-    notes: list[str] = field(default_factory=list)
-
-
-@dataclass
-class Survey:
-    """Everything that was found. ``models`` and ``heads`` are for the conversion, the rest is JSON."""
-
-    request: ImportRequest
-    rows: list[Row] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    architecture: Architecture | None = None
-    base: Source | None = None
-    text: Weights | None = None  # the base's whole text encoder
-    models: dict[str, Weights] = field(default_factory=dict)  # base and experts by name
-    heads: dict[str, BroughtHead] = field(default_factory=dict)  # by task
-    log_scale: float | None = None
-    free: int = 0  # bytes on the target's disk
-
-    @property
-    def needed(self) -> int:
-        """Bytes that the zoo will take."""
-        return sum(row.bytes for row in self.rows)
-
-    def to_json(self) -> dict[str, Any]:
-        """What pages and the command line show."""
-        return {
-            "name": self.request.name,
-            "token": self.request.token,
-            "out": str(self.request.folder),
-            "architecture": self.architecture.label if self.architecture else "",
-            "rows": [asdict(row) for row in self.rows],
-            "warnings": self.warnings,
-            "faults": self.faults,
-            "bytes": self.needed,
-            "free": self.free,
-        }
-
-
 def survey(request: ImportRequest, progress: Progress) -> Survey:
-    """Open every file, read their structure and a few small tensors, and compare.
+    """Look at everything that is to become a zoo, as thoroughly as at a zoo; nothing is written.
 
-    Faults are collected, so that everything wrong is said at once.
+    Files are opened, their form and architecture recognised, open facts decided by the images that came along; then
+    values, classes, heads, images and how they agree are checked. Faults are collected, so that everything wrong is
+    said at once.
+
+    Args:
+        request: what is asked for.
+        progress: told how far it is.
     """
     found = Survey(request)
-    base = _attempt(found, lambda: _take_base(found))
-    names = distinct(item.name or expert_name(PurePath(item.path)) for item in request.experts)
+    _open(found, lambda fraction, message="": progress(0.2 * fraction, message))
+    _attempt(found, lambda: check_heads(found))
+    _attempt(found, lambda: _find_tasks(found))
+    _attempt(found, lambda: _logit_scale(found))
+    if not found.faults:
+        _decide(found, lambda fraction, message="": progress(0.2 + 0.3 * fraction, message))
+    _attempt(found, lambda: _check_target(found))
+    _compare_families(found)
+    if not found.faults:
+        _inspect(found, lambda fraction, message="": progress(0.5 + 0.5 * fraction, message))
+    return found
+
+
+def _open(found: Survey, progress: Progress) -> None:
+    """Base, experts and heads."""
+    request, said = found.request, said_names(found.request)
+    base = _attempt(found, lambda: take_base(found))
+    names = distinct(item.name or own_name(expert_name(PurePath(item.path)), said) for item in request.experts)
     names = [f"expert_{name}" if name in RESERVED else name for name in names]
     for number, (item, name) in enumerate(zip(request.experts, names, strict=True)):
         progress(number / (len(names) + 1), f"Looking at {name}")
         if base is not None:
-            _attempt(found, lambda item=item, name=name: _take_expert(found, item, name, base))
+            _attempt(found, lambda item=item, name=name: take_expert(found, item, name, base))
     progress(len(names) / (len(names) + 1), "Looking at heads and the disk")
     for item in request.heads:
-        _attempt(found, lambda item=item: _take_heads(found, item))
-    _attempt(found, lambda: _check_heads(found))
-    _attempt(found, lambda: _check_target(found))
-    _compare_families(found)
-    return found
+        _attempt(found, lambda item=item: take_heads(found, item, said))
 
 
 def _attempt(found: Survey, action: Callable[[], Any]) -> Any:
@@ -111,144 +76,61 @@ def _attempt(found: Survey, action: Callable[[], Any]) -> Any:
         return None
 
 
-def _take_base(found: Survey) -> Weights:
-    request = found.request
-    source = open_source(Path(request.base).expanduser())
-    if source.adapter:
-        raise CheckpointError(f"{source.path.name} is a LoRA adapter; the base must be the complete model it was for.")
-    encoder = find_encoder(source)
-    architecture = recognise(source, encoder.visual, request.architecture, request.quick_gelu)
-    found.architecture, found.base = architecture, source
-    found.models["base"] = encoder.visual
-    found.text = encoder.text if _is_whole(encoder.text) else _scale_only(encoder.text)
-    row = _row("base", "base", "", source, encoder, request)
-    if encoder.text is not None and not _is_whole(encoder.text):
-        row.notes.append(_leftovers(encoder.text))
-    elif encoder.text is not None:
-        row.bytes += _size(encoder.text, request)
-        row.notes.append("with its text encoder, so heads can be built from class names")
-    row.notes.insert(0, architecture.label)
-    found.rows.append(row)
-    found.warnings += architecture.warnings
-    return encoder.visual
+def _find_tasks(found: Survey) -> None:
+    found.tasks, faults = find_tasks(found.request, [row.task for row in found.experts], found.heads)
+    found.faults += faults
+    rows = {row.task: row for row in found.experts}
+    for task in found.tasks:
+        if task.name in rows and task.note:
+            rows[task.name].notes.append(task.note)
 
 
-def _take_expert(found: Survey, item: Item, name: str, base: Weights) -> None:
-    source = open_source(Path(item.path).expanduser())
-    if source.adapter:
-        merged, dropped = adapt(source, base)
-        encoder = Encoder("open_clip", Selected(merged, {n: n for n in merged.names}), None, dropped)
-        row = _row("expert", name, item.task, source, encoder, found.request)
-        row.layout = f"LoRA adapter of rank {source.adapter.get('r')}"
+def _decide(found: Survey, progress: Progress) -> None:
+    """Settle facts about the base that nobody stated."""
+    architecture = found.architecture
+    if architecture is None or not architecture.open:
+        return
+    scale = math.exp(DEFAULT_LOGIT_SCALE if found.log_scale is None else found.log_scale)
+    heads = {task: ZeroShotHead(head.rows, scale) for task, head in found.heads.items()}
+    tasks = {row.name: row.task for row in found.experts}
+    try:
+        trials = trials_of(found.models, tasks, heads, images_of(found))
+        found.architecture, faults = settle(architecture, trials, progress)
+    except EngineError as error:
+        faults = [str(error)]
+    found.faults += faults
+
+
+def _logit_scale(found: Survey) -> None:
+    """The scale of the heads: given, read from them or from the base, or refused."""
+    given = found.request.logit_scale
+    base = found.text.tensor("logit_scale") if found.text and "logit_scale" in found.text.names else None
+    if given is not None:
+        value, origin = math.log(given), "given"
+    elif found.log_scale is not None:
+        value, origin = found.log_scale, "read: the heads"
+    elif base is not None and base.numel() == 1 and math.isfinite(float(base)):
+        value, origin = float(base), "read: the base"
+    elif found.heads:
+        raise ZooError(
+            "The logit scale cannot be known: the heads have rows of unit norm, and neither they nor the base hold "
+            "one. Give --logit-scale, the factor of the cosines (CLIP ends its training at 100)."
+        )
     else:
-        encoder = find_encoder(source)
-        row = _row("expert", name, item.task, source, encoder, found.request)
-        if PROJECTION not in encoder.visual.names and PROJECTION in base.names:
-            _add_projection(encoder, base)
-            row.notes.append("no projection of its own; the base's is taken")
-            row.tensors, row.bytes = len(encoder.visual.names), _size(encoder.visual, found.request)
-    check_same_architecture(base, encoder.visual, name)
-    if encoder.text is not None and encoder.layout != "huggingface":
-        row.notes.append(_leftovers(encoder.text))
-    elif encoder.text is not None:
-        row.notes.append("its text encoder is left out")
-    row.task = safe_name(item.task) if item.task else (known_task(name) or name)
-    found.models[name] = encoder.visual
-    found.rows.append(row)
-    _check_activation(found, source, name)
+        return
+    found.log_scale = value
+    found.facts.append(Fact("logit_scale", f"{math.exp(value):.4g}", origin))
 
 
-def _add_projection(encoder: Encoder, base: Weights) -> None:
-    own = encoder.visual
-    order = {name: (base if name == PROJECTION else own) for name in base.names if name in (*own.names, PROJECTION)}
-    order |= {name: own for name in own.names if name not in order}
-    from .sources import Joined
-
-    encoder.visual = Joined(order)
-
-
-def _row(role: str, name: str, task: str, source: Source, encoder: Encoder, request: ImportRequest) -> Row:
-    dtypes = {str(encoder.visual.dtype(n)).removeprefix("torch.") for n in encoder.visual.names}
-    return Row(
-        role,
-        name,
-        task,
-        str(source.path),
-        LAYOUTS[encoder.layout],
-        dtype=", ".join(sorted(dtypes)),
-        tensors=len(encoder.visual.names),
-        bytes=_size(encoder.visual, request),
-        notes=[f"left out: {what}" for what in encoder.dropped],
-    )
-
-
-def _size(weights: Weights, request: ImportRequest) -> int:
-    wanted = None if request.dtype == "keep" else getattr(torch, request.dtype)
-    return sum(
-        math.prod(weights.shape(name))
-        * (wanted if wanted and weights.dtype(name).is_floating_point else weights.dtype(name)).itemsize
-        for name in weights.names
-    )
-
-
-def _is_whole(text: Weights | None) -> bool:
-    return text is not None and any(name.startswith("transformer.") for name in text.names)
-
-
-def _scale_only(text: Weights | None) -> Weights | None:
-    return Selected(text, {"logit_scale": "logit_scale"}) if text and "logit_scale" in text.names else None
-
-
-def _leftovers(text: Weights) -> str:
-    count = sum(math.prod(text.shape(name)) for name in text.names)
-    return f"left out: {len(text.names)} text-side tensors ({count / 1e6:.1f} M parameters)"
-
-
-def _check_activation(found: Survey, source: Source, name: str) -> None:
-    stated = source.config.get("vision_config", source.config).get("hidden_act") if source.config else None
-    if stated and found.architecture and (stated == "quick_gelu") != bool(found.architecture.config["quick_gelu"]):
-        ours = "QuickGELU" if found.architecture.config["quick_gelu"] else "GELU"
-        found.warnings.append(f"Expert '{name}' was trained with {stated}; the base is taken to have {ours}.")
-
-
-def _take_heads(found: Survey, item: Item) -> None:
-    path = Path(item.path).expanduser()
-    tasks = {row.name: row.task for row in found.rows if row.role == "expert"}
-    for head in read_brought_heads(path):
-        given = item.task or tasks.get(item.name, "") or known_task(item.name) or item.name
-        name = head.name or given or expert_name(PurePath(item.path))
-        name = tasks.get(name, known_task(name) or safe_name(name)) if not item.task else safe_name(name)
-        if name in found.heads:
-            raise ZooError(f"Two heads are for the task '{name}'. Leave one of them out.")
-        found.heads[name] = head
-        known = find_dataset(name)
-        if known and known.count != len(head.rows):
-            found.warnings.append(
-                f"The head of '{name}' has {len(head.rows)} classes; the data set {known.title} has {known.count}. "
-                "Its classes are numbered; write their names into zoo.yaml, in the head's order."
-            )
-        shape = tuple(head.rows.shape)
-        scale = "unit rows" if head.log_scale is None else f"logit scale exp({head.log_scale:.4f}) taken out"
-        row = Row("head", name, name, str(path), "classification head", "float32", 1, head.bytes)
-        row.notes.append(f"{shape[0]} classes of dimension {shape[1]}, {scale}")
-        found.rows.append(row)
-
-
-def _check_heads(found: Survey) -> None:
-    found.log_scale = common_scale(found.heads)
-    width = found.models["base"].shape(PROJECTION)[1] if "base" in found.models else None
-    for task, head in found.heads.items():
-        if width is not None and head.rows.shape[1] != width:
-            raise CheckpointError(
-                f"The head of '{task}' has dimension {head.rows.shape[1]}; the base's embeddings have {width}."
-            )
-    tasks = {row.task for row in found.rows if row.role == "expert"}
-    missing = sorted(tasks - set(found.heads)) if found.heads else []
-    if missing:
-        found.warnings.append(f"No head for {', '.join(missing)}; these tasks cannot be scored.")
-    extra = sorted(set(found.heads) - tasks)
-    if extra:
-        found.warnings.append(f"No expert for the heads of {', '.join(extra)}; they become out-of-domain tasks.")
+def _inspect(found: Survey, progress: Progress) -> None:
+    """Look at the zoo that this will be."""
+    places = {task.name: f"data/{task.name}" for task in found.tasks if task.images is not None}
+    with tempfile.TemporaryDirectory(prefix="mergelens-") as folder:
+        staged = _attempt(found, lambda: stage(found, Path(folder), places))
+        for finding in inspect(staged, progress) if staged is not None else ():
+            kept = {"error": found.faults, "warning": found.warnings}.get(finding.level, found.notes)
+            if finding.text not in kept:
+                kept.append(finding.text)
 
 
 def _check_target(found: Survey) -> None:
@@ -272,9 +154,7 @@ def _compare_families(found: Survey) -> None:
         return
     base = {name: found.models["base"].tensor(name) for name in SAMPLED if name in found.models["base"].names}
     trained: dict[str, set[str]] = {}
-    for row in found.rows:
-        if row.role != "expert":
-            continue
+    for row in found.experts:
         tensors = {name: found.models[row.name].tensor(name) for name in base}
         trained[row.name] = {name for name in base if not same(base[name], tensors[name])}
         row.distance = _distance(base, tensors)
@@ -302,3 +182,6 @@ def _distance(base: Mapping[str, Tensor], expert: Mapping[str, Tensor]) -> float
 
 def _listed(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+__all__ = ["Row", "Survey", "survey"]

@@ -21,7 +21,7 @@ from ..images.readers.installed import installed, torchvision_root
 from ..images.readers.source import Source, split_of
 from ..images.readers.tables import PathTable
 from ..images.readers.tree import is_image
-from ..importing.names import safe_name
+from ..names import safe_name
 
 MAX_DESCRIPTION_BYTES = 1_000_000
 FILES = (".npz", ".parquet", ".csv", ".tsv", ".zip")
@@ -127,9 +127,9 @@ def find_tasks(place: Path) -> tuple[list[BroughtTask], list[str]]:
     if not place.exists():
         raise DataError(f"There is no {place}. Give {FORMS}, or a folder of such.")
     if place.is_file() or _is_one(place):
-        return [_open(place.resolve())], []
+        return [open_brought(place.resolve())], []
     files = [path for path in sorted(place.iterdir()) if path.suffix in FILES and path.is_file()]
-    found = [_open(path) for path in files if not path.name.startswith(".")]
+    found = [open_brought(path) for path in files if not path.name.startswith(".")]
     listed = {part for task in found for part in _listed_in(task)}
     left = []
     for folder in _folders(place):
@@ -138,7 +138,7 @@ def find_tasks(place: Path) -> tuple[list[BroughtTask], list[str]]:
         if next(_images_below(folder), None) is None:
             left.append(folder.name)
             continue
-        found.append(_open(folder))
+        found.append(open_brought(folder))
     if not found:
         raise DataError(f"{place} holds no images of a known form. What is expected: {FORMS}.")
     return _distinct(sorted(found, key=lambda task: task.name)), left
@@ -201,17 +201,26 @@ def check_room(folder: Path, needed: int) -> None:
         raise DataError(f"The images need {needed:,} bytes; {free:,} are free in {folder}.")
 
 
-def _open(path: Path) -> BroughtTask:
+def open_brought(path: Path, name: str = "") -> BroughtTask:
+    """Open the images of one task, and the description beside them where there is one.
+
+    Args:
+        path: a file or folder.
+        name: of the task; '' takes the path's.
+
+    Raises:
+        DataError: no images of a known form, or a description that cannot be read.
+    """
     try:
-        return _task(path, read_source(path), path.parent)
+        return _task(path, read_source(path), path.parent, name)
     except DataError as error:
         raise DataError(f"{path.name}: {error}") from error
 
 
-def _task(path: Path, source: Source, folder: Path) -> BroughtTask:
+def _task(path: Path, source: Source, folder: Path, name: str = "") -> BroughtTask:
     stem = path.stem if path.suffix in FILES else path.name.removeprefix(TORCHVISION)
     beside = folder / f"{stem}.json"
-    return BroughtTask(safe_name(stem), path, source, beside, _description(beside))
+    return BroughtTask(name or safe_name(stem), path, source, beside, _description(beside))
 
 
 def _description(path: Path) -> dict[str, Any]:

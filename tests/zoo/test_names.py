@@ -5,8 +5,8 @@ from pathlib import Path, PurePath
 import pytest
 
 from engine.errors import ZooError
-from engine.zoo.importing.names import TASKS, distinct, expert_name, known_task, looks_like_base, safe_name
 from engine.zoo.importing.roots import configured_roots, find_candidates, inside_roots, list_folder
+from engine.zoo.names import TASKS, distinct, expert_name, known_task, looks_like_base, safe_name
 
 
 @pytest.mark.parametrize(

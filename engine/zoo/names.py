@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePath
 
-from ...manifest import SAFE_NAME
+from ..manifest import SAFE_NAME
 
 # Canonical name → title and how public checkpoints and data sets spell it (letters and digits only, lower case).
 TASKS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -36,7 +36,9 @@ _ALIASES = sorted(
 )
 _BASES = ("zeroshot", "pretrained", "base", "openai", "laion")
 _EMPTY = ("finetuned", "model", "pytorchmodel", "checkpoint", "best", "last", "weights", "adaptermodel", "final")
+_EMPTY += ("openclipmodel", "openclippytorchmodel", "visual", "clip", "merged")
 _ARCHITECTURE = re.compile(r"(open)?(clip)?vit(base|large|huge|giant|big)?[bslhg]?(patch)?(14|16|32)?(336)?")
+_PUBLISHED = re.compile(_ARCHITECTURE.pattern + r"(quickgelu)?(laion|openai|datacomp|commonpool|metaclip|dfn)")
 
 
 def known_task(text: str) -> str | None:
@@ -81,7 +83,11 @@ def expert_name(path: PurePath) -> str:
 def looks_like_base(path: PurePath) -> bool:
     """Whether a file's or folder's name says that it is the pretrained model."""
     letters = _letters(path.stem if path.suffix else path.name)
-    return any(letters.startswith(word) for word in _BASES) or bool(letters and _ARCHITECTURE.fullmatch(letters))
+    if letters in _EMPTY and path.suffix:
+        letters = _letters(path.parent.name)
+    return letters.startswith(_BASES) or bool(
+        letters and (_ARCHITECTURE.fullmatch(letters) or _PUBLISHED.match(letters))
+    )
 
 
 def looks_like_head(path: PurePath) -> bool:

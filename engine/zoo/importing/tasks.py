@@ -1,0 +1,148 @@
+"""The tasks of an import: a person's names for them, their images, and what their classes are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...catalog.datasets import KnownDataset, find_dataset, recognise_dataset
+from ...errors import DataError, ZooError
+from ..making.brought import BroughtTask, open_brought
+from ..names import known_task, title_of
+from .heads import BroughtHead
+from .request import REMOTE, ImportRequest
+
+
+@dataclass
+class FoundTask:
+    """One task as the manifest will list it."""
+
+    name: str
+    trained: bool  # whether an expert was fine-tuned on it
+    entry: dict[str, Any] = field(default_factory=dict)  # without ``data``
+    images: BroughtTask | None = None  # those that lie on this machine
+    place: str = ""  # what ``data`` names where images lie elsewhere
+    note: str = ""  # how the classes are known
+
+    @property
+    def scored(self) -> bool:
+        """Whether the task has images here."""
+        return self.images is not None
+
+
+def own_name(derived: str, said: Sequence[str]) -> str:
+    """Return a person's name for a task that was found by the look of a file, else the name that was found.
+
+    Args:
+        derived: the public task that a path speaks of, or a part of the path.
+        said: every name that a person gave to an expert, a head or data.
+    """
+    if derived in said:
+        return derived
+    meant = [name for name in said if known_task(name) is not None and known_task(name) == known_task(derived)]
+    return meant[0] if len(set(meant)) == 1 else derived
+
+
+def said_names(request: ImportRequest) -> list[str]:
+    """Return every name that a person gave."""
+    items = (*request.experts, *request.heads)
+    return [*request.data, *(name for item in items for name in (item.task, item.name) if name)]
+
+
+def find_tasks(
+    request: ImportRequest, of_experts: Sequence[str], heads: Mapping[str, BroughtHead]
+) -> tuple[list[FoundTask], list[str]]:
+    """Return the tasks of an import, and what is wrong with them.
+
+    A zoo whose experts bring neither heads nor images has tasks only where the catalogue knows all of them.
+    """
+    if not heads and not request.data and not all(map(find_dataset, of_experts)):
+        return [], []
+    found, faults = [], []
+    for name in dict.fromkeys([*of_experts, *heads, *request.data]):
+        try:
+            found.append(_find(request, name, name in of_experts, heads.get(name)))
+        except (DataError, ZooError) as error:
+            faults.append(str(error) if f"'{name}'" in str(error) else f"Task '{name}': {error}")
+    return found, faults
+
+
+def _find(request: ImportRequest, name: str, trained: bool, head: BroughtHead | None) -> FoundTask:
+    place = request.data.get(name, "")
+    task = FoundTask(name, trained)
+    if place.startswith(REMOTE):
+        task.place = place
+    elif place:
+        task.images = open_brought(Path(place).expanduser(), name)
+    classes, task.note = _classes(task, head)
+    task.entry = {"name": name, "domain": "in" if trained else "out", **classes}
+    return task
+
+
+def _classes(task: FoundTask, head: BroughtHead | None) -> tuple[dict[str, Any], str]:
+    """Title and classes for the manifest, and where they come from.
+
+    Raises:
+        DataError: nobody names the classes, or head and images have different numbers of them.
+    """
+    count = len(head.rows) if head is not None else None
+    own = _of_images(task.images, count) if task.images is not None else {}
+    row = find_dataset(own.get("dataset", "")) or (_row(task) if not own else None)
+    if row is not None and count not in (None, row.count):
+        if own:
+            raise DataError(f"The head of '{task.name}' has {count} classes; its images are {row.title}'s {row.count}.")
+        row = None
+    if row is not None:
+        return {**own, "dataset": row.name}, f"classes of {row.title}, from the catalogue of data sets"
+    title = {} if "title" in own else {"title": title_of(task.name)}
+    if "classes" in own:
+        if count not in (None, len(own["classes"])):
+            raise DataError(
+                f"The head of '{task.name}' has {count} classes, its images have {len(own['classes'])}: "
+                f"{', '.join(own['classes'][:4])} …. Choose the head and the images of one task."
+            )
+        if len(own["classes"]) < 2:
+            raise DataError(f"The images of '{task.name}' have one class only, {own['classes'][0]}; two are needed.")
+        order = "; the head's rows are taken to be in this order" if head is not None else ""
+        return {**title, **own}, f"{len(own['classes'])} classes as the images name them{order}"
+    if count is not None:
+        classes = [f"class {number}" for number in range(count)]
+        return {**title, **own, "classes": classes}, f"{count} classes without names, as many as the head has"
+    if task.images is None and not task.place:
+        return {**title, "classes": []}, "no classes: neither head nor images"
+    raise DataError(
+        f"Nobody names the classes of '{task.name}': there is no head for it, and its images bring none. Give a head, "
+        f"or write the `class_names` into {task.name}.json beside the images."
+    )
+
+
+def _of_images(images: BroughtTask, count: int | None) -> dict[str, Any]:
+    """What images and their description say; the number of classes is checked where only a head has them."""
+    try:
+        return images.entry(())
+    except DataError:
+        if count is None:
+            raise
+    highest = max(
+        (
+            int(images.source.labels(split).max(initial=0))
+            for split in ("test", "train", "val")
+            if images.source.lengths.get(split)
+        ),
+        default=0,
+    )
+    if highest >= count:
+        raise DataError(
+            f"The images of '{images.name}' have a label {highest}; its head has {count} classes (0 to {count - 1})."
+        )
+    return {}
+
+
+def _row(task: FoundTask) -> KnownDataset | None:
+    """The catalogue's row that a task's name or the place of its images speaks of."""
+    if task.place:
+        return recognise_dataset(task.place.split(":", 1)[1]) or recognise_dataset(task.name)
+    known = known_task(task.name)
+    return find_dataset(task.name) or (find_dataset(known) if known else None)

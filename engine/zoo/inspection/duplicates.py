@@ -1,0 +1,121 @@
+"""Images of a task that come twice: among the images that are tested on, and between these and others."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import EngineError
+from ...types import Finding
+from ..folder import Zoo
+from ..images.data import TaskData
+from ..images.readers.npz import NpzArrays
+
+CELLS = (8, 9)  # of a difference hash: every cell is compared with its right neighbour
+SIDE = 72  # of the small pictures that hashes are made of: a multiple of both
+CLOSE = 3.0  # grey levels by which the cells of two pictures of one look may differ
+PLAIN = 6  # bits that have to differ from the rest; plainer pictures have no look to compare
+MANY = 0.01  # of a split's images: more that come twice are a fault, fewer a warning
+NAMED = 3
+LARGEST = 60_000  # images of a split that are looked at
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What images of a split are recognised by."""
+
+    rows: np.ndarray  # (n,)
+    digests: list[str]  # of what is stored
+    hashes: list[int]  # 64 bits of the look; -1 for plain pictures
+    cells: np.ndarray  # (n, 72) grey levels
+
+
+def duplicates(zoo: Zoo, task: str) -> Iterator[Finding]:
+    """Look for images that come twice.
+
+    The same bytes in the test images and another split mean that a test says too much; among the test images, that
+    some count twice. More than one in a hundred are a fault, fewer a warning. Pictures that only look alike (a
+    difference hash of 64 bits, and nearly the same grey levels) are a warning.
+    """
+    try:
+        data = zoo.open_data(task)
+        looks = {split: _looks(data, split) for split in data.lengths} if data else {}
+    except EngineError:
+        return  # what is wrong with the data is said where they are looked at by themselves
+    test = looks.get("test")
+    if data is None or test is None:
+        return
+    for split, other in looks.items():
+        yield from _twice(data, test, other, split)
+
+
+def _looks(data: TaskData, split: str) -> Looks:
+    rows = data.usable(split)[:LARGEST]
+    digests = [hashlib.sha256(raw).hexdigest() for raw in _stored(data, split, rows)]
+    high, wide = SIDE // CELLS[0], SIDE // CELLS[1]
+    cells = np.zeros((len(rows), *CELLS), np.float32)
+    for number, picture in enumerate(data.pictures(split, list(rows), SIDE)):
+        grey = picture.astype(np.float32).mean(axis=2)
+        cells[number] = grey.reshape(CELLS[0], high, CELLS[1], wide).mean(axis=(1, 3))
+    brighter = (cells[:, :, 1:] > cells[:, :, :-1] + 1).reshape(len(rows), -1)
+    counts = brighter.sum(axis=1)
+    packed = np.packbits(brighter, axis=1)
+    plain = (counts < PLAIN) | (counts > brighter.shape[1] - PLAIN)
+    hashes = [-1 if flat else int.from_bytes(row.tobytes()) for row, flat in zip(packed, plain, strict=True)]
+    return Looks(rows, digests, hashes, cells.reshape(len(rows), -1))
+
+
+def _stored(data: TaskData, split: str, rows: np.ndarray) -> Iterator[bytes]:
+    if isinstance(data.source, NpzArrays):
+        images = data.source.images(split)
+        yield from (images[row].tobytes() for row in rows)
+        return
+    for row in rows:
+        raw = data.source.encoded(split, int(row))
+        yield raw.read_bytes() if isinstance(raw, Path) else raw if isinstance(raw, bytes) else raw.tobytes()
+
+
+def _twice(data: TaskData, test: Looks, other: Looks, split: str) -> Iterator[Finding]:
+    """What the test images share with a split, or with themselves."""
+    task, inside = data.task.name, split == "test"
+    counts = Counter(other.digests)
+    same = [row for row, digest in enumerate(test.digests) if counts[digest] > (1 if inside else 0)]
+    where = "within the test images" if inside else f"in the test images and in {split}"
+    if same:
+        share = len(same) / len(test.digests)
+        named = ", ".join(data.source.names("test", [int(test.rows[row]) for row in same[:NAMED]]))
+        meaning = "They count twice." if inside else "What is learned there is tested here."
+        yield Finding(
+            "error" if share > MANY else "warning",
+            f"Task '{task}': {len(same)} of {len(test.digests):,} test images come twice {where}, {named} first. "
+            f"{meaning} Leave one of each out.",
+        )
+    alike = _alike(test, other, inside) - set(same)
+    if alike:
+        named = ", ".join(data.source.names("test", [int(test.rows[row]) for row in sorted(alike)[:NAMED]]))
+        yield Finding(
+            "warning",
+            f"Task '{task}': {len(alike)} of {len(test.digests):,} test images look nearly like others {where}, "
+            f"{named} first.",
+        )
+
+
+def _alike(test: Looks, other: Looks, inside: bool) -> set[int]:
+    """Rows of test images whose look another image has, though not its bytes."""
+    places: dict[int, list[int]] = {}
+    for row, code in enumerate(other.hashes):
+        if code >= 0:
+            places.setdefault(code, []).append(row)
+    found = set()
+    for row, code in enumerate(test.hashes):
+        for place in places.get(code, ())[:NAMED]:
+            twin = (inside and place == row) or other.digests[place] == test.digests[row]
+            if not twin and np.abs(test.cells[row] - other.cells[place]).max() <= CLOSE:
+                found.add(row)
+                break
+    return found
