@@ -85,6 +85,7 @@ class Worker:
         self.targets, self.check_message = TARGETS, check_message
         self.place = place
         os.environ["MERGELENS_STORE"] = str(place / "store")
+        tempfile.tempdir = str(place)
         for name, target in TARGETS.items():
             (place / "true" / name).mkdir(parents=True)
             target.prepare(place / "true" / name)
