@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from ..errors import MergeError
 from ..types import Context, TaskVectors
+
+ROUNDINGS = 100  # rounding errors that a factor's residual may have; one with a larger residual is computed otherwise
+SMALLEST = {torch.float32: 1e-2, torch.float64: 1e-9}  # least ratio of a Gram matrix's eigenvalues whose root is taken
 
 
 def is_matrix(name: str, shape: tuple[int, ...], matrices: str = "all") -> bool:
@@ -45,18 +50,53 @@ def svd(matrix: Tensor, where: str = "a task matrix") -> tuple[Tensor, Tensor, T
     )
 
 
+def leading_triples(matrix: Tensor, rank: int, where: str = "a task matrix") -> tuple[Tensor, Tensor, Tensor]:
+    """Return the first ``rank`` singular triples U (m, rank), σ (rank,), Vᵀ (rank, n).
+
+    The leading eigenvectors of the Gram matrix span the right singular vectors, and the small matrix in that basis is
+    decomposed. Where Uᵀ A and σ Vᵀ differ by more than rounding, the whole matrix is decomposed.
+
+    Args:
+        matrix: (m, n).
+        rank: at most min(m, n).
+        where: which matrix it is, for the error.
+
+    Raises:
+        MergeError: the decomposition does not converge.
+    """
+    if matrix.shape[0] < matrix.shape[1]:
+        right, values, left = leading_triples(matrix.T, rank, where)
+        return left.T, values, right.T
+    found = _from_gram(matrix, rank) if 0 < 2 * rank <= matrix.shape[1] else None
+    if found is None:
+        left, values, right = svd(matrix, where)
+        found = left[:, :rank], values[:rank], right[:rank]
+    return found
+
+
+def _from_gram(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Return the leading triples of a tall matrix, or None where they are not good to rounding."""
+    scale = 2.0 ** math.frexp(matrix.abs().max().item())[1]  # a power of two, which rounds nothing
+    matrix = matrix / scale  # so that squares neither vanish nor overflow
+    try:
+        basis = torch.linalg.eigh(matrix.T @ matrix).eigenvectors[:, -rank:]
+        left, values, turned = torch.linalg.svd(matrix @ basis, full_matrices=False)
+    except torch.linalg.LinAlgError:
+        return None
+    right = turned @ basis.T
+    residual = torch.linalg.vector_norm(left.T @ matrix - values[:, None] * right, dim=1).max()
+    good = residual <= ROUNDINGS * torch.finfo(matrix.dtype).eps * values[0]
+    return (left, values * scale, right) if good else None
+
+
 def leading_svd(
     task_vectors: TaskVectors, name: str, expert: str, rank: int, context: Context
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the first ``rank`` singular triples of one expert's layer, computed once and kept by the context."""
 
     def compute() -> dict[str, Tensor]:
-        left, values, right = svd(task_vectors.vector(name, expert), f"{name} of expert '{expert}'")
-        return {
-            "left": left[:, :rank].contiguous(),
-            "values": values[:rank].contiguous(),
-            "right": right[:rank].contiguous(),
-        }
+        found = leading_triples(task_vectors.vector(name, expert), rank, f"{name} of expert '{expert}'")
+        return dict(zip(("left", "values", "right"), (part.contiguous() for part in found), strict=True))
 
     key = {"layer": name, "rank": rank, "dtype": str(task_vectors.dtype)}
     found = context.cached(expert, "svd", key, compute)
@@ -71,6 +111,33 @@ def rank_of(values: Tensor, shape: tuple[int, ...]) -> int:
 
 
 def polar(matrix: Tensor) -> Tensor:
-    """Return the nearest matrix with orthonormal columns or rows: PQᵀ of the decomposition P D Qᵀ."""
+    """Return the nearest matrix with orthonormal columns or rows: PQᵀ of the decomposition P D Qᵀ.
+
+    For a tall matrix A it is A (AᵀA)^(-1/2), in float64 unless A is far from square, which random directions make well
+    conditioned. Where that is not orthonormal to rounding, A is decomposed.
+    """
+    if matrix.shape[0] < matrix.shape[1]:
+        return polar(matrix.T).T
+    eye = torch.eye(matrix.shape[1], dtype=matrix.dtype)
+    quick = [matrix.dtype] if matrix.shape[0] >= 2 * matrix.shape[1] else []
+    for dtype in dict.fromkeys((*quick, torch.float64)):
+        found = _inverse_root(matrix.to(dtype))
+        if found is None:
+            continue
+        factor = (matrix.to(dtype) @ found).to(matrix.dtype)
+        if (factor.T @ factor).sub_(eye).abs_().max() <= ROUNDINGS * torch.finfo(matrix.dtype).eps:
+            return factor
     left, _, right = svd(matrix)
     return left @ right
+
+
+def _inverse_root(matrix: Tensor) -> Tensor | None:
+    """Return (AᵀA)^(-1/2); None where that is too badly conditioned."""
+    if not matrix.numel():
+        return None
+    try:
+        values, vectors = torch.linalg.eigh(matrix.T @ matrix)
+    except torch.linalg.LinAlgError:
+        return None
+    well = values[0] > SMALLEST[matrix.dtype] * values[-1]
+    return (vectors * values.rsqrt()) @ vectors.T if well else None

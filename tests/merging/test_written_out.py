@@ -1,0 +1,130 @@
+"""Methods that are computed in pieces, by brackets or by Gram matrices, against their definitions written out."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from engine.merging import spectra
+from engine.merging.spectra import leading_triples, polar, svd
+from tests.merging.test_properties import merged, task_vectors
+
+quick = settings(max_examples=25, deadline=None)
+
+
+def rows_of(stacks: dict[str, Tensor]) -> np.ndarray:
+    """All layers of every expert in one row."""
+    return torch.cat([stack.reshape(len(stack), -1) for stack in stacks.values()], dim=1).numpy()
+
+
+def found_by(stacks: dict[str, Tensor], method: str, params: dict, transforms: tuple = ()) -> np.ndarray:
+    found = merged(stacks, method, params, transforms)["all"]
+    return torch.cat([tensor.reshape(-1) for tensor in found.values()]).numpy()
+
+
+@quick
+@given(
+    stacks=task_vectors().filter(lambda stacks: len(next(iter(stacks.values()))) > 1),
+    eta=st.sampled_from([0.1, 0.3, 0.5, 0.7, 0.9]),
+    shared=st.booleans(),
+)
+@pytest.mark.parametrize("name", ["pwptv", "magnitude"])
+def test_pruned_entries_are_those_at_or_below_the_threshold(stacks, eta, shared, name):
+    rows = rows_of(stacks)
+    scores = np.abs(rows - rows.sum(axis=0) / len(rows)) if name == "pwptv" else np.abs(rows)
+    limits = np.sort(scores, axis=1)[:, int(np.floor(rows.shape[1] * eta + 1e-9))]
+    kept = scores > limits[:, None]
+    kept = kept.any(axis=0) if shared else kept
+    got = found_by(stacks, "task_arithmetic", {"scaling": 0.5}, ((name, {"eta": eta, "shared": shared}),))
+    np.testing.assert_allclose(got, 0.5 * (rows * kept).sum(axis=0), atol=1e-12)
+
+
+@quick
+@given(
+    stacks=task_vectors(),
+    density=st.sampled_from([0.05, 0.3, 1.0]),
+    clip=st.sampled_from([0.0, 0.05, 0.1]),
+    balance=st.sampled_from(["task_vectors", "normalised"]),
+)
+def test_pcb_is_competition_written_out(stacks, density, clip, balance):
+    rows = rows_of(stacks)
+    count = rows.shape[1]
+    sizes = np.sort(np.abs(rows), axis=1)
+    low, high = sizes[:, [int(count * clip)]], sizes[:, [int(count * (1 - clip) - 1)]]
+    clipped = np.clip(np.abs(rows), low, np.maximum(low, high))
+    clipped = np.minimum(clipped, high)
+    relative = (clipped - low) / np.where(high > low, high - low, 1)
+    others = relative * np.sign(rows) if balance == "normalised" else rows
+    scores = np.exp(len(rows) * relative**2) * np.tanh(rows * others.sum(axis=0))
+    floor = np.sort(scores, axis=1)[:, [min(int(count * (1 - density)), count - 1)]]
+    span = scores.max(axis=1, keepdims=True) - floor
+    scores = np.clip(scores - floor, 0, None) / np.where(span > 0, span, 1)
+    expected = (scores * clipped * np.sign(rows)).sum(axis=0) / np.maximum(scores.sum(axis=0), 1e-12)
+    params = {"density": density, "clip": clip, "balance": balance, "scaling": 1.0}
+    np.testing.assert_allclose(found_by(stacks, "pcb", params), expected, atol=1e-9)
+
+
+def decaying(rows: int, columns: int, dtype: torch.dtype, seed: int, steepness: float = 3.0) -> Tensor:
+    """A matrix whose singular values fall by e^steepness."""
+    generator = torch.Generator().manual_seed(seed)
+    left, _, right = svd(torch.randn(rows, columns, generator=generator, dtype=torch.float64))
+    return (left * torch.linspace(0, -steepness, len(right), dtype=torch.float64).exp() @ right).to(dtype)
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 2e-5), (torch.float64, 1e-12)])
+@pytest.mark.parametrize("shape", [(40, 40), (90, 30), (30, 90)])
+def test_leading_triples_are_those_of_the_whole_decomposition(shape, dtype, limit, monkeypatch):
+    matrix, rank = decaying(*shape, dtype, 0), 7
+    left, values, right = svd(matrix.double())
+    monkeypatch.setattr(spectra, "svd", None)  # not asked for
+    found = leading_triples(matrix, rank)
+    assert torch.allclose(found[1].double(), values[:rank], atol=limit)
+    product = found[0] * found[1] @ found[2]
+    assert torch.allclose(product.double(), left[:, :rank] * values[:rank] @ right[:rank], atol=limit)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_matrices_that_are_hard_for_a_gram_matrix_have_their_leading_triples(dtype):
+    steep = decaying(60, 40, dtype, 1, steepness=60.0)
+    tiny, huge = (decaying(60, 40, dtype, 1) * getattr(torch.finfo(dtype), end) ** 0.75 for end in ("tiny", "max"))
+    for matrix in (steep, tiny, huge, torch.zeros(60, 40, dtype=dtype)):
+        found, expected = leading_triples(matrix, 15), svd(matrix)
+        scale = expected[1][0].item() or 1.0
+        assert torch.allclose(found[1] / scale, expected[1][:15] / scale, atol=1e-4)
+        gram = found[0].T @ found[0]
+        assert torch.allclose(gram, torch.eye(15, dtype=dtype), atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(40, 40), (90, 30), (30, 90), (5, 0)])
+def test_polar_factors_are_those_of_a_decomposition(shape, dtype):
+    generator = torch.Generator().manual_seed(2)
+    matrix = torch.randn(shape, generator=generator, dtype=dtype)
+    left, _, right = svd(matrix.double())
+    assert torch.allclose(polar(matrix).double(), left @ right, atol=100 * torch.finfo(dtype).eps * 40)
+
+
+def test_polar_factors_of_dependent_columns_are_orthonormal():
+    matrix = torch.randn(50, 10, generator=torch.Generator().manual_seed(3))
+    matrix[:, 9] = matrix[:, 0]
+    factor = polar(matrix)
+    assert torch.allclose(factor.T @ factor, torch.eye(10), atol=1e-4)
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-4), (torch.float64, 1e-10)])
+def test_tsv_m_is_algorithm_1_written_out(dtype, limit):
+    matrices = torch.stack([decaying(48, 24, torch.float64, seed) for seed in range(4)])
+    matrices[3].zero_()
+    stacks = {"visual.w": matrices[:3], "visual.b": matrices[:3, 0]}
+    triples = [svd(matrix) for matrix in matrices[:3]]
+    left = torch.cat([left[:, :8] for left, _, _ in triples], dim=1)
+    values = torch.cat([values[:8] for _, values, _ in triples])
+    right = torch.cat([right[:8] for _, _, right in triples])
+    one, _, two = svd(left)
+    three, _, four = svd(right)
+    expected = (one @ two) * values @ (three @ four)
+    found = merged({name: stack.to(dtype).double() for name, stack in stacks.items()}, "tsv_m", {"scaling": 1.0})["all"]
+    assert torch.allclose(found["visual.w"], expected, atol=limit)
+    assert torch.allclose(found["visual.b"], matrices[:3, 0].mean(dim=0), atol=limit)
