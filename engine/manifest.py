@@ -21,7 +21,7 @@ from pydantic import (
 
 from .catalog.datasets import known_dataset
 from .errors import ZooError
-from .recipe import MAX_RECIPE_BYTES, Frozen, explain, read_yaml
+from .recipe import MAX_RECIPE_BYTES, Forward, Frozen, explain, read_yaml
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 ENV_CACHE = "MERGELENS_CACHE"
@@ -82,7 +82,7 @@ class Expert(Frozen):
     source: str = ""
     licence: str = ""
     method: str = Field(STANDARD, pattern=SAFE_NAME)  # the recipe of fine-tuning
-    forward: Literal["standard", "linearised"] = "standard"  # how the weights are meant to be evaluated
+    forward: Forward = "standard"  # how the weights are meant to be evaluated
     factors: str | None = None  # a file of low-rank factors whose products are the task vector
 
     @model_serializer(mode="wrap")

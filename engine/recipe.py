@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from .errors import RecipeError, nearest
 
@@ -63,6 +72,10 @@ class CalibratorCall(MethodCall):
         return value
 
 
+# How experts and their merge are evaluated: by the encoder, or by its first-order approximation around the base.
+Forward = Literal["standard", "linearised"]
+
+
 class ExpertChoice(Frozen):
     """An expert and how much of its task vector takes part."""
 
@@ -96,6 +109,15 @@ class Recipe(Frozen):
     calibrators: tuple[CalibratorCall, ...] = ()
     probe: Probe = Probe()
     seeds: tuple[int, ...] = (0,)
+    forward: Forward = "standard"
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Write later keys where they are used, so that keys of older runs stay what they were."""
+        document = handler(self)
+        if document.get("forward") == "standard":
+            document.pop("forward")
+        return document
 
     @field_validator("experts", mode="before")
     @classmethod

@@ -50,6 +50,11 @@ def export_model(
     """
     check_folder(out)
     report = read_report(run)
+    if report.recipe.forward == "linearised":
+        raise EngineError(
+            "This run evaluates its merge by a derivative around the base, which the written format would not say: the "
+            "same weights give other features there. Export a run with `forward: standard`."
+        )
     zoo = _zoo(report)
     weights = _weights(run, zoo, task)
     config, preprocess = _described(run, zoo)

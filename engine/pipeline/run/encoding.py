@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ...features import Batches, choose_device, encode
+from ...features.linearised import Linearised
 from ...manifest import Preprocess
 from ...recipe import Probe
 from ...zoo.encoders.architecture import tower_size
@@ -39,6 +40,7 @@ class EncodingParams(StepParams):
     architecture: dict[str, Any]
     preprocess: Preprocess
     weights_of: str | None = None  # the task, for a merge that makes a model for each
+    around: str | None = None  # digest of the base, where the model is evaluated linearised around it
     sources: Sources = apart()
 
 
@@ -108,7 +110,7 @@ def read_features(folder: Path) -> dict[str, Tensor]:
 def encoder_for(zoo: Zoo, inputs: EncodingInputs[Path], params: EncodingParams) -> nn.Module:
     """Return the encoder that a step asks for, kept between the tasks that one worker encodes with it."""
     merged = str(inputs.merged or "")
-    return _encoder(str(zoo.folder), params.model, params.digest, merged, params.weights_of)
+    return _encoder(str(zoo.folder), params.model, params.digest, merged, params.weights_of, params.around)
 
 
 def encoder_of(zoo: Zoo, model: str, merged: Path | None = None) -> nn.Module:
@@ -119,10 +121,16 @@ def encoder_of(zoo: Zoo, model: str, merged: Path | None = None) -> nn.Module:
 
 
 @lru_cache(maxsize=2)
-def _encoder(folder: str, model: str, digest: str, merged: str, task: str | None) -> nn.Module:
+def _encoder(
+    folder: str, model: str, digest: str, merged: str, task: str | None, around: str | None = None
+) -> nn.Module:
     """Build the encoder of a model, kept between the tasks of one worker (``digest`` tells versions)."""
     zoo = Zoo.open(folder)
     config = architecture(zoo.folder, zoo.manifest)
     if model == "merged":
-        return load_merged_encoder(Path(merged), zoo.weights("base"), config, task)
-    return load_encoder(config, zoo.weights(model))
+        encoder = load_merged_encoder(Path(merged), zoo.weights("base"), config, task)
+    else:
+        encoder = load_encoder(config, zoo.weights(model))
+    if around is None:
+        return encoder
+    return Linearised(encoder, dict(load_encoder(config, zoo.weights("base")).named_parameters())).eval()

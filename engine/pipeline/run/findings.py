@@ -14,6 +14,7 @@ from ...manifest import Manifest
 from ...recipe import CalibratorCall, Recipe
 from ...types import Finding
 from ...zoo.folder import Zoo, choose_experts
+from . import linearised
 
 EACH = {"per_task": "task", "per_sample": "image"}
 FLATTERING = "The paper protocol adapts on the images that are scored (without labels), which flatters."
@@ -33,7 +34,10 @@ def findings(recipe: Recipe, zoo: Zoo | Manifest) -> list[Finding]:
     errors = _invalid_methods(recipe)
     if not errors:
         errors = [*_refused_experts(recipe, zoo), *_refused_calibrators(recipe), *_lacking(recipe, zoo)]
+        errors += linearised.refused(recipe, _manifest(zoo))
     found = [Finding("error", text) for text in dict.fromkeys(errors)]
+    if not errors:
+        found += [Finding("warning", text) for text in linearised.doubtful(recipe, _manifest(zoo))]
     return [*found, Finding("warning", FLATTERING)] if recipe.probe.protocol == "paper" else found
 
 

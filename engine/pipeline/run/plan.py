@@ -182,8 +182,16 @@ class RunSteps:
             "architecture": self.config,
             "preprocess": self.preprocess,
             "weights_of": task.name if merged and self.by_task else None,
+            "around": self.digests["base"] if self.linearised(model) else None,
             "sources": self.sources,
         }
+
+    def linearised(self, model: str) -> bool:
+        """Return whether a model is evaluated by its first-order approximation around the base."""
+        expert = self.zoo.manifest.expert_table.get(model)
+        if expert is None:
+            return model == "merged" and self.recipe.forward == "linearised"
+        return "linearised" in (self.recipe.forward, expert.forward)
 
     def features(self, model: str, task: Task, merged: str | None = None, *, adapt: bool = True) -> str:
         """Add the features of one model on one task; of the adaptation images only where somebody reads them."""

@@ -13,6 +13,7 @@ from pydantic import Field
 from ...errors import RecipeError
 from ...manifest import Preprocess
 from ...recipe import Probe
+from ..run.linearised import refuse_inside
 from ..sources import Sources
 from ..steps import INLINED, A, Inputs, StepKind, StepParams, apart, step
 from .base import ViewRequest, read_document
@@ -93,8 +94,9 @@ def plan_by_task(
         Key of the last step.
 
     Raises:
-        RecipeError: no images of an expert's task.
+        RecipeError: no images of an expert's task, or models that are evaluated linearised.
     """
+    refuse_inside(run.recipe)
     tasks, seed = [task.name for task in run.in_domain()], run.recipe.seeds[0]
     if not tasks:
         raise RecipeError("The experts' tasks have no images, so there is nothing to show. Add `data:` to zoo.yaml.")
