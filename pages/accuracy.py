@@ -170,7 +170,7 @@ def _confusions(run: RunView) -> None:
 
 @st.fragment
 def _training(run: RunView) -> None:
-    """How the calibrators converged."""
+    """Draw the curves of the calibrators' training."""
     st.subheader("How the calibrators learned", anchor=False)
     if not any(part.curve for part in run.report.calibrators.values()):
         empty_state(

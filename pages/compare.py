@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _measured(runs: Sequence[Compared]) -> None:
-    """Which letter is which run, and what keeps them from being comparable."""
+    """Say which run each letter stands for, and warn of runs that were not measured alike."""
     st.markdown("\n".join(f"- **{run.letter}** {plain(run.title)} :gray[· {plain(measured(run))}]" for run in runs))
     found = measurement_warnings(runs)
     if found:

@@ -200,7 +200,7 @@ def _numbers(name: str, table: pd.DataFrame) -> None:
 
 
 def provenance(result: ExperimentResult, made: Run | None, measure: Measure) -> str:
-    """What the numbers were measured on, and when; views on runs look at fewer images than the runs."""
+    """Return images, seeds, date and machine of a result; views on runs take fewer images than the runs."""
     low, high = result.images or (0, 0)
     if measure.view:
         seen = ImagesRequest.model_fields["images"].default

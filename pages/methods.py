@@ -149,7 +149,7 @@ def _survey(results: dict[Method, Result], every: list[Result]) -> None:
 
 
 def _zoo() -> str:
-    """Which zoo is looked at: that of the run shown, unless another is chosen."""
+    """Let a zoo be chosen; that of the run shown comes first."""
     view = find_current()
     shown = view.report.recipe.zoo if view else "mini8"
     options = list(dict.fromkeys([shown, *bundled_zoos()]))
@@ -194,7 +194,7 @@ def _actions(zoo: str, experts: int, results: dict[Method, Result], chosen: list
 
 
 def _one(method: Method, row: Row, result: Result | None, experts: int) -> None:
-    """What one method is, and the run that its numbers come from."""
+    """Draw one method, and the run that its numbers come from."""
     with st.container(border=True):
         st.markdown(f"**{plain(row.title)}**")
         method_notes(row)
@@ -233,7 +233,7 @@ def _at_work() -> None:
 
 
 def _progress(before: int) -> None:
-    """How many runs are left; draws the page again when one has ended."""
+    """Draw how many runs are left, and the page again when one has ended."""
     waiting = _active()
     if len(waiting) != before:
         st.rerun()

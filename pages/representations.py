@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _drift(run: RunView) -> None:
-    """How far this run's features drifted, in a sentence: on average, where most and least, and what is left of it."""
+    """Say how far this run's features drifted on average, where most and least, and how much of it is left."""
     table = bias_table(run.report, "l1")
     merged = table[table["state"] == "merged"].dropna(subset="value").sort_values("value")
     if merged.empty:

@@ -136,7 +136,7 @@ def _matches(title: str, search: str) -> bool:
 
 
 def _actions(ids: Sequence[str], rows: Sequence[Run], deleted: bool) -> None:
-    """What can be done with the chosen rows."""
+    """Draw the buttons for the chosen rows."""
     one = rows[0] if len(ids) == 1 and rows else None
     chosen = [row.id for row in rows]
     with st.container(horizontal=True):

@@ -96,7 +96,7 @@ def _one_expert(run: RunView, part: SaliencePart, titles: list[str]) -> None:
 
 
 def _said(title: str, table: pd.DataFrame) -> str:
-    """Which layer comes first, how it stands to the other experts, and what comes next."""
+    """Return a sentence on the first layers and on the first one's salience to the other experts."""
     first = table.iloc[0]
     text = f"To **{plain(title)}** the layer **{plain(first['label'])}** matters most: salience {first['salience']:.2g}"
     if pd.notna(first["others"]):
@@ -109,7 +109,7 @@ def _said(title: str, table: pd.DataFrame) -> str:
 
 
 def _shown(part: SaliencePart) -> tuple[list[str] | None, bool, bool]:
-    """Which kinds of layers are shown (None for all), whether sorted by value, whether coloured by logarithm."""
+    """Let the kinds of layers (None for all), an order by value and logarithmic colours be chosen."""
     there = {layer.component for layer in layers_of(part.layers)}
     kinds = [name for name in COMPONENTS if name in there]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -186,7 +186,7 @@ def _pruning(run: RunView, part: SaliencePart, titles: list[str], components: li
 
 
 def _used(run: RunView, part: SaliencePart, eta: float) -> str:
-    """Whether the run itself pruned, in plain words."""
+    """Say whether the run itself pruned."""
     if part.applied:
         same = "This is the mask that the run used." if abs(eta - part.eta) < 0.005 else "Other values are a preview."
         return f"The run pruned its task vectors with η = {part.eta:.2f} (LwPTV). {same}"

@@ -73,7 +73,7 @@ def printed(spec: Experiment, result: ExperimentResult) -> str:
 
 
 def provenance(result: ExperimentResult) -> str:
-    """What the numbers were measured on."""
+    """Return a sentence on what the numbers were measured on."""
     low, high = result.images or (0, 0)
     images = f"{low:,}" if low == high else f"{low:,}-{high:,}"
     seeds = max((len(point.seeds) for point in result.points), default=0)

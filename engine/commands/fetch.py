@@ -36,7 +36,7 @@ def fetch(
 
 
 def missing_lines(found: object, *, ask: bool) -> list[str]:
-    """What is missing, a line each, with sizes.
+    """List what is missing, a line each, with sizes.
 
     Args:
         found: a holding.

@@ -75,7 +75,7 @@ def import_zoo(
 
 
 def summary_text(summary: dict[str, Any]) -> str:
-    """What was recognised, left out and warned about, one line each."""
+    """Return what was recognised, left out and warned about, one line each."""
     lines = [f"Architecture: {summary['architecture'] or 'not recognised'}"]
     lines += [f"    {fact['name']}: {fact['value']} ({fact['origin']})" for fact in summary["facts"]]
     for row in summary["rows"]:
@@ -106,7 +106,7 @@ def _missing(folder: Path | None, base: Path | None, experts: int, heads: int, o
 
 
 def _found(folder: Path | None) -> dict[str, Any]:
-    """What lies in a folder, by the look of the names."""
+    """Return what lies in a folder, by the look of the names."""
     from ..zoo.importing.roots import find_candidates
 
     if folder is None:

@@ -59,7 +59,7 @@ def line(outcome: Outcome) -> str:
 
 
 def summary(group: str, counted: Counter[str]) -> str:
-    """How many references of a folder came out how."""
+    """Return how many references of a folder passed, failed and were left out."""
     parts = {
         "reproduced": "reproduced",
         "missed": "missed",

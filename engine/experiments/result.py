@@ -1,4 +1,4 @@
-"""What an experiment leaves: every measure at every point with its spread, and what the checks found."""
+"""Results of an experiment: every measure at every point with its spread, and what the checks found."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Cell(Frozen):
 
 
 class PointResult(Frozen):
-    """What was found at a point."""
+    """The result at a point."""
 
     name: str
     title: str
@@ -37,7 +37,7 @@ class PointResult(Frozen):
 
 
 class Finding(Frozen):
-    """How a check came out."""
+    """The outcome of a check."""
 
     text: str
     outcome: Outcome

@@ -1,4 +1,4 @@
-"""What an experiment is: a claim, the published numbers, recipes to compare, and what would bear the claim out.
+"""Experiments: a claim, the published numbers, recipes to compare, and what would bear the claim out.
 
 An experiment is a YAML file under ``assets/experiments/``::
 
@@ -97,7 +97,7 @@ class Check(Frozen):
 
 
 class Quick(Frozen):
-    """What the quick form does with less of; it has one seed."""
+    """The quick form: fewer images and shorter training; it has one seed."""
 
     probe: dict[str, Any] = Field(default_factory=dict)  # keys of the recipe's probe that are replaced
     steps: int | None = Field(None, ge=1)  # calibrators train for so many at most
@@ -165,7 +165,7 @@ class Experiment(Frozen):
 
 
 def seed_matters(recipe: Recipe) -> bool:
-    """Whether a run trains or draws anything."""
+    """Return whether a run trains or draws anything."""
     row = MERGE_METHODS[recipe.merge.method]
     drawn = row.stochastic or bool(row.learns) or any(TRANSFORMS[call.method].stochastic for call in recipe.transforms)
     return drawn or bool(recipe.calibrators)

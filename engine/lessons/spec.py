@@ -1,4 +1,4 @@
-"""What a lesson is: a YAML file under ``assets/lessons/``.
+"""Lessons: YAML files under ``assets/lessons/``.
 
 Texts and equations may hold numbers in the form ``{scaling.at_030.accuracy}`` (experiment, point, measure) or
 ``{run.average.merged.in}`` (a place in the report of the lesson's example run); they are filled in from what was

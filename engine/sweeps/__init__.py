@@ -1,4 +1,4 @@
-"""What a sweep is asked for and what it gives: places of a recipe, their values, and the table. Free of torch."""
+"""Sweeps: their request, the places of a recipe that they vary, and their table. Free of torch."""
 
 from .grid import MAX_POINTS, Point, Setting, SweepRequest, parse_setting, set_place, sweep_title
 from .places import Place, place_title, places

@@ -51,7 +51,7 @@ class Point:
 
 
 class SweepRequest(Frozen):
-    """What a sweep is asked for."""
+    """The request of a sweep."""
 
     recipe: Recipe
     settings: tuple[Setting, ...] = Field(min_length=1)
@@ -71,15 +71,15 @@ class SweepRequest(Frozen):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """What is varied."""
+        """Return the places that are varied."""
         return tuple(setting.place for setting in self.settings)
 
     def titles(self) -> tuple[str, ...]:
-        """What people call the places."""
+        """Return the places' titles."""
         return tuple(place_title(self.recipe, place) for place in self.places)
 
     def count(self) -> int:
-        """How many points there are.
+        """Count the points.
 
         Raises:
             RecipeError: too many, or places that cannot be varied together.
@@ -182,7 +182,7 @@ def point_title(titles: Sequence[str], values: Sequence[Any]) -> str:
 
 
 def sweep_title(request: SweepRequest) -> str:
-    """What a sweep is called until somebody gives it another name."""
+    """Return the title of a sweep until somebody gives it another name."""
     return f"{' × '.join(request.titles())} of {method_title(request.recipe.merge.method)}"
 
 

@@ -1,4 +1,4 @@
-"""Which places of a recipe can be varied, with their bounds; made from the catalog's rows."""
+"""Places of a recipe that can be varied, with their bounds; made from the catalog's rows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def places(recipe: Recipe) -> list[Place]:
 
 
 def place_title(recipe: Recipe, place: str) -> str:
-    """What people call a place; the place itself where nobody gave it a name."""
+    """Return the title of a place; the place itself where nobody gave it one."""
     where, _, name = place.rpartition(".params.")
     for prefixes, owner, row, _ in _calls(recipe):
         if where in prefixes and name in row.params.model_fields:

@@ -1,4 +1,4 @@
-"""What a sweep leaves: one point a run, with averages on the evaluation images and on those it is chosen by."""
+"""The table of a sweep: one point a run, with averages on the evaluation images and on those it is chosen by."""
 
 from __future__ import annotations
 

@@ -63,21 +63,21 @@ class Zoo:
         return _Opened(self)
 
     def preprocess(self) -> Preprocess:
-        """How images become tensors."""
+        """Return how images become tensors."""
         from .encoders.backbone import preprocessing
 
         return preprocessing(self.folder, self.manifest)
 
     @cached_property
     def text_problem(self) -> str:
-        """Why the zoo's text encoder gives no heads; '' where it can."""
+        """Return why the zoo's text encoder gives no heads; '' where it can."""
         from .encoders.text import text_problem
 
         return text_problem(self.folder, self.manifest)
 
     @property
     def can_score(self) -> bool:
-        """Whether there are heads, or a text encoder that they can be built from."""
+        """Return whether there are heads, or a text encoder that they can be built from."""
         return self.manifest.heads is not None or not self.text_problem
 
     def heads(self, tasks: list[str]) -> tuple[dict[str, ZeroShotHead], list[str]]:

@@ -56,11 +56,11 @@ class Space:
         return tuple(self.points)
 
     def right(self, state: str) -> np.ndarray:
-        """Whether the state's prediction is the label."""
+        """Return for each image whether the state's prediction is the label: bool (n,)."""
         return self.prediction[state] == self.label
 
     def has(self, column: str) -> bool:
-        """Whether a number is known for any image and state."""
+        """Return whether a number is known for any image and state."""
         return any(np.isfinite(values).any() for values in self.numbers.get(column, {}).values())
 
     def shown(self, task: str) -> np.ndarray:
@@ -113,7 +113,7 @@ def read_space(folder: Path, key: str, samples: pd.DataFrame) -> Space:
 
 
 def colour_of(space: Space, states: Sequence[str], choice: str, report: Report, theme: str) -> Categorical | Continuous:
-    """What the points' colour says.
+    """Return the points' colours.
 
     Args:
         space: the images.

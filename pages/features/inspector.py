@@ -1,4 +1,4 @@
-"""What is selected in the feature view: images, what every model says of them, how far correction moved them."""
+"""The selected images of the feature view, with every model's prediction and how far correction moved them."""
 
 from collections.abc import Sequence
 

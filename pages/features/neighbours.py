@@ -22,7 +22,7 @@ Near = tuple[list[int], np.ndarray]  # rows of the space, nearest first, and the
 
 
 def has_neighbours(run: RunView) -> bool:
-    """Whether anything is known of what is near in feature space."""
+    """Return whether the run, or the example, has what neighbours are read from."""
     return any((run.folder / name).is_file() for name in (FEATURES, KEPT))
 
 

@@ -1,4 +1,4 @@
-"""What the linked feature view is given, packed as bytes; knows nothing of Streamlit.
+"""Points, labels, pictures and colours of the linked feature view, packed as bytes. Free of Streamlit.
 
 Three packets feed the component, each one ``bytes`` value of its own, so that a change sends only what changed:
 
@@ -110,7 +110,7 @@ class Continuous:
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """What the hover card says.
+    """Texts of the hover card.
 
     Args:
         vocabulary: names that the columns index.

@@ -1,4 +1,4 @@
-"""Which images are worth a look, one by one and class by class; knows nothing of Streamlit."""
+"""Lists of images that are worth a look, and a table of classes. Free of Streamlit."""
 
 from collections.abc import Mapping
 

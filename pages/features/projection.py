@@ -1,4 +1,4 @@
-"""Which projection a view shows: the widgets that ask for one, where it lies, and its computation while it runs."""
+"""The projection that a view shows: the widgets that choose it, its place, and its computation while it runs."""
 
 import hashlib
 import json
@@ -114,7 +114,7 @@ def any_projection(run: RunView) -> Found | None:
 
 
 def compute(run: RunView, request: ProjectionRequest, key: str, *, stale: bool) -> None:
-    """What stands in for a projection that does not exist: a button, its progress, or why it failed."""
+    """Draw a button, its progress, or why it failed, in place of a projection that does not exist."""
     row = _latest(run, request)
     if row is not None and row.active:
         show_progress(row, key)

@@ -1,4 +1,4 @@
-"""Who selected what last: the browser's gestures and the page's own choices, settled between reruns."""
+"""The selection of the feature view: the browser's gestures and the page's own choices, settled between reruns."""
 
 import base64
 import binascii
@@ -19,7 +19,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Who wrote the selection last, remembered between reruns.
+    """The selection and the writer of its last change, remembered between reruns.
 
     Args:
         current: the selection that holds.

@@ -34,7 +34,7 @@ MISSING = " The images themselves are not at hand."
 
 @dataclass(frozen=True)
 class Shown:
-    """What is shown of a space."""
+    """The states, task and colour that are shown of a space."""
 
     states: tuple[str, ...]
     corrected: str | None

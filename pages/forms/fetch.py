@@ -19,7 +19,7 @@ LISTED = 60
 
 
 def fetch_panel(zoo: str) -> None:
-    """What a chosen zoo lacks and how to get it; nothing for a zoo that is here."""
+    """Draw what a chosen zoo lacks and the ways to get it; nothing for a zoo that is here."""
     row = _followed(zoo)
     if row is not None and row.active:
         show_progress(row, "fetch", ended=_holding.clear)

@@ -15,7 +15,7 @@ COMMON = ("steps",)  # inherited parameters that are shown at once
 
 
 def method_notes(row: Row) -> None:
-    """What a method does: summary, equation, source, needs, and where paper and code differ."""
+    """Draw a method's summary, equation, source and needs, and where paper and code differ."""
     st.write(plain(row.summary))
     st.latex(row.equation)
     link = f" [Paper]({row.url})" if row.url.startswith("https://") else ""
@@ -95,7 +95,7 @@ def _presets(row: Row, values: Mapping[str, Any], memory: dict[str, Any], key: s
 
 
 def hint_of(row: Row, field: FieldInfo) -> str:
-    """What a parameter means, with a link to the paper of its method."""
+    """Return a parameter's description, with a link to the paper of its method."""
     link = f"[{plain(row.title)}: the paper]({row.url})" if row.url.startswith("https://") else plain(row.source)
     return f"{plain(field.description or field.title or '')} {link}"
 

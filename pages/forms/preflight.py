@@ -1,4 +1,4 @@
-"""What a run will take and what speaks against it, said before Run is pressed; nothing here ever blocks it."""
+"""The estimate and the findings of a recipe, shown before Run is pressed. They never block it."""
 
 import hashlib
 import json

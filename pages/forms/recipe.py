@@ -73,7 +73,7 @@ def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any], running: 
 
 
 def _status(recipe: Recipe | None, problems: Sequence[str], shown: Recipe | None, running: Recipe | None) -> None:
-    """How the form stands to the run shown and to the run at work."""
+    """Say how the form differs from the run shown and from the run at work."""
     for problem in problems:
         st.error(plain(problem), icon=":material/error:")
     if recipe is None:
@@ -103,7 +103,7 @@ def load(recipe: Recipe) -> None:
 
 
 def is_changed(shown: Recipe) -> bool:
-    """Whether the form holds something else than a run's recipe."""
+    """Return whether the form holds something else than a run's recipe."""
     document = st.session_state.get(RECIPE)
     if document is None:
         return False
@@ -112,7 +112,7 @@ def is_changed(shown: Recipe) -> bool:
 
 
 def _document(shown: Recipe | None) -> dict[str, Any]:
-    """What the form starts from: what it held, else the run shown, else a first recipe."""
+    """Return what the form starts from: what it held, else the run shown, else a first recipe."""
     if RECIPE not in st.session_state:
         load(shown or parse_recipe(FIRST_RECIPE))
     return st.session_state[RECIPE]

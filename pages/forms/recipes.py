@@ -22,7 +22,7 @@ def check(document: Mapping[str, Any]) -> tuple[Recipe | None, list[str]]:
 
 
 def differences(before: Recipe, after: Recipe) -> list[str]:
-    """What differs between two recipes, one phrase each."""
+    """List the differences between two recipes, one phrase each."""
     try:
         before = resolve(before)
     except EngineError:

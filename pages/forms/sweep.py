@@ -1,4 +1,4 @@
-"""What is varied, over which values, and what that costs; nothing is computed here."""
+"""The form of a sweep: what is varied, over which values, and what that costs."""
 
 from pathlib import Path
 from typing import Any

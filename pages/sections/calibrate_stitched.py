@@ -68,7 +68,7 @@ def stitched(run: RunView) -> None:
 
 
 def _linearity(run: RunView, document: dict, tasks: list[str]) -> None:
-    """How nearly activations point where the experts' combination does."""
+    """Draw how nearly activations point where the experts' combination does."""
     quantity = st.segmented_control(
         "Linearity",
         list(QUANTITIES),

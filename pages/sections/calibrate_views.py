@@ -90,7 +90,7 @@ def depth(run: RunView) -> None:
 
 
 def coverage(run: RunView, state: str, task: str | None) -> None:
-    """Whether σ is as wide as what is left: intervals by level, and dimensions."""
+    """Draw whether σ is as wide as the residuals: intervals by level, and dimensions."""
     takes = "Compares every predicted σ with the residual that it was predicted for."
     folder = _asked(run, COVERAGE, "Check σ image by image and dimension by dimension", ":material/straighten:", takes)
     if folder is None:

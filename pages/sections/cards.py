@@ -39,7 +39,7 @@ def expert_cards(run: RunView) -> None:
 
 
 def _description(report: Report) -> str:
-    """What the zoo says of itself: where its images come from and how its base was made."""
+    """Return the zoo's own description: where its images come from and how its base was made."""
     try:
         return zoo_manifest(report.recipe.zoo).description
     except EngineError:

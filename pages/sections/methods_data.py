@@ -1,4 +1,4 @@
-"""What finished runs say about merge methods, read from their reports; and the recipes that fill the gaps."""
+"""Results of merge methods from the reports of finished runs, and the recipes that fill the gaps."""
 
 import json
 from collections.abc import Mapping

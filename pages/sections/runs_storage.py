@@ -1,4 +1,4 @@
-"""What the store takes, what a clean-up would free, and the clean-up itself; the engine carries both out."""
+"""The size of the store, the preview of a clean-up, and the clean-up; the engine carries both out."""
 
 import time
 

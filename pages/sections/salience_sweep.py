@@ -1,4 +1,4 @@
-"""What dropping layers does to accuracy: a sweep over η in the background, with controls of equal norm beside it."""
+"""Accuracy over the pruning ratio: a sweep in the background, with controls of equal norm beside it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a run says, in one sentence and a few numbers."""
+"""A run in one sentence and a few numbers."""
 
 import streamlit as st
 
@@ -91,7 +91,7 @@ def questions(run: RunView) -> None:
 
 
 def _repaired(report: Report, merged: float) -> str:
-    """What the calibrators of the merged model achieve."""
+    """Return a clause on what the calibrators of the merged model achieve."""
     found = [
         (plain(state_title(name, report)), value)
         for name, part in report.calibrators.items()
@@ -116,7 +116,7 @@ def _verb(gain: float) -> str:
 
 
 def _reference(report: Report, state: str) -> tuple[float | None, str]:
-    """What a state is compared with, and how that is said."""
+    """Return the value that a state is compared with, and the words for it."""
     if state == "merged":
         return _mean(report, "expert"), "vs experts"
     if state in report.calibrators:
@@ -126,7 +126,7 @@ def _reference(report: Report, state: str) -> tuple[float | None, str]:
 
 
 def _help(report: Report, state: str) -> str:
-    """What a state is, and for a calibrator what it cost."""
+    """Return what a state is, and for a calibrator what it cost."""
     texts = {
         "pretrained": "The base model that all experts started from, with each task's classification head.",
         "merged": what_merged_is(report),

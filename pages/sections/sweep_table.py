@@ -15,7 +15,7 @@ MOST = 500  # rows of finished runs looked at
 
 
 def table_of(row: Run) -> SweepTable | None:
-    """What a finished sweep left; else the points whose runs are there, in order, none of them best."""
+    """Return the table of a finished sweep; else the points whose runs are there, in order, none of them best."""
     folder = store().find(row.result, checksums=False) if row.state == "finished" and row.result else None
     if folder is not None:
         return _table(str(folder))

@@ -131,7 +131,7 @@ def _counterpart(run: RunView, learned: Learned) -> tuple[RunView, Learned] | No
 
 
 def _core(recipe: Recipe) -> tuple[Recipe, str]:
-    """What two runs share that differ in nothing that touches weights; η may be any."""
+    """Return the parts of a recipe that touch weights, without η, to tell whether two runs share them."""
     calls = tuple(
         call.model_copy(update={"params": {}}) if call.method == "lwptv" else call for call in recipe.transforms
     )

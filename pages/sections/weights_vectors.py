@@ -94,7 +94,7 @@ def _pairs(run: RunView, view: Measured, titles: list[str]) -> None:
 
 
 def what_was_kept(run: RunView) -> None:
-    """What the merged model has of every expert."""
+    """Draw how much of every expert's task vector the merged model has."""
     st.write(
         "The merged vector m is what the merged model adds to the pretrained weights. Entry by entry it either moves "
         "the same way as an expert, not at all (trimmed, masked, pruned), or the other way."
@@ -221,7 +221,7 @@ def _measured(run: RunView) -> Path | None:
 
 
 def _choice(table: dict[str, LayerMeasure], key: str) -> LayerMeasure:
-    """Which measure is drawn, with what it means."""
+    """Let the measure be chosen, and say what it means."""
     name = st.selectbox(
         "Measure",
         list(table),
@@ -237,7 +237,7 @@ def _choice(table: dict[str, LayerMeasure], key: str) -> LayerMeasure:
 
 
 def _components(layers: Sequence[str], key: str) -> list[str] | None:
-    """Which kinds of layers are shown; None for all."""
+    """Let the kinds of layers be chosen; None for all."""
     there = {layer.component for layer in layers_of(layers)}
     kinds = [name for name in COMPONENTS if name in there]
     return (

@@ -161,7 +161,7 @@ def _accuracies(task: str, run: RunView | None) -> None:
 
 
 def prompts(manifest: Manifest) -> None:
-    """What the zero-shot heads are made from."""
+    """Draw the prompts and class names that zero-shot heads are made from."""
     tasks = {task.name: task for task in manifest.tasks}
     if not tasks:
         empty_state("No tasks", "This zoo lists no tasks, so there are no prompts.")
@@ -211,7 +211,7 @@ def _all_prompts(task: Task) -> bytes:
 
 
 def licences(manifest: Manifest) -> None:
-    """Where everything comes from, and under which terms."""
+    """Draw the origin and the licence of everything in the zoo."""
     rows = [("Expert", e.name, e.source, e.licence, "") for e in manifest.experts]
     for task in manifest.tasks:
         known = recognise_dataset(task.dataset or task.name)

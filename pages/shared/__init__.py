@@ -1,4 +1,4 @@
-"""What all pages share. Every page imports from here, so this is where one that Streamlit opened by itself ends."""
+"""Parts that every page uses. Every page imports from here, so one that Streamlit opened by itself ends here."""
 
 from pages.shared.entry import enter_through_the_app
 

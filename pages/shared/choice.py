@@ -1,4 +1,4 @@
-"""Which runs the page on several runs compares: from the address, the session, the examples or the newest runs."""
+"""The runs that are compared: from the address, the session, the examples or the newest runs."""
 
 import streamlit as st
 
@@ -42,7 +42,7 @@ def choose_runs() -> list[RunView]:
 
 
 def _keep() -> None:
-    """What was chosen goes into the address."""
+    """Put what was chosen into the address."""
     if st.session_state[CHOSEN]:
         st.query_params[RUNS] = ",".join(st.session_state[CHOSEN])
     else:

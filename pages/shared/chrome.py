@@ -1,4 +1,4 @@
-"""What frames every page: context bar, figures with their provenance and table, calm messages, colours."""
+"""The frame of every page: context bar, figures with their provenance and table, calm messages, colours."""
 
 import hashlib
 import logging
@@ -48,7 +48,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def age(moment: float) -> str:
-    """How long ago a moment was, in one unit."""
+    """Return how long ago a moment was, in one unit."""
     seconds = max(time.time() - moment, 0)
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
@@ -130,7 +130,7 @@ def switcher(
 
 
 def facts(report: Report) -> list[tuple[str, str]]:
-    """What a run was: name and value of each of its choices."""
+    """List the choices of a run: name and value."""
     recipe = report.recipe
     found = [
         ("Zoo", report.zoo.title or report.zoo.name),
@@ -146,7 +146,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
 
 
 def counts(report: Report, tasks: Sequence[str] | None = None) -> str:
-    """How many images of a task were scored, of how many there are."""
+    """Return how many images of a task were scored, of how many there are."""
     chosen = [report.samples[task] for task in tasks or report.samples if task in report.samples]
     if not chosen:
         return "none"
@@ -223,7 +223,7 @@ def numbers_of(drawing: Drawing, key: str, name: str) -> None:
 
 
 def _image_format(key: str) -> None:
-    """Which file the camera button of figures saves; one choice for all figures."""
+    """Let the format that the camera button saves be chosen, once for all figures."""
     now = st.session_state.get(FORMAT, "svg")
     chosen = st.segmented_control(
         "The camera of figures saves",
@@ -240,7 +240,7 @@ def _image_format(key: str) -> None:
 
 
 def empty_state(title: str, text: str) -> None:
-    """What a view would show, where there is nothing to show yet."""
+    """Say what a view would show, where there is nothing to show yet."""
     with st.container(border=True):
         st.markdown(f"**{plain(title)}**")
         st.write(plain(text))

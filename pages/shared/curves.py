@@ -1,4 +1,4 @@
-"""How the training of calibrators goes, while it goes."""
+"""Curves of calibrators that are being trained."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

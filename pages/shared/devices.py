@@ -1,4 +1,4 @@
-"""What computes, and how full its memory is, from the engine's heartbeat."""
+"""The devices that compute and their memory, from the engine's heartbeat."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""Where the app reaches into Streamlit, for want of a documented way.
+"""The one place where the app reaches into Streamlit, for want of a documented way.
 
 Where a folder named ``pages`` lies beside the main script, a fresh server answers the first address below the root with
 the file of that name alone, before the main script has had a chance to say with ``st.navigation`` which pages there

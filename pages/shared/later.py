@@ -1,4 +1,4 @@
-"""What may come after the first thing on a page: large scripts are not to hold back what is ready to be drawn."""
+"""Parts of a page that wait for its first one, so that their large scripts do not hold it back."""
 
 from collections.abc import Callable
 from pathlib import Path

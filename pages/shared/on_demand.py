@@ -1,4 +1,4 @@
-"""What takes longer than a page may: asked for with a button, computed in the background, found by its request."""
+"""Work that takes longer than a page may: asked for with a button, done in the background, found by its request."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -99,7 +99,7 @@ def offer_pictures(zoo: str, tasks: Sequence[Task], key: str) -> None:
 
 
 def run_request(report: Report, task: Task) -> dict[str, object]:
-    """What the run table is asked for to have pictures of the images that a run looked at."""
+    """Return the request for pictures of the images that a run looked at."""
     recipe = report.recipe
     return {**request_of(recipe.zoo, task), "per_class": None, "probe": recipe.probe.model_dump(mode="json")}
 
@@ -114,12 +114,12 @@ def _ask_all(zoo: str, tasks: Sequence[Task]) -> None:
 
 
 def _finished(row: Run | None) -> Path | None:
-    """What a finished row left, where it is still there."""
+    """Return the folder that a finished row left, where it is still there."""
     return store().find(row.result, checksums=False) if row is not None and row.state == "finished" else None
 
 
 def request_of(zoo: str, task: Task) -> dict[str, object]:
-    """What the run table is asked for; the stamp makes a changed file another request."""
+    """Return the request for a task's pictures; the stamp makes a changed file another request."""
     folder = locate_zoo(zoo)
     stamp = [manifest_file(folder).stat().st_mtime_ns]
     data = manifest_file(folder).parent / (task.data or "")
@@ -129,7 +129,7 @@ def request_of(zoo: str, task: Task) -> dict[str, object]:
 
 
 def small(zoo: str, task: Task) -> bool:
-    """Whether the page may open the file itself."""
+    """Return whether the page may open the file itself."""
     folder = locate_zoo(zoo)
     if not _is_array(folder, task):
         return False

@@ -1,4 +1,4 @@
-"""Which run the pages show: from the address, the session, an example, or the newest finished run."""
+"""The run that the pages show: from the address, the session, an example, or the newest finished run."""
 
 import json
 import os
@@ -126,7 +126,7 @@ def samples(view: RunView) -> pd.DataFrame:
 
 
 def run_title(row: Run) -> str:
-    """What a row is called: its name, else its recipe in one line."""
+    """Return the title of a row: its name, else its recipe in one line."""
     if row.name:
         return row.name
     try:

@@ -34,7 +34,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Listing:
-    """What is to be downloaded for one source."""
+    """The files to be downloaded for one source."""
 
     item: Wanted
     revision: str

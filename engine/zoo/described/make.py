@@ -45,7 +45,7 @@ class Holding:
 
 
 def holding(zoo: str, places: Sequence[Path] = ()) -> Holding | None:
-    """What of a zoo's files is here; None for a zoo that is ready. Reads no file and asks nobody.
+    """Return which of a zoo's files are here; None for a zoo that is ready. Reads no file and asks nobody.
 
     Args:
         zoo: a name or a path.
@@ -104,7 +104,7 @@ def make_zoo(found: Holding, progress: Progress, *, download: bool) -> Path:
 
 
 def _is_made(final: Path, manifest: Manifest) -> bool:
-    """Whether the zoo was made, with all the images that are asked for."""
+    """Return whether the zoo was made, with all the images that are asked for."""
     if not (final / "zoo.yaml").is_file():
         return False
     table = read_manifest(final).task_table

@@ -1,4 +1,4 @@
-"""Where a description's files come from, and whether they are on this machine. Free of torch and of the network."""
+"""Sources of a description's files, and whether they are on this machine. Free of torch and of the network."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def wanted(manifest: Manifest, folder: Path) -> list[Wanted]:
 
 
 def describes(manifest: Manifest) -> bool:
-    """Whether some of a manifest's files are to be had elsewhere."""
+    """Return whether some of a manifest's files are to be had elsewhere."""
     sources = [manifest.backbone.weights, *(e.weights for e in (*manifest.experts, *manifest.references))]
     sources += [task.data for task in manifest.tasks if task.data] + ([manifest.heads] if manifest.heads else [])
     return any(_scheme(source) in (HUB, LOCAL, TAG) for source in sources)

@@ -56,7 +56,7 @@ def preprocessing(folder: Path, manifest: Manifest) -> Preprocess:
 
 @dataclass(frozen=True)
 class TowerSize:
-    """How large a vision transformer is."""
+    """The size of a vision transformer."""
 
     dim: int  # of its features
     matrices: tuple[tuple[int, int], ...]  # shapes of the weight matrices of its blocks

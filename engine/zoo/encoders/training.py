@@ -38,7 +38,7 @@ Decay = Literal["whole", "after_warmup"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast to train."""
+    """Length and learning rates of a training."""
 
     steps: int
     learning_rate: float
@@ -97,7 +97,7 @@ def follow(step: Step) -> Tensor:
 
 @dataclass(frozen=True)
 class Strategy:
-    """What a recipe of fine-tuning decides: what is computed, what is trained, and how a gradient becomes a step.
+    """A recipe of fine-tuning: what is computed, what is trained, and how a gradient becomes a step.
 
     ``model`` maps images (n, 3, h, w) onto features (n, dim); its parameters that require gradients are trained.
     ``tensors`` gives the trained encoder as ordinary weights by the encoder's names, ``factors`` what else the recipe

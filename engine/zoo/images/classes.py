@@ -1,4 +1,4 @@
-"""Whose class is whose: the names that data bring, laid beside the class list of a manifest."""
+"""Matching of the class names that data bring with the class list of a manifest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMED = 4
 
 @dataclass(frozen=True)
 class Matched:
-    """Where each label of the data stands in the manifest's class list."""
+    """The place of each label of the data in the manifest's class list."""
 
     positions: np.ndarray | None  # (own labels,) positions in ``classes``; None where labels already are positions
     notes: tuple[str, ...] = ()

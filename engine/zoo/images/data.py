@@ -49,16 +49,16 @@ class TaskData:
 
     @cached_property
     def matched(self) -> Matched:
-        """How the data's own labels become positions in the class list."""
+        """Return how the data's own labels become positions in the class list."""
         return match_classes(self.source.brought, self.task, ordered=self.source.ordered)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know about these data."""
+        """Return sentences that a person should know about these data."""
         return (*(f"Task '{self.task.name}': {note}" for note in self.source.notes), *self.matched.notes)
 
     def has(self, split: str) -> bool:
-        """Whether the split exists and holds images."""
+        """Return whether the split exists and holds images."""
         return self.lengths.get(split, 0) > 0
 
     def usable(self, split: str) -> np.ndarray:
@@ -189,7 +189,7 @@ def find_corrupt(
 
 
 def corrupt_message(task: Task, count: int, reasons: Sequence[str]) -> str:
-    """How many images are damaged, which, and what to do."""
+    """Return a sentence on damaged images: how many, which, and what to do."""
     more = f" and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
     return (
         f"Task '{task.name}': {len(reasons)} of {count:,} images cannot be decoded: "

@@ -1,4 +1,4 @@
-"""Which images of a task are adapted on and which are evaluated: sampling per class first, then the split."""
+"""Choice of the images that are adapted on and of those that are evaluated: sampling per class, then the split."""
 
 from __future__ import annotations
 

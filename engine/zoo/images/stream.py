@@ -111,7 +111,7 @@ def in_threads(source: Source, split: str, rows: Sequence[int], work: Callable[.
 
 
 class _Unreadable(str):
-    """Why an image could not even be read."""
+    """The reason why an image could not even be read."""
 
 
 def _attempt(work: Callable[..., Result], raw: object, name: str) -> Result:

@@ -79,7 +79,7 @@ def content_key(data: TaskData, split: str, side: int = SIDE) -> str:
 
 
 def is_ready(folder: Path, task: Task, *, split: str = "test", side: int = SIDE, cache: Path | None = None) -> bool:
-    """Whether the pictures are at hand or quickly made, so that a page may ask for them without waiting."""
+    """Return whether the pictures are at hand or quickly made, so that a page may ask for them without waiting."""
     data = open_task(folder, task)
     if not isinstance(data.source, NpzArrays):
         return False

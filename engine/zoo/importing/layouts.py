@@ -1,4 +1,4 @@
-"""Which layout a checkpoint's tensors are in, and its image encoder under canonical names."""
+"""Recognition of the layout of a checkpoint's tensors, and its image encoder under canonical names."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def find_encoder(source: Source) -> Encoder:
 
 
 def _outer(names: Sequence[str], anchor: str, insides: tuple[str, ...], sibling: str, up: int) -> str | None:
-    """What stands before the encoder's own names, found by a tensor that every encoder has once.
+    """Return what stands before the encoder's own names, found by a tensor that every encoder has once.
 
     Args:
         names: all names in the file.

@@ -1,4 +1,4 @@
-"""What an import is asked for. Free of torch: pages write it, the engine reads it."""
+"""The request of an import. Free of torch: pages write it, the engine reads it."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _name(manifest: Manifest, task: str, method: str, replace: bool) -> str:
 
 
 def _entry(name: str, task: str, method: str, folder: Path) -> dict[str, Any]:
-    """What the manifest says of a new expert."""
+    """Return the manifest's entry of a new expert."""
     entry: dict[str, Any] = {"name": name, "task": task, "weights": f"experts/{name}.safetensors", "source": SOURCE}
     if method != STANDARD:
         entry["method"] = method

@@ -62,7 +62,7 @@ def check_disjoint(task: str, splits: dict[str, np.ndarray]) -> None:
 
 
 def published_arrays(task: Task, splits: dict[str, Split]) -> dict[str, np.ndarray]:
-    """What the task's npz file holds: images of three splits, labels of the labelled two."""
+    """Return the arrays of the task's npz file: images of three splits, labels of the labelled two."""
     arrays: dict[str, np.ndarray] = {}
     for split in PUBLISHED:
         if split not in splits:

@@ -48,7 +48,7 @@ class Vocabulary:
         return tokens
 
     def as_json(self) -> dict[str, Any]:
-        """What vocabulary.json holds."""
+        """Return the text of vocabulary.json."""
         special = {"pad": 0, "start": self.start, "end": self.end}
         return {"tokenizer": "lower-case words", "context_length": CONTEXT, "special": special, "words": self.words}
 

@@ -30,7 +30,7 @@ THREE = {**BY_NAME, "val": {"split": "val"}}
 
 @dataclass(frozen=True)
 class Installed:
-    """How to open one of torchvision's classes."""
+    """The way to open one of torchvision's classes."""
 
     labels: str  # attribute with the labels; ``_samples`` holds pairs
     splits: dict[str, dict[str, Any]]  # split → arguments
@@ -202,7 +202,7 @@ class InstalledDataset:
 
 
 def torchvision_root(folder: Path, root: str | None) -> Path:
-    """Where torchvision's data sets lie: the manifest's ``root:``, else the environment, else inside the zoo."""
+    """Return the folder of torchvision's data sets: the manifest's ``root:``, the environment's, or the zoo's own."""
     if root is not None:
         return folder / root
     configured = os.environ.get(ROOT_VARIABLE)

@@ -161,7 +161,7 @@ class _Cursor:
         self._first, self._values = start, []
 
     def reaches(self, shard: _Shard, row: int) -> bool:
-        """Whether a row lies here or further on in this row group."""
+        """Return whether a row lies here or further on in this row group."""
         return shard is self.shard and self._first <= row < self.stop
 
     def take(self, row: int) -> Any:

@@ -1,4 +1,4 @@
-"""What every reader offers."""
+"""The protocol of all readers, and the names of splits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Source(Protocol):
         """The data's own labels of a split: whole numbers (n,)."""
 
     def names(self, split: str, rows: Sequence[int]) -> list[str]:
-        """What messages call these images."""
+        """Return the names of images in messages."""
 
     def encoded(self, split: str, row: int) -> Encoded:
         """One image as it is stored."""
@@ -59,7 +59,7 @@ def split_of(name: str) -> str | None:
 
 
 def with_test(found: dict[str, list]) -> tuple[dict[str, list], tuple[str, ...]]:
-    """Where there is no test split, the validation split is evaluated on (and no longer there to choose by)."""
+    """Return splits with a test split: the validation split, where there is no other, and a note that says so."""
     if "test" not in found and "val" in found:
         rest = {split: rows for split, rows in found.items() if split != "val"}
         return {"test": found["val"], **rest}, (EVALUATED_INSTEAD,)

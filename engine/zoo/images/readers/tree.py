@@ -32,7 +32,7 @@ class Tree(Protocol):
         """The content of a file, or where it lies."""
 
     def content(self) -> Path | FileSet:
-        """What is digested."""
+        """Return the files whose content is digested."""
 
 
 class FolderTree:
@@ -76,7 +76,7 @@ class FolderTree:
             return False
 
     def encoded(self, name: str) -> Path:
-        """Where a file lies."""
+        """Return the place of an image file."""
         return self.path / name
 
     def content(self) -> FileSet:
@@ -110,7 +110,7 @@ class ZipTree:
 
 
 def is_image(name: str) -> bool:
-    """Whether a name ends as image files do."""
+    """Return whether a name ends as image files do."""
     return name.lower().endswith(SUFFIXES)
 
 

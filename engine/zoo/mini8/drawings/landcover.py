@@ -17,7 +17,7 @@ ASPHALT = np.array((170, 170, 170))
 
 @dataclass
 class Ground:
-    """What a drawer may use: pixels (64, 64, 3) to change in place, and coordinates (64, 64) along and across."""
+    """The ground of a drawing: pixels (64, 64, 3) to change in place, and coordinates (64, 64) along and across."""
 
     pixels: np.ndarray
     along: np.ndarray
