@@ -24,7 +24,7 @@ MATRICES = 3  # confusion matrices side by side
 
 
 def main() -> None:
-    """Averages, bars, differences, confusions, training."""
+    """Draw averages, bars, differences, confusions, training."""
     run = current_run()
     context_bar(run)
     st.title("Accuracy, task by task", anchor=False)
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _averages(run: RunView) -> None:
-    """A row per state: averages, their differences, and the gap between merged and experts that is closed."""
+    """Draw a row per state: averages, their differences, and the gap between merged and experts that is closed."""
     report = run.report
     rows = [(state, report.average[state]) for state in scored_states(report) if state in report.average]
     within = pd.Series([average.within for _, average in rows], [state for state, _ in rows], dtype=float)
@@ -75,7 +75,7 @@ def _averages(run: RunView) -> None:
 
 
 def _cost(run: RunView) -> None:
-    """In a sentence: which task merging cost most, and which one was repaired best."""
+    """Say which task merging cost most, and which one was repaired best."""
     accuracy, titles = run.report.accuracy, task_titles(run.report)
     lost = {
         task: value
@@ -97,7 +97,7 @@ def _cost(run: RunView) -> None:
 
 @st.fragment
 def _differences(run: RunView) -> None:
-    """The heatmap of differences to a state that is chosen."""
+    """Draw the heatmap of differences to a state that is chosen."""
     states = scored_states(run.report)
     if len(states) < 2:
         return
@@ -119,7 +119,7 @@ def _differences(run: RunView) -> None:
 
 
 def _noise(run: RunView) -> float:
-    """Half the widest interval of the merged model's accuracies."""
+    """Return the half the widest interval of the merged model's accuracies."""
     table = accuracy_table(run.report)
     widths = (table["high"] - table["low"])[table["state"] == "merged"]
     return float(widths.max() / 2) if widths.notna().any() else 0.0
@@ -127,7 +127,7 @@ def _noise(run: RunView) -> float:
 
 @st.fragment
 def _confusions(run: RunView) -> None:
-    """Confusion matrices of one task, states side by side on one scale."""
+    """Draw confusion matrices of one task, states side by side on one scale."""
     st.subheader("Which classes are confused", anchor=False)
     table, titles = samples(run), task_titles(run.report)
     tasks = [task for task in titles if (table["task"] == task).any()]

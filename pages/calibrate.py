@@ -23,7 +23,7 @@ LAST = "The last step counts: the best one would be a choice made on evaluation 
 
 
 def main() -> None:
-    """Curves, cost, uncertainty, then what is computed on demand."""
+    """Draw curves, cost, uncertainty, then what is computed on demand."""
     run = current_run()
     context_bar(run)
     st.title("How the calibrators learned, and how sure they are", anchor=False)
@@ -49,7 +49,7 @@ def main() -> None:
 
 @st.fragment
 def _training(run: RunView) -> None:
-    """All calibrators on one axis, on both splits."""
+    """Draw all calibrators on one axis, on both splits."""
     report = run.report
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = st.segmented_control(
@@ -92,7 +92,7 @@ def _training(run: RunView) -> None:
 
 
 def _task_of_curves(run: RunView) -> str | None:
-    """The task whose curves are shown; None for the mean, the only choice for runs of an earlier version."""
+    """Return the task whose curves are shown; None for the mean, the only choice for runs of an earlier version."""
     there = {task for part in run.report.calibrators.values() for task in part.task_curves}
     if not there:
         return None
@@ -110,7 +110,7 @@ def _task_of_curves(run: RunView) -> str | None:
 
 
 def _cost(run: RunView) -> None:
-    """A row a calibrator: accuracy, gap closed, memory of the fitted images, parameters, seconds."""
+    """Draw a row a calibrator: accuracy, gap closed, memory of the fitted images, parameters, seconds."""
     report = run.report
     rows = []
     for name, part in report.calibrators.items():
@@ -152,7 +152,7 @@ def _cost(run: RunView) -> None:
 
 @st.fragment
 def _uncertainty(run: RunView) -> None:
-    """Predicted σ against what is left of the drift."""
+    """Draw predicted σ against what is left of the drift."""
     st.subheader("Does it know when it is wrong?", anchor=False)
     table = samples(run)
     states = uncertain_states(table, run.report)

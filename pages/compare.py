@@ -30,7 +30,7 @@ MEANS = {
 
 
 def main() -> None:
-    """Choice, warnings, runs, recipes, accuracy, cost, files."""
+    """Draw choice, warnings, runs, recipes, accuracy, cost, files."""
     st.title("Runs side by side", anchor=False)
     views = choose_runs()
     runs = lettered((view.id, view.title, view.report) for view in views)
@@ -69,7 +69,7 @@ def _recipes(runs: Sequence[Compared]) -> None:
 
 
 def _results(runs: Sequence[Compared]) -> str:
-    """Averages and tasks of one state; returns the state."""
+    """Draw averages and tasks of one state; returns the state."""
     states = comparable_states(runs)
     if not states:
         empty_state("No accuracies", "These runs merged weights only: their zoos have no images or no heads.")
@@ -122,7 +122,7 @@ def _tasks(table: pd.DataFrame, runs: Sequence[Compared], state: str) -> None:
 
 
 def _pareto(runs: Sequence[Compared]) -> None:
-    """In-domain accuracy against a cost; the front."""
+    """Draw in-domain accuracy against a cost; the front."""
     there = {axis: known for axis, known in AXES.items() if len(point_table(runs, axis)) > 1}
     if not there:
         return
@@ -158,7 +158,7 @@ def _reading(runs: Sequence[Compared], axis: str) -> str:
 
 
 def _files(runs: Sequence[Compared], views: Sequence[RunView], state: str) -> None:
-    """The comparison and every run as files, made on click."""
+    """Draw the comparison and every run as files, made on click."""
     st.subheader("Take it with you", anchor=False)
     with st.container(horizontal=True):
         for title, (ending, kind, render) in EXPORTS.items() if state else ():

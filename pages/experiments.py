@@ -41,7 +41,7 @@ OUTCOMES = {
 
 
 def main() -> None:
-    """The list of claims with their verdicts, or one of them."""
+    """Draw the list of claims with their verdicts, or one of them."""
     names = experiment_names()
     asked = st.query_params.get(NAME)
     if asked in names:
@@ -105,7 +105,7 @@ def _one(spec: Experiment) -> None:
 
 
 def latest(spec: Experiment) -> tuple[ExperimentResult | None, Run | None]:
-    """The newest result of this store, else the one that comes with the app."""
+    """Return the newest result of this store, else the one that comes with the app."""
     for row in store().runs.list(kinds=("experiment",), states=("finished",), limit=50):
         folder = store().find(row.result, checksums=False) if row.request.get("name") == spec.name else None
         if folder is not None:
@@ -246,7 +246,7 @@ def _again(spec: Experiment) -> None:
 
 
 def _job(spec: Experiment) -> Run | None:
-    """The newest row of this experiment while it is at work, or how it ended badly."""
+    """Return the newest row of this experiment while it is at work, or how it ended badly."""
     rows = store().runs.list(kinds=("experiment",), limit=50)
     row = next((row for row in rows if row.request.get("name") == spec.name), None)
     if row is None or row.state == "finished":

@@ -19,7 +19,7 @@ SEEN = "lab.seen"  # id and recipe of the run last shown, to tell whether the fo
 
 
 def main() -> None:
-    """Job at work, result, recipe."""
+    """Draw the job at work, the result and the recipe."""
     job = job_panel()
     asked = _recipe_of(job)
     run = find_current()
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _follow(run: RunView | None, asked: Recipe | None) -> None:
-    """A newly shown run brings its recipe into the form, unless the form holds changes of its own.
+    """Load the recipe of a newly shown run into the form, unless the form holds changes of its own.
 
     After a reload the form starts from what was asked for last; what another page has put into it stays.
     """

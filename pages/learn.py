@@ -20,7 +20,7 @@ ANSWERS = "learn.answers"  # in the session: (lesson, step) → number of the op
 
 
 def main() -> None:
-    """The lessons, or one step of one of them."""
+    """Draw the lessons, or one step of one of them."""
     names = lesson_names()
     asked = st.query_params.get(LESSON)
     if asked in names:
@@ -76,7 +76,7 @@ def _step_number(lesson: Lesson) -> int:
 
 
 def _classroom() -> bool:
-    """Large type without a sidebar, to be shown to a class; by the address, so that it can be bookmarked."""
+    """Set large type without a sidebar, for a class, where the address asks for it."""
     on = st.query_params.get(CLASS) == "1"
     if on:
         st.html("<style>[data-testid=stMain] {zoom: 1.3;}</style>")
@@ -107,7 +107,7 @@ def _switch_classroom() -> None:
 
 
 def _page(lesson: Lesson, number: int, step: Step, run: RunView, numbers: Numbers) -> bool:
-    """Text, equation, prediction, control and figure of a step; returns whether its answer is known."""
+    """Draw text, equation, prediction, control and figure of a step; returns whether its answer is known."""
     try:
         st.markdown(numbers.fill(step.text))
         if step.equation:
@@ -127,7 +127,7 @@ def _page(lesson: Lesson, number: int, step: Step, run: RunView, numbers: Number
 
 
 def _predict(lesson: Lesson, number: int, asked: Prediction, numbers: Numbers) -> bool:
-    """The question, and once it is answered what was measured; returns whether it is answered."""
+    """Draw the question, and once it is answered what was measured; returns whether it is answered."""
     right = numbers.answer(asked)
     answers = st.session_state.setdefault(ANSWERS, {})
     place = (lesson.name, number)
@@ -163,7 +163,7 @@ def _predict(lesson: Lesson, number: int, asked: Prediction, numbers: Numbers) -
 
 
 def _control(lesson: Lesson, number: int, step: Step, numbers: Numbers) -> None:
-    """One setting with its presets; each is a run that was measured."""
+    """Draw one setting with its presets; each is a run that was measured."""
     control = step.control
     presets = range(len(control.presets))
     chosen = st.select_slider(
@@ -271,7 +271,7 @@ def _bottom(lesson: Lesson, number: int, classroom: bool, answered: bool) -> Non
 
 
 def _named(lesson: Lesson) -> list[str]:
-    """Experiments that a lesson may ask for: all that were run."""
+    """Return experiments that a lesson may ask for: all that were run."""
     return [path.stem for path in sorted(EXPERIMENTS.glob("*.json"))]
 
 

@@ -56,7 +56,7 @@ SURVEY = {
 
 
 def main() -> None:
-    """Zoo, table, what is chosen in it, what is missing."""
+    """Draw the zoo, the table, what is chosen in it, and what is missing."""
     st.title("Every method, side by side", anchor=False)
     st.write(
         "Merging methods by family, with what each needs beside the experts' weights and what it makes. Numbers come "
@@ -120,7 +120,7 @@ def main() -> None:
 
 
 def _survey(results: dict[Method, Result], every: list[Result]) -> None:
-    """The survey's overview, row by row, with what stands for each here."""
+    """Draw the survey's overview, row by row, with what stands for each here."""
     table = survey_table(results, every)
     st.dataframe(
         table,

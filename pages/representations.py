@@ -22,7 +22,7 @@ WHICH = """
 
 
 def main() -> None:
-    """The linked feature view, then the distances behind it."""
+    """Draw the linked feature view, then the distances behind it."""
     run = current_run()
     context_bar(run)
     st.title("Where merging moves the features", anchor=False)
@@ -68,7 +68,7 @@ def _drift(run: RunView) -> None:
 
 @st.fragment
 def _distances(run: RunView) -> None:
-    """Bars by task, a table of means, and the classes of one task."""
+    """Draw bars by task, a table of means, and the classes of one task."""
     report = run.report
     measure = st.segmented_control(
         "Distance",
@@ -120,7 +120,7 @@ def _distances(run: RunView) -> None:
 
 
 def _means(run: RunView, measure: str) -> None:
-    """In one sentence a state: the mean over tasks and the share of the merged model's distance that is gone."""
+    """Say of each state the mean over tasks and the share of the merged model's distance that is gone."""
     table = bias_table(run.report, measure)
     means = table.groupby("state", sort=False)["value"].mean()
     merged, lines = means.get("merged"), []

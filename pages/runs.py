@@ -26,7 +26,7 @@ TABLE = "runs.version"  # counts up to clear the selection
 
 
 def main() -> None:
-    """Work under way, then a table of what has ended and what can be done with the rows chosen in it."""
+    """Draw work under way, then a table of what has ended and what can be done with the rows chosen in it."""
     st.title("Runs", anchor=False)
     _at_work()
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -75,7 +75,7 @@ def _at_work() -> None:
 
 
 def _progress(before: Sequence[str]) -> None:
-    """Progress of everything at work; draws the page again when something begins or ends."""
+    """Draw progress of everything at work; draws the page again when something begins or ends."""
     rows = store().runs.list(states=ACTIVE)
     if [row.id for row in rows] != list(before):
         st.rerun()
@@ -166,7 +166,7 @@ def _open(ident: str, row: Run | None) -> None:
 
 
 def _compare(ids: Sequence[str], rows: Sequence[Run]) -> None:
-    """Finished runs and examples side by side."""
+    """Draw finished runs and examples side by side."""
     other = {row.id for row in rows if row.kind != "run" or row.state != "finished"}
     able = [ident for ident in ids if ident not in other]
     few, many = len(able) < 2, len(able) > MOST

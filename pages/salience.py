@@ -27,7 +27,7 @@ ORDERS = ("By depth", "By value")
 
 
 def main() -> None:
-    """One expert, heatmap, pruning ratio, masks."""
+    """Draw one expert, heatmap, pruning ratio, masks."""
     run = current_run()
     context_bar(run)
     st.title("Which layers matter to which expert", anchor=False)
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def _titles(run: RunView, part: SaliencePart) -> list[str]:
-    """Experts by the title of their task, by their name where that is not known."""
+    """Return experts by the title of their task, by their name where that is not known."""
     of = {task.expert: task.title for task in run.report.tasks.values() if task.expert and task.title}
     found = [of.get(name, name) for name in part.score]
     return found if len(set(found)) == len(found) else list(part.score)
@@ -70,7 +70,7 @@ def _titles(run: RunView, part: SaliencePart) -> list[str]:
 
 @st.fragment
 def _one_expert(run: RunView, part: SaliencePart, titles: list[str]) -> None:
-    """The layers that matter most to one expert, in a sentence and as bars."""
+    """Draw the layers that matter most to one expert, in a sentence and as bars."""
     names = list(part.score)
     st.subheader("The layers that matter most to one expert", anchor=False)
     title = st.selectbox(
@@ -146,7 +146,7 @@ def _shown(part: SaliencePart) -> tuple[list[str] | None, bool, bool]:
 
 @st.fragment
 def _pruning(run: RunView, part: SaliencePart, titles: list[str], components: list[str] | None, by_value: bool) -> None:
-    """The pruning ratio, live on the stored scores."""
+    """Draw the pruning ratio, live on the stored scores."""
     st.subheader("What a pruning ratio keeps", anchor=False)
     eta = st.slider(
         "Pruning ratio η",
@@ -206,7 +206,7 @@ def _masks(
     _part: SaliencePart,
     _kept: Kept,
 ) -> Drawing:
-    """The masks at a pruning ratio; a slider that goes to and fro draws each once."""
+    """Return the masks at a pruning ratio; a slider that goes to and fro draws each once."""
     return mask_figure(_part, _kept, look, titles=titles, components=components, by_value=by_value)
 
 

@@ -21,7 +21,7 @@ LISTED = 50
 
 
 def main() -> None:
-    """Form, then the sweep shown: progress, figure, table, what can be done with a point."""
+    """Draw form, then the sweep shown: progress, figure, table, what can be done with a point."""
     st.title("How the result depends on a setting", anchor=False)
     rows = store().runs.list(kinds=("sweep",), limit=LISTED)
     with st.expander("New sweep", icon=":material/add_chart:", expanded=not rows, key="sweep.new"):
@@ -54,7 +54,7 @@ def start(request: SweepRequest) -> None:
 
 
 def _chosen(rows: list[Run]) -> Run | None:
-    """The sweep that the address names, else the newest."""
+    """Return the sweep that the address names, else the newest."""
     asked = st.query_params.get(SWEEP) or st.session_state.get("sweep.shown")
     found = store().runs.find(asked) if asked else None
     if found is None or found.kind != "sweep" or found.deleted:
@@ -149,7 +149,7 @@ def _figure(table: SweepTable, row: Run, measure: str) -> None:
 
 
 def _span(row: Run) -> list[float] | None:
-    """The whole range that is asked for, so that a curve grows into its place; None for words and single values."""
+    """Return the whole range of values, so that a curve grows into its place; None for words and single values."""
     values = row.request["settings"][0]["values"]
     if len(values) < 2 or not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
         return None
@@ -158,7 +158,7 @@ def _span(row: Run) -> list[float] | None:
 
 
 def _best(table: SweepTable) -> None:
-    """The best point of every state, in words."""
+    """Draw the best point of every state, in words."""
     found = [(state, best) for state in table.states() if (best := table.best(state)) is not None]
     if not found:
         return
@@ -176,7 +176,7 @@ def _best(table: SweepTable) -> None:
 
 
 def _points(table: SweepTable, row: Run) -> None:
-    """All points as a table, as CSV, and what can be done with one."""
+    """Draw all points as a table, as CSV, and what can be done with one."""
     lines = []
     states = [state for state in table.states() if state not in ("pretrained", "multitask", "expert")]
     best = {state: point.number for state in states if (point := table.best(state))}
@@ -244,7 +244,7 @@ def _points(table: SweepTable, row: Run) -> None:
 
 
 def _cell(value: object) -> object:
-    """Numbers stay numbers, so that the table can be sorted by them."""
+    """Return a number as it is, so that the table can be sorted by it, and anything else as text."""
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else value_text(value)
 
 

@@ -18,7 +18,7 @@ VIEWS = {
 
 
 def main() -> None:
-    """One view at a time; what is not chosen is neither computed nor sent."""
+    """Draw one view at a time; what is not chosen is neither computed nor sent."""
     run = current_run()
     context_bar(run)
     st.title("What the weights say", anchor=False)

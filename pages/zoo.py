@@ -16,7 +16,7 @@ LOOKED_BACK = 60  # runs whose zoos are offered
 
 
 def main() -> None:
-    """Switcher, facts, one part."""
+    """Draw the switcher, the facts and one part."""
     run = find_current()
     zoo = _choose(run)
     try:
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _choose(run: RunView | None) -> str:
-    """The zoo shown: from the address, else the one of the run shown, else the first."""
+    """Return the zoo shown: from the address, else the one of the run shown, else the first."""
     known = _zoos()
     asked = st.query_params.get(ZOO)
     current = run.report.recipe.zoo if run is not None else next(iter(known))
@@ -84,7 +84,7 @@ def _switch(zoo: str) -> None:
 
 
 def _zoos() -> dict[str, str]:
-    """Zoos that can be shown, with what they are called."""
+    """Return zoos that can be shown, with what they are called."""
     found = {zoo.name: zoo.name if zoo.ready else f"{zoo.name} · to be fetched" for zoo in known_zoos()}
     for row in store().runs.list(kinds=("run",), limit=LOOKED_BACK):
         try:

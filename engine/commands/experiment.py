@@ -55,7 +55,7 @@ def experiment(
 
 
 def printed(spec: Experiment, result: ExperimentResult) -> str:
-    """The result for the terminal: table, findings, verdict, provenance."""
+    """Return the result for the terminal: table, findings, verdict, provenance."""
     lines = [spec.claim, ""]
     rows = [["", *(f"{m.title} ({m.unit})" if m.unit else m.title for m in spec.measures)]]
     for point in result.points:

@@ -55,7 +55,7 @@ def missing_lines(found: object, *, ask: bool) -> list[str]:
 
 
 def _size_of(item: object, found: object) -> tuple[int, str]:
-    """Bytes as the hub says, else as far as they can be told, with the reason."""
+    """Return bytes as the hub says, else as far as they can be told, with the reason."""
     from ..zoo.described.fetch import list_remote
 
     try:

@@ -137,7 +137,7 @@ def _quiet(fraction: float, message: str = "") -> None:
 
 
 def _progress() -> Any:
-    """Prints every tenth, so that logs stay short."""
+    """Return a callback that prints every tenth report, so that logs stay short."""
     said = {"tenth": -1}
 
     def report(fraction: float, message: str = "") -> None:

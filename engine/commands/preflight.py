@@ -33,7 +33,7 @@ def preflight(
 
 
 def summary(estimate: object) -> str:
-    """An estimate for the terminal."""
+    """Return an estimate for the terminal."""
     parts = ", ".join(f"{name} {seconds:,.0f} s" for name, seconds in estimate.parts.items() if seconds >= 0.5)
     return (
         f"About {estimate.seconds:,.0f} s" + (f" ({parts})" if parts else "") + f", "

@@ -168,7 +168,7 @@ def _folder(store: Store, row: Run) -> Path:
 
 
 def _metrics(report: Report, to: Path) -> None:
-    """One row per state and task: accuracy in percent and the four biases."""
+    """Write one row per state and task: accuracy in percent and the four biases."""
     with to.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(["state", "task", "domain", "n", "accuracy", "accuracy_sd", "l1", "l2", "cosine", "cka"])
@@ -182,7 +182,7 @@ def _metrics(report: Report, to: Path) -> None:
 
 
 def _latex(report: Report) -> str:
-    """A table of accuracies in percent, one row per state, with what it was measured on in its caption."""
+    """Return a table of accuracies in percent, one row per state, with what it was measured on in its caption."""
     tasks = list(report.tasks)
     lines = [
         r"\begin{table}\centering",
@@ -206,7 +206,7 @@ def _latex(report: Report) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text that LaTeX prints as it is."""
+    """Return text that LaTeX prints as it is."""
     replaced = text.replace("\\", r"\textbackslash ")
     for character in "&%$#_{}":
         replaced = replaced.replace(character, "\\" + character)

@@ -49,7 +49,7 @@ def selfcheck(
 
 
 def line(outcome: Outcome) -> str:
-    """One reference: its errors, whether they are tolerated, and a reason."""
+    """Return one reference: its errors, whether they are tolerated, and a reason."""
     cells = [
         f"{found.error:.1e} ({found.share:.2g})" if (found := outcome.measured.get(precision)) else "–"
         for precision in ("float64", "float32")

@@ -44,7 +44,7 @@ def sweep(
 
 
 def printed(table: SweepTable) -> str:
-    """The table for the terminal: averages on evaluation images, the best of every state marked."""
+    """Return the table for the terminal: averages on evaluation images, the best of every state marked."""
     states = [state for state in table.states() if state not in ("pretrained", "expert", "multitask")]
     best = {state: point.number for state in states if (point := table.best(state))}
     heads = [*table.titles, *states, *(["merged out", "merged H"] if "merged" in states else [])]

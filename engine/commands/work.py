@@ -52,7 +52,7 @@ def examples(
 
 
 def summary(report: Report) -> str:
-    """A table of accuracies and biases for the terminal."""
+    """Return a table of accuracies and biases for the terminal."""
     tasks = list(report.tasks)
     width = max(len(state) for state in [*report.states(), "L1 bias"]) + 2
     lines = ["".ljust(width) + "".join(task[:10].rjust(11) for task in tasks) + "in".rjust(8) + "out".rjust(8)]
@@ -78,7 +78,7 @@ def _cell(value: float | None, digits: int = 1) -> str:
 
 
 def progress_line() -> Progress:
-    """A single line on the terminal that is written over."""
+    """Return a single line on the terminal that is written over."""
     terminal = sys.stderr.isatty()
 
     def show(fraction: float, message: str = "") -> None:

@@ -7,7 +7,7 @@ from .spec import FOLDER, Experiment, experiment_names, read_experiment
 
 
 def shipped() -> list[tuple[Experiment, ExperimentResult]]:
-    """Experiments of the app with the results that come along, by paper."""
+    """Return experiments of the app with the results that come along, by paper."""
     found = [
         (read_experiment(name), read_result(FOLDER / f"{name}.json"))
         for name in experiment_names()
@@ -17,7 +17,7 @@ def shipped() -> list[tuple[Experiment, ExperimentResult]]:
 
 
 def claims_table() -> str:
-    """The table as Markdown."""
+    """Return the table as Markdown."""
     lines = ["| paper | claim | here | because |", "|---|---|---|---|"]
     for spec, result in shipped():
         authors = spec.paper.split(",")[0]
@@ -26,7 +26,7 @@ def claims_table() -> str:
 
 
 def _reason(result: ExperimentResult) -> str:
-    """The finding that decided, with its numbers."""
+    """Return the finding that decided, with its numbers."""
     decided = next((finding for finding in result.findings if finding.text in result.reason), None)
     if decided is None or decided.left is None or decided.right is None:
         return result.reason

@@ -67,7 +67,7 @@ class ExperimentResult(Frozen):
     environment: dict[str, str] = Field(default_factory=dict)
 
     def cell(self, point: str, measure: str) -> Cell | None:
-        """A measure at a point; None where it could not be had."""
+        """Return a measure at a point; None where it could not be had."""
         found = next((entry for entry in self.points if entry.name == point), None)
         return found.cells.get(measure) if found else None
 

@@ -138,7 +138,7 @@ class Experiment(Frozen):
         return self
 
     def recipes(self, zoo: str, *, quick: bool = False) -> list[tuple[Point, int, Recipe]]:
-        """Every point with every seed, resolved.
+        """Return every point with every seed, resolved.
 
         What neither trains nor draws gives the same with every seed and is there once.
 
@@ -172,7 +172,7 @@ def seed_matters(recipe: Recipe) -> bool:
 
 
 def experiment_names() -> list[str]:
-    """The experiments that come with the app, in alphabetical order."""
+    """Return the experiments that come with the app, in alphabetical order."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
@@ -196,7 +196,7 @@ def read_experiment(name: str | Path) -> Experiment:
 
 
 def _quickly(parts: Mapping[str, Any], changes: Quick) -> dict[str, Any]:
-    """A recipe on fewer images (``probe``) and with shorter training (``steps``)."""
+    """Return a recipe on fewer images (``probe``) and with shorter training (``steps``)."""
     found = dict(parts)
     if changes.probe:
         found["probe"] = {**found.get("probe", {}), **changes.probe}

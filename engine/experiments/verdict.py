@@ -58,7 +58,7 @@ def compare(check: Check, table: Table) -> Finding:
 
 
 def spread(left: Cell, right: Cell) -> float | None:
-    """Standard deviation of the difference over seeds; None where neither side varies with them."""
+    """Return the standard deviation of the difference over seeds; None where neither side varies with them."""
     if len(left.values) == len(right.values) > 1:
         return deviation([a - b for a, b in zip(left.values, right.values, strict=True)])
     found = [cell.sd for cell in (left, right) if cell.sd is not None]
@@ -66,7 +66,7 @@ def spread(left: Cell, right: Cell) -> float | None:
 
 
 def deviation(values: Sequence[float]) -> float | None:
-    """Sample standard deviation; None of a single value."""
+    """Return the sample standard deviation; None of a single value."""
     if len(values) < 2:
         return None
     mean = math.fsum(values) / len(values)

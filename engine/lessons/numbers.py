@@ -30,7 +30,7 @@ class Numbers:
         self.report, self.results = report, results
 
     def value(self, place: str) -> float:
-        """A number by its place: ``run.`` and a path in the report, or experiment, point and measure.
+        """Return a number by its place: ``run.`` and a path in the report, or experiment, point and measure.
 
         Raises:
             StoreError: there is no such number.
@@ -61,11 +61,11 @@ class Numbers:
         return PLACE.sub(shown, text)
 
     def places(self, text: str) -> list[str]:
-        """The places that a text names."""
+        """Return the places that a text names."""
         return [match.group(2) for match in PLACE.finditer(text)]
 
     def answer(self, prediction: Prediction) -> int:
-        """Number of the option that was measured to be right."""
+        """Return the number of the option that was measured to be right."""
         if prediction.largest:
             values = [self.value(place) for place in prediction.largest]
             return values.index(max(values))
@@ -73,6 +73,6 @@ class Numbers:
         return sum(value >= edge for edge in prediction.edges)
 
     def _mean(self, table: Mapping[str, Any]) -> float | None:
-        """Mean over in-domain tasks of a table of tasks."""
+        """Return the mean over in-domain tasks of a table of tasks."""
         values = [table[task] for task in self.report.tasks_of("in") if isinstance(table.get(task), int | float)]
         return sum(values) / len(values) if values else None

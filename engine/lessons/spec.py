@@ -91,7 +91,7 @@ class Lesson(Frozen):
 
 
 def lesson_names() -> list[str]:
-    """The lessons in their order."""
+    """Return the lessons in their order."""
     return [lesson.name for lesson in sorted(map(read_lesson, _files()), key=lambda lesson: lesson.order)]
 
 

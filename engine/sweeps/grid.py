@@ -36,7 +36,7 @@ class Setting(Frozen):
     @field_validator("values")
     @classmethod
     def _once(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Each value once; 1 and true are two."""
+        """Return each value once; 1 and true are two."""
         return tuple({(type(value).__name__, str(value)): value for value in values}.values())
 
 
@@ -99,7 +99,7 @@ class SweepRequest(Frozen):
         return total
 
     def points(self) -> list[Point]:
-        """Every combination, the last place varying fastest.
+        """Return every combination, the last place varying fastest.
 
         Raises:
             RecipeError: too many, no such place, or a value that its place does not take, with the point's values.
@@ -177,7 +177,7 @@ def set_place(document: dict[str, Any], place: str, value: Any) -> None:
 
 
 def point_title(titles: Sequence[str], values: Sequence[Any]) -> str:
-    """A point in words, such as ``Scaling coefficient λ 0.3, Density 0.2``."""
+    """Return a point in words, such as ``Scaling coefficient λ 0.3, Density 0.2``."""
     return ", ".join(f"{title} {value_text(value)}" for title, value in zip(titles, values, strict=True))
 
 
@@ -187,12 +187,12 @@ def sweep_title(request: SweepRequest) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value for people."""
+    """Return a value for people."""
     return f"{value:g}" if isinstance(value, float) else method_title(str(value))
 
 
 def _methods_first(pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """A method decides which parameters there are, so it is set before them."""
+    """Return a method decides which parameters there are, so it is set before them."""
     return sorted(pairs, key=lambda pair: not pair[0].endswith(".method"))
 
 

@@ -38,7 +38,7 @@ class Place:
 
 
 def places(recipe: Recipe) -> list[Place]:
-    """Places of a recipe that take numbers or choices: method and parameters, in the order of the form.
+    """Return places of a recipe that take numbers or choices: method and parameters, in the order of the form.
 
     Args:
         recipe: resolved, so that every parameter is there.
@@ -63,7 +63,7 @@ def place_title(recipe: Recipe, place: str) -> str:
 
 
 def _calls(recipe: Recipe) -> Iterator[tuple[tuple[str, ...], str, Row, Mapping[str, Any]]]:
-    """Prefixes, title of the owner (empty for the merge), row and params of every method that a recipe calls."""
+    """Return prefixes, title of the owner (empty for the merge), row and params of every method that a recipe calls."""
     if recipe.merge.method in MERGE_METHODS:
         yield ("merge",), "", MERGE_METHODS[recipe.merge.method], recipe.merge.params
     for number, call in enumerate(recipe.transforms):

@@ -48,11 +48,11 @@ class SweepTable(Frozen):
     seeds: tuple[int, ...] = ()
 
     def states(self) -> list[str]:
-        """States that some point has, in the order of the reports."""
+        """Return states that some point has, in the order of the reports."""
         return list(dict.fromkeys(state for point in self.points for state in point.evaluation))
 
     def best(self, state: str) -> SweepPoint | None:
-        """The first point with the highest in-domain accuracy of a state on the images to choose by."""
+        """Return the first point with the highest in-domain accuracy of a state on the images to choose by."""
         known = [point for point in self.points if point.choice.get(state) is not None]
         return max(known, key=lambda point: (point.choice[state], -point.number)) if known else None
 
@@ -81,7 +81,7 @@ class SweepTable(Frozen):
         return found
 
     def to_csv(self) -> str:
-        """The rows as CSV."""
+        """Return the rows as CSV."""
         names = (*self.places, "state", "in", "out", "h_score", "recovered", f"{self.split or 'choice'}_in", "best")
         text = io.StringIO()
         table = csv.DictWriter(text, fieldnames=[*names, "failed"], lineterminator="\n")
@@ -113,13 +113,13 @@ class SweepTable(Frozen):
 def point_of(
     number: int, values: tuple[Any, ...], title: str, run: str, report: Report, choice: dict[str, float] | None = None
 ) -> SweepPoint:
-    """The point that a finished run is."""
+    """Return the point that a finished run is."""
     evaluation = {state: report.average[state] for state in report.states() if state in report.average}
     return SweepPoint(number=number, values=values, title=title, run=run, evaluation=evaluation, choice=choice or {})
 
 
 def span(counts: tuple[int, int] | None) -> str:
-    """A count of images, or its range over tasks."""
+    """Return a count of images, or its range over tasks."""
     if counts is None:
         return "no"
     low, high = counts

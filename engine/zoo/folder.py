@@ -45,7 +45,7 @@ class Zoo:
         return replace(self, built_heads=Path(folder) / "heads.safetensors") if folder else self
 
     def path(self, relative: str) -> Path:
-        """Absolute path of a file that the manifest names; it must exist.
+        """Return the absolute path of a file that the manifest names; it must exist.
 
         Raises:
             ZooError: the file is missing.
@@ -59,7 +59,7 @@ class Zoo:
 
     @cached_property
     def data(self) -> Mapping[str, TaskData]:
-        """The data of every task that names some; each is opened, and its form checked, when it is first looked up."""
+        """Return the data of every task that names some; each is opened and checked when it is first looked up."""
         return _Opened(self)
 
     def preprocess(self) -> Preprocess:
@@ -81,7 +81,7 @@ class Zoo:
         return self.manifest.heads is not None or not self.text_problem
 
     def heads(self, tasks: list[str]) -> tuple[dict[str, ZeroShotHead], list[str]]:
-        """The heads of some tasks, and warnings to show.
+        """Return the heads of some tasks, and warnings to show.
 
         Raises:
             ZooError: there are none, or one does not fit its task.
@@ -95,7 +95,7 @@ class Zoo:
         return read_heads(self.folder, self.manifest, tasks, self.built_heads)
 
     def open_data(self, task: str) -> TaskData | None:
-        """The data of one task, None where it names none; what is wrong with other tasks does not matter.
+        """Return the data of one task, None where it names none; what is wrong with other tasks does not matter.
 
         Raises:
             DataError: the data cannot be used.
@@ -108,7 +108,7 @@ class Zoo:
         return choose_experts(self.manifest, recipe)
 
     def weights_path(self, model: str) -> Path:
-        """File of ``base``, ``multitask`` or an expert by name."""
+        """Return the file of ``base``, ``multitask`` or an expert by name."""
         if model == "base":
             relative = self.manifest.backbone.weights
             if "." not in relative:
@@ -127,7 +127,7 @@ class Zoo:
         )
 
     def weights(self, model: str) -> Weights:
-        """The ``visual.*`` tensors of ``base``, ``multitask`` or an expert.
+        """Return the ``visual.*`` tensors of ``base``, ``multitask`` or an expert.
 
         Raises:
             CheckpointError: the file cannot be used.
@@ -137,7 +137,7 @@ class Zoo:
         return visual(open_weights(self.weights_path(model)))
 
     def digest(self, digest_file: Digest) -> str:
-        """Identity of the whole zoo: its manifest and the content of every file it names."""
+        """Return the identity of the whole zoo: its manifest and the content of every file it names."""
         models = ["base", *(r.name for r in self.manifest.references), *self.manifest.expert_table]
         files: list[Path | FileSet] = [self.weights_path(model) for model in models]
         files += [task.source.content() for task in self.data.values()]

@@ -42,7 +42,7 @@ _PUBLISHED = re.compile(_ARCHITECTURE.pattern + r"(quickgelu)?(laion|openai|data
 
 
 def known_task(text: str) -> str | None:
-    """The public task that a text names, the longest spelling first; None where there is none.
+    """Return the public task that a text names, the longest spelling first; None where there is none.
 
     ``clip-vit-base-patch32_fashion_mnist`` means Fashion-MNIST, not MNIST.
     """
@@ -61,12 +61,12 @@ def known_task(text: str) -> str | None:
 
 
 def title_of(task: str) -> str:
-    """A public task's title, else the name itself."""
+    """Return a public task's title, else the name itself."""
     return TASKS[task][0] if task in TASKS else task
 
 
 def expert_name(path: PurePath) -> str:
-    """The name of an expert from where its file lies: a public task's, else the most telling part of the path.
+    """Return the name of an expert from where its file lies: a public task's, else the most telling part of the path.
 
     ``ViT-B-32/Cars/finetuned.pt`` is stanford_cars, ``runs/birds.safetensors`` is birds.
     """
@@ -96,13 +96,13 @@ def looks_like_head(path: PurePath) -> bool:
 
 
 def safe_name(text: str) -> str:
-    """A text as a name that a manifest takes: letters, digits, ``_``, ``.`` and ``-``, at most 64."""
+    """Return a text as a name that a manifest takes: letters, digits, ``_``, ``.`` and ``-``, at most 64."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("_.-")[:64].rstrip("_.-")
     return name if re.fullmatch(SAFE_NAME, name) else "expert"
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """The names, later ones of the same spelling numbered."""
+    """Return the names, later ones of the same spelling numbered."""
     taken: set[str] = set()
     result = []
     for name in names:

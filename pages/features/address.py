@@ -27,7 +27,7 @@ def pack(rows: Sequence[int], space: Space) -> str:
 
 
 def unpack(text: str, space: Space) -> tuple[int, ...] | None:
-    """The rows that a packed selection names; None for one of other images, or what :func:`pack` never wrote."""
+    """Return the rows that a packed selection names; None for one of other images, or what :func:`pack` never wrote."""
     name, _, body = text.partition(".")
     size = -(-len(space) // 8)
     if name != _name(space) or len(body) > LONGEST:
@@ -86,7 +86,7 @@ def _asked() -> tuple[str | None, str | None]:
 
 
 def _name(space: Space) -> str:
-    """Tells one set of images from another."""
+    """Return a name that tells one set of images from another."""
     rows = hashlib.sha256("\0".join(space.tasks).encode("utf-8", "replace"))
     rows.update(np.stack([space.task, space.index]).astype("<i8").tobytes())
     return rows.hexdigest()[:8]

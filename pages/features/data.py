@@ -52,7 +52,7 @@ class Space:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The states that were projected."""
+        """Return the states that were projected."""
         return tuple(self.points)
 
     def right(self, state: str) -> np.ndarray:
@@ -64,11 +64,11 @@ class Space:
         return any(np.isfinite(values).any() for values in self.numbers.get(column, {}).values())
 
     def shown(self, task: str) -> np.ndarray:
-        """Rows of one task, or all of them."""
+        """Return rows of one task, or all of them."""
         return np.ones(len(self), bool) if task not in self.tasks else self.task == self.tasks.index(task)
 
     def only(self, task: str) -> "Space":
-        """The same rows with the classes of one task; images of other tasks have none."""
+        """Return the same rows with the classes of one task; images of other tasks have none."""
         own = self.shown(task)
         predictions = {state: np.where(own, values, -1) for state, values in self.prediction.items()}
         number = np.zeros(len(self), dtype=int)
@@ -155,7 +155,7 @@ def colour_of(space: Space, states: Sequence[str], choice: str, report: Report, 
 
 
 def faded(colour: Categorical | Continuous, theme: str) -> Categorical | Continuous:
-    """The same colours, most of the way to the page's own: for a figure that does not show what is set."""
+    """Return the same colours, most of the way to the page's own: for a figure that does not show what is set."""
     if isinstance(colour, Continuous):
         return replace(colour, stops=[_toward(stop, SURFACE[theme]) for stop in colour.stops])
     light = [_toward(tone, SURFACE["light"]) for tone in colour.palette]
@@ -163,7 +163,7 @@ def faded(colour: Categorical | Continuous, theme: str) -> Categorical | Continu
 
 
 def labels_of(space: Space, states: Sequence[str], report: Report) -> Labels:
-    """True class, predictions and task of every image, for the hover card."""
+    """Return true class, predictions and task of every image, for the hover card."""
     names, start = _classes(space, report)
     offset = start[space.task]
     return Labels(
@@ -181,7 +181,7 @@ def class_name(report: Report, task: str, number: int) -> str:
 
 
 def selection_table(space: Space, rows: Sequence[int], states: Sequence[str], report: Report) -> pd.DataFrame:
-    """The selected images: task, row, true class; by state prediction, probability, margin, shift and σ."""
+    """Return the selected images: task, row, true class; by state prediction, probability, margin, shift and σ."""
     chosen = np.asarray(rows, dtype=int)
     tasks = [space.tasks[number] for number in space.task[chosen]]
     columns: dict[str, Any] = {
@@ -200,20 +200,20 @@ def selection_table(space: Space, rows: Sequence[int], states: Sequence[str], re
 
 
 def _aligned(table: pd.DataFrame, state: str, rows: pd.MultiIndex) -> pd.DataFrame:
-    """Rows of one state in the order of the images."""
+    """Return rows of one state in the order of the images."""
     part = table[table["state"] == state].drop_duplicates(["task", "index"]).set_index(["task", "index"])
     return part.reindex(rows)
 
 
 def _classes(space: Space, report: Report) -> tuple[list[str], np.ndarray]:
-    """Names of all classes of the tasks, and where each task's begin."""
+    """Return names of all classes of the tasks, and where each task's begin."""
     sizes = [len(report.tasks[task].classes) for task in space.tasks]
     names = [name for task in space.tasks for name in report.tasks[task].classes]
     return names, np.cumsum([0, *sizes[:-1]])
 
 
 def _toward(colour: str, surface: str, share: float = 0.7) -> str:
-    """A hex colour mixed with another."""
+    """Return a hex colour mixed with another."""
     pairs = zip(bytes.fromhex(colour[1:]), bytes.fromhex(surface[1:]), strict=True)
     return "#" + bytes(round(own + share * (other - own)) for own, other in pairs).hex()
 

@@ -23,7 +23,7 @@ ORDERS = {"shift": "Largest shift first", "margin": "Smallest margin first", "ro
 def inspector(
     run: RunView, space: Space, rows: Sequence[int], states: Sequence[str], atlas: Atlas | None, key: str, picked: str
 ) -> None:
-    """Images and table of the selected rows.
+    """Draw images and table of the selected rows.
 
     Args:
         run: the run shown.
@@ -84,7 +84,7 @@ def inspector(
 
 
 def _card(run: RunView, space: Space, row: int, states: Sequence[str], atlas: Atlas | None) -> None:
-    """One image: true class, what every state says, and its distance to the expert's feature before and after."""
+    """Draw one image: true class, what every state says, and its distance to the expert's feature before and after."""
     task = space.tasks[space.task[row]]
     truth = class_name(run.report, task, int(space.label[row]))
     if atlas is not None:

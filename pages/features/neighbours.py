@@ -47,7 +47,7 @@ def neighbours(run: RunView, space: Space, row: int, states: Sequence[str], atla
 
 
 def searched(run: RunView, space: Space, row: int, states: Sequence[str]) -> tuple[dict[str, Near], int] | None:
-    """By state the nearest of the images shown, in the run's features; None where the run keeps none."""
+    """Return, by state, the nearest of the images shown in the run's features; None where the run keeps none."""
     path = run.folder / FEATURES
     if not path.is_file():
         return None
@@ -71,7 +71,7 @@ def searched(run: RunView, space: Space, row: int, states: Sequence[str]) -> tup
 
 
 def looked_up(run: RunView, space: Space, row: int, states: Sequence[str]) -> tuple[dict[str, Near], int] | None:
-    """The same of an example, as far as it was kept and its images are shown; None where nothing was."""
+    """Return the same of an example, as far as it was kept and its images are shown; None where nothing was."""
     path = run.folder / KEPT
     if not path.is_file():
         return None

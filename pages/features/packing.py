@@ -311,7 +311,7 @@ def _bounds(coordinates: np.ndarray) -> tuple[list[float], list[float]]:
 
 
 def _scale(colour: Continuous, values: np.ndarray) -> tuple[float, float]:
-    """Ends of a colour scale, apart even where all values are equal or none is finite."""
+    """Return the ends of a colour scale, apart even where all values are equal or none is finite."""
     finite = values[np.isfinite(values)]
     low = float(finite.min() if finite.size else 0.0) if colour.low is None else float(colour.low)
     high = float(finite.max() if finite.size else 1.0) if colour.high is None else float(colour.high)
@@ -319,7 +319,7 @@ def _scale(colour: Continuous, values: np.ndarray) -> tuple[float, float]:
 
 
 def _index_column(values: np.ndarray, shape: tuple[int, ...], size: int, what: str) -> np.ndarray:
-    """Indices below ``size`` as uint16, negative ones as MISSING."""
+    """Return indices below ``size`` as uint16, negative ones as MISSING."""
     values = np.asarray(values)
     _expect_shape(values, shape, what)
     if values.size and values.max() >= min(size, MISSING):

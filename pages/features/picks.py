@@ -16,7 +16,7 @@ COUNTED = (LOST, REPAIRED, BROKEN)
 
 
 def picks_of(space: Space, corrected: str | None, visible: np.ndarray, count: int = MOST) -> dict[str, np.ndarray]:
-    """Images by what happened to them; empty lists are left out.
+    """Return images by what happened to them; empty lists are left out.
 
     Args:
         space: the images.
@@ -40,7 +40,7 @@ def picks_of(space: Space, corrected: str | None, visible: np.ndarray, count: in
 
 
 def class_table(space: Space, picks: Mapping[str, np.ndarray], visible: np.ndarray, report: Report) -> pd.DataFrame:
-    """One row a class of the images shown, the farthest from its expert first.
+    """Return one row a class of the images shown, the farthest from its expert first.
 
     Returns:
         Columns task (title), class, images, shift (mean distance of the merged model's features to the expert's, NaN
@@ -72,7 +72,7 @@ def class_table(space: Space, picks: Mapping[str, np.ndarray], visible: np.ndarr
 def rows_of_class(
     space: Space, number: tuple[int, int], visible: np.ndarray, among: np.ndarray | None = None
 ) -> np.ndarray:
-    """Images of a class, all that are shown or those of them in a list."""
+    """Return images of a class, all that are shown or those of them in a list."""
     rows = np.flatnonzero(_of_class(space, number, visible))
     return rows if among is None else rows[np.isin(rows, among)]
 

@@ -29,7 +29,7 @@ class Found:
 
 
 def choose(run: RunView, key: str) -> ProjectionRequest:
-    """Widgets for the method, its parameters and its images; returns what they ask for."""
+    """Draw widgets for the method, its parameters and its images; returns what they ask for."""
     default = ProjectionRequest()
     method = st.segmented_control(
         "Projection",
@@ -50,7 +50,7 @@ def choose(run: RunView, key: str) -> ProjectionRequest:
 
 
 def _settings(run: RunView, key: str, method: str, default: ProjectionRequest) -> dict[str, Any]:
-    """The parameters of one method. Numbers are bounded as the request itself is."""
+    """Return the parameters of one method. Numbers are bounded as the request itself is."""
     values: dict[str, Any] = {}
 
     def ask(name: str, step: float, low: float, high: float) -> None:
@@ -102,7 +102,7 @@ def locate(run: RunView, request: ProjectionRequest) -> Found | None:
 
 
 def any_projection(run: RunView) -> Found | None:
-    """Some projection of the run: t-SNE with defaults, else another method's, else whatever lies beside it."""
+    """Return some projection of the run: t-SNE with defaults, else another method's, else whatever lies beside it."""
     for method in ("tsne", "umap", "pca"):
         found = locate(run, ProjectionRequest(method=method))
         if found:
@@ -134,7 +134,7 @@ def compute(run: RunView, request: ProjectionRequest, key: str, *, stale: bool) 
 
 
 def describe(request: ProjectionRequest, document: dict[str, Any] | None = None) -> str:
-    """A projection in words: method, neighbourhood, seed, and n of N images where they are known."""
+    """Return a projection in words: method, neighbourhood, seed, and n of N images where they are known."""
     parts = [request.title]
     if request.method == "tsne":
         parts.append(f"perplexity {request.perplexity:g}")
@@ -161,7 +161,7 @@ def _request(run: RunView, request: ProjectionRequest) -> tuple[str, dict[str, A
 
 
 def _latest(run: RunView, request: ProjectionRequest) -> Run | None:
-    """The newest row that asks for exactly this."""
+    """Return the newest row that asks for exactly this."""
     return latest(*_request(run, request))
 
 
@@ -181,7 +181,7 @@ def _is_key(text: str) -> bool:
 
 
 def _params(folder: Path) -> dict[str, Any] | None:
-    """Parameters of a projection beside a run."""
+    """Return parameters of a projection beside a run."""
     try:
         return json.loads((folder / "projection.json").read_text("utf-8"))["params"]
     except (OSError, ValueError, KeyError):

@@ -156,7 +156,7 @@ def linked_scatter(
 
 
 def _stages(panels: Sequence[Panel], titles: Sequence[str]) -> list[int]:
-    """Panel numbers of the morph's states."""
+    """Return panel numbers of the morph's states."""
     known = [panel.title for panel in panels]
     unknown = [title for title in titles if title not in known]
     if unknown or len(titles) == 1:

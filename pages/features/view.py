@@ -57,7 +57,7 @@ def feature_view(run: RunView, key: str, compact: bool = False) -> None:
 
 
 def _view(run: RunView, key: str, compact: bool) -> None:
-    """A fragment: a brush draws this view again and nothing else of the page."""
+    """Draw a fragment: a brush draws this view again and nothing else of the page."""
     bar = st.container(horizontal=True, vertical_alignment="bottom", gap="medium") if not compact else None
     try:
         found, wanted = _projection(run, key, bar)
@@ -78,7 +78,7 @@ def _view(run: RunView, key: str, compact: bool) -> None:
 def _projection(
     run: RunView, key: str, bar: DeltaGenerator | None
 ) -> tuple[projection.Found | None, projection.ProjectionRequest]:
-    """The projection to draw and the one that is asked for; until that exists, the one drawn last."""
+    """Return the projection to draw and the one that is asked for; until that exists, the one drawn last."""
     if bar is None:
         found = projection.any_projection(run)
         return found, found.request if found else projection.ProjectionRequest()
@@ -103,7 +103,7 @@ def _read_space(_run: RunView, _found: projection.Found, key: str) -> Space:
 
 
 def _default(space: Space, run: RunView) -> Shown:
-    """Merged, the last calibrator of the recipe and the experts, coloured by task.
+    """Return what is shown first: merged, the last calibrator of the recipe and the experts, coloured by task.
 
     The best calibrator would be a choice made on evaluation images.
     """
@@ -113,7 +113,7 @@ def _default(space: Space, run: RunView) -> Shown:
 
 
 def _controls(run: RunView, space: Space, key: str, bar: DeltaGenerator) -> Shown:
-    """Widgets for panels, calibrator, task and colour."""
+    """Draw widgets for panels, calibrator, task and colour."""
     calibrators = [state for state in space.states if state in run.report.calibrators]
     titles = {state: state_title(state, run.report) for state in space.states}
     there = {"corrected": bool(calibrators)}
@@ -153,7 +153,7 @@ def _controls(run: RunView, space: Space, key: str, bar: DeltaGenerator) -> Show
 
 
 def _colouring(run: RunView, space: Space, key: str) -> tuple[str, str]:
-    """Widgets for the colour and for the task that is shown."""
+    """Draw widgets for the colour and for the task that is shown."""
     options = [name for name in COLOURS if name != "sigma" or space.has("sigma")]
     names = task_titles(run.report, space.tasks)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -191,7 +191,7 @@ def _colouring(run: RunView, space: Space, key: str) -> tuple[str, str]:
 def _draw(
     run: RunView, found: projection.Found, space: Space, shown: Shown, key: str, compact: bool, stale: bool
 ) -> None:
-    """Panels, caption and, in full, what is selected."""
+    """Draw panels, caption and, in full, what is selected."""
     visible = space.shown(shown.task)
     panels = [
         Panel(
@@ -233,14 +233,14 @@ def _draw(
 
 
 def _morph(run: RunView, shown: Shown) -> list[str]:
-    """Titles of merged, corrected and expert, if two of them are shown."""
+    """Return titles of merged, corrected and expert, if two of them are shown."""
     order = ["merged", *run.report.calibrators, "expert"]
     titles = [state_title(state, run.report) for state in order if state in shown.states]
     return titles if len(titles) > 1 else []
 
 
 def _note(run: RunView, state: str, shown: Shown) -> str:
-    """The state's accuracy beside its title."""
+    """Return the state's accuracy beside its title."""
     if shown.task != "all":
         return percent(run.report.accuracy.get(state, {}).get(shown.task))
     average = run.report.average.get(state)
@@ -248,7 +248,7 @@ def _note(run: RunView, state: str, shown: Shown) -> str:
 
 
 def _caption(found: projection.Found, space: Space, visible: np.ndarray, images: str) -> str:
-    """Method, parameters, n of N, how far to trust it, what a projection is not, and where the images are."""
+    """Return the caption: method, parameters, n of N, how far to trust it, and where the images are."""
     metrics = space.document.get("metrics", {})
     parts = [projection.describe(found.request, space.document)]
     if not visible.all():

@@ -32,7 +32,7 @@ OPENED = "classes"
 def worklists(
     space: Space, picks: dict[str, np.ndarray], corrected: str | None, visible: np.ndarray, report: Report, key: str
 ) -> None:
-    """Buttons for lists of images, and a table of classes.
+    """Draw buttons for lists of images, and a table of classes.
 
     Args:
         space: the images.
@@ -70,7 +70,7 @@ def worklists(
 def _classes(
     space: Space, picks: dict[str, np.ndarray], visible: np.ndarray, report: Report, calibrator: str, key: str
 ) -> None:
-    """The table of classes; a cell selects its images in every panel."""
+    """Draw the table of classes; a cell selects its images in every panel."""
     table = class_table(space, picks, visible, report)
     columns = {
         "task": "Task",

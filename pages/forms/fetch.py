@@ -53,7 +53,7 @@ def _said(found: Holding) -> None:
 
 
 def _local(zoo: str) -> None:
-    """A folder of the server that holds the files."""
+    """Draw a folder of the server that holds the files."""
     place = st.text_input(
         "Local folder with the files",
         key=f"fetch.place.{zoo}",
@@ -86,7 +86,7 @@ def _local(zoo: str) -> None:
 
 
 def _confirm(zoo: str, found: Holding) -> None:
-    """The question; only a click inside it starts a download."""
+    """Draw the question; only a click inside it starts a download."""
     if {item.scheme for item in found.missing} == {"local"}:
         return
     with st.popover("Download …", icon=":material/download:", key="fetch.popover"):
@@ -114,7 +114,7 @@ def _submit(zoo: str, places: tuple[str, ...], download: bool, images: bool = Tr
 
 
 def _followed(zoo: str) -> Run | None:
-    """The fetch that this session asked for, else one that another session has at work."""
+    """Return the fetch that this session asked for, else one that another session has at work."""
     known = st.session_state.get(ROW)
     if known and known[0] == zoo:
         return store().runs.find(known[1])
@@ -124,7 +124,7 @@ def _followed(zoo: str) -> Run | None:
 
 @st.cache_data(max_entries=64, show_spinner=False)
 def _holding(zoo: str, moment: int) -> Holding | None:
-    """Looked up once in five seconds: it asks the disk about every source."""
+    """Return what is here of a zoo, looked up once in five seconds: it asks the disk about every source."""
     try:
         return holding(zoo)
     except EngineError:

@@ -64,7 +64,7 @@ def seeded(key: str, value: Any) -> str:
 
 
 def _presets(row: Row, values: Mapping[str, Any], memory: dict[str, Any], key: str) -> None:
-    """Published settings; choosing one sets the parameters it names and gives the others their defaults.
+    """Draw published settings; choosing one sets the parameters it names and gives the others their defaults.
 
     A menu holds no state: a select that follows the parameters would be sent back by the browser a moment late, and
     count as a choice.
@@ -101,7 +101,7 @@ def hint_of(row: Row, field: FieldInfo) -> str:
 
 
 def _field(row: Row, name: str, value: Any, key: str) -> Any:
-    """One widget; returns the value as the params model wants it."""
+    """Draw one widget; returns the value as the params model wants it."""
     field = row.params.model_fields[name]
     label, hint = field.title or name, hint_of(row, field)
     low, high = _bound(field, "ge"), _bound(field, "le")
@@ -131,7 +131,7 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _now(field: FieldInfo, key: str, remembered: Any) -> Any:
-    """The value that a widget holds at this moment, else the remembered one."""
+    """Return the value that a widget holds at this moment, else the remembered one."""
     if key not in st.session_state:
         return remembered
     held = st.session_state[key]
@@ -139,7 +139,7 @@ def _now(field: FieldInfo, key: str, remembered: Any) -> Any:
 
 
 def _shown(field: FieldInfo, value: Any) -> Any:
-    """A value in the form that its widget holds."""
+    """Return a value in the form that its widget holds."""
     if field.annotation in (int, bool) or _choices(field):
         return value
     if _track(field):
@@ -150,7 +150,7 @@ def _shown(field: FieldInfo, value: Any) -> Any:
 
 
 def _parsed(text: str | None) -> Any:
-    """A number, a list of numbers or a word, as it was typed; the params model says whether it is valid."""
+    """Return a number, a list of numbers or a word, as it was typed; the params model says whether it is valid."""
     text = (text or "").strip()
     if "," in text:
         return [_parsed(part) for part in text.split(",") if part.strip()]
@@ -163,7 +163,7 @@ def _parsed(text: str | None) -> Any:
 
 
 def _track(field: FieldInfo) -> tuple[float, float, float] | None:
-    """First, last and step of a tightly bounded number's slider; None where it could not hit the default."""
+    """Return first, last and step of a tightly bounded number's slider; None where it could not hit the default."""
     low, high = (_bound(field, *names) for names in (("ge", "gt"), ("le", "lt")))
     default = _default(field)
     if field.annotation is not float or low is None or high is None or high - low > SLIDER_SPAN:

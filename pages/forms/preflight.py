@@ -24,7 +24,7 @@ ICONS = {"error": ":material/error:", "warning": ":material/warning:", "note": "
 
 
 def preflight_line(recipe: Recipe, shown: Recipe | None) -> None:
-    """One line with the expected time, memory and disk, and what was found, to be opened.
+    """Draw one line with the expected time, memory and disk, and what was found, to be opened.
 
     Args:
         recipe: as the form has it, valid.
@@ -38,7 +38,7 @@ def preflight_line(recipe: Recipe, shown: Recipe | None) -> None:
 
 
 def withdraw() -> None:
-    """The run itself is asked for: a check that has not ended is of no use any more."""
+    """Cancel a check that has not ended: the run itself is asked for."""
     row = store().runs.find(st.session_state.get(ASKED, {}).get("row", ""))
     if row is not None and row.active:
         with suppress(EngineError):  # it has ended meanwhile
@@ -53,7 +53,7 @@ def _waiting(recipe: Recipe, run: str) -> None:
 
 
 def _asked(recipe: Recipe, shown: Recipe | None) -> Run | None:
-    """The row of the check of this recipe; asked for once for settings that cost something else."""
+    """Return the row of the check of this recipe; asked for once for settings that cost something else."""
     facets = _facets(recipe)
     asked = st.session_state.get(ASKED, {})
     if asked.get("facets") == facets:
@@ -68,7 +68,7 @@ def _asked(recipe: Recipe, shown: Recipe | None) -> Run | None:
 
 
 def _facets(recipe: Recipe) -> str:
-    """Names what time, memory and findings depend on: real-valued parameters of methods do not count."""
+    """Return a name of what time, memory and findings depend on; real-valued parameters do not count."""
 
     def bare(call: Mapping[str, Any]) -> dict[str, Any]:
         return {**call, "params": {k: v for k, v in call["params"].items() if not isinstance(v, float)}}
@@ -81,7 +81,7 @@ def _facets(recipe: Recipe) -> str:
 
 
 def _said(recipe: Recipe, row: Run | None) -> None:
-    """The estimate of the check, else of sizes alone; and the findings."""
+    """Draw the estimate of the check, else of sizes alone; and the findings."""
     checked = _checked(row) if row is not None and row.state == "finished" else None
     try:
         guess = checked.estimate if checked and checked.estimate else _quick(recipe)
@@ -123,7 +123,7 @@ def _checked(row: Run) -> Preflight | None:
 
 
 def _quick(recipe: Recipe) -> Estimate:
-    """Sizes and known rates; kept for a while, since headers of data files are read."""
+    """Return sizes and known rates; kept for a while, since headers of data files are read."""
     rates = store().root / "rates"
     stamp = max((path.stat().st_mtime_ns for path in rates.glob("*.json")), default=0) if rates.is_dir() else 0
     return _kept_quick(recipe.to_json(), stamp, recipe)

@@ -149,7 +149,7 @@ def _about(row: Any, key: str) -> None:
 
 
 def _calibrators(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A card per calibrator; they are alternatives, each repairs the merged model by itself."""
+    """Return a card per calibrator; they are alternatives, each repairs the merged model by itself."""
     st.session_state.setdefault("form.cards", {})
     cards: dict[str, dict[str, Any]] = st.session_state["form.cards"]
     if f"{PREFIX}cards" not in st.session_state:
@@ -260,7 +260,7 @@ def _experts(document: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def _without_experts(zoo: str) -> None:
-    """A zoo that was just begun: what it lacks, and the ways to get it."""
+    """Draw a zoo that was just begun: what it lacks, and the ways to get it."""
     st.info("This zoo has a base and images, but no experts yet.", icon=":material/info:")
     st.caption("Train one expert a task from its base; what is trained appears here:")
     st.code(f"python -m engine zoo finetune {zoo}", language="bash", wrap_lines=True)
@@ -331,7 +331,7 @@ def _seeds(text: str) -> list[Any]:
 
 
 def _text(recipe: Recipe | None) -> None:
-    """The recipe as YAML: to copy, or to paste another one in."""
+    """Draw the recipe as YAML: to copy, or to paste another one in."""
     part = st.expander("Recipe as text", icon=":material/data_object:", key=f"{PREFIX}text.card", on_change="rerun")
     if not part.open:
         return

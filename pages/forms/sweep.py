@@ -51,7 +51,7 @@ def sweep_form() -> SweepRequest | None:
 
 
 def _base() -> tuple[Recipe, str]:
-    """The recipe that is varied: as the Lab has it, else that of the run shown."""
+    """Return the recipe that is varied: as the Lab has it, else that of the run shown."""
     document = st.session_state.get(RECIPE)
     recipe, _ = check(document) if document else (None, [])
     if recipe is not None:
@@ -66,7 +66,7 @@ def _base() -> tuple[Recipe, str]:
 
 
 def described(recipe: Recipe) -> str:
-    """A recipe in one line, with zoo and seeds."""
+    """Return a recipe in one line, with zoo and seeds."""
     seeds = f"seed{'s' if len(recipe.seeds) > 1 else ''} {', '.join(map(str, recipe.seeds))}"
     return f"{recipe_title(recipe)} on {Path(recipe.zoo).name}, {seeds}"
 
@@ -74,7 +74,7 @@ def described(recipe: Recipe) -> str:
 def _axis(
     label: str, name: str, found: dict[str, Place], recipe: Recipe, optional: bool = False
 ) -> tuple[str, list[Any], str]:
-    """One place and its values; with the problem where there is one."""
+    """Return one place and its values; with the problem where there is one."""
     options = ([NONE] if optional else []) + list(found)
     key = f"{KEY}.{name}"
     if st.session_state.get(key) not in options:
@@ -128,7 +128,7 @@ def _values(place: Place, key: str) -> tuple[list[Any], str]:
 
 
 def first_values(place: Place) -> str:
-    """Values to start from: doublings of a whole number, ten even steps of a bounded one."""
+    """Return values to start from: doublings of a whole number, ten even steps of a bounded one."""
     if place.kind == "whole":
         value = max(int(place.value or 1), 1)
         low, high = place.low or 1, place.high if place.high is not None else float("inf")

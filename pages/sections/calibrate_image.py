@@ -38,7 +38,7 @@ class _Images:
 
 
 def one_image(run: RunView) -> None:
-    """The likeliest classes of an image before and after a correction, and for its expert."""
+    """Draw the likeliest classes of an image before and after a correction, and for its expert."""
     st.subheader("What a correction does to one image", anchor=False)
     folder = view_on_demand(
         run,

@@ -17,7 +17,7 @@ SHORT = {"accuracy": "Accuracy", "l1": "L1 to the expert"}
 
 
 def stitched(run: RunView) -> None:
-    """The merged model's first blocks with the expert's last ones, and whether activations add up."""
+    """Draw the merged model's first blocks with the expert's last ones, and whether activations add up."""
     st.subheader("Can the expert take over?", anchor=False)
     st.write(
         "A network is stitched from the first parts of one model and the remaining parts of the task's expert. The "
@@ -96,7 +96,7 @@ def _linearity(run: RunView, document: dict, tasks: list[str]) -> None:
 
 
 def shifted(run: RunView) -> None:
-    """Every state on images that no calibrator was fitted to, of another kind than those it was."""
+    """Draw every state on images that no calibrator was fitted to, of another kind than those it was."""
     st.subheader("Does the repair hold for other images?", anchor=False)
     st.write(
         "Calibrators were fitted to images like those they are scored on. Here the evaluation images are shifted: "
@@ -142,6 +142,6 @@ def shifted(run: RunView) -> None:
 
 
 def _count(document: dict, tasks: list[str]) -> str:
-    """Images of a task that were looked at, of those there are."""
+    """Return images of a task that were looked at, of those there are."""
     found = [sorted({document["tasks"][task][name] for task in tasks}) for name in ("images", "available")]
     return " of ".join("–".join(f"{end:,}" for end in dict.fromkeys((part[0], part[-1]))) for part in found)

@@ -29,7 +29,7 @@ ALL = "all"
 
 
 def depth(run: RunView) -> None:
-    """Bias after every block."""
+    """Draw bias after every block."""
     st.subheader("Where the drift arises", anchor=False)
     st.write(
         "The drift of the features is the end of a long way. Here the output of every block is compared with the "
@@ -122,7 +122,7 @@ def coverage(run: RunView, state: str, task: str | None) -> None:
 
 
 def learned(run: RunView) -> None:
-    """Merging coefficients that learned together with a calibrator; nothing where none did."""
+    """Draw merging coefficients that learned together with a calibrator; nothing where none did."""
     for name, part in run.report.calibrators.items():
         found = coefficients_of(part.merging)
         if found is None:
@@ -140,7 +140,7 @@ def learned(run: RunView) -> None:
 
 
 def outliers(run: RunView) -> None:
-    """Out-of-domain images told by their distance to class prototypes."""
+    """Draw out-of-domain images told by their distance to class prototypes."""
     st.subheader("Can it tell images that belong to no task?", anchor=False)
     if not run.report.tasks_of("out"):
         empty_state(
@@ -211,7 +211,7 @@ def outliers(run: RunView) -> None:
 
 
 def wrong_task(run: RunView) -> None:
-    """Every task with every task's calibrator."""
+    """Draw every task with every task's calibrator."""
     st.subheader("What if the wrong task's calibrator is used?", anchor=False)
     if not any(part.needs_task_id and not CALIBRATORS[part.method].deep for part in run.report.calibrators.values()):
         empty_state(

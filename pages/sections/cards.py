@@ -60,7 +60,7 @@ def _card(report: Report, task: str, looked_at: Sequence[Run]) -> None:
 
 
 def _strip(report: Report, task: str, looked_at: Sequence[Run]) -> bytes | None:
-    """A row of test images as PNG; None where the data is not at hand."""
+    """Return a row of test images as PNG; None where the data is not at hand."""
     try:
         folder = locate_zoo(report.recipe.zoo)
         entry = zoo_manifest(report.recipe.zoo).task_table.get(task)

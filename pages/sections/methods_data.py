@@ -18,7 +18,7 @@ LOOKED_BACK = 1000  # finished runs that are searched for results
 
 
 def results_on(zoo: str, experts: tuple[str, ...]) -> list[Result]:
-    """Results of runs that merged all of a zoo's experts, unweighted, newest first; examples last."""
+    """Return results of runs that merged all of a zoo's experts, unweighted, newest first; examples last."""
     found = []
     for row in store().runs.list(kinds=("run",), states=("finished",), limit=LOOKED_BACK):
         if (row.request.get("recipe") or {}).get("zoo") == zoo and (folder := result_folder(row.result)):
@@ -28,19 +28,19 @@ def results_on(zoo: str, experts: tuple[str, ...]) -> list[Result]:
 
 
 def recipe_for(method: Method, row: Row, zoo: str) -> Recipe:
-    """A recipe that runs a method with its default parameters and nothing else."""
+    """Return a recipe that runs a method with its default parameters and nothing else."""
     *transforms, merge = method
     calls = tuple(MethodCall(method=name) for name in transforms)
     return resolve(Recipe(zoo=zoo, transforms=calls, merge=MethodCall(method=merge)))
 
 
 def missing(results: Mapping[Method, Result], table: Mapping[Method, Row], experts: int) -> list[Method]:
-    """Methods without a result that need nothing but the weights and take this many experts."""
+    """Return methods without a result that need nothing but the weights and take this many experts."""
     return [name for name, row in table.items() if name not in results and not row.needs and fits(row, experts)]
 
 
 def _states(report: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
-    """Averages of the states, calibrators of the merged model under their method's name."""
+    """Return averages of the states, calibrators of the merged model under their method's name."""
     calibrators = report.get("calibrators", {})
     found = {name: values for name, values in report["average"].items() if name not in calibrators}
     of = {part["method"]: report["average"].get(name) for name, part in calibrators.items() if part["on"] == "merged"}
@@ -49,7 +49,7 @@ def _states(report: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
 
 @st.cache_data(max_entries=2000, ttl="1h", show_spinner=False)
 def _result(folder: str, run: str, title: str, zoo: str, experts: tuple[str, ...]) -> Result | None:
-    """A report's averages, read without checking the rest of it; None if it is of other experts or another zoo."""
+    """Return a report's averages, without checking the rest of it; None of other experts or another zoo."""
     try:
         report: dict[str, Any] = json.loads((Path(folder) / "report.json").read_bytes())
         recipe = resolve(parse_recipe(report["recipe"]))

@@ -15,7 +15,7 @@ INSIDE = ("Run", "State", "Merged", "Repaired", "H")
 
 
 def details(row: Run) -> None:
-    """Everything about one row, below the table."""
+    """Draw everything about one row, below the table."""
     st.subheader(plain(run_title(row)), anchor=False)
     if row.error:
         st.error(plain(row.error), icon=":material/error:")
@@ -42,7 +42,7 @@ def _facts(row: Run) -> None:
 
 
 def _inside(row: Run) -> None:
-    """Runs that this row made, such as the points of a sweep."""
+    """Draw runs that this row made, such as the points of a sweep."""
     children = store().runs.list(kinds=("run",), parent=row.id, limit=500)
     if not children:
         return

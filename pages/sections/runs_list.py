@@ -46,7 +46,7 @@ def kind_choices() -> dict[str, tuple[str, ...]]:
 
 
 def line_of(row: Run) -> dict[str, Any]:
-    """One line of the table."""
+    """Return one line of the table."""
     recipe = row.request.get("recipe")
     method = (recipe.get("merge") or {}).get("method", "") if isinstance(recipe, dict) else ""
     folder = result_folder(row.result) if row.state == "finished" and row.kind == "run" else None
@@ -66,13 +66,13 @@ def line_of(row: Run) -> dict[str, Any]:
 
 
 def example_line(entry: RunEntry) -> dict[str, Any]:
-    """The line of an example that comes with the app."""
+    """Return the line of an example that comes with the app."""
     known = {"id": entry.id, "State": "Example", "Run": entry.title, "Kind": "Run", "Tags": [], "Age": "–", "Took": "–"}
     return {**known, **summary(str(EXAMPLES / entry.id))}
 
 
 def storage_of(row: Run) -> int:
-    """Bytes of everything that an ended row refers to."""
+    """Return bytes of everything that an ended row refers to."""
     return 0 if row.active else _storage(str(store().root), row.id, len(row.step_keys), references_of(row))
 
 
@@ -83,7 +83,7 @@ def _storage(root: str, run: str, steps: int, _keys: Sequence[str]) -> int:
 
 @st.cache_data(max_entries=500, ttl="1h", show_spinner=False)
 def summary(folder: str) -> dict[str, Any]:
-    """The averages in a report, read without checking the rest of it."""
+    """Return the averages in a report, read without checking the rest of it."""
     try:
         report = json.loads((Path(folder) / "report.json").read_bytes())
         averages, method = report["average"], report["recipe"]["merge"]["method"]

@@ -23,7 +23,7 @@ TITLES = {
 
 
 def storage_panel() -> None:
-    """Totals when somebody opens it, and the way to free space."""
+    """Draw totals when somebody opens it, and the way to free space."""
     part = st.expander("Storage", icon=":material/hard_drive:", key="runs.storage", on_change="rerun")
     if not part.open:
         return
@@ -54,7 +54,7 @@ def _ask(days: float, dry: bool) -> None:
 
 
 def _shown(row: Run | None) -> None:
-    """A preview or clean-up: at work, failed, or what it says."""
+    """Draw a preview or clean-up: at work, failed, or what it says."""
     if row is None:
         return
     if row.active:

@@ -31,7 +31,7 @@ WHAT = (
 
 
 def pruning_request(run: RunView) -> SweepRequest:
-    """A sweep of the run's merge over transform and η; without calibrators, with the first seed.
+    """Return a sweep of the run's merge over transform and η; without calibrators, with the first seed.
 
     Raises:
         EngineError: its merge method takes no transform, or this version does not know its recipe.
@@ -56,7 +56,7 @@ def pruning_request(run: RunView) -> SweepRequest:
 
 
 def pruning_sweep(run: RunView, eta: float | None) -> None:
-    """The sweep of this run, or the button that starts it; below it what was measured before on the same zoo.
+    """Draw the sweep of this run, or the button that starts it; below it what was measured before on the same zoo.
 
     Args:
         run: the run shown.
@@ -74,7 +74,7 @@ def pruning_sweep(run: RunView, eta: float | None) -> None:
 
 
 def _measured(run: RunView, request: SweepRequest, eta: float | None) -> None:
-    """The curves, or what they would cost and the button that asks for them."""
+    """Draw the curves, or what they would cost and the button that asks for them."""
     document = request.model_dump(mode="json")
     row = latest("sweep", document)
     if row is None:
@@ -122,7 +122,7 @@ def _curves(run: RunView, table: SweepTable, eta: float | None) -> None:
 
 
 def _shipped(run: RunView) -> None:
-    """Task Arithmetic with LwPTV and all controls, as measured for the app on the same zoo."""
+    """Draw Task Arithmetic with LwPTV and all controls, as measured for the app on the same zoo."""
     result = _result(SHIPPED)
     if result is None or result.zoo != run.report.zoo.name:
         return

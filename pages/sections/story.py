@@ -23,7 +23,7 @@ NAMED = 3  # calibrators named one by one
 
 
 def headline(report: Report) -> str:
-    """The run in one or two sentences of Markdown, with its own numbers in the colours of the states."""
+    """Return the run in one or two sentences of Markdown, with its own numbers in the colours of the states."""
     experts, merged = _mean(report, "expert"), _mean(report, "merged")
     method = plain(method_title(report.recipe.merge.method))
     count = _word(len(report.experts)).capitalize()
@@ -42,7 +42,7 @@ def headline(report: Report) -> str:
 
 
 def metrics(report: Report) -> None:
-    """Mean in-domain accuracy of every state, each with the difference that matters for it."""
+    """Draw mean in-domain accuracy of every state, each with the difference that matters for it."""
     shown = [state for state in report.states() if _mean(report, state) is not None]
     if not shown:
         return
@@ -69,7 +69,7 @@ def metrics(report: Report) -> None:
 
 
 def questions(run: RunView) -> None:
-    """Questions that the run answers, each a link to the page that does."""
+    """Draw questions that the run answers, each a link to the page that does."""
     report = run.report
     last = next(iter(reversed([name for name, part in report.calibrators.items() if part.on == "merged"])), None)
     listed = [
@@ -142,7 +142,7 @@ def _help(report: Report, state: str) -> str:
 
 
 def what_merged_is(report: Report) -> str:
-    """The merged model, and what learning it took, in one sentence."""
+    """Return the merged model, and what learning it took, in one sentence."""
     row = MERGE_METHODS.get(report.recipe.merge.method)
     made = {
         "static": "One encoder made of all experts' weights",

@@ -45,13 +45,13 @@ def table_of(row: Run) -> SweepTable | None:
 
 
 def run_of_point(row: Run, point: SweepPoint) -> Run | None:
-    """The row of a point's run, None when it failed or was deleted."""
+    """Return the row of a point's run, None when it failed or was deleted."""
     children = store().runs.list(kinds=("run",), parent=row.id, limit=MOST) if point.run else []
     return next((child for child in children if child.result == point.run), None)
 
 
 def recipe_of(row: Run, point: SweepPoint) -> Recipe:
-    """The recipe of a point."""
+    """Return the recipe of a point."""
     child = run_of_point(row, point)
     if child is not None:
         return parse_recipe(child.request["recipe"])

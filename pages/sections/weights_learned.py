@@ -20,7 +20,7 @@ LAYER_WISE = {"method": "adamerging", "params": {"granularity": "layer"}}
 
 
 def coefficients(run: RunView) -> None:
-    """Learned λ of this run, beside those of its counterpart with or without LwPTV."""
+    """Draw learned λ of this run, beside those of its counterpart with or without LwPTV."""
     learned = learned_coefficients(run.report)
     if learned is None:
         empty_state(
@@ -67,7 +67,7 @@ def coefficients(run: RunView) -> None:
 def _compare(
     run: RunView, learned: Learned, other: tuple[RunView, Learned] | None, titles: list[str], limits: Any
 ) -> None:
-    """The same merge on the other side of LwPTV."""
+    """Draw the same merge on the other side of LwPTV."""
     behind = learned.pruned_by is not None
     st.subheader("The same without LwPTV" if behind else "The same behind LwPTV", anchor=False)
     if other is None:
@@ -103,7 +103,7 @@ def _compare(
 
 
 def _other_side(recipe: Recipe) -> Recipe:
-    """The recipe with LwPTV taken out, or put first."""
+    """Return the recipe with LwPTV taken out, or put first."""
     rest = tuple(call for call in recipe.transforms if call.method != "lwptv")
     if len(rest) == len(recipe.transforms):
         rest = (MethodCall(method="lwptv"), *rest)
@@ -111,7 +111,7 @@ def _other_side(recipe: Recipe) -> Recipe:
 
 
 def _counterpart(run: RunView, learned: Learned) -> tuple[RunView, Learned] | None:
-    """The newest finished run that differs in LwPTV alone."""
+    """Return the newest finished run that differs in LwPTV alone."""
     if not learned.layers:
         return None
     wanted = _core(_other_side(run.report.recipe))

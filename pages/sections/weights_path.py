@@ -30,7 +30,7 @@ BARRIERS = {
 
 
 def path(run: RunView) -> None:
-    """Accuracy on the straight path between two models."""
+    """Draw accuracy on the straight path between two models."""
     st.write(
         "Models on the straight line between two models, θ(α) = (1 − α) θ₁ + α θ₂. If the loss stays below "
         "the line between its ends, both models lie in one basin (linear mode connectivity), and averaging them is "
@@ -128,7 +128,7 @@ def _path_figures(run: RunView, document: dict[str, Any], ends: tuple[str, str])
 
 
 def _models(run: RunView) -> dict[str, str]:
-    """Names and titles of the models that a path can join."""
+    """Return names and titles of the models that a path can join."""
     report = run.report
     found = {PRETRAINED: "Pretrained"}
     found |= {MERGED: "Merged"} if report.merged.kind == "static" else {}

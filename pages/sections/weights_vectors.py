@@ -20,14 +20,14 @@ PAIRS = {"cosine": "Cosine", "conflict": "Sign conflict"}
 
 
 def expert_titles(run: RunView, names: Sequence[str]) -> list[str]:
-    """Experts by the title of their task, by their name where that is not known or not unique."""
+    """Return experts by the title of their task, by their name where that is not known or not unique."""
     of = {task.expert: task.title for task in run.report.tasks.values() if task.expert and task.title}
     found = [of.get(name, name) for name in names]
     return found if len(set(found)) == len(found) else list(names)
 
 
 def task_vectors(run: RunView) -> None:
-    """Norms, angles and signs of the experts' task vectors."""
+    """Draw norms, angles and signs of the experts' task vectors."""
     st.write(
         "An expert's task vector τ is what fine-tuning added to the pretrained weights. Merging works on these: long "
         "ones dominate, aligned ones add up, and opposite signs cancel."
@@ -54,7 +54,7 @@ def task_vectors(run: RunView) -> None:
 
 @st.fragment
 def _pairs(run: RunView, view: Measured, titles: list[str]) -> None:
-    """Experts against experts, over all layers or one of them."""
+    """Draw experts against experts, over all layers or one of them."""
     st.subheader("Expert against expert", anchor=False)
     layers = layers_of(view.document["layers"])
     what, where = st.columns((1, 2), vertical_alignment="bottom")
@@ -129,7 +129,7 @@ def what_was_kept(run: RunView) -> None:
 
 
 def spectra(run: RunView) -> None:
-    """Singular values of task matrices."""
+    """Draw singular values of task matrices."""
     st.write(
         "A task matrix is the task vector of a weight matrix. Its singular values say how many directions "
         "fine-tuning really used: few large ones mean that a low-rank merge (TSV-M, Iso-C, KnOTS) loses little."

@@ -23,7 +23,7 @@ DOMAINS = {"in": "in domain", "out": "out of domain"}
 
 
 def gallery(zoo: str, manifest: Manifest) -> None:
-    """Every task's images by class."""
+    """Draw every task's images by class."""
     tasks = {task.name: task for task in manifest.tasks if task.data}
     if not tasks:
         empty_state("No images", "This zoo names no images. Its experts can be merged, but nothing can be scored.")
@@ -97,7 +97,7 @@ def _classes(task: Task, found: Gallery, split: str) -> None:
 
 
 def _row(pictures: np.ndarray, rows: np.ndarray) -> bytes:
-    """Images side by side, small ones enlarged by a whole factor."""
+    """Return images side by side, small ones enlarged by a whole factor."""
     return strip(np.asarray(pictures[rows]), columns=SHOWN_IMAGES // 2, zoom=max(1, TILE // pictures.shape[1]) * 2)
 
 
@@ -118,7 +118,7 @@ def _counts(task: Task, found: Gallery) -> None:
 
 
 def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
-    """A card for every expert."""
+    """Draw a card for every expert."""
     if not manifest.experts:
         empty_state("No experts", "This zoo has a base and images, but no experts yet. Train some with `zoo finetune`.")
         return

@@ -33,17 +33,17 @@ logger = logging.getLogger(__name__)
 
 
 def theme() -> Theme:
-    """The theme that the browser shows."""
+    """Return the theme that the browser shows."""
     return "dark" if st.context.theme.type == "dark" else "light"
 
 
 def plain(text: object) -> str:
-    """Text from people or files as Markdown that shows exactly that text: no links, images, HTML or directives."""
+    """Return text from people or files as Markdown that shows exactly that text, without links or images."""
     return re.sub(r"([\\`*_{}\[\]()#+\-.!|<>~$:&@/])", r"\\\1", " ".join(str(text).split()))
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """An accuracy with its unit."""
+    """Return an accuracy with its unit."""
     return "–" if value is None else f"{rounded(value, digits)}\u00a0%"
 
 
@@ -57,14 +57,14 @@ def age(moment: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A span of time, rounded to what matters."""
+    """Return a span of time, rounded to what matters."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds // 60:.0f} min {seconds % 60:.0f} s" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
 def context_bar(run: RunView) -> None:
-    """The run switcher and the facts that every figure below depends on."""
+    """Draw the run switcher and the facts that every figure below depends on."""
     entries = {entry.id: entry for entry in finished_runs()}
     labels = {
         ident: f"{entry.title} · {'example' if entry.example else f'{age(entry.created or 0)} · {ident[-4:]}'}"
@@ -97,7 +97,7 @@ def switcher(
     help: str,
     label_visibility: Literal["visible", "collapsed"] = "visible",
 ) -> None:
-    """A list that shows what the page shows and switches to another.
+    """Draw a list that shows what the page shows and switches to another.
 
     Messages of the browser may come late, with the state of a switcher from before the page turned to something else by
     itself, which Streamlit takes for a choice: so there is a key for each thing shown, and naming it says nothing.
@@ -155,14 +155,14 @@ def counts(report: Report, tasks: Sequence[str] | None = None) -> str:
 
 
 def split(report: Report) -> str:
-    """The protocol and the seed of the split."""
+    """Return the protocol and the seed of the split."""
     return f"{report.protocol.replace('_', '-')}, seed {report.split_seed}"
 
 
 def provenance(
     run: RunView, unit: str, tasks: Sequence[str] | None = None, *, images: bool = True, count: str = ""
 ) -> str:
-    """The line under a figure: unit, n of N, split, seeds, run; of weights alone, how many models they are of.
+    """Return the line under a figure: unit, n of N, split, seeds, run; of weights alone, how many models they are of.
 
     ``count`` stands for n of N where a view took fewer images than the run.
     """
@@ -188,14 +188,14 @@ def figure(
     images: bool = True,
     count: str = "",
 ) -> None:
-    """A figure with its provenance, and its numbers as a table to read and to download."""
+    """Draw a figure with its provenance, and its numbers as a table to read and to download."""
     plot(drawing, key=key, name=f"{run.id}-{drawing.name}")
     st.caption(plain(" ".join([note, provenance(run, unit, tasks, images=images, count=count)]).strip()))
     numbers_of(drawing, key, run.id)
 
 
 def plot(drawing: Drawing, *, key: str, name: str = "") -> None:
-    """A figure alone; its camera button saves it in the format that was chosen last, SVG before that."""
+    """Draw a figure alone; its camera button saves it in the format that was chosen last, SVG before that."""
     form = st.session_state.get(FORMAT, "svg")
     image = {"format": form, "filename": name or drawing.name, "scale": PNG_SCALE if form == "png" else 1}
     drawing.figure.layout.font.family = FONT  # not by update_layout, which takes as long as half a figure
@@ -205,7 +205,7 @@ def plot(drawing: Drawing, *, key: str, name: str = "") -> None:
 
 @st.fragment
 def numbers_of(drawing: Drawing, key: str, name: str) -> None:
-    """The numbers behind a figure, sent to the browser when somebody opens them; ``name`` begins the file's name."""
+    """Draw the numbers behind a figure once somebody opens them; ``name`` begins the file's name."""
     part = st.expander("Table and download", icon=":material/table_rows:", key=f"{key}.numbers", on_change="rerun")
     if not part.open:
         return
@@ -247,12 +247,12 @@ def empty_state(title: str, text: str) -> None:
 
 
 def stale_state(text: str = "Settings changed, not run yet") -> None:
-    """Says that what is shown does not belong to what is set."""
+    """Say that what is shown does not belong to what is set."""
     st.caption(f":orange[:material/pending:] {plain(text)}")
 
 
 def error_state(error: BaseException, advice: str = "") -> None:
-    """A failure in plain words, with an id that can be copied; never a traceback."""
+    """Draw a failure in plain words, with an id that can be copied; never a traceback."""
     ident = error_id(error)
     if isinstance(error, EngineError):
         st.error(plain(error), icon=":material/error:")
@@ -268,7 +268,7 @@ def error_state(error: BaseException, advice: str = "") -> None:
 
 
 def error_id(error: BaseException) -> str:
-    """A short name for a failure, the same for the same failure."""
+    """Return a short name for a failure, the same for the same failure."""
     return "E-" + hashlib.sha256(f"{type(error).__name__}: {error}".encode()).hexdigest()[:8]
 
 

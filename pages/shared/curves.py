@@ -32,7 +32,7 @@ def live_curves(metrics: Mapping[str, Any]) -> None:
 
 
 def curves_in(metrics: Mapping[str, Any], title: str = "") -> Iterator[tuple[str, list[str], list[list[Any]]]]:
-    """Curves in live metrics, which a service may nest under the step that reports them."""
+    """Return curves in live metrics, which a service may nest under the step that reports them."""
     columns, rows = metrics.get("columns"), metrics.get("curve")
     if isinstance(columns, (list, tuple)) and isinstance(rows, list) and "step" in columns:
         yield str(metrics.get("title") or title), list(columns), [row for row in rows if len(row) == len(columns)]

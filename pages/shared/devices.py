@@ -11,7 +11,7 @@ TICK = 5.0
 
 
 def device_panel() -> None:
-    """Engine, workers and a line for each device; looks again while it is open."""
+    """Draw engine, workers and a line for each device; looks again while it is open."""
     part = st.expander("Engine and devices", icon=":material/memory:", key="devices", on_change="rerun")
     if part.open:
         with part:

@@ -38,7 +38,7 @@ def unfollow() -> None:
 
 
 def current_job() -> Run | None:
-    """The run followed by the address or the session, else the newest one at work."""
+    """Return the run followed by the address or the session, else the newest one at work."""
     followed = st.query_params.get(JOB) or st.session_state.get(JOB)
     row = store().runs.find(followed) if followed else None
     if row is not None and row.deleted is None:
@@ -52,7 +52,7 @@ def current_job() -> Run | None:
 
 
 def job_panel() -> Run | None:
-    """Progress of the run at work, or how it ended; a finished one becomes the run shown.
+    """Draw the progress of the run at work, or how it ended; a finished one becomes the run shown.
 
     Returns:
         The run at work, or the one that failed or was cancelled; None when there is nothing to tell.
@@ -91,7 +91,7 @@ def _curves(run: str) -> None:
 
 
 def _ended(row: Run) -> None:
-    """A followed run that failed or was cancelled: reason, what to do; the form keeps its inputs."""
+    """Draw a followed run that failed or was cancelled: reason, what to do; the form keeps its inputs."""
     with st.container(border=True, key="job"):
         if row.state == "failed":
             st.error(f"**{plain(run_title(row))}** failed. {plain(row.error)}", icon=":material/error:")

@@ -21,7 +21,7 @@ LOOKED_BACK = 300  # rows searched for an earlier request of the same
 def on_demand(
     run: RunView | None, kind: str, request: Mapping[str, Any], *, key: str, name: str, label: str, icon: str
 ) -> Path | None:
-    """The folder of what a request left, or what stands in for it: a button, its progress, or why it failed.
+    """Draw the folder of what a request left, or what stands in for it: a button, its progress, or why it failed.
 
     Args:
         run: the run shown, where the view belongs to it.
@@ -76,13 +76,13 @@ def view_on_demand(
 
 
 def latest(kind: str, request: Mapping[str, Any], rows: Sequence[Run] | None = None) -> Run | None:
-    """The newest row that asks for exactly this, among all of its kind or those given."""
+    """Return the newest row that asks for exactly this, among all of its kind or those given."""
     rows = recent(kind) if rows is None else rows
     return next((row for row in rows if row.request == request), None)
 
 
 def recent(kind: str) -> list[Run]:
-    """Rows of a kind, newest first: for those who look for several requests."""
+    """Return rows of a kind, newest first: for those who look for several requests."""
     return store().runs.list(kinds=(kind,), limit=LOOKED_BACK)
 
 

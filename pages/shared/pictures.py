@@ -37,7 +37,7 @@ class Gallery:
 
 
 def gallery_of(zoo: str, manifest: Manifest, task: Task, key: str) -> Gallery | None:
-    """A task's pictures, or a button and progress in their place."""
+    """Draw a task's pictures, or a button and progress in their place."""
     if small(zoo, task):
         folder = locate_zoo(zoo)
         modified = (folder / task.data).stat().st_mtime_ns
@@ -51,7 +51,7 @@ def gallery_of(zoo: str, manifest: Manifest, task: Task, key: str) -> Gallery | 
 def strip_of(
     zoo: str, manifest: Manifest, task: Task, count: int, report: Report | None = None, rows: Sequence[Run] = ()
 ) -> np.ndarray | None:
-    """A few test images of as many classes; None where they are not at hand.
+    """Return a few test images of as many classes; None where they are not at hand.
 
     Args:
         zoo: name or path.
@@ -78,13 +78,13 @@ def strip_of(
 
 
 def _one_a_class(labels: np.ndarray, count: int) -> np.ndarray:
-    """Rows of images of different classes, spread over all of them; at most ``count``."""
+    """Return rows of images of different classes, spread over all of them; at most ``count``."""
     _, first = np.unique(labels, return_index=True)
     return np.sort(first[np.linspace(0, len(first) - 1, min(count, len(first))).astype(int)])
 
 
 def offer_pictures(zoo: str, tasks: Sequence[Task], key: str) -> None:
-    """A button that has the engine look at the images of tasks whose pictures nobody has made, and the progress."""
+    """Offer to have the engine look at images whose pictures nobody has made, and draw its progress."""
     here = locate_zoo(zoo).is_dir()
     tasks = [task for task in tasks if here and not (task.data or "hf:").startswith(AWAY)]
     known = recent("register")

@@ -33,7 +33,7 @@ class RunView:
 
     @property
     def stamp(self) -> str:
-        """Names the content of the folder; cache by it."""
+        """Return a name of the folder's content, to cache by."""
         return self.key or f"{self.id}:{_modified(self.folder)}"
 
 
@@ -48,12 +48,12 @@ class RunEntry:
 
 
 def store() -> Store:
-    """The store of this app, opened once per process."""
+    """Return the store of this app, opened once per process."""
     return _store(os.environ.get("MERGELENS_STORE", ""), os.environ.get("MERGELENS_DATABASE_URL", ""))
 
 
 def current_run() -> RunView:
-    """The run that the page shows; where there is none, an explanation, and the page ends here."""
+    """Return the run that the page shows; where there is none, an explanation, and the page ends here."""
     view = find_current()
     if view is None:
         st.subheader("No run yet")
@@ -63,7 +63,7 @@ def current_run() -> RunView:
 
 
 def find_current() -> RunView | None:
-    """The run named by the address, else by the session, else the first example, else the newest finished run."""
+    """Return the run of the address, else of the session, else the first example, else the newest finished run."""
     asked = st.query_params.get(RUN)
     remembered = st.session_state.get(RUN)
     if asked and asked != remembered:
@@ -89,13 +89,13 @@ def show_run(run: str) -> None:
 
 
 def finished_runs() -> list[RunEntry]:
-    """Examples in their order, then finished runs, newest first."""
+    """Return examples in their order, then finished runs, newest first."""
     rows = store().runs.list(kinds=("run",), states=("finished",), children=False, limit=LISTED)
     return [*examples(), *(RunEntry(row.id, run_title(row), False, row.created) for row in rows)]
 
 
 def examples() -> list[RunEntry]:
-    """The finished examples that come with the app."""
+    """Return the finished examples that come with the app."""
     index = EXAMPLES / "index.json"
     return list(_examples(str(index), index.stat().st_mtime_ns)) if index.is_file() else []
 
@@ -121,7 +121,7 @@ def open_run(run: str) -> RunView:
 
 
 def samples(view: RunView) -> pd.DataFrame:
-    """The run's table of samples; do not change it in place."""
+    """Return the run's table of samples; do not change it in place."""
     return _samples(str(view.folder), view.stamp)
 
 
@@ -143,7 +143,7 @@ def _try(run: str) -> RunView | None:
 
 
 def result_folder(result: str) -> Path | None:
-    """Folder of a finished row: an artefact of the store, or the folder a command line wrote to."""
+    """Return the folder of a finished row: an artefact of the store, or the folder a command line wrote to."""
     if "/" in result or "\\" in result:
         folder = Path(result)
         return folder if (folder / "report.json").is_file() else None

@@ -42,7 +42,7 @@ class Listing:
 
     @property
     def size(self) -> int:
-        """Bytes of all its files."""
+        """Return bytes of all its files."""
         return sum(file.size for file in self.files)
 
 
@@ -107,7 +107,7 @@ def download(listing: Listing, progress: Progress) -> tuple[Path, ...]:
 
 
 def where_to_put(item: Wanted) -> str:
-    """The name under which a local folder is looked through for a source."""
+    """Return the name under which a local folder is looked through for a source."""
     if item.scheme == HUB:
         names = (
             f"{item.path or WEIGHTS[0]}" if item.role != "data" else f"its parquet files of the split '{item.split}'"
@@ -127,7 +127,7 @@ def _repository(item: Wanted, revision: str) -> Any:
 
 
 def _chosen(item: Wanted, found: Any) -> list[RemoteFile]:
-    """The files of a repository that a source means, with the configs beside weights."""
+    """Return the files of a repository that a source means, with the configs beside weights."""
     table = {part.rfilename: part for part in found.siblings or ()}
     if item.role == "data":
         names = of_split(table, item.split, item.path)
@@ -144,7 +144,7 @@ def _file(part: Any) -> RemoteFile:
 
 
 def of_tag(item: Wanted, architecture: str) -> Wanted:
-    """The repository behind open_clip's name of pretrained weights.
+    """Return the repository behind open_clip's name of pretrained weights.
 
     Raises:
         ZooError: open_clip has no such tag for the architecture, or not on the hub.
@@ -175,7 +175,7 @@ def _verify(path: Path, file: RemoteFile) -> None:
 
 
 def _meter(progress: Progress, before: int, total: int, label: str) -> type:
-    """A progress bar that draws nothing, and passes on how many bytes have come."""
+    """Return a progress bar that draws nothing, and passes on how many bytes have come."""
     from tqdm import tqdm
 
     class Meter(tqdm):
@@ -199,7 +199,7 @@ class _Explained:
         self.item = item
 
     def __enter__(self) -> None:
-        """Nothing to prepare."""
+        """Prepare nothing."""
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
         """Explain.

@@ -29,18 +29,18 @@ class Holding:
 
     @property
     def missing(self) -> list[Wanted]:
-        """Sources whose files are not here."""
+        """Return sources whose files are not here."""
         return [item for item, files in self.here.items() if not files]
 
     def without_images(self) -> Holding:
-        """The same without the images of tasks: enough to merge, not to score."""
+        """Return the same without the images of tasks: enough to merge, not to score."""
         tasks = tuple(task.model_copy(update={"data": None}) for task in self.manifest.tasks)
         manifest = self.manifest.model_copy(update={"tasks": tasks})
         return Holding(self.place, manifest, {item: f for item, f in self.here.items() if item.role != "data"})
 
     @property
     def about(self) -> int:
-        """Bytes of what is missing, as far as they can be told without asking the hub."""
+        """Return bytes of what is missing, as far as they can be told without asking the hub."""
         return sum(item.about for item in self.missing)
 
 
@@ -112,7 +112,7 @@ def _is_made(final: Path, manifest: Manifest) -> bool:
 
 
 def _fetch(found: Holding, progress: Progress, download: bool) -> dict[Wanted, tuple[Path, ...]]:
-    """Files of what is missing."""
+    """Return files of what is missing."""
     missing = found.missing
     if not missing:
         return {}
@@ -141,7 +141,7 @@ def _fetch(found: Holding, progress: Progress, download: bool) -> dict[Wanted, t
 
 
 def _check_room(final: Path, files: dict[Wanted, tuple[Path, ...]]) -> None:
-    """Room for the converted models; images are linked where the disk allows it."""
+    """Refuse where the converted models have no room; images are linked where the disk allows it."""
     final.parent.mkdir(parents=True, exist_ok=True)
     needed = sum(path.stat().st_size for item, paths in files.items() if item.role != "data" for path in paths)
     free = shutil.disk_usage(final.parent).free
@@ -181,7 +181,7 @@ def _convert(found: Holding, files: dict[Wanted, tuple[Path, ...]], out: Path, p
 
 
 def _tasks(manifest: Manifest, files: dict[Wanted, tuple[Path, ...]], out: Path) -> list[dict[str, Any]]:
-    """The description's tasks, with the places of their images inside the made zoo."""
+    """Return the description's tasks, with the places of their images inside the made zoo."""
     entries = []
     of_task = {item.name: (item, paths) for item, paths in files.items() if item.role == "data"}
     for task in manifest.tasks:

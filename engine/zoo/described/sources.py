@@ -40,18 +40,18 @@ class Wanted:
 
     @property
     def kind(self) -> str:
-        """The hub's kind of repository."""
+        """Return the hub's kind of repository."""
         return "dataset" if self.role == "data" else "model"
 
     @property
     def label(self) -> str:
-        """For people."""
+        """Return the source's name for people."""
         what = {"base": "base", "data": f"images of {self.name}", "head": f"head of {self.name}"}
         return what.get(self.role, f"{self.role} {self.name}")
 
 
 def wanted(manifest: Manifest, folder: Path) -> list[Wanted]:
-    """Every source that a manifest names, in its order.
+    """Return every source that a manifest names, in its order.
 
     Args:
         manifest: of a zoo or a description.
@@ -82,7 +82,7 @@ def describes(manifest: Manifest) -> bool:
 
 
 def find(item: Wanted, folder: Path, places: Sequence[Path] = ()) -> tuple[Path, ...]:
-    """Files of a source that are on this machine; none when it is not here, or not complete as far as can be told.
+    """List a source's files on this machine; none when it is not here, or not complete as far as can be told.
 
     Args:
         item: the source.
@@ -100,7 +100,7 @@ def find(item: Wanted, folder: Path, places: Sequence[Path] = ()) -> tuple[Path,
 
 
 def hub_cache() -> Path:
-    """huggingface_hub's cache: inside MERGELENS_CACHE where that is set, else its own."""
+    """Return huggingface_hub's cache: inside MERGELENS_CACHE where that is set, else its own."""
     if os.environ.get(ENV_CACHE):
         return cache_folder() / "hub"
     home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
@@ -108,7 +108,7 @@ def hub_cache() -> Path:
 
 
 def of_split(names: Iterable[str], split: str, configuration: str = "") -> list[str]:
-    """Parquet files of one split (and configuration) among the files of a data set."""
+    """Return Parquet files of one split (and configuration) among the files of a data set."""
     files = sorted(name for name in names if name.endswith(PARQUET))
     if configuration and any(configuration in Path(name).parts[:-1] for name in files):
         files = [name for name in files if configuration in Path(name).parts[:-1]]
@@ -151,7 +151,7 @@ def _with_split(item: Wanted, dataset: str | None) -> Wanted:
 
 
 def _about(manifest: Manifest, folder: Path) -> tuple[int, int]:
-    """Bytes of the base (with its text side) and of an expert in float32."""
+    """Return bytes of the base (with its text side) and of an expert in float32."""
     try:
         config = architecture(folder, manifest)
         tower = tower_size(config)
@@ -161,7 +161,7 @@ def _about(manifest: Manifest, folder: Path) -> tuple[int, int]:
 
 
 def _candidates(item: Wanted, places: Sequence[Path]) -> Iterator[Path]:
-    """Folders in which a source may lie."""
+    """Return folders in which a source may lie."""
     if item.scheme == LOCAL:
         yield from places
         return
@@ -179,7 +179,7 @@ def _candidates(item: Wanted, places: Sequence[Path]) -> Iterator[Path]:
 
 
 def _snapshots(cache: Path, item: Wanted) -> Iterator[Path]:
-    """The snapshot of a revision in a cache of huggingface_hub."""
+    """Return the snapshot of a revision in a cache of huggingface_hub."""
     home = cache / f"{item.kind}s--{item.repository.replace('/', '--')}"
     for revision in filter(None, (item.revision or "main", CONVERTED if item.role == "data" else "")):
         reference = home / "refs" / revision
@@ -194,7 +194,7 @@ def _weights_files(folder: Path, item: Wanted) -> tuple[Path, ...]:
 
 
 def _data_files(folder: Path, item: Wanted) -> tuple[Path, ...]:
-    """All shards of the split; shards named ``…-00000-of-00003`` tell whether some are missing."""
+    """Return all shards of the split; shards named ``…-00000-of-00003`` tell whether some are missing."""
     if item.scheme == LOCAL:
         return ((folder / item.path),) if (folder / item.path).exists() else ()
     if not folder.is_dir():

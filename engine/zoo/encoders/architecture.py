@@ -33,7 +33,7 @@ LARGEST = {
 
 
 def architecture(folder: Path, manifest: Manifest) -> dict[str, Any]:
-    """The open_clip model config of a zoo's backbone.
+    """Return the open_clip model config of a zoo's backbone.
 
     Raises:
         ZooError: the config is missing, unreadable or names no known architecture.
@@ -47,7 +47,7 @@ def architecture(folder: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 def preprocessing(folder: Path, manifest: Manifest) -> Preprocess:
-    """The zoo's own preprocessing, else OpenAI CLIP's at the architecture's image size."""
+    """Return the zoo's own preprocessing, else OpenAI CLIP's at the architecture's image size."""
     if manifest.backbone.preprocess is not None:
         return manifest.backbone.preprocess
     size = architecture(folder, manifest)["vision_cfg"]["image_size"]
@@ -66,12 +66,12 @@ class TowerSize:
 
     @property
     def name(self) -> str:
-        """Tells sizes apart."""
+        """Return a name that tells sizes apart."""
         return f"{self.dim}-{self.parameters}"
 
     @property
     def bytes(self) -> int:
-        """Of its parameters in float32."""
+        """Return the bytes of its parameters in float32."""
         return self.parameters * FLOAT
 
 
@@ -102,7 +102,7 @@ def tower_size(config: Mapping[str, Any]) -> TowerSize | None:
 
 
 def text_parameters(config: Mapping[str, Any]) -> int:
-    """Parameters of a config's CLIP text side, 0 where it has another kind."""
+    """Return parameters of a config's CLIP text side, 0 where it has another kind."""
     text = config.get("text_cfg") or {}
     if not {"width", "layers", "vocab_size", "context_length"} <= set(text) or "hf_model_name" in text:
         return 0
@@ -126,7 +126,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def check_config(config: Any, origin: str) -> dict[str, Any]:
-    """A model config whose sizes are those of a model that somebody could have.
+    """Return a model config whose sizes are those of a model that somebody could have.
 
     Args:
         config: what was read.
@@ -163,7 +163,7 @@ def _check_size(name: str, value: Any, origin: str) -> None:
 
 @cache
 def _known_architectures() -> dict[str, Path]:
-    """open_clip's configs by name; finding the package does not import it (and torch)."""
+    """Return open_clip's configs by name; finding the package does not import it (and torch)."""
     spec = find_spec("open_clip")
     if spec is None or not spec.origin:
         raise ZooError("open_clip is not installed; install requirements.txt.")
@@ -178,5 +178,5 @@ def _named_config(name: str) -> dict[str, Any]:
 
 
 def architectures() -> Iterator[str]:
-    """Names that open_clip knows."""
+    """Return names that open_clip knows."""
     yield from sorted(_known_architectures())

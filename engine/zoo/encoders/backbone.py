@@ -31,7 +31,7 @@ PREFIX = "visual."
 
 
 def build_encoder(config: Mapping[str, Any]) -> nn.Module:
-    """An open_clip vision tower without values yet, in evaluation mode.
+    """Return an open_clip vision tower without values yet, in evaluation mode.
 
     Its output is the un-normalised image embedding (n, embed_dim).
 
@@ -42,7 +42,7 @@ def build_encoder(config: Mapping[str, Any]) -> nn.Module:
 
 
 def outline(config: Mapping[str, Any]) -> nn.Module:
-    """The same tower on the meta device: names and shapes, no memory.
+    """Return the same tower on the meta device: names and shapes, no memory.
 
     Raises:
         ZooError: the config cannot be built.
@@ -60,7 +60,7 @@ def outline(config: Mapping[str, Any]) -> nn.Module:
 
 
 def misfits(config: Mapping[str, Any], weights: Weights) -> list[str]:
-    """Everything in which weights differ from an architecture, a sentence each; nothing but headers is read.
+    """Return everything in which weights differ from an architecture, a sentence each; nothing but headers is read.
 
     Raises:
         ZooError: the config cannot be built.
@@ -80,7 +80,7 @@ def misfits(config: Mapping[str, Any], weights: Weights) -> list[str]:
 
 
 def load_encoder(config: Mapping[str, Any], weights: Weights) -> nn.Module:
-    """An encoder with the ``visual.*`` tensors of a model.
+    """Return an encoder with the ``visual.*`` tensors of a model.
 
     Raises:
         ZooError: a tensor is missing or of another shape than the architecture's.
@@ -101,7 +101,7 @@ def load_encoder(config: Mapping[str, Any], weights: Weights) -> nn.Module:
 
 
 def forward_with(encoder: nn.Module, weights: Mapping[str, Tensor], images: Tensor) -> Tensor:
-    """Features (n, dim) with some of the encoder's weights replaced; differentiable in them.
+    """Return features (n, dim) with some of the encoder's weights replaced; differentiable in them.
 
     Args:
         encoder: the module that gives the structure.

@@ -70,7 +70,7 @@ def read_heads(
 
 
 def head_of(folder: Path, manifest: Manifest, weight: Tensor) -> ZeroShotHead:
-    """A head of unit-norm rows (classes, dim) with the base's logit scale."""
+    """Return a head of unit-norm rows (classes, dim) with the base's logit scale."""
     return ZeroShotHead(weight, math.exp(base_logit_scale(folder, manifest)))
 
 
@@ -93,12 +93,12 @@ def _checked(weight: Tensor, task: str, manifest: Manifest) -> Tensor:
 
 
 def base_logit_scale(folder: Path, manifest: Manifest) -> float:
-    """The base's own logit scale (a logarithm), else ln 100."""
+    """Return the base's own logit scale (a logarithm), else ln 100."""
     return _base_scale(folder, manifest)[0]
 
 
 def _logit_scale(folder: Path, manifest: Manifest, heads: object) -> tuple[float, list[str]]:
-    """The heads' own logit scale, else the base's, else ln 100 with a warning."""
+    """Return the heads' own logit scale, else the base's, else ln 100 with a warning."""
     if "logit_scale" in heads.names:
         return _scalar(heads, manifest.heads or "heads"), []
     return _base_scale(folder, manifest)
@@ -115,7 +115,7 @@ def _base_scale(folder: Path, manifest: Manifest) -> tuple[float, list[str]]:
 
 
 def _scalar(file: Weights, name: str) -> float:
-    """The logit scale in a file.
+    """Return the logit scale in a file.
 
     Raises:
         ZooError: it is no single number that a softmax could use.

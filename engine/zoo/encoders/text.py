@@ -45,18 +45,18 @@ def text_problem(folder: Path, manifest: Manifest, base: Weights | None = None) 
 
 
 def vocabulary_file(folder: Path, manifest: Manifest) -> Path | None:
-    """The words that the text encoder reads, where it is no encoder of CLIP's own vocabulary."""
+    """Return the words that the text encoder reads, where it is no encoder of CLIP's own vocabulary."""
     path = (folder / manifest.backbone.architecture).parent / VOCABULARY
     return path if manifest.backbone.architecture.endswith(".json") and path.is_file() else None
 
 
 def templates_of(task: Task) -> tuple[str, ...]:
-    """A task's templates, or CLIP's usual one."""
+    """Return a task's templates, or CLIP's usual one."""
     return task.templates or (FALLBACK_TEMPLATE,)
 
 
 def prompts(task: Task) -> list[list[str]]:
-    """Every template with every class name: templates × classes."""
+    """Return every template with every class name: templates × classes."""
     return [[template.replace("{}", name) for name in task.classes] for template in templates_of(task)]
 
 
@@ -123,7 +123,7 @@ def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _encoder(folder: Path, manifest: Manifest, base: Weights | None = None) -> tuple[nn.Module, Tokenize]:
-    """The text encoder with the base's tensors, and what turns texts into its tokens."""
+    """Return the text encoder with the base's tensors, and what turns texts into its tokens."""
     from open_clip.model import _build_text_tower
 
     if problem := text_problem(folder, manifest, base):
@@ -186,11 +186,11 @@ class Words:
             raise ZooError(f"{path.name} cannot be read as a vocabulary ({error})") from error
 
     def unknown(self, texts: Sequence[str]) -> list[str]:
-        """Words of some texts that the encoder never learned, in alphabetical order."""
+        """Return words of some texts that the encoder never learned, in alphabetical order."""
         return sorted({word for text in texts for word in text.lower().split() if word not in self._words})
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
-        """Tokens (n, context length).
+        """Return tokens (n, context length).
 
         Raises:
             ZooError: a word that the encoder never learned, or too many words.

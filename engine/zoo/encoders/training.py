@@ -18,12 +18,12 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what AdamW remembers of a paramet
 
 
 def scheduled(rate: float, step: int, steps: int, warmup: int) -> float:
-    """Learning rate of a step counted from 0: linear warm-up, then cosine decay to zero."""
+    """Return learning rate of a step counted from 0: linear warm-up, then cosine decay to zero."""
     return rate * min(1.0, (step + 1) / max(warmup, 1)) * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
 def descend(optimizer: torch.optim.Optimizer, loss: Tensor, rate: float) -> None:
-    """One optimisation step at a learning rate, gradients clipped to norm 1."""
+    """Take one optimisation step at a learning rate, gradients clipped to norm 1."""
     optimizer.zero_grad()
     loss.backward()
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -48,7 +48,7 @@ class Schedule:
     decay: Decay = "whole"  # the cosine spans all steps, or those after the warm-up
 
     def rate(self, step: int) -> float:
-        """Learning rate of a step counted from 0.
+        """Return learning rate of a step counted from 0.
 
         Source: with ``decay: after_warmup`` that of Ilharco et al., ICLR 2023, arXiv:2212.04089, in their code.
         """
@@ -65,7 +65,7 @@ class Step(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, nn.Parameter]:
-        """The tensors that are trained, by name."""
+        """Return the tensors that are trained, by name."""
 
     def clear(self) -> None:
         """Forget all gradients."""
@@ -75,7 +75,7 @@ class Step(Protocol):
 
     @property
     def accuracy(self) -> float:
-        """Share of the batch that was predicted rightly when its gradient was taken last."""
+        """Return the share of the batch that was predicted rightly when its gradient was taken last."""
 
     def clip(self) -> None:
         """Shorten the gradients to norm 1 where they are longer."""
@@ -195,7 +195,7 @@ class Trainer:
         return total
 
     def _loss(self, images: Tensor, labels: Sequence[Tensor]) -> Tensor:
-        """The mean over heads of the mean cross-entropy."""
+        """Return the mean over heads of the mean cross-entropy."""
         features = functional.normalize(self.model(images), dim=-1).split(len(labels[0]))
         logits = [self.scale * part @ head.T for part, head in zip(features, self.heads, strict=True)]
         for part, own in zip(logits, labels, strict=True):
@@ -252,7 +252,7 @@ class _Batch:
 
     @property
     def parameters(self) -> Mapping[str, nn.Parameter]:
-        """The tensors that are trained, by name."""
+        """Return the tensors that are trained, by name."""
         return self.trainer.trained
 
     def clear(self) -> None:
@@ -265,7 +265,7 @@ class _Batch:
 
     @property
     def accuracy(self) -> float:
-        """Share of the batch that was predicted rightly when its gradient was taken last."""
+        """Return the share of the batch that was predicted rightly when its gradient was taken last."""
         return float(self.trainer.right) / len(self.images)
 
     def clip(self) -> None:

@@ -55,7 +55,7 @@ def match_classes(brought: tuple[str, ...], task: Task, *, ordered: bool) -> Mat
 
 
 def _row_of(brought: tuple[str, ...], task: Task) -> KnownDataset | None:
-    """The catalogue's row that a task names, or that its own name or the data's names speak of."""
+    """Return the catalogue's row that a task names, or that its own name or the data's names speak of."""
     if task.dataset:
         return find_dataset(task.dataset)
     return recognise_dataset(task.name, brought)
@@ -89,5 +89,5 @@ def _mismatch(brought: tuple[str, ...], task: Task) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name without case, spaces and punctuation; SUN397's ``/a/abbey`` loses its letter."""
+    """Return a name without case, spaces and punctuation; SUN397's ``/a/abbey`` loses its letter."""
     return re.sub(r"[\W_]+", "", re.sub(r"^/?[a-z]/", "", name).casefold())

@@ -39,12 +39,12 @@ class TaskData:
 
     @property
     def path(self) -> Path:
-        """The file or folder that the manifest names."""
+        """Return the file or folder that the manifest names."""
         return self.source.path
 
     @property
     def lengths(self) -> dict[str, int]:
-        """Images by split, damaged ones included."""
+        """Return images by split, damaged ones included."""
         return self.source.lengths
 
     @cached_property
@@ -62,13 +62,13 @@ class TaskData:
         return self.lengths.get(split, 0) > 0
 
     def usable(self, split: str) -> np.ndarray:
-        """Rows of a split without those that are known to be damaged."""
+        """Return rows of a split without those that are known to be damaged."""
         rows = np.arange(self.lengths.get(split, 0))
         passed_over = [row for row, _ in self.corrupt(split)]
         return np.setdiff1d(rows, passed_over) if passed_over else rows
 
     def corrupt(self, split: str) -> list[tuple[int, str]]:
-        """Rows of damaged images that are passed over, with reasons; looked for only where the manifest says so."""
+        """List rows of damaged images that are passed over, with reasons, where the manifest says that they are."""
         if self.task.corrupt != "skip" or not self.has(split) or isinstance(self.source, NpzArrays):
             return []
         key = (self.path, split, state_of(self.source.content()))
@@ -79,7 +79,7 @@ class TaskData:
         return _scanned[key]
 
     def skipped(self) -> str:
-        """A sentence on the images that are passed over; '' where there are none."""
+        """Return a sentence on the images that are passed over; '' where there are none."""
         found = {split: self.corrupt(split) for split in self.lengths}
         reasons = [reason for rows in found.values() for _, reason in rows]
         if not reasons:
@@ -92,7 +92,7 @@ class TaskData:
         )
 
     def labels(self, split: str) -> np.ndarray:
-        """Labels of a split: int64 (n,), positions in the class list.
+        """Return labels of a split: int64 (n,), positions in the class list.
 
         Raises:
             DataError: a label outside the class list, or no labels.
@@ -114,7 +114,7 @@ class TaskData:
     def images(
         self, split: str, rows: np.ndarray | Sequence[int] | None = None, fit: Preprocess | None = None
     ) -> Images:
-        """Images of a split, all or the given rows; decoded when they are indexed.
+        """Return images of a split, all or the given rows; decoded when they are indexed.
 
         Args:
             split: which images.
@@ -134,7 +134,7 @@ class TaskData:
         return ImageStream(self.source, split, chosen, fit, self.task.name, self.refuse_corrupt)
 
     def pictures(self, split: str, rows: Sequence[int], side: int) -> Iterator[np.ndarray]:
-        """Small whole pictures of some images: uint8 (side, side, 3) each; damaged ones are grey."""
+        """Return small whole pictures of some images: uint8 (side, side, 3) each; damaged ones are grey."""
 
         def picture(raw: object, name: str) -> np.ndarray:
             try:
@@ -149,7 +149,7 @@ class TaskData:
             yield from in_threads(self.source, split, rows[start : start + LOOKED_AT], picture)
 
     def digest(self, digest_file: Digest) -> str:
-        """Identity of the content."""
+        """Return the identity of the content."""
         return digest_file(self.source.content())
 
     def refuse_corrupt(self, split: str, rows: Sequence[int]) -> None:
@@ -275,7 +275,7 @@ _scanned: dict[tuple[Path, str, str], list[tuple[int, str]]] = {}
 
 
 def state_of(content: Path | FileSet) -> str:
-    """Sizes and times of files, as one word; reads none of them."""
+    """Return sizes and times of files, as one word; reads none of them."""
     files = [content] if isinstance(content, Path) else [content.root / name for name in content.names]
     states = [(path.as_posix(), (stat := path.stat()).st_size, stat.st_mtime_ns) for path in files]
     return hashlib.sha256(repr(states).encode()).hexdigest()

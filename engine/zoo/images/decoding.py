@@ -76,7 +76,7 @@ def fit(image: Image.Image, preprocess: Preprocess) -> np.ndarray:
 
 
 def shrink(image: Image.Image, side: int) -> np.ndarray:
-    """A whole image inside a grey square: uint8 (side, side, 3)."""
+    """Return a whole image inside a grey square: uint8 (side, side, 3)."""
     small = image.copy()
     small.thumbnail((side, side), Image.Resampling.BOX, reducing_gap=2.0)
     result = np.full((side, side, 3), GREY, np.uint8)
@@ -114,7 +114,7 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 
 def _eight_bits(values: np.ndarray) -> np.ndarray:
-    """Grey values of 16 or 32 bits or floats as uint8 (h, w)."""
+    """Return grey values of 16 or 32 bits or floats as uint8 (h, w)."""
     if not np.isfinite(values).all() or values.min() < 0:
         raise ValueError(f"grey values from {values.min()} to {values.max()} have no meaning as an image")
     top = float(values.max())

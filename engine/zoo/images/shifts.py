@@ -15,25 +15,25 @@ CONTRAST = 0.35  # what is left of an image's contrast
 
 
 def noise(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Gaussian noise on every value."""
+    """Add Gaussian noise to every value."""
     return images + NOISE * torch.randn(images.shape, generator=generator)
 
 
 def blur(images: Tensor, generator: torch.Generator) -> Tensor:
-    """A Gaussian blur that grows with the image's side."""
+    """Return a Gaussian blur that grows with the image's side."""
     sigma = BLUR * images.shape[-1]
     size = 2 * max(1, round(3 * sigma)) + 1
     return tv.gaussian_blur(images, [size, size], [sigma, sigma])
 
 
 def contrast(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Less contrast, around every image's own mean."""
+    """Lower the contrast around every image's own mean."""
     mean = images.mean((1, 2, 3), keepdim=True)
     return mean + CONTRAST * (images - mean)
 
 
 def negative(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Bright for dark, and every colour for its opposite."""
+    """Invert every colour: bright for dark."""
     return 1 - images
 
 

@@ -61,7 +61,7 @@ def select(data: TaskData, probe: Probe) -> Selection:
 
 
 def select_validation(data: TaskData, probe: Probe) -> np.ndarray:
-    """Rows of the labelled validation images that choices are made on, (n,); at most as many as a probe takes.
+    """Return rows of the labelled validation images that choices are made on, (n,); at most as many as a probe takes.
 
     They are drawn by themselves, so that no other split depends on them.
     """
@@ -89,7 +89,7 @@ def hold_out(data: TaskData, share: float = VALIDATION_SHARE) -> tuple[np.ndarra
 
 
 def share_of_each_class(labels: np.ndarray, share: float, task: str, seed: int) -> np.ndarray:
-    """A boolean mask (n,) that takes a seeded share of every class, at least one image of a class that has two."""
+    """Return a mask (n,) that takes a seeded share of every class, at least one image of a class that has two."""
     generator = np.random.default_rng(_seed(task, seed))
     held = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
@@ -99,12 +99,12 @@ def share_of_each_class(labels: np.ndarray, share: float, task: str, seed: int) 
 
 
 def _seed(task: str, split_seed: int) -> list[int]:
-    """A seed of its own for each task, so that adding a task changes no other task's split."""
+    """Return a seed of its own for each task, so that adding a task changes no other task's split."""
     return [split_seed, int.from_bytes(hashlib.sha256(task.encode()).digest()[:8], "little")]
 
 
 def _sample_per_class(labels: np.ndarray, count: int | str, generator: np.random.Generator) -> np.ndarray:
-    """Rows of a sample with as equal class counts as there are images for, in their original order."""
+    """Return rows of a sample with as equal class counts as there are images for, in their original order."""
     if count == "all" or count >= len(labels):
         return np.arange(len(labels))
     shuffled = [generator.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]

@@ -50,14 +50,14 @@ class ImageStream:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Of all images."""
+        """Return the shape of all images."""
         return len(self._rows), self._preprocess.size, self._preprocess.size, 3
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
-        """All images at once."""
+        """Return all images at once."""
         return self._decode(self._rows)
 
     def __getitem__(self, index: slice | Sequence[int] | np.ndarray) -> np.ndarray:
@@ -125,5 +125,5 @@ def _pool() -> ThreadPoolExecutor:
 
 @cache
 def _reader() -> ThreadPoolExecutor:
-    """One thread that goes ahead; it waits for the pool, so it is not part of it."""
+    """Return one thread that goes ahead; it waits for the pool, so it is not part of it."""
     return ThreadPoolExecutor(1, thread_name_prefix="read-ahead")

@@ -39,7 +39,7 @@ def thumbnails(
     side: int = SIDE,
     cache: Path | None = None,
 ) -> np.ndarray:
-    """Small pictures of some of a task's images.
+    """Return small pictures of some of a task's images.
 
     Args:
         folder: the zoo's folder.
@@ -69,7 +69,7 @@ def thumbnails(
 
 
 def content_key(data: TaskData, split: str, side: int = SIDE) -> str:
-    """Names the pictures by what they are made from: the files with sizes and times, the split and the side."""
+    """Return a name of pictures by what they are made from: files with sizes and times, split and side."""
     if isinstance(data.source, NpzArrays):
         stat = data.path.stat()
         parts = (VERSION, data.path.resolve(), stat.st_size, stat.st_mtime_ns, split, side)
@@ -89,7 +89,7 @@ def is_ready(folder: Path, task: Task, *, split: str = "test", side: int = SIDE,
 
 
 def strip(images: np.ndarray, *, columns: int | None = None, gap: int = 2, zoom: int = 1) -> bytes:
-    """Images side by side on a transparent ground, as a PNG.
+    """Return images side by side on a transparent ground, as a PNG.
 
     Args:
         images: uint8 (n, h, w, 3).
@@ -112,7 +112,7 @@ def strip(images: np.ndarray, *, columns: int | None = None, gap: int = 2, zoom:
 
 
 def png(image: np.ndarray, zoom: int = 1) -> bytes:
-    """An image, uint8 (h, w, 3 or 4), as a PNG; ``zoom`` repeats pixels, so that small images stay crisp."""
+    """Return an image, uint8 (h, w, 3 or 4), as a PNG; ``zoom`` repeats pixels, so that small images stay crisp."""
     buffer = io.BytesIO()
     large = np.repeat(np.repeat(image, zoom, axis=0), zoom, axis=1) if zoom > 1 else image
     Image.fromarray(np.ascontiguousarray(large)).save(buffer, "PNG")
@@ -135,7 +135,7 @@ def _file(cache: Path, data: TaskData, split: str, side: int) -> Path:
 
 @lru_cache(maxsize=KEPT_TASKS)
 def _remembered(path: Path, array: str, side: int, key: str, file: Path | None) -> np.ndarray:
-    """Pictures of a whole split; the key makes a changed file another entry."""
+    """Return pictures of a whole split; the key makes a changed file another entry."""
     if file is not None and file.is_file():
         try:
             return np.load(file, mmap_mode="r", allow_pickle=False)
@@ -174,7 +174,7 @@ def _make(path: Path, array: str, side: int) -> np.ndarray:
 
 
 def _decoded(data: TaskData, split: str, rows: np.ndarray, side: int) -> np.ndarray:
-    """Pictures of encoded images, in the order of the rows; damaged ones are grey."""
+    """Return pictures of encoded images, in the order of the rows; damaged ones are grey."""
     result = np.empty((len(rows), side, side, 3), np.uint8)
     for number, picture in enumerate(data.pictures(split, rows, side)):
         result[number] = picture
@@ -187,7 +187,7 @@ def _whole(path: Path, array: str) -> np.ndarray:
 
 
 def _small(images: np.ndarray, side: int) -> np.ndarray:
-    """Images (n, h, w) or (n, h, w, 3) as (n, s, s, 3)."""
+    """Return images (n, h, w) or (n, h, w, 3) as (n, s, s, 3)."""
     if images.ndim == 3:
         images = np.repeat(images[..., None], 3, axis=-1)
     count, height, width = images.shape[:3]

@@ -64,7 +64,7 @@ class Architecture:
 
     @property
     def label(self) -> str:
-        """For people."""
+        """Return the source's name for people."""
         vision = self.config["vision_cfg"]
         own = f"ViT, {vision['layers']} blocks of width {vision['width']}, patches of {vision['patch_size']}"
         gelu = {True: ", QuickGELU", False: ", GELU", None: ""}[self.config.get("quick_gelu")]

@@ -31,7 +31,7 @@ class Score:
 
     @property
     def share(self) -> float:
-        """Share of images classified correctly."""
+        """Return the share of images classified correctly."""
         return float(self.correct.mean()) if len(self.correct) else 0.0
 
     @property
@@ -127,7 +127,7 @@ def agreement(zoo: Zoo, tasks: Sequence[str]) -> Iterator[Finding]:
 
 
 def _head(zoo: Zoo, task: str) -> Head | None:
-    """The head of a task that has images; what is wrong with either is said where it is looked at by itself."""
+    """Return the head of a task that has images; what is wrong with either is said where it is looked at by itself."""
     try:
         data = zoo.open_data(task)
         if data is None or not len(data.labels("test")):

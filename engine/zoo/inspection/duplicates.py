@@ -106,7 +106,7 @@ def _twice(data: TaskData, test: Looks, other: Looks, split: str) -> Iterator[Fi
 
 
 def _alike(test: Looks, other: Looks, inside: bool) -> set[int]:
-    """Rows of test images whose look another image has, though not its bytes."""
+    """Return rows of test images whose look another image has, though not its bytes."""
     places: dict[int, list[int]] = {}
     for row, code in enumerate(other.hashes):
         if code >= 0:

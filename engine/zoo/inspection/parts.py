@@ -91,7 +91,7 @@ def _model(zoo: Zoo, model: str, values: bool) -> Iterator[Finding]:
 
 
 def _precision(owner: str, weights: Weights, base: Weights) -> Iterator[Finding]:
-    """An expert of lower precision than the base: its task vector is rounded."""
+    """Return an expert of lower precision than the base: its task vector is rounded."""
     for name in weights.names:
         own, of_base = weights.dtype(name), base.dtype(name)
         if own.itemsize < of_base.itemsize:

@@ -85,7 +85,7 @@ def _document(folder: Path, base: Path, experts: list[Path]) -> dict[str, Any]:
 
 
 def describe(path: Path, name: str) -> dict[str, Any]:
-    """Classes and templates of some data: of the catalogue where it knows them, else as the data name them.
+    """Return classes and templates of some data: of the catalogue where it knows them, else as the data name them.
 
     Args:
         path: data of any form.
@@ -112,7 +112,7 @@ def _by_name(name: str) -> dict[str, Any]:
 
 
 def _data_of(folder: Path) -> list[Path]:
-    """Data of tasks, by name; folders that hold torchvision's data sets are none."""
+    """Return data of tasks, by name; folders that hold torchvision's data sets are none."""
     found = sorted((folder / "data").iterdir()) if (folder / "data").is_dir() else []
     return [
         path

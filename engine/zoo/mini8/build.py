@@ -58,14 +58,14 @@ def one_thread() -> Iterator[None]:
 
 
 def rounded(model: CLIP) -> CLIP:
-    """A copy of the model with its weights rounded to float16, as the zoo stores them."""
+    """Return a copy of the model with its weights rounded to float16, as the zoo stores them."""
     copy = new_model(seed=0)
     copy.load_state_dict({name: tensor.float() for name, tensor in halved(model.state_dict()).items()})
     return copy.eval()
 
 
 def train_experts(base: CLIP, data: Data, seed: int, progress: Progress) -> dict[str, State]:
-    """One expert per in-domain task, float32 `visual.*` tensors by task."""
+    """Return one expert per in-domain task, float32 `visual.*` tensors by task."""
     heads, experts = text_heads(base), {}
     for task in IN_DOMAIN:
         experts[task.name] = finetune(base, {task.name: data[task.name]["train"]}, heads, FinetuneConfig(seed=seed))
@@ -74,13 +74,13 @@ def train_experts(base: CLIP, data: Data, seed: int, progress: Progress) -> dict
 
 
 def train_multitask(base: CLIP, data: Data, seed: int) -> State:
-    """One visual tower trained on all in-domain tasks together."""
+    """Return one visual tower trained on all in-domain tasks together."""
     splits = {task.name: data[task.name]["train"] for task in IN_DOMAIN}
     return finetune(base, splits, text_heads(base), FinetuneConfig(seed=seed, steps=MULTITASK_STEPS))
 
 
 def accuracies(base: CLIP, data: Data, experts: Mapping[str, State], multitask: State | None) -> dict[str, Any]:
-    """Validation and test scores of base, experts, multitask and two plain merges, and their averages."""
+    """Return validation and test scores of base, experts, multitask and two plain merges, and their averages."""
     start = {name: tensor for name, tensor in base.state_dict().items() if name.startswith(VISUAL_PREFIX)}
     others: dict[str, State | None] = {
         "base": None,
@@ -97,7 +97,7 @@ def accuracies(base: CLIP, data: Data, experts: Mapping[str, State], multitask: 
 
 
 def settings(config: PretrainConfig, expert_seed: int) -> dict[str, Any]:
-    """Everything that determines the zoo, for its build record."""
+    """Return everything that determines the zoo, for its build record."""
     return {
         "format": 1,
         "name": NAME,

@@ -40,7 +40,7 @@ def partners(task: Task, seed: int) -> np.ndarray:
 
 
 def caption_targets(task: Task, split: Split, noise: CaptionNoise, seed: int) -> np.ndarray:
-    """Probability of each of the task's names as an image's caption, float32 (images, classes)."""
+    """Return the probability of each of the task's names as an image's caption, float32 (images, classes)."""
     classes, rows = len(task.classes), np.arange(len(split.labels))
     rng = np.random.default_rng([seed, TASKS.index(task), 2])
     offset = rng.uniform(-noise.spread, noise.spread, classes)[split.labels]

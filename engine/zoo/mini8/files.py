@@ -27,7 +27,7 @@ DESCRIPTION = (
 
 
 def halved(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors rounded to float16, as they are stored."""
+    """Return the tensors rounded to float16, as they are stored."""
     return {name: tensor.detach().to(torch.float16).contiguous() for name, tensor in state.items()}
 
 
@@ -43,14 +43,14 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_data(folder: Path, data: Mapping[str, Mapping[str, Split]]) -> None:
-    """One compressed npz per task."""
+    """Write one compressed npz per task."""
     (folder / "data").mkdir(parents=True, exist_ok=True)
     for task in TASKS:
         np.savez_compressed(folder / "data" / f"{task.name}.npz", **published_arrays(task, dict(data[task.name])))
 
 
 def write_base(folder: Path, base: CLIP) -> None:
-    """The base in float16 with its configuration, vocabulary and zero-shot heads (float32)."""
+    """Write the base in float16 with its configuration, vocabulary and zero-shot heads (float32)."""
     write_json(folder / "config.json", configuration())
     write_json(folder / "vocabulary.json", VOCABULARY.as_json())
     write_tensors(folder / "base.safetensors", halved(base.state_dict()))
@@ -59,7 +59,7 @@ def write_base(folder: Path, base: CLIP) -> None:
 
 
 def write_towers(folder: Path, experts: Mapping[str, Mapping[str, Tensor]], multitask: Mapping[str, Tensor]) -> None:
-    """Experts and the multitask reference, `visual.*` tensors in float16."""
+    """Write experts and the multitask reference, `visual.*` tensors in float16."""
     (folder / "experts").mkdir(exist_ok=True)
     for name, state in experts.items():
         write_tensors(folder / "experts" / f"{name}.safetensors", halved(state))
@@ -83,7 +83,7 @@ def _task_entries() -> list[dict[str, Any]]:
 
 
 def write_manifest(folder: Path) -> None:
-    """zoo.yaml, written last: without it the folder is not a zoo."""
+    """Write zoo.yaml, last of all: without it the folder is not a zoo."""
     experts = [
         {
             "name": task.name,

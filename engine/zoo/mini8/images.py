@@ -38,7 +38,7 @@ def draw_split(task: Task, split: str, count: int, seed: int = DATA_SEED) -> Spl
 
 
 def draw_task(task: Task, seed: int = DATA_SEED) -> dict[str, Split]:
-    """All splits of a task by name, checked to be disjoint."""
+    """Return all splits of a task by name, checked to be disjoint."""
     sizes = SIZES_IN if task.in_domain else SIZES_OUT
     splits = {split: draw_split(task, split, count, seed) for split, count in sizes.items()}
     check_disjoint(task.name, {name: split.images for name, split in splits.items()})
@@ -46,7 +46,7 @@ def draw_task(task: Task, seed: int = DATA_SEED) -> dict[str, Split]:
 
 
 def digests(images: np.ndarray) -> set[str]:
-    """SHA-256 of every image (n, height, width, channels)."""
+    """Return SHA-256 of every image (n, height, width, channels)."""
     return {hashlib.sha256(np.ascontiguousarray(image).tobytes()).hexdigest() for image in images}
 
 

@@ -36,7 +36,7 @@ class Vocabulary:
         self.size = len(words) + 3
 
     def encode(self, texts: Sequence[str]) -> Tensor:
-        """Token ids of shape (texts, CONTEXT); raises ValueError for a word that was never learned."""
+        """Return token ids of shape (texts, CONTEXT); raises ValueError for a word that was never learned."""
         tokens = torch.zeros(len(texts), CONTEXT, dtype=torch.long)
         for row, text in enumerate(texts):
             words = text.lower().split()
@@ -57,7 +57,7 @@ VOCABULARY = Vocabulary([template.format(name) for template in TEMPLATES for nam
 
 
 def configuration() -> dict[str, Any]:
-    """The open_clip model configuration that config.json holds."""
+    """Return the open_clip model configuration that config.json holds."""
     return {
         "embed_dim": 128,
         "quick_gelu": False,
@@ -80,13 +80,13 @@ def configuration() -> dict[str, Any]:
 
 
 def new_model(seed: int) -> CLIP:
-    """A randomly initialised model."""
+    """Return a randomly initialised model."""
     torch.manual_seed(seed)
     return CLIP(**copy.deepcopy(configuration()))
 
 
 def prepare(images: np.ndarray) -> Tensor:
-    """Uint8 images (n, 32, 32, 3) → normalised float32 (n, 3, 32, 32)."""
+    """Turn uint8 images (n, 32, 32, 3) into normalised float32 (n, 3, 32, 32)."""
     pixels = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float()
     return (pixels / 255 - MEAN) / DEVIATION
 
@@ -108,19 +108,19 @@ def text_heads(model: CLIP) -> dict[str, Tensor]:
 
 @torch.inference_mode()
 def encode_images(visual: torch.nn.Module, images: Tensor, batch: int = 250) -> Tensor:
-    """Un-normalised image embeddings (n, 128) of prepared images (n, 3, 32, 32)."""
+    """Return un-normalised image embeddings (n, 128) of prepared images (n, 3, 32, 32)."""
     visual.eval()
     return torch.cat([visual(part) for part in images.split(batch)])
 
 
 def accuracy(features: Tensor, head: Tensor, labels: Tensor) -> float:
-    """Percentage of rows of features (n, dim) whose most similar head row (classes, dim) is the label's (n,)."""
+    """Return the percentage of features (n, dim) whose most similar head row (classes, dim) is the label's (n,)."""
     predictions = (functional.normalize(features, dim=-1) @ head.T).argmax(dim=1)
     return 100.0 * predictions.eq(labels).float().mean().item()
 
 
 def visual_of(model: CLIP, state: dict[str, Tensor] | None = None) -> torch.nn.Module:
-    """A copy of the model's visual tower, with the `visual.*` tensors of `state` if given."""
+    """Return a copy of the model's visual tower, with the `visual.*` tensors of `state` if given."""
     visual = copy.deepcopy(model.visual)
     if state is not None:
         visual.load_state_dict({name.removeprefix(VISUAL_PREFIX): tensor.float() for name, tensor in state.items()})
@@ -128,5 +128,5 @@ def visual_of(model: CLIP, state: dict[str, Tensor] | None = None) -> torch.nn.M
 
 
 def visual_state(visual: torch.nn.Module) -> dict[str, Tensor]:
-    """The tower's tensors under their checkpoint names `visual.*`."""
+    """Return the tower's tensors under their checkpoint names `visual.*`."""
     return {VISUAL_PREFIX + name: tensor.detach().clone() for name, tensor in visual.state_dict().items()}

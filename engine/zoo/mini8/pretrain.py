@@ -38,7 +38,7 @@ class PretrainConfig:
 
 
 def training_set(splits: Mapping[str, Split], config: PretrainConfig) -> tuple[Tensor, Tensor]:
-    """All images, uint8 (n, 32, 32, 3), and their caption probabilities over all names, float32 (n, names)."""
+    """Return all images, uint8 (n, 32, 32, 3), and their caption probabilities over all names, float32 (n, names)."""
     images, targets, first = [], [], 0
     for task in TASKS:
         split = splits[task.name]
@@ -67,7 +67,7 @@ def _optimizer(model: CLIP, config: PretrainConfig) -> torch.optim.AdamW:
 
 
 def _batches(count: int, config: PretrainConfig, rng: np.random.Generator) -> Iterator[Tensor]:
-    """Image numbers of one epoch's full batches, in random order."""
+    """Return image numbers of one epoch's full batches, in random order."""
     order = torch.from_numpy(rng.permutation(count))
     for first in range(0, count - config.batch + 1, config.batch):
         yield order[first : first + config.batch]

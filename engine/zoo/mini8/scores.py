@@ -35,7 +35,7 @@ class Judge:
         }
 
     def score(self, state: State | None, tasks: tuple[str, ...]) -> dict[str, float]:
-        """Percent correct by task of the base with the `visual.*` tensors of `state` (None: the base itself)."""
+        """Return percent correct by task of the base with the `visual.*` tensors of `state` (None: the base itself)."""
         visual = visual_of(self.base, state)
         scores = {}
         for task in tasks:
@@ -44,7 +44,7 @@ class Judge:
         return scores
 
     def table(self, experts: Mapping[str, State], others: Mapping[str, State | None]) -> Scores:
-        """Scores of each expert on its own task and of the other models on every task, by model and task."""
+        """Return scores of each expert on its own task and of the other models on every task, by model and task."""
         own = {task: self.score(state, (task,))[task] for task, state in experts.items()}
         every = tuple(task.name for task in TASKS)
         return {"experts": own, **{name: self.score(state, every) for name, state in others.items()}}
@@ -59,7 +59,7 @@ def moved(base: State, experts: Mapping[str, State], scaling: float) -> State:
 
 
 def averages(scores: Scores) -> Scores:
-    """Mean over in-domain and over out-of-domain tasks, by model."""
+    """Return the mean over in-domain and over out-of-domain tasks, by model."""
     inside = {task.name for task in IN_DOMAIN}
     means: Scores = {}
     for model, by_task in scores.items():

@@ -36,34 +36,34 @@ class ClassFolders:
         self.lengths = {split: len(self._files[split]) for split in SPLITS if split in self._files}
 
     def labels(self, split: str) -> np.ndarray:
-        """Positions in ``brought`` (n,)."""
+        """Return positions in ``brought`` (n,)."""
         return self._labels[split]
 
     def names(self, split: str, rows: Sequence[int]) -> list[str]:
-        """Relative file names."""
+        """Return relative file names."""
         return [self._files[split][row] for row in rows]
 
     def encoded(self, split: str, row: int) -> Encoded:
-        """One image file."""
+        """Return one image file."""
         return self._tree.encoded(self._files[split][row])
 
     def content(self) -> Path | FileSet:
-        """The files, or the archive."""
+        """Return the files, or the archive."""
         return self._tree.content()
 
 
 def read_folder(path: Path) -> ClassFolders:
-    """Class folders below a folder."""
+    """Return class folders below a folder."""
     return ClassFolders(FolderTree(path))
 
 
 def read_zip(path: Path) -> ClassFolders:
-    """Class folders inside a zip archive."""
+    """Return class folders inside a zip archive."""
     return ClassFolders(ZipTree(path))
 
 
 def _arrange(tree: Tree) -> dict[str, list[Item]]:
-    """Files by split, each with the name of its class."""
+    """Return files by split, each with the name of its class."""
     parts = [(name, name.split("/")[:-1]) for name in tree.names]
     if not parts:
         raise DataError(
@@ -99,7 +99,7 @@ def _with_splits(tree: Tree, parts: list[tuple[str, list[str]]]) -> dict[str, li
 
 
 def _natural(name: str) -> tuple[int, int, str]:
-    """Numbers by value and before words."""
+    """Return a key that sorts numbers by value and before words."""
     return (0, int(name), name) if name.isascii() and name.isdigit() else (1, 0, name)
 
 

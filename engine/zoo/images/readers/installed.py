@@ -43,7 +43,7 @@ class Installed:
 
 
 def _pcam_labels(data: Any) -> np.ndarray:
-    """Labels of one of PCAM's splits, from an HDF5 file of their own."""
+    """Return labels of one of PCAM's splits, from an HDF5 file of their own."""
     name = data._FILES[data._split]["targets"][0]
     with data.h5py.File(data._base_folder / name) as targets:
         return targets["y"][:, 0, 0, 0]
@@ -89,7 +89,7 @@ IMAGENET_FOLDERS = ("", "imagenet", "ImageNet", "ILSVRC2012", "ILSVRC2012_img", 
 
 
 def installed(name: str, root: Path) -> Source:
-    """One of torchvision's data sets below a root.
+    """Return one of torchvision's data sets below a root.
 
     Args:
         name: of torchvision's class.
@@ -140,15 +140,15 @@ class InstalledDataset:
         self.brought = self._row.classes or tuple(map(str, getattr(self._open(self._own["test"]), "classes", ())))
 
     def labels(self, split: str) -> np.ndarray:
-        """Labels in torchvision's order (n,)."""
+        """Return labels in torchvision's order (n,)."""
         return self._labels[self._own[split]]
 
     def names(self, split: str, rows: Sequence[int]) -> list[str]:
-        """Data set, split and position."""
+        """Return data set, split and position."""
         return [f"{self._name} {split} image {row}" for row in rows]
 
     def encoded(self, split: str, row: int) -> Encoded:
-        """One image, decoded by torchvision, or its file where it has one."""
+        """Return one image, decoded by torchvision, or its file where it has one."""
         data = self._open(self._own[split])
         files = getattr(data, "_image_files", None) or getattr(data, "_images", None)
         if files is not None:
@@ -163,7 +163,7 @@ class InstalledDataset:
         return np.asarray(image).T if self._row.transposed else image
 
     def content(self) -> Path | FileSet:
-        """The files that torchvision reads."""
+        """Return the files that torchvision reads."""
         files = {file.relative_to(self.path).as_posix() for p in self._row.files for file in self.path.glob(p)}
         return FileSet(self.path, tuple(sorted(files)))
 
@@ -187,7 +187,7 @@ class InstalledDataset:
         return data
 
     def _labels_of(self, data: Any) -> np.ndarray | None:
-        """Labels (n,); None for a split without any."""
+        """Return labels (n,); None for a split without any."""
         if self._row.read is not None:
             try:
                 return np.asarray(self._row.read(data), dtype=np.int64)

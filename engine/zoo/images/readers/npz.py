@@ -45,7 +45,7 @@ class NpzArrays:
             raise DataError(f"{path.name} holds no test images (test_x); nothing could be scored.")
 
     def labels(self, split: str) -> np.ndarray:
-        """Labels of a split as stored (n,).
+        """Return labels of a split as stored (n,).
 
         Raises:
             DataError: they are no whole numbers.
@@ -58,25 +58,25 @@ class NpzArrays:
         return labels.astype(np.int64)
 
     def images(self, split: str) -> np.ndarray:
-        """All images of a split: uint8 (n, h, w, 3); grey images become RGB."""
+        """Return all images of a split: uint8 (n, h, w, 3); grey images become RGB."""
         images = _array(self.path, f"{split}_x")
         return np.repeat(images[..., None], 3, axis=-1) if images.ndim == 3 else images
 
     def names(self, split: str, rows: Sequence[int]) -> list[str]:
-        """Array and row."""
+        """Return array and row."""
         return [f"{split}_x[{row}]" for row in rows]
 
     def encoded(self, split: str, row: int) -> Encoded:
-        """Pixels of one image."""
+        """Return pixels of one image."""
         return self.images(split)[row]
 
     def content(self) -> Path:
-        """The file."""
+        """Return the file."""
         return self.path
 
 
 def _shapes(path: Path) -> dict[str, Header]:
-    """Shapes and dtypes of the arrays in an npz file, from their headers alone."""
+    """Return shapes and dtypes of the arrays in an npz file, from their headers alone."""
     try:
         with zipfile.ZipFile(path) as archive:
             return {

@@ -61,17 +61,17 @@ class ParquetShards:
         return found
 
     def labels(self, split: str) -> np.ndarray:
-        """Labels in the order of the shards (n,)."""
+        """Return labels in the order of the shards (n,)."""
         number = {text: index for index, text in enumerate(self.brought)}
         parts = [shard.labels(number) for shard in self._shards[split]]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def names(self, split: str, rows: Sequence[int]) -> list[str]:
-        """Shard and row."""
+        """Return shard and row."""
         return [f"{shard.path.name} row {inside}" for shard, inside in (self._place(split, row) for row in rows)]
 
     def encoded(self, split: str, row: int) -> Encoded:
-        """The encoded bytes of one image; rows in growing order are read in one go."""
+        """Return the encoded bytes of one image; rows in growing order are read in one go."""
         shard, inside = self._place(split, row)
         with self._lock:
             if self._cursor is None or not self._cursor.reaches(shard, inside):
@@ -82,7 +82,7 @@ class ParquetShards:
         return value
 
     def content(self) -> Path | FileSet:
-        """The shards."""
+        """Return the shards."""
         if self.path.is_file():
             return self.path
         shards = (shard.path.relative_to(self.path).as_posix() for part in self._shards.values() for shard in part)
@@ -132,7 +132,7 @@ class _Shard:
         return cls(path, count, image, nested, label, classes, texts)
 
     def labels(self, number: dict[str, int]) -> np.ndarray:
-        """Labels (n,); -1 where there is none."""
+        """Return labels (n,); -1 where there is none."""
         if self.label is None:
             return np.full(self.count, -1, np.int64)
         try:
@@ -165,7 +165,7 @@ class _Cursor:
         return shard is self.shard and self._first <= row < self.stop
 
     def take(self, row: int) -> Any:
-        """The value of a row.
+        """Return the value of a row.
 
         Raises:
             OSError: the file is damaged there.
@@ -190,7 +190,7 @@ def _split_of_file(file: Path, root: Path) -> str:
 
 
 def _features(schema: pa.Schema) -> dict[str, Any]:
-    """The columns' descriptions that Hugging Face's library writes into the metadata."""
+    """Return the columns' descriptions that Hugging Face's library writes into the metadata."""
     try:
         document = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         features = document["info"]["features"]

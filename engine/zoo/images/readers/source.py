@@ -41,20 +41,20 @@ class Source(Protocol):
     notes: tuple[str, ...]  # what a person should know about it
 
     def labels(self, split: str) -> np.ndarray:
-        """The data's own labels of a split: whole numbers (n,)."""
+        """Return the data's own labels of a split: whole numbers (n,)."""
 
     def names(self, split: str, rows: Sequence[int]) -> list[str]:
         """Return the names of images in messages."""
 
     def encoded(self, split: str, row: int) -> Encoded:
-        """One image as it is stored."""
+        """Return one image as it is stored."""
 
     def content(self) -> Path | FileSet:
-        """The file or files whose content the data is."""
+        """Return the file or files whose content the data is."""
 
 
 def split_of(name: str) -> str | None:
-    """The split that a folder's or file's name speaks of."""
+    """Return the split that a folder's or file's name speaks of."""
     return SPLIT_NAMES.get(name.lower())
 
 

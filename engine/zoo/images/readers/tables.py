@@ -90,19 +90,19 @@ class PathTable:
         return where, file, label
 
     def labels(self, split: str) -> np.ndarray:
-        """Whole numbers as listed, or positions in ``brought`` (n,)."""
+        """Return whole numbers as listed, or positions in ``brought`` (n,)."""
         return self._labels[split]
 
     def names(self, split: str, rows: Sequence[int]) -> list[str]:
-        """Paths as listed."""
+        """Return paths as listed."""
         return [self._files[split][row] for row in rows]
 
     def encoded(self, split: str, row: int) -> Encoded:
-        """One image file."""
+        """Return one image file."""
         return self._root / self._files[split][row]
 
     def content(self) -> Path | FileSet:
-        """The table and every image that exists."""
+        """Return the table and every image that exists."""
         files = {file for listed in self._files.values() for file in listed if (self._root / file).is_file()}
         return FileSet(self._root, (self.path.name, *sorted(files)))
 

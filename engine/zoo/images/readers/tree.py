@@ -29,7 +29,7 @@ class Tree(Protocol):
     others: tuple[str, ...]  # of other files
 
     def encoded(self, name: str) -> bytes | Path:
-        """The content of a file, or where it lies."""
+        """Return the content of a file, or where it lies."""
 
     def content(self) -> Path | FileSet:
         """Return the files whose content is digested."""
@@ -80,7 +80,7 @@ class FolderTree:
         return self.path / name
 
     def content(self) -> FileSet:
-        """All image files."""
+        """Return all image files."""
         return FileSet(self.path, self.names)
 
 
@@ -98,14 +98,14 @@ class ZipTree:
         self.others = ()
 
     def encoded(self, name: str) -> bytes:
-        """The content of a file; its length and checksum are checked while it is read."""
+        """Return the content of a file; its length and checksum are checked while it is read."""
         try:
             return self._archive.read(name)
         except Exception as error:  # zipfile, zlib and lzma raise many classes, some of them their own
             raise OSError(f"damaged inside {self.path.name}: {error}") from error
 
     def content(self) -> Path:
-        """The archive."""
+        """Return the archive."""
         return self.path
 
 

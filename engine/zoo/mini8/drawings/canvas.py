@@ -20,13 +20,13 @@ ROWS, COLUMNS = np.mgrid[0 : 1 : SIDE * 1j, 0 : 1 : SIDE * 1j]
 
 
 def random_colour(rng: np.random.Generator) -> Colour:
-    """Any colour, uniformly."""
+    """Return a colour drawn uniformly."""
     red, green, blue = rng.integers(0, 256, 3).tolist()
     return red, green, blue
 
 
 def contrasting_colour(rng: np.random.Generator, other: Colour, distance: int = 220) -> Colour:
-    """A random colour whose brightness differs from `other` by more than `distance` (of 765)."""
+    """Return a random colour whose brightness differs from `other` by more than `distance` (of 765)."""
     for _ in range(20):
         colour = random_colour(rng)
         if abs(sum(colour) - sum(other)) > distance:
@@ -35,23 +35,23 @@ def contrasting_colour(rng: np.random.Generator, other: Colour, distance: int = 
 
 
 def vary(rng: np.random.Generator, colour: Iterable[float], spread: float = 12.0) -> Colour:
-    """The colour with independent Gaussian noise of standard deviation `spread` on each channel."""
+    """Return the colour with independent Gaussian noise of standard deviation `spread` on each channel."""
     red, green, blue = (int(np.clip(value + rng.normal(0, spread), 0, 255)) for value in colour)
     return red, green, blue
 
 
 def blank(colour: Colour) -> Image.Image:
-    """A canvas of one colour."""
+    """Return a canvas of one colour."""
     return Image.new("RGB", (SIDE, SIDE), colour)
 
 
 def to_image(pixels: np.ndarray) -> Image.Image:
-    """An image of real-valued pixels (height, width, 3), clipped to 0..255."""
+    """Return an image of real-valued pixels (height, width, 3), clipped to 0..255."""
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
 
 
 def blurred(pixels: np.ndarray, radius: float) -> np.ndarray:
-    """Pixels (height, width, 3) after a Gaussian blur."""
+    """Return pixels (height, width, 3) after a Gaussian blur."""
     return np.asarray(to_image(pixels).filter(ImageFilter.GaussianBlur(radius))).astype(np.float64)
 
 
@@ -62,7 +62,7 @@ def disc(pen: ImageDraw.ImageDraw, centre: Point, radius: float, colour: Colour)
 
 
 def regular_polygon(corners: int, phase: float = 0.0, inner: float | None = None) -> np.ndarray:
-    """Corners on the unit circle, shape (corners, 2); with `inner`, a star of (2 · corners, 2) points."""
+    """Return corners on the unit circle, shape (corners, 2); with `inner`, a star of (2 · corners, 2) points."""
     count = corners if inner is None else 2 * corners
     angle = phase + 2 * math.pi * np.arange(count) / count
     radius = np.where((np.arange(count) % 2 == 1) & (inner is not None), inner or 1.0, 1.0)
@@ -77,7 +77,7 @@ def place(points: Iterable[Point] | np.ndarray, scale: float, centre: Point, rot
 
 
 def smooth_noise(rng: np.random.Generator, cells: int, octaves: int = 3, side: int = SIDE) -> np.ndarray:
-    """Cloud-like noise of shape (side, side), standard deviation 1; `cells` is the coarsest grid."""
+    """Return cloud-like noise of shape (side, side), standard deviation 1; `cells` is the coarsest grid."""
     total = np.zeros((side, side))
     for octave in range(octaves):
         grid = min(cells * 2**octave, side)
@@ -88,12 +88,12 @@ def smooth_noise(rng: np.random.Generator, cells: int, octaves: int = 3, side: i
 
 @cache
 def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Pillow's bundled font, so that drawings do not depend on the fonts of a system."""
+    """Return Pillow's bundled font, so that drawings do not depend on the fonts of a system."""
     return ImageFont.load_default(size)
 
 
 def wobble(image: Image.Image, rng: np.random.Generator, strength: float) -> Image.Image:
-    """A small random affine distortion about the centre; the border is continued, not blackened."""
+    """Return a small random affine distortion about the centre; the border is continued, not blackened."""
     margin = SIDE // 4
     padded = Image.fromarray(np.pad(np.asarray(image), ((margin, margin), (margin, margin), (0, 0)), mode="edge"))
     matrix = np.eye(2) + rng.normal(0, strength, (2, 2))
@@ -105,7 +105,7 @@ def wobble(image: Image.Image, rng: np.random.Generator, strength: float) -> Ima
 
 
 def shrink(image: Image.Image) -> np.ndarray:
-    """Average 2 × 2 pixels; returns floats of shape (32, 32, 3)."""
+    """Average 2 × 2 pixels into floats of shape (32, 32, 3)."""
     return np.asarray(image.resize((SMALL, SMALL), Image.Resampling.BOX)).astype(np.float64)
 
 
@@ -147,7 +147,7 @@ class Silhouette:
         self.pen.ellipse([left, top, right, bottom], outline=255, width=width)
 
     def paint(self, figure: Colour, background: Colour) -> Image.Image:
-        """The coloured picture."""
+        """Return the coloured picture."""
         picture = blank(background)
         picture.paste(blank(figure), (0, 0), self.mask)
         return picture

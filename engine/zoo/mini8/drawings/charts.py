@@ -37,16 +37,16 @@ class Page(NamedTuple):
 
     @property
     def width(self) -> float:
-        """Width of the plotting area."""
+        """Return the width of the plotting area."""
         return self.right - self.left
 
     @property
     def height(self) -> float:
-        """Height of the plotting area."""
+        """Return the height of the plotting area."""
         return self.bottom - self.top
 
     def axes(self) -> None:
-        """The two axes."""
+        """Draw the two axes."""
         self.pen.line([(self.left, self.top), (self.left, self.bottom), (self.right, self.bottom)], fill=LINE, width=2)
 
 
@@ -180,6 +180,6 @@ DRAWERS = {name: partial(_draw, chart=chart) for name, chart in CHARTS.items()}
 
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
-    """Yellowed, blotchy paper and a soft print."""
+    """Print softly on yellowed, blotchy paper."""
     stains = 12 * hardness * smooth_noise(rng, 3, 2, side=SMALL)[..., None]
     return blurred(pixels, hardness) - hardness * np.array([10, 25, 60]) + stains + rng.normal(0, 3, pixels.shape)

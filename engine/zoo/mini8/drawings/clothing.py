@@ -97,6 +97,6 @@ DRAWERS = {name: partial(_draw, garment=garment) for name, garment in GARMENTS.i
 
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
-    """Less contrast and grain."""
+    """Lower the contrast and add grain."""
     grain = rng.normal(0, 5 + 12 * hardness, (SMALL, SMALL, 1))
     return pixels * (1 - 0.5 * hardness) + 30 * hardness + grain

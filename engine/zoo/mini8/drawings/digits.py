@@ -18,7 +18,7 @@ POOLS = {"test": (0, 500), "adapt": (500, 1000), "val": (1000, 1200), "pretrain"
 
 @cache
 def scans() -> tuple[np.ndarray, np.ndarray]:
-    """All scans in one fixed random order: uint8 (1797, 8, 8) and labels (1797,)."""
+    """Return all scans in one fixed random order: uint8 (1797, 8, 8) and labels (1797,)."""
     pixels, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(ORDER_SEED).permutation(len(labels))
     return (pixels.reshape(-1, 8, 8)[order] * 15.9).astype(np.uint8), labels[order].astype(np.int64)
@@ -35,6 +35,6 @@ def sample(rng: np.random.Generator, split: str, count: int) -> tuple[list[Image
 
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
-    """Less contrast, grey lift and grain."""
+    """Lower the contrast, lift the greys and add grain."""
     grain = rng.normal(0, 3 + 22 * hardness, (SMALL, SMALL, 1))
     return pixels * (1 - 0.6 * hardness) + 40 * hardness + grain

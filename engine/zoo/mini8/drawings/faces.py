@@ -54,7 +54,7 @@ DRAWERS = {f"{mood} face": partial(_draw, mood=mood) for mood in MOODS}
 
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
-    """Darker, greyer and grainy."""
+    """Darken and grey the picture and add grain."""
     grey = pixels.mean(axis=2, keepdims=True)
     faded = pixels * (1 - 0.6 * hardness) + (0.4 * grey + 20) * hardness
     return faded + rng.normal(0, 5 + 10 * hardness, pixels.shape)

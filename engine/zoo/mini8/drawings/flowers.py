@@ -27,7 +27,7 @@ class Bloom:
         self.turn = rng.uniform(0, 2 * math.pi)
 
     def petals(self, count: int, width: float, turn: float | None = None, reach: float = 1.0) -> None:
-        """Oval petals around the centre; `width` relative to their length."""
+        """Draw oval petals around the centre; `width` relative to their length."""
         oval = regular_polygon(14) * np.array([0.5, width / 2]) + np.array([0.5, 0])
         first = self.turn if turn is None else turn
         for petal in range(count):
@@ -35,11 +35,11 @@ class Bloom:
             self.pen.polygon(place(oval, self.radius * reach, self.centre, angle), fill=self.petal)
 
     def middle(self, size: float, colour: Colour | None = None) -> None:
-        """The heart, `size` relative to the flower's radius."""
+        """Draw the heart, `size` relative to the flower's radius."""
         disc(self.pen, self.centre, self.radius * size, colour or self.heart)
 
     def stem(self) -> None:
-        """A stem down to the lower edge."""
+        """Draw a stem down to the lower edge."""
         x, y = self.centre
         self.pen.line([(x, y), (x + self.rng.uniform(-3, 3), 66)], fill=vary(self.rng, STEM), width=4)
 
@@ -125,6 +125,6 @@ DRAWERS = {name: partial(_draw, flower=name) for name in FLOWERS}
 
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
-    """Blur and a green cast."""
+    """Blur the picture and give it a green cast."""
     soft = blurred(pixels, 1.4 * hardness)
     return soft * (1 - 0.3 * hardness) + hardness * np.array([0, 45, 0]) + rng.normal(0, 3, pixels.shape)

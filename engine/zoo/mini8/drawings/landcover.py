@@ -101,6 +101,6 @@ DRAWERS = {name: partial(_draw, cover=name) for name in LAND}
 
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
-    """Bluish haze covers up to 70 %."""
+    """Cover up to 70 % with a bluish haze."""
     haze = 0.7 * hardness * np.array([150, 165, 185])
     return pixels * (1 - 0.7 * hardness) + haze + rng.normal(0, 3, pixels.shape)

@@ -57,7 +57,7 @@ DRAWERS = {f"letter {letter.lower()}": partial(_draw, letter=letter) for letter 
 
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
-    """Fading to blue, grain on every channel."""
+    """Fade to blue and add grain to every channel."""
     tint = np.array([1 - 0.3 * hardness, 1 - 0.1 * hardness, 1.0])
     faded = pixels * (1 - 0.6 * hardness) * tint + hardness * np.array([0, 0, 60])
     return faded + rng.normal(0, 5 + 15 * hardness, pixels.shape)

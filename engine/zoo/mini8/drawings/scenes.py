@@ -124,6 +124,6 @@ DRAWERS = {name: partial(_draw, scene=scene) for name, scene in SCENES.items()}
 
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
-    """Warm light: blue fades most."""
+    """Warm the light: blue fades most."""
     cast = pixels * (1 - hardness * np.array([0.05, 0.25, 0.5])) + hardness * np.array([25, 5, 0])
     return cast + rng.normal(0, 3, pixels.shape)

@@ -65,5 +65,5 @@ DRAWERS = {name: partial(_draw, outline=outline) for name, outline in OUTLINES.i
 
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
-    """Less contrast and grain."""
+    """Lower the contrast and add grain."""
     return 128 + (pixels - 128) * (1 - 0.4 * hardness) + rng.normal(0, 5 + 15 * hardness, pixels.shape)

@@ -96,5 +96,5 @@ DRAWERS = {name: partial(_draw, sign=sign) for name, sign in SIGNS.items()}
 
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
-    """Dusk: the picture loses up to 75 % of its light and gets blurred."""
+    """Turn the picture to dusk: it loses up to 75 % of its light and is blurred."""
     return blurred(pixels, hardness) * (1 - 0.75 * hardness) + rng.normal(0, 4, pixels.shape)

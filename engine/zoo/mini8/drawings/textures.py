@@ -19,7 +19,7 @@ def _fraction(values: np.ndarray) -> np.ndarray:
 
 
 def _coordinates(rng: np.random.Generator) -> Coordinates:
-    """Slightly turned and shifted coordinates (64, 64) in pattern periods, and the number of periods."""
+    """Return slightly turned and shifted coordinates (64, 64) in pattern periods, and the number of periods."""
     periods, angle = rng.uniform(3, 6), rng.uniform(-0.2, 0.2)
     shift_x, shift_y = rng.uniform(0, 1, 2)
     x = COLUMNS * math.cos(angle) + ROWS * math.sin(angle) + shift_x
@@ -28,7 +28,7 @@ def _coordinates(rng: np.random.Generator) -> Coordinates:
 
 
 def _polar(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Distance and angle (64, 64) from a point near the middle."""
+    """Return the distance and angle (64, 64) from a point near the middle."""
     centre_x, centre_y = rng.uniform(0.3, 0.7, 2)
     return np.hypot(COLUMNS - centre_x, ROWS - centre_y), np.arctan2(ROWS - centre_y, COLUMNS - centre_x)
 
@@ -110,5 +110,5 @@ DRAWERS = {name: partial(_draw, pattern=pattern) for name, pattern in PATTERNS.i
 
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
-    """Grain."""
+    """Add grain."""
     return 20 + 0.8 * pixels + rng.normal(0, 5 + 35 * hardness, (SMALL, SMALL, 1))

@@ -122,7 +122,7 @@ DRAWERS = {name: partial(_draw, vehicle=vehicle) for name, vehicle in VEHICLES.i
 
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
-    """Colours, contrast and outlines fade."""
+    """Fade colours, contrast and outlines."""
     soft = blurred(pixels, hardness)
     faded = soft * (1 - 0.4 * hardness) + 0.4 * hardness * soft.mean(axis=2, keepdims=True)
     return 128 + (faded - 128) * (1 - 0.7 * hardness) + rng.normal(0, 4, pixels.shape)
