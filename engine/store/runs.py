@@ -23,7 +23,6 @@ LOST = {
     "error": "The run table was lost while this run was queued or at work. Resume the run.",
     "error_kind": "interrupted",
 }
-MAX_ATTEMPTS = 3  # times a run is taken up by a service before it counts as what kills them
 
 
 class RunTable:
@@ -359,8 +358,8 @@ class RunTable:
     def requeue_orphans(self, *, service: str | None = None) -> list[str]:
         """Give rows whose process has died back to the queue.
 
-        A row that has been taken up too often fails (it may be what kills the service), and so does one that a
-        command line was carrying out.
+        The end of a service is no failure of its runs, however often it happens; a step that ends its worker is one
+        of the step. A row that a command line was carrying out fails.
 
         Args:
             service: the service that has the lease, if that is who asks; rows of any other service are orphans then.
@@ -381,11 +380,10 @@ class RunTable:
         elif (row.owner or "").startswith("inline:"):
             text = "The process that carried this run out has ended. Resume the run to have the service finish it."
             self._update(where, error=text, error_kind="interrupted", **ended("failed"))
-        elif row.attempts >= MAX_ATTEMPTS:
-            text = f"The engine service ended {row.attempts} times while it worked on this run; it is not tried again."
-            self._update(where, error=text, error_kind="interrupted", **ended("failed"))
-        else:
-            return self._update(where, state="queued", owner=None, message="Taken up again") > 0
+        elif self._update(where, state="queued", owner=None, message="Taken up again"):
+            times = "" if row.attempts < 2 else f" for the {row.attempts}. time"
+            self.logs.append(row.id, f"The engine ended{times} while it worked on this run, which is taken up again.")
+            return True
         return False
 
     def _kept(self, run: str) -> Run:
