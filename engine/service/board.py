@@ -1,139 +1,247 @@
-"""What is to be computed for whom: the steps of all active runs, each step once. Knows nothing of dask."""
+"""The steps that active runs wait for, each computed once, whoever wants it, on whichever worker is free."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import secrets
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
 
-from ..pipeline.executor import PlanProgress
-from ..pipeline.graph import Plan
-from ..pipeline.kinds import is_urgent
 from ..pipeline.steps import Step
-from ..store import Reporter, Run
+from ..store.owners import is_alive, is_neighbour
+from .cluster import Cluster
+
+PATIENCE = 1.0  # seconds a step has to stop by itself
+START = 5.0  # seconds in which a worker has to start a step that it is given
+LATE = 15.0  # seconds after which a step that was taken back does not start any more
 
 
-@dataclass
+@dataclass(eq=False)
 class Node:
-    """A step that some run waits for."""
+    """A step that runs wait for."""
 
     step: Step
-    runs: set[str] = field(default_factory=set)
-    state: Literal["waiting", "running", "stopping", "done"] = "waiting"
-    deaths: int = 0  # attempts that ended with the death of the worker
-    resets: int = 0  # times an input turned out to be missing
-    number: int = 0  # of the attempt
-    ticket: str = ""  # names the attempt
-    worker: str = ""  # address
-    owner: str = ""  # the process, known once it has started
-    kill_at: float = 0.0  # when patience ends, if it is to stop
+    runs: set[str] = field(default_factory=set)  # their ids
+    rank: tuple[float, int] = (inf, 0)  # lower ones are computed first
+    lacks: set[str] = field(default_factory=set)  # keys of steps that have to be done before
+    attempt: Attempt | None = None  # at work
+    deaths: int = 0  # workers that ended while they computed it
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Name for people."""
         return self.step.label
 
 
-@dataclass
-class Job:
-    """A run that the service works on."""
+@dataclass(eq=False)
+class Attempt:
+    """A step that a worker was given."""
 
-    run: Run
-    reporter: Reporter
-    plan: Plan | None = None  # None while it is being planned
-    progress: PlanProgress | None = None
-    order: dict[str, int] = field(default_factory=dict)  # places of the steps in the plan
-    lines: list[str] = field(default_factory=list)  # log lines not yet written
-    stopping: set[str] = field(default_factory=set)  # steps whose end a cancelled run waits for
-    cancelled: bool = False
-
-    def report(self, node: Node, message: str = "") -> None:
-        """Write where the run is, as seen from one of its steps."""
-        if self.progress is not None:
-            place = {"step_number": self.progress.number, "step_count": self.progress.count}
-            self.reporter.set(fraction=self.progress.fraction, message=message, step=node.title, **place)
-
-    def flush(self, *, now: bool = False) -> None:
-        """Write progress if it is time to."""
-        self.reporter.flush(now=now)
+    node: Node
+    ticket: str  # its name in the cluster
+    worker: str  # address
+    start_by: float
+    owner: str = ""  # the worker's process; empty until the step has started
+    stop_by: float | None = None  # when patience ends, once it is to stop
+    late: bool = False  # it was not started in time, and is computed elsewhere
 
 
 class Board:
-    """Jobs and nodes; equal steps of several runs are one node."""
+    """Gives the steps to workers in order, and ends those that nobody waits for any more."""
 
-    def __init__(self) -> None:
-        self.jobs: dict[str, Job] = {}
-        self.nodes: dict[str, Node] = {}
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._mark = secrets.token_hex(3)  # tells the tickets of this service from those of an earlier one
+        self._numbers = count(1)
+        self._nodes: dict[str, Node] = {}  # by key of the step
+        self._readers: dict[str, set[str]] = {}  # key of a step → those that lack it
+        self._ready: list[tuple[tuple[float, int], int, Node]] = []  # a heap; what is outdated is left out when taken
+        self._attempts: dict[str, Attempt] = {}  # by ticket, with those that are to stop
+        self._kinds: set[bool] = set()  # kinds of workers that there have been, with and without a GPU
 
-    def add(self, job: Job, needed: Iterable[Step]) -> None:
-        """A job has been planned: its needed steps join the board."""
-        job.order = {step.key: place for place, step in enumerate(job.plan.steps)} if job.plan else {}
-        for step in needed:
-            node = self.nodes.setdefault(step.key, Node(step))
-            node.runs.add(job.run.id)
+    def want(self, run: str, steps: Iterable[Step], priority: float) -> None:
+        """Have steps computed for a run; those that others wait for already are shared.
 
-    def again(self, job: Job, step: Step) -> None:
-        """A step whose artefact has gone is needed again."""
-        node = self.nodes.setdefault(step.key, Node(step))
-        node.runs.add(job.run.id)
-        if node.state == "done":
-            node.state = "waiting"
+        Args:
+            run: its id.
+            steps: in topological order; what they read is among them, on the board or in the store.
+            priority: higher ones come first.
+        """
+        for place, step in enumerate(steps):
+            node = self._nodes.setdefault(step.key, Node(step))
+            node.runs.add(run)
+            node.rank = min(node.rank, (-priority, place))
+            node.lacks = {key for key in step.needs if key in self._nodes}
+            for key in node.lacks:
+                self._readers.setdefault(key, set()).add(step.key)
+            self._queue(node)
 
-    def waiting(self) -> list[Node]:
-        """Nodes whose inputs are there, in the order in which they are to be computed."""
-        ready = [node for node in self.nodes.values() if node.state == "waiting" and self._fed(node)]
-        return sorted(ready, key=self._rank)
+    def leave(self, run: str, keep: Collection[str] = ()) -> set[str]:
+        """End a run's interest in its steps; those that nobody else waits for are taken back or asked to stop.
 
-    def of_ticket(self, ticket: str) -> Node | None:
-        """The node whose present attempt has this ticket."""
-        return next((node for node in self.nodes.values() if node.ticket == ticket), None) if ticket else None
-
-    def at_work(self) -> list[Node]:
-        """Nodes that occupy a worker."""
-        return [node for node in self.nodes.values() if node.state in ("running", "stopping")]
-
-    def jobs_of(self, node: Node) -> Iterator[Job]:
-        """Jobs that wait for a node."""
-        for run in sorted(node.runs):
-            if run in self.jobs:
-                yield self.jobs[run]
-
-    def detach(self, run: str, keep: Collection[str] = ()) -> list[Node]:
-        """A run wants nothing any more, except the steps with the keys to keep.
+        Args:
+            run: its id.
+            keep: keys of steps that it still wants.
 
         Returns:
-            Nodes at work that nobody else wants: they are to stop.
+            Tickets of those that were asked to stop.
         """
-        orphans = []
-        for key, node in list(self.nodes.items()):
-            if key in keep:
+        stopped = set()
+        for key, node in list(self._nodes.items()):
+            if run not in node.runs or key in keep:
                 continue
             node.runs.discard(run)
-            if node.runs:
+            if not node.runs:
+                self.remove(node)
+                if node.attempt is not None and self._stop(node.attempt):
+                    stopped.add(node.attempt.ticket)
+        return stopped
+
+    def remove(self, node: Node) -> None:
+        """Take a step off the board, because it is done or nobody wants it; what reads it need not wait for it."""
+        if self._nodes.get(node.step.key) is node:
+            del self._nodes[node.step.key]
+        for key in self._readers.pop(node.step.key, ()):
+            if reader := self._nodes.get(key):
+                reader.lacks.discard(node.step.key)
+                self._queue(reader)
+
+    def hold(self, node: Node, key: str) -> None:
+        """Have a step wait until another one is done, or it is wanted anew."""
+        node.lacks.add(key)
+        self._readers.setdefault(key, set()).add(node.step.key)
+
+    def hand_out(self, workers: Mapping[str, bool]) -> None:
+        """Give the first steps that lack nothing to free workers.
+
+        Args:
+            workers: address of every living worker → whether it has a GPU.
+        """
+        self._kinds.update(workers.values())
+        free = [address for address in workers if address not in self._occupied()] if self._ready else []
+        passed = []
+        while free and self._ready:
+            entry = heappop(self._ready)
+            node = entry[-1]
+            if self._nodes.get(node.step.key) is not node or node.attempt or node.lacks or entry[0] != node.rank:
                 continue
-            if node.state == "running":
-                orphans.append(node)
-            elif node.state in ("waiting", "done"):
-                del self.nodes[key]
-        return orphans
+            wants = (node.step.gpu and True in self._kinds) or False not in self._kinds
+            worker = next((address for address in free if workers[address] == wants), None)
+            if worker is None:
+                passed.append(entry)
+                continue
+            free.remove(worker)
+            ticket = f"{node.step.name}-{node.step.key[:16]}-{self._mark}-{next(self._numbers)}"
+            node.attempt = self._attempts[ticket] = Attempt(node, ticket, worker, time.monotonic() + START)
+            self._cluster.submit(node.step, ticket, worker)
+        for entry in passed:
+            heappush(self._ready, entry)
 
-    def idle(self, node: Node) -> None:
-        """An attempt has ended without a result: the node waits again, or goes when nobody wants it."""
-        node.state, node.ticket, node.worker, node.owner = "waiting", "", "", ""
-        if not node.runs:
-            self.nodes.pop(node.step.key, None)
+    def started(self, ticket: str, owner: str) -> Node | None:
+        """Note which process computes a step.
 
-    def complete(self, job: Job) -> bool:
-        """Whether all that a job needs is done."""
-        if job.plan is None or job.progress is None:
-            return False
-        return all(key not in self.nodes or self.nodes[key].state == "done" for key in job.progress.needed)
+        Returns:
+            The step; None when nobody waits for this attempt any more.
+        """
+        attempt = self._attempts.get(ticket)
+        if attempt is None:
+            return None
+        attempt.owner = owner
+        if attempt.stop_by is not None:
+            self._stop(attempt)
+        return self.at_work(ticket)
 
-    def _fed(self, node: Node) -> bool:
-        return all(key not in self.nodes or self.nodes[key].state == "done" for key in node.step.needs)
+    def at_work(self, ticket: str) -> Node | None:
+        """Return the step of an attempt, None when nobody waits for this attempt any more."""
+        attempt = self._attempts.get(ticket)
+        return attempt.node if attempt is not None and attempt.stop_by is None else None
 
-    def _rank(self, node: Node) -> tuple[bool, str, int]:
-        ranks = [
-            (not is_urgent(job.run.kind), job.run.id, job.order.get(node.step.key, 0)) for job in self.jobs_of(node)
-        ]
-        return min(ranks, default=(True, "~", 0))
+    def ended(self, ticket: str) -> Attempt | None:
+        """Note that an attempt is over; its step waits for another one unless it is taken off the board.
+
+        Returns:
+            The attempt; None when that was known.
+        """
+        attempt = self._attempts.pop(ticket, None)
+        if attempt is not None:
+            self._cluster.release(ticket)
+            self._free(attempt)
+        return attempt
+
+    def lost(self, ticket: str) -> Attempt | None:
+        """Note that the cluster has given an attempt up; its step waits for another one.
+
+        Returns:
+            The attempt; None when that was known, or it was taken back before it started.
+        """
+        attempt = self._attempts.get(ticket)
+        return self.ended(ticket) if attempt and (attempt.owner or attempt.stop_by is None) else None
+
+    def computing(self) -> set[str]:
+        """Return the addresses of workers that have started a step, which need not answer meanwhile."""
+        return {attempt.worker for attempt in self._attempts.values() if attempt.owner}
+
+    def abandoned(self, workers: Collection[str]) -> list[str]:
+        """Return the tickets of attempts that had started on workers that are no longer there.
+
+        Args:
+            workers: addresses of those that live.
+        """
+        return [ticket for ticket, attempt in self._attempts.items() if attempt.owner and attempt.worker not in workers]
+
+    def overdue(self) -> Iterator[Attempt]:
+        """Give steps that did not start in time to others, and end workers of steps that did not stop in time.
+
+        Yields:
+            Attempts that are over because their worker's process, on this host, has ended.
+        """
+        now = time.monotonic()
+        for attempt in list(self._attempts.values()):
+            if attempt.stop_by is None and not attempt.owner and now >= attempt.start_by:
+                attempt.late = True
+                self._stop(attempt)
+                self._free(attempt)
+            if attempt.stop_by is None or now < attempt.stop_by:
+                continue
+            neighbour = is_neighbour(attempt.owner)
+            if not attempt.owner:
+                del self._attempts[attempt.ticket]
+            elif neighbour and not is_alive(attempt.owner):
+                self.ended(attempt.ticket)
+                yield attempt
+            else:
+                self._cluster.kill(attempt.worker, attempt.owner)
+                attempt.stop_by = now if neighbour else now + PATIENCE
+
+    def kill_all(self) -> None:
+        """End whatever is at work."""
+        for attempt in self._attempts.values():
+            self._cluster.kill(attempt.worker, attempt.owner)
+
+    def _occupied(self) -> set[str]:
+        """Return the addresses of workers that compute, are to start or did not start a step."""
+        attempts = self._attempts.values()
+        return {attempt.worker for attempt in attempts if attempt.owner or attempt.stop_by is None or attempt.late}
+
+    def _queue(self, node: Node) -> None:
+        if not node.lacks and node.attempt is None:
+            heappush(self._ready, (node.rank, next(self._numbers), node))
+
+    def _free(self, attempt: Attempt) -> None:
+        """Have the step of an attempt wait for another one, if it is still wanted."""
+        if attempt.node.attempt is attempt:
+            attempt.node.attempt = None
+            if self._nodes.get(attempt.node.step.key) is attempt.node:
+                self._queue(attempt.node)
+
+    def _stop(self, attempt: Attempt) -> bool:
+        """Ask an attempt to stop, or take it back if it has not started; returns whether it had."""
+        attempt.stop_by = time.monotonic() + (PATIENCE if attempt.owner else LATE)
+        if attempt.owner:
+            self._cluster.ask_to_stop(attempt.ticket, attempt.worker)
+        else:
+            self._cluster.release(attempt.ticket)
+        return bool(attempt.owner)

@@ -5,27 +5,31 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import pickle
 import queue
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import dask
 from dask.system import CPU_COUNT
 from distributed import Client, Future, Nanny, Scheduler, Security, SpecCluster
+from distributed.scheduler import KilledWorker
 
 from ..errors import StoreError
 from ..pipeline.steps import Step
 from ..store import Store
 from ..store.owners import is_neighbour, process_id
-from .worker import MAX_WORKERS, Preload, compute, stop
+from .worker import MAX_WORKERS, Failure, Preload, StepFailed, compute, stop
 
 ENV_SCHEDULER = "MERGELENS_SCHEDULER"
 CONNECT_TIMEOUT = 20.0
 AWAY = 45.0  # seconds that a worker may take to come back
+SILENT = 30.0  # seconds without a word after which a worker that computes nothing is ended
 LOOPBACK = "127.0.0.1:0"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -57,7 +61,7 @@ logger = logging.getLogger(__name__)
 class Event:
     """Something a worker or dask reports."""
 
-    type: str  # from workers: hello, started, progress, metrics, log; from dask: done, lost; from planning: planned
+    type: str  # from workers: started, progress, metrics, log; from dask: done, failed, lost; else: planned
     ticket: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
 
@@ -68,45 +72,54 @@ Inbox = queue.SimpleQueue[Event]
 class Cluster:
     """Starts or joins a cluster, hands out steps, and passes everything that happens into one queue."""
 
-    def __init__(self, store: Store, inbox: Inbox, *, topic: str, devices: tuple[str, ...]) -> None:
+    def __init__(self, store: Store, inbox: Inbox, devices: tuple[str, ...] = ()) -> None:
         """Start.
 
         Args:
             store: artefacts; workers write into the same folder.
             inbox: gets an event for everything that happens.
-            topic: where workers send their reports; one a service.
             devices: CUDA devices of this host, one worker each.
         """
         dask.config.set({**SETTINGS, "temporary-directory": str(store.root / "scratch")})
-        self._store, self._topic, self._inbox = store, topic, inbox
+        self._store, self._inbox = store, inbox
+        self._topic = f"mergelens-{os.getpid()}-{time.time_ns()}"  # where workers send their reports
         self._messages = ThreadPoolExecutor(4, thread_name_prefix="message")  # a worker that computes may not answer
         self._futures: dict[str, Future] = {}
         self._missing: dict[str, float] = {}  # since when
         address = os.environ.get(ENV_SCHEDULER)
         self._cluster = None if address else _own_cluster(store, devices)
         self._client = _connect(address) if address else Client(self._cluster, set_as_default=False)
-        self._client.subscribe_topic(topic, self._report)
-        self._client.register_plugin(Preload(topic))
+        self._client.subscribe_topic(self._topic, self._report)
+        self._client.register_plugin(Preload())
 
-    def workers(self) -> dict[str, bool]:
-        """Address of every living worker → whether it has a GPU."""
-        found = self._client.run_on_scheduler(_resources)
-        self._replace_missing({name for name, _ in found.values()})
-        return {address: bool(resources.get("GPU")) for address, (_, resources) in found.items()}
+    def workers(self, computing: Collection[str] = ()) -> dict[str, bool]:
+        """See which workers live, and end those that do not answer.
+
+        Args:
+            computing: addresses of workers that need not answer.
+
+        Returns:
+            Address of every living worker → whether it has a GPU.
+        """
+        found = self._client.run_on_scheduler(_look)
+        self._replace_missing({worker.name for worker in found.values()})
+        for address in [one for one, worker in found.items() if worker.silent > SILENT and one not in computing]:
+            logger.warning("Worker %s does not answer; it is ended.", address)
+            self._end_silent(address)
+            del found[address]
+        return {address: worker.gpu for address, worker in found.items()}
 
     def submit(self, step: Step, ticket: str, worker: str) -> None:
-        """Hand a step to a worker; ``done`` or ``lost`` follows in the inbox."""
-        future = self._client.submit(
-            compute, self._store, step, ticket, self._topic, key=ticket, workers=[worker], pure=False, retries=0
-        )
+        """Hand a step to a worker; ``done``, ``failed`` or ``lost`` follows in the inbox."""
+        arguments = (self._store, pickle.dumps(step), ticket, self._topic)  # only the worker imports the step's module
+        future = self._client.submit(compute, *arguments, key=ticket, workers=[worker], pure=False)
         self._futures[ticket] = future
-        future.add_done_callback(lambda ended: self._ended(ticket, ended))
+        future.add_done_callback(partial(self._ended, ticket))
 
-    def forget(self, ticket: str) -> None:
-        """Drop a step: it is not started any more, and what it still does is of no interest."""
-        future = self._futures.pop(ticket, None)
-        if future is not None:
-            self._client.cancel([future])
+    def release(self, ticket: str) -> None:
+        """Drop a step: if it has not started, it never will."""
+        if future := self._futures.pop(ticket, None):
+            future.release()
 
     def ask_to_stop(self, ticket: str, worker: str) -> None:
         """Raise the flag that a step looks at between batches."""
@@ -153,6 +166,12 @@ class Cluster:
         if given_up:
             self._cluster.scale(len(names))
 
+    def _end_silent(self, address: str) -> None:
+        for nanny in self._cluster.workers.values() if self._cluster else ():
+            if nanny.worker_address == address and nanny.pid:
+                os.kill(nanny.pid, signal.SIGKILL)
+        self._client.run_on_scheduler(_remove, address)
+
     def _run_on(self, worker: str, function: Any, *args: Any, nanny: bool = False) -> None:
         self._messages.submit(self._client.run, function, *args, workers=[worker], nanny=nanny, on_error="ignore")
 
@@ -161,18 +180,25 @@ class Cluster:
         self._inbox.put(Event(values["type"], values.get("ticket", ""), values))
 
     def _ended(self, ticket: str, future: Future) -> None:
-        """Runs in dask's callback thread."""
+        """Pass on how a step ended; runs in dask's callback thread."""
+        error = future.exception(timeout=10) if future.status == "error" else None
         if future.status == "finished":
-            try:
-                self._inbox.put(Event("done", ticket, {"outcome": future.result(timeout=10)}))
-                return
-            except Exception:
-                logger.exception("The outcome of %s could not be fetched.", ticket)
-        reason = ""
-        if future.status == "error":
-            with contextlib.suppress(Exception):
-                reason = repr(future.exception(timeout=10))
-        self._inbox.put(Event("lost", ticket, {"reason": reason or future.status}))
+            self._inbox.put(Event("done", ticket))
+        elif error is None or isinstance(error, KilledWorker):
+            self._inbox.put(Event("lost", ticket, {"reason": repr(error or future.status)}))
+        else:
+            kind = type(error).__name__
+            failure = error.failure if isinstance(error, StepFailed) else Failure(f"{kind}: {error}", kind)
+            self._inbox.put(Event("failed", ticket, {"failure": failure}))
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """A worker as its scheduler sees it."""
+
+    name: str
+    gpu: bool
+    silent: float  # seconds since it was last heard of
 
 
 def _own_cluster(store: Store, devices: tuple[str, ...]) -> SpecCluster:
@@ -208,9 +234,18 @@ def _connect(address: str) -> Client:
         raise StoreError(f"The cluster {address} ({ENV_SCHEDULER}) cannot be reached: {error}.") from error
 
 
-def _resources(dask_scheduler: Scheduler) -> dict[str, tuple[str, dict[str, float]]]:
-    """Name and resources of every worker by address."""
-    return {address: (str(worker.name), dict(worker.resources)) for address, worker in dask_scheduler.workers.items()}
+def _look(dask_scheduler: Scheduler) -> dict[str, _Worker]:
+    """Return the workers by address."""
+    now = time.time()
+    return {
+        address: _Worker(str(worker.name), bool(worker.resources.get("GPU")), now - worker.last_seen)
+        for address, worker in dask_scheduler.workers.items()
+    }
+
+
+async def _remove(address: str, dask_scheduler: Scheduler) -> None:
+    """Give a worker up."""
+    await dask_scheduler.remove_worker(address, stimulus_id="mergelens-silent", expected=True)
 
 
 async def _end_workers(nannies: list[Nanny]) -> None:

@@ -1,4 +1,4 @@
-"""The service's loop: takes rows up, has them planned, hands out their steps, and writes what comes back."""
+"""The service's loop: takes rows up, has them planned and computed, and writes what comes back."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import logging
 import queue
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..errors import EngineError
-from ..pipeline.executor import PlanProgress, needed_steps
+from ..pipeline.executor import needed_steps
 from ..pipeline.graph import Plan
 from ..pipeline.steps import Step
-from ..store import Reporter, Run, Store
-from .attempts import Attempts
-from .board import Job, Node
+from ..store import Run, Store
+from .board import Attempt, Board, Node
 from .cluster import Cluster, Event, Inbox
+from .jobs import Job
+from .worker import Failure
 
 Planner = Callable[[str, Mapping[str, Any], Store], Plan]
 
@@ -29,60 +29,75 @@ REFRESH = 1.0  # seconds between two looks at the workers
 IDLE_REFRESH = 5.0
 HOUSEKEEPING = 5.0
 MAX_JOBS = 8  # runs worked on at the same time; the others stay queued
+MAX_DEATHS = 3  # workers that a step may end
+MAX_RESETS = 3  # times that a run makes missing artefacts again
 
 logger = logging.getLogger(__name__)
 
 
-class Loop(Attempts):
-    """One thread that owns the board; everything else talks to it through the inbox."""
+class Loop:
+    """One thread that owns the jobs and the board; everything else talks to it through the inbox."""
 
     def __init__(self, store: Store, owner: str, cluster: Cluster, inbox: Inbox, planner: Planner) -> None:
-        super().__init__(store, owner, cluster)
-        self.inbox = inbox
+        self.store, self.owner, self.cluster, self.inbox = store, owner, cluster, inbox
+        self.board = Board(cluster)
+        self.jobs: dict[str, Job] = {}
+        self.workers: dict[str, bool] = {}  # address → whether it has a GPU
         self.last_active = time.time()
         self._planner = planner
         self._planning = ThreadPoolExecutor(2, thread_name_prefix="planning")
         self._due: dict[str, float] = {}
-        self._events: deque[Event] = deque()
+        self._taken = 0
 
     def tick(self) -> None:
-        """Take what has arrived, look at the table, and hand out what can be computed."""
-        self._collect_events()
-        while self._events:
-            event = self._events.popleft()
-            if event.type == "planned":
-                self._planned(event)
-            else:
-                self.handle(event)
+        """Take what has arrived, and look at the table and at the workers."""
+        self._take_events()
         if self._time_for("poll", POLL):
             self._take_up()
             self._cancel_requested()
         if self._time_for("housekeeping", HOUSEKEEPING):
             self.store.runs.requeue_orphans(service=self.owner)
-            self.store.runs.release(self.owner, keep=self.board.jobs)
-        if self._time_for("workers", REFRESH if self.board.jobs else IDLE_REFRESH):
+            self.store.runs.release(self.owner, keep=self.jobs)
+        if self._time_for("workers", REFRESH if self.jobs else IDLE_REFRESH):
             self.refresh_workers()
-        self.end_the_deaf()
-        self.hand_out()
-        for job in self.board.jobs.values():
-            self._write_log(job)
-            job.flush()
+        for attempt in self.board.overdue():
+            self.store.claims.release_all(attempt.owner)
+            self._over(attempt)
+        self.board.hand_out(self.workers)
+        for job in self.jobs.values():
+            job.write()
+
+    def refresh_workers(self) -> None:
+        """See which workers live, which steps have lost theirs, and end workers that do not answer."""
+        self.workers = self.cluster.workers(self.board.computing())
+        for ticket in self.board.abandoned(self.workers):
+            self._lost(Event("lost", ticket, {"reason": "it is no longer in the cluster"}))
 
     def close(self) -> None:
         """Stop everything; the rows go back to the queue."""
         self._planning.shutdown(wait=False, cancel_futures=True)
-        for node in self.board.at_work() if not self.cluster.own else ():
-            self.cluster.kill(node.worker, node.owner)
-        for job in self.board.jobs.values():
-            self._write_log(job)
-            job.flush(now=True)
+        if not self.cluster.own:
+            self.board.kill_all()
+        for job in self.jobs.values():
+            job.write(now=True)
         self.store.runs.release(self.owner)
 
-    def _collect_events(self) -> None:
+    def _take_events(self) -> None:
+        handlers: dict[str, Callable[[Event], None]] = {
+            "planned": self._planned,
+            "started": self._started,
+            "progress": self._progressed,
+            "metrics": self._measured,
+            "log": self._logged,
+            "done": self._done,
+            "failed": self._failed,
+            "lost": self._lost,
+        }
         try:
-            self._events.append(self.inbox.get(timeout=TICK if self.board.jobs else IDLE_TICK))
+            event = self.inbox.get(timeout=TICK if self.jobs else IDLE_TICK)
             while True:
-                self._events.append(self.inbox.get_nowait())
+                handlers[event.type](event)
+                event = self.inbox.get_nowait()
         except queue.Empty:
             pass
 
@@ -93,18 +108,23 @@ class Loop(Attempts):
         self._due[what] = now + interval
         return True
 
-    def _take_up(self) -> None:
-        while len(self.board.jobs) < MAX_JOBS and (run := self.store.runs.claim_next(self.owner)):
-            job = Job(run, Reporter(self.store.runs, run.id))
-            self.board.jobs[run.id] = job
-            job.reporter.set(message="Planning", fraction=0.0)
-            self._planning.submit(self._plan, run)
+    # Rows of the run table
 
-    def _plan(self, run: Run) -> None:
-        """Runs in a planning thread."""
+    def _take_up(self) -> None:
+        if not self.jobs:
+            self._due.pop("workers", None)  # it may be a while since they were looked at
+        while len(self.jobs) < MAX_JOBS and (run := self.store.runs.claim_next(self.owner)):
+            self._taken += 1
+            job = self.jobs[run.id] = Job(self.store.runs, run, self._taken)
+            job.say("Planning")
+            self._planning.submit(self._plan, run, None)
+
+    def _plan(self, run: Run, plan: Plan | None) -> None:
+        """Make a plan, unless there is one, and see what of it is missing; runs in a planning thread."""
         try:
-            plan = self._planner(run.kind, run.request, self.store)
-            self.store.runs.set_step_keys(run.id, (step.key for step in plan.steps))
+            if plan is None:
+                plan = self._planner(run.kind, run.request, self.store)
+                self.store.runs.set_step_keys(run.id, (step.key for step in plan.steps))
             values: dict[str, Any] = {"plan": plan, "needed": needed_steps(plan, self.store)}
         except Exception as error:
             if not isinstance(error, EngineError):
@@ -113,97 +133,156 @@ class Loop(Attempts):
         self.inbox.put(Event("planned", run.id, values))
 
     def _planned(self, event: Event) -> None:
-        job = self.board.jobs.get(event.ticket)
+        job = self.jobs.get(event.ticket)
         if job is None or job.cancelled:
             return
         if error := event.values.get("error"):
             kind = type(error).__name__
             text = str(error) if isinstance(error, EngineError) else f"Unexpected error while planning: {kind}: {error}"
-            self.fail(job, text, kind, "".join(traceback.format_exception(error)))
+            self._fail(job, Failure(text, kind, "".join(traceback.format_exception(error))))
             return
-        needed: list[Step] = event.values["needed"]
-        job.plan = event.values["plan"]
-        job.progress = PlanProgress(event.values["plan"], {step.key for step in needed})
-        self.board.add(job, needed)
-        for step in needed:
-            if self.board.nodes[step.key].state == "done":
-                job.progress.done[step.key] = 1.0
-        for part in job.plan.parts:
-            if job.progress.done[part.key] >= 1:
-                self.step_made(job, part.key)
-        done, count = job.progress.fraction, job.progress.count
-        job.reporter.set(fraction=done, step_count=count, message="Waiting for a worker")
-        self.finish_if_complete(job)
+        job.follow(event.values["plan"], event.values["needed"])
+        job.say("Waiting for a worker")
+        self._compute(job, event.values["needed"])
+
+    def _compute(self, job: Job, needed: list[Step]) -> None:
+        self.board.want(job.run.id, needed, job.priority)
+        self._finish_if_complete(job)
 
     def _cancel_requested(self) -> None:
-        if not self.board.jobs:
-            return
-        for run in self.store.runs.cancelling(self.owner):
-            job = self.board.jobs.get(run)
+        for run in self.store.runs.cancelling(self.owner) if self.jobs else ():
+            job = self.jobs.get(run)
             if job is None:
                 self.store.runs.cancelled(run, owner=self.owner)
             elif not job.cancelled:
                 job.cancelled = True
-                job.reporter.set(message="Stopping")
-                job.stopping = {node.step.key for node in self.detach(job)}
-                self.cancelled_if_stopped(job)
+                job.say("Stopping")
+                job.stopping = self.board.leave(run)
+                self._cancelled_if_stopped(job)
 
-    def cancelled_if_stopped(self, job: Job) -> None:
-        """A cancelled run ends when nothing of it is at work any more."""
+    def _cancelled_if_stopped(self, job: Job) -> None:
         if job.cancelled and not job.stopping:
             self._leave(job)
             self.store.runs.cancelled(job.run.id, owner=self.owner)
 
-    def finish_if_complete(self, job: Job) -> None:
-        """The run ends when all its steps are done."""
-        if job.cancelled or not self.board.complete(job):
+    def _finish_if_complete(self, job: Job) -> None:
+        if job.cancelled or job.plan is None or job.left:
             return
         self._leave(job)
-        if job.plan is not None and not self.store.runs.finish(job.run.id, job.plan.result, owner=self.owner):
+        if not self.store.runs.finish(job.run.id, job.plan.result, owner=self.owner):
             self.store.runs.cancelled(job.run.id, owner=self.owner)
 
-    def step_made(self, job: Job, key: str) -> None:
-        """A whole run inside the job's plan gets its row as soon as it is there."""
-        for part in job.plan.parts if job.plan else ():
-            if part.key == key:
-                values = {"name": part.name, "request": part.request, "step_keys": part.step_keys}
-                self.store.runs.adopt(job.run.id, key, **values)
-
-    def step_failed(self, job: Job, node: Node, message: str, kind: str, trace: str = "") -> None:
-        """The run goes on with the plan that is left without the step, else it ends."""
-        rest = job.plan.without_failed(node.step.key, message) if job.plan and not job.cancelled else None
-        if rest is None or job.progress is None:
-            self.fail(job, message, kind, trace)
-            return
-        job.lines.append(f"{node.title}: {message} The rest goes on without it.")
-        keys, done = rest.by_key(), job.progress.done
-        self.detach(job, keep=keys)
-        needed = [step for key, step in keys.items() if key in job.progress.needed or key not in done]
-        job.plan, job.progress = rest, PlanProgress(rest, {step.key for step in needed})
-        job.progress.done |= {key: done[key] for key in keys if key in done}
-        self.board.add(job, needed)
-        self.store.runs.set_step_keys(job.run.id, keys)
-        self.finish_if_complete(job)
-
-    def fail(self, job: Job, message: str, kind: str, trace: str = "") -> None:
-        """The run ends with a reason that people can read."""
-        self.detach(job)
+    def _fail(self, job: Job, failure: Failure) -> None:
+        """End a run with a reason that people can read."""
         self._leave(job)
-        self.store.runs.logs.append(job.run.id, message, "error")
-        if trace:
-            self.store.runs.logs.append(job.run.id, trace.rstrip().splitlines(), "trace")
-        if not self.store.runs.fail(job.run.id, message, kind, owner=self.owner):
+        self.store.runs.logs.append(job.run.id, failure.message, "error")
+        if failure.trace:
+            self.store.runs.logs.append(job.run.id, failure.trace.rstrip().splitlines(), "trace")
+        if not self.store.runs.fail(job.run.id, failure.message, failure.kind, owner=self.owner):
             self.store.runs.cancelled(job.run.id, owner=self.owner)
 
     def _leave(self, job: Job) -> None:
-        """The job is no longer ours to work on; what it wrote last is written."""
-        self._write_log(job)
-        job.flush(now=True)
-        self.board.jobs.pop(job.run.id, None)
-        self.board.detach(job.run.id)
+        """Stop working on a run; what was reported of it last is written."""
+        job.write(now=True)
+        self.jobs.pop(job.run.id, None)
+        self.board.leave(job.run.id)
         self.last_active = time.time()
 
-    def _write_log(self, job: Job) -> None:
-        if job.lines:
-            lines, job.lines = job.lines, []
-            self.store.runs.logs.append(job.run.id, lines)
+    # Steps
+
+    def _jobs_of(self, node: Node | None) -> list[Job]:
+        return [self.jobs[run] for run in sorted(node.runs) if run in self.jobs] if node else []
+
+    def _started(self, event: Event) -> None:
+        node = self.board.started(event.ticket, event.values["owner"])
+        for job in self._jobs_of(node):
+            job.reached(node.step.key, node.title)
+
+    def _progressed(self, event: Event) -> None:
+        node = self.board.at_work(event.ticket)
+        for job in self._jobs_of(node):
+            job.reached(node.step.key, node.title, event.values["fraction"], event.values["message"])
+
+    def _measured(self, event: Event) -> None:
+        for job in self._jobs_of(self.board.at_work(event.ticket)):
+            job.metrics(event.values["values"])
+
+    def _logged(self, event: Event) -> None:
+        for job in self._jobs_of(self.board.at_work(event.ticket)):
+            job.log(event.values["line"])
+
+    def _done(self, event: Event) -> None:
+        attempt = self.board.ended(event.ticket)
+        if attempt is None:
+            return
+        node = attempt.node
+        self.board.remove(node)
+        for job in self._jobs_of(node):
+            job.made(node.step.key, node.title)
+            self._finish_if_complete(job)
+        self._over(attempt)
+
+    def _failed(self, event: Event) -> None:
+        attempt = self.board.ended(event.ticket)
+        if attempt is None:
+            return
+        failure: Failure = event.values["failure"]
+        if failure.missing:
+            self._make_missing(attempt.node, failure)
+        else:
+            self._give_up(attempt.node, failure)
+        self._over(attempt)
+
+    def _lost(self, event: Event) -> None:
+        """A worker has ended with a step, or before it started it."""
+        attempt = self.board.lost(event.ticket)
+        if attempt is None:
+            return
+        node = attempt.node
+        logger.warning("Step '%s' has lost its worker: %s", node.title, event.values["reason"])
+        self.workers.pop(attempt.worker, None)
+        self.store.claims.release_all(attempt.owner)
+        if attempt.owner and attempt.stop_by is None:
+            node.deaths += 1
+        if node.deaths >= MAX_DEATHS:
+            text = f"The worker process ended {node.deaths} times while it computed '{node.title}'. "
+            text += "It may have run out of memory; try fewer images or experts."
+            self._give_up(node, Failure(text, "WorkerDied"))
+        for job in self._jobs_of(node):
+            job.log(f"{node.title}: the worker process ended; the step is tried again.")
+        self._over(attempt)
+
+    def _make_missing(self, node: Node, failure: Failure) -> None:
+        """An artefact that a step reads was damaged or collected since the plan was made: make it again."""
+        self.board.hold(node, failure.missing)
+        for job in self._jobs_of(node):
+            job.resets += 1
+            if job.resets > MAX_RESETS or failure.missing not in job.plan.by_key():
+                self._fail(job, failure)
+            else:
+                self._planning.submit(self._plan, job.run, job.plan)
+
+    def _give_up(self, node: Node, failure: Failure) -> None:
+        """A step cannot be computed: its runs go on with the plan that is left without it, or end."""
+        jobs = self._jobs_of(node)
+        for job in jobs:
+            others = ", ".join(f"'{other.run.name or other.run.id}'" for other in jobs if other is not job)
+            if others:
+                job.log(f"{node.title}: the step is shared with {others}.")
+            rest = job.plan.without_failed(node.step.key, failure.message)
+            if rest is None:
+                self._fail(job, failure)
+                continue
+            job.log(f"{node.title}: {failure.message} The rest goes on without it.")
+            keys = rest.by_key()
+            self.board.leave(job.run.id, keep=keys)
+            self.store.runs.set_step_keys(job.run.id, keys)
+            needed = [step for key, step in keys.items() if job.lacks(key)]
+            job.follow(rest, needed)
+            self._compute(job, needed)
+
+    def _over(self, attempt: Attempt) -> None:
+        """An attempt has ended; cancelled runs that waited for that can end."""
+        for job in list(self.jobs.values()):
+            job.stopping.discard(attempt.ticket)
+            self._cancelled_if_stopped(job)

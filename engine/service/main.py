@@ -20,7 +20,7 @@ from ..store.owners import this_process
 from ..version import code_version
 from .client import STARTING, stop_service
 from .devices import cuda_devices, describe_devices
-from .keeper import Keeper
+from .heartbeat import Heartbeat
 
 IDLE_MINUTES = 30.0
 WORKER_TIMEOUT = 60.0  # seconds until the first worker must be there
@@ -57,17 +57,17 @@ def serve(
     if not _take_lease(store, owner):
         return 1
     store.database.waits_for_room = True
-    keeper = Keeper(store, owner)
+    heartbeat = Heartbeat(store, owner)
     stop = threading.Event()
     handlers = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
-    keeper.start()
+    heartbeat.start()
     try:
-        if _stay_calm(store, keeper, stop, calm):
-            _serve(store, owner, keeper, stop, planner or plan_with_pipeline, idle_minutes * 60)
+        if _stay_calm(store, heartbeat, stop, calm):
+            _serve(store, owner, heartbeat, stop, planner or plan_with_pipeline, idle_minutes * 60)
     finally:
-        keeper.publish(state="stopping")
+        heartbeat.publish(state="stopping")
         store.runs.release(owner)
-        keeper.close()
+        heartbeat.close()
         for number, handler in handlers.items():
             signal.signal(number, handler)
     logger.info("The service has ended.")
@@ -101,10 +101,10 @@ def _take_lease(store: Store, owner: str) -> bool:
     return False
 
 
-def _stay_calm(store: Store, keeper: Keeper, stop: threading.Event, seconds: float) -> bool:
+def _stay_calm(store: Store, heartbeat: Heartbeat, stop: threading.Event, seconds: float) -> bool:
     """Wait, unless there is work; False when somebody ends the service meanwhile."""
     deadline = time.monotonic() + seconds
-    while not (stop.is_set() or keeper.stop.is_set() or keeper.lost.is_set()):
+    while not (stop.is_set() or heartbeat.stop.is_set() or heartbeat.lost.is_set()):
         if time.monotonic() >= deadline or store.runs.list(states=ACTIVE, limit=1):
             return True
         time.sleep(CALM_POLL)
@@ -114,7 +114,7 @@ def _stay_calm(store: Store, keeper: Keeper, stop: threading.Event, seconds: flo
 def _serve(
     store: Store,
     owner: str,
-    keeper: Keeper,
+    heartbeat: Heartbeat,
     stop: threading.Event,
     planner: Any,
     idle_seconds: float,
@@ -128,24 +128,24 @@ def _serve(
     inbox: Inbox = queue.SimpleQueue()
     devices = cuda_devices()
     store.runs.requeue_orphans(service=owner)
-    cluster = Cluster(store, inbox, topic=f"mergelens-{os.getpid()}-{time.time_ns()}", devices=devices)
+    cluster = Cluster(store, inbox, devices)
     loop = Loop(store, owner, cluster, inbox, planner)
     try:
-        _await_worker(loop, keeper, stop)
-        keeper.publish(state="ready", devices=describe_devices(devices), workers=len(loop.workers))
-        keeper.gauge = lambda: {"devices": describe_devices(devices)}
+        _await_worker(loop, heartbeat, stop)
+        heartbeat.publish(state="ready", devices=describe_devices(devices), workers=len(loop.workers))
+        heartbeat.gauge = lambda: {"devices": describe_devices(devices)}
         (store.root / STARTING).unlink(missing_ok=True)
         logger.info("Ready with %d workers.", len(loop.workers))
         threading.Thread(target=_keep_house, args=(store, planner, stop), name="housekeeping", daemon=True).start()
         failures = 0
-        while not (stop.is_set() or keeper.stop.is_set() or keeper.lost.is_set()):
+        while not (stop.is_set() or heartbeat.stop.is_set() or heartbeat.lost.is_set()):
             failures = _tick(loop, failures)
-            keeper.publish(busy=len(loop.board.jobs), workers=len(loop.workers))
-            if not loop.board.jobs and _nobody_needs_it(store, loop.last_active, idle_seconds):
+            heartbeat.publish(busy=len(loop.jobs), workers=len(loop.workers))
+            if not loop.jobs and _nobody_needs_it(store, loop.last_active, idle_seconds):
                 logger.info("Nobody needed the service for %.0f minutes.", idle_seconds / 60)
                 return
     finally:
-        keeper.publish(state="stopping")
+        heartbeat.publish(state="stopping")
         loop.close()
         cluster.close()
 
@@ -168,11 +168,11 @@ def _tick(loop: Any, failures: int) -> int:
     return 0
 
 
-def _await_worker(loop: Any, keeper: Keeper, stop: threading.Event) -> None:
+def _await_worker(loop: Any, heartbeat: Heartbeat, stop: threading.Event) -> None:
     deadline = time.monotonic() + WORKER_TIMEOUT
     while not loop.workers:
         loop.refresh_workers()
-        if stop.is_set() or keeper.stop.is_set():
+        if stop.is_set() or heartbeat.stop.is_set():
             return
         if time.monotonic() > deadline:
             raise EngineError(f"No worker appeared within {WORKER_TIMEOUT:.0f} seconds. See the service's log.")

@@ -1,9 +1,10 @@
-"""What runs inside a worker process: one step at a time, with its reports and its ears."""
+"""What runs inside a worker process: one step at a time, with its reports and the flag that stops it."""
 
 from __future__ import annotations
 
 import logging
 import os
+import pickle
 import pkgutil
 import threading
 import time
@@ -36,15 +37,21 @@ _cancelled: set[str] = set()  # tickets nobody wants any more
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a step ended, as plain values that cross processes."""
+class Failure:
+    """Why a step did not end well, as plain values that cross processes."""
 
-    state: str  # finished, failed, cancelled, missing
-    message: str = ""
-    kind: str = ""
+    message: str
+    kind: str
     trace: str = ""
-    key: str = ""  # the artefact that is missing
-    seconds: float = 0.0
+    missing: str = ""  # key of the artefact that it lacked
+
+
+class StepFailed(Exception):
+    """A step ended with a failure."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
 
 
 class Preload(WorkerPlugin):
@@ -52,45 +59,43 @@ class Preload(WorkerPlugin):
 
     name = "mergelens"
 
-    def __init__(self, topic: str) -> None:
-        """Remember the topic on which to say hello."""
-        self.topic = topic
-
     def setup(self, worker: Worker) -> None:
-        """Say hello, and start importing."""
-        worker.log_event(self.topic, {"type": "hello", "worker": worker.address})
+        """Start importing."""
         threading.Thread(target=_preload, name="preload", daemon=True).start()
 
 
-def compute(store: Store, step: Step, ticket: str, topic: str) -> Outcome:
-    """Carry one step out; never raises.
+def compute(store: Store, pickled: bytes, ticket: str, topic: str) -> None:
+    """Carry one step out; one that is stopped ends without a word.
 
     Args:
         store: where artefacts are.
-        step: what to compute.
+        pickled: the step; its module is imported when nothing else is.
         ticket: names this attempt.
         topic: where reports go.
+
+    Raises:
+        StepFailed: with the reason.
     """
-    monitor = WorkerMonitor(store, step, ticket, topic)
-    began = time.monotonic()
-    owner = this_process("worker")
+    reports, owner = Reports(ticket, topic), this_process("worker")
+    reports.send("started", owner=owner)
+    if not _loaded.is_set():
+        reports.send("progress", fraction=0.0, message="Loading libraries")
+        _loaded.wait()
+    step: Step = pickle.loads(pickled)
+    monitor, began = WorkerMonitor(store, step, reports), time.monotonic()
     try:
-        monitor.send("started", owner=owner, worker=get_worker().address)
-        if not _loaded.is_set():
-            monitor.send("progress", fraction=0.0, message="Loading libraries")
-            _loaded.wait()
         monitor.share_threads()
         tools = StepTools(store, monitor, key=step.key, device=device_for(step), threads=monitor.threads)
         monitor.tools = tools
         run_step(store, step, tools, owner=owner)
         monitor.flush()
-        return Outcome("finished", seconds=time.monotonic() - began)
+        monitor.log(f"{step.label}: {time.monotonic() - began:.1f} s")
     except MissingInput as error:
-        return Outcome("missing", str(error), key=error.key)
+        raise StepFailed(Failure(str(error), "MissingInput", missing=error.key)) from None
     except Cancelled:
-        return Outcome("cancelled")
+        pass
     except (Exception, SystemExit) as error:
-        return Outcome("failed", *explain_failure(error, step))
+        raise StepFailed(Failure(*explain_failure(error, step))) from None
     finally:
         _cancelled.discard(ticket)
 
@@ -100,27 +105,34 @@ def stop(ticket: str) -> None:
     _cancelled.add(ticket)
 
 
+@dataclass(frozen=True)
+class Reports:
+    """The way of an attempt's reports to the service."""
+
+    ticket: str
+    topic: str
+
+    def send(self, kind: str, **values: Any) -> None:
+        """Send one report."""
+        get_worker().log_event(self.topic, {"type": kind, "ticket": self.ticket, **values})
+
+
 @dataclass
 class WorkerMonitor:
     """Sends a step's reports to the service and hears when nobody wants the step any more."""
 
     store: Store
     step: Step
-    ticket: str
-    topic: str
+    reports: Reports
     threads: int = 1
     tools: StepTools | None = None
     _metrics: dict[str, Any] = field(default_factory=dict)
     _sent: float = 0.0
     _looked: float = 0.0
 
-    def send(self, kind: str, **values: Any) -> None:
-        """Send one report."""
-        get_worker().log_event(self.topic, {"type": kind, "ticket": self.ticket, **values})
-
     def progress(self, fraction: float, message: str) -> None:
         """Send the fraction, and share the cores anew with workers that became busy or idle."""
-        self.send("progress", fraction=fraction, message=message)
+        self.reports.send("progress", fraction=fraction, message=message)
         self.flush(wait=True)
         if time.monotonic() - self._looked >= THREADS_INTERVAL:
             self.share_threads()
@@ -132,18 +144,18 @@ class WorkerMonitor:
 
     def log(self, line: str) -> None:
         """Send a log line."""
-        self.send("log", line=str(line))
+        self.reports.send("log", line=str(line))
 
     def cancelled(self) -> bool:
         """Whether the service asked this attempt to stop."""
-        return self.ticket in _cancelled
+        return self.reports.ticket in _cancelled
 
     def flush(self, *, wait: bool = False) -> None:
         """Send collected metrics; with ``wait`` only if the last ones went out long enough ago."""
         if self._metrics and not (wait and time.monotonic() - self._sent < METRICS_INTERVAL):
             values, self._metrics = self._metrics, {}
             self._sent = time.monotonic()
-            self.send("metrics", values=_plain(values))
+            self.reports.send("metrics", values=_plain(values))
 
     def share_threads(self) -> None:
         """Numeric threads of this step: what it asks for, else cores ÷ busy workers."""

@@ -26,12 +26,14 @@ class Service:
         self.process: subprocess.Popen | None = None
         self.launched: list[subprocess.Popen] = []
         self.script = "run_service.py"
+        self.environment: dict[str, str] = {}
 
     def launch(self, *arguments: str) -> subprocess.Popen:
         paths = os.pathsep.join([str(HERE), str(HERE.parents[1]), os.environ["PYTHONPATH"]])
         environment = {**os.environ, ENV_ROOT: str(self.store.root), "PYTHONPATH": paths}
         environment.pop(ENV_DATABASE, None)
         environment.pop("MERGELENS_SCHEDULER", None)
+        environment |= self.environment
         self.store.root.mkdir(parents=True, exist_ok=True)
         with (self.store.root / "service.txt").open("ab") as log:
             command = [sys.executable, str(HERE / self.script), *arguments]
@@ -44,7 +46,7 @@ class Service:
         owner = f":{self.process.pid}:"
         self.until(lambda: (s := self.store.lease.status()) and s.ready and owner in s.owner, 30, "a ready service")
 
-    def until(self, condition, seconds: float = 15.0, what: str = "it") -> float:
+    def until(self, condition, seconds: float = 60.0, what: str = "it") -> float:
         """Wait for a condition; returns the seconds it took."""
         began = time.monotonic()
         while not condition():
@@ -60,7 +62,7 @@ class Service:
     def state(self, run) -> str:
         return self.store.runs.get(run.id).state
 
-    def ended(self, run, seconds: float = 15.0):
+    def ended(self, run, seconds: float = 60.0):
         self.until(lambda: not self.store.runs.get(run.id).active, seconds, f"the end of {run}")
         return self.store.runs.get(run.id)
 
@@ -84,5 +86,6 @@ def service(tmp_path_factory):
     """A running service."""
     service = Service(tmp_path_factory.mktemp("service") / "store")
     service.start()
+    service.ended(service.submit(["write", {"text": "first"}, []]), 120)  # workers have imported what steps need
     yield service
     service.kill()

@@ -12,9 +12,11 @@ from toy_steps import ToyInputs, ToyParams, write
 from engine.pipeline.graph import Part, Plan
 from engine.service.cluster import Event
 from engine.service.loop import MAX_JOBS, Loop
-from engine.service.worker import Outcome
+from engine.service.worker import Failure
 from engine.store import Store
 from engine.store.owners import this_process
+
+ELSEWHERE = "worker:elsewhere:1:1"  # a process that this host knows nothing of
 
 
 class PaperCluster:
@@ -27,14 +29,14 @@ class PaperCluster:
         self.told_to_stop: list[str] = []
         self.killed: list[str] = []
 
-    def workers(self):
+    def workers(self, computing):
         return dict(self.alive)
 
     def submit(self, step, ticket, worker):
         self.given[worker] = (ticket, step.label)
         self.history.append(step.label)
 
-    def forget(self, ticket):
+    def release(self, ticket):
         self.given = {worker: entry for worker, entry in self.given.items() if entry[0] != ticket}
 
     def ask_to_stop(self, ticket, worker):
@@ -55,7 +57,7 @@ class Table:
     def submit(self, *steps, kind="run", **plan):
         request_plans.append(Plan(steps, steps[-1].key, **plan))
         run = self.store.runs.submit(kind, {})
-        self.turn(lambda: run.id not in self.loop.board.jobs or self.loop.board.jobs[run.id].plan)
+        self.turn(lambda: run.id not in self.loop.jobs or self.loop.jobs[run.id].plan)
         return run
 
     def turn(self, condition=lambda: True):
@@ -66,9 +68,20 @@ class Table:
             self.loop._due.clear()
             self.loop.tick()
 
-    def end(self, worker, state="finished", **values):
+    def end(self, worker, **failure):
+        """A worker reports that its step is done, or failed."""
         ticket, _ = self.cluster.given[worker]
-        self.inbox.put(Event("done", ticket, {"outcome": Outcome(state, **values)}))
+        self.inbox.put(Event("failed", ticket, {"failure": Failure(**failure)}) if failure else Event("done", ticket))
+        self.turn()
+        self.turn()
+
+    def start(self, worker):
+        self.inbox.put(Event("started", self.cluster.given[worker][0], {"owner": ELSEWHERE}))
+        self.turn()
+
+    def die(self, worker):
+        """A worker ends with its step, and another one takes its place."""
+        self.inbox.put(Event("lost", self.cluster.given.pop(worker)[0], {"reason": "KilledWorker"}))
         self.turn()
         self.turn()
 
@@ -103,7 +116,7 @@ def test_inputs_come_first_and_workers_take_one_step_each(store):
     assert list(table.labels().values()) == ["last"]
     table.end(*table.labels())
     assert store.runs.get(run.id).state == "finished"
-    assert table.loop.board.nodes == {}
+    assert table.loop.board._nodes == {}
 
 
 def test_steps_that_want_a_gpu_wait_for_it(store):
@@ -139,7 +152,7 @@ def test_only_so_many_runs_at_once(store):
     for number in range(MAX_JOBS + 2):
         request_plans.append(Plan((step(f"s{number}"),), step(f"s{number}").key))
         store.runs.submit("run", {})
-    table.turn(lambda: len(table.loop.board.nodes) == MAX_JOBS)
+    table.turn(lambda: len(table.loop.board._nodes) == MAX_JOBS)
     table.turn()
     assert len(store.runs.list(states=["running"])) == MAX_JOBS
     table.end("w")
@@ -150,6 +163,7 @@ def test_a_step_that_two_want_goes_on_when_one_leaves(store):
     table = Table(store, w=False)
     shared = step("shared")
     one, two = table.submit(shared), table.submit(shared, step("more", shared))
+    table.start("w")
     store.runs.request_cancel(one.id)
     table.turn()
     assert store.runs.get(one.id).state == "cancelled"
@@ -158,19 +172,20 @@ def test_a_step_that_two_want_goes_on_when_one_leaves(store):
     table.turn()
     assert store.runs.get(two.id).state == "cancelling"
     assert table.cluster.told_to_stop == ["w"]
-    table.end("w", "cancelled")
+    table.end("w")
     assert store.runs.get(two.id).state == "cancelled"
-    assert table.loop.board.nodes == {}
+    assert table.loop.board._nodes == {}
 
 
 def test_a_step_that_is_wanted_again_while_it_stops_is_computed_again(store):
     table = Table(store, w=False)
     shared = step("shared")
     one = table.submit(shared)
+    table.start("w")
     store.runs.request_cancel(one.id)
     table.turn()
     two = table.submit(shared)
-    table.end("w", "cancelled")
+    table.end("w")
     assert store.runs.get(one.id).state == "cancelled"
     assert table.cluster.history == ["shared", "shared"]
     table.end("w")
@@ -181,11 +196,13 @@ def test_a_step_that_ends_although_it_was_to_stop_sets_the_run_free(store):
     table = Table(store, w=False)
     shared = step("shared")
     one = table.submit(shared)
+    table.start("w")
     store.runs.request_cancel(one.id)
     table.turn()
     two = table.submit(shared)
-    table.end("w", "finished")
+    table.end("w")
     assert store.runs.get(one.id).state == "cancelled"
+    table.end("w")  # its artefact is there already
     assert store.runs.get(two.id).state == "finished"
 
 
@@ -193,11 +210,12 @@ def test_all_who_want_a_failing_step_fail(store):
     table = Table(store, w1=False, w2=False)
     bad, other = step("bad"), step("other")
     one, two = table.submit(bad, other), table.submit(bad)
-    table.end("w1", "failed", message="No.", kind="MergeError")
+    table.start("w2")
+    table.end("w1", message="No.", kind="MergeError")
     assert [store.runs.get(run.id).error for run in (one, two)] == ["No.", "No."]
     assert table.cluster.told_to_stop == ["w2"]
-    table.end("w2", "cancelled")
-    assert table.loop.board.nodes == {}
+    table.end("w2")
+    assert table.loop.board._nodes == {}
 
 
 def test_a_missing_input_is_made_again(store):
@@ -208,11 +226,13 @@ def test_a_missing_input_is_made_again(store):
         pass
     run = table.submit(source, reader)
     assert table.labels() == {"w": "reader"}
-    table.end("w", "missing", key=source.key)
+    store.delete(source.key)
+    table.end("w", message="Gone.", kind="MissingInput", missing=source.key)
+    table.turn(table.labels)
     assert table.labels() == {"w": "source"}
     table.end("w")
     assert table.labels() == {"w": "reader"}
-    table.end("w", "missing", key="f" * 64, message="Gone.")
+    table.end("w", message="Gone.", kind="MissingInput", missing="f" * 64)
     assert store.runs.get(run.id).error == "Gone."
 
 
@@ -257,7 +277,7 @@ def test_a_part_that_fails_leaves_the_others(store):
     table.turn(lambda: table.labels())
     table.end("w1")
     assert table.labels() == {"w1": "a", "w2": "b"}
-    table.end("w1", "failed", message="No.", kind="MergeError")
+    table.end("w1", message="No.", kind="MergeError")
     assert store.runs.get(run.id).state == "running"
     assert table.labels() == {"w1": "c", "w2": "b"}
     table.end("w2")
@@ -269,7 +289,7 @@ def test_a_part_that_fails_leaves_the_others(store):
     assert (row.state, row.error, len(row.step_keys)) == ("finished", "", 4)
     assert {child.name for child in store.runs.list(parent=run.id)} == {"b", "c"}
     assert any("goes on without it" in line.line for line in store.runs.logs.read(run.id))
-    assert table.loop.board.nodes == {}
+    assert table.loop.board._nodes == {}
 
 
 def test_a_shared_step_that_fails_fails_all(store):
@@ -277,9 +297,9 @@ def test_a_shared_step_that_fails_fails_all(store):
     request_plans.append(sweep_of(store, ["a", "b"]))
     run = store.runs.submit("sweep", {})
     table.turn(lambda: table.labels())
-    table.end("w", "failed", message="No.", kind="MergeError")
+    table.end("w", message="No.", kind="MergeError")
     assert (store.runs.get(run.id).state, store.runs.get(run.id).error) == ("failed", "No.")
-    assert table.loop.board.nodes == {}
+    assert table.loop.board._nodes == {}
 
 
 def test_the_last_part_that_fails_fails_the_run(store):
@@ -287,8 +307,9 @@ def test_the_last_part_that_fails_fails_the_run(store):
     request_plans.append(sweep_of(store, ["a", "b"]))
     run = store.runs.submit("sweep", {})
     table.turn(lambda: table.labels())
-    for state in ("finished", "failed", "failed"):
-        table.end("w", state, message="No.", kind="MergeError")
+    table.end("w")
+    for _ in range(2):
+        table.end("w", message="No.", kind="MergeError")
     assert store.runs.get(run.id).state == "failed"
     assert store.runs.list(parent=run.id) == []
 
@@ -302,10 +323,9 @@ def test_a_sweep_that_is_cancelled_keeps_what_was_made(store):
     table.end("w")
     store.runs.request_cancel(run.id)
     table.turn()
-    table.end("w", "cancelled")
     assert store.runs.get(run.id).state == "cancelled"
     assert [row.name for row in store.runs.list(parent=run.id)] == ["a"]
-    assert table.loop.board.nodes == {}
+    assert table.loop.board._nodes == {}
 
 
 def test_a_run_is_adopted_once(store):
@@ -317,3 +337,60 @@ def test_a_run_is_adopted_once(store):
     store.runs.delete(row.id)
     store.runs.adopt(parent.id, "ab" * 32, name="a", request={})
     assert store.runs.list(parent=parent.id) == []
+
+
+def test_a_step_that_does_not_start_goes_to_another_worker(store):
+    table = Table(store, w1=False, w2=False)
+    first = table.submit(step("first"))
+    assert table.labels() == {"w1": "first"}
+    table.submit(step("second"))
+    assert table.labels() == {"w1": "first", "w2": "second"}
+    table.start("w2")
+    attempt = next(iter(table.loop.board._attempts.values()))
+    attempt.start_by = 0.0
+    table.turn()
+    assert table.labels() == {"w2": "second"}, "it was taken back, and its worker gets nothing more"
+    table.end("w2")
+    assert table.labels() == {"w2": "first"}
+    table.start("w2")
+    table.end("w2")
+    assert store.runs.get(first.id).state == "finished"
+
+
+def test_a_step_that_was_taken_back_and_starts_all_the_same_is_stopped(store):
+    table = Table(store, w=False)
+    run = table.submit(step("slow"))
+    ticket, _ = table.cluster.given["w"]
+    store.runs.request_cancel(run.id)
+    table.turn()
+    assert store.runs.get(run.id).state == "cancelled"
+    assert table.cluster.told_to_stop == []
+    table.inbox.put(Event("started", ticket, {"owner": ELSEWHERE}))
+    table.turn()
+    assert table.cluster.told_to_stop == ["w"]
+
+
+def test_a_step_that_ends_three_workers_fails_alone(store):
+    table = Table(store, w1=False, w2=False)
+    bad, good = step("bad"), step("good")
+    alone, shared, other = table.submit(bad), table.submit(bad, step("more", bad)), table.submit(good)
+    assert table.labels() == {"w1": "bad", "w2": "good"}
+    for _ in range(3):
+        table.start("w1")
+        table.die("w1")
+    rows = [store.runs.get(run.id) for run in (alone, shared)]
+    assert {(row.state, row.error_kind) for row in rows} == {("failed", "WorkerDied")}
+    assert all(row.error.startswith("The worker process ended 3 times while it computed 'bad'.") for row in rows)
+    assert f"shared with '{shared.id}'" in "".join(line.line for line in store.runs.logs.read(alone.id))
+    assert f"shared with '{alone.id}'" in "".join(line.line for line in store.runs.logs.read(shared.id))
+    table.end("w2")
+    assert store.runs.get(other.id).state == "finished"
+
+
+def test_a_worker_that_ends_before_it_starts_a_step_is_not_held_against_the_step(store):
+    table = Table(store, w=False)
+    run = table.submit(step("unlucky"))
+    for _ in range(5):
+        table.die("w")
+    table.end("w")
+    assert store.runs.get(run.id).state == "finished"

@@ -70,8 +70,8 @@ def test_runs_that_wait_for_a_worker_are_cancelled_at_once(service):
 def test_shared_steps_are_computed_once(service, tmp_path):
     trace = tmp_path / "trace"
     shared = ["count", {"n": 10, "trace": str(trace)}, []]
-    first = service.submit(shared, ["join", {"for": 1}, [0]])
-    second = service.submit(shared, ["join", {"for": 2}, [0]])
+    first = service.submit(shared, ["join", {"again": 1}, [0]])
+    second = service.submit(shared, ["join", {"again": 2}, [0]])
     assert service.ended(first).state == service.ended(second).state == "finished"
     assert len(lines(trace)) == 1
 
@@ -105,7 +105,7 @@ def test_a_killed_worker_costs_nothing_but_time(service, tmp_path):
     run = service.submit(["count", {"n": 15, "trace": str(trace)}, []])
     service.until(lambda: lines(trace))
     os.kill(int(lines(trace)[0]), signal.SIGKILL)
-    assert service.ended(run, 20).state == "finished"
+    assert service.ended(run).state == "finished"
     assert len(lines(trace)) == 2
     assert any("tried again" in line.line for line in service.store.runs.logs.read(run.id))
     assert not half_written(service)
@@ -156,7 +156,7 @@ def test_the_next_service_takes_up_what_a_killed_one_left(own_service, tmp_path)
     own_service.until(lambda: not Path(f"/proc/{worker}").exists(), 10, "the end of the orphaned worker")
     assert not half_written(own_service)
     own_service.start("0.01")
-    assert own_service.ended(run, 20).state == "finished"
+    assert own_service.ended(run).state == "finished"
     assert (len(lines(trace)), len(lines(slow))) == (1, 2)
     assert own_service.process.wait(timeout=20) == 0  # nobody needs it any more
     assert own_service.store.lease.status() is None

@@ -18,7 +18,7 @@ MEASURED = 5  # beats between two looks at the devices
 logger = logging.getLogger(__name__)
 
 
-class Keeper:
+class Heartbeat:
     """Renews the lease and the heartbeats of the service's runs, and listens for the wish to stop."""
 
     def __init__(self, store: Store, owner: str) -> None:

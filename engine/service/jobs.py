@@ -1,0 +1,104 @@
+"""A run that the service works on: its plan, what is left of it, and what people read of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..pipeline.executor import PlanProgress
+from ..pipeline.graph import Plan
+from ..pipeline.kinds import is_urgent
+from ..pipeline.steps import Step
+from ..store import Reporter, Run, RunTable
+
+AHEAD = 1e9  # added to the priority of runs that somebody sits and waits for
+
+
+class Job:
+    """One run between being taken up and its end."""
+
+    def __init__(self, table: RunTable, run: Run, number: int) -> None:
+        """Take a run up.
+
+        Args:
+            table: the run table.
+            run: its row.
+            number: it is the n-th that the service has taken up.
+        """
+        self.run = run
+        self.priority = (AHEAD if is_urgent(run.kind) else 0.0) - number
+        self.plan: Plan | None = None  # None while it is being planned
+        self.left: set[str] = set()  # keys of the steps that are still to be computed
+        self.stopping: set[str] = set()  # tickets of steps whose end the run waits for, once it is cancelled
+        self.cancelled = False
+        self.resets = 0  # times an input turned out to be missing
+        self._table, self._reporter = table, Reporter(table, run.id)
+        self._progress: PlanProgress | None = None
+        self._place: tuple[str, str] | None = None  # title of the step heard of last, and its message
+        self._lines: list[str] = []  # log lines not yet written
+
+    def follow(self, plan: Plan, needed: Iterable[Step]) -> None:
+        """Go by a plan, of which some steps are to be computed; what was done before stays done."""
+        keys = {step.key for step in needed}
+        done = self._progress.done if self._progress else {}
+        again = self.plan is plan and self._progress is not None
+        self._progress = PlanProgress(plan, keys | (self._progress.needed if again else set()))
+        self._progress.done |= {key: part for key, part in done.items() if key in self._progress.done}
+        self._progress.done |= dict.fromkeys(keys, 0.0)
+        self.plan, self.left = plan, self.left.intersection(plan.by_key()) | keys
+        for part in plan.parts:
+            if part.key not in self.left:
+                self._adopt(part.key)
+
+    def lacks(self, key: str) -> bool:
+        """Return whether a step is still to be computed, or was not part of the plan so far."""
+        return key in self.left or self._progress is None or key not in self._progress.done
+
+    def say(self, message: str) -> None:
+        """Tell people where the run is while none of its steps is at work."""
+        self._place = None
+        self._reporter.set(message=message, **self._numbers())
+
+    def reached(self, key: str, title: str, fraction: float = 0.0, message: str = "") -> None:
+        """Note how far a step is."""
+        if self._progress is not None and key in self.left:
+            self._progress.done[key] = min(fraction, 0.999)
+            self._place = (title, message)
+
+    def made(self, key: str, title: str) -> None:
+        """Note that a step is done; a run inside the plan gets its row as soon as it is there."""
+        self.left.discard(key)
+        if self._progress is not None:
+            self._progress.done[key] = 1.0
+            self._place = (title, "")
+        self._adopt(key)
+
+    def metrics(self, values: dict[str, Any]) -> None:
+        """Take live metrics."""
+        self._reporter.metrics(values)
+
+    def log(self, line: str) -> None:
+        """Take a line for the log."""
+        self._lines.append(line)
+
+    def write(self, *, now: bool = False) -> None:
+        """Write into the row what is new, progress only if it is time to."""
+        if self._lines:
+            lines, self._lines = self._lines, []
+            self._table.logs.append(self.run.id, lines)
+        if self._place is not None and (now or self._reporter.due):
+            (step, message), self._place = self._place, None
+            self._reporter.set(step=step, message=message, **self._numbers())
+        self._reporter.flush(now=now)
+
+    def _numbers(self) -> dict[str, Any]:
+        if self._progress is None:
+            return {"fraction": 0.0}
+        number, count = self._progress.number, self._progress.count
+        return {"fraction": self._progress.fraction, "step_number": number, "step_count": count}
+
+    def _adopt(self, key: str) -> None:
+        for part in self.plan.parts if self.plan else ():
+            if part.key == key:
+                values = {"name": part.name, "request": part.request, "step_keys": part.step_keys}
+                self._table.adopt(self.run.id, key, **values)

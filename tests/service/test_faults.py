@@ -1,0 +1,116 @@
+"""What a service survives: workers that end or stand still while nobody looks, its own end, a cluster of others."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def worker_processes(service) -> list[psutil.Process]:
+    """The processes that compute steps."""
+    children = psutil.Process(service.process.pid).children(recursive=True)
+    return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_workers_that_are_lost_while_the_service_is_idle_cost_a_run_seconds(own_service, number):
+    """The service sees to idle workers every five seconds only; the run comes before that."""
+    own_service.start()
+    assert own_service.ended(own_service.submit(["write", {"text": "a"}, []])).state == "finished"
+    time.sleep(1.0)
+    found = worker_processes(own_service)
+    assert len(found) == own_service.store.lease.status().workers
+    for process in found:
+        process.send_signal(number)
+    run = own_service.submit(["write", {"text": "b"}, []])
+    assert own_service.ended(run, 60).state == "finished"
+
+
+def test_restarts_of_the_service_are_no_attempts_of_a_run(own_service, tmp_path):
+    trace = tmp_path / "trace"
+    run = own_service.submit(["count", {"n": 30, "pause": 0.1, "trace": str(trace)}, []], ["join", {}, [0]])
+    for deaths in range(1, 5):
+        own_service.start()
+        own_service.until(lambda deaths=deaths: len(lines(trace)) == deaths, 30, "the step's start")
+        os.killpg(own_service.process.pid, signal.SIGKILL)
+        own_service.process.wait()
+    own_service.start()
+    row = own_service.ended(run)
+    assert (row.state, row.error) == ("finished", "")
+    assert any("for the 4. time" in line.line for line in own_service.store.runs.logs.read(run.id))
+
+
+def test_a_step_that_ends_its_worker_fails_alone(service, tmp_path):
+    """Runs that share it fail with its reason and say so; the others finish."""
+    deadly = ["die_once", {"trace": str(tmp_path / "trace"), "times": 99}, []]
+    first, second = service.submit(deadly), service.submit(deadly, ["join", {}, [0]])
+    others = [service.submit(["count", {"n": 20, "again": mark}, []]) for mark in range(4)]
+    rows = [service.ended(run, 60) for run in (first, second)]
+    assert {row.state for row in rows} == {"failed"}
+    assert {row.error_kind for row in rows} == {"WorkerDied"}
+    assert len(lines(tmp_path / "trace")) == 3
+    told = "".join(line.line for line in service.store.runs.logs.read(second.id))
+    assert f"the step is shared with '{first.id}'" in told
+    assert {service.ended(run, 30).state for run in others} == {"finished"}
+
+
+@pytest.fixture
+def scheduler(tmp_path):
+    """A scheduler and two workers started by hand: its address."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])])}
+    file, log = tmp_path / "scheduler.json", tmp_path / "cluster.log"
+    common = ["--scheduler-file", str(file), "--host", "127.0.0.1", "--no-dashboard"]
+    worker = ["distributed.cli.dask_worker", *common, "--nthreads", "1", "--memory-limit", "0"]
+    with ExitStack() as stack:
+        output = stack.enter_context(log.open("ab"))
+        for module in (["distributed.cli.dask_scheduler", *common, "--port", "0"], worker, worker):
+            command = [sys.executable, "-m", *module, "--local-directory", str(tmp_path / "dask")]
+            if "dask_scheduler" in module[0]:
+                command = command[:-2]
+            process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+            stack.callback(process.wait)
+            stack.callback(os.killpg, process.pid, signal.SIGKILL)
+            deadline = time.monotonic() + 30
+            while not file.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+        yield json.loads(file.read_text())["address"]
+
+
+def test_a_cluster_that_somebody_else_started(own_service, scheduler, tmp_path):
+    """Steps are computed, workers that end are replaced, what does not listen is stopped; the cluster stays."""
+    trace = tmp_path / "trace"
+    own_service.environment["MERGELENS_SCHEDULER"] = scheduler
+    own_service.start()
+    own_service.until(lambda: own_service.store.lease.status().workers == 2, 30, "both workers")
+    run = own_service.submit(["count", {"n": 20, "trace": str(trace)}, []], ["join", {}, [0]])
+    own_service.until(lambda: lines(trace))
+    os.kill(int(lines(trace)[0]), signal.SIGKILL)
+    assert own_service.ended(run).state == "finished"
+    assert len(lines(trace)) == 2
+
+    deaf = own_service.submit(["spin", {"seconds": 600}, []])
+    own_service.until(lambda: own_service.store.runs.get(deaf.id).message == "spinning")
+    own_service.store.runs.request_cancel(deaf.id)
+    assert own_service.ended(deaf).state == "cancelled"
+    assert own_service.ended(own_service.submit(["write", {"text": "c"}, []])).state == "finished"
+
+    own_service.process.terminate()
+    own_service.process.wait(20)
+    own_service.start()
+    own_service.until(lambda: own_service.store.lease.status().workers == 2, 30, "both workers, still there")
+    assert own_service.ended(own_service.submit(["write", {"text": "d"}, []])).state == "finished"
