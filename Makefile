@@ -1,15 +1,19 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PARALLEL := -n auto --maxprocesses 4 --dist loadgroup
 
-.PHONY: app test lint examples schema screenshots benchmark fuzz clean
+.PHONY: app test quick lint examples schema screenshots benchmark fuzz clean
 
 app: $(VENV)/.runtime
 	$(BIN)/python -m engine serve --detach
 	$(BIN)/python app.py
 
 test: $(VENV)/.development lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
+
+quick: $(VENV)/.development lint
+	$(BIN)/python -m pytest $(PARALLEL) -m "not processes and not whole and not slow"
 
 lint: $(VENV)/.development
 	$(BIN)/ruff format --check .

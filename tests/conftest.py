@@ -1,4 +1,4 @@
-"""Threads are set, never inherited; a test has a store of its own and asks no other host; waiting gets a second try."""
+"""Threads are set, never inherited; a test has a store of its own and asks no other host; tests are sorted by need."""
 
 import os
 import tempfile
@@ -20,15 +20,30 @@ paths = [str(Path(sitecustomize.__file__).parent), os.environ.get("PYTHONPATH", 
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 sitecustomize.install()
 
-WAITING = ("pages", "e2e", "service")  # folders whose tests wait for servers, workers and browsers
+PROCESSES = ("service", "e2e")  # rooms whose tests wait for servers, workers and browsers
+WHOLE = ("pages", "pipeline", "fuzz")  # rooms whose tests go the whole way through the engine or the app
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Try a test of other processes once more when it fails; the summary names it (``-rR``)."""
+    """Sort tests by what they need.
+
+    Tests of other processes come first and after one another, are tried once more when they fail (the summary names
+    them), and are left out of the quick suite, as are those that go the whole way. The tests of any other file stay on
+    one worker, since they share what the file makes.
+    """
     here = Path(__file__).parent
     for item in items:
-        if item.path.relative_to(here).parts[0] in WAITING:
+        room = item.path.relative_to(here).parts[0]
+        if room in PROCESSES:
+            item.add_marker("processes")
             item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.xdist_group("processes"))
+        else:
+            item.add_marker(pytest.mark.xdist_group(item.path.name + room))
+        if room in WHOLE:
+            item.add_marker("whole")
+    items.sort(key=lambda item: ("processes" not in item.keywords, "whole" not in item.keywords))
 
 
 @pytest.fixture(autouse=True)

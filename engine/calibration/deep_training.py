@@ -12,7 +12,7 @@ from ..catalog.deep_calibrators import DeepParams
 from ..errors import CalibrationError
 from .coefficients import JointCalibrator, LinearMerge
 from .deep import DeepCalibrator
-from .deep_updates import Feed, deep_update
+from .deep_updates import ImageBatches, deep_update
 from .loop import run_loop
 from .report import FitReport, Monitor
 from .sampling import check_pairs, check_rows
@@ -67,7 +67,9 @@ def fit_deep(
         _check_teacher(module, expert_features)
         student = module.join(tower, merge, stack) if isinstance(module, JointCalibrator) else None
         cache_bytes = cache_bytes if student is None else 0
-        feed = Feed(module, tower, images, expert_features, config.batch_size, seed, cache_bytes, student is not None)
+        feed = ImageBatches(
+            module, tower, images, expert_features, config.batch_size, seed, cache_bytes, student is not None
+        )
         update = deep_update(module, tower, stack, feed, student)
         report = run_loop(module, stack, config.steps, update, monitor, monitor_every)
     module.zero_grad(set_to_none=True)

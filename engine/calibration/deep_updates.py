@@ -19,7 +19,7 @@ CPU_IMAGES = 32  # images a CPU takes through the encoder at once: activations s
 
 
 def deep_update(
-    module: DeepCalibrator, tower: Tower, stack: Stack, feed: Feed, student: JointStudent | None = None
+    module: DeepCalibrator, tower: Tower, stack: Stack, feed: ImageBatches, student: JointStudent | None = None
 ) -> Callable[[], Tensor]:
     """Return an update of every task: all at once, or in turn where modules are not independent.
 
@@ -80,7 +80,7 @@ def backward(
 
 
 def _in_turn(
-    module: DeepCalibrator, tower: Tower, stack: Stack, feed: Feed, student: JointStudent | None
+    module: DeepCalibrator, tower: Tower, stack: Stack, feed: ImageBatches, student: JointStudent | None
 ) -> Callable[[], Tensor]:
     rate, drifting = module.config.learning_rate, module.config.adam_semantics == "shared"
     adam = AdamInTurn(stack, rate, drifting=drifting)
@@ -106,7 +106,7 @@ def _in_turn(
     return update
 
 
-class Feed:
+class ImageBatches:
     """Batches of every task: prefixes of tasks · batch images, and the teacher's (tasks, batch, aligned)."""
 
     def __init__(

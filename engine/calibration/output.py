@@ -143,7 +143,7 @@ class OutputCalibrator(Calibrator):
         first = next(iter(merged.values()))
         dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
         stack = self.reset(tuple(merged), {"dim": first.shape[1]}, config, seed, dtype, first.device)
-        feed = Feed(self, merged, expert, config.batch_size, seed, dtype)
+        feed = FeatureBatches(self, merged, expert, config.batch_size, seed, dtype)
         apply = update_rule(self, stack, config)
         report = run_loop(self, stack, config.steps, lambda: apply(*feed.next()), monitor, monitor_every)
         self.zero_grad(set_to_none=True)
@@ -158,7 +158,7 @@ class OutputCalibrator(Calibrator):
         return z.detach().to(parameter.device, parameter.dtype)
 
 
-class Feed:
+class FeatureBatches:
     """Batches of every task side by side: features (tasks, batch, dim) and noise (tasks, draws, batch, dim)."""
 
     def __init__(

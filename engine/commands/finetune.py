@@ -55,10 +55,10 @@ def init(
         return
     if base is None or data is None:
         raise EngineError("A new zoo needs both --base and --data.")
-    from ..pipeline.zoos.new import Wish, new_zoo
+    from ..pipeline.zoos.new import NewZooOptions, new_zoo
     from ..store import Store
 
-    wish = Wish(heads, tuple(outside or ()), test_share, seed, skip_corrupt, link)
+    wish = NewZooOptions(heads, tuple(outside or ()), test_share, seed, skip_corrupt, link)
     for line in new_zoo(folder, base, data, wish, say=typer.echo):
         typer.echo(line)
     Store().zoos.add(folder)  # so that pages list it

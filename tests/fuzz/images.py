@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from engine.manifest import Preprocess, Task
-from engine.pipeline.zoos.new import Wish, new_zoo
+from engine.pipeline.zoos.new import NewZooOptions, new_zoo
 from engine.zoo.images.data import open_task
 from engine.zoo.images.thumbnails import thumbnails
 from tests.fuzz import containers, documents
@@ -75,7 +75,7 @@ def spoil_described(folder: Path, rng: Random, canary: str) -> None:
 
 def read_described(folder: Path) -> None:
     try:
-        new_zoo(folder / "new", str(folder / "tiny"), folder / "images", Wish("prototypes"))
+        new_zoo(folder / "new", str(folder / "tiny"), folder / "images", NewZooOptions("prototypes"))
     finally:
         left = [path.name for path in folder.iterdir() if path.name not in ("tiny", "images", "new")]
         assert not left, f"half-written: {left}"
@@ -184,7 +184,9 @@ def read_brought(folder: Path) -> None:
     if how.endswith("one"):
         place = place / (folder / "form").read_text()
     try:
-        new_zoo(folder / "new", str(folder / "tiny"), place, Wish("prototypes", (), 0.5, 0, how.startswith("skip")))
+        new_zoo(
+            folder / "new", str(folder / "tiny"), place, NewZooOptions("prototypes", (), 0.5, 0, how.startswith("skip"))
+        )
     finally:
         left = {path.name for path in folder.iterdir()} - {"tiny", "images", "new", "form", "how"}
         assert not left, f"half-written: {left}"

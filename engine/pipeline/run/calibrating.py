@@ -23,8 +23,8 @@ from ...zoo.folder import Zoo
 from ...zoo.images.splits import Selection, select
 from ..sources import Sources
 from ..steps import INLINED, A, Inputs, StepParams, apart, step
+from .coefficients import JointMerge, coefficients_of, linear_merge, save_learned
 from .encoding import encoder_of, read_features
-from .joint import JointMerge, coefficients_of, linear_merge, save_learned
 
 if TYPE_CHECKING:
     from ...calibration import Calibrator

@@ -24,9 +24,9 @@ from ..sources import Sources
 from ..steps import Inputs, Step, StepKind, StepParams
 from .bundle import BundleInputs, BundleParams, SeedInputs, bundle
 from .calibrating import CalibrateInputs, CalibrateParams, calibrate
+from .coefficients import JointMerge, learns_coefficients
 from .encoding import EncodingInputs, FeaturesParams, features
 from .findings import refuse
-from .joint import JointMerge, learns_coefficients
 from .merging import MergeInputs, MergeParams, SalienceParams, merge, salience
 from .projecting import ProjectionRequest, projection_step
 from .text_heads import heads_step

@@ -23,8 +23,8 @@ from ...zoo.encoders.backbone import preprocessing, to_tensor
 from ...zoo.encoders.heads import ZeroShotHead
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import select, select_validation
+from ..run.coefficients import encoder_around
 from ..run.encoding import EncodingInputs, EncodingParams, encoder_for, read_features
-from ..run.joint import encoder_around
 from ..sources import Sources
 from ..steps import INLINED, SHARE, A, Inputs, StepParams, apart, step
 

@@ -20,7 +20,7 @@ from ...zoo.encoders.backbone import architecture, load_encoder, normalised, pre
 from ...zoo.encoders.heads import ZeroShotHead
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import select
-from ..run.joint import own_encoder
+from ..run.coefficients import own_encoder
 from ..run.merging import load_merged_encoder
 from .by_task import ModelInputs
 

@@ -40,7 +40,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Wish:
+class NewZooOptions:
     """How a new zoo is made of images."""
 
     heads: str = "text"  # text, prototypes or probe
@@ -51,7 +51,9 @@ class Wish:
     link: bool = False  # hard links in place of copies of images
 
 
-def new_zoo(folder: Path, base: str, data: Path, wish: Wish = Wish(), *, say: Say = lambda text: None) -> list[str]:
+def new_zoo(
+    folder: Path, base: str, data: Path, wish: NewZooOptions = NewZooOptions(), *, say: Say = lambda text: None
+) -> list[str]:
     """Make a zoo without experts.
 
     Args:
@@ -101,7 +103,7 @@ def new_zoo(folder: Path, base: str, data: Path, wish: Wish = Wish(), *, say: Sa
     return lines
 
 
-def _entries(tasks: Sequence[BroughtTask], source: Zoo, wish: Wish) -> list[dict[str, Any]]:
+def _entries(tasks: Sequence[BroughtTask], source: Zoo, wish: NewZooOptions) -> list[dict[str, Any]]:
     names = [task.name for task in tasks]
     for name in wish.outside:
         if name not in names:
@@ -119,7 +121,7 @@ def _entries(tasks: Sequence[BroughtTask], source: Zoo, wish: Wish) -> list[dict
     ]
 
 
-def _bring(task: BroughtTask, entry: dict[str, Any], folder: Path, wish: Wish, say: Say) -> str:
+def _bring(task: BroughtTask, entry: dict[str, Any], folder: Path, wish: NewZooOptions, say: Say) -> str:
     """Bring a task's images; where all would be test images, only a share is, if that is wished."""
     whole = not task.source.lengths.get("train") and bool(task.source.lengths.get("test"))
     learns = entry["domain"] == "in" or wish.heads != "text"
