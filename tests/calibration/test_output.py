@@ -8,7 +8,7 @@ from open_clip.transformer import VisionTransformer
 
 from engine.calibration import IntervMerge, ProbSurgery, Surgery, SurgeryV2
 from engine.calibration.losses import distance, distance_and_gradient
-from engine.calibration.output import Feed
+from engine.calibration.output import FeatureBatches
 from engine.calibration.sampling import EndlessBatches, generator_for
 from engine.calibration.scoring import pairs_of
 from engine.catalog.calibrators import ProbSurgeryParams, SurgeryParams
@@ -129,7 +129,7 @@ def test_training_equals_a_separate_loop_for_every_task(kind, params, loss):
     calibrator = kind()
     calibrator.reset(("A", "B"), {"dim": 6}, config, seed=7, dtype=torch.float64)
     start = copy.deepcopy(dict(calibrator.named_parameters()))
-    feed = Feed(calibrator, merged, expert, 5, 7, torch.float64)
+    feed = FeatureBatches(calibrator, merged, expert, 5, 7, torch.float64)
     batches = [tuple(None if part is None else part.clone() for part in feed.next()) for _ in range(25)]
     report = calibrator.fit(merged, expert, config, 7, monitor_every=1)
     for row, task in enumerate(("A", "B")):

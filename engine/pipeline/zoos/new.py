@@ -52,7 +52,7 @@ class NewZooOptions:
 
 
 def new_zoo(
-    folder: Path, base: str, data: Path, wish: NewZooOptions = NewZooOptions(), *, say: Say = lambda text: None
+    folder: Path, base: str, data: Path, options: NewZooOptions = NewZooOptions(), *, say: Say = lambda text: None
 ) -> list[str]:
     """Make a zoo without experts.
 
@@ -62,7 +62,7 @@ def new_zoo(
         data: images of one task in any form, or a folder of such, with ``TASK.json`` beside those that need a
             description (``class_names``; optional ``title``, ``templates``, ``licence``, ``source``, ``suggested``: ID
             or OOD); see :func:`engine.zoo.making.brought.find_tasks`.
-        wish: heads, domains and splits.
+        options: heads, domains and splits.
         say: told what is being done.
 
     Returns:
@@ -71,8 +71,8 @@ def new_zoo(
     Raises:
         EngineError: the reason; nothing is left behind then.
     """
-    if wish.heads not in HEADS:
-        raise ZooError(f"There are no heads '{wish.heads}'. {nearest(wish.heads, HEADS)}")
+    if options.heads not in HEADS:
+        raise ZooError(f"There are no heads '{options.heads}'. {nearest(options.heads, HEADS)}")
     folder = folder.expanduser().absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ZooError(f"{folder} exists already and is not an empty folder; nothing was written. Give a new folder.")
@@ -80,18 +80,18 @@ def new_zoo(
     tasks, left = find_tasks(data)
     if left:
         say(f"Left out, because there are no images in them: {', '.join(left)}")
-    entries = _entries(tasks, source, wish)
+    entries = _entries(tasks, source, options)
     folder.parent.mkdir(parents=True, exist_ok=True)
     building = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.tmp")
     try:
         building.mkdir()
         for task, entry in zip(tasks, entries, strict=True):
             say(f"Bringing the images of {task.name}")
-            entry["data"] = _bring(task, entry, building, wish, say)
-        manifest = _write(building, folder.name, source, entries, wish.heads)
+            entry["data"] = _bring(task, entry, building, options, say)
+        manifest = _write(building, folder.name, source, entries, options.heads)
         zoo = Zoo(building, manifest)
-        say(f"Building heads ({wish.heads}) for {len(entries)} tasks")
-        _write_heads(zoo, source, wish.heads)
+        say(f"Building heads ({options.heads}) for {len(entries)} tasks")
+        _write_heads(zoo, source, options.heads)
         lines = [line for task in manifest.tasks for line in _lines(zoo, task.name)]
         if folder.exists():
             folder.rmdir()
@@ -103,17 +103,17 @@ def new_zoo(
     return lines
 
 
-def _entries(tasks: Sequence[BroughtTask], source: Zoo, wish: NewZooOptions) -> list[dict[str, Any]]:
+def _entries(tasks: Sequence[BroughtTask], source: Zoo, options: NewZooOptions) -> list[dict[str, Any]]:
     names = [task.name for task in tasks]
-    for name in wish.outside:
+    for name in options.outside:
         if name not in names:
             raise DataError(f"There is no task '{name}' among the images. {nearest(name, names)}")
     given = next((list(task.templates) for task in source.manifest.tasks if task.templates), list(DEFAULT_TEMPLATES))
-    corrupt = {"corrupt": "skip"} if wish.skip_corrupt else {}
+    corrupt = {"corrupt": "skip"} if options.skip_corrupt else {}
     return [
         {
             "name": task.name,
-            "domain": "out" if task.outside or task.name in wish.outside else "in",
+            "domain": "out" if task.outside or task.name in options.outside else "in",
             **task.entry(given),
             **corrupt,
         }
@@ -121,14 +121,16 @@ def _entries(tasks: Sequence[BroughtTask], source: Zoo, wish: NewZooOptions) -> 
     ]
 
 
-def _bring(task: BroughtTask, entry: dict[str, Any], folder: Path, wish: NewZooOptions, say: Say) -> str:
+def _bring(task: BroughtTask, entry: dict[str, Any], folder: Path, options: NewZooOptions, say: Say) -> str:
     """Bring a task's images; where all would be test images, only a share is, if that is wished."""
     whole = not task.source.lengths.get("train") and bool(task.source.lengths.get("test"))
-    learns = entry["domain"] == "in" or wish.heads != "text"
-    if wish.test_share is None or not whole or not learns:
-        return bring(task, folder, link=wish.link)
-    place = set_aside(task, folder, share=wish.test_share, seed=wish.seed, link=wish.link)
-    say(f"{task.name}: {100 * wish.test_share:g} % of every class are set aside as test images (seed {wish.seed})")
+    learns = entry["domain"] == "in" or options.heads != "text"
+    if options.test_share is None or not whole or not learns:
+        return bring(task, folder, link=options.link)
+    place = set_aside(task, folder, share=options.test_share, seed=options.seed, link=options.link)
+    say(
+        f"{task.name}: {100 * options.test_share:g} % of every class are set aside as test images (seed {options.seed})"
+    )
     return place
 
 
