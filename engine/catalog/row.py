@@ -77,8 +77,8 @@ class Row:
     url: str = ""
     needs: frozenset[Need] = frozenset()
     presets: tuple[Preset, ...] = field(default=())
-    quick: Mapping[str, Any] = field(default_factory=dict)  # all of its work in an instant
-    variants: tuple[Mapping[str, Any], ...] = ()  # further ways it works in
+    quick: Mapping[str, Any] = field(default_factory=dict)  # parameters with which all of it takes an instant
+    variants: tuple[Mapping[str, Any], ...] = ()  # more parameters to try it with
     survey: SurveyEntry | None = None  # of the survey's method that this row stands for
     survey_with: str = ""  # or the row that stands more closely for the same one
 

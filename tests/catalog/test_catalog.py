@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 
 from engine.catalog import CALIBRATORS, FINE_TUNING, MERGE_METHODS, TRANSFORMS, params_of, resolve
+from engine.catalog.docstrings import departure_of
 from engine.catalog.row import Need
 from engine.catalog.words import CATEGORIES, NEEDS, at_inference, cost_of, learns, makes, needs_of
 from engine.errors import RecipeError
@@ -85,3 +86,8 @@ def test_weights_of_experts_are_refused_where_they_mean_nothing():
     recipe = parse_recipe({"experts": [{"name": "a", "weight": 0.5}, "b"], "merge": {"method": "ties"}})
     with pytest.raises(RecipeError, match="does not take weights"):
         resolve(recipe)
+
+
+def test_a_row_of_a_function_that_is_not_there_is_found_out():
+    with pytest.raises(LookupError, match="nothing"):
+        departure_of(".merging.averaging:nothing")
