@@ -146,7 +146,7 @@ def _settings() -> dict[str, Any]:
 
 
 def _problem(items: list[dict[str, Any]], document: dict[str, Any]) -> str:
-    """What has to be corrected before anything can be looked at; '' when nothing."""
+    """Return what has to be corrected before anything can be checked; '' when nothing."""
     bases = sum(item["role"] == "base" for item in items)
     if bases != 1:
         return f"{bases or 'No'} file is the base; choose one, under Role." if bases < 2 else "More than one base."
@@ -172,7 +172,7 @@ def _import(document: dict[str, Any]) -> None:
 
 
 def _checked(document: dict[str, Any]) -> dict[str, Any] | None:
-    """What the look at these very files and settings found; draws its progress meanwhile."""
+    """Return what the check of these very files and settings found; draws its progress meanwhile."""
     if st.session_state.get(ASKED) != document:
         return None
     row = store().runs.find(st.session_state.get(CHECK, ""))
@@ -188,7 +188,7 @@ def _checked(document: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _preview(summary: dict[str, Any]) -> None:
-    """What would be imported."""
+    """Draw what would be imported."""
     st.subheader("What will be imported", anchor=False)
     for fault in summary["faults"]:
         st.error(plain(fault), icon=":material/error:")
@@ -219,7 +219,7 @@ def _preview(summary: dict[str, Any]) -> None:
 
 
 def _followed() -> bool:
-    """Progress or result of the import that the address names."""
+    """Draw the progress or result of the import that the address names."""
     row = store().runs.find(st.query_params.get(JOB, ""))
     if row is None or row.kind != "import":
         st.query_params.pop(JOB, None)

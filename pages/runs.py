@@ -82,8 +82,8 @@ def _progress(before: Sequence[str]) -> None:
     for row in rows:
         with st.container(horizontal=True, vertical_alignment="center"):
             spent = duration(row.elapsed) if row.started else "queued"
-            kind = "" if row.kind == "run" else f" ({kind_title(row.kind).lower()})"
-            text = f"**{plain(run_title(row))}**{plain(kind)} · {plain(progress_text(row))} · {spent}"
+            kind = "" if row.kind == "run" else f" {plain(f'({kind_title(row.kind).lower()})')}"
+            text = f"**{plain(run_title(row))}**{kind} · {plain(progress_text(row))} · {spent}"
             progress_bar(row, text)
             cancel_button(row, f"runs.cancel.{row.id}")
 

@@ -92,7 +92,7 @@ def summary_text(summary: dict[str, Any]) -> str:
 
 
 def _missing(folder: Path | None, base: Path | None, experts: int, heads: int, out: Path | None) -> str:
-    """What is still needed, and what a folder was found to hold."""
+    """Return what is still needed, and what a folder was found to hold."""
     wanted = [] if base else ["--base, the pretrained model"]
     wanted += [] if experts else ["--expert, a fine-tuned model (once for each)"]
     wanted += [] if out else ["--out, the folder to make"]

@@ -1,4 +1,4 @@
-"""What weights say about themselves in their header, so that they can be used without the zoo they came from."""
+"""The header in which weights describe themselves, so that they can be used without the zoo they came from."""
 
 from __future__ import annotations
 

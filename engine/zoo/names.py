@@ -1,4 +1,4 @@
-"""Which public task a file or folder name means. Free of torch."""
+"""Public tasks by the names of files and folders. Free of torch."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def expert_name(path: PurePath) -> str:
 
 
 def looks_like_base(path: PurePath) -> bool:
-    """Whether a file's or folder's name says that it is the pretrained model."""
+    """Return whether a file's or folder's name says that it is the pretrained model."""
     letters = _letters(path.stem if path.suffix else path.name)
     if letters in _EMPTY and path.suffix:
         letters = _letters(path.parent.name)
@@ -91,7 +91,7 @@ def looks_like_base(path: PurePath) -> bool:
 
 
 def looks_like_head(path: PurePath) -> bool:
-    """Whether a file's name says that it is a classification head."""
+    """Return whether a file's name says that it is a classification head."""
     return path.stem.lower().startswith("head")
 
 
@@ -119,7 +119,7 @@ def _parents(path: PurePath) -> list[str]:
 
 
 def _telling(part: str) -> bool:
-    """Whether a part of a path says more than that there is a model of some architecture."""
+    """Return whether a part of a path says more than that there is a model of some architecture."""
     letters = re.sub(r"\d+of\d+$", "", _letters(part))
     return bool(letters) and letters not in _EMPTY and not _ARCHITECTURE.fullmatch(letters) and letters not in _BASES
 

@@ -72,7 +72,7 @@ def chooser() -> None:
 
 
 def chosen_files() -> list[dict[str, Any]]:
-    """The files chosen so far, each with role and name to be corrected.
+    """Return the files chosen so far, each with role and name to be corrected.
 
     Returns:
         ``{role, name, path}`` as corrected.
@@ -110,7 +110,7 @@ def chosen_files() -> list[dict[str, Any]]:
 
 
 def _here(roots: tuple[Path, ...]) -> tuple[Path, list[Entry]]:
-    """The folder that the chooser shows; the first root where it cannot be shown."""
+    """Return the folder that the chooser shows; the first root where it cannot be shown."""
     try:
         folder = inside_roots(st.session_state.get(FOLDER) or roots[0])
         return folder, list_folder(folder)
@@ -121,7 +121,7 @@ def _here(roots: tuple[Path, ...]) -> tuple[Path, list[Entry]]:
 
 
 def _places(folder: Path, roots: tuple[Path, ...], folders: list[Entry]) -> dict[str, str]:
-    """Where one can go from here: up (inside a root), down, and to the other roots."""
+    """List the folders to go to from here: up (inside a root), down, and the other roots."""
     places = {} if folder in roots else {str(folder.parent): "↑ up"}
     places |= {str(entry.path): entry.name for entry in folders}
     return places | {str(root): f"⌂ {root}" for root in roots if root != folder}

@@ -1,4 +1,4 @@
-"""Which architecture a checkpoint has: sizes from its tensors, the rest read, given, or left open with candidates."""
+"""A checkpoint's architecture: sizes from its tensors, the rest read, given, or left open with candidates."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Architecture:
 
 @dataclass
 class _Found:
-    """What is collected on the way."""
+    """The parts of an architecture, collected on the way."""
 
     shapes: dict[str, Any]
     given: Given
@@ -105,13 +105,13 @@ class _Found:
     warnings: list[str] = field(default_factory=list)
 
     def said(self, name: str) -> Iterator[tuple[Any, str]]:
-        """Values of a fact with the places that state them."""
+        """Return values of a fact with the places that state them."""
         for stated in self.stated:
             if getattr(stated, name) is not None:
                 yield getattr(stated, name), stated.origin
 
     def tried(self) -> str:
-        """The places that were asked."""
+        """Return the places that were asked."""
         places = ", ".join(stated.origin for stated in self.stated)
         problems = "".join(f" ({stated.origin}: {stated.problem})" for stated in self.stated if stated.problem)
         return (places or "no config, header or pickled module is there") + problems
@@ -154,7 +154,7 @@ def recognise(source: Source, visual: Weights, given: Given = Given()) -> Archit
 
 
 def _fitting(source: Source, shapes: dict[str, Any], stated: Sequence[Stated]) -> list[Stated]:
-    """What belongs to these weights; a config in their own folder that does not fit is a fault."""
+    """Return what belongs to these weights; a config in their own folder that does not fit is a fault."""
     found = []
     for one in stated:
         if one.config is not None:
@@ -218,7 +218,7 @@ def _compare(stated: dict[str, Any], found: dict[str, Any], origin: str) -> None
 
 
 def _head_width(found: _Found, width: int) -> int | None:
-    """Width of an attention head: given, stated, or that of the one known architecture with these shapes."""
+    """Return the width of an attention head: given, stated, or that of the one known architecture with these shapes."""
     known = {config["vision_cfg"].get("head_width", 64) for config in _of_shapes(found.shapes)}
     by_shapes = [(known.pop(), "read: the shapes are those of open_clip's architecture")] if len(known) == 1 else []
     value, origin = _first(found, "head_width", found.given.head_width, by_shapes)
@@ -237,7 +237,7 @@ def _head_width(found: _Found, width: int) -> int | None:
 
 
 def _activation(found: _Found) -> bool | None:
-    """QuickGELU or GELU: given or stated; weights alone never tell."""
+    """Return quickGELU or GELU: given or stated; weights alone never tell."""
     value, origin = _first(found, "quick_gelu", found.given.quick_gelu)
     if value is not None:
         found.facts.append(Fact("quick_gelu", "QuickGELU" if value else "GELU", origin))
@@ -261,7 +261,7 @@ def _preprocess(found: _Found, size: int) -> Preprocess | None:
 
 
 def _first(found: _Found, name: str, given: Any, more: Sequence[tuple[Any, str]] = ()) -> tuple[Any, str]:
-    """The first value of a fact and where it is from; a person's word against a file's is warned about."""
+    """Return the first value of a fact and where it is from; a person's word against a file's is warned about."""
     said = [(value, origin if origin.startswith("given") else f"read: {origin}") for value, origin in found.said(name)]
     said = [*([(given, "given")] if given is not None else []), *said, *more]
     if not said:
@@ -290,13 +290,13 @@ def in_words(preprocess: Preprocess) -> str:
 
 
 def _of_shapes(shapes: dict[str, Any]) -> list[dict[str, Any]]:
-    """Known architectures whose tensors have these shapes."""
+    """Return known architectures whose tensors have these shapes."""
     wanted = _sizes(shapes)
     return [config for config in _known().values() if _sizes(config) == wanted]
 
 
 def _known_name(config: dict[str, Any]) -> str:
-    """The known architecture that a config is, text side included where it has one."""
+    """Return the known architecture that a config is, text side included where it has one."""
     if config.get("quick_gelu") is None or set(config["vision_cfg"]) - set(PLAIN):
         return ""
     wanted = _signature(config)
@@ -326,7 +326,7 @@ def _signature(config: dict[str, Any]) -> tuple[Any, ...]:
 
 @cache
 def _known() -> dict[str, dict[str, Any]]:
-    """open_clip's plain CLIP ViTs: nothing but width, depth, patches, image size and head width differs."""
+    """Return open_clip's plain CLIP ViTs: nothing but width, depth, patches, image size and head width differs."""
     import open_clip
 
     found = {}

@@ -1,4 +1,4 @@
-"""What an import found: rows for people, weights and heads for the conversion, and everything that is wrong."""
+"""Findings of an import: rows for people, weights and heads for the conversion, and everything that is wrong."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ class Survey:
 
     @property
     def needed(self) -> int:
-        """Bytes that the zoo will take."""
+        """Return bytes that the zoo will take."""
         return sum(row.bytes for row in self.rows)
 
     @property
     def experts(self) -> list[Row]:
-        """Rows of experts."""
+        """Return rows of experts."""
         return [row for row in self.rows if row.role == "expert"]
 
     @property
     def known(self) -> list[Fact]:
-        """All facts, the architecture's first."""
+        """Return all facts, the architecture's first."""
         return [*(self.architecture.facts if self.architecture else ()), *self.facts]
 
     def to_json(self) -> dict[str, Any]:

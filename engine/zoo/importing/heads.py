@@ -58,7 +58,7 @@ def read_brought_heads(path: Path) -> list[BroughtHead]:
 
 
 def common_scale(heads: Mapping[str, BroughtHead]) -> float | None:
-    """The one log scale of a zoo's heads.
+    """Return the one log scale of a zoo's heads.
 
     Raises:
         CheckpointError: heads with different scales, which the zoo format cannot hold.

@@ -59,15 +59,15 @@ class Adapted:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The base's names."""
+        """Return the base's names."""
         return self.base.names
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one tensor."""
+        """Return the shape of one tensor."""
         return self.base.shape(name)
 
     def dtype(self, name: str) -> torch.dtype:
-        """Dtype of one tensor."""
+        """Return the dtype of one tensor."""
         own = self.base.dtype(name)
         return torch.promote_types(own, torch.float32) if name in self.deltas else own
 
@@ -145,7 +145,7 @@ def _check_options(config: Mapping[str, Any]) -> None:
 
 
 def _target(module: str, base: Weights) -> tuple[str, int]:
-    """The base's tensor that a module's weight is, and which third of it."""
+    """Return the base's tensor that a module's weight is, and which third of it."""
     bare = module.removeprefix("model.")
     if bare.startswith("visual.") and f"{bare}.weight" in base.names:
         return f"{bare}.weight", -1
@@ -192,7 +192,7 @@ def _delta(
 
 
 def _for_module(config: Mapping[str, Any], key: str, module: str, default: Any) -> Any:
-    """A module's own rank or alpha; keys are ends of module names.
+    """Return a module's own rank or alpha; keys are ends of module names.
 
     Departure: PEFT takes the keys as regular expressions; others than plain names are refused here.
     """

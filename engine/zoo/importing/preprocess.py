@@ -1,4 +1,4 @@
-"""How a checkpoint's images were prepared, read from the forms in which people keep it, or given by name."""
+"""Preparation of a checkpoint's images, read from the forms in which people keep it, or given by name."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Reading:
 
     @property
     def share(self) -> float:
-        """Share of images classified correctly."""
+        """Return the share of images classified correctly."""
         return float(self.correct.mean()) if len(self.correct) else 0.0
 
 
@@ -99,7 +99,7 @@ def settle(architecture: Architecture, trials: list[Trial], progress: Progress) 
 
 
 def _behind(reading: Reading, best: Reading) -> bool:
-    """Whether a reading is surely worse than the one that recognises most images."""
+    """Return whether a reading is surely worse than the one that recognises most images."""
     if below(reading.correct, best.correct):
         return True
     gain = best.log_probability - reading.log_probability

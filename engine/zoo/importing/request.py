@@ -71,7 +71,7 @@ class ImportRequest(Frozen):
 
     @property
     def folder(self) -> Path:
-        """The folder to make."""
+        """Return the folder to make."""
         return Path(self.out).expanduser()
 
 

@@ -37,7 +37,7 @@ class Source:
 
     @property
     def pickled(self) -> PickledFile | None:
-        """The pickle's own facts, where the file is a whole pickled module."""
+        """Return the pickle's own facts, where the file is a whole pickled module."""
         return self.weights if isinstance(self.weights, PickledFile) and self.weights.whole_module else None
 
 
@@ -137,15 +137,15 @@ class Joined:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Tensor names."""
+        """Return the tensors' names."""
         return tuple(self.owners)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one tensor."""
+        """Return the shape of one tensor."""
         return self.owners[name].shape(name)
 
     def dtype(self, name: str) -> torch.dtype:
-        """Stored dtype of one tensor."""
+        """Return the stored dtype of one tensor."""
         return self.owners[name].dtype(name)
 
     def tensor(self, name: str) -> Tensor:
@@ -154,7 +154,7 @@ class Joined:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is no such file.
+    """Return a JSON object; empty where there is no such file.
 
     Raises:
         CheckpointError: too large, or not a JSON object.

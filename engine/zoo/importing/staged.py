@@ -36,24 +36,24 @@ class Staged(Zoo):
 
     @cached_property
     def data(self) -> Mapping[str, TaskData]:
-        """The data of every task that has images here."""
+        """Return the data of every task that has images here."""
         return self.images
 
     @cached_property
     def text_problem(self) -> str:
-        """Why the base's text encoder gives no heads; '' where it can."""
+        """Return why the base's text encoder gives no heads; '' where it can."""
         return text_problem(self.folder, self.manifest, self.text or Memory({}))
 
     def open_data(self, task: str) -> TaskData | None:
-        """The data of one task, None where none lie here."""
+        """Return the data of one task, None where none lie here."""
         return self.images.get(task)
 
     def weights(self, model: str) -> Weights:
-        """The tensors of the base or an expert, as they will be stored."""
+        """Return the tensors of the base or an expert, as they will be stored."""
         return self.models[model]
 
     def heads(self, tasks: list[str]) -> tuple[dict[str, ZeroShotHead], list[str]]:
-        """The heads of some tasks, built from the base's text encoder where none are brought."""
+        """Return the heads of some tasks, built from the base's text encoder where none are brought."""
         if self.manifest.heads is not None:
             return super().heads(tasks)
         built = build_heads(self.folder, self.manifest, tasks, lambda fraction, message="": None, base=self.text)
@@ -73,19 +73,19 @@ class Stored:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Tensor names."""
+        """Return the tensors' names."""
         return self.weights.names
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one tensor."""
+        """Return the shape of one tensor."""
         return self.weights.shape(name)
 
     def dtype(self, name: str) -> torch.dtype:
-        """Dtype in which one tensor will be stored."""
+        """Return the dtype in which one tensor will be stored."""
         return self.dtypes[name]
 
     def tensor(self, name: str) -> Tensor:
-        """One tensor.
+        """Return one tensor.
 
         Raises:
             CheckpointError: it holds NaN or an infinity, or would by being stored.
@@ -170,7 +170,7 @@ def file_of(row: Row) -> str:
 
 
 def _document(found: Survey, folder: Path, places: Mapping[str, str]) -> dict[str, Any]:
-    """zoo.yaml."""
+    """Return the document of zoo.yaml."""
     request = found.request
     document: dict[str, Any] = {"format": 1, "name": request.name, "title": request.title}
     document["backbone"] = _backbone(found, folder)

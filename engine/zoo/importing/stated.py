@@ -1,4 +1,4 @@
-"""What the places around a checkpoint say about it: configs, headers, a zoo's manifest, a pickle's own objects."""
+"""Facts about a checkpoint from around it: configs, headers, a zoo's manifest, a pickle's own objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULTS = {"image_size": 224, "layers": 12, "width": 768, "patch_size": 16, "he
 
 @dataclass(frozen=True)
 class Stated:
-    """What one place says; None for what it leaves open."""
+    """The facts that one place states; None for what it leaves open."""
 
     origin: str  # how people are told of the place
     config: dict[str, Any] | None = None  # open_clip's model config, its defaults written out
@@ -79,7 +79,7 @@ def _header(source: Source, size: int) -> Iterator[Stated]:
 
 
 def _manifest(source: Source) -> Iterator[Stated]:
-    """A base that lies in a zoo of this project."""
+    """Return a base that lies in a zoo of this project."""
     file = source.files[0]
     if not (file.parent / "zoo.yaml").is_file():
         return

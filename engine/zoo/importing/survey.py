@@ -1,4 +1,4 @@
-"""What an import would do, found out before anything is written: recognised, dropped, doubtful, wrong."""
+"""Survey of an import before anything is written: what is recognised, dropped, doubtful or wrong."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class FoundTask:
 
     @property
     def scored(self) -> bool:
-        """Whether the task has images here."""
+        """Return whether the task has images here."""
         return self.images is not None
 
 
@@ -82,7 +82,7 @@ def _find(request: ImportRequest, name: str, trained: bool, head: BroughtHead | 
 
 
 def _classes(task: FoundTask, head: BroughtHead | None) -> tuple[dict[str, Any], str]:
-    """Title and classes for the manifest, and where they come from.
+    """Return title and classes for the manifest, and where they come from.
 
     Raises:
         DataError: nobody names the classes, or head and images have different numbers of them.
@@ -119,7 +119,7 @@ def _classes(task: FoundTask, head: BroughtHead | None) -> tuple[dict[str, Any],
 
 
 def _of_images(images: BroughtTask, count: int | None) -> dict[str, Any]:
-    """What images and their description say; the number of classes is checked where only a head has them."""
+    """Return a task's classes from images and description; their number is checked where only a head has them."""
     try:
         return images.entry(())
     except DataError:
@@ -141,7 +141,7 @@ def _of_images(images: BroughtTask, count: int | None) -> dict[str, Any]:
 
 
 def _row(task: FoundTask) -> KnownDataset | None:
-    """The catalogue's row that a task's name or the place of its images speaks of."""
+    """Return the catalogue's row that a task's name or the place of its images speaks of."""
     if task.place:
         return recognise_dataset(task.place.split(":", 1)[1]) or recognise_dataset(task.name)
     known = known_task(task.name)

@@ -24,7 +24,7 @@ SURE = 3.0  # standard errors
 
 @dataclass(frozen=True)
 class Score:
-    """How a model did on some images of a task."""
+    """The answers of a model to some images of a task."""
 
     correct: np.ndarray  # (n,) of booleans, the same images for every model
     classes: int
@@ -36,7 +36,7 @@ class Score:
 
     @property
     def above_chance(self) -> bool:
-        """Whether that is surely more than a guess for each image would reach."""
+        """Return whether that is surely more than a guess for each image would reach."""
         chance, count = 1 / self.classes, len(self.correct)
         return self.correct.sum() > count * chance + SURE * math.sqrt(count * chance * (1 - chance))
 
@@ -62,7 +62,7 @@ def spread_rows(data: TaskData, count: int, start: int = 0) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Judged:
-    """How images of a task were classified under one preprocessing."""
+    """The answers to images of a task under one preprocessing."""
 
     correct: np.ndarray  # (n,) of booleans
     log_probability: np.ndarray  # (n,) of the true class, float64

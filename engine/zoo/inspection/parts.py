@@ -134,7 +134,7 @@ def _classes(task: Task, split: str, labels: np.ndarray) -> Iterator[Finding]:
 
 
 def _no_heads(zoo: Zoo) -> Iterator[Finding]:
-    """Where a zoo brings no heads, its text encoder gives them, or nothing can be scored."""
+    """Say of a zoo without heads whether its text encoder can give them."""
     if zoo.text_problem:
         text = f"The zoo has no heads and none can be built: {zoo.text_problem.rstrip('.')}. Nothing will be scored."
         yield Finding("warning", text)

@@ -44,12 +44,12 @@ class BroughtTask:
 
     @property
     def outside(self) -> bool:
-        """Whether the description calls the task out of domain."""
+        """Return whether the description calls the task out of domain."""
         found = self.description
         return str(found.get("suggested", "")).upper() == "OOD" or found.get("domain") == "out"
 
     def entry(self, templates: Sequence[str]) -> dict[str, Any]:
-        """Title, classes, prompts and provenance for the manifest: the description's, else the data's own.
+        """Return title, classes, prompts and provenance for the manifest: the description's, else the data's own.
 
         Args:
             templates: for classes that bring none.
@@ -77,7 +77,7 @@ class BroughtTask:
 
 
 def known_classes(source: Source, name: str) -> dict[str, Any]:
-    """What the manifest says of classes: a data set of the catalogue, else the data's own names, else nothing.
+    """Return the manifest's classes: of a data set of the catalogue, else the data's own names, else none.
 
     Args:
         source: the data.
@@ -98,7 +98,7 @@ def known_classes(source: Source, name: str) -> dict[str, Any]:
 
 
 def _fits(source: Source, dataset: str) -> bool:
-    """Whether data's own class names are those of a known data set; a task may be called like one and be another."""
+    """Return whether data's own class names are a known data set's; a task may be called like one and be another."""
     try:
         match_classes(source.brought, Task(name=dataset, domain="in", dataset=dataset), ordered=source.ordered)
     except DataError:
@@ -107,7 +107,7 @@ def _fits(source: Source, dataset: str) -> bool:
 
 
 def find_tasks(place: Path) -> tuple[list[BroughtTask], list[str]]:
-    """The tasks that a place holds, by name.
+    """Return the tasks that a place holds, by name.
 
     Args:
         place: the data of one task, or a folder with those of several (an entry of any form each, ``NAME.json`` beside
@@ -190,7 +190,7 @@ def place_file(source: Path, target: Path, *, link: bool) -> None:
 
 
 def check_room(folder: Path, needed: int) -> None:
-    """Whether images fit.
+    """Refuse where images do not fit on the disk.
 
     Raises:
         DataError: they do not.
@@ -236,7 +236,7 @@ def _description(path: Path) -> dict[str, Any]:
 
 
 def _is_one(folder: Path) -> bool:
-    """Whether a folder is one task: shards or folders of splits, or folders whose images lie directly in them."""
+    """Return whether a folder is one task: shards or folders of splits, or folders that hold images themselves."""
     files = [path for path in folder.iterdir() if path.is_file() and path.suffix in FILES]
     shards = [path for path in files if path.suffix == ".parquet"]
     if shards and len(shards) == len(files):
@@ -262,7 +262,7 @@ def _images_below(folder: Path) -> Iterator[Path]:
 
 
 def _listed_in(task: BroughtTask) -> set[str]:
-    """Folders whose images a table lists; they are no tasks of their own."""
+    """Return folders whose images a table lists; they are no tasks of their own."""
     if not isinstance(task.source, PathTable):
         return set()
     return {name.split("/")[0] for name in task.source.content().names if "/" in name}
