@@ -6,19 +6,22 @@
     python benchmarks/merging.py --methods ties emr --folder /data/big
 
 Every line runs five times (once above ten seconds; the median is told), each time in a process of its own, which is
-ended when it takes more memory than ``--memory`` GiB. The floor reads all checkpoints once and writes one; ratios are
-taken in the same run. Weights are random, which costs the same as trained ones. FusionBench and mergekit are installed
-from the package index into virtual environments of their own.
+ended when it takes more memory than ``--memory`` GiB. Our own lines run in turn, and ratios are medians over the turns:
+on a machine that does other things too, neighbours in time are comparable and seconds alone are not. The floor reads
+all checkpoints once and writes one; TA is Task Arithmetic. Weights are random, which costs the same as trained ones.
+FusionBench and mergekit are installed from the package index into virtual environments of their own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -167,6 +170,29 @@ def run_apart(command: Sequence[str], limit: float) -> dict[str, float] | str:
         return json.loads(out.read().splitlines()[-1])
 
 
+def run_in_turn(commands: Mapping[str, Sequence[str]], limit: float) -> dict[str, list[dict[str, float]] | str]:
+    """Run all lines, then all of them again: every line's runs, or why there are none."""
+    found: dict[str, list[dict[str, float]] | str] = {what: [] for what in commands}
+    for _ in range(RUNS):
+        for what, command in commands.items():
+            runs = found[what]
+            if isinstance(runs, str) or (runs and runs[0]["seconds"] > LONG):
+                continue
+            last = run_apart(command, limit)
+            if isinstance(last, str):
+                found[what] = last
+            else:
+                runs.append(last)
+    return found
+
+
+def ratio(runs: Sequence[Mapping[str, float]], others: Sequence[Mapping[str, float]] | str, key: str) -> float:
+    """Return the median over turns of one line's number divided by another's, which is not a number if it failed."""
+    if isinstance(others, str):
+        return math.nan
+    return statistics.median(one[key] / other[key] for one, other in zip(runs, others, strict=False))
+
+
 def run_often(command: Sequence[str], limit: float, target: Path | None = None) -> dict[str, float] | str:
     """The median of a line's runs by seconds, or why there is none; what it wrote is removed."""
     found: list[dict[str, float]] = []
@@ -219,30 +245,37 @@ def available() -> float:
 def print_table(folder: Path, options: argparse.Namespace, peers: Mapping[str, Path]) -> None:
     """A line a method: ours, then every peer with its ratio to ours."""
     heads = "".join(f"{peer:>14}{'ratio':>8}{'GiB':>7}" for peer in peers)
-    print(f"{'':24}{'seconds':>9}{'floor':>7}{'CPU s':>9}{'floor':>7}{'GiB':>7}{heads}")
+    print(f"{'':24}{'seconds':>9}{'floor':>7}{'CPU s':>9}{'floor':>7}{'TA':>7}{'GiB':>7}{heads}")
     own = [sys.executable, __file__, "--folder", str(folder), "--threads", str(options.threads), "--one"]
-    floor: dict[str, float] = {}
-    for what in dict.fromkeys(("floor", *options.methods)):
-        found = run_often([*own, what], options.memory)
-        if isinstance(found, str):
-            print(f"{what:24}{found}", flush=True)
+    lines = dict.fromkeys(("floor", "task_arithmetic", *options.methods))
+    every = run_in_turn({what: [*own, what] for what in lines}, options.memory)
+    for what, runs in every.items():
+        if isinstance(runs, str):
+            print(f"{what:24}{runs}", flush=True)
             continue
-        floor = floor or found
-        times = "".join(f"{found[key]:9.2f}{found[key] / floor[key]:7.1f}" for key in ("seconds", "cpu_seconds"))
-        cells = ""
-        for peer, python in peers.items():
-            if what not in PEERS[peer][1]:
-                cells += f"{'–':>14}{'':15}"
-                continue
-            target = folder / "peer.safetensors"
-            script = Path(__file__).with_name("peer.py")
-            command = [str(python), str(script), peer, what, str(folder), str(target), str(options.threads)]
-            other = run_often(command, options.memory, target)
-            if isinstance(other, str):
-                cells += f"{other[:28]:>29}"
-            else:
-                cells += f"{other['seconds']:14.2f}{other['seconds'] / found['seconds']:8.1f}{other['peak_gib']:7.2f}"
-        print(f"{what:24}{times}{found['peak_gib']:7.2f}{cells}", flush=True)
+        seconds, worked, peak = (statistics.median(run[key] for run in runs) for key in runs[0])
+        shares = [ratio(runs, every["floor"], key) for key in ("seconds", "cpu_seconds")]
+        shares.append(ratio(runs, every["task_arithmetic"], "cpu_seconds"))
+        times = f"{seconds:9.2f}{shares[0]:7.1f}{worked:9.2f}{shares[1]:7.1f}{shares[2]:7.2f}{peak:7.2f}"
+        print(f"{what:24}{times}{peer_cells(what, seconds, folder, options, peers)}", flush=True)
+
+
+def peer_cells(what: str, seconds: float, folder: Path, options: argparse.Namespace, peers: Mapping[str, Path]) -> str:
+    """Return what the peers take for a line of ours, and how many times our seconds that is."""
+    cells = ""
+    for peer, python in peers.items():
+        if what not in PEERS[peer][1]:
+            cells += f"{'–':>14}{'':15}"
+            continue
+        target = folder / "peer.safetensors"
+        script = Path(__file__).with_name("peer.py")
+        command = [str(python), str(script), peer, what, str(folder), str(target), str(options.threads)]
+        other = run_often(command, options.memory, target)
+        if isinstance(other, str):
+            cells += f"{other[:28]:>29}"
+        else:
+            cells += f"{other['seconds']:14.2f}{other['seconds'] / seconds:8.1f}{other['peak_gib']:7.2f}"
+    return cells
 
 
 def main() -> None:
