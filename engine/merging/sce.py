@@ -36,7 +36,7 @@ def _most_varying(stack: Tensor, share: float) -> Tensor:
     """A boolean mask of a layer's shape: the share of its varying entries whose variance over experts is largest."""
     if share >= 1 or not stack.numel():
         return torch.ones_like(stack[0], dtype=torch.bool)
-    variance = stack.var(dim=0, unbiased=False).view(-1)
+    variance = stack.sort(dim=0).values.var(dim=0, unbiased=False).view(-1)  # alike in any order of experts
     count = int(torch.count_nonzero(variance) * share)
     mask = torch.zeros_like(variance, dtype=torch.bool)
     mask[variance.topk(count).indices] = True
