@@ -1,0 +1,95 @@
+"""The documents: links lead somewhere, commands can be given, numbers are those of the shipped runs."""
+
+import re
+import shlex
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from engine.__main__ import app
+from engine.manifest import ASSETS
+from engine.report import read_report
+from engine.rounding import rounded
+from tests.project.test_imports import ROOT
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "DESIGN.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(#[^)\s]*)?\)")
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"python -m engine((?: [^`#\n]*)?)")
+every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+
+
+def anchors(text):
+    """The headings of a document as its links name them."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@every_document
+def test_links_lead_somewhere(document):
+    for file, anchor in LINK.findall(CODE.sub("", document.read_text("utf-8"))):
+        target = (document.parent / file) if file else document
+        assert target.exists(), f"{document.name} links to {file}, which is not there"
+        assert not anchor or anchor in anchors(target.read_text("utf-8")), f"{file} has no heading {anchor}"
+
+
+def commands():
+    """Every call of the engine that the documents show, lines that go on joined."""
+    for document in DOCUMENTS:
+        text = document.read_text("utf-8").replace("\\\n", " ")
+        for found in COMMAND.findall(text):
+            yield pytest.param(found.strip(), id=f"{document.stem}: {found.strip()}"[:80])
+
+
+@pytest.mark.parametrize("command", list(commands()))
+def test_commands_can_be_given(command):
+    """A command's words are read as the shell and the program read them, and it is not carried out."""
+    words, found = shlex.split(command), typer.main.get_command(app)
+    while words and isinstance(found, TyperGroup):
+        context = found.make_context("engine", [], resilient_parsing=True)
+        asked = words[0]
+        _, found, words = found.resolve_command(context, words)
+        assert found is not None, f"there is no command {asked}"
+    if words:  # a command that is only named needs no arguments
+        found.make_context(found.name, list(words))
+
+
+def test_a_wrong_command_is_told():
+    with pytest.raises(Exception, match="No such option"):
+        test_commands_can_be_given("run recipe.yaml --nowhere x")
+    with pytest.raises(AssertionError, match="no command fatch"):
+        test_commands_can_be_given("zoo fatch clip")
+
+
+def test_every_command_is_described():
+    text = "".join((ROOT / "docs" / name).read_text("utf-8") for name in ("commands.md", "bring.md"))
+    for name, command in typer.main.get_command(app).commands.items():
+        for each in command.commands if isinstance(command, TyperGroup) else [""]:
+            call = f"{name} {each}".strip()
+            assert re.search(rf"\b{call}\b", text), f"docs/commands.md does not name `{call}`"
+
+
+def test_the_accuracies_are_those_of_the_examples():
+    """Rows of the bundled zoo's table whose runs come along."""
+    table = (ROOT / "docs" / "methods.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| ([^|]+) \| ([\d.]+ \| [\d.]+ \| [\d.]+) \|$", table, re.MULTILINE))
+    known = {
+        "pretrained": ("task-arithmetic", "pretrained"),
+        "Task Arithmetic, λ 0.3": ("task-arithmetic", "merged"),
+        "TIES, sum, λ 0.3": ("ties", "merged"),
+        "Task Arithmetic with LwPTV, η 0.7": ("task-arithmetic-lwptv", "merged"),
+        "multitask (trained jointly)": ("task-arithmetic", "multitask"),
+    }
+    for row, (example, state) in known.items():
+        found = read_report(ASSETS / "examples" / example).average[state]
+        assert rows[row] == " | ".join(rounded(value, 1) for value in (found.within, found.out, found.h_score)), row
+
+
+def test_the_readme_is_short_and_quotes_the_table():
+    readme, table = (ROOT / name for name in ("README.md", "docs/methods.md"))
+    lines = readme.read_text("utf-8").splitlines()
+    assert len(lines) <= 150
+    numbers = re.findall(r"(\d\d\.\d) %", " ".join(lines))
+    assert len(numbers) >= 5
+    assert set(numbers) <= set(re.findall(r"\d\d\.\d", table.read_text("utf-8")))
