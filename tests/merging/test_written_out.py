@@ -8,8 +8,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.merging import spectra
+from engine.merging.apply import merge
 from engine.merging.spectra import leading_triples, polar, svd
+from engine.recipe import MethodCall
+from engine.weights import LazyTaskVectors, Memory
 from tests.merging.test_properties import merged, task_vectors
+from tests.reference.merging.support import TinyContext
 
 quick = settings(max_examples=25, deadline=None)
 
@@ -115,16 +119,19 @@ def test_polar_factors_of_dependent_columns_are_orthonormal():
 
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-4), (torch.float64, 1e-10)])
 def test_tsv_m_is_algorithm_1_written_out(dtype, limit):
-    matrices = torch.stack([decaying(48, 24, torch.float64, seed) for seed in range(4)])
-    matrices[3].zero_()
-    stacks = {"visual.w": matrices[:3], "visual.b": matrices[:3, 0]}
-    triples = [svd(matrix) for matrix in matrices[:3]]
+    matrices = torch.stack([decaying(48, 24, torch.float64, seed) for seed in range(3)])
+    stacks = {"visual.w": matrices, "visual.b": matrices[:, 0]}
+    triples = [svd(matrix) for matrix in matrices]
     left = torch.cat([left[:, :8] for left, _, _ in triples], dim=1)
     values = torch.cat([values[:8] for _, values, _ in triples])
     right = torch.cat([right[:8] for _, _, right in triples])
     one, _, two = svd(left)
     three, _, four = svd(right)
-    expected = (one @ two) * values @ (three @ four)
-    found = merged({name: stack.to(dtype).double() for name, stack in stacks.items()}, "tsv_m", {"scaling": 1.0})["all"]
-    assert torch.allclose(found["visual.w"], expected, atol=limit)
-    assert torch.allclose(found["visual.b"], matrices[:3, 0].mean(dim=0), atol=limit)
+    base = Memory({name: torch.zeros_like(stack[0]) for name, stack in stacks.items()})
+    experts = {f"e{k}": Memory({name: stack[k] for name, stack in stacks.items()}) for k in range(3)}
+    vectors = LazyTaskVectors(base, experts, dtype=dtype)
+    call = MethodCall(method="tsv_m", params={"scaling": 1.0})
+    found = merge(base, vectors, [], call, TinyContext(tuple(experts))).weights
+    assert found.tensor("visual.w").dtype == dtype
+    assert torch.allclose(found.tensor("visual.w").double(), (one @ two) * values @ (three @ four), atol=limit)
+    assert torch.allclose(found.tensor("visual.b").double(), matrices[:, 0].mean(dim=0), atol=limit)
