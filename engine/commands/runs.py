@@ -136,7 +136,12 @@ def _export_part(folder: Path, to: Path) -> None:
                 f"The run has nothing to write to a file of this kind ({to.suffix or 'no ending'}): give .csv, .tex, "
                 ".html, .json, .yaml or .safetensors."
             )
-        shutil.copyfile(source, to)
+        if to.suffix == ".safetensors":
+            from ..pipeline.export.model import export_file
+
+            export_file(folder, to, Store().digest_file)
+        else:
+            shutil.copyfile(source, to)
 
 
 def _mergekit(folder: Path, to: Path) -> None:

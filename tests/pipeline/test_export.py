@@ -4,7 +4,10 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import load_file
+import yaml
+from open_clip.model import CLIP
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from engine.__main__ import app
@@ -16,7 +19,7 @@ from engine.store import Store
 from engine.weights import open_weights, visual
 from engine.zoo.importing.layouts import find_encoder
 from engine.zoo.importing.sources import open_source
-from tests.tiny_zoo import make_zoo
+from tests.tiny_zoo import CONFIG, make_zoo
 
 TOLERANCE = 1e-5
 
@@ -26,6 +29,8 @@ def run(tmp_path_factory):
     """A finished run with a calibrator: its folder, and its zoo."""
     folder = tmp_path_factory.mktemp("export")
     zoo = make_zoo(folder / "zoo")
+    torch.manual_seed(0)
+    save_file(CLIP(**CONFIG).state_dict(), zoo / "base.safetensors")  # with its text encoder
     recipe = parse_recipe({"zoo": str(zoo), "calibrators": [{"method": "surgery", "params": {"rank": 2, "steps": 20}}]})
     run_recipe(recipe, Store(folder / "store"), out=folder / "run")
     return folder / "run", zoo
@@ -62,11 +67,104 @@ def test_open_clip_folder_comes_back(run, tmp_path):
     folder, _ = run
     export(folder, tmp_path / "oc", "open_clip")
     merged = visual(open_weights(folder / "merged.safetensors"))
-    same(find_encoder(open_source(tmp_path / "oc" / "merged.safetensors")).visual, merged)
+    same(find_encoder(open_source(tmp_path / "oc")).visual, merged)
     images = torch.randint(0, 255, (2, 16, 16, 3), dtype=torch.uint8)
-    first, second = (engine.load_merged(place) for place in (folder, tmp_path / "oc" / "merged.safetensors"))
+    first, second = (engine.load_merged(place) for place in (folder, tmp_path / "oc" / "open_clip_model.safetensors"))
     with torch.no_grad():
         assert torch.equal(first(first.preprocess(images)), second(second.preprocess(images)))
+
+
+def pictures():
+    """Images of several sizes, and their features from the run's own weights."""
+    import numpy as np
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    return [
+        Image.fromarray(random.integers(0, 255, (*size, 3), dtype=np.uint8)) for size in ((16, 16), (24, 40), (9, 31))
+    ]
+
+
+def test_other_libraries_compute_the_same(run, tmp_path):
+    import open_clip
+    from transformers import CLIPImageProcessor, CLIPVisionModelWithProjection
+
+    import engine
+
+    folder, _ = run
+    own = engine.load_merged(folder)
+    export(folder, tmp_path / "hf", "hf")
+    export(folder, tmp_path / "oc", "open_clip")
+    theirs = CLIPVisionModelWithProjection.from_pretrained(tmp_path / "hf").eval()
+    processor = CLIPImageProcessor.from_pretrained(tmp_path / "hf")
+    model, preprocess = open_clip.create_model_from_pretrained(f"local-dir:{tmp_path / 'oc'}")
+    with torch.no_grad():
+        pixels = own.preprocess(pictures())
+        expected = own(pixels)
+        assert torch.allclose(theirs(pixel_values=pixels).image_embeds, expected, atol=TOLERANCE)
+        assert torch.allclose(model.encode_image(pixels), expected, atol=TOLERANCE)
+        square = pictures()[:1]  # of the right size, so nothing is resized
+        assert torch.allclose(processor(images=square, return_tensors="pt").pixel_values, pixels[:1], atol=TOLERANCE)
+        assert torch.allclose(preprocess(square[0])[None], pixels[:1], atol=TOLERANCE)
+    text = load_file(tmp_path / "oc" / "open_clip_model.safetensors")["token_embedding.weight"]
+    assert torch.equal(text, model.token_embedding.weight)
+
+
+@pytest.mark.parametrize("layout", ["hf", "open_clip"])
+def test_an_export_is_brought_back_without_a_word(run, tmp_path, layout):
+    """Fault 4: the own export came back neither here nor in open_clip."""
+    from engine.zoo.importing.survey import survey
+    from tests.made_imports import ask, silent
+
+    folder, zoo = run
+    export(folder, tmp_path / "out", layout)
+    found = survey(
+        ask(tmp_path, tmp_path / "out", ("alpha", zoo / "experts" / "alpha.safetensors"), preprocess=""), silent
+    )
+    assert not found.faults
+    assert found.architecture.config["vision_cfg"]["head_width"] == 16
+    assert found.architecture.config["quick_gelu"] is False
+    assert found.architecture.preprocess.std == (0.3, 0.3, 0.3)
+
+
+def test_one_file_says_everything(run, tmp_path):
+    folder, _ = run
+    result = CliRunner().invoke(app, ["export", str(folder), "--to", str(tmp_path / "m.safetensors")])
+    assert result.exit_code == 0, result.output
+    with safe_open(tmp_path / "m.safetensors", "pt") as file:
+        header = file.metadata()
+    assert json.loads(header["mergelens"])["preprocess"]["std"] == [0.3, 0.3, 0.3]
+    assert [origin["name"] for origin in json.loads(header["origins"])][1:] == ["alpha", "beta", "gamma"]
+    assert parse_recipe(yaml.safe_load(header["recipe"])).merge.method == "task_arithmetic"
+    assert header["licence"] == "unknown"
+    result = CliRunner().invoke(
+        app, ["export", str(folder), "--to", str(tmp_path / "x"), "--format", "hf", "--task", "alpha"]
+    )
+    assert "one model for all tasks" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("licences", "expected"),
+    [
+        (("mit", "apache-2.0"), "mit"),
+        (("mit", "cc-by-nc-4.0"), "cc-by-nc-4.0"),
+        (("mit", ""), "unknown"),
+        (("mit", "my own terms"), "other"),
+        (("my own terms", "my own terms"), "my own terms"),
+        ((), "unknown"),
+    ],
+)
+def test_a_card_has_the_strictest_licence_and_the_hubs_fields(run, licences, expected):
+    from engine.pipeline.export.card import Origin, model_card
+    from engine.report import read_report
+
+    origins = [Origin("base", "b", "", "0", "hf:openai/clip-vit-base-patch32", "")]
+    origins += [Origin("expert", f"e{n}", "t", "0", f"hf:some/expert{n}@main", text) for n, text in enumerate(licences)]
+    front = yaml.safe_load(model_card(read_report(run[0]), origins, "hf", {}).split("---")[1])
+    assert front["license"] == expected
+    assert front["base_model"][0] == "openai/clip-vit-base-patch32"
+    assert len(front["base_model"]) == 1 + len(licences)
+    assert front["base_model_relation"] == "merge"
 
 
 def test_the_card_says_where_everything_comes_from(run, tmp_path):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import yaml
 
 from ...catalog import MERGE_METHODS
 from ...catalog.titles import method_title
@@ -28,12 +31,33 @@ features = model(**processor(images=image, return_tensors="pt")).image_embeds
 ```python
 from mergelens import load_merged
 
-model = load_merged("merged.safetensors")
+model = load_merged("open_clip_model.safetensors")
 features = model(model.preprocess(image))
 ```
 
-The tensors are named as in open_clip (`visual.…`); `open_clip_config.json` holds the architecture.""",
+With open_clip itself, where the base brought its text encoder (see Files):
+
+```python
+import open_clip
+
+model, preprocess = open_clip.create_model_from_pretrained("local-dir:this folder")
+features = model.encode_image(preprocess(image)[None])
+```""",
 }
+
+
+STRICTER = (  # licences by how much they ask for, the most permissive first
+    ("cc0-1.0", "public domain", "unlicense"),
+    ("mit", "bsd-2-clause", "bsd-3-clause", "apache-2.0"),
+    ("cc-by-4.0", "cc-by-3.0"),
+    ("cc-by-sa-4.0", "cc-by-sa-3.0"),
+    ("lgpl-3.0", "mpl-2.0"),
+    ("gpl-3.0",),
+    ("agpl-3.0",),
+    ("cc-by-nc-4.0",),
+    ("cc-by-nc-sa-4.0",),
+    ("cc-by-nc-nd-4.0",),
+)
 
 
 @dataclass(frozen=True)
@@ -57,14 +81,43 @@ def model_card(report: Report, origins: Sequence[Origin], layout: str, files: Ma
         layout: ``hf`` or ``open_clip``.
         files: what lies beside the card → what it is.
     """
-    parts = [_front(layout), _title(report), USE[layout], _origins(report, origins), _method(report)]
+    parts = [_front(layout, origins), _title(report), USE[layout], _origins(report, origins), _method(report)]
     parts += [_measured(report), _files(files)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _front(layout: str) -> str:
-    library = {"hf": "transformers", "open_clip": "open_clip"}[layout]
-    return f"---\nlibrary_name: {library}\npipeline_tag: image-feature-extraction\ntags: [clip, merge, mergelens]\n---"
+def _front(layout: str, origins: Sequence[Origin]) -> str:
+    """The hub's fields."""
+    document: dict[str, Any] = {
+        "library_name": {"hf": "transformers", "open_clip": "open_clip"}[layout],
+        "pipeline_tag": "image-feature-extraction",
+        "tags": ["clip", "merge", "mergelens"],
+        "license": licence(origins),
+    }
+    sources = [hub_id(origin.source) for origin in origins]
+    if found := list(dict.fromkeys(source for source in sources if source)):
+        document |= {"base_model": found, "base_model_relation": "merge"}
+    return f"---\n{yaml.safe_dump(document, sort_keys=False, allow_unicode=True)}---"
+
+
+def hub_id(source: str) -> str:
+    """Return the hub's name of a model that a source speaks of; '' where it speaks of none."""
+    bare = source.removeprefix("https://huggingface.co/").removeprefix("hf:").split("@")[0].strip("/")
+    return bare if bare != source and re.fullmatch(r"[\w.-]+/[\w.-]+", bare) else ""
+
+
+def licence(origins: Sequence[Origin]) -> str:
+    """Return the strictest of the experts' licences; 'unknown' where one states none, 'other' where one is not known.
+
+    A merge is made of all its experts, so it may be used as far as each of them may.
+    """
+    stated = [origin.licence.strip().lower() for origin in origins if origin.role == "expert"]
+    if not stated or not all(stated):
+        return "unknown"
+    ranks = {name: rank for rank, names in enumerate(STRICTER) for name in names}
+    if any(name not in ranks for name in stated):
+        return stated[0] if len(set(stated)) == 1 else "other"
+    return max(stated, key=ranks.__getitem__)
 
 
 def _title(report: Report) -> str:

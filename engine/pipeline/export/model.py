@@ -6,12 +6,13 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ...errors import CheckpointError, EngineError, StoreError
+from ...errors import EngineError, StoreError
 from ...manifest import Preprocess
 from ...report import Report, read_report
 from ...store.outputs import check_folder, new_folder
@@ -20,11 +21,12 @@ from ...weights import Memory, open_weights, visual, write_weights
 from ...weights.huggingface import ToHuggingFace, huggingface_config
 from ...zoo.encoders.heads import read_heads
 from ...zoo.folder import Zoo
-from ...zoo.metadata import FORMAT, METADATA_KEY, describe_model
+from ...zoo.importing.sources import Joined
+from ...zoo.metadata import describe_model, header_text, model_document, read_document
 from ..run.merging import load_merged
-from .card import Origin, model_card
+from .card import Origin, licence, model_card
 
-LAYOUTS = {"hf": "model.safetensors", "open_clip": "merged.safetensors"}
+LAYOUTS = {"hf": "model.safetensors", "open_clip": "open_clip_model.safetensors"}
 RESAMPLE = {"bilinear": 2, "bicubic": 3}  # PIL's numbers
 Digest = Callable[[Path], str]
 
@@ -63,7 +65,7 @@ def export_model(
         if layout == "hf":
             files |= _write_huggingface(folder, weights, config, preprocess, progress)
         else:
-            files |= _write_open_clip(folder, weights, config, preprocess, progress)
+            files |= _write_open_clip(folder, weights, zoo, config, preprocess, progress)
         files |= _write_heads(folder, zoo)
         files |= _copy(run, folder)
         (folder / "README.md").write_text(model_card(report, _origins(report, zoo, digest), layout, files), "utf-8")
@@ -81,6 +83,8 @@ def _zoo(report: Report) -> Zoo | None:
 def _weights(run: Path, zoo: Zoo | None, task: str | None) -> Weights:
     file = run / "merged.safetensors"
     if file.is_file():
+        if task is not None:
+            raise EngineError("This merge makes one model for all tasks; leave out --task.")
         return visual(open_weights(file))
     if not (run / "merged" / "merged.json").is_file():
         raise StoreError("The run left no merged weights. An example keeps only its report; run its recipe.")
@@ -98,12 +102,9 @@ def _weights(run: Path, zoo: Zoo | None, task: str | None) -> Weights:
 
 def _described(run: Path, zoo: Zoo | None) -> tuple[dict[str, Any], Preprocess]:
     """Architecture and preprocessing: what the weights say of themselves, else their zoo."""
-    try:
-        metadata = getattr(open_weights(run / "merged.safetensors"), "metadata", {})
-        known = json.loads(metadata.get(METADATA_KEY, "null"))
-    except (CheckpointError, ValueError):
-        known = None
-    if not isinstance(known, dict) or not {"architecture", "preprocess"} <= set(known):
+    file = run / "merged.safetensors"
+    known = read_document(open_weights(file)) if file.is_file() else {}
+    if not {"architecture", "preprocess"} <= set(known):
         if zoo is None:
             raise StoreError("The weights do not say which architecture they are of, and their zoo is no longer there.")
         known = describe_model(zoo)
@@ -140,14 +141,53 @@ def _write_huggingface(
 
 
 def _write_open_clip(
-    folder: Path, weights: Weights, config: dict[str, Any], preprocess: Preprocess, progress: Progress | None
+    folder: Path,
+    weights: Weights,
+    zoo: Zoo | None,
+    config: dict[str, Any],
+    preprocess: Preprocess,
+    progress: Progress | None,
 ) -> dict[str, str]:
-    known = {"format": FORMAT, "architecture": config, "preprocess": preprocess.model_dump(mode="json")}
-    metadata = {METADATA_KEY: json.dumps(known)}
-    write_weights(folder / LAYOUTS["open_clip"], weights, progress=progress, metadata=metadata)
+    """As on the hub: a complete CLIP where the base brings its text encoder, which merging leaves as it is."""
     prepare = preprocess.model_dump(mode="json")
+    metadata = header_text(model_document(config, prepare))
+    text = _text(zoo, config)
+    whole = Joined({**dict.fromkeys(weights.names, weights), **dict.fromkeys(text.names, text)}) if text else weights
+    write_weights(folder / LAYOUTS["open_clip"], whole, progress=progress, metadata=metadata)
     _write_json(folder / "open_clip_config.json", {"model_cfg": config, "preprocess_cfg": prepare})
-    return {"open_clip_config.json": "its architecture, and how images are prepared"}
+    said = "with the base's text encoder" if text else "the image side alone: the zoo's base has no text encoder"
+    return {"open_clip_config.json": f"its architecture, and how images are prepared; {said}"}
+
+
+def _text(zoo: Zoo | None, config: dict[str, Any]) -> Weights | None:
+    """The base's text encoder, where it is whole."""
+    if zoo is None or "text_cfg" not in config:
+        return None
+    base = open_weights(zoo.weights_path("base"))
+    names = [name for name in base.names if not name.startswith("visual.")]
+    whole = "token_embedding.weight" in names and any(name.startswith("transformer.") for name in names)
+    return Joined(dict.fromkeys(names, base)) if whole else None
+
+
+def export_file(run: Path, out: Path, digest: Digest) -> None:
+    """Write merged weights as one file whose header says everything: model, recipe, origins, licence.
+
+    Args:
+        run: the folder of a finished run.
+        out: the file to make.
+        digest: sha256 of a file.
+
+    Raises:
+        EngineError: the run left no weights that one file can hold.
+    """
+    report = read_report(run)
+    zoo = _zoo(report)
+    config, preprocess = _described(run, zoo)
+    origins = _origins(report, zoo, digest)
+    metadata = header_text(model_document(config, preprocess.model_dump(mode="json")))
+    metadata |= {"format": "pt", "recipe": report.recipe.to_yaml(), "licence": licence(origins)}
+    metadata |= {"origins": json.dumps([asdict(origin) for origin in origins]), "identity": report.identity}
+    write_weights(out, _weights(run, zoo, None), metadata=metadata)
 
 
 def _write_heads(folder: Path, zoo: Zoo | None) -> dict[str, str]:
