@@ -196,12 +196,14 @@ def read_yaml(path: Path, error_type: type[Exception], what: str) -> Any:
     """
     try:
         size = path.stat().st_size
+        text = "" if size > MAX_RECIPE_BYTES else path.read_text("utf-8")
     except OSError as error:
         raise error_type(f"The {what} {path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise error_type(f"The {what} {path.name} is not valid YAML: it is no text in UTF-8.") from error
     if size > MAX_RECIPE_BYTES:
         raise error_type(f"The {what} {path.name} has {size:,} bytes; at most {MAX_RECIPE_BYTES:,} are read.")
     try:
-        text = path.read_text("utf-8")
         if text.count("*") > MAX_ALIASES and sum(isinstance(t, yaml.AliasToken) for t in yaml.scan(text)) > MAX_ALIASES:
             raise error_type(f"The {what} {path.name} uses more than {MAX_ALIASES} YAML aliases.")
         return yaml.load(text, Loader=_Loader)  # a SafeLoader: no objects

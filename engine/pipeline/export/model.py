@@ -19,7 +19,7 @@ from ...store.outputs import check_folder, new_folder
 from ...types import Progress, Weights
 from ...weights import Memory, open_weights, visual, write_weights
 from ...weights.huggingface import ToHuggingFace, huggingface_config
-from ...zoo.encoders.heads import read_heads
+from ...zoo.encoders.heads import HEADS_KEY, MADE_OTHERWISE, read_heads
 from ...zoo.folder import Zoo
 from ...zoo.importing.sources import Joined
 from ...zoo.metadata import describe_model, header_text, model_document, read_document
@@ -194,16 +194,20 @@ def _write_heads(folder: Path, zoo: Zoo | None) -> dict[str, str]:
     """Heads of all tasks that have one, as the zoo keeps them: unit rows, and the logarithm of the scale."""
     if zoo is None or not zoo.manifest.heads:
         return {}
-    stored = set(open_weights(zoo.path(zoo.manifest.heads)).names)
+    file = open_weights(zoo.path(zoo.manifest.heads))
+    stored = set(file.names)
     heads, _ = read_heads(zoo.folder, zoo.manifest, [t.name for t in zoo.manifest.tasks if t.name in stored])
     if not heads:
         return {}
     scale = math.log(next(iter(heads.values())).scale)
     tensors = {task: head.weight for task, head in heads.items()} | {"logit_scale": torch.tensor(scale)}
-    write_weights(folder / "heads.safetensors", Memory(tensors))
+    metadata = {name: text for name, text in getattr(file, "metadata", {}).items() if name == HEADS_KEY}
+    write_weights(folder / "heads.safetensors", Memory(tensors), metadata=metadata)
     classes = {task: list(zoo.manifest.task_table[task].classes) for task in heads}
     _write_json(folder / "classes.json", classes)
-    said = "zero-shot heads: (classes, dim) unit rows for each task, and logit_scale (a logarithm)"
+    kind = str(getattr(file, "metadata", {}).get(HEADS_KEY, ""))
+    made = f"heads ({MADE_OTHERWISE[kind]}, not zero-shot)" if kind in MADE_OTHERWISE else "zero-shot heads"
+    said = f"{made}: (classes, dim) unit rows for each task, and logit_scale (a logarithm)"
     return {"heads.safetensors": said, "classes.json": "class names of the heads, in their order"}
 
 

@@ -16,7 +16,7 @@ CONFIGS = ("config.json", "open_clip_config.json", "adapter_config.json")
 MOST_ENTRIES = 500
 MOST_LOOKED_AT = 20_000  # entries of a folder in a search
 MOST_FOUND = 200
-MOST_FOLDERS = 500
+MOST_FOLDERS = 5_000
 DEPTH = 3
 
 

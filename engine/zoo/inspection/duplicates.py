@@ -19,6 +19,8 @@ from ..images.readers.npz import NpzArrays
 CELLS = (8, 9)  # of a difference hash: every cell is compared with its right neighbour
 SIDE = 72  # of the small pictures that hashes are made of: a multiple of both
 CLOSE = 3.0  # grey levels by which the cells of two pictures of one look may differ
+BANDS, NEAR = 4, 6  # looks are compared where one of the bands is the same; bits in which they may differ
+CROWD = 8  # looks in one band that are compared
 PLAIN = 6  # bits that have to differ from the rest; plainer pictures have no look to compare
 MANY = 0.01  # of a split's images: more that come twice are a fault, fewer a warning
 NAMED = 3
@@ -107,15 +109,24 @@ def _twice(data: TaskData, test: Looks, other: Looks, split: str) -> Iterator[Fi
 
 def _alike(test: Looks, other: Looks, inside: bool) -> set[int]:
     """Return rows of test images whose look another image has, though not its bytes."""
-    places: dict[int, list[int]] = {}
+    width = 64 // BANDS
+    places: dict[tuple[int, int], list[int]] = {}
     for row, code in enumerate(other.hashes):
-        if code >= 0:
-            places.setdefault(code, []).append(row)
+        for band in range(BANDS) if code >= 0 else ():
+            places.setdefault((band, code >> band * width & (1 << width) - 1), []).append(row)
     found = set()
     for row, code in enumerate(test.hashes):
-        for place in places.get(code, ())[:NAMED]:
-            twin = (inside and place == row) or other.digests[place] == test.digests[row]
-            if not twin and np.abs(test.cells[row] - other.cells[place]).max() <= CLOSE:
+        if code < 0:
+            continue
+        near = {
+            place
+            for band in range(BANDS)
+            for place in places.get((band, code >> band * width & (1 << width) - 1), ())[:CROWD]
+        }
+        for place in near:
+            itself = (inside and place == row) or other.digests[place] == test.digests[row]
+            close = (other.hashes[place] ^ code).bit_count() <= NEAR
+            if not itself and close and np.abs(test.cells[row] - other.cells[place]).max() <= CLOSE:
                 found.add(row)
                 break
     return found

@@ -141,6 +141,8 @@ class _Shard:
             raise DataError(f"The labels in {self.path.name} cannot be read ({str(error)[:160]}).") from error
         if self.texts:
             return np.array([number.get(str(value), -1) for value in column.to_pylist()], np.int64)
+        if pa.types.is_boolean(column.type):  # as PatchCamelyon has them
+            column = column.cast(pa.int8())
         return column.fill_null(-1).to_numpy().astype(np.int64)
 
 
@@ -221,7 +223,8 @@ def _binary(kind: pa.DataType | None) -> bool:
 
 
 def _label_column(schema: pa.Schema, features: dict[str, Any]) -> str | None:
-    usable = [f.name for f in schema if pa.types.is_integer(f.type) or pa.types.is_string(f.type)]
+    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean)
+    usable = [f.name for f in schema if any(is_kind(f.type) for is_kind in kinds)]
     for name in LABEL_COLUMNS:
         if name in usable:
             return name
