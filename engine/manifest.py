@@ -84,12 +84,14 @@ class Expert(Frozen):
     method: str = Field(STANDARD, pattern=SAFE_NAME)  # the recipe of fine-tuning
     forward: Forward = "standard"  # how the weights are meant to be evaluated
     factors: str | None = None  # a file of low-rank factors whose products are the task vector
+    base: str | None = None  # the weights it starts from, where that is not the zoo's base
+    aligned: str = ""  # how its units were ordered like the zoo's base's
 
     @model_serializer(mode="wrap")
     def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Later keys are written where they are used, so that the digests of older zoos stay what they were."""
         document = handler(self)
-        for name in ("method", "forward", "factors"):
+        for name in ("method", "forward", "factors", "base", "aligned"):
             if document.get(name) == type(self).model_fields[name].default:
                 document.pop(name, None)
         return document
@@ -348,7 +350,7 @@ def resolve_inside(folder: Path, relative: str) -> Path:
 
 def _named_files(manifest: Manifest) -> list[str]:
     named = [expert.weights for expert in manifest.experts]
-    named += [expert.factors for expert in manifest.experts if expert.factors]
+    named += [path for expert in manifest.experts for path in (expert.factors, expert.base) if path]
     named += [reference.weights for reference in manifest.references]
     named += [task.data for task in manifest.tasks if task.data]
     named += [manifest.heads] if manifest.heads else []

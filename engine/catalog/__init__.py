@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from ..errors import RecipeError, nearest
 from ..recipe import CalibratorCall, MethodCall, Recipe, explain
 from . import (
+    alignment,
     basic,
     calibrators,
     deep_calibrators,
@@ -26,6 +27,7 @@ from . import (
     weighted,
 )
 from .row import (
+    AlignmentRow,
     CalibratorRow,
     Cost,
     FineTuningRow,
@@ -41,10 +43,12 @@ from .row import (
 AnyRow = TypeVar("AnyRow", bound=Row)
 
 __all__ = [
+    "ALIGNMENTS",
     "CALIBRATORS",
     "FINE_TUNING",
     "MERGE_METHODS",
     "TRANSFORMS",
+    "AlignmentRow",
     "CalibratorRow",
     "Cost",
     "FineTuningRow",
@@ -79,6 +83,7 @@ MERGE_METHODS: dict[str, MergeRow] = _table(
 TRANSFORMS: dict[str, TransformRow] = _table(transforms.ROWS)
 CALIBRATORS: dict[str, CalibratorRow] = _table(calibrators.ROWS, deep_calibrators.ROWS)
 FINE_TUNING: dict[str, FineTuningRow] = _table(fine_tuning.ROWS)
+ALIGNMENTS: dict[str, AlignmentRow] = _table(alignment.ROWS)
 
 
 def row_of(table: dict[str, AnyRow], name: str, what: str) -> AnyRow:

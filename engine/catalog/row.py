@@ -15,7 +15,17 @@ from .docstrings import departure_of
 from .survey_entry import SurveyEntry
 
 Category = Literal[
-    "basic", "weighted", "sparse", "low_rank", "optimisation", "routing", "transform", "output", "deep", "fine_tuning"
+    "basic",
+    "weighted",
+    "sparse",
+    "low_rank",
+    "optimisation",
+    "routing",
+    "transform",
+    "output",
+    "deep",
+    "fine_tuning",
+    "alignment",
 ]
 Need = Literal["unlabelled", "validation", "heads", "same_task_experts", "other_tasks"]
 Amount = Callable[[Any], float]  # of a method's parameters
@@ -182,3 +192,12 @@ class FineTuningRow(Row):
     forward: Literal["standard", "linearised"] = "standard"  # how the expert is evaluated
     factors: bool = False  # leaves low-rank factors beside the dense expert
     cost: float = 1.0  # CPU time of a step, standard training's being 1
+
+
+@dataclass(frozen=True)
+class AlignmentRow(Row):
+    """Orders the units of a network like another's.
+
+    The function is called with (fixed, other, symmetry, params, images) and returns permutations by group, where
+    ``images(count)`` gives prepared images.
+    """

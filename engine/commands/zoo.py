@@ -9,12 +9,13 @@ import typer
 
 from ..errors import EngineError
 from ..manifest import known_zoos, locate_zoo, read_manifest
-from . import fetch, finetune, importing
+from . import align, fetch, finetune, importing
 
 app = typer.Typer(no_args_is_help=True, help="List, check and build zoos, and train their experts.")
 app.command("init")(finetune.init)
 app.command("fetch")(fetch.fetch)
 app.command("finetune")(finetune.finetune)
+app.command("align")(align.align)
 app.command("import")(importing.import_zoo)
 
 

@@ -5,14 +5,20 @@ from typing import get_args
 
 import pytest
 
-from engine.catalog import CALIBRATORS, FINE_TUNING, MERGE_METHODS, TRANSFORMS, params_of, resolve
+from engine.catalog import ALIGNMENTS, CALIBRATORS, FINE_TUNING, MERGE_METHODS, TRANSFORMS, params_of, resolve
 from engine.catalog.docstrings import departure_of
 from engine.catalog.row import Need
 from engine.catalog.words import CATEGORIES, NEEDS, at_inference, cost_of, learns, makes, needs_of
 from engine.errors import RecipeError
 from engine.recipe import parse_recipe, read_recipe
 
-ROWS = [*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values(), *FINE_TUNING.values()]
+ROWS = [
+    *MERGE_METHODS.values(),
+    *TRANSFORMS.values(),
+    *CALIBRATORS.values(),
+    *FINE_TUNING.values(),
+    *ALIGNMENTS.values(),
+]
 
 
 every = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

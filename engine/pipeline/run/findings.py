@@ -37,8 +37,20 @@ def findings(recipe: Recipe, zoo: Zoo | Manifest) -> list[Finding]:
         errors += linearised.refused(recipe, _manifest(zoo))
     found = [Finding("error", text) for text in dict.fromkeys(errors)]
     if not errors:
-        found += [Finding("warning", text) for text in linearised.doubtful(recipe, _manifest(zoo))]
+        doubts = [*linearised.doubtful(recipe, _manifest(zoo)), *_unaligned(recipe, _manifest(zoo))]
+        found += [Finding("warning", text) for text in doubts]
     return [*found, Finding("warning", FLATTERING)] if recipe.probe.protocol == "paper" else found
+
+
+def _unaligned(recipe: Recipe, manifest: Manifest) -> Iterator[str]:
+    """List chosen experts that start from another base and whose units are in another order."""
+    for name, _ in choose_experts(manifest, recipe):
+        expert = manifest.expert_table[name]
+        if expert.base and not expert.aligned:
+            yield (
+                f"{name} starts from another base ({expert.base}): its units are in another order, and what is merged "
+                "with it does not fit. Align it first with `zoo align`."
+            )
 
 
 def refuse(recipe: Recipe, zoo: Zoo) -> None:

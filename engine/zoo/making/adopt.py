@@ -131,9 +131,27 @@ def _write_manifest(folder: Path, manifest: Manifest, entries: Sequence[Mapping[
     fresh = [dict(entry) for entry in entries if entry["name"] not in manifest.expert_table]
     if not fresh:
         return
-    path = folder / "zoo.yaml"
-    document = read_yaml(path, ZooError, "manifest")
+    document = read_yaml(folder / "zoo.yaml", ZooError, "manifest")
     document["experts"] = [*(document.get("experts") or []), *fresh]
+    _rewrite(folder, document)
+
+
+def change_experts(folder: Path, changes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Change entries of experts in zoo.yaml, by their names.
+
+    Raises:
+        ZooError: the manifest would not be valid, or cannot be written; it then stays as it was.
+    """
+    document = read_yaml(folder / "zoo.yaml", ZooError, "manifest")
+    document["experts"] = [{**entry, **changes.get(entry["name"], {})} for entry in document.get("experts") or []]
+    try:
+        _rewrite(folder, document)
+    except OSError as error:
+        raise ZooError(f"{folder / 'zoo.yaml'} cannot be written: {error.strerror}.") from error
+
+
+def _rewrite(folder: Path, document: dict[str, Any]) -> None:
+    path = folder / "zoo.yaml"
     try:
         Manifest.model_validate(document)
     except ValueError as error:

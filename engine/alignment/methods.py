@@ -1,0 +1,99 @@
+"""Matchings of open_clip's vision transformers, as the catalogue names them, and the check that each has to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ..catalog.alignment import ActivationMatchingParams, MatchingParams, WeightMatchingParams
+from ..errors import AlignmentError
+from ..types import Tensors
+from .activations import activation_matching
+from .observing import transformer_units
+from .symmetry import Permutations, Symmetry, permuted
+from .transformer import folded, transformer_symmetry, unfolded
+from .weight_matching import weight_matching
+
+BATCH = 16
+SAME = 1e-10
+Images = Callable[[int], Tensor]
+
+
+def symmetry_for(config: Mapping[str, Any], params: MatchingParams) -> Symmetry:
+    """Return the groups that are reordered: all of the architecture's, or hidden units only.
+
+    Raises:
+        AlignmentError: the architecture is no plain vision transformer.
+    """
+    whole = transformer_symmetry(config)
+    if params.groups == "all":
+        return whole
+    return Symmetry({group: axes for group, axes in whole.groups.items() if group.startswith("units_")})
+
+
+def by_weights(
+    fixed: nn.Module, other: nn.Module, symmetry: Symmetry, params: WeightMatchingParams, images: Images
+) -> dict[str, Tensor]:
+    """Order the units of a transformer like another's by their weights.
+
+    Source: Ainsworth et al., ICLR 2023, arXiv:2209.04836, Algorithm 1; Rinaldi et al., ICML 2025, arXiv:2505.22697.
+
+    Departure: groups are visited in a fixed order. Heads and the channels inside them are ordered at once and exactly,
+        where the latter authors pair heads by singular values and give every block a residual order of its own.
+    """
+    one, two = (unfolded(dict(encoder.named_parameters())) for encoder in (fixed, other))
+    with torch.no_grad():
+        return weight_matching(one, two, symmetry, params.sweeps)
+
+
+def by_activations(
+    fixed: nn.Module, other: nn.Module, symmetry: Symmetry, params: ActivationMatchingParams, images: Images
+) -> dict[str, Tensor]:
+    """Order the units of a transformer like another's by what they do on the same images.
+
+    Source: Ainsworth et al., ICLR 2023, arXiv:2209.04836, §3.1; Verma & Elbayad, 2024, arXiv:2403.00986.
+
+    Departure: correlations are signed, and the default in place of E[a bᵀ]. Queries and keys share one order.
+    """
+    seen = (
+        (transformer_units(fixed, part), transformer_units(other, part)) for part in images(params.images).split(BATCH)
+    )
+    return activation_matching(seen, symmetry, params.score).permutations
+
+
+def reordered(tensors: Tensors, symmetry: Symmetry, orders: Permutations) -> dict[str, Tensor]:
+    """Return an encoder's tensors with units reordered, by the same names."""
+    return folded(permuted(unfolded(tensors), symmetry, orders), tensors)
+
+
+@torch.no_grad()
+def check_same_function(encoder: nn.Module, before: Tensors, after: Tensors, images: Tensor) -> float:
+    """Assert in float64 that two sets of weights give the same features.
+
+    Args:
+        encoder: gives the structure, in float64.
+        before: weights by the encoder's names.
+        after: the same, reordered.
+        images: prepared, (n, 3, h, w).
+
+    Returns:
+        The largest difference, relative to the largest feature.
+
+    Raises:
+        AlignmentError: they differ by more than rounding.
+    """
+    first, second = (
+        functional_call(encoder, {name: t.double() for name, t in tensors.items()}, (images.double(),))
+        for tensors in (before, after)
+    )
+    apart = float((first - second).abs().max() / first.abs().max().clamp(min=1e-30))
+    if not apart < SAME:
+        raise AlignmentError(
+            f"Aligning changed what the network computes (relative difference {apart:.1e}, at most {SAME:.0e} is "
+            "rounding). Nothing was written."
+        )
+    return apart

@@ -1,0 +1,128 @@
+"""Aligning experts that start from another base, so that they can be merged with a zoo's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...alignment.methods import check_same_function, reordered, symmetry_for
+from ...alignment.symmetry import check_same_shapes
+from ...alignment.weight_matching import objective
+from ...catalog import ALIGNMENTS, params_of, row_of
+from ...errors import ZooError, nearest
+from ...manifest import Expert
+from ...training.setting import spread
+from ...weights import Memory, open_weights, visual, write_weights
+from ...zoo.encoders.backbone import PREFIX, architecture, load_encoder, preprocessing, to_tensor
+from ...zoo.folder import Zoo
+from ...zoo.making.adopt import change_experts
+
+CHECKED = 8  # images that the function is compared on
+SPLITS = ("adapt", "train", "test")  # where unlabelled images are taken from, the first there is
+
+
+def align_experts(
+    zoo: str,
+    method: str,
+    params: Mapping[str, Any],
+    names: Sequence[str] = (),
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, dict[str, Any]]:
+    """Reorder the units of experts so that they agree with the zoo's base; what each computes stays the same.
+
+    The aligned weights are written beside the others, and the manifest names them.
+
+    Args:
+        zoo: name or folder.
+        method: a row of the catalogue's alignments.
+        params: of the method.
+        names: experts; by default all whose manifest entry names another base and that are not aligned.
+        say: told what has been done.
+
+    Returns:
+        For each expert the inner product with the base before and after, the share of units that moved, by group, and
+        by how much its features differ (relative, float64).
+
+    Raises:
+        EngineError: an unknown method, expert or parameter, no expert that needs it, weights of other widths, or a
+            function that would change.
+    """
+    opened, row = Zoo.open(zoo), row_of(ALIGNMENTS, method, "way to align")
+    settings = params_of(row, dict(params))
+    found, changes = {}, {}
+    for expert in _chosen(opened, names):
+        record, tensors = _aligned(opened, expert, row.load(), settings)
+        target = f"aligned/{expert.name}.safetensors"
+        path = opened.folder / target
+        path.parent.mkdir(exist_ok=True)
+        write_weights(path, Memory(tensors), metadata={"task": expert.task, "aligned_by": method})
+        found[expert.name], changes[expert.name] = record, {"weights": target, "aligned": method}
+        moved = ", ".join(f"{group} {share:.0%}" for group, share in record["moved"].items() if share)
+        say(
+            f"{expert.name}: inner product with the base {record['before']:.4g} → {record['after']:.4g}; "
+            f"moved {moved or 'nothing'}"
+        )
+    change_experts(opened.folder, changes)
+    return found
+
+
+def _chosen(zoo: Zoo, names: Sequence[str]) -> list[Expert]:
+    table = zoo.manifest.expert_table
+    for name in names:
+        if name not in table:
+            raise ZooError(f"The zoo '{zoo.manifest.name}' has no expert '{name}'. {nearest(name, table)}")
+        if not table[name].base:
+            raise ZooError(
+                f"Expert '{name}' names no base of its own, so it starts from the zoo's and its units are in place. "
+                "Add `base: FILE` to it in zoo.yaml where that is not so."
+            )
+    chosen = [table[name] for name in names] or [e for e in table.values() if e.base and not e.aligned]
+    if not chosen:
+        raise ZooError(
+            f"No expert of the zoo '{zoo.manifest.name}' starts from another base, so there is nothing to align. An "
+            "expert that does names it in zoo.yaml (`base: FILE`)."
+        )
+    return chosen
+
+
+def _aligned(
+    zoo: Zoo, expert: Expert, match: Callable[..., dict[str, Tensor]], params: Any
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Align one expert; returns what was found and the tensors to write."""
+    config, preprocess = architecture(zoo.folder, zoo.manifest), preprocessing(zoo.folder, zoo.manifest)
+    stored = visual(open_weights(zoo.path(expert.base)))
+    models = {"base": zoo.weights("base"), "theirs": stored, "expert": zoo.weights(expert.name)}
+    shapes = [{name: torch.empty(w.shape(name), device="meta") for name in w.names} for w in models.values()]
+    for other in shapes[1:]:
+        check_same_shapes(shapes[0], other)
+    base, theirs, own = (load_encoder(config, weights).double() for weights in models.values())
+    data = zoo.data.get(expert.task)
+
+    def images(count: int) -> Tensor:
+        if data is None:
+            raise ZooError(f"Aligning '{expert.name}' needs images of '{expert.task}'. Add `data:` to that task.")
+        split = next(name for name in SPLITS if data.has(name))
+        rows = data.usable(split)
+        return to_tensor(data.images(split, rows[spread(count, len(rows))]), preprocess).double()
+
+    symmetry = symmetry_for(config, params)
+    orders = match(base, theirs if params.by == "base" else own, symmetry, params, images)
+    before = dict(own.named_parameters())
+    after = reordered(before, symmetry, orders)
+    probe = torch.randn(CHECKED, 3, preprocess.size, preprocess.size, generator=torch.Generator().manual_seed(0))
+    apart = check_same_function(own, before, after, probe if data is None else images(CHECKED))
+    fixed = _detached(base)
+    record = {
+        "before": objective(fixed, _detached(own)),
+        "after": objective(fixed, {name: tensor.detach() for name, tensor in after.items()}),
+        "moved": {group: float((order != torch.arange(len(order))).double().mean()) for group, order in orders.items()},
+        "apart": apart,
+    }
+    return record, {PREFIX + name: tensor.detach().float().contiguous() for name, tensor in after.items()}
+
+
+def _detached(encoder: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach() for name, parameter in encoder.named_parameters()}
