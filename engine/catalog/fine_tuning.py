@@ -144,7 +144,7 @@ ROWS = (
         source=TANGENT,
         url=TANGENT_URL,
         forward="linearised",
-        cost=2.4,
+        cost=2.1,
     ),
     FineTuningRow(
         name="attention_only",
@@ -156,7 +156,7 @@ ROWS = (
         equation=r"\theta^{q,k,v,o} \leftarrow \mathrm{AdamW}\big(\theta^{q,k,v,o}, \nabla L\big)",
         source="Jin et al., Fine-tuning attention modules only, ICLR 2025, arXiv:2407.07089",
         url="https://arxiv.org/abs/2407.07089",
-        cost=0.9,
+        cost=0.8,
     ),
     FineTuningRow(
         name="lora",
@@ -170,7 +170,7 @@ ROWS = (
         url="https://arxiv.org/abs/2106.09685",
         presets=(Preset("peta", "As in L-LoRA", {"rank": 16, "alpha": 32.0, "targets": ("q",)}, "tanganke/peta"),),
         factors=True,
-        cost=0.9,
+        cost=0.8,
     ),
     FineTuningRow(
         name="l_lora",
@@ -184,7 +184,7 @@ ROWS = (
         url="https://arxiv.org/abs/2310.04742",
         presets=(Preset("peta", "Authors' program", {"rank": 16, "alpha": 32.0, "targets": ("q",)}, "tanganke/peta"),),
         factors=True,
-        cost=0.9,
+        cost=0.8,
     ),
     FineTuningRow(
         name="sam",
@@ -225,7 +225,7 @@ ROWS = (
         url="https://arxiv.org/abs/2505.22934",
         needs=frozenset({"other_tasks"}),
         factors=True,
-        cost=0.9,
+        cost=0.8,
     ),
     FineTuningRow(
         name="gradient_ascent",
