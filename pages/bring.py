@@ -68,7 +68,7 @@ def main() -> None:
             disabled=bool(problem),
             type="secondary" if ready else "primary",
         ):
-            _look(document)
+            _ask_for_check(document)
         if st.button(
             "Import",
             key="bring.import",
@@ -159,7 +159,7 @@ def _problem(items: list[dict[str, Any]], document: dict[str, Any]) -> str:
     return ""
 
 
-def _look(document: dict[str, Any]) -> None:
+def _ask_for_check(document: dict[str, Any]) -> None:
     row = ask("import", {**document, "check": True}, "Check of an import")
     st.session_state[CHECK], st.session_state[ASKED] = row.id, document
     st.rerun()

@@ -20,7 +20,7 @@ from pages.shared.state import RUN, find_current, show_run, store
 from pages.shared.zoos import zoo_manifest
 
 VIEWS = {"ours": "Every method here", "survey": "The survey's overview"}
-ASKED_BY = "methods"  # runs asked for here are told from those of the lab
+ASKED_BY = "methods"  # in the run table: tells runs of this page from those of the lab
 TICK = 1.0
 NUMBER = st.column_config.NumberColumn
 COLUMNS = {

@@ -47,7 +47,7 @@ def main() -> None:
     titles = _titles(run, part)
     _one_expert(run, part, titles)
     st.subheader("All layers and experts", anchor=False)
-    components, by_value, logarithmic = _shown(part)
+    components, by_value, logarithmic = _choose_layers(part)
     figure(
         salience_heatmap(
             part, theme(), titles=titles, components=components, logarithmic=logarithmic, by_value=by_value
@@ -85,7 +85,7 @@ def _one_expert(run: RunView, part: SaliencePart, titles: list[str]) -> None:
     expert = names[titles.index(title)]
     table = ranked_layers(part, expert)
     if table["salience"].max() > 0:
-        st.write(_said(title, table))
+        st.write(_sentence(title, table))
     figure(
         layer_ranking(part, expert, theme(), title=title),
         key="salience.ranking",
@@ -95,7 +95,7 @@ def _one_expert(run: RunView, part: SaliencePart, titles: list[str]) -> None:
     )
 
 
-def _said(title: str, table: pd.DataFrame) -> str:
+def _sentence(title: str, table: pd.DataFrame) -> str:
     """Return a sentence on the first layers and on the first one's salience to the other experts."""
     first = table.iloc[0]
     text = f"To **{plain(title)}** the layer **{plain(first['label'])}** matters most: salience {first['salience']:.2g}"
@@ -108,7 +108,7 @@ def _said(title: str, table: pd.DataFrame) -> str:
     )
 
 
-def _shown(part: SaliencePart) -> tuple[list[str] | None, bool, bool]:
+def _choose_layers(part: SaliencePart) -> tuple[list[str] | None, bool, bool]:
     """Let the kinds of layers (None for all), an order by value and logarithmic colours be chosen."""
     there = {layer.component for layer in layers_of(part.layers)}
     kinds = [name for name in COMPONENTS if name in there]

@@ -54,7 +54,7 @@ def places(recipe: Recipe) -> list[Place]:
 
 
 def place_title(recipe: Recipe, place: str) -> str:
-    """Return the title of a place; the place itself where nobody gave it one."""
+    """Return the title of a place; the place itself where it has none."""
     where, _, name = place.rpartition(".params.")
     for prefixes, owner, row, _ in _calls(recipe):
         if where in prefixes and name in row.params.model_fields:

@@ -50,7 +50,7 @@ def follow(space: Space, picks: Mapping[str, np.ndarray], key: str, *, stale: bo
         key: prefix of the widgets.
         stale: whether the projection is about to be replaced: by then the address may name its images.
     """
-    asked = _asked()
+    asked = _in_address()
     if not any(asked) or asked == st.session_state.get(f"{key}.address"):
         return
     listed, picked = asked
@@ -66,7 +66,7 @@ def follow(space: Space, picks: Mapping[str, np.ndarray], key: str, *, stale: bo
 
 def keep(selected: Sequence[int], space: Space, picks: Mapping[str, np.ndarray], key: str, *, stale: bool) -> None:
     """Let the address name what is selected: a list where it is one, else the images."""
-    before = _asked()
+    before = _in_address()
     if stale and before[1] and unpack(before[1], space) is None:
         return  # it waits for the projection that is being computed
     rows = list(selected)
@@ -81,7 +81,7 @@ def keep(selected: Sequence[int], space: Space, picks: Mapping[str, np.ndarray],
     st.session_state[f"{key}.address"] = wanted
 
 
-def _asked() -> tuple[str | None, str | None]:
+def _in_address() -> tuple[str | None, str | None]:
     return st.query_params.get(LIST), st.query_params.get(PICKED)
 
 

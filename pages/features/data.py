@@ -1,4 +1,4 @@
-"""A joint projection joined with what is known about its images, as arrays; knows nothing of Streamlit."""
+"""A joint projection joined with what is known about its images, as arrays. Free of Streamlit."""
 
 import json
 from collections.abc import Sequence

@@ -184,7 +184,7 @@ def _sheet(images: ImageRows, pictures: Mapping[str, partial[np.ndarray]]) -> np
 
 
 def _registered(report: Report, tasks: Sequence[Task]) -> Places:
-    """Return what the engine left of the pictures that a run looked at; asks for them where nobody has."""
+    """Return what the engine left of the pictures that a run looked at; asks for them where no row did."""
     known = recent("register") if tasks else []
     found: dict[str, Path | None] = {}
     for task in tasks:

@@ -30,7 +30,7 @@ def fetch_panel(zoo: str) -> None:
     if row is not None and row.state == "failed":
         st.error(plain(row.error), icon=":material/error:")
     with st.container(border=True, key="fetch"):
-        _said(found)
+        _draw_missing(found)
         _local(zoo)
         if found.missing:
             _confirm(zoo, found)
@@ -38,7 +38,7 @@ def fetch_panel(zoo: str) -> None:
             st.button("Prepare this zoo", key="fetch.prepare", type="primary", on_click=_submit, args=(zoo, (), False))
 
 
-def _said(found: Holding) -> None:
+def _draw_missing(found: Holding) -> None:
     missing, count = found.missing, len(found.here)
     if not missing:
         st.caption("All files of this zoo are on this machine; they are converted once.")

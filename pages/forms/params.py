@@ -34,7 +34,9 @@ def param_fields(row: Row, memory: dict[str, Any], key: str) -> dict[str, Any]:
         key: prefix of the widgets' keys.
     """
     fields = row.params.model_fields
-    values = {name: _now(field, f"{key}.{name}", memory.get(name, _default(field))) for name, field in fields.items()}
+    values = {
+        name: _held_value(field, f"{key}.{name}", memory.get(name, _default(field))) for name, field in fields.items()
+    }
     if row.presets:
         _presets(row, values, memory, key)
     shown = [name for name, field in fields.items() if not is_parity(field)]
@@ -79,7 +81,7 @@ def _presets(row: Row, values: Mapping[str, Any], memory: dict[str, Any], key: s
         if chosen is not None:
             memory.update({**defaults, **chosen.params})
             for name, field in fields.items():
-                st.session_state[f"{key}.{name}"] = _shown(field, memory[name])
+                st.session_state[f"{key}.{name}"] = _widget_value(field, memory[name])
 
     sources = "; ".join(f"{preset.title}: {preset.source}" for preset in row.presets if preset.source)
     st.menu_button(
@@ -105,7 +107,7 @@ def _field(row: Row, name: str, value: Any, key: str) -> Any:
     field = row.params.model_fields[name]
     label, hint = field.title or name, hint_of(row, field)
     low, high = _bound(field, "ge"), _bound(field, "le")
-    seeded(key, _shown(field, value))
+    seeded(key, _widget_value(field, value))
     choices = _choices(field)
     if choices:
         if len(choices) <= 3 and sum(map(len, choices)) <= 22:
@@ -130,7 +132,7 @@ def _default(field: FieldInfo) -> Any:
     return field.get_default(call_default_factory=True)
 
 
-def _now(field: FieldInfo, key: str, remembered: Any) -> Any:
+def _held_value(field: FieldInfo, key: str, remembered: Any) -> Any:
     """Return the value that a widget holds at this moment, else the remembered one."""
     if key not in st.session_state:
         return remembered
@@ -138,7 +140,7 @@ def _now(field: FieldInfo, key: str, remembered: Any) -> Any:
     return _parsed(held) if isinstance(held, str) and not _choices(field) else held
 
 
-def _shown(field: FieldInfo, value: Any) -> Any:
+def _widget_value(field: FieldInfo, value: Any) -> Any:
     """Return a value in the form that its widget holds."""
     if field.annotation in (int, bool) or _choices(field):
         return value

@@ -30,11 +30,11 @@ def preflight_line(recipe: Recipe, shown: Recipe | None) -> None:
         recipe: as the form has it, valid.
         shown: recipe of the run on the page; what costs the same as it was checked by its run.
     """
-    row = _asked(recipe, shown)
+    row = _check_row(recipe, shown)
     if row is not None and row.active:
         st.fragment(_waiting, run_every=TICK)(recipe, row.id)
     else:
-        _said(recipe, row)
+        _draw_check(recipe, row)
 
 
 def withdraw() -> None:
@@ -49,10 +49,10 @@ def _waiting(recipe: Recipe, run: str) -> None:
     row = store().runs.find(run)
     if row is None or not row.active:
         st.rerun(scope="app")
-    _said(recipe, row)
+    _draw_check(recipe, row)
 
 
-def _asked(recipe: Recipe, shown: Recipe | None) -> Run | None:
+def _check_row(recipe: Recipe, shown: Recipe | None) -> Run | None:
     """Return the row of the check of this recipe; asked for once for settings that cost something else."""
     facets = _facets(recipe)
     asked = st.session_state.get(ASKED, {})
@@ -80,7 +80,7 @@ def _facets(recipe: Recipe) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def _said(recipe: Recipe, row: Run | None) -> None:
+def _draw_check(recipe: Recipe, row: Run | None) -> None:
     """Draw the estimate of the check, else of sizes alone; and the findings."""
     checked = _checked(row) if row is not None and row.state == "finished" else None
     try:

@@ -30,7 +30,9 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
     old, new = (_flat(recipe.model_dump(mode="json")) for recipe in (before, after))
     names = dict.fromkeys([*new, *old])
     return [
-        f"{_name_of(name)} {_said(old, name)} → {_said(new, name)}" for name in names if old.get(name) != new.get(name)
+        f"{_name_of(name)} {_value_text(old, name)} → {_value_text(new, name)}"
+        for name in names
+        if old.get(name) != new.get(name)
     ]
 
 
@@ -53,5 +55,5 @@ def _name_of(place: str) -> str:
     return " ".join(parts[-2:]).replace("_", " ") or "method"
 
 
-def _said(values: Mapping[str, Any], name: str) -> str:
+def _value_text(values: Mapping[str, Any], name: str) -> str:
     return str(values[name]) if name in values else "none"

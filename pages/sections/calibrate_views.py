@@ -92,7 +92,9 @@ def depth(run: RunView) -> None:
 def coverage(run: RunView, state: str, task: str | None) -> None:
     """Draw whether σ is as wide as the residuals: intervals by level, and dimensions."""
     takes = "Compares every predicted σ with the residual that it was predicted for."
-    folder = _asked(run, COVERAGE, "Check σ image by image and dimension by dimension", ":material/straighten:", takes)
+    folder = _folder_of(
+        run, COVERAGE, "Check σ image by image and dimension by dimension", ":material/straighten:", takes
+    )
     if folder is None:
         return
     document = COVERAGE.read(folder)
@@ -150,7 +152,7 @@ def outliers(run: RunView) -> None:
         )
         return
     takes = "Prototypes are means of adaptation features by predicted class; no label is read."
-    folder = _asked(run, OUTLIERS, "Tell outliers apart", ":material/troubleshoot:", takes)
+    folder = _folder_of(run, OUTLIERS, "Tell outliers apart", ":material/troubleshoot:", takes)
     if folder is None:
         return
     aurocs, scores = OUTLIERS.read(folder)["auroc"], pd.read_parquet(folder / "scores.parquet")
@@ -221,7 +223,7 @@ def wrong_task(run: RunView) -> None:
         )
         return
     takes = "Corrects every task's features with the module of every other task."
-    folder = _asked(run, SWAPS, "Swap the calibrators", ":material/swap_horiz:", takes)
+    folder = _folder_of(run, SWAPS, "Swap the calibrators", ":material/swap_horiz:", takes)
     if folder is None:
         return
     document = SWAPS.read(folder)
@@ -248,7 +250,7 @@ def wrong_task(run: RunView) -> None:
         )
 
 
-def _asked(run: RunView, view: View, label: str, icon: str, takes: str) -> Path | None:
+def _folder_of(run: RunView, view: View, label: str, icon: str, takes: str) -> Path | None:
     request = view.ask(run.report.recipe)
     return view_on_demand(run, view, request, key=f"calibrate.{view.name}", label=label, icon=icon, takes=takes)
 

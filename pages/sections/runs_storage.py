@@ -43,7 +43,7 @@ def storage_panel() -> None:
                 help="Until then a deleted run can be brought back. What no run refers to is removed in any case.",
             )
             st.button("Preview", key="runs.gc.preview", icon=":material/preview:", on_click=_ask, args=(days, True))
-        _shown(store().runs.find(st.session_state.get(PREVIEW, "")))
+        _draw_collection(store().runs.find(st.session_state.get(PREVIEW, "")))
 
 
 def _ask(days: float, dry: bool) -> None:
@@ -53,7 +53,7 @@ def _ask(days: float, dry: bool) -> None:
     _sizes.clear()
 
 
-def _shown(row: Run | None) -> None:
+def _draw_collection(row: Run | None) -> None:
     """Draw a preview or clean-up: at work, failed, or what it says."""
     if row is None:
         return

@@ -236,7 +236,7 @@ def _image_format(key: str) -> None:
     )
     if chosen != now:
         st.session_state[FORMAT] = chosen
-        st.rerun()  # the page: its figures are told
+        st.rerun()  # the whole page, so that its figures save in this format
 
 
 def empty_state(title: str, text: str) -> None:

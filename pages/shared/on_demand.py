@@ -88,10 +88,10 @@ def recent(kind: str) -> list[Run]:
 
 def refresh_when(done: Callable[[], bool]) -> None:
     """Draw the page again as soon as something in the background is done."""
-    st.fragment(_look, run_every=TICK)(done)
+    st.fragment(_rerun_when, run_every=TICK)(done)
 
 
-def _look(done: Callable[[], bool]) -> None:
+def _rerun_when(done: Callable[[], bool]) -> None:
     keep_service()
     if done():
         st.rerun()

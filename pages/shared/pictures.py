@@ -84,7 +84,7 @@ def _one_a_class(labels: np.ndarray, count: int) -> np.ndarray:
 
 
 def offer_pictures(zoo: str, tasks: Sequence[Task], key: str) -> None:
-    """Offer to have the engine look at images whose pictures nobody has made, and draw its progress."""
+    """Offer to have the engine look at images that have no pictures yet, and draw its progress."""
     here = locate_zoo(zoo).is_dir()
     tasks = [task for task in tasks if here and not (task.data or "hf:").startswith(AWAY)]
     known = recent("register")

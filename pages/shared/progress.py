@@ -34,7 +34,7 @@ def show_progress(
         below: draws more of the row below, as often as the bar is drawn.
         ended: called before the page is drawn again.
     """
-    st.fragment(_look, run_every=TICK)(row.id, key, title, border, below, ended)
+    st.fragment(_draw_progress, run_every=TICK)(row.id, key, title, border, below, ended)
 
 
 def progress_bar(row: Run, text: str = "") -> None:
@@ -94,7 +94,7 @@ def _try(action: Callable[[str], object], run: str) -> None:
         st.toast(plain(error))
 
 
-def _look(
+def _draw_progress(
     ident: str,
     key: str,
     title: bool,

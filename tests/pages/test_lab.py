@@ -66,6 +66,18 @@ def test_a_zoo_without_experts_says_how_to_get_some(workspace, open_app):
     assert any("Or add checkpoints" in link.proto.label for link in app.get("page_link"))
 
 
+def test_the_form_says_everything_that_speaks_against_a_recipe(workspace):
+    deep = [{"method": "interv_merge"}, {"method": "surgery", "params": {"steps": 0}}]
+    document = {**forms.FIRST_RECIPE, "zoo": str(workspace.zoo), "merge": {"method": "emr"}}
+    recipe, problems = check({**document, "calibrators": deep})
+    assert (recipe, [text.partition(":")[0] for text in problems]) == (None, ["Parameters of Surgery"])
+    recipe, problems = check({**document, "calibrators": deep[:1]})
+    assert recipe is None
+    assert [text.partition(",")[0] for text in problems] == ["IntervMerge acts inside one merged encoder"]
+    recipe, problems = check({**document, "calibrators": []})
+    assert (recipe.merge.method, problems) == ("emr", [])
+
+
 def test_without_any_run_the_form_is_there(workspace, open_app, monkeypatch):
     monkeypatch.setitem(forms.FIRST_RECIPE, "zoo", str(workspace.zoo))
     app = open_app()

@@ -69,10 +69,10 @@ def _invalid_methods(recipe: Recipe) -> list[str]:
     calls = [(MERGE_METHODS, recipe.merge, "merge method")]
     calls += [(TRANSFORMS, call, "transform") for call in recipe.transforms]
     calls += [(CALIBRATORS, call, "calibrator") for call in recipe.calibrators]
-    return [text for table, call, what in calls for text in _said(resolve_call, table, call, what)]
+    return [text for table, call, what in calls for text in _errors_of(resolve_call, table, call, what)]
 
 
-def _said(check: Callable[..., object], *given: object) -> list[str]:
+def _errors_of(check: Callable[..., object], *given: object) -> list[str]:
     """Return what a check that raises has to say, as a list."""
     try:
         check(*given)
@@ -84,8 +84,8 @@ def _said(check: Callable[..., object], *given: object) -> list[str]:
 def _refused_experts(recipe: Recipe, zoo: Zoo | Manifest) -> list[str]:
     """List what is wrong with the chosen experts: none, unknown ones, too few, too many, weights that are not taken."""
     manifest = _manifest(zoo)
-    unknown = _said(choose_experts, manifest, recipe)
-    return unknown or _said(check_experts, recipe, len(choose_experts(manifest, recipe)))
+    unknown = _errors_of(choose_experts, manifest, recipe)
+    return unknown or _errors_of(check_experts, recipe, len(choose_experts(manifest, recipe)))
 
 
 def _refused_calibrators(recipe: Recipe) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _without_coefficients(recipe: Recipe, call: CalibratorCall) -> Iterator[str]
 def _lacking(recipe: Recipe, zoo: Zoo | Manifest) -> Iterator[str]:
     """List images, labels and heads that methods and calibrators need and the zoo does not have."""
     manifest = _manifest(zoo)
-    if _said(choose_experts, manifest, recipe):
+    if _errors_of(choose_experts, manifest, recipe):
         return
     experts = [manifest.expert_table[name] for name, _ in choose_experts(manifest, recipe)]
     tasks = list(dict.fromkeys(expert.task for expert in experts))

@@ -45,7 +45,7 @@ class Holding:
 
 
 def holding(zoo: str, places: Sequence[Path] = ()) -> Holding | None:
-    """Return which of a zoo's files are here; None for a zoo that is ready. Reads no file and asks nobody.
+    """Return which of a zoo's files are here; None for a zoo that is ready. Reads no file and sends no request.
 
     Args:
         zoo: a name or a path.

@@ -43,7 +43,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Open:
-    """A fact that nobody stated: what fits, and what was asked."""
+    """A fact that no place states: what fits, and which places were looked at."""
 
     name: str
     candidates: tuple[tuple[str, Any], ...]  # (for people, value)

@@ -1,4 +1,4 @@
-"""Facts that nobody states, decided by the images that came along: which reading lets the heads recognise them?"""
+"""Facts that no place states, decided by the images: the reading with which the heads recognise most of them."""
 
 from __future__ import annotations
 

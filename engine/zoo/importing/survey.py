@@ -86,7 +86,7 @@ def _find_tasks(found: Survey) -> None:
 
 
 def _decide(found: Survey, progress: Progress) -> None:
-    """Settle facts about the base that nobody stated."""
+    """Settle facts about the base that no place states."""
     architecture = found.architecture
     if architecture is None or not architecture.open:
         return

@@ -141,7 +141,7 @@ def _of_images(images: BroughtTask, count: int | None) -> dict[str, Any]:
 
 
 def _row(task: FoundTask) -> KnownDataset | None:
-    """Return the catalogue's row that a task's name or the place of its images speaks of."""
+    """Return the catalogue's row that a task's name or the place of its images names."""
     if task.place:
         return recognise_dataset(task.place.split(":", 1)[1]) or recognise_dataset(task.name)
     known = known_task(task.name)

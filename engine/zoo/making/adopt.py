@@ -55,7 +55,7 @@ def adopt(zoo: Zoo, trained: Mapping[str, tuple[Path, Mapping[str, Any]]], *, re
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file in one step, so that nobody ever reads half of it."""
+    """Replace a file in one step, so that half of it is never read."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         with temporary.open("xb") as file:

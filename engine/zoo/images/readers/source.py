@@ -54,7 +54,7 @@ class Source(Protocol):
 
 
 def split_of(name: str) -> str | None:
-    """Return the split that a folder's or file's name speaks of."""
+    """Return the split that a folder's or file's name names."""
     return SPLIT_NAMES.get(name.lower())
 
 
