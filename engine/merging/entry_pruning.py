@@ -62,7 +62,7 @@ def _pruned(
     bounds = order_statistics(scores, count, [index + 1])[0].numpy()
 
     def kept(stack: Tensor, total: Tensor) -> np.ndarray:
-        """Which entries stay; overwrites them."""
+        """Return the entries that stay; overwrites them."""
         above = np.greater(score(stack, total).numpy(), bounds.reshape(-1, *[1] * (stack.dim() - 1)))
         return np.asarray(np.logical_or.reduce(above) if params.shared else above)
 
