@@ -1,4 +1,4 @@
-"""How long the bundled example takes: from a cold store, after a change of a calibrator, and in a cold browser.
+"""Time the bundled example: from a cold store, after a change of a calibrator, and in a cold browser.
 
 Run with ``python benchmarks/example.py`` (``make benchmark``). Starts a service and an app of its own on a temporary
 store; the browser part needs Chromium and is left out where there is none.

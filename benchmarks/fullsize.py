@@ -57,7 +57,7 @@ Line = tuple[str, float, str, float | None, str]  # work, seconds, rate, ratio t
 
 
 def fitting(wanted: int, size: int, disk: int, memory: int) -> tuple[int, str]:
-    """How many experts fit, and why not more; '' where all of them do.
+    """Return the number of experts that fit, and why not more; '' where all of them do.
 
     Args:
         wanted: experts asked for.
@@ -172,7 +172,7 @@ def merge_lines(folder: Path, floor: dict[str, float]) -> Iterator[Line]:
 
 
 def image_count(config: dict[str, Any], floor: dict[str, float], device: torch.device, quick: bool) -> int:
-    """How many images to encode: as many as a CPU encodes in some seconds, thousands on an accelerator."""
+    """Return the number of images to encode: as many as a CPU encodes in some seconds, thousands on an accelerator."""
     if device.type != "cpu":
         return 1024 if quick else 4096
     seconds = ENCODING_SECONDS["quick" if quick else "cpu"]
@@ -255,7 +255,7 @@ def show(name: str, arguments: argparse.Namespace) -> None:
 
 
 def show_floor(name: str, floor: dict[str, Any]) -> None:
-    """What was made, and the floors."""
+    """Print what was made, and the floors."""
     lack = f" ({floor['lack']})" if floor["lack"] else ""
     place = "which memory holds" if floor["cached"] else "more than memory holds, so reading is the disk's"
     print(

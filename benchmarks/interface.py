@@ -1,4 +1,4 @@
-"""How quick the app feels: first paint, page switch, rerun, brush, inspector, and memory over 200 interactions.
+"""Time the app's interface: first paint, page switch, rerun, brush, inspector, and memory over 200 interactions.
 
     python benchmarks/interface.py           # the table; about four minutes on two free cores
     python benchmarks/interface.py --quick   # few repetitions, to see that everything works
@@ -44,7 +44,7 @@ CHARTED = "() => [...document.querySelectorAll('.js-plotly-plot')].some((plot) =
 
 @dataclass(frozen=True)
 class Effort:
-    """How often each thing is measured."""
+    """Numbers of repetitions."""
 
     paints: int = 5
     switches: int = 12

@@ -1,4 +1,4 @@
-"""What every merge method gives on the bundled zoo: accuracy in and out of domain, H-score, seconds.
+"""Measure every merge method on the bundled zoo: accuracy in and out of domain, H-score, seconds.
 
 Run: python benchmarks/methods.py [--only NAME ...] [--seed N] [--store DIR]. Prints a Markdown table. Methods take the
 defaults of the catalog; nothing is tuned on the images that are scored. Trained methods get the budget of STEPS, which
@@ -68,7 +68,7 @@ def works(only: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def budget(recipe: dict[str, Any]) -> str:
-    """What bounds the work of a trained method, in words."""
+    """Return what bounds the work of a trained method, in words."""
     call = recipe.get("merge")
     if not call or not (row := MERGE_METHODS[call["method"]]).needs:
         return "–"
@@ -95,7 +95,7 @@ def family(recipe: dict[str, Any]) -> str:
 
 
 def head(report: Report, seed: int) -> str:
-    """What was scored, on what, and the baselines."""
+    """Return the head of the table: what was scored, on what, and the baselines."""
     scored = {
         domain: sum(report.samples[task].evaluate for task in report.tasks_of(domain)) for domain in ("in", "out")
     }

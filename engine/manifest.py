@@ -32,7 +32,7 @@ SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
 
 class Preprocess(Frozen):
-    """How images become tensors."""
+    """Settings by which images become tensors."""
 
     size: int = Field(ge=8, le=1024)
     mean: tuple[float, float, float]

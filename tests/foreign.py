@@ -43,7 +43,7 @@ def clip(model: str = "base") -> CLIP:
 
 @cache
 def entry(task: str) -> dict:
-    """What zoo.yaml says of a task."""
+    """Return what zoo.yaml says of a task."""
     return next(e for e in yaml.safe_load((ZOO / "zoo.yaml").read_text())["tasks"] if e["name"] == task)
 
 

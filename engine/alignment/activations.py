@@ -69,7 +69,7 @@ class PairedMoments:
 
     @property
     def dead(self) -> tuple[int, int]:
-        """How many units of each network never change."""
+        """Count the units of each network that never change."""
         one, two = self.deviations
         return int((one == 0).sum()), int((two == 0).sum())
 

@@ -1,4 +1,4 @@
-"""What the units of a network do on inputs, group by group."""
+"""Activations of a network's units on inputs, group by group."""
 
 from __future__ import annotations
 

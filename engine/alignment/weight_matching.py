@@ -74,7 +74,7 @@ def objective(fixed: Tensors, other: Tensors) -> float:
 
 
 def _scores(fixed: Tensors, other: Tensors, symmetry: Symmetry, found: Permutations, group: str) -> Tensor:
-    """How well each unit of the fixed network fits each of the other's, (n, n), while other groups stay."""
+    """Score how well each unit of the fixed network fits each of the other's, (n, n), while other groups stay."""
     names = {name for name, _ in symmetry.groups[group]}
     rest = {
         key: order

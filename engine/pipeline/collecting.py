@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CollectRequest(Request):
-    """What a collection is asked for."""
+    """Request for a clean-up of the store."""
 
     REFUSAL = "The collection cannot be used"
 

@@ -133,7 +133,7 @@ def _run_needed(
 
 
 def needed_steps(plan: Plan, store: Store) -> list[Step]:
-    """Steps that have to be computed, in order: those whose artefact is missing and somebody needs."""
+    """Return the steps that have to be computed, in order: those whose artefact is missing and needed."""
     table = plan.by_key()
     wanted: dict[str, bool] = {}
     stack = list(plan.sinks())
@@ -148,7 +148,7 @@ def needed_steps(plan: Plan, store: Store) -> list[Step]:
 
 
 class PlanProgress:
-    """How much of a plan is done: finished steps' weights plus the running ones' shares."""
+    """Progress of a plan: finished steps' weights plus the running ones' shares."""
 
     def __init__(self, plan: Plan, needed: set[str]) -> None:
         self.weights = {step.key: max(step.cost, 0.0) for step in plan.steps}
@@ -157,18 +157,18 @@ class PlanProgress:
 
     @property
     def fraction(self) -> float:
-        """0 to 1."""
+        """Return the share that is done, 0 to 1."""
         total = sum(self.weights.values())
         return sum(self.weights[key] * part for key, part in self.done.items()) / total if total else 1.0
 
     @property
     def number(self) -> int:
-        """The step at work is number n of those to compute, counted from 1."""
+        """Return the number of the step at work among those to compute, from 1."""
         return min(sum(self.done[key] >= 1 for key in self.needed) + 1, max(len(self.needed), 1))
 
     @property
     def count(self) -> int:
-        """How many steps are to be computed."""
+        """Return the number of steps to compute."""
         return len(self.needed)
 
 
@@ -194,7 +194,7 @@ class _Share:
 
 
 def explain_failure(error: BaseException, step: Step) -> tuple[str, str, str]:
-    """Message for people, kind and traceback of what went wrong in a step.
+    """Return the message for people, kind and traceback of what went wrong in a step.
 
     Returns:
         The message of an ``EngineError`` as it is; of anything else where it happened and what it was.
@@ -209,7 +209,7 @@ def explain_failure(error: BaseException, step: Step) -> tuple[str, str, str]:
 
 
 def device_for(step: Step) -> str:
-    """Where a step computes in this process."""
+    """Return the device that a step computes on in this process."""
     if not step.gpu:
         return "cpu"
     import torch
@@ -220,7 +220,7 @@ def device_for(step: Step) -> str:
 
 
 def default_threads() -> int:
-    """Numeric threads of a step that has this process to itself: ``MERGELENS_THREADS``, else every core."""
+    """Return the numeric threads of a step that has this process to itself: ``MERGELENS_THREADS``, else every core."""
     wanted = os.environ.get("MERGELENS_THREADS", "")
     return int(wanted) if wanted.isdigit() and int(wanted) > 0 else os.cpu_count() or 1
 

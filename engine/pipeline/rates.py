@@ -1,4 +1,4 @@
-"""How fast this machine is: measured by a short probe, kept in the store, used for estimates. Free of torch."""
+"""Rates of this machine: measured by a short probe, kept in the store, used for estimates. Free of torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLDER = "rates"
 
 
 class Rates(Frozen):
-    """What a device does in a second. The defaults are typical of two cores of a server."""
+    """Rates of a device, in work a second. The defaults are typical of two cores of a server."""
 
     device: str = "cpu"
     cores: int = 2
@@ -31,19 +31,19 @@ class Rates(Frozen):
     batches: dict[str, int] = Field(default_factory=dict)  # images at a time by architecture, as encoding found them
 
     def encode_rate(self, architecture: str) -> float:
-        """Operations a second inside an encoder; small ones reach a part of what large products do."""
+        """Return operations a second inside an encoder; small ones reach a part of what large products do."""
         return self.encode.get(architecture, 0.6 * self.matmul)
 
     @property
     def basis(self) -> str:
-        """Where the numbers come from, for people."""
+        """Say where the numbers come from, for people."""
         if not self.measured:
             return "typical rates of a small server; not measured here yet"
         return f"rates measured on this machine ({self.device}, {self.cores} cores)"
 
 
 def known_rates(store: Store) -> Rates:
-    """What was measured on this machine last, else typical rates."""
+    """Return the rates that were measured on this machine last, else typical ones."""
     try:
         return Rates.model_validate_json(_file(store).read_bytes())
     except (OSError, ValidationError):

@@ -81,7 +81,7 @@ class StepTools:
             self.monitor.progress(min(max(float(fraction), 0.0), 1.0), message)
 
     def part(self, start: float, stop: float) -> Callable[..., None]:
-        """A ``progress`` whose 0 to 1 stands for a part of this step."""
+        """Return a ``progress`` whose 0 to 1 stands for a part of this step."""
 
         def progress(fraction: float, message: str = "") -> None:
             self.progress(start + (stop - start) * fraction, message)
@@ -106,7 +106,7 @@ class StepTools:
         self.monitor.log(line)
 
     def cached(self, parts: Mapping[str, Any], compute: Callable[[], Tensors], *, version: int = 1) -> Tensors:
-        """Tensors that depend on less than the step (one expert's SVDs, say), computed once and kept.
+        """Return tensors that depend on less than the step (one expert's SVDs, say), computed once and kept.
 
         Args:
             parts: what they are and everything they depend on, digests of files included; JSON values.
@@ -128,7 +128,7 @@ class StepTools:
     def cached_folder(
         self, name: str, parts: Mapping[str, Any], compute: Callable[[Path], None], *, version: int = 1
     ) -> Path:
-        """The same for files: ``compute`` writes into the folder it is given.
+        """Do the same for files: ``compute`` writes into the folder it is given.
 
         Returns:
             The artefact's folder.

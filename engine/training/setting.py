@@ -1,4 +1,4 @@
-"""What a recipe may know beside the encoder, and the way from a recipe's name to its strategy."""
+"""Setting of an expert's training beside the encoder, and the way from a recipe's name to its strategy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _no_others(count: int) -> Mapping[str, Tensor]:
 
 @dataclass(frozen=True)
 class Setting:
-    """What surrounds the training of one expert.
+    """Setting of the training of one expert.
 
     ``seed`` is the same for all experts of a zoo; ``classes`` counts those of the head; ``others`` gives at most so
     many prepared images (n, 3, h, w) of every other task of the zoo.

@@ -1,4 +1,4 @@
-"""What holds for every input of the analysis functions."""
+"""Properties that hold for every input of the analysis functions."""
 
 import numpy as np
 from hypothesis import given, settings

@@ -23,7 +23,7 @@ def images(n=20, seed=0):
 
 
 def hooked(visual, calibrator, x, task):
-    """What IntervMerge says, done with hooks on the untouched modules: attention outputs are changed in place."""
+    """Do what IntervMerge says with hooks on the untouched modules: attention outputs are changed in place."""
     handles = []
     for place, number in enumerate(calibrator._blocks()):
 

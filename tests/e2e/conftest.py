@@ -36,7 +36,7 @@ PROBING = re.compile(r"/(health|host-config)$")  # Streamlit asks for these belo
 
 @dataclass
 class Watch:
-    """What went wrong in a browser page."""
+    """Errors of a browser page."""
 
     problems: list[str] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""What holds on every page, in both themes: no error, nothing wider than a phone, no serious barrier.
+"""Every page, in both themes: no error, nothing wider than a phone, no serious barrier.
 
 Barriers are found by axe-core from the npm registry. It is fetched once into the user's cache, by ``npm`` as that is
 configured; ``MERGELENS_AXE`` names an ``axe.min.js`` instead. Without either, its tests are skipped.

@@ -76,7 +76,7 @@ class Fuzzer:
         self.say, self.worker = say, Worker()
 
     def outcome(self, case: str) -> dict[str, Any]:
-        """What came of a case; a worker's death is a failure of the case."""
+        """Return what came of a case; a worker's death is a failure of the case."""
         try:
             return self.worker.ask(case)
         except (ProcessLookupError, BrokenPipeError) as error:

@@ -1,4 +1,4 @@
-"""What is fuzzed: true files, how they are spoiled, and everything that reads them."""
+"""Targets of the fuzzer: true files, how they are spoiled, and everything that reads them."""
 
 from __future__ import annotations
 

@@ -245,5 +245,5 @@ def test_an_image_is_encoded_with_the_weights_that_are_named_for_it(row, call):
 
 
 def context_matters(call: MethodCall) -> bool:
-    """Whether images of one batch share their weights."""
+    """Tell whether images of one batch share their weights."""
     return call.params.get("routing") == "batch"

@@ -26,7 +26,7 @@ def matrices(seed: int, *shape: int) -> Tensor:
 
 
 def disturbance(merged: Tensor, own: Tensor) -> float:
-    """What DOP minimises for one model. An energy of 1 leaves the least direction out, as in the published code."""
+    """Return DOP's loss for one model. An energy of 1 leaves the least direction out, as in the published code."""
     left, values, right = torch.linalg.svd(own, full_matrices=False)
     kept = int((values.cumsum(0) / values.sum() < 1 - 1e-12).sum())
     gap = merged - own

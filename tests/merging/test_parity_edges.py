@@ -1,4 +1,4 @@
-"""What the reference numbers of merging leave open: counts of frozen tensors, derived parameters, a known fault."""
+"""Merging where the reference numbers leave it open: frozen tensors, derived parameters, a known fault."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the calibrate page computes on demand, on a real small run."""
+"""Views that the calibrate page computes on demand, on a real small run."""
 
 import pytest
 import streamlit as st

@@ -1,4 +1,4 @@
-"""What the lab says before Run is pressed: an estimate at once, findings when the check has ended, never a refusal."""
+"""The lab before Run is pressed: an estimate at once, findings when the check has ended, never a refusal."""
 
 import yaml
 from streamlit.testing.v1 import AppTest

@@ -51,7 +51,7 @@ def open_view(made, monkeypatch, tmp_path):
 
 
 def carry_out(store):
-    """What the engine service would do with the rows that wait."""
+    """Carry out the rows that wait, as the engine service would."""
     while row := store.runs.claim_next("process:test:1:1"):
         plan = plan_request(row.kind, row.request, store)
         run_inline(plan, store)

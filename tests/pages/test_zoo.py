@@ -120,7 +120,7 @@ def encoded_task(workspace, request):
 
 
 def carry_out(store, row):
-    """What the engine would do with a queued row."""
+    """Carry out a queued row, as the engine would."""
     plan = plan_request(row.kind, row.request, store)
     run_inline(plan, store)
     again = store.runs.submit(row.kind, row.request, name="made", owner="test")

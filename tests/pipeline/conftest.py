@@ -1,4 +1,4 @@
-"""What several files of these tests start from."""
+"""Fixtures that several files of these tests share."""
 
 import pytest
 

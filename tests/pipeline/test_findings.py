@@ -1,4 +1,4 @@
-"""What speaks against a recipe is said once, in the same words by the form, the check before a run and the plan."""
+"""Findings against a recipe read the same in the form, in the check before a run and in the plan."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What does not belong together is refused or warned about before anything is written."""
+"""Imports that do not belong together are refused or warned about before anything is written."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What commands write never replaces an input, replaces nothing else unasked, and is never half-written."""
+"""Outputs of commands never replace an input, replace nothing else unasked, and are never half-written."""
 
 import hashlib
 import os

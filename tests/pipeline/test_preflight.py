@@ -1,4 +1,4 @@
-"""What a pre-flight finds before anything long starts, and what it expects a run to take."""
+"""Pre-flight: findings before anything long starts, and what it expects a run to take."""
 
 import json
 import sys

@@ -14,7 +14,7 @@ CODE = "import socket; socket.create_connection(('192.0.2.1', 80), timeout=1)"
 
 @pytest.fixture
 def forgotten():
-    """What the test does on purpose is not held against it."""
+    """Forget what the test does on purpose."""
     yield RECORD
     RECORD.unlink()
 

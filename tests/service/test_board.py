@@ -1,4 +1,4 @@
-"""Who gets which worker, with a cluster that only writes down what it is told."""
+"""Placement of steps on workers, with a cluster that only writes down what it is told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages do: start the service, see how it is, replace it, end it."""
+"""The client: pages start the service, see how it is, replace it, end it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the heartbeat says of devices."""
+"""Devices as the heartbeat reports them."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""What a service survives: workers that end or stand still while nobody looks, its own end, a cluster of others."""
+"""Faults that a service survives: workers that end or stand still unseen, its own end, a cluster of others."""
 
 from __future__ import annotations
 

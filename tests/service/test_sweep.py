@@ -17,7 +17,7 @@ POINTS = [0.1, 0.2, 0.3, 0.4, 0.5]
 
 
 class Trace:
-    """What the workers wrote down."""
+    """Lines that the workers wrote down."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""What single recipes promise, and what they refuse."""
+"""Promises of single recipes of fine-tuning, and what they refuse."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Which images are adapted on and which are evaluated."""
+"""Splits into images that are adapted on and images that are evaluated."""
 
 import numpy as np
 import pytest

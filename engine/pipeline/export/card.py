@@ -196,7 +196,7 @@ def _params(params: Mapping[str, Any]) -> str:
 
 
 def _cell(text: object) -> str:
-    """Text from people or files as one table cell that shows exactly that."""
+    """Return text from people or files as one table cell that shows exactly that."""
     plain = " ".join(str(text).split())
     for character in "\\|<>[]*`" if not plain.startswith("`") else "|<>":
         plain = plain.replace(character, "\\" + character)

@@ -42,7 +42,7 @@ EXAMPLES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 
 def example_recipe(parts: dict[str, Any], zoo: str = "mini8") -> Recipe:
-    """The recipe of an example: two calibrators, three training seeds, held out."""
+    """Return the recipe of an example: two calibrators, three training seeds, held out."""
     return parse_recipe({"zoo": zoo, "calibrators": CALIBRATORS, "seeds": [0, 1, 2], **parts})
 
 
@@ -76,7 +76,7 @@ def build_examples(store: Store, out: Path | None = None, *, zoo: str = "mini8",
 
 
 def neighbour_table(run: Path) -> pd.DataFrame:
-    """Nearest images in feature space, since an example keeps no features to search.
+    """Return the nearest images in feature space, since an example keeps no features to search.
 
     Args:
         run: a run's folder, with its features and a projection; the images of that are asked about and searched.

@@ -1,4 +1,4 @@
-"""What a run left behind, loaded for use in somebody else's code."""
+"""Loading of merged models and calibrators for use in other code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_DOCUMENT_BYTES = 50_000_000
 def load_merged(
     path: Path | str, *, task: str | None = None, base: Path | str | None = None, zoo: str | None = None
 ) -> nn.Module:
-    """An image encoder from merged weights; see :func:`engine.load_merged`."""
+    """Return an image encoder from merged weights; see :func:`engine.load_merged`."""
     place = _place(Path(path))
     opened = Zoo.open(zoo) if zoo is not None else None
     document = _document(place / "merged.json") if place.is_dir() else None
@@ -84,7 +84,7 @@ def prepare(images: np.ndarray | Tensor | Image | Sequence[Image], preprocess: P
 
 
 def _place(path: Path) -> Path:
-    """The file of a static merge or the folder of one whose weights depend on task or image, also from a run's."""
+    """Return the file of a static merge, or the folder of one by task or by image; a run's folder leads there too."""
     if not path.is_dir():
         return path
     for found in (path / "merged.safetensors", path / "merged"):
@@ -111,7 +111,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _base(document: Mapping[str, Any], task: str | None, base: Path | None, zoo: Zoo | None) -> Weights:
-    """The base that a merged model is rebuilt from."""
+    """Return the base that a merged model is rebuilt from."""
     if task is None and document.get("kind") != "per_sample":
         raise CheckpointError(
             f"This merged model has other weights for every task; give `task`, one of {', '.join(document['tasks'])}."

@@ -29,7 +29,7 @@ class WeightsOnly:
         self._cache: dict[str, Tensors] = {}
 
     def progress(self, fraction: float, message: str = "") -> None:
-        """Nobody listens."""
+        """Drop it."""
 
     def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
         """Keep what one expert's computation gave for the length of this merge."""
@@ -39,15 +39,15 @@ class WeightsOnly:
         return self._cache[key]
 
     def batches(self, task: str, split: str, size: int) -> Iterator[NoReturn]:
-        """There are no images."""
+        """Refuse: there are no images."""
         raise MergeError("This method needs images. Merge a zoo that has data, through a recipe.")
 
     def forward(self, weights: Tensors, images: torch.Tensor) -> NoReturn:
-        """There is no encoder."""
+        """Refuse: there is no encoder."""
         raise MergeError("This method needs the encoder. Merge a zoo, through a recipe.")
 
     def head(self, task: str) -> NoReturn:
-        """There are no heads."""
+        """Refuse: there are no heads."""
         raise MergeError("This method needs classification heads. Merge a zoo that has them, through a recipe.")
 
 
@@ -121,7 +121,7 @@ def merge_recipe(
 
 
 def _described(base: Path) -> dict[str, str]:
-    """The header of a merge: what its base says of itself, or the zoo that it lies in; empty where nobody knows."""
+    """Return the header of a merge: what its base says of itself, or its zoo does; empty where neither is known."""
     document = read_document(open_weights(base))
     if not document and (base.parent / "zoo.yaml").is_file():
         zoo = Zoo.open(str(base.parent))
@@ -137,15 +137,15 @@ class _Finite:
         self.names = weights.names
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one tensor."""
+        """Return the shape of one tensor."""
         return self._weights.shape(name)
 
     def dtype(self, name: str) -> torch.dtype:
-        """Dtype of one tensor."""
+        """Return the dtype of one tensor."""
         return self._weights.dtype(name)
 
     def tensor(self, name: str) -> torch.Tensor:
-        """One tensor.
+        """Return one tensor.
 
         Raises:
             CheckpointError: it holds NaN or an infinity, which came from one of the files.
@@ -160,6 +160,6 @@ class _Finite:
 
 
 def _distinct_names(paths: Sequence[Path]) -> list[str]:
-    """Names of experts from their files, numbered where two files share one."""
+    """Return the experts' names from their files, numbered where two files share one."""
     stems = [path.stem for path in paths]
     return [stem if stems.count(stem) == 1 else f"{stem}_{number}" for number, stem in enumerate(stems)]

@@ -173,7 +173,7 @@ def _only_dare(recipe: Recipe) -> MethodCall | None:
 
 
 def _models(document: Mapping[str, Any]) -> Models:
-    """Models with their parameters; the base itself may be listed without any."""
+    """Return the models with their parameters; the base itself may be listed without any."""
     listed = document.get("models")
     if not isinstance(listed, list) or not listed:
         raise RecipeError("The mergekit configuration lists no models.")
@@ -190,7 +190,7 @@ def _models(document: Mapping[str, Any]) -> Models:
 
 
 def _expert_of(model: str, experts: Mapping[str, tuple[str, ...]]) -> str:
-    """The zoo's expert that a model path means: by its file, its name, or the end of its name."""
+    """Return the zoo's expert that a model path means: by its file, its name, or the end of its name."""
     path = PurePath(model)
     texts = {_letters(text) for text in (model, path.name, path.stem, path.parent.name) if text}
     for name, spellings in experts.items():
@@ -263,7 +263,7 @@ def _read_dare_linear(models: Models, names: list[str], shared: Mapping[str, Any
 
 
 def _arithmetic(models: Models, shared: Mapping[str, Any], normalize: bool) -> tuple[float, list[float]]:
-    """λ and the weights of the experts; equal weights become λ."""
+    """Return λ and the weights of the experts; equal weights become λ."""
     weights = [_number(own, shared, "weight", None) for _, own in models]
     scale = _number({}, shared, "lambda", 1.0)
     if _switch(shared, "normalize", normalize):

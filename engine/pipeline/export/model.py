@@ -73,7 +73,7 @@ def export_model(
 
 
 def _zoo(report: Report) -> Zoo | None:
-    """The zoo of the run, None where it is gone or is another one by now."""
+    """Return the zoo of the run, None where it is gone or is another one by now."""
     try:
         return Zoo.open(report.recipe.zoo)
     except EngineError:
@@ -101,7 +101,7 @@ def _weights(run: Path, zoo: Zoo | None, task: str | None) -> Weights:
 
 
 def _described(run: Path, zoo: Zoo | None) -> tuple[dict[str, Any], Preprocess]:
-    """Architecture and preprocessing: what the weights say of themselves, else their zoo."""
+    """Return architecture and preprocessing from the weights' header, else from their zoo."""
     file = run / "merged.safetensors"
     known = read_document(open_weights(file)) if file.is_file() else {}
     if not {"architecture", "preprocess"} <= set(known):
@@ -191,7 +191,7 @@ def export_file(run: Path, out: Path, digest: Digest) -> None:
 
 
 def _write_heads(folder: Path, zoo: Zoo | None) -> dict[str, str]:
-    """Heads of all tasks that have one, as the zoo keeps them: unit rows, and the logarithm of the scale."""
+    """Write the heads of all tasks that have one as a zoo keeps them: unit rows, and the logarithm of the scale."""
     if zoo is None or not zoo.manifest.heads:
         return {}
     file = open_weights(zoo.path(zoo.manifest.heads))

@@ -112,13 +112,13 @@ def _report(findings: list[Finding], guess: Estimate | None) -> Preflight:
 
 
 def _tasks(zoo: Zoo, chosen: list[str]) -> list[str]:
-    """Tasks that a run of these experts scores."""
+    """Return the tasks that a run of these experts scores."""
     own = {zoo.manifest.expert_table[name].task for name in chosen}
     return [task.name for task in zoo.manifest.tasks if task.domain == "out" or (task.shifted_from or task.name) in own]
 
 
 def _values(zoo: Zoo, chosen: list[str], tools: StepTools) -> Iterator[Finding]:
-    """NaN and infinities, and which tensors each expert leaves at the base's values; remembered for every file."""
+    """Find NaN and infinities, and tensors that an expert leaves at the base's values; remembered for every file."""
     changed: dict[str, frozenset[str]] = {}
     kept = StepTools(tools.store, tools.monitor)  # as merges do it, on the CPU
     kept.uses = tools.uses
@@ -151,7 +151,7 @@ def _values(zoo: Zoo, chosen: list[str], tools: StepTools) -> Iterator[Finding]:
 
 
 def _equals(zoo: Zoo, chosen: list[str], tools: StepTools) -> Iterator[Finding]:
-    """Experts whose files hold the same weights."""
+    """Return the experts whose files hold the same weights."""
     owners: dict[str, list[str]] = {}
     for name in chosen:
         with suppress(EngineError):  # a missing file has been named already
@@ -172,7 +172,7 @@ def _compare(base: Weights, expert: Weights, name: str, progress: Callable[..., 
 
 
 def _splits(zoo: Zoo, recipe: Recipe, tasks: list[str]) -> Iterator[Finding]:
-    """Splits that are empty or very small."""
+    """Return splits that are empty or very small."""
     needed = max((int(call.params.get("batch_size", 2)) for call in recipe.calibrators), default=0)
     for name in tasks:
         try:
@@ -210,7 +210,7 @@ def _estimate(zoo: Zoo, recipe: Recipe, plan: Plan | None, tools: StepTools) -> 
 
 
 def _shares(plan: Plan, store: Store) -> dict[str, float]:
-    """Of each kind of step the part whose artefacts are not in the store yet."""
+    """Return, of each kind of step, the part whose artefacts are not in the store yet."""
     needed = {node.key for node in needed_steps(plan, store)}
     kinds: dict[str, list[bool]] = {}
     for node in plan.steps:
@@ -219,7 +219,7 @@ def _shares(plan: Plan, store: Store) -> dict[str, float]:
 
 
 def _room(guess: Estimate, store: Store) -> Iterator[Finding]:
-    """Disk and memory against what is free."""
+    """Compare disk and memory with what is free."""
     free, memory = free_disk(store.root), psutil.virtual_memory().available
     if guess.disk_bytes > SPARE * free:
         yield Finding(

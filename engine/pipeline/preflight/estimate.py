@@ -1,4 +1,4 @@
-"""What a recipe will cost in time, memory and disk, from sizes alone: no weights are read and torch is not loaded.
+"""Estimates of a recipe's time, memory and disk from sizes alone: no weights are read and torch is not loaded.
 
 An estimate is right within a factor of two or so; it is there to tell seconds from hours and enough from too little.
 """
@@ -38,7 +38,7 @@ OVERHEAD = 4.0e-4  # seconds of a training step, for each matrix, beside the ari
 
 
 class Estimate(Frozen):
-    """What a run is expected to take."""
+    """Expected time, memory and disk of a run."""
 
     seconds: float
     peak_memory_bytes: int  # of the largest moment, all worker processes together
@@ -55,20 +55,20 @@ class FindingPart(Frozen):
 
 
 class Preflight(Frozen):
-    """What a pre-flight leaves: ``preflight.json``."""
+    """Result of a pre-flight: ``preflight.json``."""
 
     findings: tuple[FindingPart, ...]
     estimate: Estimate | None  # None where the zoo cannot even be opened
 
     @property
     def faults(self) -> list[str]:
-        """What stops the run."""
+        """Return the findings that stop the run."""
         return [finding.text for finding in self.findings if finding.level == "error"]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What an estimate needs to know of a zoo, gathered from its manifest and the headers of its files."""
+    """Sizes of a zoo that estimates are made from, gathered from its manifest and the headers of its files."""
 
     experts: int
     tower: TowerSize
@@ -80,7 +80,7 @@ class Facts:
 
 
 def quick_estimate(recipe: Recipe, store: Store) -> Estimate:
-    """What a recipe takes by sizes and known rates, in milliseconds and without torch; nothing is measured.
+    """Estimate a recipe from sizes and known rates, in milliseconds and without torch; nothing is measured.
 
     Raises:
         EngineError: the zoo cannot be used.
@@ -144,12 +144,12 @@ def estimate(recipe: Recipe, facts: Facts, rates: Rates, shares: Mapping[str, fl
 
 
 def read_preflight(folder: Path) -> Preflight:
-    """What a pre-flight step wrote."""
+    """Read the result of a pre-flight."""
     return Preflight.model_validate_json((folder / "preflight.json").read_bytes())
 
 
 def free_disk(folder: Path) -> int:
-    """Bytes that may be written to the file system of a folder, which need not exist yet."""
+    """Return bytes that may be written to the file system of a folder, which need not exist yet."""
     while not folder.exists():
         folder = folder.parent
     status = os.statvfs(folder)
@@ -219,7 +219,7 @@ def _step_seconds(params: Any, facts: Facts, rates: Rates) -> float:
 
 
 def _memory(recipe: Recipe, facts: Facts, workers: int) -> int:
-    """The largest of merging, encoding on every worker, and calibrators that hold images."""
+    """Return the largest of merging, encoding on every worker, and calibrators that hold images."""
     row = MERGE_METHODS[recipe.merge.method]
     size = facts.tower.bytes
     largest = max((math.prod(shape) for shape in facts.tower.matrices), default=facts.tower.parameters // 10) * FLOAT
@@ -254,7 +254,7 @@ def _disk(recipe: Recipe, facts: Facts, merges: int) -> int:
 
 
 def _count(folder: Path, task: Task, recipe: Recipe) -> tuple[int, int]:
-    """Test images of a task that a recipe has encoded, and images that are only adapted on."""
+    """Return the test images of a task that a recipe has encoded, and images that are only adapted on."""
     lengths = open_task(folder, task).lengths
     most = recipe.probe.samples_per_task
     adapts = task.domain == "in" and not task.shifted_from and recipe.probe.protocol == "held_out"
@@ -263,6 +263,6 @@ def _count(folder: Path, task: Task, recipe: Recipe) -> tuple[int, int]:
 
 
 def _measured_tower(zoo: Zoo) -> TowerSize:
-    """For towers whose work is not counted: parameters from the file's size, two operations a parameter and image."""
+    """Size a tower whose work is not counted: parameters from the file's size, two operations for each and image."""
     parameters = zoo.weights_path("base").stat().st_size // FLOAT
     return TowerSize(FEATURES, (), parameters, 2.0 * parameters * 50, FLOAT * parameters // 20)

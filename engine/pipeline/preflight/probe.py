@@ -72,7 +72,7 @@ def probe(file: Path, config: Mapping[str, Any], facts: Facts, recipe: Recipe, t
 
 
 def _read(file: Path) -> float:
-    """Bytes a second out of a checkpoint, into fresh memory."""
+    """Measure the bytes a second out of a checkpoint, into fresh memory."""
     size = min(file.stat().st_size, READ)
     with file.open("rb", buffering=0) as stream:
         started = time.perf_counter()
@@ -81,20 +81,20 @@ def _read(file: Path) -> float:
 
 
 def _arithmetic() -> float:
-    """Bytes a second when float32 values are read, added to others and written."""
+    """Measure the bytes a second when float32 values are read, added to others and written."""
     total, part = torch.zeros(BLOCK), torch.ones(BLOCK)
     seconds = _best(lambda: total.add_(part, alpha=0.5), 3)
     return part.nbytes / seconds
 
 
 def _matmul() -> float:
-    """Operations a second of a float32 product with the threads of this process."""
+    """Measure the operations a second of a float32 product with the threads of this process."""
     one, other = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
     return 2 * SIDE**3 / _best(lambda: one @ other, 4)
 
 
 def _encode(config: Mapping[str, Any], device: torch.device) -> float:
-    """Images a second through an encoder whose weights are constants; values do not matter for its speed."""
+    """Measure the images a second through an encoder whose weights are constants; its speed does not depend on them."""
     encoder = build_encoder(config)
     for tensor in encoder.state_dict().values():
         tensor.fill_(0.01)
@@ -118,7 +118,7 @@ def _encode(config: Mapping[str, Any], device: torch.device) -> float:
 
 
 def _steps(recipe: Recipe, facts: Facts, rates: Rates, tools: StepTools) -> Iterator[tuple[str, float]]:
-    """Seconds of a training step of every calibrator of the output that was not measured yet."""
+    """Measure the seconds of a training step of every calibrator of the output that was not measured yet."""
     for call in recipe.calibrators:
         row = CALIBRATORS[call.method]
         if row.deep or not facts.in_domain or step_name(call, facts) in rates.step:

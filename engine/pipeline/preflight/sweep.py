@@ -1,4 +1,4 @@
-"""What a sweep will cost, from the estimate of one of its runs and from what its runs share. Free of torch."""
+"""Estimates of a sweep from that of one of its runs and from what its runs share. Free of torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .estimate import MAX_WORKERS, Facts, estimate, gather
 
 @dataclass(frozen=True)
 class SweepEstimate:
-    """What a sweep is expected to take, right within a factor of two or so."""
+    """Expected time of a sweep, right within a factor of two or so."""
 
     runs: int
     merges: int  # merged models that differ
@@ -46,13 +46,13 @@ def estimate_sweep(request: SweepRequest, store: Store) -> SweepEstimate:
 
 
 def _merged_share(facts: Facts) -> float:
-    """Share of a run's encoding that is the merged model's; base, references and experts are shared by all runs."""
+    """Return the merged model's share of a run's encoding; base, references and experts are shared by all runs."""
     test, own = sum(facts.images.values()), sum(facts.images[task] for task in facts.in_domain)
     return test / max(test * (2 + facts.references) + own, 1)
 
 
 def _together(calibrators: tuple[object, ...], rates: Rates) -> int:
-    """How many workers a run's calibrators occupy at once; the estimate of one run counts on that."""
+    """Return the number of workers that a run's calibrators occupy at once; the estimate of one run counts on that."""
     return min(max(len(calibrators), 1), _workers(rates))
 
 

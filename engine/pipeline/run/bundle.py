@@ -56,7 +56,7 @@ class BundleParams(StepParams):
 
 @dataclass(frozen=True)
 class SeedInputs(Inputs[A]):
-    """What one seed of a run left."""
+    """Artefacts of one seed of a run."""
 
     merge: A
     features: Mapping[str, Mapping[str, A]] = field(default_factory=dict, metadata=INLINED)  # state → task
@@ -98,7 +98,7 @@ class Scene:
 
     @property
     def classes(self) -> dict[str, int]:
-        """Number of classes by task."""
+        """Return the number of classes by task."""
         return {task: len(self.zoo.manifest.task_table[task].classes) for task in self.chosen}
 
 

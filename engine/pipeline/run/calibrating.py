@@ -139,7 +139,7 @@ def _read(zoo: Zoo, inputs: CalibrateInputs[Path], params: CalibrateParams, shar
 
 
 def _shared_out(chosen: Selection, share: float, seed: int, task: str) -> Selection:
-    """A selection with a random share of its adaptation images, at least one, in their order."""
+    """Return a selection with a random share of its adaptation images, at least one, in their order."""
     if share >= 1 or not len(chosen.adapt_rows):
         return chosen
     count = max(1, round(share * len(chosen.adapt_rows)))
@@ -196,7 +196,7 @@ def _deep(
 
 
 def _sigmas(calibrator: Calibrator, data: Mapping[str, TaskFeatures], targets: Mapping[str, str]) -> dict[str, Tensor]:
-    """Mean predicted σ of every image, where the calibrator predicts one."""
+    """Return the mean predicted σ of every image, where the calibrator predicts one."""
     if not hasattr(calibrator, "sigma"):
         return {}
     return {
@@ -218,7 +218,7 @@ class _Watch:
         return True
 
     def loss_only(self, step: int, loss: Mapping[str, float], module: Calibrator) -> bool:
-        """The monitor of deep calibrators, whose features would have to be encoded again to be measured."""
+        """Monitor deep calibrators, whose features would have to be encoded again to be measured."""
         self._add(step, loss, {task: (None,) * 4 for task in module.tasks})
         return True
 
@@ -235,7 +235,7 @@ class _Watch:
 
 @torch.no_grad()
 def _measure(part: TaskFeatures, module: Calibrator, task: str) -> tuple[float | None, ...]:
-    """L1 bias and accuracy on the adaptation and on the evaluation images of one task."""
+    """Measure L1 bias and accuracy on the adaptation and on the evaluation images of one task."""
     evaluate = torch.as_tensor(part.chosen.evaluate_rows)
     corrected = module.correct(part.state, task)
     adapted = module.correct(part.state_adapt, task)

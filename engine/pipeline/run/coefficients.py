@@ -93,7 +93,7 @@ def save_learned(
 
 
 def encoder_around(zoo: Zoo, calibrator: Path, state: str, merged: Path | None) -> nn.Module:
-    """The encoder that a deep calibrator acts in: its own where it learned coefficients, else that of ``state``.
+    """Return the encoder that a deep calibrator acts in: its own where it learned coefficients, else that of ``state``.
 
     Args:
         zoo: gives architecture and weights.
@@ -106,7 +106,7 @@ def encoder_around(zoo: Zoo, calibrator: Path, state: str, merged: Path | None) 
 
 
 def own_encoder(zoo: Zoo, calibrator: Path) -> nn.Module | None:
-    """The encoder of the merged model beside a calibrator that learned coefficients; None where it learned none."""
+    """Return the encoder of the merged model beside a calibrator that learned coefficients, else None."""
     weights = calibrator / WEIGHTS
     if not weights.is_file():
         return None
@@ -114,7 +114,7 @@ def own_encoder(zoo: Zoo, calibrator: Path) -> nn.Module | None:
 
 
 def coefficients_of(calibrator: JointCalibrator, merge: LinearMerge) -> dict[str, Any]:
-    """Learned coefficients as JSON: by expert, a number or one a layer."""
+    """Return the learned coefficients as JSON: by expert, a number or one a layer."""
     rows = calibrator.coefficients.detach().cpu()
     return {
         "layers": [PREFIX + name for name in merge.layers] if len(rows) > 1 else [],

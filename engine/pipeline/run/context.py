@@ -1,4 +1,4 @@
-"""What the pipeline gives a merge method beside the weights."""
+"""The context of a merge method: images, heads, forward passes and a cache."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ class MergeContext:
         self._tools.progress(fraction, message)
 
     def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
-        """Tensors that depend on one expert (and the base) only, kept in the store."""
+        """Return tensors that depend on one expert (and the base) only, kept in the store."""
         digests = {"base": self._digests["base"], "expert": self._digests[expert]}
         return self._tools.cached(
             {"quantity": quantity, "params": dict(params), "factor": self._factors.get(expert, 1.0), **digests}, compute
         )
 
     def batches(self, task: str, split: str, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Endless shuffled batches of a task's adaptation (``adapt``) or labelled ``validation`` images."""
+        """Yield endless shuffled batches of a task's adaptation (``adapt``) or labelled ``validation`` images."""
         images, labels = self._split(task, split)
         _ = self._encoder  # built now, because `forward` may first be called where nothing can be built (vmap)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.tasks.index(task))
@@ -78,11 +78,11 @@ class MergeContext:
                 yield pixels, None if labels is None else labels[rows].to(self.device)
 
     def forward(self, weights: Tensors, images: Tensor) -> Tensor:
-        """Features (b, dim) through the encoder with these weights; differentiable in them."""
+        """Encode images to features (b, dim) through the encoder with these weights; differentiable in them."""
         return forward_with(self._encoder, weights, images)
 
     def head(self, task: str) -> Head:
-        """The task's frozen head."""
+        """Return the task's frozen head."""
         return self._heads[task]
 
     def _split(self, task: str, split: str) -> tuple[Any, Tensor | None]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class EncodingParams(StepParams):
-    """What is encoded with which model."""
+    """Parameters of encoding one task's images with one model."""
 
     model: str  # base, merged, an expert or a reference
     digest: str  # of the model's weights, or the key of the merge

@@ -1,4 +1,4 @@
-"""What speaks against a recipe on a zoo: the one place that forms, checks before a run, plans and commands read.
+"""Findings against a recipe on a zoo: the one place that forms, checks before a run, plans and commands read.
 
 Free of torch at import, so that a form can ask at every change.
 """

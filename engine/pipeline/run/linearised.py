@@ -1,4 +1,4 @@
-"""What linearised evaluation goes together with. Free of torch at import."""
+"""Conditions of linearised evaluation. Free of torch at import."""
 
 from __future__ import annotations
 

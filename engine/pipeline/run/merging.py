@@ -106,7 +106,7 @@ def salience(inputs: NoInputs[Path], params: SalienceParams, output: Path, tools
 
 
 def load_merged(folder: Path, base: Weights, task: str | None = None) -> Weights:
-    """The merged model's weights, for a task where they depend on it.
+    """Return the merged model's weights, for a task where they depend on it.
 
     Args:
         folder: what the merge step wrote.
@@ -130,7 +130,7 @@ def load_merged(folder: Path, base: Weights, task: str | None = None) -> Weights
 def load_merged_encoder(
     folder: Path, base: Weights, config: Mapping[str, Any], task: str | None = None
 ) -> torch.nn.Module:
-    """The merged model as a module images → features, whatever its weights depend on.
+    """Return the merged model as a module images → features, whatever its weights depend on.
 
     Args:
         folder: what the merge step wrote.
@@ -159,7 +159,7 @@ def _parts(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def _rebuild(method: str) -> Callable[..., Any]:
-    """The function beside a method's own that makes models of its parts."""
+    """Return the function beside a method's own that makes models of its parts."""
     row = row_of(MERGE_METHODS, method, "merge method")
     if row.yields == "static":
         raise CheckpointError(f"{row.title} makes one model for every input; merged.json and its parts do not agree.")
@@ -187,7 +187,7 @@ def _refuse_not_finite(base: Weights, experts: Mapping[str, Weights], context: M
 
 
 def remarks(digests: Mapping[str, str], details: Mapping[str, Any]) -> list[str]:
-    """What a person should know of a merge that could be carried out all the same.
+    """Return warnings about a merge that was carried out all the same.
 
     Args:
         digests: of the weights, by the expert's name and ``base``.

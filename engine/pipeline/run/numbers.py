@@ -32,7 +32,7 @@ Features = Mapping[str, np.ndarray]
 
 
 def curve_end(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Last value of a column of a calibrator's curve (``column``), e.g. accuracy on the images it was fitted to."""
+    """Return the last value of a calibrator's curve in ``column``, e.g. accuracy on the images it was fitted to."""
     part = report.calibrators.get(state)
     if part is None or not part.curve:
         return None
@@ -44,7 +44,7 @@ def curve_end(folder: Path, report: Report, zoo: Zoo, state: str, params: Mappin
 
 
 def curve_best(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Largest value of a column of a calibrator's curve (``column``): what looking at every evaluation would report."""
+    """Return the largest value of a calibrator's curve in ``column``, as one would report who looks at every one."""
     part = report.calibrators.get(state)
     names = part.curve_columns if part else ()
     if params["column"] not in names or not part.curve:
@@ -54,14 +54,14 @@ def curve_best(folder: Path, report: Report, zoo: Zoo, state: str, params: Mappi
 
 
 def sigma(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Mean predicted standard deviation over images and dimensions, in feature units."""
+    """Return the mean predicted standard deviation over images and dimensions, in feature units."""
     table = pd.read_parquet(folder / "samples.parquet", columns=["state", "sigma"])
     values = table.loc[table["state"] == state, "sigma"].dropna()
     return float(values.mean()) if len(values) else None
 
 
 def distance(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Mean over tasks of the distance to another state's features (``to``), on tasks of one ``domain``.
+    """Return the mean over tasks of the distance to another state's features (``to``), on tasks of one ``domain``.
 
     ``norm``: ``l1``, the mean over images and dimensions, or ``l2``, the mean Euclidean length.
     """
@@ -76,7 +76,7 @@ def distance(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping
 
 
 def clusters(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """How well features tell classes apart, mean over the tasks of one ``domain``.
+    """Measure how well features tell classes apart, mean over the tasks of one ``domain``.
 
     ``quantity``: ``silhouette`` (−1 to 1), or ``neighbours``, the percent of an image's ten nearest that are of its
     class.
@@ -90,7 +90,7 @@ def clusters(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping
 
 
 def kept_layers(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Percent of the layers of some ``components`` that the shared mask keeps at the run's η.
+    """Return the percent of the layers of some ``components`` that the shared mask keeps at the run's η.
 
     Source: Zhang et al., 2025, arXiv:2506.09093, appendix B.11, which sorts layers into attention, MLP and other.
     """
@@ -105,7 +105,7 @@ def kept_layers(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapp
 
 
 def wrong_task(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """In-domain accuracy when every task is corrected by the calibrator of the task after it."""
+    """Return the in-domain accuracy when every task is corrected by the calibrator of the task after it."""
     found = cross_accuracy(folder, report, zoo, state, shared=True)
     if found is None:
         return None
@@ -116,7 +116,7 @@ def wrong_task(folder: Path, report: Report, zoo: Zoo, state: str, params: Mappi
 def cross_accuracy(
     folder: Path, report: Report, zoo: Zoo, state: str, *, shared: bool = False
 ) -> dict[str, Any] | None:
-    """Accuracy of every in-domain task with the module of every task.
+    """Return the accuracy of every in-domain task with the module of every task.
 
     Args:
         folder: what the run left.
@@ -146,14 +146,14 @@ def cross_accuracy(
 
 
 def outlier_auroc(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """How well the distance to class prototypes tells out-of-domain images, mean AUROC over in-domain tasks."""
+    """Return the mean AUROC over in-domain tasks of telling out-of-domain images by the nearest prototype."""
     found = [100 * auroc(*part.scores()) for part in outlier_parts(folder, report, zoo, state).values()]
     return float(np.mean(found)) if found else None
 
 
 @dataclass(frozen=True)
 class OutlierPart:
-    """What out-of-domain images are told from on one task, in one state's features."""
+    """Features that out-of-domain images are told by on one task, in one state."""
 
     known: Float[np.ndarray, "n dim"]  # the task's adaptation images
     inside: Float[np.ndarray, "m dim"]  # its evaluation images
@@ -162,12 +162,12 @@ class OutlierPart:
     classes: Int[np.ndarray, " k"]  # whose prototypes they are
 
     def scores(self) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " o"]]:
-        """Distances to the nearest prototype, of the task's own and of out-of-domain images."""
+        """Return distances to the nearest prototype, of the task's own and of out-of-domain images."""
         return prototype_distance(self.inside, self.centres), prototype_distance(self.outside, self.centres)
 
 
 def outlier_parts(folder: Path, report: Report, zoo: Zoo, state: str) -> dict[str, OutlierPart]:
-    """Features and prototypes by in-domain task; empty where there is nothing to tell.
+    """Return features and prototypes by in-domain task; empty where there is nothing to tell.
 
     Prototypes are the means of a task's adaptation features by predicted class (nothing here sees a label); the score
     of an image is its Euclidean distance to the nearest prototype. Out-of-domain images are corrected by the task's
@@ -198,7 +198,7 @@ def outlier_parts(folder: Path, report: Report, zoo: Zoo, state: str) -> dict[st
 
 
 def kept_coefficient(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Mean learned coefficient, over experts and the layers that LwPTV keeps at the run's η (or its default).
+    """Return the mean learned coefficient over experts and the layers that LwPTV keeps at the run's η or its default.
 
     As learned: LwPTV multiplies by η afterwards, which is not counted.
 
@@ -226,7 +226,7 @@ ANALYSES: dict[str, Analysis] = {
 
 
 def _calibrator(folder: Path, report: Report, state: str) -> Calibrator | None:
-    """A calibrator that corrects features alone; None for other states and for calibrators inside the encoder."""
+    """Return a calibrator that corrects features alone; None for other states and calibrators inside the encoder."""
     if state not in report.calibrators or CALIBRATORS[report.calibrators[state].method].deep:
         return None
     return load_calibrator(folder / "calibrators" / f"{state}.safetensors")
@@ -242,7 +242,7 @@ def _predict(features: np.ndarray, head: ZeroShotHead) -> np.ndarray:
 
 
 def _labels(folder: Path, report: Report, tasks: list[str]) -> dict[str, np.ndarray]:
-    """Labels of the evaluation images, in the order of their features."""
+    """Return labels of the evaluation images, in the order of their features."""
     table = pd.read_parquet(folder / "samples.parquet", columns=["task", "state", "label", "split"])
     chosen = table[(table["state"] == "merged") & (table["split"] == "evaluate")]
     return {task: rows["label"].to_numpy() for task, rows in chosen.groupby("task") if task in tasks}

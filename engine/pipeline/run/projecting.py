@@ -22,7 +22,7 @@ TITLES = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 
 
 class ProjectionRequest(Request):
-    """Which features are projected, and how."""
+    """Request for a projection of a run's features."""
 
     REFUSAL = "The projection cannot be computed"
 
@@ -36,7 +36,7 @@ class ProjectionRequest(Request):
 
     @property
     def title(self) -> str:
-        """Name of the method as it is written."""
+        """Return the name of the method as it is written."""
         return TITLES[self.method]
 
     def params(self) -> dict[str, Any]:

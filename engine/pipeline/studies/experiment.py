@@ -21,7 +21,7 @@ DEFAULT_ZOO = "mini8"
 
 
 class ExperimentRequest(Request):
-    """Which experiment is repeated on which zoo."""
+    """Request to repeat an experiment on a zoo."""
 
     REFUSAL = "The experiment cannot be repeated"
 

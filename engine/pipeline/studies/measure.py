@@ -43,7 +43,7 @@ class ExperimentParams(StepParams):
 
 @dataclass(frozen=True)
 class RunInputs(Inputs[A]):
-    """What one run left, and views on it by name."""
+    """Artefacts of one run, and views on it by name."""
 
     run: A
     views: Mapping[str, A] = field(default_factory=dict)

@@ -35,7 +35,7 @@ from .validation import (
 
 @dataclass(frozen=True)
 class Choice:
-    """What the best run of a sweep may be chosen by."""
+    """Images that the best run of a sweep is chosen by."""
 
     split: str | None  # validation, adaptation or nothing
     reason: str = ""  # why nothing
@@ -75,7 +75,7 @@ def plan_sweep(asked: SweepRequest, store: Store) -> Plan:
 
 
 def choose_split(runs: list[RunSteps]) -> Choice:
-    """Labelled images that no run evaluates on: validation images, else a labelled half that runs adapt on.
+    """Return the labelled images that no run evaluates on: validation images, else a labelled half that runs adapt on.
 
     One split serves all tasks of all runs, so that their means can be compared.
     """
@@ -147,7 +147,7 @@ def _chosen_by(run: RunSteps) -> Probe:
 def _plan(
     asked: SweepRequest, planned: list[Planned], failed: Mapping[int, str], steps: Mapping[str, Step], choice: Choice
 ) -> Plan:
-    """The plan of the points that did not fail, with a table that says which did and why."""
+    """Return the plan of the points that did not fail, with a table that says which did and why."""
     alive = [entry for entry in planned if entry.point.number not in failed]
     inputs = SweepInputs[str]({entry.point.number: PointInputs(entry.run, entry.validate or None) for entry in alive})
     points = tuple(

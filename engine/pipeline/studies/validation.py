@@ -71,7 +71,7 @@ class ValidateParams(StepParams):
 
 @dataclass(frozen=True)
 class ChoiceSeed(Inputs[A]):
-    """What one seed of a run gives on the images to choose by."""
+    """Artefacts of one seed of a run that its validation accuracy is computed from."""
 
     merge: A | None  # for calibrators that act inside the merged encoder
     features: Mapping[str, Mapping[str, A]] = field(default_factory=dict, metadata=INLINED)  # state → task
@@ -128,7 +128,7 @@ class SweepParams(StepParams):
 
 @dataclass(frozen=True)
 class PointInputs(Inputs[A]):
-    """What a point left: its run, and its accuracies on the images to choose by."""
+    """Artefacts of a point: its run, and its accuracies on the images to choose by."""
 
     run: A
     choice: A | None = None
@@ -136,7 +136,7 @@ class PointInputs(Inputs[A]):
 
 @dataclass(frozen=True)
 class SweepInputs(Inputs[A]):
-    """What the points of a sweep left, by number."""
+    """Artefacts of the points of a sweep, by number."""
 
     points: Mapping[int, PointInputs[A]] = field(default_factory=dict, metadata=INLINED)
 

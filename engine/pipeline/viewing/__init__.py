@@ -1,1 +1,1 @@
-"""What views are made of: their declaration, and plans and inputs that several of them share."""
+"""Parts of views: their declaration, and plans and inputs that several of them share."""

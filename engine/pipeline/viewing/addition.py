@@ -48,17 +48,17 @@ class TaskAddition:
 
     @property
     def labels(self) -> Tensor:
-        """Labels of the images."""
+        """Return the labels of the images."""
         return torch.as_tensor(self.pictures.labels).long()
 
     @cached_property
     def base(self) -> Tensor:
-        """Features (n, dim) at the base."""
+        """Return the features (n, dim) at the base."""
         return self.features({})
 
     @torch.no_grad()
     def features(self, scalings: Mapping[str, float]) -> Tensor:
-        """Return features (n, dim) at θ_0 + Σ λ_k τ_k of the named experts, on the CPU."""
+        """Return the features (n, dim) at θ_0 + Σ λ_k τ_k of the named experts, on the CPU."""
         weights = {
             key: own + sum(value * self.vectors[name][key] for name, value in scalings.items())
             for key, own in self.encoder.named_parameters()

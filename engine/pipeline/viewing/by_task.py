@@ -67,7 +67,7 @@ class GatherParams(StepParams):
 
 @dataclass(frozen=True)
 class GatherInputs(Inputs[A]):
-    """What a view left of every task."""
+    """A view's artefact of every task."""
 
     tasks: Mapping[str, A] = field(default_factory=dict, metadata=INLINED)
 

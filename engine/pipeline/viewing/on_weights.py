@@ -65,7 +65,7 @@ class MergeInput(Inputs[A]):
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What a view on weights left: names and arrays."""
+    """Names and arrays that a view on weights left."""
 
     document: dict[str, Any]
     arrays: dict[str, np.ndarray]

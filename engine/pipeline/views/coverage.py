@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CoverageRequest(ViewRequest):
-    """Whose features are looked at."""
+    """Request for the coverage of a run's predicted spreads."""
 
     REFUSAL = "The features cannot be looked at"
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DepthRequest(ImagesRequest):
-    """Whose blocks are compared with the experts'."""
+    """Request to compare a run's blocks with the experts'."""
 
     REFUSAL = "The blocks cannot be compared"
 

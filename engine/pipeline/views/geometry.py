@@ -20,7 +20,7 @@ BESIDE = ("geometry.safetensors", "geometry.json")
 
 
 class GeometryRequest(ViewRequest):
-    """Whose weights are measured."""
+    """Request for the geometry of a recipe's task vectors."""
 
     REFUSAL = "The weights cannot be measured"
 

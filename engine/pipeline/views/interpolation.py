@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class InterpolationRequest(ViewRequest):
-    """Which two models a path leads between, and where it is looked at."""
+    """Request for a path between two models: its ends, and where it is evaluated."""
 
     REFUSAL = "The path cannot be computed"
 

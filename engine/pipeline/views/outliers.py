@@ -27,7 +27,7 @@ SHOWN = 300  # images of a side on the map of prototypes
 
 
 class OutliersRequest(ViewRequest):
-    """Whose features are looked at."""
+    """Request to tell out-of-domain images in a run's features."""
 
     REFUSAL = "The features cannot be looked at"
 

@@ -22,7 +22,7 @@ TOP = 5
 
 
 class PredictionsRequest(ViewRequest):
-    """Whose features are looked at."""
+    """Request for the predictions of a run's states."""
 
     REFUSAL = "The features cannot be looked at"
 
@@ -38,7 +38,7 @@ def plan(run: RunSteps, asked: PredictionsRequest) -> str:
 
 @step("predictions", label="Asking every model about every image", params=OnBundleParams, inputs=OnBundleInputs)
 def predictions(inputs: OnBundleInputs[Path], params: OnBundleParams, output: Path, tools: StepTools) -> None:
-    """The five likeliest classes of every in-domain evaluation image in every state.
+    """Find the five likeliest classes of every in-domain evaluation image in every state.
 
     Writes ``predictions.parquet``: task, index, state, rank (from 1), label, probability, and ``shift``, the Euclidean
     distance of the image's feature to the expert's.

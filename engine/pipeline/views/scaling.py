@@ -25,7 +25,7 @@ GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5)
 
 
 class ScalingRequest(ImagesRequest):
-    """Which experts are added up, and how far."""
+    """Request for the accuracy over the scaling coefficient."""
 
     REFUSAL = "The curves cannot be drawn"
 

@@ -22,7 +22,7 @@ NONE = "none"  # the images as they are
 
 
 class ShiftRequest(ImagesRequest):
-    """Which run's states are shown shifted images."""
+    """Request to score a run's states on shifted images."""
 
     REFUSAL = "The images cannot be shifted"
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SpectraRequest(ViewRequest):
-    """Whose spectra are measured."""
+    """Request for the spectra of a recipe's task vectors."""
 
     REFUSAL = "The weights cannot be measured"
 

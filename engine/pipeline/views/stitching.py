@@ -28,7 +28,7 @@ STITCHING_SHARE = 0.8  # of the step's time
 
 
 class StitchingRequest(ImagesRequest):
-    """Which run's states are stitched to the experts."""
+    """Request to stitch a run's states to the experts."""
 
     REFUSAL = "The networks cannot be stitched"
 

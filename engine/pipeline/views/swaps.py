@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SwapsRequest(ViewRequest):
-    """Whose features are looked at."""
+    """Request to swap a run's calibrators between tasks."""
 
     REFUSAL = "The features cannot be looked at"
 

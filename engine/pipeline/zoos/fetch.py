@@ -21,7 +21,7 @@ MAX_PLACES = 20
 
 
 class FetchRequest(Request):
-    """Which described zoo is made, and from where."""
+    """Request to make a described zoo: its name, and where its files are."""
 
     REFUSAL = "The zoo cannot be fetched"
 

@@ -68,7 +68,7 @@ class FinetuneConfig(Frozen):
 
     @property
     def row(self) -> FineTuningRow:
-        """The recipe's row."""
+        """Return the recipe's row."""
         return row_of(FINE_TUNING, self.method, "recipe of fine-tuning")
 
     @model_validator(mode="after")
@@ -86,7 +86,7 @@ class FinetuneConfig(Frozen):
         return self
 
     def resolved(self, images: int, parameters: int) -> dict[str, Any]:
-        """All settings of one task, as JSON values: nothing is left open.
+        """Return all settings of one task, as JSON values: nothing is left open.
 
         Args:
             images: how many are trained on.
@@ -107,7 +107,7 @@ class FinetuneConfig(Frozen):
 
 
 class FinetuneRequest(Request):
-    """What somebody asks for: which experts of which zoo, and how they are trained."""
+    """Request to train experts of a zoo."""
 
     REFUSAL = "Experts cannot be trained like this"
 
@@ -166,7 +166,7 @@ def plan_finetune(asked: FinetuneRequest, store: Store) -> Plan:
 
 
 def _heads(zoo: Zoo, store: Store) -> Step | None:
-    """The step that builds heads from the base's text encoder; None for a zoo that brings heads."""
+    """Return the step that builds heads from the base's text encoder; None for a zoo that brings heads."""
     if zoo.manifest.heads:
         return None
     if zoo.text_problem:
@@ -179,7 +179,7 @@ def _heads(zoo: Zoo, store: Store) -> Step | None:
 
 
 def _tasks(zoo: Zoo, wanted: FinetuneRequest) -> list[Task]:
-    """The tasks to train on, each with what it needs."""
+    """Return the tasks to train on, each with what it needs."""
     table = zoo.manifest.task_table
     if wanted.tasks == "all":
         tasks = [task for task in zoo.manifest.tasks if _can_learn(zoo, task, wanted)]

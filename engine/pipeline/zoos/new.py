@@ -41,7 +41,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class NewZooOptions:
-    """How a new zoo is made of images."""
+    """Settings of a new zoo that is made of images."""
 
     heads: str = "text"  # text, prototypes or probe
     outside: Sequence[str] = ()  # tasks out of domain, beside those whose description says so
@@ -201,7 +201,7 @@ def _refuse_unknown_words(zoo: Zoo) -> None:
 
 
 def _trained_heads(zoo: Zoo, config: dict[str, Any], kind: str) -> dict[str, Tensor]:
-    """Heads from training images; those that `zoo finetune` will validate on are left out."""
+    """Return heads from training images; those that `zoo finetune` will validate on are left out."""
     device = choose_device()
     encoder = load_encoder(config, zoo.weights("base"))
     preprocess, scale = preprocessing(zoo.folder, zoo.manifest), base_logit_scale(zoo.folder, zoo.manifest)
@@ -224,13 +224,13 @@ def _trained_heads(zoo: Zoo, config: dict[str, Any], kind: str) -> dict[str, Ten
 
 
 def prototypes(features: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Class means of unit-norm features (n, dim), of unit norm again: (classes, dim)."""
+    """Return the class means of unit-norm features (n, dim), of unit norm again: (classes, dim)."""
     sums = torch.zeros(classes, features.shape[1]).index_add_(0, labels, features)
     return functional.normalize(sums, dim=1)
 
 
 def linear_probe(features: Tensor, labels: Tensor, start: Tensor, scale: float) -> Tensor:
-    """A classifier with unit-norm rows (classes, dim), fitted by Adam to unit-norm features (n, dim).
+    """Return a classifier with unit-norm rows (classes, dim), fitted by Adam to unit-norm features (n, dim).
 
     It begins at ``start`` (classes, dim) and is trained like it will be used: cosines times ``scale``, no bias.
     """
@@ -244,7 +244,7 @@ def linear_probe(features: Tensor, labels: Tensor, start: Tensor, scale: float) 
 
 
 def _lines(zoo: Zoo, task: str) -> list[str]:
-    """A task in a sentence, and what a person should know of its data."""
+    """Describe a task in a sentence, and what a person should know of its data."""
     data, entry = zoo.data[task], zoo.manifest.task_table[task]
     counts = ", ".join(f"{count} {split}" for split, count in data.lengths.items())
     place = "in domain" if entry.domain == "in" else "out of domain"

@@ -35,7 +35,7 @@ SEED = 0  # of the sample
 
 
 class RegisterRequest(Request):
-    """Which images of a task are pictured."""
+    """Images of a task that pictures are made of."""
 
     REFUSAL = "The images cannot be pictured"
 
@@ -115,7 +115,7 @@ def register(inputs: NoInputs[Path], params: RegisterParams, output: Path, tools
 
 
 def sample(labels: np.ndarray, per_class: int, seed: int) -> np.ndarray:
-    """Rows of at most so many images of every class, sorted; fewer where there are very many classes."""
+    """Return rows of at most so many images of every class, sorted; fewer where there are very many classes."""
     generator = np.random.default_rng(seed)
     present = np.unique(labels)
     each = max(1, min(per_class, MOST // max(1, len(present))))
@@ -124,7 +124,7 @@ def sample(labels: np.ndarray, per_class: int, seed: int) -> np.ndarray:
 
 
 def pictures_at(folder: Path, rows: np.ndarray) -> np.ndarray:
-    """Pictures of test images by their rows: uint8 (n, side, side, 3).
+    """Return pictures of test images by their rows: uint8 (n, side, side, 3).
 
     Raises:
         DataError: there is none of a row.
@@ -142,7 +142,7 @@ def _looked_at(data: TaskData, probe: Probe | None) -> np.ndarray:
 
 
 def _write(data: TaskData, split: str, rows: np.ndarray, side: int, output: Path, progress: Any) -> None:
-    """Pictures in the order of the rows, straight to disk."""
+    """Write pictures in the order of the rows, straight to disk."""
     shape = (len(rows), side, side, 3)
     sheet = np.lib.format.open_memmap(output / f"{split}.pictures.npy", "w+", np.uint8, shape)
     for start in range(0, len(rows), CHUNK):

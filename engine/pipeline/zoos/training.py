@@ -144,7 +144,7 @@ class TrainingRun:
             write_weights(folder / FACTORS, Memory(factors), metadata=metadata)
 
     def _others(self, zoo: Zoo, params: FinetuneParams, count: int) -> dict[str, Tensor]:
-        """At most so many training images of every other task, evenly spread, prepared."""
+        """Return at most so many training images of every other task, evenly spread, prepared."""
         found = {}
         for task in params.others or {}:
             data = zoo.data[task]
@@ -154,11 +154,11 @@ class TrainingRun:
         return found
 
     def forget_checkpoint(self) -> None:
-        """The expert is written; its checkpoint is needed no more."""
+        """Remove the checkpoint of an expert that is written."""
         self.checkpoint.unlink(missing_ok=True)
 
     def _advance(self) -> Tensor:
-        """One step; where memory runs out, the batch is computed in smaller parts from then on.
+        """Take one step; where memory runs out, compute the batch in smaller parts from then on.
 
         Raises:
             EngineError: not even one image fits.
@@ -185,7 +185,7 @@ class TrainingRun:
             )
 
     def _batch(self, step: int) -> tuple[Tensor, list[Tensor]]:
-        """The images and labels of a step: consecutive parts of one shuffle after another."""
+        """Return the images and labels of a step: consecutive parts of one shuffle after another."""
         size, count = self.config["batch_size"], len(self.images)
         places = np.arange(step * size, (step + 1) * size)
         rows = np.concatenate(
@@ -256,5 +256,5 @@ class TrainingRun:
 
 
 def _number(task: str) -> int:
-    """A number of its own for every task, so that tasks see different chance."""
+    """Return a number of its own for every task, so that tasks draw differently."""
     return int.from_bytes(hashlib.sha256(task.encode()).digest()[:8], "little")
