@@ -9,6 +9,7 @@ import typer
 
 from .commands import convert, experiment, merge, preflight, runs, selfcheck, service, sweep, table, work, zoo
 from .errors import EngineError
+from .outgoing import terminal_lines
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,12 +37,14 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except EngineError as error:
-        sys.stderr.write(f"Error: {error}\n")
+        sys.stderr.write(f"Error: {terminal_lines(str(error))}\n")
         raise SystemExit(1) from None
     except Exception as error:
         if os.environ.get("MERGELENS_DEBUG"):
             raise
-        sys.stderr.write(f"Unexpected {type(error).__name__}: {error}\nSet MERGELENS_DEBUG=1 to see where.\n")
+        sys.stderr.write(
+            f"Unexpected {type(error).__name__}: {terminal_lines(str(error))}\nSet MERGELENS_DEBUG=1 to see where.\n"
+        )
         raise SystemExit(70) from None
     except KeyboardInterrupt:
         sys.stderr.write("Stopped.\n")

@@ -17,6 +17,7 @@ from engine.experiments import (
 )
 from engine.experiments.spec import FOLDER
 from engine.figures.experiment import experiment_dots
+from engine.outgoing import csv_table
 from engine.pipeline.viewing.by_task import ImagesRequest
 from engine.store import Run
 from pages.shared.chrome import age, empty_state, error_state, plain, plot, theme
@@ -191,7 +192,7 @@ def _numbers(name: str, table: pd.DataFrame) -> None:
         st.dataframe(table, hide_index=True, key=f"experiments.table.{name}", placeholder="–")
         st.download_button(
             "Download CSV",
-            lambda: table.to_csv(index=False).encode(),
+            lambda: csv_table(table).encode(),
             file_name=f"{name}.csv",
             mime="text/csv",
             key=f"experiments.csv.{name}",

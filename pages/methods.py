@@ -10,6 +10,7 @@ from engine.errors import EngineError
 from engine.figures.methods import Method, Result, Row, best_results, method_table, methods
 from engine.figures.survey import survey_table
 from engine.manifest import bundled_zoos
+from engine.outgoing import csv_table
 from engine.store import ACTIVE
 from pages.forms.params import method_notes
 from pages.sections.methods_data import missing, recipe_for, results_on
@@ -110,7 +111,7 @@ def main() -> None:
     _actions(zoo, len(experts), results, chosen)
     st.download_button(
         "Download CSV",
-        lambda: table.to_csv(index=False).encode(),
+        lambda: csv_table(table).encode(),
         "methods.csv",
         "text/csv",
         key="methods.csv",
@@ -139,7 +140,7 @@ def _survey(results: dict[Method, Result], every: list[Result]) -> None:
     )
     st.download_button(
         "Download CSV",
-        lambda: table.to_csv(index=False).encode(),
+        lambda: csv_table(table).encode(),
         "survey.csv",
         "text/csv",
         key="methods.survey.csv",

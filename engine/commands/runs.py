@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from ..errors import EngineError, StoreError, nearest
+from ..outgoing import csv_cell, latex, terminal
 from ..report import Report, read_report
 from ..rounding import rounded
 from ..store import Run, Store, collect
@@ -30,9 +31,8 @@ def list_runs(
     """List runs, newest first; those that belong to another one are listed with it."""
     rows = Store().runs.list(limit=limit, search=search, parent=parent, children=parent is not None)
     for row in rows:
-        typer.echo(
-            f"{row.id}  {row.state:<10} {100 * row.fraction:3.0f} %  {row.elapsed:6.1f} s  {row.kind}: {row.name}"
-        )
+        facts = f"{row.id}  {row.state:<10} {100 * row.fraction:3.0f} %  {row.elapsed:6.1f} s  {row.kind}"
+        typer.echo(f"{facts}: {terminal(row.name)}")
     if not rows:
         typer.echo("The store holds no runs yet.")
 
@@ -45,13 +45,13 @@ def show(run: RunId) -> None:
     store = Store()
     row = store.runs.get(run)
     created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.created))
-    typer.echo(f"{row.id}  {row.state}  {row.name}  (asked for {created}, {row.elapsed:.1f} s)")
+    typer.echo(f"{row.id}  {row.state}  {terminal(row.name)}  (asked for {created}, {row.elapsed:.1f} s)")
     if row.error:
-        typer.echo(f"Reason: {row.error}")
+        typer.echo(f"Reason: {terminal(row.error)}")
     if row.state == "finished" and row.kind == "run":
         typer.echo(summary(_report(store, row)))
     for line in store.runs.logs.read(row.id):
-        typer.echo(f"  {line.line}")
+        typer.echo(f"  {terminal(line.line)}")
 
 
 @app.command()
@@ -183,7 +183,7 @@ def _metrics(report: Report, to: Path) -> None:
                 parts = [getattr(bias, name).get(task) if bias else None for name in ("l1", "l2", "cosine", "cka")]
                 sd = report.accuracy_sd.get(state, {}).get(task)
                 domain, count = report.tasks[task].domain, report.samples[task].evaluate
-                table.writerow([state, task, domain, count, value, sd, *parts])
+                table.writerow(map(csv_cell, [state, task, domain, count, value, sd, *parts]))
 
 
 def _latex(report: Report) -> str:
@@ -193,26 +193,18 @@ def _latex(report: Report) -> str:
         r"\begin{table}\centering",
         rf"\begin{{tabular}}{{l{'r' * (len(tasks) + 2)}}}",
         r"\hline",
-        " & ".join(["", *(_escaped(report.tasks[task].title) for task in tasks), "in", "out"]) + r" \\",
+        " & ".join(["", *(latex(report.tasks[task].title) for task in tasks), "in", "out"]) + r" \\",
         r"\hline",
     ]
     for state in report.states():
         row, average = report.accuracy[state], report.average[state]
         cells = [row.get(task) for task in tasks] + [average.within, average.out]
         texts = ["--" if value is None else rounded(value) for value in cells]
-        lines.append(" & ".join([_escaped(state.replace("_", " ")), *texts]) + r" \\")
+        lines.append(" & ".join([latex(state.replace("_", " ")), *texts]) + r" \\")
     counts = sorted({samples.evaluate for samples in report.samples.values()})
     caption = (
         f"Accuracy (percent) on {counts[0]}--{counts[-1]} evaluation images a task of zoo {report.zoo.name}, "
         f"protocol {report.protocol}, split seed {report.split_seed}, "
         f"training seeds {', '.join(map(str, report.seeds))}."
     )
-    return "\n".join([*lines, r"\hline", r"\end{tabular}", rf"\caption{{{_escaped(caption)}}}", r"\end{table}", ""])
-
-
-def _escaped(text: str) -> str:
-    """Return text that LaTeX prints as it is."""
-    replaced = text.replace("\\", r"\textbackslash ")
-    for character in "&%$#_{}":
-        replaced = replaced.replace(character, "\\" + character)
-    return replaced
+    return "\n".join([*lines, r"\hline", r"\end{tabular}", rf"\caption{{{latex(caption)}}}", r"\end{table}", ""])

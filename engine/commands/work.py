@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ..outgoing import terminal_lines
 from ..report import Report, schema_json
 from ..rounding import rounded
 from ..store.outputs import check_folder
@@ -70,7 +71,7 @@ def summary(report: Report) -> str:
         f"protocol {report.protocol}, seeds {', '.join(map(str, report.seeds))}"
     )
     lines += [f"Warning: {warning}" for warning in report.warnings]
-    return "\n".join(lines)
+    return terminal_lines("\n".join(lines))
 
 
 def _cell(value: float | None, digits: int = 1) -> str:
@@ -83,7 +84,7 @@ def progress_line() -> Progress:
 
     def show(fraction: float, message: str = "") -> None:
         if terminal:
-            sys.stderr.write(f"\r\x1b[2K{100 * fraction:3.0f} %  {message}")
+            sys.stderr.write(f"\r\x1b[2K{100 * fraction:3.0f} %  {terminal(message)}")
             if fraction >= 1:
                 sys.stderr.write("\n")
             sys.stderr.flush()

@@ -8,28 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
+from ..outgoing import csv_table, latex
 from ..rounding import rounded
 from .compare import Compared, against, average_table, state_label, state_of, task_table
 from .differences import measurement_warnings
 
 MEANS = (("in", "Mean, in-domain"), ("out", "Mean, out-of-domain"), ("h_score", "H"))
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "λ": r"$\lambda$",
-    "η": r"$\eta$",
-    "τ": r"$\tau$",
-    "−": "$-$",
-    "–": "--",
-    "·": r"$\cdot$",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    **{c: "\\" + c for c in "&%$#_{}"},
-}
 
 
 def long_table(runs: Sequence[Compared], state: str) -> pd.DataFrame:
@@ -82,7 +66,7 @@ def long_table(runs: Sequence[Compared], state: str) -> pd.DataFrame:
 
 def to_csv(runs: Sequence[Compared], state: str) -> str:
     """Render :func:`long_table` as CSV."""
-    return long_table(runs, state).to_csv(index=False)
+    return csv_table(long_table(runs, state))
 
 
 def to_markdown(runs: Sequence[Compared], state: str) -> str:
@@ -108,11 +92,11 @@ def to_markdown(runs: Sequence[Compared], state: str) -> str:
 def to_latex(runs: Sequence[Compared], state: str) -> str:
     """Render the comparison as a LaTeX table whose caption says what was measured; needs no package."""
     head = " & ".join(["", *(run.letter for run in runs)])
-    body = [" & ".join([_latex(name), *map(_latex, cells)]) + r" \\" for name, cells in _rows(runs, state)]
+    body = [" & ".join([latex(name), *map(latex, cells)]) + r" \\" for name, cells in _rows(runs, state)]
     runs_said = " ".join(f"{run.letter}: {run.title} ({measured(run)})." for run in runs)
     found = measurement_warnings(runs)
     notes = ["Not measured alike.", *found] if found else []
-    caption = _latex(" ".join([_caption(runs, state), runs_said, *notes]))
+    caption = latex(" ".join([_caption(runs, state), runs_said, *notes]))
     return "\n".join(
         [
             r"\begin{table}\centering",
@@ -173,11 +157,6 @@ def _cell(value: float, change: float, digits: int = 1) -> str:
 def _markdown(text: str) -> str:
     """Escape text for Markdown."""
     return re.sub(r"([\\`*_\[\]<>|#~$])", r"\\\1", " ".join(text.split()))
-
-
-def _latex(text: str) -> str:
-    """Escape text for LaTeX."""
-    return "".join(LATEX.get(character, character) for character in " ".join(text.split()))
 
 
 EXPORTS: dict[str, tuple[str, str, Callable[[Sequence[Compared], str], str]]] = {

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from ..errors import StoreError
+from ..outgoing import csv_cell
 from ..recipe import Frozen
 from ..report import Averages, Report
 
@@ -86,7 +87,7 @@ class SweepTable(Frozen):
         text = io.StringIO()
         table = csv.DictWriter(text, fieldnames=[*names, "failed"], lineterminator="\n")
         table.writeheader()
-        table.writerows(self.rows())
+        table.writerows({name: csv_cell(value) for name, value in row.items()} for row in self.rows())
         return text.getvalue()
 
     def measured_on(self) -> str:

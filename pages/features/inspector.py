@@ -6,6 +6,7 @@ import numpy as np
 import streamlit as st
 
 from engine.figures.palette import state_title
+from engine.outgoing import csv_table
 from engine.rounding import rounded
 from engine.zoo.images.thumbnails import png
 from pages.features.data import Space, class_name, selection_table
@@ -118,7 +119,7 @@ def _table(run: RunView, space: Space, rows: np.ndarray, states: Sequence[str], 
         st.dataframe(table, width="stretch", hide_index=True, key=f"{key}.table")
         st.download_button(
             "Download CSV",
-            lambda: table.to_csv(index=False).encode(),
+            lambda: csv_table(table).encode(),
             file_name=f"{run.id}-selection.csv",
             mime="text/csv",
             key=f"{key}.csv",

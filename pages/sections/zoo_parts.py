@@ -7,6 +7,7 @@ import streamlit as st
 from engine.catalog.datasets import recognise_dataset
 from engine.errors import EngineError
 from engine.manifest import Manifest, Task
+from engine.outgoing import csv_table
 from engine.pipeline.zoos.pictures import SEED
 from engine.zoo.images.thumbnails import strip
 from pages.shared.chrome import empty_state, error_state, percent, plain
@@ -207,7 +208,7 @@ def prompts(manifest: Manifest) -> None:
 
 def _all_prompts(task: Task) -> bytes:
     rows = [(name, t, t.replace("{}", name)) for name in task.classes for t in task.templates or ("a photo of a {}.",)]
-    return pd.DataFrame(rows, columns=["class", "template", "prompt"]).to_csv(index=False).encode()
+    return csv_table(pd.DataFrame(rows, columns=["class", "template", "prompt"])).encode()
 
 
 def licences(manifest: Manifest) -> None:

@@ -13,6 +13,7 @@ from engine.catalog.titles import calibrator_title, method_title
 from engine.errors import EngineError
 from engine.figures import Drawing
 from engine.figures.palette import Theme
+from engine.outgoing import csv_table
 from engine.recipe import MethodCall
 from engine.report import Report
 from engine.rounding import rounded
@@ -213,7 +214,7 @@ def numbers_of(drawing: Drawing, key: str, name: str) -> None:
         st.dataframe(drawing.table, width="stretch", hide_index=True, key=f"{key}.table")
         st.download_button(
             "Download CSV",
-            lambda: drawing.table.to_csv(index=False).encode(),
+            lambda: csv_table(drawing.table).encode(),
             file_name=f"{name}-{drawing.name}.csv",
             mime="text/csv",
             key=f"{key}.csv",
