@@ -1,6 +1,7 @@
 """The app on a store of its own, with a made zoo and made runs; nothing is computed and no service is started."""
 
 import json
+import os
 import secrets
 import sys
 from collections.abc import Callable
@@ -72,6 +73,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """An empty store and a made zoo; no example, no service."""
     monkeypatch.setenv("MERGELENS_STORE", str(tmp_path / "store"))
     monkeypatch.delenv("MERGELENS_DATABASE_URL", raising=False)
+    monkeypatch.setenv("MERGELENS_ROOTS", os.pathsep.join([str(tmp_path), str(ROOT)]))
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("pages.shared.service.ensure_service", lambda store: "The engine is not started in tests.")
     monkeypatch.setattr("pages.shared.state.EXAMPLES", tmp_path / "examples")

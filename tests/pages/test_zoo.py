@@ -68,6 +68,18 @@ def test_a_description_says_how_to_fetch_it(open_app, monkeypatch, tmp_path):
     assert not app.exception
 
 
+@pytest.mark.parametrize("form", ["{}", "{}/zoo.yaml", "{}/../zoo", "{}/link"])
+def test_an_address_opens_no_folder_outside_the_roots(workspace, open_app, monkeypatch, tmp_path, form):
+    roots = tmp_path / "roots"
+    roots.mkdir()
+    (roots / "link").symlink_to(workspace.zoo)
+    monkeypatch.setenv("MERGELENS_ROOTS", str(roots))
+    app = open_app("zoo", zoo=form.format(roots if "link" in form else workspace.zoo))
+    assert not app.exception
+    assert "lies outside the folders that this app may read" in " ".join(error.value for error in app.error)
+    assert "A made zoo" not in texts(app)
+
+
 def test_an_unknown_zoo_is_explained(open_app):
     app = open_app("zoo", zoo="nowhere")
     assert not app.exception
