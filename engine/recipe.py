@@ -30,6 +30,7 @@ SCHEMA_VERSION = 1
 RESERVED_STATES = ("pretrained", "merged", "expert", "multitask", "corrected")
 MAX_RECIPE_BYTES = 1_000_000
 MAX_ALIASES = 100
+MAX_EXPANDED = 500_000  # values and, for long texts, 100 characters each: aliases written out
 
 Protocol = Literal["held_out", "paper"]
 
@@ -206,11 +207,29 @@ def read_yaml(path: Path, error_type: type[Exception], what: str) -> Any:
     try:
         if text.count("*") > MAX_ALIASES and sum(isinstance(t, yaml.AliasToken) for t in yaml.scan(text)) > MAX_ALIASES:
             raise error_type(f"The {what} {path.name} uses more than {MAX_ALIASES} YAML aliases.")
-        return yaml.load(text, Loader=_Loader)  # a SafeLoader: no objects
+        found = yaml.load(text, Loader=_Loader)  # a SafeLoader: no objects
+        if _expanded(found, {}) > MAX_EXPANDED:
+            raise error_type(
+                f"The {what} {path.name} repeats parts by YAML aliases to more than {MAX_EXPANDED:,} values."
+            )
+        return found
     except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError, TypeError, OverflowError) as error:
         # PyYAML lets the errors of its own conversions through, such as `!!timestamp x` or `!!bool x`.
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise error_type(f"The {what} {path.name} is not valid YAML: {reason:.300}.") from error
+
+
+def _expanded(value: Any, known: dict[int, int]) -> int:
+    """Count the values of a document with its aliases written out; an alias to what it is part of counts as endless."""
+    if isinstance(value, str):
+        return 1 + len(value) // 100
+    if not isinstance(value, (dict, list, set)):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = MAX_EXPANDED  # as long as it is being counted: whoever meets it again is inside it
+        parts = [*value, *value.values()] if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_expanded(part, known) for part in parts)
+    return known[id(value)]
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:

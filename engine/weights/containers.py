@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ..archives import contents_of
 from ..errors import UNREADABLE_ZIP, CheckpointError
 from .pickle_machine import MAX_PICKLE_BYTES, read_pickle
 
@@ -17,7 +18,6 @@ MAX_ENTRIES = 100_000
 MAX_DIRECTORY_BYTES = 32 * 2**20
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_PROTOCOL = 1001
-_END, _END64, _LOCATOR = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 _LOCAL_HEADER = 30
 
 
@@ -87,26 +87,15 @@ def _check_entry(entry: zipfile.ZipInfo, total: int, path: Path) -> None:
 
 def _check_directory(file: BinaryIO, path: Path) -> None:
     """Refuse a table of contents that would fill the memory before it is parsed."""
-    total = file.seek(0, os.SEEK_END)
-    tail_start = max(total - 66_000, 0)
-    file.seek(tail_start)
-    tail = file.read()
-    place = tail.rfind(_END)
-    if place < 0 or len(tail) - place < 22:
+    found = contents_of(file)
+    if found is None:
         raise CheckpointError(f"{path.name} is truncated: its table of contents is missing. Copy it again.")
-    count, size = struct.unpack("<HI", tail[place + 10 : place + 16])
-    if tail[place - 20 : place - 16] == _LOCATOR and place >= 20:
-        (offset,) = struct.unpack("<Q", tail[place - 12 : place - 4])
-        file.seek(min(offset, total))
-        record = file.read(56)
-        if record[:4] == _END64 and len(record) == 56:
-            count, size = struct.unpack("<QQ", record[32:48])
+    count, size = found
     if count > MAX_ENTRIES or size > MAX_DIRECTORY_BYTES:
         raise CheckpointError(
             f"{path.name} lists {count:,} entries in {size:,} bytes; at most {MAX_ENTRIES:,} in "
             f"{MAX_DIRECTORY_BYTES:,} are read."
         )
-    file.seek(0)
 
 
 def _data_start(file: BinaryIO, entry: zipfile.ZipInfo, path: Path) -> int:

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = [
-    ("errors", "rounding", "types", "version"),
+    ("archives", "errors", "outgoing", "rounding", "types", "version"),
     ("masks",),
     ("recipe",),
     ("report",),
@@ -41,7 +41,9 @@ ROOMS = [
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 HEAVY = ("torch", "open_clip", "umap", "dask", "distributed", "sklearn")
 LIGHT = (
+    "engine.archives",
     "engine.errors",
+    "engine.outgoing",
     "engine.rounding",
     "engine.types",
     "engine.version",

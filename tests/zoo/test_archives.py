@@ -9,6 +9,7 @@ import pytest
 
 from engine.errors import DataError
 from engine.zoo.images.data import read_source
+from engine.zoo.images.readers import tree
 from engine.zoo.making.unpack import unpack
 from tests.image_files import encoded, picture, write_zip
 
@@ -49,6 +50,7 @@ def nested():
         ([("star/a.png", IMAGE), ("star/run.sh", "x"), ("b.txt", "x")], r"2 files that are no images: star/run\.sh, b"),
         ([("README.txt", "x")], "1 files that are no images"),
         ([], "holds no images"),
+        ([(f"star/{n}.png", b"") for n in range(60)], "60 files without content"),
         ([("a.png", IMAGE)], "outside class folders"),
     ],
 )
@@ -72,7 +74,7 @@ def test_bombs_are_refused_by_ratio_size_and_count(tmp_path, monkeypatch):
         read_source(path)
     monkeypatch.undo()
     monkeypatch.setattr("engine.zoo.images.readers.tree.MAX_FILES", 3)
-    with pytest.raises(DataError, match="holds 12 files"):
+    with pytest.raises(DataError, match="lists 12 entries"):
         read_source(path)
 
 
@@ -106,3 +108,19 @@ def test_a_damaged_image_or_archive_leaves_nothing(tmp_path):
     with pytest.raises(DataError, match="Bad CRC"):
         unpack(tmp_path / "y.zip", tmp_path / "zoo", "shapes", QUIET)
     assert not list((tmp_path / "zoo" / "data").glob("*"))
+
+
+def test_an_archive_of_more_names_than_memory_is_refused_unparsed(tmp_path, monkeypatch):
+    path = packed(tmp_path / "x.zip", *((f"star/{number}.png", IMAGE) for number in range(20)))
+    monkeypatch.setattr(tree, "MAX_CONTENTS_BYTES", 1000)
+    monkeypatch.setattr(zipfile, "ZipFile", None)
+    with pytest.raises(DataError, match=r"lists 20 entries in [\d,]+ bytes; at most"):
+        read_source(path)
+
+
+def test_arrays_by_the_thousand_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        for number in range(1200):
+            archive.writestr(f"{number}.npy", b"")
+    with pytest.raises(DataError, match="lists 1,200 entries"):
+        read_source(tmp_path / "x.npz")

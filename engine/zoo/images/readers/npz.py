@@ -13,8 +13,11 @@ import numpy as np
 from ....errors import UNREADABLE_ZIP, DataError
 from ..decoding import Encoded
 from .source import LABELLED, SPLITS
+from .tree import check_contents
 
 MAX_ARRAY_BYTES = 16 * 2**30
+MAX_ARRAYS = 1000
+MAX_CONTENTS_BYTES = 2**20  # of the table of contents
 # What a damaged archive or array header raises: zlib and NumPy's tokenizer have classes of their own.
 DAMAGE = (
     *UNREADABLE_ZIP,
@@ -78,6 +81,7 @@ class NpzArrays:
 def _shapes(path: Path) -> dict[str, Header]:
     """Return shapes and dtypes of the arrays in an npz file, from their headers alone."""
     try:
+        check_contents(path, MAX_ARRAYS, MAX_CONTENTS_BYTES)
         with zipfile.ZipFile(path) as archive:
             return {
                 entry.filename.removesuffix(".npy"): _header(archive, entry)

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from ....archives import contents_of
 from ....errors import UNREADABLE_ZIP, DataError
 from ....store.digests import FileSet
 from ..decoding import MAX_ENCODED_BYTES, SUFFIXES
 
 MAX_FILES = 5_000_000
+MAX_CONTENTS_BYTES = 512 * 2**20  # of the table of contents: a hundred bytes a file
 MAX_TOTAL_BYTES = 256 * 2**30
 MAX_RATIO = 200  # unpacked to packed bytes; images hardly shrink
 RATIO_MATTERS_FROM = 2**20  # bytes
@@ -90,6 +92,7 @@ class ZipTree:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            check_contents(path, MAX_FILES, MAX_CONTENTS_BYTES)
             self._archive = zipfile.ZipFile(path)
             entries = check_archive(self._archive, path.name)
         except (OSError, ValueError, *UNREADABLE_ZIP) as error:
@@ -112,6 +115,20 @@ class ZipTree:
 def is_image(name: str) -> bool:
     """Return whether a name ends as image files do."""
     return name.lower().endswith(SUFFIXES)
+
+
+def check_contents(path: Path, most_files: int, most_bytes: int) -> None:
+    """Refuse an archive whose table of contents alone would fill the memory.
+
+    Raises:
+        DataError: it lists more than so many entries, or in more bytes.
+    """
+    with path.open("rb") as file:
+        count, size = contents_of(file) or (0, 0)
+    if count > most_files or size > most_bytes:
+        raise DataError(
+            f"{path.name} lists {count:,} entries in {size:,} bytes; at most {most_files:,} in {most_bytes:,} are read."
+        )
 
 
 def check_archive(archive: zipfile.ZipFile, title: str) -> dict[str, zipfile.ZipInfo]:
@@ -137,12 +154,14 @@ def check_archive(archive: zipfile.ZipFile, title: str) -> dict[str, zipfile.Zip
     if total > MAX_TOTAL_BYTES:
         raise DataError(f"{title} would unpack to {total:,} bytes; at most {MAX_TOTAL_BYTES:,} are read.")
     found: dict[str, zipfile.ZipInfo] = {}
-    strange = []
+    strange, empty = [], []
     for entry in entries:
         _check_entry(entry, title)
         if entry.filename in found:
             raise DataError(f"{title} holds '{_said(entry.filename)}' twice. Pack it again.")
-        if is_image(entry.filename):
+        if is_image(entry.filename) and not entry.file_size:
+            empty.append(entry.filename)
+        elif is_image(entry.filename):
             found[entry.filename] = entry
         else:
             strange.append(entry.filename)
@@ -151,6 +170,10 @@ def check_archive(archive: zipfile.ZipFile, title: str) -> dict[str, zipfile.Zip
         raise DataError(
             f"{title} holds {len(strange)} files that are no images: "
             f"{', '.join(map(_said, strange[:NAMED]))}{more}. Pack folders of images only, one folder a class."
+        )
+    if empty:
+        raise DataError(
+            f"{title} holds {len(empty):,} files without content, such as '{_said(empty[0])}'. Pack it again."
         )
     if not found:
         raise DataError(f"{title} holds no images. Pack folders of images, one folder a class.")

@@ -1,0 +1,52 @@
+"""Documents that are small on disk and would be large in memory."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.errors import RecipeError
+from engine.recipe import read_recipe, read_yaml
+
+ROOT = Path(__file__).parents[2]
+LIMIT = 2**30
+
+
+def _bomb(aliases):
+    """Eight anchors that repeat the one before nine times each: 72 aliases, 43 million values."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, aliases // 9 + 1)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _bomb(72),
+        "a: &a [*a]",
+        "a: &a {b: *a}",
+    ],
+    ids=["doubling", "endless list", "endless mapping"],
+)
+def test_aliases_are_counted_written_out(tmp_path, text):
+    (tmp_path / "recipe.yaml").write_text(text)
+    with pytest.raises(RecipeError, match="repeats parts by YAML aliases"):
+        read_recipe(tmp_path / "recipe.yaml")
+
+
+def test_such_a_recipe_is_refused_within_a_gigabyte(tmp_path):
+    (tmp_path / "recipe.yaml").write_text(_bomb(72))
+    command = [sys.executable, "-m", "engine", "run", str(tmp_path / "recipe.yaml")]
+    bounded = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))}
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, **bounded)
+    assert result.returncode == 1
+    assert result.stderr.startswith("Error: The recipe recipe.yaml repeats parts by YAML aliases")
+
+
+def test_few_aliases_are_what_they_are_for(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("a: &a {b: [1, 2]}\nc: *a\nd: [*a, *a]\n")
+    assert read_yaml(tmp_path / "recipe.yaml", RecipeError, "recipe")["d"][1] == {"b": [1, 2]}
