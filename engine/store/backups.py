@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import secrets
 import sqlite3
 import time
 from dataclasses import dataclass
@@ -66,10 +67,9 @@ class Backups:
                 "on record (`runs rebuild`) is a second copy in any case."
             )
         target = self._folder / f"runs-{time.strftime(STAMP, time.gmtime())}-{reason}.sqlite"
-        half = target.with_suffix(".half")
+        half = target.with_suffix(f".{secrets.token_hex(4)}.half")  # several processes may be at it at once
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            half.unlink(missing_ok=True)
             sqlite.create_private(half)
             copy(self._file, half)
             if fault := sqlite.fault_of_pages(half):
@@ -111,9 +111,8 @@ class Backups:
             raise StoreError("The run table is no SQLite file; restore it with its own tools (`pg_restore`).")
         if fault := sqlite.fault_of_file(backup.file) or sqlite.fault_of_pages(backup.file):
             raise StoreError(f"The backup {backup.file} is damaged ({fault}). Choose an earlier one with --backup.")
-        fresh = self._file.with_suffix(".restored")
+        fresh = self._file.with_suffix(f".{secrets.token_hex(4)}.restored")
         try:
-            fresh.unlink(missing_ok=True)
             sqlite.create_private(fresh)
             copy(backup.file, fresh)
             moved = self.set_aside()
