@@ -1,0 +1,141 @@
+"""Differences of accuracies on the same images, with intervals, and what they allow to say.
+
+The unit is the image. Correctness of both sides is compared image by image, tasks are fixed, and what was left to
+chance is resampled: training seeds, and within each task images.
+"""
+
+# ruff: noqa: F722
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.stats import norm
+from scipy.stats import t as student
+
+from ..errors import DataError
+
+RESAMPLES = 10_000
+CONFIDENCE = 0.95
+MARGIN = 0.5  # percentage points up to which a difference counts as none
+Outcome = Literal["seen", "opposite seen", "no difference", "undecided"]
+Correct = Bool[np.ndarray, "seeds images"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference of two accuracies in percentage points, mean over tasks, with its interval."""
+
+    mean: float
+    low: float
+    high: float
+    images: int  # over all tasks
+    seeds: int
+
+    def outcome(self, margin: float = MARGIN) -> Outcome:
+        """Return what the interval allows to say.
+
+        Args:
+            margin: percentage points; "no difference" is an equivalence test, the whole interval within ± margin.
+        """
+        if self.low > 0:
+            return "seen"
+        if self.high < 0:
+            return "opposite seen"
+        return "no difference" if -margin <= self.low and self.high <= margin else "undecided"
+
+
+def paired_difference(
+    left: Mapping[str, Correct], right: Mapping[str, Correct], *, resamples: int = RESAMPLES, seed: int = 0
+) -> Difference:
+    """Compare two sides on the same images of the same tasks.
+
+    Args:
+        left: by task which images were classified correctly, a row a training seed.
+        right: the same of what is subtracted; one row stands for all seeds where nothing was trained.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+
+    Returns:
+        Left minus right. The interval (95 %) is that of a hierarchical bootstrap over training seeds and, within
+        tasks, images; because few seeds say little about their spread, deviations are scaled by √(S / (S − 1)) and
+        the interval is widened by Student's quantile at Satterthwaite's degrees of freedom.
+
+    Raises:
+        DataError: no task in common, or other numbers of images or seeds.
+
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapters 8 and 13; Satterthwaite, Biometrics
+    Bulletin 2 (1946), pp. 110–114.
+    """
+    differences = _differences(left, right)
+    seeds = len(next(iter(differences.values())))
+    by_seed = np.mean([matrix.mean(axis=1) for matrix in differences.values()], axis=0)
+    mean, generator = float(by_seed.mean()), np.random.default_rng(seed)
+    drawn = np.mean([_resampled(matrix, resamples, generator) for matrix in differences.values()], axis=0)
+    weights = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
+    if seeds > 1:
+        weights = 1 / seeds + (weights - 1 / seeds) * np.sqrt(seeds / (seeds - 1))
+    found = (weights * drawn).sum(axis=1)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(found, [tail, 1 - tail])
+    wider = student.ppf(1 - tail, _degrees(differences, by_seed)) / norm.ppf(1 - tail)
+    count = sum(matrix.shape[1] for matrix in differences.values())
+    return Difference(mean, mean + wider * (float(low) - mean), mean + wider * (float(high) - mean), count, seeds)
+
+
+def _differences(
+    left: Mapping[str, Correct], right: Mapping[str, Correct]
+) -> dict[str, Float[np.ndarray, "seeds images"]]:
+    """Subtract correctness task by task, in percentage points."""
+    tasks = [task for task in left if task in right and left[task].size]
+    if not tasks:
+        raise DataError("Both sides have no task with images in common, so there is nothing to compare.")
+    found = {}
+    for task in tasks:
+        ours, theirs = np.atleast_2d(left[task]), np.atleast_2d(right[task])
+        if ours.shape[1] != theirs.shape[1]:
+            raise DataError(
+                f"Task '{task}' has {ours.shape[1]} images on one side and {theirs.shape[1]} on the other; paired "
+                "differences need the same images."
+            )
+        rows = max(len(ours), len(theirs))
+        if not {len(ours), len(theirs)} <= {1, rows}:
+            raise DataError(f"Task '{task}' has {len(ours)} seeds on one side and {len(theirs)} on the other.")
+        found[task] = np.broadcast_to(100.0 * (ours.astype(float) - theirs), (rows, ours.shape[1]))
+    rows = max(map(len, found.values()))
+    return {task: np.broadcast_to(matrix, (rows, matrix.shape[1])) for task, matrix in found.items()}
+
+
+def _resampled(
+    matrix: Float[np.ndarray, "seeds images"], resamples: int, generator: np.random.Generator
+) -> Float[np.ndarray, "resamples seeds"]:
+    """Draw images with replacement and average them, for every seed; images that agree in all seeds are drawn as one.
+
+    A task has few patterns of differences over seeds, so drawing how often each occurs is drawing images.
+    """
+    patterns, counts = np.unique(matrix, axis=1, return_counts=True)
+    images = matrix.shape[1]
+    drawn = generator.multinomial(images, counts / images, size=resamples)
+    return drawn @ patterns.T / images
+
+
+def _degrees(
+    differences: Mapping[str, Float[np.ndarray, "seeds images"]], by_seed: Float[np.ndarray, " seeds"]
+) -> float:
+    """Return Satterthwaite's degrees of freedom of the sum of both variances, of images and of seeds."""
+    tasks = len(differences)
+    of_images = [
+        matrix.mean(axis=0).var(ddof=1) / matrix.shape[1] if matrix.shape[1] > 1 else 0.0
+        for matrix in differences.values()
+    ]
+    images = sum(of_images) / tasks**2
+    free = sum(
+        (value / tasks**2) ** 2 / max(matrix.shape[1] - 1, 1)
+        for value, matrix in zip(of_images, differences.values(), strict=True)
+    )
+    seeds = by_seed.var(ddof=1) / len(by_seed) if len(by_seed) > 1 else 0.0
+    free += seeds**2 / max(len(by_seed) - 1, 1)
+    return float((images + seeds) ** 2 / free) if free > 0 else np.inf

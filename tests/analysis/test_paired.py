@@ -1,0 +1,88 @@
+"""Paired differences: their intervals hold what they promise, on made data whose truth is known."""
+
+import numpy as np
+import pytest
+
+from engine.analysis.paired import Difference, paired_difference
+from engine.errors import DataError
+
+TASKS, IMAGES, SEEDS = 4, 1000, 5
+REPETITIONS = 1000
+
+
+def simulated(generator, gain, seeds=SEEDS, spread=0.5):
+    """Both sides of a comparison whose true difference is ``gain`` points, with a training seed's own share."""
+    left, right = {}, {}
+    shared = gain + spread * generator.standard_normal(seeds)
+    for task in range(TASKS):
+        hard = generator.beta(4, 1, IMAGES)  # how likely an image is to be right
+        draws = generator.random((seeds, IMAGES))
+        again = np.where(generator.random((seeds, IMAGES)) < 0.8, draws, generator.random((seeds, IMAGES)))
+        right[f"t{task}"] = draws < hard
+        left[f"t{task}"] = again < np.clip(hard + shared[:, None] / 100, 0, 1)
+    return left, right
+
+
+def outcomes(gain, repetitions=REPETITIONS, **how):
+    generator = np.random.default_rng(7)
+    return [paired_difference(*simulated(generator, gain, **how), resamples=400).outcome() for _ in range(repetitions)]
+
+
+@pytest.mark.slow
+def test_without_a_difference_one_is_hardly_ever_seen():
+    found = outcomes(0.0)
+    assert found.count("seen") <= 0.05 * REPETITIONS
+    assert found.count("opposite seen") <= 0.05 * REPETITIONS
+
+
+@pytest.mark.slow
+def test_a_difference_of_two_points_is_nearly_always_seen():
+    found = outcomes(2.0)
+    assert found.count("seen") >= 0.8 * REPETITIONS
+    assert found.count("opposite seen") == 0
+
+
+def test_the_same_answers_are_no_difference_and_few_images_decide_nothing():
+    right = {"a": np.ones((1, 50), bool), "b": np.zeros((1, 50), bool)}
+    same = paired_difference(right, right)
+    assert (same.mean, same.low, same.high, same.images, same.seeds) == (0, 0, 0, 100, 1)
+    assert same.outcome() == "no difference"
+    flipped = {"a": right["a"].copy(), "b": right["b"].copy()}
+    flipped["a"][0, :2] = False
+    flipped["b"][0, :3] = True
+    assert paired_difference(flipped, right).outcome() == "undecided"
+
+
+def test_the_interval_is_that_of_a_paired_difference_of_proportions():
+    generator = np.random.default_rng(0)
+    right = {"a": generator.random((1, 4000)) < 0.8}
+    left = {"a": right["a"] ^ (generator.random((1, 4000)) < 0.05)}
+    found = paired_difference(left, right)
+    values = 100.0 * (left["a"][0].astype(float) - right["a"][0])
+    half = 1.96 * values.std(ddof=1) / np.sqrt(4000)
+    assert found.mean == pytest.approx(values.mean())
+    assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.05)
+
+
+def test_one_row_stands_for_every_seed_where_nothing_was_trained():
+    left = {"a": np.random.default_rng(0).random((3, 60)) < 0.7}
+    once, thrice = {"a": np.ones((1, 60), bool)}, {"a": np.ones((3, 60), bool)}
+    assert paired_difference(left, once) == paired_difference(left, thrice)
+
+
+def test_outcomes_follow_the_interval():
+    assert Difference(1, 0.2, 2, 10, 1).outcome() == "seen"
+    assert Difference(-1, -2, -0.2, 10, 1).outcome() == "opposite seen"
+    assert Difference(0.1, -0.3, 0.4, 10, 1).outcome() == "no difference"
+    assert Difference(0.1, -0.3, 0.6, 10, 1).outcome() == "undecided"
+    assert Difference(0.1, -0.3, 0.6, 10, 1).outcome(margin=1) == "no difference"
+
+
+def test_what_cannot_be_paired_is_refused():
+    some = {"a": np.ones((1, 5), bool)}
+    with pytest.raises(DataError, match="no task with images in common"):
+        paired_difference(some, {"b": some["a"]})
+    with pytest.raises(DataError, match="5 images on one side and 4"):
+        paired_difference(some, {"a": np.ones((1, 4), bool)})
+    with pytest.raises(DataError, match="3 seeds on one side and 2"):
+        paired_difference({"a": np.ones((3, 5), bool)}, {"a": np.ones((2, 5), bool)})
