@@ -1,12 +1,13 @@
 """Accuracy: what every state gets right, task by task, what changed, and which classes are confused."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 import streamlit as st
 
 from engine.analysis.accuracy import deltas
 from engine.figures import (
     accuracy_bars,
-    accuracy_table,
     confusion_figure,
     confusion_table,
     delta_heatmap,
@@ -16,9 +17,11 @@ from engine.figures import (
 )
 from engine.figures.curves import QUANTITIES
 from engine.figures.drawing import task_titles
+from engine.figures.paired import difference_table
 from engine.rounding import rounded
 from pages.shared.chrome import context_bar, empty_state, figure, plain, theme
-from pages.shared.state import RunView, current_run, samples
+from pages.shared.differences import draw_differences
+from pages.shared.state import RunView, current_run, samples, samples_by_seed
 
 MATRICES = 3  # confusion matrices side by side
 
@@ -113,16 +116,15 @@ def _differences(run: RunView) -> None:
         help="Differences are accuracy minus that of this state, in percentage points.",
     )
     figure(delta_heatmap(run.report, reference, theme()), key="accuracy.delta", run=run, unit="Percentage points")
-    noise = _noise(run)
-    if noise:
-        st.caption(f"With these numbers of images a single accuracy is known to about ±{noise:.0f} points (95 %).")
+    _intervals(run, reference, [state for state in states if state != reference])
 
 
-def _noise(run: RunView) -> float:
-    """Return the half the widest interval of the merged model's accuracies."""
-    table = accuracy_table(run.report)
-    widths = (table["high"] - table["low"])[table["state"] == "merged"]
-    return float(widths.max() / 2) if widths.notna().any() else 0.0
+def _intervals(run: RunView, reference: str, states: Sequence[str]) -> None:
+    """Draw the differences of in-domain averages with their intervals, paired by image."""
+    tables = samples_by_seed(run)
+    compared = {state_title(state, run.report): (tables, state) for state in states}
+    found = difference_table(compared, (tables, reference), run.report.tasks_of("in"))
+    draw_differences(found, "State", f"In-domain mean minus that of {state_title(reference, run.report)}", "accuracy")
 
 
 @st.fragment

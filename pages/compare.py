@@ -6,13 +6,15 @@ import pandas as pd
 import streamlit as st
 
 from engine.figures import average_table, html_document, lettered, pareto_figure, recipe_differences, task_table
-from engine.figures.compare import Compared, comparable_states, state_label, state_of, uncertainty
+from engine.figures.compare import Compared, comparable_states, state_label, state_of
 from engine.figures.differences import measurement_warnings
 from engine.figures.exchange import EXPORTS, measured
+from engine.figures.paired import difference_table
 from engine.figures.pareto import AXES, point_table
 from pages.shared.choice import choose_runs
 from pages.shared.chrome import empty_state, numbers_of, plain, plot, theme
-from pages.shared.state import RunView
+from pages.shared.differences import draw_differences
+from pages.shared.state import RunView, samples_by_seed
 
 MEANS = {
     "run": st.column_config.TextColumn("", width="small"),
@@ -44,7 +46,7 @@ def main() -> None:
         return
     _measured(runs)
     _recipes(runs)
-    state = _results(runs)
+    state = _results(runs, views)
     _pareto(runs)
     _files(runs, views, state)
 
@@ -68,7 +70,7 @@ def _recipes(runs: Sequence[Compared]) -> None:
     st.caption("Settings with their defaults written out; the rest is the same in all of these runs.")
 
 
-def _results(runs: Sequence[Compared]) -> str:
+def _results(runs: Sequence[Compared], views: Sequence[RunView]) -> str:
     """Draw averages and tasks of one state; returns the state."""
     states = comparable_states(runs)
     if not states:
@@ -95,11 +97,24 @@ def _results(runs: Sequence[Compared]) -> str:
         "mean distance of features to the expert's, feature units. Extra parameters: beyond one model, 32 bits of a "
         "mask count as one. Seconds: merging and calibrating, as computed first, encoding not counted."
     )
-    _tasks(task_table(runs, state), runs, state)
+    _intervals(runs, views, state)
+    _tasks(task_table(runs, state), runs)
     return state
 
 
-def _tasks(table: pd.DataFrame, runs: Sequence[Compared], state: str) -> None:
+def _intervals(runs: Sequence[Compared], views: Sequence[RunView], state: str) -> None:
+    """Draw the differences of in-domain averages to the first run, paired by image, where the images are the same."""
+    first, *others = [(run, view, state_of(run, state)) for run, view in zip(runs, views, strict=True)]
+    known = [(run, view, name) for run, view, name in others if name and run.report.zoo == first[0].report.zoo]
+    if first[2] is None or not known:
+        return
+    compared = {f"{run.letter} − {first[0].letter}": (samples_by_seed(view), name) for run, view, name in known}
+    found = difference_table(compared, (samples_by_seed(first[1]), first[2]), first[0].report.tasks_of("in"))
+    draw_differences(found, "Runs", f"{state_label(state, runs)}, in-domain mean", "compare")
+
+
+def _tasks(table: pd.DataFrame, runs: Sequence[Compared]) -> None:
+    """Draw accuracies task by task."""
     columns = {"title": "Task", "domain": "Domain", "n": st.column_config.TextColumn("n", help="Images scored")}
     numbers = {
         name: st.column_config.NumberColumn(
@@ -115,10 +130,7 @@ def _tasks(table: pd.DataFrame, runs: Sequence[Compared], state: str) -> None:
         placeholder="–",
         height="content" if len(table) <= 12 else 460,
     )
-    st.caption(
-        f"Accuracy in percent of n test images; differences in percentage points against {runs[0].letter}. With these "
-        f"n a single accuracy is known to about ±{uncertainty(runs, state):.0f} points (95 %)."
-    )
+    st.caption(f"Accuracy in percent of n test images; differences in percentage points against {runs[0].letter}.")
 
 
 def _pareto(runs: Sequence[Compared]) -> None:

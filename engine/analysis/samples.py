@@ -96,3 +96,24 @@ def sample_table(
             )
         )
     return pd.concat(frames, ignore_index=True)[list(COLUMNS)]
+
+
+def correctness(tables: Sequence[pd.DataFrame], state: str) -> dict[str, pd.DataFrame]:
+    """Return which evaluation images a state classifies correctly, by task.
+
+    Args:
+        tables: of samples, one a training seed.
+        state: as the tables call it.
+
+    Returns:
+        Task → booleans, a row an image (its index in the task's data), a column a seed; without tasks that a table
+        lacks.
+    """
+    found: dict[str, list[pd.Series]] = {}
+    for table in tables:
+        rows = table[(table["state"] == state) & (table["split"] == "evaluate")]
+        for task, part in rows.groupby("task", sort=False):
+            right = (part["prediction"] == part["label"]).set_axis(part["index"])
+            found.setdefault(task, []).append(right.sort_index())
+    whole = {task: columns for task, columns in found.items() if len(columns) == len(tables)}
+    return {task: pd.concat(columns, axis=1, keys=range(len(columns))) for task, columns in whole.items()}

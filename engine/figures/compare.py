@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..analysis.accuracy import deltas, mean, wilson_interval
+from ..analysis.accuracy import deltas, mean
 from ..report import Report
 from .drawing import task_titles
 from .palette import state_title
@@ -88,17 +88,6 @@ def task_table(runs: Sequence[Compared], state: str) -> pd.DataFrame:
         rows.append(row)
     columns = [name for run in runs for name in (run.letter, against(run, runs)) if name]
     return pd.DataFrame(rows, columns=["task", "title", "domain", "n", *columns])
-
-
-def uncertainty(runs: Sequence[Compared], state: str) -> float:
-    """Return half the widest 95 % Wilson interval of the accuracies compared, in percentage points; 0 without any."""
-    widths = [0.0]
-    for run in runs:
-        for task, value in run.report.accuracy.get(state_of(run, state) or "", {}).items():
-            n = run.report.samples[task].evaluate if task in run.report.samples else 0
-            low, high = wilson_interval(value, n) if value is not None and n else (0.0, 0.0)
-            widths.append((high - low) / 2)
-    return max(widths)
 
 
 def average_table(runs: Sequence[Compared], state: str) -> pd.DataFrame:

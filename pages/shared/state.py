@@ -125,6 +125,12 @@ def samples(view: RunView) -> pd.DataFrame:
     return _samples(str(view.folder), view.stamp)
 
 
+def samples_by_seed(view: RunView) -> list[pd.DataFrame]:
+    """Return the run's tables of samples, one a training seed; an example keeps the first seed's alone."""
+    others = sorted((view.folder / "seeds").glob("*/samples.parquet"), key=lambda path: int(path.parent.name))
+    return [samples(view), *(_samples(str(path.parent), view.stamp) for path in others)]
+
+
 def run_title(row: Run) -> str:
     """Return the title of a row: its name, else its recipe in one line."""
     if row.name:

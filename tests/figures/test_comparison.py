@@ -18,7 +18,7 @@ from engine.figures import (
     recipe_differences,
     task_table,
 )
-from engine.figures.compare import REPAIRED, cost, state_label, uncertainty
+from engine.figures.compare import REPAIRED, cost, state_label
 from engine.figures.exchange import long_table, to_csv, to_latex, to_markdown
 from engine.figures.pareto import pareto_front
 from engine.recipe import CalibratorCall, MethodCall, Probe, Recipe
@@ -134,12 +134,6 @@ class TestTables:
         )
         assert cost(report, "merged") == (7, 4)
         assert cost(report, "surgery") == (10, 1)
-
-    def test_few_images_leave_much_open(self):
-        many = {task: SampleCounts(adapt=8, evaluate=10_000, available=10_000) for task in BASE.tasks}
-        assert 20 < uncertainty(runs(BASE, made_report(samples=many)), "merged") < 30
-        assert uncertainty(runs(made_report(samples=many)), "merged") < 1
-        assert uncertainty(runs(BASE), "absent") == 0
 
     def test_at_most_six_runs_take_part(self):
         assert [run.letter for run in runs(*[BASE] * 8)] == list("ABCDEF")

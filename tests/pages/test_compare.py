@@ -95,7 +95,9 @@ def test_states_have_their_tables(workspace, open_app):
     assert "merge.scaling" in list(app.dataframe[0].value["setting"])
     app.selectbox(key="compare.state").set_value("corrected").run()
     assert app.dataframe[1].value["in"].tolist() == [76, 76]
-    assert app.dataframe[2].value["B − A"].tolist() == [0, 0]
+    assert app.dataframe[2].value["name"].tolist() == ["B − A"]
+    assert app.dataframe[2].value["says"].tolist() == ["no difference (within ± 0.5)"]
+    assert app.dataframe[3].value["B − A"].tolist() == [0, 0]
     app.get("button_group")[0].set_value("parameters").run()
     assert not app.exception
     assert "Comparison, LaTeX" in labels(app)

@@ -177,6 +177,15 @@ class TestAccuracy:
         assert table.loc["Surgery", "vs merged"] == 20
         assert np.isnan(table.loc["Surgery", "Out-of-domain (%)"])
 
+    def test_differences_have_intervals_paired_by_image(self, store, key):
+        finish(store, key)
+        app = open_page("accuracy")
+        table = next(frame.value for frame in app.dataframe if "says" in frame.value.columns).set_index("name")
+        row = table.loc["Surgery"]
+        assert row["low"] < row["difference"] < row["high"]
+        assert (row["says"], table.loc["Pretrained", "says"]) == ("higher", "lower")
+        assert "paired by image, over one training seed" in texts(app)
+
     def test_another_task_has_other_classes(self, store, key):
         finish(store, key)
         app = open_page("accuracy")
