@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # libraries are first loaded, so it is set before any of them.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("KMP_BLOCKTIME", "0")
+# A download from the hub asks the hub for nothing else and tells it nothing of this machine.
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 __all__ = ["__version__", "load_calibrator", "load_merged"]
 

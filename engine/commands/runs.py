@@ -97,16 +97,17 @@ def export(
             "a folder."
         ),
     ],
-    layout: Annotated[
-        str, typer.Option("--format", help="hf (Hugging Face CLIP folder), open_clip (folder), mergekit (YAML).")
-    ] = "",
+    layout: Annotated[str, typer.Option("--format", help="hf, open_clip or peft (folders), mergekit (YAML).")] = "",
     task: Annotated[str | None, typer.Option(help="The task, where a merge makes weights for each.")] = None,
+    rank: Annotated[
+        int | None, typer.Option(min=1, help="Rank of an adapter; default: what keeps 99 % of a layer's energy.")
+    ] = None,
     force: Force = False,
 ) -> None:
     """Write one part of what a run left behind to a file, or its model as a folder with card and provenance."""
     folder = Path(run) if Path(run).is_dir() else _folder(Store(), Store().runs.get(run))
     if layout and layout != "mergekit":
-        _export_model(folder, to, layout, task)
+        _export_model(folder, to, layout, task, rank)
     else:
         with new_file(to, [path for path in folder.rglob("*") if path.is_file()], force=force) as file:
             _mergekit(folder, file) if layout else _export_part(folder, file)
@@ -151,12 +152,12 @@ def _mergekit(folder: Path, to: Path) -> None:
     to.write_text(write_mergekit(recipe, *model_paths(recipe)), "utf-8")
 
 
-def _export_model(folder: Path, to: Path, layout: str, task: str | None) -> None:
+def _export_model(folder: Path, to: Path, layout: str, task: str | None, rank: int | None) -> None:
     from ..pipeline.export.model import LAYOUTS, export_model
 
     if layout not in LAYOUTS:
         raise EngineError(f"There is no format '{layout}'. {nearest(layout, [*LAYOUTS, 'mergekit'])}")
-    export_model(folder, to, layout, Store().digest_file, task=task)
+    export_model(folder, to, layout, Store().digest_file, task=task, rank=rank)
 
 
 def _report(store: Store, row: Run) -> Report:

@@ -20,7 +20,7 @@ from engine.catalog.datasets import dataset_names
 from engine.errors import Cancelled, ZooError
 from engine.manifest import known_zoos, locate_zoo, made_folder, read_manifest
 from engine.pipeline.executor import run_inline
-from engine.pipeline.zoos.fetch import plan_fetch
+from engine.pipeline.zoos.fetch import FetchRequest, plan_fetch
 from engine.store import Store
 from engine.weights import Memory
 from engine.weights.huggingface import ToHuggingFace, huggingface_config
@@ -287,10 +287,10 @@ def test_incomplete_shards_count_as_missing(described, tmp_path):
 
 def test_the_engine_fetches_too(hub, described, tmp_path):
     store = Store(tmp_path / "store")
-    plan = plan_fetch({"zoo": str(described), "download": True}, store)
+    plan = plan_fetch(FetchRequest.parse({"zoo": str(described), "download": True}), store)
     folder = run_inline(plan, store)
     assert Path(json.loads((folder / "fetched.json").read_text())["folder"]) == locate_zoo(str(described))
-    refused = plan_fetch({"zoo": str(described)}, store)
+    refused = plan_fetch(FetchRequest.parse({"zoo": str(described)}), store)
     assert refused.steps[0].params.download is False
     with pytest.raises(ZooError, match="Name the zoo"):
         plan_fetch({}, store)

@@ -110,6 +110,32 @@ def test_other_libraries_compute_the_same(run, tmp_path):
     assert torch.equal(text, model.token_embedding.weight)
 
 
+@pytest.mark.parametrize("rank", [None, 2, 64])
+def test_peft_loads_the_adapter_and_loses_what_is_said(run, tmp_path, rank):
+    from peft import PeftModel
+    from transformers import CLIPVisionModelWithProjection
+
+    from engine.weights.huggingface import ToHuggingFace
+
+    folder, zoo = run
+    files = export(folder, tmp_path / "lora", "peft", rank=rank)
+    export(folder, tmp_path / "hf", "hf")
+    model = CLIPVisionModelWithProjection.from_pretrained(tmp_path / "hf").eval()
+    merged = {name: value.clone() for name, value in model.state_dict().items()}
+    base = ToHuggingFace(visual(open_weights(zoo / "base.safetensors")))
+    model.load_state_dict({name: base.tensor(name) for name in base.names}, strict=False)
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    adapted = PeftModel.from_pretrained(model, tmp_path / "lora").merge_and_unload().state_dict()
+    lost = sum(float((merged[name] - adapted[name]).double().square().sum()) for name in base.names)
+    total = sum(float((merged[name] - start[name]).double().square().sum()) for name in base.names)
+    assert (
+        f"{100 * (lost / total) ** 0.5:.2f} % of the task vector's norm are lost" in files["adapter_model.safetensors"]
+    )
+    for name in base.names:
+        if rank == 64 and name.endswith(("proj.weight", "fc1.weight", "fc2.weight", "projection.weight")):
+            assert torch.allclose(merged[name], adapted[name], atol=TOLERANCE), name
+
+
 @pytest.mark.parametrize("layout", ["hf", "open_clip"])
 def test_an_export_is_brought_back_without_a_word(run, tmp_path, layout):
     """Fault 4: the own export came back neither here nor in open_clip."""

@@ -19,6 +19,17 @@ PROTOCOLS = {
     "paper": "adapted on the evaluated images without their labels (transductive)",
 }
 USE = {
+    "peft": """\
+```python
+from peft import PeftModel
+from transformers import CLIPVisionModelWithProjection
+
+base = CLIPVisionModelWithProjection.from_pretrained("the base")
+model = PeftModel.from_pretrained(base, "this folder").eval()
+features = model(pixel_values=pixels).image_embeds
+```
+
+An adapter approximates the merge; how much of the task vector it leaves out stands under Files.""",
     "hf": """\
 ```python
 from transformers import CLIPImageProcessor, CLIPVisionModelWithProjection
@@ -89,7 +100,7 @@ def model_card(report: Report, origins: Sequence[Origin], layout: str, files: Ma
 def _front(layout: str, origins: Sequence[Origin]) -> str:
     """The hub's fields."""
     document: dict[str, Any] = {
-        "library_name": {"hf": "transformers", "open_clip": "open_clip"}[layout],
+        "library_name": {"hf": "transformers", "open_clip": "open_clip", "peft": "peft"}[layout],
         "pipeline_tag": "image-feature-extraction",
         "tags": ["clip", "merge", "mergelens"],
         "license": licence(origins),

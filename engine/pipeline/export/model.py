@@ -24,24 +24,37 @@ from ...zoo.folder import Zoo
 from ...zoo.importing.sources import Joined
 from ...zoo.metadata import describe_model, header_text, model_document, read_document
 from ..run.merging import load_merged
+from .adapter import write_adapter
 from .card import Origin, licence, model_card
 
-LAYOUTS = {"hf": "model.safetensors", "open_clip": "open_clip_model.safetensors"}
+LAYOUTS = {
+    "hf": "model.safetensors",
+    "open_clip": "open_clip_model.safetensors",
+    "peft": "adapter_model.safetensors",
+}
 RESAMPLE = {"bilinear": 2, "bicubic": 3}  # PIL's numbers
 Digest = Callable[[Path], str]
 
 
 def export_model(
-    run: Path, out: Path, layout: str, digest: Digest, *, task: str | None = None, progress: Progress | None = None
+    run: Path,
+    out: Path,
+    layout: str,
+    digest: Digest,
+    *,
+    task: str | None = None,
+    rank: int | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, str]:
     """Write merged weights as a folder: weights, configs, heads, calibrators, recipe, report, model card.
 
     Args:
         run: the folder of a finished run.
         out: the folder to make.
-        layout: a row of LAYOUTS: ``hf`` (CLIPVisionModelWithProjection) or ``open_clip``.
+        layout: a row of LAYOUTS: ``hf`` (CLIPVisionModelWithProjection), ``open_clip``, or ``peft`` (an adapter).
         digest: sha256 of a file.
         task: whose weights to write, where the merge makes other weights for every task.
+        rank: of an adapter's layers; None takes what keeps 99 % of each layer's squared norm.
         progress: told how far it is.
 
     Returns:
@@ -64,6 +77,8 @@ def export_model(
     with new_folder(out) as folder:
         if layout == "hf":
             files |= _write_huggingface(folder, weights, config, preprocess, progress)
+        elif layout == "peft":
+            files = _write_peft(folder, weights, zoo, rank)
         else:
             files |= _write_open_clip(folder, weights, zoo, config, preprocess, progress)
         files |= _write_heads(folder, zoo)
@@ -138,6 +153,14 @@ def _write_huggingface(
         },
     )
     return {"config.json": "its architecture", "preprocessor_config.json": "how images are prepared"}
+
+
+def _write_peft(folder: Path, weights: Weights, zoo: Zoo | None, rank: int | None) -> dict[str, str]:
+    if zoo is None:
+        raise StoreError("An adapter is the difference from the zoo's base, and the zoo is no longer there.")
+    kept = write_adapter(folder, zoo.weights("base"), weights, rank)
+    said = f"the merged task vector as a LoRA adapter: {kept.sentence}"
+    return {"adapter_model.safetensors": said, "adapter_config.json": "its ranks and modules"}
 
 
 def _write_open_clip(
