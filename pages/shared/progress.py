@@ -128,5 +128,5 @@ def _elapsed(row: Run) -> str:
     """Return the time since it started, how much is done, and the row's id; of a queued row, what it waits for."""
     message = keep_service()
     spent = row.elapsed if row.started else time.time() - row.created
-    what = message if row.state == "queued" else f"{row.kind} {row.id}"
+    what = message if row.state == "queued" else f"{row.kind.replace('_', ' ')} {row.id}"
     return f"{duration(spent)} elapsed · {100 * row.fraction:.0f} % · {plain(what)}"
