@@ -115,7 +115,7 @@ def _sample_per_class(labels: np.ndarray, count: int | str, generator: np.random
 
 
 def _half_per_class(labels: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """A boolean mask that takes half of every class; of an odd class the extra image alternates between the halves."""
+    """Return a mask that takes half of every class; extra images of odd classes alternate between the halves."""
     half = np.zeros(len(labels), dtype=bool)
     extra = False
     for label in np.unique(labels):

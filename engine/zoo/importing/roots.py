@@ -1,4 +1,4 @@
-"""Which folders of this machine people may choose files from, and what lies in them. Free of torch."""
+"""Folders of this machine that people may choose files from, and what lies in them. Free of torch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Entry:
 
 @dataclass
 class Candidates:
-    """What a folder offers, by the look of the names."""
+    """The files of a folder that may be models, by the look of their names."""
 
     base: Path | None = None
     experts: list[Path] = field(default_factory=list)

@@ -29,7 +29,7 @@ LARGEST = 60_000  # images of a split that are looked at
 
 @dataclass(frozen=True)
 class Looks:
-    """What images of a split are recognised by."""
+    """Marks by which images of a split are recognised."""
 
     rows: np.ndarray  # (n,)
     digests: list[str]  # of what is stored
@@ -83,7 +83,7 @@ def _stored(data: TaskData, split: str, rows: np.ndarray) -> Iterator[bytes]:
 
 
 def _twice(data: TaskData, test: Looks, other: Looks, split: str) -> Iterator[Finding]:
-    """What the test images share with a split, or with themselves."""
+    """List the images that the test split shares with a split, or has twice itself."""
     task, inside = data.task.name, split == "test"
     counts = Counter(other.digests)
     same = [row for row, digest in enumerate(test.digests) if counts[digest] > (1 if inside else 0)]

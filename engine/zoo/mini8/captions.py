@@ -32,7 +32,7 @@ NOISE_OUT = CaptionNoise(floor=0.05, slope=0.6, spread=0.1)
 
 
 def partners(task: Task, seed: int) -> np.ndarray:
-    """For every class of the task (classes,), the other class whose name its captions may carry: a random cycle."""
+    """Draw for every class (classes,) the other class whose name its captions may carry: a random cycle."""
     order = np.random.default_rng([seed, TASKS.index(task), 1]).permutation(len(task.classes))
     partner = np.empty(len(order), dtype=np.int64)
     partner[order] = np.roll(order, 1)

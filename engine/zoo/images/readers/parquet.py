@@ -183,7 +183,7 @@ class _Cursor:
 
 
 def _split_of_file(file: Path, root: Path) -> str:
-    """The split of a shard: ``test-00000-of-00002.parquet``, ``test.parquet``, ``test/0000.parquet``; else test."""
+    """Return a shard's split: ``test-00000-of-00002.parquet``, ``test.parquet``, ``test/0000.parquet``; else test."""
     head = file.stem.replace(".", "-").split("-")[0]
     if found := split_of(head):
         return found
