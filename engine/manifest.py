@@ -59,7 +59,7 @@ class Backbone(Frozen):
 
     @model_serializer(mode="wrap")
     def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Where facts come from changes no result, and is left out where nothing is known of it."""
+        """Leave out where facts come from where it is unknown; it changes no result."""
         document = handler(self)
         if not document.get("origins"):
             document.pop("origins", None)
@@ -257,7 +257,7 @@ def manifest_file(place: Path) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where what was fetched is kept: MERGELENS_CACHE, else the user's cache folder."""
+    """Return the folder of what was fetched: MERGELENS_CACHE, else the user's cache folder."""
     given = os.environ.get(ENV_CACHE)
     if given:
         return Path(given).expanduser().absolute()
@@ -265,7 +265,7 @@ def cache_folder() -> Path:
 
 
 def made_folder(place: Path) -> Path:
-    """Where the zoo that a description describes lies once its files have been fetched and converted.
+    """Return the folder of a described zoo once its files have been fetched and converted.
 
     A description that changes gets another folder.
     """

@@ -1,4 +1,4 @@
-"""Where a zoo's files lie: passed to steps beside what their results depend on."""
+"""Places of a zoo's files, passed to steps beside what their results depend on."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ PROGRESS_INTERVAL = 0.1  # seconds between two reports of one step
 
 
 class Monitor(Protocol):
-    """Where a step's reports go, and where the wish to stop comes from."""
+    """The receiver of a step's reports, and the source of the wish to stop."""
 
     def progress(self, fraction: float, message: str) -> None:
         """Take a fraction from 0 to 1 and a short text."""

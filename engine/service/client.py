@@ -1,4 +1,4 @@
-"""What pages and the command line need of the service: start it, see it, end it. Free of dask and torch."""
+"""The service for pages and the command line: start it, see it, end it. Free of dask and torch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServiceState:
-    """How the engine is, in words for people."""
+    """The state of the engine, in words for people."""
 
     state: Literal["ready", "starting", "outdated", "failed", "absent"]
     message: str
@@ -44,7 +44,7 @@ class ServiceState:
 
     @property
     def ready(self) -> bool:
-        """Whether runs are taken up at once. Runs may be submitted in any state."""
+        """Return whether runs are taken up at once. Runs may be submitted in any state."""
         return self.state in ("ready", "outdated")
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class ServiceState:
 
 
 def service_state(store: Store) -> ServiceState:
-    """How the service is, without doing anything about it."""
+    """Return the state of the service, without doing anything about it."""
     status = store.lease.status()
     if status is None or not status.alive:
         return ServiceState("absent", "The engine is not running.")

@@ -127,7 +127,7 @@ class Cluster:
 
     @property
     def own(self) -> bool:
-        """Whether the cluster ends with the service."""
+        """Return whether the cluster ends with the service."""
         return self._cluster is not None
 
     def kill(self, worker: str, owner: str) -> None:

@@ -1,4 +1,4 @@
-"""Which devices are there and how full they are, without importing torch."""
+"""Devices of this machine and their memory, without importing torch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Device:
 
     @property
     def accelerator(self) -> bool:
-        """Whether it is something beside the processor."""
+        """Return whether it is something beside the processor."""
         return self.name != "cpu"
 
 
@@ -49,7 +49,7 @@ def describe_devices(cuda: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def read_devices(entries: Sequence[Any]) -> tuple[Device, ...]:
-    """What a heartbeat says of devices; what cannot be read is left out."""
+    """Return the devices of a heartbeat; what cannot be read is left out."""
     known = {item.name for item in fields(Device)}
     found = []
     for entry in entries:
@@ -117,7 +117,7 @@ def _number(text: str) -> float:
 
 
 def cuda_devices() -> tuple[str, ...]:
-    """What to put into ``CUDA_VISIBLE_DEVICES``, one entry a device (or MIG instance); empty without CUDA."""
+    """Return entries for ``CUDA_VISIBLE_DEVICES``, one a device (or MIG instance); none without CUDA."""
     visible = os.environ.get(VISIBLE)
     if visible is not None:
         return tuple(part.strip() for part in visible.split(",") if part.strip() not in ("", "-1"))

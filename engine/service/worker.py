@@ -1,4 +1,4 @@
-"""What runs inside a worker process: one step at a time, with its reports and the flag that stops it."""
+"""A worker process: one step at a time, with its reports and the flag that stops it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _cancelled: set[str] = set()  # tickets nobody wants any more
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a step did not end well, as plain values that cross processes."""
+    """The reason why a step did not end well, as plain values that cross processes."""
 
     message: str
     kind: str
@@ -147,7 +147,7 @@ class WorkerMonitor:
         self.reports.send("log", line=str(line))
 
     def cancelled(self) -> bool:
-        """Whether the service asked this attempt to stop."""
+        """Return whether the service asked this attempt to stop."""
         return self.reports.ticket in _cancelled
 
     def flush(self, *, wait: bool = False) -> None:

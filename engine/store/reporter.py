@@ -38,7 +38,7 @@ class Reporter:
 
     @property
     def due(self) -> bool:
-        """Whether the last write is long enough ago for another one."""
+        """Return whether the last write is long enough ago for another one."""
         return time.monotonic() - self._written >= INTERVAL
 
     def flush(self, *, now: bool = False) -> None:

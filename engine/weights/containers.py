@@ -1,4 +1,4 @@
-"""Where torch puts values beside a pickle: a zip archive, or since before 1.6 one stream of pickles and blocks."""
+"""Files of torch: values beside a pickle in a zip archive, or before 1.6 one stream of pickles and blocks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOCAL_HEADER = 30
 
 @dataclass(frozen=True)
 class Container:
-    """What lies in a torch file: the unpickled root and the place of every block of values."""
+    """The content of a torch file: the unpickled root and the place of every block of values."""
 
     root: Any
     blocks: dict[str, tuple[int, int]]  # key → first byte, bytes (0: known only from the tensors, see `legacy`)

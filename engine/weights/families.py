@@ -1,4 +1,4 @@
-"""Which tensors an expert's fine-tuning moved, and families of experts that moved different ones."""
+"""Tensors that an expert's fine-tuning moved, and families of experts that moved different ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def moved(base: Weights, experts: Mapping[str, Weights]) -> dict[str, frozenset[
 
 
 def same(base: Tensor, expert: Tensor) -> bool:
-    """Whether two tensors hold the same values, in the coarser of their dtypes."""
+    """Return whether two tensors hold the same values, in the coarser of their dtypes."""
     coarse = min(base.dtype, expert.dtype, key=lambda dtype: dtype.itemsize)
     return torch.equal(base.to(coarse), expert.to(coarse))
 

@@ -32,7 +32,7 @@ CODES = {dtype: code for code, dtype in DTYPES.items()}
 
 @dataclass(frozen=True)
 class Entry:
-    """Where one tensor lies: dtype, shape, and first byte counted from the start of the file."""
+    """The place of one tensor: dtype, shape, and first byte counted from the start of the file."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]

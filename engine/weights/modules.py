@@ -28,7 +28,7 @@ class Found:
 
     @property
     def whole_module(self) -> bool:
-        """Whether the file holds modules, not only a table of tensors."""
+        """Return whether the file holds modules, not only a table of tensors."""
         return bool(self.classes)
 
 
@@ -57,7 +57,7 @@ def find_tensors(root: Any, origin: str) -> Found:
 
 
 def _models_in(root: Any) -> Iterator[tuple[str, Any]]:
-    """Where tensors may be: the root itself, then what training scripts wrap."""
+    """List the places of tensors: the root itself, then what training scripts wrap."""
     wrapped = [root.get(key) for key in WRAPPERS] if isinstance(root, dict) else []
     for value in (*wrapped, root):
         if isinstance(value, (Made, dict)):

@@ -243,7 +243,7 @@ def _reduce(machine: _Machine, _: Any) -> None:
 
 
 def _called(callee: Any, args: Any, depth: int = 0) -> Any:
-    """What a call would have given, for the few names that matter; an inert record for all others."""
+    """Return what a call would have given for the few names that matter, an inert record for all others."""
     if not isinstance(callee, Name) or not isinstance(args, tuple):
         return Made(callee if isinstance(callee, Name) else Name("?", "?"), args)
     if callee.name in ("_rebuild_tensor", "_rebuild_tensor_v2") and len(args) >= 4 and isinstance(args[0], Storage):

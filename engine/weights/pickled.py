@@ -67,7 +67,7 @@ class PickledFile:
 
     @property
     def whole_module(self) -> bool:
-        """Whether the file holds pickled modules, not only a table of tensors."""
+        """Return whether the file holds pickled modules, not only a table of tensors."""
         return bool(self.classes)
 
     @property
@@ -194,7 +194,7 @@ def open_weights(path: Path | str) -> Weights:
 
 
 def is_torch_file(path: Path) -> bool:
-    """Whether a file starts like a zip archive or a pickle.
+    """Return whether a file starts like a zip archive or a pickle.
 
     Raises:
         CheckpointError: it cannot be read.
@@ -208,6 +208,6 @@ def is_torch_file(path: Path) -> bool:
 
 
 def _no_header(file: Any) -> bool:
-    """Whether the start cannot be a safetensors header of 0x280 bytes or more, which also begins with 0x80 0x02."""
+    """Return whether the start cannot be a safetensors header, which may begin with the same two bytes."""
     file.seek(8)
     return file.read(1) != b"{"

@@ -1,0 +1,19 @@
+"""Docstrings say what a thing is or what a function does."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = [ROOT / "app.py", *sorted((ROOT / "pages").rglob("*.py")), *sorted((ROOT / "engine").rglob("*.py"))]
+QUESTION = re.compile(r"(What|Which|How|Whether|Whose|Where|When|Who|Why)\b")
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_docstring_begins_as_a_question(path):
+    nodes = (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, DOCUMENTED))
+    found = [text for node in nodes if (text := ast.get_docstring(node)) and QUESTION.match(text)]
+    assert not found, f"say what it does (Return …, Draw …) or what it is: {found}"
