@@ -58,7 +58,7 @@ class Plan:
         return {step.key: step for step in self.steps}
 
     def sinks(self) -> tuple[str, ...]:
-        """Return the keys nobody in the plan reads, its result and its parts: what the run is for."""
+        """Return the keys that no step of the plan reads, its result and its parts: those it is carried out for."""
         read = {key for step in self.steps for key in step.needs} - {self.result, *(part.key for part in self.parts)}
         return tuple(dict.fromkeys(step.key for step in self.steps if step.key not in read))
 

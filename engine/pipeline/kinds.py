@@ -1,4 +1,4 @@
-"""Kinds of rows of the run table: what they are called, which are seldom looked for, and which somebody waits for."""
+"""Kinds of rows of the run table: their titles, and which are minor or urgent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Kind:
     name: str
     title: str
     minor: bool = False  # asked for along the way, seldom looked for
-    urgent: bool = False  # somebody sits and waits: before whole runs
+    urgent: bool = False  # a page waits for it, so it goes before whole runs
 
 
 WORK = (
@@ -41,5 +41,5 @@ def all_kinds() -> MappingProxyType[str, Kind]:
 
 
 def is_urgent(kind: str) -> bool:
-    """Tell whether somebody sits and waits for this kind of work."""
+    """Tell whether this kind of work goes before whole runs, because a page waits for it."""
     return kind in all_kinds() and all_kinds()[kind].urgent

@@ -127,7 +127,7 @@ class StepKind(Generic[P]):
     label: str
     version: int = 1  # a new one makes new artefacts
     cost: float | Callable[[P], float] = 1.0  # relative
-    gpu: bool = False  # wants an accelerator when there is one
+    gpu: bool = False  # runs on an accelerator when there is one
     threads: int | None = None  # numeric threads; None: cores ÷ busy workers; SHARE: cores ÷ workers
 
     def plan(

@@ -89,7 +89,7 @@ class StepTools:
         return progress
 
     def check(self) -> None:
-        """Stop here when nobody wants the result any more.
+        """Raise where the result is no longer wanted.
 
         Raises:
             Cancelled: that is so.

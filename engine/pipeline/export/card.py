@@ -112,7 +112,7 @@ def _front(layout: str, origins: Sequence[Origin]) -> str:
 
 
 def hub_id(source: str) -> str:
-    """Return the hub's name of a model that a source speaks of; '' where it speaks of none."""
+    """Return the hub's name of the model that a source names; '' where it names none."""
     bare = source.removeprefix("https://huggingface.co/").removeprefix("hf:").split("@")[0].strip("/")
     return bare if bare != source and re.fullmatch(r"[\w.-]+/[\w.-]+", bare) else ""
 

@@ -44,7 +44,7 @@ def curve_end(folder: Path, report: Report, zoo: Zoo, state: str, params: Mappin
 
 
 def curve_best(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Return the largest value of a calibrator's curve in ``column``, as one would report who looks at every one."""
+    """Return the largest value of a calibrator's curve in ``column``, as choosing the best evaluation reports."""
     part = report.calibrators.get(state)
     names = part.curve_columns if part else ()
     if params["column"] not in names or not part.curve:

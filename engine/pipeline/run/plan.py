@@ -194,7 +194,7 @@ class RunSteps:
         return "linearised" in (self.recipe.forward, expert.forward)
 
     def features(self, model: str, task: Task, merged: str | None = None, *, adapt: bool = True) -> str:
-        """Add the features of one model on one task; of the adaptation images only where somebody reads them."""
+        """Add the features of one model on one task; of the adaptation images only where a step reads them."""
         params = FeaturesParams(**self.encoding(model, task, merged), adapt=adapt and task.domain == "in")
         title = "pretrained" if model == "base" else model
         label = f"Encoding {task.label} with {title}" + (" expert" if model in self.zoo.manifest.expert_table else "")

@@ -1,4 +1,4 @@
-"""Views on a run: what is measured of it, or of its models and weights, when somebody asks.
+"""Views on a run: measurements of it, or of its models and weights, that are made when they are asked for.
 
 A view is one file in ``views/``: its request, its plan, its steps and, last, its declaration, a :class:`View`. The
 package finds it there; rows of the run table, the list of runs, experiments and the pages' waiting know it from its

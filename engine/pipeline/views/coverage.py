@@ -1,4 +1,4 @@
-"""Coverage: predicted spreads against the residuals that they speak of."""
+"""Coverage: predicted spreads against the residuals that they predict."""
 
 from __future__ import annotations
 
