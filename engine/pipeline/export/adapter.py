@@ -22,7 +22,7 @@ ENERGY = 0.99  # share of a matrix's squared norm that its rank has to keep
 
 @dataclass(frozen=True)
 class Kept:
-    """What an adapter holds of a task vector; shares are of its norm."""
+    """The part of a task vector that an adapter holds; shares are of its norm."""
 
     ranks: dict[str, int]  # by module
     error: float  # ‖τ − adapter‖ / ‖τ‖ over the whole image encoder
