@@ -8,7 +8,8 @@ import pytest
 from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
 from pages.forms.params import hint_of
 
-PAGES = sorted((Path(__file__).resolve().parents[2] / "pages").glob("*.py"))
+FOLDER = Path(__file__).resolve().parents[2] / "pages"
+PAGES = sorted(FOLDER.rglob("*.py"))
 CONTROLS = {
     "slider",
     "selectbox",
@@ -26,7 +27,7 @@ CONTROLS = {
 }
 ROWS = [*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values()]
 WORDS = 4  # fewer say nothing
-ASKED_FOR = {"_bring_files", "_fetch", "_forms", "_params", "_runs_details", "_runs_storage", "_sweep_form", "bring"}
+ASKED_FOR = {"bring", "sections/bring_files", "sections/runs_details", "sections/runs_storage"}  # and all forms
 NO_VIEW = {
     "Log",
     "The camera of figures saves",
@@ -34,6 +35,15 @@ NO_VIEW = {
     "Zoo",
     "Quick form: fewer images, shorter training, one seed",
 }
+
+
+def name_of(path):
+    return path.relative_to(FOLDER).with_suffix("").as_posix()
+
+
+def is_view(path):
+    """Tell whether a page's controls change what is seen, not what is asked for."""
+    return name_of(path) not in ASKED_FOR and not name_of(path).startswith("forms/")
 
 
 def controls(path):
@@ -44,7 +54,7 @@ def controls(path):
             yield node, {word.arg: word.value for word in node.keywords}
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_every_control_has_a_help_text(path):
     for node, given in controls(path):
         place, text = f"{path.name}:{node.lineno}", given.get("help")
@@ -53,7 +63,7 @@ def test_every_control_has_a_help_text(path):
             assert len(text.value.split()) >= WORDS, f"{place} says only: {text.value}"
 
 
-@pytest.mark.parametrize("path", [path for path in PAGES if path.stem not in ASKED_FOR], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in PAGES if is_view(path)], ids=name_of)
 def test_every_control_of_a_view_is_in_the_address(path):
     for node, given in controls(path):
         label = node.args[0].value if isinstance(node.args[0], ast.Constant) else ast.unparse(node.args[0])

@@ -123,14 +123,16 @@ class TestRepresentations:
         assert "Perplexity must be below 10" in app.error[0].value
         assert not app.exception
 
-    def test_a_damaged_projection_is_an_error_in_words(self, store, key):
+    def test_a_damaged_projection_counts_as_absent_and_is_offered_again(self, store, key):
         finish(store, key)
         folder = store.find(projection_step(ProjectionRequest(), key).key)
         path = folder / "projection.json"
         path.write_bytes(b"{" + b" " * (path.stat().st_size - 1))
         app = open_page("representations")
         assert not app.exception
-        assert "cannot be read" in app.error[0].value
+        assert "Not projected yet" in texts(app)
+        assert only(app.button, "Compute t-SNE")
+        assert store.find(folder.name) is None
 
     def test_without_images_it_still_works(self, store, key):
         finish(store, key)
