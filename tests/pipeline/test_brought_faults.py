@@ -1,4 +1,4 @@
-"""What strangers stumbled over: names, classes, values and images that do not fit are said before writing."""
+"""Brought names, classes, values and images that do not fit are told before anything is written."""
 
 import json
 import subprocess

@@ -55,6 +55,13 @@ def test_commands_can_be_given(command):
         found.make_context(found.name, list(words))
 
 
+def test_targets_of_make_are_there():
+    text = "".join(document.read_text("utf-8") for document in DOCUMENTS)
+    named = set(re.findall(r"^ {4}make (\w+)|`make (\w+)`", text, re.MULTILINE))
+    there = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    assert {first or second for first, second in named} <= there
+
+
 def test_a_wrong_command_is_told():
     with pytest.raises(Exception, match="No such option"):
         test_commands_can_be_given("run recipe.yaml --nowhere x")

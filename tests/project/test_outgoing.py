@@ -1,4 +1,4 @@
-"""What leaves the app is shown by the programs that open it, and never obeyed."""
+"""Files that leave the app are shown by the programs that open them, and nothing in them is obeyed."""
 
 from __future__ import annotations
 
