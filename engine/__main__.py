@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from .commands import convert, experiment, merge, preflight, runs, selfcheck, service, sweep, table, work, zoo
+from .commands import convert, doctor, experiment, merge, preflight, runs, selfcheck, service, sweep, table, work, zoo
 from .errors import EngineError
 from .outgoing import terminal_lines
 
@@ -26,6 +26,7 @@ app.command("selfcheck")(selfcheck.selfcheck)
 app.command("serve")(service.serve)
 app.command("examples")(work.examples)
 app.command("schema")(work.schema)
+app.command("doctor")(doctor.doctor)
 app.command("export")(runs.export)
 app.command("convert")(convert.convert)
 app.add_typer(zoo.app, name="zoo")

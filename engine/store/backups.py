@@ -33,9 +33,14 @@ class Backup:
     made: float  # seconds since the epoch
 
     @property
+    def seconds(self) -> float:
+        """Return how old it is."""
+        return time.time() - self.made
+
+    @property
     def age(self) -> str:
         """Return how old it is, in words."""
-        hours = (time.time() - self.made) / 3600
+        hours = self.seconds / 3600
         if hours < 1:
             return "less than an hour"
         return f"{hours:.0f} hours" if hours < 48 else f"{hours / 24:.0f} days"
