@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ from ..pipeline.graph import Plan
 from ..pipeline.kinds import is_urgent
 from ..pipeline.steps import Step
 from ..store import Reporter, Run, RunTable
+from ..store.reporter import INTERVAL
 
 AHEAD = 1e9  # added to the priority of runs that somebody sits and waits for
 
@@ -36,6 +38,7 @@ class Job:
         self._progress: PlanProgress | None = None
         self._place: tuple[str, str] | None = None  # title of the step heard of last, and its message
         self._lines: list[str] = []  # log lines not yet written
+        self._due = 0.0  # when it is time to write again
 
     def follow(self, plan: Plan, needed: Iterable[Step]) -> None:
         """Go by a plan, of which some steps are to be computed; what was done before stays done."""
@@ -82,11 +85,14 @@ class Job:
         self._lines.append(line)
 
     def write(self, *, now: bool = False) -> None:
-        """Write into the row what is new, progress only if it is time to."""
+        """Write into the row and its log what is new, if it is time to or in any case with ``now``."""
+        if not now and time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + INTERVAL
         if self._lines:
             lines, self._lines = self._lines, []
             self._table.logs.append(self.run.id, lines)
-        if self._place is not None and (now or self._reporter.due):
+        if self._place is not None:
             (step, message), self._place = self._place, None
             self._reporter.set(step=step, message=message, **self._numbers())
         self._reporter.flush(now=now)

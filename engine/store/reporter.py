@@ -36,14 +36,9 @@ class Reporter:
             self._metrics = merged
             self.set(metrics=merged)
 
-    @property
-    def due(self) -> bool:
-        """Return whether the last write is long enough ago for another one."""
-        return time.monotonic() - self._written >= INTERVAL
-
     def flush(self, *, now: bool = False) -> None:
         """Write what is pending if the last write is long enough ago, or in any case with ``now``."""
-        if self._pending and (now or self.due):
+        if self._pending and (now or time.monotonic() - self._written >= INTERVAL):
             pending, self._pending = self._pending, {}
             self._written = time.monotonic()
             with contextlib.suppress(DiskFull):  # what comes next says it as well
