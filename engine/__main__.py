@@ -7,7 +7,21 @@ import sys
 
 import typer
 
-from .commands import convert, doctor, experiment, merge, preflight, runs, selfcheck, service, sweep, table, work, zoo
+from .commands import (
+    convert,
+    doctor,
+    experiment,
+    merge,
+    preflight,
+    runs,
+    selfcheck,
+    service,
+    sweep,
+    table,
+    verify,
+    work,
+    zoo,
+)
 from .errors import EngineError
 from .outgoing import terminal_lines
 
@@ -28,6 +42,7 @@ app.command("examples")(work.examples)
 app.command("schema")(work.schema)
 app.command("doctor")(doctor.doctor)
 app.command("export")(runs.export)
+app.command("verify")(verify.verify)
 app.command("convert")(convert.convert)
 app.add_typer(zoo.app, name="zoo")
 app.add_typer(table.app, name="runs")

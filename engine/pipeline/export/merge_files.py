@@ -19,6 +19,7 @@ from ...weights import LazyTaskVectors, check_same_architecture, open_weights, v
 from ...weights.families import family_warnings, moved
 from ...zoo.folder import Zoo
 from ...zoo.metadata import describe_model, header_text, read_document
+from .receipt import receipt
 
 
 class WeightsOnly:
@@ -61,6 +62,7 @@ def merge_files(
     say: Callable[[str], None] = lambda text: None,
     *,
     force: bool = False,
+    header: Mapping[str, str] | None = None,
 ) -> float:
     """Merge checkpoint files and write one.
 
@@ -73,6 +75,7 @@ def merge_files(
         seed: seed of random choices.
         say: told what a person should know of the experts.
         force: replace a file that is there already; the base and the experts never are.
+        header: free text for the file's header, beside what it says of the model.
 
     Returns:
         Seconds from opening the first file to the written result.
@@ -95,7 +98,7 @@ def merge_files(
         each = MERGE_METHODS[merge.method].yields.removeprefix("per_").replace("sample", "image")
         raise MergeError(f"This method makes weights for each {each}; one file cannot hold them. Use `run` with a zoo.")
     with new_file(out, (base, *experts), force=force) as file:
-        write_weights(file, _Finite(merged.weights), metadata=_described(base))
+        write_weights(file, _Finite(merged.weights), metadata={**_described(base), **(header or {})})
     seconds = time.perf_counter() - started
     for warning in family_warnings(moved(base_weights, models)):
         say(f"Warning: {warning}")
@@ -117,7 +120,9 @@ def merge_recipe(
         raise RecipeError("Weights of single experts are honoured by `run`; leave them at 1 here.")
     paths = [zoo.weights_path(name) for name, _ in chosen]
     base, seed = zoo.weights_path("base"), recipe.seeds[0]
-    return merge_files(base, paths, recipe.merge, recipe.transforms, out, seed, say, force=force)
+    return merge_files(
+        base, paths, recipe.merge, recipe.transforms, out, seed, say, force=force, header=receipt(recipe)
+    )
 
 
 def _described(base: Path) -> dict[str, str]:

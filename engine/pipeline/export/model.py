@@ -26,6 +26,7 @@ from ...zoo.metadata import describe_model, header_text, model_document, read_do
 from ..run.merging import load_merged
 from .adapter import write_adapter
 from .card import Origin, licence, model_card
+from .receipt import ORIGINS, RECIPE
 
 LAYOUTS = {
     "hf": "model.safetensors",
@@ -208,8 +209,8 @@ def export_file(run: Path, out: Path, digest: Digest) -> None:
     config, preprocess = _described(run, zoo)
     origins = _origins(report, zoo, digest)
     metadata = header_text(model_document(config, preprocess.model_dump(mode="json")))
-    metadata |= {"format": "pt", "recipe": report.recipe.to_yaml(), "licence": licence(origins)}
-    metadata |= {"origins": json.dumps([asdict(origin) for origin in origins]), "identity": report.identity}
+    metadata |= {"format": "pt", RECIPE: report.recipe.to_yaml(), "licence": licence(origins)}
+    metadata |= {ORIGINS: json.dumps([asdict(origin) for origin in origins]), "identity": report.identity}
     write_weights(out, _weights(run, zoo, None), metadata=metadata)
 
 

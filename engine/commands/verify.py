@@ -1,0 +1,29 @@
+"""The command that does a merge again and compares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SHOWN = 5
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(help="A file of `merge RECIPE` or `export --to NAME.safetensors`.")],
+    zoo: Annotated[str | None, typer.Option(help="Where the zoo lies now; default: as its recipe says.")] = None,
+) -> None:
+    """Check that a merged file is what its header says: the same inputs, merged again, give the same to the bit."""
+    from ..pipeline.export.verify import verify as verify_file
+
+    found = verify_file(file, zoo)
+    for name in found.changed:
+        typer.echo(f"Changed since: {name} has another digest than when the file was made.")
+    for name in found.differing[:SHOWN]:
+        typer.echo(f"Differs: {name}")
+    if found.differing:
+        typer.echo(f"{len(found.differing)} of {found.tensors} tensors differ, by {found.largest:.3g} at most.")
+    if not found.holds:
+        raise typer.Exit(1)
+    typer.echo(f"Verified: {found.tensors} tensors are equal to the bit, and the inputs are the same.")
