@@ -129,3 +129,46 @@ def finetune(
             f"{record['seconds']:.0f} s"
         )
     typer.echo(f"The experts are in {zoo}; how they were trained is in its build.json.")
+
+
+def distill(
+    zoo: Annotated[str, typer.Argument(help="The student's zoo folder.")],
+    teacher: Annotated[str, typer.Option(help="A model of another zoo as ZOO:MODEL; its architecture may differ.")],
+    task: Annotated[list[str], typer.Option(help="The task to teach; again for more.")],
+    teacher_task: Annotated[str, typer.Option(help="Whose head the teacher uses, where it is called otherwise.")] = "",
+    temperature: Annotated[float, typer.Option(help="Softens both predictions.")] = 2.0,
+    weight: Annotated[float, typer.Option(help="Of the teacher; 0 trains on labels only, as a control.")] = 0.9,
+    method: Annotated[str, typer.Option(help=f"Recipe: {', '.join(FINE_TUNING)}.")] = STANDARD,
+    param: Annotated[
+        list[str] | None, typer.Option(help="A parameter of the recipe, such as rank=8; again for more.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Batches to train on (default 250).")] = None,
+    batch_size: Annotated[int, typer.Option(help="Images in a step.")] = 64,
+    learning_rate: Annotated[float | None, typer.Option(help="Highest rate; default as in `zoo finetune`.")] = None,
+    seed: Annotated[int, typer.Option(help="Orders the batches and draws the augmentations.")] = 0,
+    replace: Annotated[bool, typer.Option("--replace", help="Also where there is a distilled expert already.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train experts from a zoo's base to predict like a teacher, whatever its architecture.
+
+    The student matches the teacher's softened predictions on the training images, and their labels. It becomes an
+    ordinary expert called TASK-distilled.
+    """
+    from ..pipeline.local import finetune_experts
+    from ..store import Store
+
+    place, separator, model = teacher.rpartition(":")
+    if not separator:
+        raise EngineError(f"The teacher '{teacher}' names no model; write it as ZOO:MODEL, such as mini8:digits.")
+    config = {"steps": steps, "batch_size": batch_size, "learning_rate": learning_rate, "seed": seed}
+    config |= {"method": method, "params": params_from(param or [])}
+    learned = {"zoo": place, "model": model, "task": teacher_task, "temperature": temperature, "weight": weight}
+    request = {"zoo": zoo, "tasks": task, "config": config, "teacher": learned, "replace": replace}
+    records = finetune_experts(request, Store(), progress=None if quiet else progress_line())
+    for name, record in records.items():
+        accuracy = record["validation_accuracy"]
+        typer.echo(
+            f"{name}: {rounded(accuracy['base'])} % → {rounded(accuracy['expert'])} % on validation images; the "
+            f"teacher is right on {rounded(record['images']['teacher'])} % of the {record['images']['train']} "
+            "training images"
+        )

@@ -15,6 +15,7 @@ app = typer.Typer(no_args_is_help=True, help="List, check and build zoos, and tr
 app.command("init")(finetune.init)
 app.command("fetch")(fetch.fetch)
 app.command("finetune")(finetune.finetune)
+app.command("distill")(finetune.distill)
 app.command("align")(align.align)
 app.command("import")(importing.import_zoo)
 

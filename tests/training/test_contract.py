@@ -150,7 +150,7 @@ def test_a_step_that_fails_leaves_everything_as_it_was(row, params, fails_at):
         if number == 2:
             before, calls, gradient = copies(shaken.model.state_dict()), [], shaken.gradient
 
-            def failing(images, labels, calls=calls, gradient=gradient):
+            def failing(images, labels, soft=None, calls=calls, gradient=gradient):
                 loss = gradient(images, labels)
                 calls.append(loss)
                 if len(calls) == fails_at + 1:

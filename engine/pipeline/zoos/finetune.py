@@ -23,10 +23,12 @@ from ...zoo.encoders.backbone import architecture, preprocessing
 from ...zoo.folder import Zoo
 from ...zoo.images.augment import Augmentation
 from ...zoo.images.splits import VALIDATION_SHARE, hold_out
+from ...zoo.making.adopt import DISTILLED
 from ..graph import Plan
 from ..run.text_heads import heads_step
 from ..sources import Sources
 from ..steps import A, Inputs, Step, StepParams, apart, step
+from .teacher import Teacher, plan_teacher
 from .training import FinetuneParams, TrainingRun, work
 
 if TYPE_CHECKING:
@@ -114,8 +116,14 @@ class FinetuneRequest(Request):
     zoo: str
     tasks: Literal["all"] | tuple[str, ...] = "all"
     config: FinetuneConfig = FinetuneConfig()
+    teacher: Teacher | None = None
     replace: bool = False
     checkpoint_every: int | None = Field(None, ge=1)
+
+    @property
+    def method(self) -> str:
+        """Return the name under which the manifest lists what is made."""
+        return self.config.method if self.teacher is None else DISTILLED
 
 
 @dataclass(frozen=True)
@@ -197,14 +205,14 @@ def _tasks(zoo: Zoo, wanted: FinetuneRequest) -> list[Task]:
                 f"Task '{name}' has no training images. Its data needs train_x and train_y; test images are never "
                 "trained on."
             )
-        expert = zoo.manifest.expert_of(name, wanted.config.method)
+        expert = zoo.manifest.expert_of(name, wanted.method)
         if expert is not None and not wanted.replace:
             raise ZooError(f"Task '{name}' has the expert '{expert.name}' already; --replace trains another one.")
     return [table[name] for name in dict.fromkeys(wanted.tasks)]
 
 
 def _can_learn(zoo: Zoo, task: Task, wanted: FinetuneRequest) -> bool:
-    free = wanted.replace or not zoo.manifest.expert_of(task.name, wanted.config.method)
+    free = wanted.replace or not zoo.manifest.expert_of(task.name, wanted.method)
     return free and _has_images(zoo, task)
 
 
@@ -254,6 +262,8 @@ def _training(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store, heads
         config=config,
         validation_share=VALIDATION_SHARE,
         others=_others(zoo, task, wanted, store),
+        teacher=plan_teacher(wanted.teacher, task, store) if wanted.teacher else None,
+        teacher_zoo=str(Zoo.open(wanted.teacher.zoo).folder) if wanted.teacher else "",
         checkpoint_every=wanted.checkpoint_every,
         sources=Sources(zoo=str(zoo.folder), heads=str(store.folder_of(heads.key)) if heads else ""),
     )
@@ -283,6 +293,7 @@ def finetune(inputs: FinetuneInputs[Path], params: FinetuneParams, output: Path,
         "data": params.data,
         "heads": params.heads,
         "config": params.config,
+        **({"teacher": params.teacher.identity()} if params.teacher else {}),
         "images": run.counts,
         "validation_accuracy": {"base": run.curve[0][2], "expert": run.curve[-1][2]},
         "columns": list(run.COLUMNS),

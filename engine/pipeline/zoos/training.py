@@ -20,12 +20,13 @@ from ...training import Setting, strategy_of
 from ...training.setting import spread
 from ...weights import Memory, SafetensorsFile, write_weights
 from ...zoo.encoders.backbone import PREFIX, load_encoder, to_tensor
-from ...zoo.encoders.training import Schedule, Trainer
+from ...zoo.encoders.training import Schedule, Teaching, Trainer
 from ...zoo.images.augment import augment
 from ...zoo.images.splits import hold_out
 from ...zoo.making.adopt import EXPERT, FACTORS
 from ..sources import Sources
 from ..steps import StepParams, apart
+from .teacher import TeacherParams, teacher_logits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +51,8 @@ class FinetuneParams(StepParams):
     config: dict[str, Any]  # every setting, see :meth:`FinetuneConfig.resolved`
     validation_share: float
     others: dict[str, str] | None = None  # digests of other tasks' images, for recipes that look at them
+    teacher: TeacherParams | None = None
+    teacher_zoo: str = apart("")
     checkpoint_every: int | None = apart(None)
     sources: Sources = apart()
 
@@ -97,7 +100,14 @@ class TrainingRun:
         schedule = Schedule(**{name: self.config[name] for name in names if name in self.config})
         setting = Setting(self.config["seed"], len(self.head), lambda count: self._others(zoo, params, count))
         strategy = strategy_of(recipe_of(self.config), self.config.get("params", {}), encoder, setting)
-        self.trainer = Trainer(encoder, [self.head], head.scale, schedule, strategy)
+        taught = params.teacher
+        self.soft: Tensor | None = None
+        if taught is not None:
+            self.soft = teacher_logits(taught, params.teacher_zoo, data, train, self.device, lambda *_: tools.check())
+            right = self.soft.argmax(dim=1).cpu() == self.labels
+            self.counts["teacher"] = round(100 * float(right.double().mean()), 2)
+        teaching = None if taught is None else Teaching(taught.temperature, taught.weight)
+        self.trainer = Trainer(encoder, [self.head], head.scale, schedule, strategy, teaching)
         self.every = params.checkpoint_every
         self.key = hashlib.sha256(
             json.dumps([params.identity(), self.device.type], sort_keys=True).encode()
@@ -163,10 +173,10 @@ class TrainingRun:
         Raises:
             EngineError: not even one image fits.
         """
-        images, labels = self._batch(self.trainer.step)
+        images, labels, soft = self._batch(self.trainer.step)
         while True:
             try:
-                return self.trainer.advance(images, labels)
+                return self.trainer.advance(images, labels, soft)
             except (RuntimeError, MemoryError) as error:
                 if not ran_out(error):
                     raise
@@ -184,8 +194,8 @@ class TrainingRun:
                 f"computed {size} at a time, which gives the same gradients up to rounding."
             )
 
-    def _batch(self, step: int) -> tuple[Tensor, list[Tensor]]:
-        """Return the images and labels of a step: consecutive parts of one shuffle after another."""
+    def _batch(self, step: int) -> tuple[Tensor, list[Tensor], Tensor | None]:
+        """Return the images, labels and teacher's logits of a step: consecutive parts of one shuffle after another."""
         size, count = self.config["batch_size"], len(self.images)
         places = np.arange(step * size, (step + 1) * size)
         rows = np.concatenate(
@@ -194,7 +204,8 @@ class TrainingRun:
         images = to_tensor(self.images[rows], self.preprocess)
         rng = np.random.default_rng([self.config["seed"], _number(self.task), 1, step])
         images = augment(images, self.config["augmentation"], rng)
-        return images.to(self.device), [self.labels[torch.as_tensor(rows)].to(self.device)]
+        soft = None if self.soft is None else self.soft[torch.as_tensor(rows, device=self.device)]
+        return images.to(self.device), [self.labels[torch.as_tensor(rows)].to(self.device)], soft
 
     def _shuffle(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self.config["seed"], _number(self.task), 0, int(epoch)]).permutation(

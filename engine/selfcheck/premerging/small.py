@@ -53,9 +53,9 @@ class Recorder(Trainer):
 
     losses: list[Tensor]
 
-    def gradient(self, images: Tensor, labels: Any) -> Tensor:
+    def gradient(self, images: Tensor, labels: Any, soft: Tensor | None = None) -> Tensor:
         """Take the gradient and note the loss."""
-        loss = super().gradient(images, labels)
+        loss = super().gradient(images, labels, soft)
         self.__dict__.setdefault("losses", []).append(loss)
         return loss
 

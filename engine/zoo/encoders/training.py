@@ -60,6 +60,23 @@ class Schedule:
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
 
 
+@dataclass(frozen=True)
+class Teaching:
+    """The weight of a teacher's predictions beside the labels.
+
+    Source: Hinton et al., 2015, arXiv:1503.02531, §2: the divergence of softened predictions, times T².
+    """
+
+    temperature: float
+    weight: float
+
+    def loss(self, logits: Tensor, soft: Tensor, hard: Tensor) -> Tensor:
+        """Return (1 − w) · ``hard`` + w T² KL(teacher ‖ student), for logits (n, classes) of both."""
+        student, teacher = (functional.log_softmax(part / self.temperature, dim=-1) for part in (logits, soft))
+        divergence = functional.kl_div(student, teacher, reduction="batchmean", log_target=True)
+        return (1 - self.weight) * hard + self.weight * self.temperature**2 * divergence
+
+
 class Step(Protocol):
     """One batch, as a rule sees it."""
 
@@ -130,6 +147,7 @@ class Trainer:
         scale: Tensor | float,
         schedule: Schedule,
         strategy: Strategy | None = None,
+        teaching: Teaching | None = None,
     ) -> None:
         """Bind an encoder.
 
@@ -139,9 +157,10 @@ class Trainer:
             scale: what cosines are multiplied by, exp(logit scale).
             schedule: the settings.
             strategy: of the recipe, made from this encoder; standard fine-tuning by default.
+            teaching: how a teacher counts, whose logits then come with every batch; for a single head.
         """
         self.visual = visual
-        self.strategy = strategy or whole_encoder(visual)
+        self.strategy, self.teaching = strategy or whole_encoder(visual), teaching
         self.model = self.strategy.model.train()
         self.heads, self.scale, self.schedule = list(heads), scale, schedule
         self.step = 0
@@ -153,7 +172,7 @@ class Trainer:
         decay = schedule.weight_decay
         self.optimizer = torch.optim.AdamW(parameters, lr=schedule.learning_rate, weight_decay=decay, fused=fused)
 
-    def advance(self, images: Tensor, labels: Sequence[Tensor]) -> Tensor:
+    def advance(self, images: Tensor, labels: Sequence[Tensor], soft: Tensor | None = None) -> Tensor:
         """Take one step on a batch.
 
         A step that fails, such as for lack of memory, leaves weights and gradients as they were before it.
@@ -161,6 +180,7 @@ class Trainer:
         Args:
             images: prepared, (n, 3, h, w): equal parts for all heads, one after the other.
             labels: (n ÷ heads,) for each head.
+            soft: logits (n, classes) of a teacher.
 
         Returns:
             The loss before the step, a scalar without gradient: the mean over heads of the mean cross-entropy.
@@ -168,7 +188,7 @@ class Trainer:
         keeps, parameters = self.strategy.keeps_gradients, self.trained.values()
         kept = [p.grad.clone() if keeps and p.grad is not None else None for p in parameters]
         try:
-            loss = self.strategy.rule(_Batch(self, images, labels))
+            loss = self.strategy.rule(_Batch(self, images, labels, soft))
         except BaseException:
             for parameter, gradient in zip(parameters, kept, strict=True):
                 parameter.grad = gradient
@@ -176,26 +196,27 @@ class Trainer:
         self.step += 1
         return loss
 
-    def gradient(self, images: Tensor, labels: Sequence[Tensor]) -> Tensor:
+    def gradient(self, images: Tensor, labels: Sequence[Tensor], soft: Tensor | None = None) -> Tensor:
         """Add the gradient of a batch's loss to those that are there, in parts where memory needs it.
 
         Returns:
             The loss, a scalar without gradient.
         """
-        parts = [(images, labels)]
+        parts = [(images, labels, soft)]
         if self.parts > 1 and len(self.heads) == 1:
-            chunks = zip(images.chunk(self.parts), labels[0].chunk(self.parts), strict=True)
-            parts = [(some, [own]) for some, own in chunks]
+            some = images.chunk(self.parts)
+            taught = [None] * len(some) if soft is None else soft.chunk(self.parts)
+            parts = [(a, [b], c) for a, b, c in zip(some, labels[0].chunk(self.parts), taught, strict=True)]
         total = torch.zeros((), device=images.device)
         self.right = 0.0
-        for some, own in parts:
-            loss = self._loss(some, own) if len(parts) == 1 else self._loss(some, own) * (len(some) / len(images))
+        for some, *rest in parts:
+            loss = self._loss(some, *rest) if len(parts) == 1 else self._loss(some, *rest) * (len(some) / len(images))
             loss.backward()
             total = total + loss.detach()
         return total
 
-    def _loss(self, images: Tensor, labels: Sequence[Tensor]) -> Tensor:
-        """Return the mean over heads of the mean cross-entropy."""
+    def _loss(self, images: Tensor, labels: Sequence[Tensor], soft: Tensor | None = None) -> Tensor:
+        """Return the mean over heads of the mean cross-entropy, weighed with what a teacher says."""
         features = functional.normalize(self.model(images), dim=-1).split(len(labels[0]))
         logits = [self.scale * part @ head.T for part, head in zip(features, self.heads, strict=True)]
         for part, own in zip(logits, labels, strict=True):
@@ -205,7 +226,8 @@ class Trainer:
             functional.cross_entropy(part, own, label_smoothing=smoothing)
             for part, own in zip(logits, labels, strict=True)
         ]
-        return torch.stack(losses).mean()
+        hard = torch.stack(losses).mean()
+        return hard if soft is None or self.teaching is None else self.teaching.loss(logits[0], soft, hard)
 
     def state(self) -> dict[str, Tensor]:
         """Return everything but the step's number from which :meth:`restore` goes on as if nothing had happened."""
@@ -249,6 +271,7 @@ class _Batch:
     trainer: Trainer
     images: Tensor
     labels: Sequence[Tensor]
+    soft: Tensor | None = None
 
     @property
     def parameters(self) -> Mapping[str, nn.Parameter]:
@@ -261,7 +284,7 @@ class _Batch:
 
     def gradient(self) -> Tensor:
         """Add the gradient of the whole batch's loss; returns the loss."""
-        return self.trainer.gradient(self.images, self.labels)
+        return self.trainer.gradient(self.images, self.labels, self.soft)
 
     @property
     def accuracy(self) -> float:

@@ -19,6 +19,7 @@ from ...recipe import explain, read_yaml
 from ..folder import Zoo
 
 RECORD = "build.json"
+DISTILLED = "distilled"  # how an expert says that it learned from a teacher
 EXPERT, FACTORS = "expert.safetensors", "factors.safetensors"  # of a training's folder
 SOURCE = "trained by `zoo finetune`, see build.json"
 
@@ -39,9 +40,9 @@ def adopt(zoo: Zoo, trained: Mapping[str, tuple[Path, Mapping[str, Any]]], *, re
             stays as it was.
     """
     manifest = read_manifest(zoo.folder)
-    methods = {task: str(record["config"].get("method", STANDARD)) for task, (_, record) in trained.items()}
+    methods = {task: DISTILLED if "teacher" in record else _recipe(record) for task, (_, record) in trained.items()}
     names = {task: _name(manifest, task, method, replace) for task, method in methods.items()}
-    entries = {task: _entry(names[task], task, methods[task], folder) for task, (folder, _) in trained.items()}
+    entries = {task: _entry(names[task], task, methods[task], *pair) for task, pair in trained.items()}
     try:
         for task, (folder, _) in trained.items():
             _copy(folder / EXPERT, _target(zoo.folder, manifest, names[task]))
@@ -81,13 +82,17 @@ def _name(manifest: Manifest, task: str, method: str, replace: bool) -> str:
     return name
 
 
-def _entry(name: str, task: str, method: str, folder: Path) -> dict[str, Any]:
+def _recipe(record: Mapping[str, Any]) -> str:
+    return str(record["config"].get("method", STANDARD))
+
+
+def _entry(name: str, task: str, method: str, folder: Path, record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the manifest's entry of a new expert."""
     entry: dict[str, Any] = {"name": name, "task": task, "weights": f"experts/{name}.safetensors", "source": SOURCE}
     if method != STANDARD:
         entry["method"] = method
-    if FINE_TUNING[method].forward != "standard":
-        entry["forward"] = FINE_TUNING[method].forward
+    if FINE_TUNING[_recipe(record)].forward != "standard":
+        entry["forward"] = FINE_TUNING[_recipe(record)].forward
     if (folder / FACTORS).is_file():
         entry["factors"] = f"factors/{name}.safetensors"
     return entry

@@ -1,0 +1,111 @@
+"""A teacher of any architecture: what it thinks of a task's training images, for distillation into a zoo's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from ...errors import ZooError, nearest
+from ...manifest import Preprocess, Task
+from ...recipe import Frozen
+from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing
+from ...zoo.folder import Zoo
+from ..steps import StepParams
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...store import Store
+    from ...zoo.images.data import TaskData
+
+
+class Teacher(Frozen):
+    """A model that teaches, and how much its predictions count."""
+
+    zoo: str = Field(title="Zoo", description="The teacher's zoo; its architecture may be another.")
+    model: str = Field(title="Model", description="One of its experts, `base` or `multitask`.")
+    task: str = Field("", title="Task", description="Of the teacher's head; by default of the same name.")
+    temperature: float = Field(2.0, ge=0.1, le=100, title="Temperature T", description="Softens both predictions.")
+    weight: float = Field(
+        0.9, ge=0, le=1, title="Weight", description="Of the teacher's predictions; the rest is the labels'. 0: labels."
+    )
+
+
+class TeacherParams(StepParams):
+    """A teacher as a training is given it."""
+
+    model: str
+    task: str
+    weights: str  # digest
+    heads: str  # digest
+    architecture: dict[str, Any]
+    preprocess: Preprocess
+    order: tuple[int, ...]  # the student's classes among the teacher's
+    temperature: float
+    weight: float
+
+
+def plan_teacher(asked: Teacher, student: Task, store: Store) -> TeacherParams:
+    """Resolve a teacher for a student's task.
+
+    Raises:
+        ZooError: no such zoo, model, task or head, or other classes than the student's.
+    """
+    zoo = Zoo.open(asked.zoo)
+    manifest, name = zoo.manifest, asked.task or student.name
+    models = ("base", *(reference.name for reference in manifest.references), *manifest.expert_table)
+    if asked.model not in models:
+        raise ZooError(
+            f"The teacher's zoo '{manifest.name}' has no model '{asked.model}'. {nearest(asked.model, models)}"
+        )
+    if name not in manifest.task_table:
+        raise ZooError(
+            f"The teacher's zoo '{manifest.name}' has no task '{name}'. {nearest(name, manifest.task_table)} Name the "
+            "task whose head the teacher has."
+        )
+    if manifest.heads is None:
+        raise ZooError(f"The teacher's zoo '{manifest.name}' brings no heads, so the teacher predicts nothing.")
+    theirs = manifest.task_table[name].classes
+    if set(theirs) != set(student.classes):
+        odd = sorted(set(theirs) ^ set(student.classes))
+        raise ZooError(
+            f"The teacher has {len(theirs)} classes for '{name}', the student's task '{student.name}' has "
+            f"{len(student.classes)}; they differ in {', '.join(odd[:4])}. Choose a teacher of the same classes."
+        )
+    zoo.heads([name])  # there is one, and it fits
+    return TeacherParams(
+        model=asked.model,
+        task=name,
+        weights=store.digest_file(zoo.weights_path(asked.model)),
+        heads=store.digest_file(zoo.path(manifest.heads)),
+        architecture=architecture(zoo.folder, manifest),
+        preprocess=preprocessing(zoo.folder, manifest),
+        order=tuple(theirs.index(label) for label in student.classes),
+        temperature=asked.temperature,
+        weight=asked.weight,
+    )
+
+
+def teacher_logits(
+    params: TeacherParams,
+    folder: str,
+    data: TaskData,
+    rows: Sequence[int] | np.ndarray,
+    device: torch.device,
+    report: Callable[[float, str], None],
+) -> Tensor:
+    """Return the teacher's logits (n, classes) on training images as they are, classes in the student's order."""
+    from ...features import encode
+
+    zoo = Zoo.open(folder)
+    encoder = load_encoder(params.architecture, zoo.weights(params.model))
+    images = data.images("train", rows, params.preprocess)
+    features = encode(encoder, images, params.preprocess, device, report)
+    head = zoo.heads([params.task])[0][params.task]
+    logits = head.scale * functional.normalize(features, dim=-1) @ head.weight.T
+    return logits[:, list(params.order)].to(device)
