@@ -165,7 +165,9 @@ def _modified(folder: Path) -> int:
 
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _store(root: str, database: str) -> Store:
-    return Store(root or None, database_url=database or None)
+    opened = Store(root or None, database_url=database or None)
+    opened.database.on_wait = lambda seconds: st.toast("Another program holds the run table; waiting for it.")
+    return opened
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)

@@ -1,5 +1,8 @@
 """The runs page: lists, opens, cancels, deletes with undo, tells why a run failed."""
 
+import sqlite3
+import threading
+
 from engine.pipeline.kinds import all_kinds
 from engine.store import collect
 from tests.made_run import made_report, write_run
@@ -187,6 +190,19 @@ def test_storage_is_told_for_each_run(workspace, open_app):
     sweep_with_runs(workspace)
     app = choose(open_app("runs"), "A sweep")
     assert "not shared with other runs" in texts(app).replace("\\", "")
+
+
+def test_a_page_that_waits_for_a_locked_table_says_so(workspace, open_app):
+    app = open_app("runs")
+    app.session_state["runs.storage"] = True
+    app.run()
+    other = sqlite3.connect(workspace.store.root / "runs.sqlite", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    threading.Timer(5, other.rollback).start()
+    app.button(key="runs.gc.preview").click().run()
+    assert not app.exception
+    assert any("Another program holds the run table" in toast.value for toast in app.toast)
+    assert workspace.store.runs.list(kinds=["gc"])
 
 
 def test_a_clean_up_is_previewed_before_it_is_done(workspace, open_app):

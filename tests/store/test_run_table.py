@@ -388,6 +388,30 @@ def test_a_store_that_can_only_be_read_is_looked_at(open_to_all, log):
     assert "can only be read: runs can be looked at and exported" in result.stdout
 
 
+def test_runs_of_a_store_that_can_only_be_read_are_listed_and_exported(open_to_all, tmp_path):
+    from engine.pipeline.local import run_recipe
+    from engine.recipe import parse_recipe
+
+    store = open_to_all
+    run_recipe(parse_recipe({"zoo": "mini8", "experts": ["digits", "signs"], "probe": {"samples_per_task": 8}}), store)
+    run = store.runs.list()[0]
+    store.database.close()
+    listed = (["runs", "list"], ["runs", "show", run.id], ["export", run.id, "--to"])
+    code = f"""
+        import tempfile
+        from engine.__main__ import app
+        out = tempfile.mkdtemp()
+        for arguments in {listed}:
+            arguments += [out + "/m.csv"] if arguments[-1] == "--to" else []
+            app(arguments, standalone_mode=False)
+        print(open(out + "/m.csv").read())
+    """
+    result = _as_nobody(store, code)
+    assert result.returncode == 0, result.stderr
+    for text in (run.id, "finished", "Wrote ", "state,task,domain"):
+        assert text in result.stdout
+
+
 def test_state_is_private(store):
     before = os.umask(0o022)
     try:
