@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PARALLEL := -n auto --maxprocesses 4 --dist loadgroup
 
-.PHONY: app test quick lint examples schema screenshots benchmark fuzz clean
+.PHONY: app test quick lint examples schema screenshots benchmark fuzz lock audit clean
 
 app: $(VENV)/.runtime
 	$(BIN)/python -m engine serve --detach
@@ -34,12 +34,21 @@ benchmark: $(VENV)/.runtime
 fuzz: $(VENV)/.development
 	$(BIN)/python -m tests.fuzz --cases 10000
 
+lock: $(VENV)/.development
+	$(BIN)/pip install --quiet --disable-pip-version-check uv==0.13.9
+	$(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --no-emit-index-url --quiet \
+		--custom-compile-command "make lock" requirements.txt --output-file requirements.lock
+
+audit: $(VENV)/.development
+	$(BIN)/pip install --quiet --disable-pip-version-check pip-audit==2.10.1
+	$(BIN)/pip-audit --require-hashes --disable-pip -r requirements.lock
+
 clean:
 	rm -rf $(VENV) .mergelens .pytest_cache .ruff_cache
 
-$(VENV)/.runtime: requirements.txt
+$(VENV)/.runtime: requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	touch $@
 
 $(VENV)/.development: $(VENV)/.runtime requirements-dev.txt
