@@ -24,6 +24,7 @@ def run(workspace, tmp_path):
         save_file(moved(base, number), tmp_path / f"{name}.safetensors")
         experts.append({"path": str(tmp_path / f"{name}.safetensors")})
     document = {"base": str(tmp_path / "clip-vit-base-patch32"), "experts": experts, "name": "own"}
+    document["preprocess"] = "openai"  # no image came along that could tell
     import_zoo(parse_request({**document, "out": str(tmp_path / "own")}), lambda *_: None)
     run_recipe(parse_recipe({"zoo": str(tmp_path / "own")}), workspace.store)
     return workspace.store.runs.list(kinds=("run",))[0]
