@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import DiskFull
 from ..store import Store
+from ..store.database import TableLocked
 from ..store.owners import STALE_AFTER
 
 INTERVAL = 1.0
@@ -67,7 +68,7 @@ class Heartbeat:
             status = self._store.lease.renew(self._owner, **self._values)
             if self._values.get("busy"):
                 self._store.runs.heartbeat(self._owner)
-        except DiskFull:
+        except (DiskFull, TableLocked):
             self._heard = time.monotonic()  # nobody else can take the lease either
             return
         except Exception:

@@ -16,6 +16,7 @@ from typing import Any
 from ..errors import DiskFull, EngineError, StoreError
 from ..pipeline.graph import Plan
 from ..store import ACTIVE, Store
+from ..store.database import TableLocked
 from ..store.owners import this_process
 from ..version import code_version
 from .client import STARTING, stop_service
@@ -158,8 +159,8 @@ def _tick(loop: Any, failures: int) -> int:
     """
     try:
         loop.tick()
-    except DiskFull:
-        time.sleep(CALM_POLL)  # the service goes on when there is room
+    except (DiskFull, TableLocked):
+        time.sleep(CALM_POLL)  # the service goes on when there is room, or the other program has ended
     except StoreError:
         if failures >= MAX_FAILURES:
             raise

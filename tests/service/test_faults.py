@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from engine.store.owners import STALE_AFTER
 
 HERE = Path(__file__).parent
 
@@ -67,6 +70,20 @@ def test_a_step_that_ends_its_worker_fails_alone(service, tmp_path):
     told = "".join(line.line for line in service.store.runs.logs.read(second.id))
     assert f"the step is shared with '{first.id}'" in told
     assert {service.ended(run, 30).state for run in others} == {"finished"}
+
+
+def test_a_locked_run_table_ends_neither_the_service_nor_a_run(service):
+    """Another program holds it for longer than a heartbeat may be late."""
+    run = service.submit(["count", {"n": 60, "pause": 0.1, "again": 7}, []])
+    service.until(lambda: service.store.runs.get(run.id).message.startswith("batch"))
+    pid = service.store.lease.status().pid
+    with sqlite3.connect(service.store.root / "runs.sqlite", isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        time.sleep(STALE_AFTER + 5)
+        other.execute("COMMIT")
+    assert service.ended(run).state == "finished"
+    assert service.store.lease.status().pid == pid
+    assert service.process.poll() is None
 
 
 @pytest.fixture
