@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.__main__ import main
 from engine.catalog.datasets import dataset_names
-from engine.errors import Cancelled, ZooError
+from engine.errors import Cancelled, EngineError, ZooError
 from engine.manifest import known_zoos, locate_zoo, made_folder, read_manifest
 from engine.pipeline.executor import run_inline
 from engine.pipeline.zoos.fetch import FetchRequest, plan_fetch
@@ -292,8 +292,8 @@ def test_the_engine_fetches_too(hub, described, tmp_path):
     assert Path(json.loads((folder / "fetched.json").read_text())["folder"]) == locate_zoo(str(described))
     refused = plan_fetch(FetchRequest.parse({"zoo": str(described)}), store)
     assert refused.steps[0].params.download is False
-    with pytest.raises(ZooError, match="Name the zoo"):
-        plan_fetch({}, store)
+    with pytest.raises(EngineError, match="cannot be fetched"):
+        FetchRequest.parse({})
 
 
 @pytest.fixture
