@@ -84,7 +84,7 @@ def gc(
     days: Annotated[float, typer.Option(min=0, help="Forget runs that were deleted longer ago than this.")] = 7.0,
     dry: Annotated[bool, typer.Option("--dry", help="Only say what would be freed.")] = False,
 ) -> None:
-    """Remove artefacts that no run refers to, leftovers and old thumbnails."""
+    """Remove artefacts that no run refers to, leftovers and old thumbnails; those of the last hour stay."""
     typer.echo(str(collect(Store(), days=days, dry=dry)))
 
 
