@@ -124,6 +124,6 @@ def test_registered_pictures_are_those_a_run_looks_at(zoo, tmp_path):
     sampled = plan_request("register", {**request, "per_class": 2, "seed": 1}, store)
     labels = np.load(run_inline(sampled, store) / "test.labels.npy")
     np.testing.assert_array_equal(np.bincount(labels), [2, 2, 2])
-    for wrong, message in (({"task": "alpa"}, "Did you mean 'alpha'"), ({"per_class": "all"}, "as a number")):
+    for wrong, message in (({"task": "alpa"}, "Did you mean 'alpha'"), ({"per_class": "all"}, "valid integer")):
         with pytest.raises(EngineError, match=message):
             plan_request("register", {**request, **wrong}, store)
