@@ -34,7 +34,7 @@ def draw_differences(found: pd.DataFrame, name: str, what: str, key: str) -> Non
     }
     st.dataframe(found, hide_index=True, key=f"{key}.paired", column_config=columns)
     images, seeds = found["images"].max(), found["seeds"].max()
-    chance = f"{seeds} training seeds and" if seeds > 1 else "one training seed, and"
+    chance = f"{seeds} training seeds and" if seeds > 1 else "one training seed and"
     st.caption(
         f"{plain(what)}, percentage points; 95 % intervals of a bootstrap, paired by image, over {chance} "
         f"{images:,} evaluation images."
