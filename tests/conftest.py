@@ -25,25 +25,24 @@ PROCESSES = ("service", "e2e")  # rooms whose tests wait for servers, workers an
 WHOLE = ("pages", "pipeline", "fuzz")  # rooms whose tests go the whole way through the engine or the app
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Sort tests by what they need.
+def pytest_itemcollected(item):
+    """Mark a test by what it needs, before workers are told which tests stay together.
 
-    Tests of other processes come first and after one another, are tried once more when they fail (the summary names
-    them), and are left out of the quick suite, as are those that go the whole way. The tests of any other file stay on
-    one worker, since they share what the file makes.
+    Tests of other processes run after one another, are tried once more when they fail (the summary names them), and are
+    left out of the quick suite, as are those that go the whole way. The tests of any other file stay on one worker,
+    since they share what the file makes.
     """
-    here = Path(__file__).parent
-    for item in items:
-        room = item.path.relative_to(here).parts[0]
-        if room in PROCESSES:
-            item.add_marker("processes")
-            item.add_marker(pytest.mark.flaky(reruns=1))
-            item.add_marker(pytest.mark.xdist_group("processes"))
-        else:
-            item.add_marker(pytest.mark.xdist_group(item.path.name + room))
-        if room in WHOLE:
-            item.add_marker("whole")
+    room = item.path.relative_to(Path(__file__).parent).parts[0]
+    if room in PROCESSES:
+        item.add_marker("processes")
+        item.add_marker(pytest.mark.flaky(reruns=1))
+    if room in WHOLE:
+        item.add_marker("whole")
+    item.add_marker(pytest.mark.xdist_group("processes" if room in PROCESSES else f"{room}/{item.path.name}"))
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with what takes long."""
     items.sort(key=lambda item: ("processes" not in item.keywords, "whole" not in item.keywords))
 
 

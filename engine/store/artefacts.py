@@ -238,6 +238,7 @@ class Store:
                 record |= {"created": time.time(), "files": seal(folder), "uses": list(dict.fromkeys(uses))}
                 record |= {"inputs": list(dict.fromkeys(inputs))}
                 write_synced(folder / RECORD, json.dumps(record, indent=1, ensure_ascii=False))
+                sync_folder(folder)  # before it moves: what lies in its place is whole, and what got lost is made again
                 self._move_into_place(folder, final, record["files"])
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -332,7 +333,6 @@ class Store:
             if not (final / RECORD).is_file():
                 raise
             return  # another process was faster; its artefact is as good as ours
-        sync_folder(final.parent)
         _checker.take(final, files)
 
     @contextmanager

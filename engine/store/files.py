@@ -116,7 +116,9 @@ class Checker:
 
 
 def seal(folder: Path) -> dict[str, dict[str, Any]]:
-    """Sync all files of a folder to the disk and list them with size, checksum and modification time.
+    """Sync everything in a folder to the disk and list its files with size, checksum and modification time.
+
+    The folder's own entries are left to :func:`sync_folder`, when its last file is there.
 
     Raises:
         StoreError: the folder holds a link or something that is no file.
@@ -132,7 +134,7 @@ def seal(folder: Path) -> dict[str, dict[str, Any]]:
         status = path.stat()
         entry = {"size": status.st_size, "sha256": sha256_of(path), "mtime_ns": status.st_mtime_ns}
         files[path.relative_to(folder).as_posix()] = entry
-    for path in (folder, *(item for item in folder.rglob("*") if item.is_dir())):
+    for path in (item for item in folder.rglob("*") if item.is_dir()):
         sync_folder(path)
     return files
 
