@@ -26,11 +26,10 @@ WHOLE = ("pages", "pipeline", "fuzz")  # rooms whose tests go the whole way thro
 
 
 def pytest_itemcollected(item):
-    """Mark a test by what it needs, before workers are told which tests stay together.
+    """Mark a test by what it needs.
 
-    Tests of other processes run after one another, are tried once more when they fail (the summary names them), and are
-    left out of the quick suite, as are those that go the whole way. The tests of any other file stay on one worker,
-    since they share what the file makes.
+    Tests of other processes are tried once more when they fail (the summary names them) and are left out of the quick
+    suite, as are those that go the whole way.
     """
     room = item.path.relative_to(Path(__file__).parent).parts[0]
     if room in PROCESSES:
@@ -38,7 +37,19 @@ def pytest_itemcollected(item):
         item.add_marker(pytest.mark.flaky(reruns=1))
     if room in WHOLE:
         item.add_marker("whole")
-    item.add_marker(pytest.mark.xdist_group("processes" if room in PROCESSES else f"{room}/{item.path.name}"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Spread files over the cores, since a file's tests share what it makes; those of other processes stay on one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.partition("::")[0]
+            return "processes" if Path(file).parts[1] in PROCESSES else file
+
+    return ByFile(config, log)
 
 
 def pytest_collection_modifyitems(items):
