@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
+from engine.errors import StoreError
 from engine.figures import average_table, html_document, lettered, pareto_figure, recipe_differences, task_table
 from engine.figures.compare import Compared, comparable_states, state_label, state_of
 from engine.figures.differences import measurement_warnings
@@ -108,8 +109,13 @@ def _intervals(runs: Sequence[Compared], views: Sequence[RunView], state: str) -
     known = [(run, view, name) for run, view, name in others if name and run.report.zoo == first[0].report.zoo]
     if first[2] is None or not known:
         return
-    compared = {f"{run.letter} − {first[0].letter}": (samples_by_seed(view), name) for run, view, name in known}
-    found = difference_table(compared, (samples_by_seed(first[1]), first[2]), first[0].report.tasks_of("in"))
+    try:
+        compared = {f"{run.letter} − {first[0].letter}": (samples_by_seed(view), name) for run, view, name in known}
+        reference = samples_by_seed(first[1]), first[2]
+    except StoreError as error:
+        st.caption(plain(f"Differences have no intervals here: {error}"))
+        return
+    found = difference_table(compared, reference, first[0].report.tasks_of("in"))
     draw_differences(found, "Runs", f"{state_label(state, runs)}, in-domain mean", "compare")
 
 

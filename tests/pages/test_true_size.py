@@ -71,6 +71,7 @@ def test_true_sizes_come_in_merge_go_out_and_open_in_every_page(workspace, open_
         request = {
             "base": str(paths["base"]),
             "name": "true",
+            "preprocess": "openai",  # neither form says it
             "out": str(tmp_path / "true"),
             "experts": [{"name": task, "task": task, "path": str(paths[task])} for task in TASKS],
             "heads": [{"task": task, "path": str(files / f"head_{task}.pt")} for task in TASKS],

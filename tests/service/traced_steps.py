@@ -15,10 +15,10 @@ _carry_out = StepKind.__call__
 
 def traced(kind: StepKind, inputs: Any, params: Any, output: Any, tools: Any) -> None:
     """Carry a step out between two notes."""
-    note(f"begin {kind.name} {tools.key} {os.getpid()}")
+    note(f"begin {kind.name} {tools.key[:16]} {os.getpid()}")
     time.sleep(SLOWLY)
     _carry_out(kind, inputs, params, output, tools)
-    note(f"end {kind.name} {tools.key} {os.getpid()}")
+    note(f"end {kind.name} {tools.key[:16]} {os.getpid()}")
 
 
 StepKind.__call__ = traced
