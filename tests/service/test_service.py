@@ -30,7 +30,7 @@ def test_a_run_finishes(service):
 
 
 def test_progress_metrics_and_log_appear(service):
-    run = service.submit(["count", {"n": 20}, []])
+    run = service.submit(["count", {"n": 20, "label": "followed"}, []])
     service.until(lambda: "batch" in service.store.runs.get(run.id).message, 30, "progress")
     row = service.store.runs.get(run.id)
     assert row.step == "Toy count"
