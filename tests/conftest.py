@@ -28,13 +28,13 @@ WHOLE = ("pages", "pipeline", "fuzz")  # rooms whose tests go the whole way thro
 def pytest_itemcollected(item):
     """Mark a test by what it needs.
 
-    Tests of other processes are tried once more when they fail (the summary names them) and are left out of the quick
+    Tests of other processes are tried up to twice more when they fail (the summary names them) and are left out of the quick
     suite, as are those that go the whole way.
     """
     room = item.path.relative_to(Path(__file__).parent).parts[0]
     if room in PROCESSES:
         item.add_marker("processes")
-        item.add_marker(pytest.mark.flaky(reruns=1))
+        item.add_marker(pytest.mark.flaky(reruns=2))
     if room in WHOLE:
         item.add_marker("whole")
 

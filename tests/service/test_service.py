@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -30,13 +31,13 @@ def test_a_run_finishes(service):
 
 
 def test_progress_metrics_and_log_appear(service):
-    run = service.submit(["count", {"n": 20, "label": "followed"}, []])
+    run = service.submit(["count", {"n": 100, "label": str(time.time())}, []])  # long enough to be met, and new
     service.until(lambda: "batch" in service.store.runs.get(run.id).message, 30, "progress")
     row = service.store.runs.get(run.id)
     assert row.step == "Toy count"
     assert (row.step_number, row.step_count) == (1, 1)
     assert 0 < service.ended(run).fraction <= 1
-    assert service.store.runs.get(run.id).metrics["curve"][-1] == 18
+    assert service.store.runs.get(run.id).metrics["curve"][-1] == 98
     assert "counted" in [line.line for line in service.store.runs.logs.read(run.id)]
 
 
