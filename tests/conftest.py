@@ -28,8 +28,8 @@ WHOLE = ("pages", "pipeline", "fuzz")  # rooms whose tests go the whole way thro
 def pytest_itemcollected(item):
     """Mark a test by what it needs.
 
-    Tests of other processes are tried up to twice more when they fail (the summary names them) and are left out of the quick
-    suite, as are those that go the whole way.
+    Tests of other processes are tried up to twice more when they fail (the summary names them) and are left out of the
+    quick suite, as are those that go the whole way.
     """
     room = item.path.relative_to(Path(__file__).parent).parts[0]
     if room in PROCESSES:
