@@ -48,11 +48,6 @@ class Plan:
         """Plan for one result: the steps that lead to it, and to other keys that are wanted along with it."""
         return cls(tuple(closure(steps, (result, *also))), result)
 
-    @property
-    def identity(self) -> str:
-        """Return the key by which equal plans are told."""
-        return self.result
-
     def by_key(self) -> dict[str, Step]:
         """Return the steps under their keys; equal steps are one."""
         return {step.key: step for step in self.steps}

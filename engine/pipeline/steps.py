@@ -37,7 +37,6 @@ from pydantic.fields import FieldInfo
 from ..store import step_key
 from .tools import StepTools
 
-PACKAGE = __name__.split(".", maxsplit=1)[0]
 SHARE = 0  # threads of a step that comes in numbers: an equal share of the cores for each worker
 APART = "apart"
 INLINED = {"inlined": True}  # metadata of an input whose field name is no part of the role
