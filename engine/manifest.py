@@ -19,11 +19,12 @@ from pydantic import (
     model_validator,
 )
 
-from .catalog.datasets import known_dataset
+from .catalog.datasets import known_dataset, prompts_of, with_set
+from .catalog.prompts import checked_templates, listed_words, prompts_in_words
 from .errors import ZooError
 from .recipe import MAX_RECIPE_BYTES, Forward, Frozen, explain, read_yaml
+from .shipped import ASSETS
 
-ASSETS = Path(__file__).resolve().parent.parent / "assets"
 ENV_CACHE = "MERGELENS_CACHE"
 ELSEWHERE = ("hf:", "local:", "torchvision:")  # sources that are no files of the zoo's folder
 MAX_PATH = 1000
@@ -106,7 +107,9 @@ class Task(Frozen):
     shifted_from: str | None = None
     data: str | None = None
     classes: tuple[str, ...] = ()  # in head order; none where a task has neither head nor images
-    templates: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()  # in zoo.yaml also the name of a published set
+    template_set: str = ""  # the published set that they are of; '' for own ones
+    words: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # class → its names in prompts, where they differ
     source: str = ""
     licence: str = ""
     dataset: str | None = None  # a row of the catalogue of data sets: what is left out above is taken from it
@@ -117,31 +120,38 @@ class Task(Frozen):
     @classmethod
     def _from_catalogue(cls, value: Any) -> Any:
         """Fill in what the catalogue knows of the data set."""
-        if not isinstance(value, dict) or not isinstance(value.get("dataset"), str):
+        if not isinstance(value, dict):
+            return value
+        if not isinstance(value.get("dataset"), str):
+            if isinstance(asked := value.get("templates"), str) or (asked := value.get("template_set")):
+                raise ValueError(f"the templates '{asked:.60}' are those of a data set; name it as `dataset:`")
             return value
         try:
             row = known_dataset(value["dataset"])
         except ZooError as error:
             raise ValueError(str(error)) from error
-        known = {"title": row.title, "classes": row.classes, "templates": row.templates, "licence": row.licence}
-        return {**known, "source": ", ".join(part for part in (row.paper, row.homepage) if part), **value}
+        known = {"title": row.title, "classes": row.classes, "licence": row.licence}
+        known["source"] = ", ".join(part for part in (row.paper, row.homepage) if part)
+        return {**known, **value, **prompts_of(value, row)}
 
     @model_serializer(mode="wrap")
     def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Later keys are written where they are used, so that the digests of older zoos stay what they were."""
         document = handler(self)
-        for name in ("dataset", "root", "corrupt"):
-            if document.get(name) == type(self).model_fields[name].default:
+        for name in ("dataset", "root", "corrupt", "template_set", "words"):
+            if not document.get(name) or document[name] == type(self).model_fields[name].default:
                 document.pop(name, None)
         return document
 
     @field_validator("templates")
     @classmethod
     def _with_a_place(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for template in value:
-            if template.count("{}") != 1:
-                raise ValueError(f"the template '{template}' needs exactly one {{}}, where the class name goes")
-        return value
+        return checked_templates(value)
+
+    @field_validator("words", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return listed_words(value)
 
     @field_validator("classes")
     @classmethod
@@ -157,12 +167,27 @@ class Task(Frozen):
     def _named(self) -> Task:
         if self.data and not self.classes:
             raise ValueError(f"task '{self.name}' has images but lists no `classes`")
+        if strange := [name for name, words in self.words.items() if name not in self.classes or not words]:
+            raise ValueError(f"task '{self.name}' has no class '{strange[0]:.60}' that `words` could name")
         return self
 
     @property
     def label(self) -> str:
-        """The title, or the name where there is none."""
+        """Return the title, or the name where there is none."""
         return self.title or self.name
+
+    @property
+    def prompts_label(self) -> str:
+        """Return the prompts for people: whose they are, and how many templates."""
+        return prompts_in_words(self.template_set, self.templates)
+
+
+class Published(Frozen):
+    """Accuracies that a zoo's authors published, to be compared with measured ones."""
+
+    source: str
+    url: str = ""
+    accuracy: dict[Literal["pretrained", "expert"], dict[str, float]]  # state → task → percent
 
 
 class Manifest(Frozen):
@@ -177,6 +202,28 @@ class Manifest(Frozen):
     experts: tuple[Expert, ...] = ()
     tasks: tuple[Task, ...] = ()
     heads: str | None = None
+    templates: Literal["openai", "fusionbench"] | None = None  # the set for tasks of known data sets that name none
+    published: Published | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _same_templates(cls, value: Any) -> Any:
+        """Hand the set that all tasks share to those that it is known for."""
+        if not isinstance(value, dict) or not isinstance(name := value.get("templates"), str):
+            return value
+        tasks = value.get("tasks")
+        if not isinstance(tasks, list | tuple):
+            return value
+        return {**value, "tasks": [with_set(task, name) for task in tasks]}
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what nobody named; a set of templates is written at each task."""
+        document = handler(self)
+        for name in ("templates", "published"):
+            if document.get(name) is None:
+                document.pop(name, None)
+        return document
 
     @model_validator(mode="after")
     def _consistent(self) -> Manifest:
@@ -200,12 +247,12 @@ class Manifest(Frozen):
 
     @cached_property
     def task_table(self) -> dict[str, Task]:
-        """Tasks by name."""
+        """Return tasks by name."""
         return {task.name: task for task in self.tasks}
 
     @cached_property
     def expert_table(self) -> dict[str, Expert]:
-        """Experts by name."""
+        """Return experts by name."""
         return {expert.name: expert for expert in self.experts}
 
     def expert_of(self, task: str, method: str | None = None) -> Expert | None:
@@ -230,7 +277,7 @@ def locate_zoo(zoo: str) -> Path:
 
 
 def locate_description(zoo: str) -> Path:
-    """The same, but of a description always the description, whether its zoo has been made or not.
+    """Find a zoo as :func:`locate_zoo` does, but of a description itself, whether its zoo has been made or not.
 
     Raises:
         ZooError: there is none.
@@ -252,7 +299,7 @@ def locate_description(zoo: str) -> Path:
 
 
 def manifest_file(place: Path) -> Path:
-    """The YAML file of a zoo's folder, or the description itself."""
+    """Return the YAML file of a zoo's folder, or the description itself."""
     return place if place.suffix in (".yaml", ".yml") else place / "zoo.yaml"
 
 
@@ -288,14 +335,14 @@ class KnownZoo:
 
 
 def known_zoos() -> list[KnownZoo]:
-    """The zoos that come with the app: those with their files first, then descriptions."""
+    """List the zoos that come with the app: those with their files first, then descriptions."""
     described = sorted((ASSETS / "zoos").glob("*.yaml"), key=lambda path: path.stem)
     found = [KnownZoo(name, False, True) for name in bundled_zoos()]
     return found + [KnownZoo(p.stem, True, (made_folder(p) / "zoo.yaml").is_file()) for p in described]
 
 
 def bundled_zoos() -> list[str]:
-    """Names of the zoos whose files come with the app."""
+    """Return the names of the zoos whose files come with the app."""
     return sorted(path.parent.name for path in (ASSETS / "zoos").glob("*/zoo.yaml"))
 
 

@@ -15,6 +15,7 @@ from ..recipe import CalibratorCall, MethodCall, Recipe, explain
 from . import (
     alignment,
     basic,
+    by_layer,
     calibrators,
     deep_calibrators,
     fine_tuning,
@@ -78,7 +79,7 @@ def _table(*groups: tuple[AnyRow, ...]) -> dict[str, AnyRow]:
 
 
 MERGE_METHODS: dict[str, MergeRow] = _table(
-    basic.ROWS, weighted.ROWS, sparse.ROWS, low_rank.ROWS, optimisation.ROWS, learned.ROWS, routing.ROWS
+    basic.ROWS, weighted.ROWS, by_layer.ROWS, sparse.ROWS, low_rank.ROWS, optimisation.ROWS, learned.ROWS, routing.ROWS
 )
 TRANSFORMS: dict[str, TransformRow] = _table(transforms.ROWS)
 CALIBRATORS: dict[str, CalibratorRow] = _table(calibrators.ROWS, deep_calibrators.ROWS)

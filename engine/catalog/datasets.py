@@ -1,8 +1,8 @@
-"""The data sets of the field: class names in label order, zero-shot templates, where they come from.
+"""The data sets of the field: class names in label order, published prompts, where they come from.
 
-One YAML file a data set in ``assets/datasets``; facts, with the source of the class names in each file. The templates
-are MergeLens's own, as many a data set as the papers use. Experts that were fine-tuned against published heads are
-judged best with those heads; these are for zoos that bring none.
+One YAML file a data set in ``assets/datasets``; facts, with the source of class names and prompts in each file. Prompts
+are those of CLIP (``openai``; Task Arithmetic's are the same) and those with which FusionBench's experts were trained
+and measured (``fusionbench``). Most sentences are common to both; what they call the classes differs more often.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from pydantic import Field, ValidationError, model_validator
 
 from ..errors import ZooError, nearest
 from ..recipe import Frozen, explain, read_yaml
+from ..shipped import ASSETS
+from .prompts import PROMPT_SETS, PromptSet
 
-FOLDER = Path(__file__).resolve().parent.parent.parent / "assets" / "datasets"
+FOLDER = ASSETS / "datasets"
 MERGED_8 = ("sun397", "stanford_cars", "resisc45", "eurosat", "svhn", "gtsrb", "mnist", "dtd")
 FURTHER_6 = ("flowers102", "pcam", "fer2013", "oxford_iiit_pet", "stl10", "cifar100")
 FURTHER_12 = (*FURTHER_6, "cifar10", "food101", "fashion_mnist", "emnist_letters", "kmnist", "rendered_sst2")
@@ -48,27 +50,42 @@ class KnownDataset(Frozen):
     licence: str = ""  # '' where the source states none
     paper: str = ""
     source: str = ""  # where the class names and their order come from
-    templates: tuple[str, ...] = Field(min_length=1)
+    prompts: dict[str, PromptSet] = Field(min_length=1)  # by name of the set; the first is the default
     classes: tuple[str, ...]
     labels: tuple[str, ...] = ()  # the data set's own label names, where prompts use other words
 
     @model_validator(mode="before")
     @classmethod
     def _listed_elsewhere(cls, value: Any) -> Any:
-        if isinstance(value, dict) and value.get("classes") == "open_clip":
-            return {**value, "classes": _imagenet_classes()}
-        return value
+        if not isinstance(value, dict):
+            return value
+        prompts = value.get("prompts") or {}
+        shared = {
+            name: {**found, "templates": prompts[found["templates"]]["templates"]}
+            for name, found in prompts.items()
+            if isinstance(found.get("templates"), str)  # the same sentences as another set's
+        }
+        classes = {"classes": _imagenet_classes()} if value.get("classes") == "open_clip" else {}
+        return {**value, "prompts": {**prompts, **shared}, **classes}
 
     @model_validator(mode="after")
     def _counted(self) -> KnownDataset:
         if len(self.classes) != self.count or len(self.labels) not in (0, self.count):
             raise ValueError(f"{self.name} lists {len(self.classes)} classes; it has {self.count}")
+        for name, found in self.prompts.items():
+            if name not in PROMPT_SETS or set(found.words) - set(self.classes):
+                raise ValueError(f"{self.name}: the prompts '{name}' are no known set, or name classes that it has not")
         return self
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The data set's own label names, in label order."""
+        """Return the data set's own label names, in label order."""
         return self.labels or self.classes
+
+    @property
+    def default_set(self) -> str:
+        """Return the set of prompts that is used where nobody asks for one."""
+        return next(iter(self.prompts))
 
 
 def dataset_names() -> tuple[str, ...]:
@@ -111,6 +128,38 @@ def recognise_dataset(text: str, names: Iterable[str] = ()) -> KnownDataset | No
             if brought in (sorted(map(_plain, row.classes)), sorted(map(_plain, row.labels))):
                 return row
     return None
+
+
+def prompts_of(entry: dict[str, Any], row: KnownDataset) -> dict[str, Any]:
+    """Return templates, words and their set for a task of a known data set.
+
+    Raises:
+        ValueError: the data set has no such set, or the entry lists other templates beside it.
+    """
+    own, asked = entry.get("templates"), entry.get("template_set")
+    if isinstance(own, str):
+        asked, own = own, None
+    if own and not asked:
+        return {}
+    name = asked or row.default_set
+    if name not in row.prompts:
+        raise ValueError(f"{row.title} has no templates '{name!s:.60}'; it has those of {', '.join(row.prompts)}")
+    found = row.prompts[name]
+    if own and tuple(own) != found.templates:
+        raise ValueError(
+            f"the templates listed are not {PROMPT_SETS[name]} of {row.title}; leave out `template_set`, or the list"
+        )
+    classes = set(entry.get("classes", row.classes))
+    words = {label: words for label, words in found.words.items() if label in classes}
+    return {"templates": found.templates, "template_set": name, "words": entry.get("words") or words}
+
+
+def with_set(entry: Any, name: str) -> Any:
+    """Return a task's entry with a set of templates, where it names none and its data set has that one."""
+    if not isinstance(entry, dict) or entry.get("templates") or entry.get("template_set"):
+        return entry
+    row = find_dataset(entry["dataset"]) if isinstance(entry.get("dataset"), str) else None
+    return {**entry, "templates": name} if row is not None and name in row.prompts else entry
 
 
 def _plain(name: str) -> str:

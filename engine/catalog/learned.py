@@ -45,7 +45,7 @@ class ConcreteParams(Params):
 
     @property
     def updates(self) -> int:
-        """Number of merges while learning: one for each update of the mask or of coefficients."""
+        """Return the number of merges while learning: one for each update of the mask or of coefficients."""
         return self.steps if self.coefficients == "fixed" else 2 * self.steps + self.coefficient_steps
 
 

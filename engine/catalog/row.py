@@ -99,7 +99,7 @@ class Row:
 
     @property
     def departure(self) -> str:
-        """The difference between paper and code, as the function's docstring states it; '' if there is none."""
+        """Return the difference between paper and code, as the function's docstring states it; '' if there is none."""
         return departure_of(self.function)
 
 
@@ -157,7 +157,12 @@ class MergeRow(Row):
     weighted: bool = False  # honours the weights given to experts in a recipe
     stochastic: bool = False
     linear: Callable[[Any, int], float] | None = None
+    attribution: str = ""  # path of the function that gives each expert's part of the merged vector, entry by entry
     cost: Cost = Cost()
+
+    def load_attribution(self) -> Callable[..., Any] | None:
+        """Import the function that gives each expert's part; None where the method has none."""
+        return replace(self, function=self.attribution).load() if self.attribution else None
 
     def learned(self, params: Params) -> str:
         """Return which coefficients the method learns with these parameters; '' for none."""

@@ -172,6 +172,7 @@ ROWS = (
         category="sparse",
         params=TiesParams,
         function=".merging.ties:ties",
+        attribution=".merging.attribution:ties",
         summary="Trims small entries, elects a sign for every entry, and merges only what agrees with it.",
         equation=r"\theta = \theta_0 + \lambda \sum_k \hat\tau_k \circ \mathbb{1}[\operatorname{sgn}\hat\tau_k = "
         r"\operatorname{sgn}\textstyle\sum_j \hat\tau_j]",
@@ -200,6 +201,7 @@ ROWS = (
         category="sparse",
         params=BreadcrumbsParams,
         function=".merging.row_pruning:breadcrumbs",
+        attribution=".merging.attribution:breadcrumbs",
         summary="Drops the largest and the smallest entries of every task vector and adds what is left.",
         equation=r"\theta = \theta_0 + \alpha \sum_k m_k^{\beta,\gamma} \circ \tau_k",
         source="Davari & Belilovsky, Model Breadcrumbs, ECCV 2024, arXiv:2312.06795",
@@ -220,6 +222,7 @@ ROWS = (
         category="sparse",
         params=DellaParams,
         function=".merging.row_pruning:della",
+        attribution=".merging.attribution:della",
         summary="Drops small entries more often than large ones at random, then elects signs and merges.",
         equation=r"\tilde\tau_{k,i} = \frac{m_{k,i}}{p_i}\,\tau_{k,i},\quad "
         r"p_i = \rho - \epsilon + 2\epsilon\,\tfrac{r_i}{n-1}",
@@ -237,6 +240,7 @@ ROWS = (
         category="sparse",
         params=ConsensusParams,
         function=".merging.consensus:consensus",
+        attribution=".merging.attribution:consensus",
         summary="Keeps the entries of the summed task vectors that serve at least a few tasks.",
         equation=r"\theta = \theta_0 + \alpha\, \mathbb{1}[\textstyle\sum_t m_t \ge k] \circ \sum_j \tau_j,\quad "
         r"m_t = \mathbb{1}[\,|\tau_t| > \lambda\,|\sum_j \tau_j - \tau_t|\,]",
@@ -258,6 +262,7 @@ ROWS = (
         category="sparse",
         params=PcbParams,
         function=".merging.pcb:pcb",
+        attribution=".merging.attribution:pcb",
         summary="Weights every entry by its standing within its task and among tasks, and drops low scores.",
         equation=r"\theta = \theta_0 + \lambda\, \frac{\sum_k \hat\beta_k \circ \tau_k}{\sum_k \hat\beta_k}",
         source="Du et al., Parameter Competition Balancing, NeurIPS 2024, arXiv:2410.02396",
@@ -277,6 +282,7 @@ ROWS = (
         category="sparse",
         params=LocalizeParams,
         function=".merging.localize:localize_and_stitch",
+        attribution=".merging.attribution:localize_and_stitch",
         summary="Keeps each expert's largest entries and averages where they overlap (dataless variant).",
         equation=r"\theta = \theta_0 + \frac{\sum_k m_k \circ \tau_k}{\sum_k m_k},\quad "
         r"m_k = \mathbb{1}[\,|\tau_k| > |\tau_k|^{(n)}]",

@@ -158,6 +158,7 @@ ROWS = (
         category="weighted",
         params=SceParams,
         function=".merging.sce:sce",
+        attribution=".merging.attribution:sce",
         summary="Weights every tensor of the experts by the energy of its most varying entries and adds what agrees "
         "with the sign of the sum.",
         equation=r"\tau = \frac{\sum_k w_k\, m_k \circ \tau_k}{\sum_k w_k\, m_k},\quad "

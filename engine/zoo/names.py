@@ -82,7 +82,7 @@ def expert_name(path: PurePath) -> str:
 
 def looks_like_base(path: PurePath) -> bool:
     """Return whether a file's or folder's name says that it is the pretrained model."""
-    letters = _letters(path.stem if path.suffix else path.name)
+    letters = _letters((path.stem if path.suffix else path.name).rpartition("--")[2])  # OWNER--NAME of the hub
     if letters in _EMPTY and path.suffix:
         letters = _letters(path.parent.name)
     return letters.startswith(_BASES) or bool(

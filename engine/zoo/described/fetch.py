@@ -17,10 +17,10 @@ from ...types import Progress
 from .sources import BESIDE, CONVERTED, HUB, TAG, WEIGHTS, Wanted, hub_cache, of_split
 
 PATIENCE = 10.0  # seconds to wait for the hub's first answer
-OFFLINE = (
-    "The Hugging Face Hub cannot be reached from here ({reason}). Without a network, put the files into a folder: "
-    "{what}. Then fetch with `--from FOLDER`, or choose the folder in the lab."
-)
+
+
+class Unreachable(ZooError):
+    """The hub does not answer from here."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def list_remote(item: Wanted, architecture: str = "") -> Listing:
     """
     item = of_tag(item, architecture) if item.scheme == TAG else item
     if item.scheme != HUB:
-        raise ZooError(f"'{item.source}' is no source to be downloaded; {where_to_put(item)}")
+        raise ZooError(f"'{item.source}' is no source to be downloaded; put it into a folder: {where_to_put([item])}.")
     revision = item.revision or "main"
     files = _chosen(item, _repository(item, revision))
     if not files and item.role == "data":
@@ -68,6 +68,35 @@ def list_remote(item: Wanted, architecture: str = "") -> Listing:
         what = f"parquet files of the split '{item.split}'" if item.role == "data" else f"{item.path or WEIGHTS[0]}"
         raise ZooError(f"The repository {item.repository} holds no {what}.")
     return Listing(item, revision, tuple(files))
+
+
+def list_all(items: Sequence[Wanted], architecture: str, progress: Progress) -> list[Listing]:
+    """Ask the hub for all sources of a description.
+
+    Args:
+        items: what is missing.
+        architecture: open_clip's name, which tags belong to.
+        progress: told which source is asked for.
+
+    Raises:
+        ZooError: as :func:`list_remote`; where the hub does not answer, all files with the places for them, said once.
+    """
+    listings = []
+    for number, item in enumerate(items):
+        progress(number / len(items), f"Asking the hub for {item.label}")
+        try:
+            listings.append(list_remote(item, architecture))
+        except Unreachable as error:
+            raise Unreachable(without_network(error, items)) from error
+    return listings
+
+
+def without_network(error: Unreachable, items: Sequence[Wanted]) -> str:
+    """Return what to do where the hub does not answer: one sentence with all missing files."""
+    return (
+        f"{error} Without a network, put the files into a folder and give it with `--from FOLDER`, or choose it in the "
+        f"lab: {where_to_put(items)}."
+    )
 
 
 def download(listing: Listing, progress: Progress) -> tuple[Path, ...]:
@@ -106,14 +135,24 @@ def download(listing: Listing, progress: Progress) -> tuple[Path, ...]:
     return tuple(paths)
 
 
-def where_to_put(item: Wanted) -> str:
-    """Return the name under which a local folder is looked through for a source."""
-    if item.scheme == HUB:
-        names = (
-            f"{item.path or WEIGHTS[0]}" if item.role != "data" else f"its parquet files of the split '{item.split}'"
-        )
-        return f"{item.repository}/ with {names}"
-    return item.path or item.source
+def where_to_put(items: Sequence[Wanted]) -> str:
+    """Return the names under which a local folder is looked through for sources, those of one kind together."""
+    groups: dict[str, list[str]] = {}
+    for item in items:
+        name = f"{item.repository}/" if item.scheme == HUB else f"{item.source}/" if item.scheme == TAG else item.path
+        groups.setdefault(_content(item), []).append(name or item.source)
+    return "; ".join(f"{', '.join(names)}{each}" for each, names in groups.items())
+
+
+def _content(item: Wanted) -> str:
+    """Return what a folder of a source has to hold; '' of a single file."""
+    if item.role == "data" and item.scheme == HUB:
+        return f" with the parquet files of the split '{item.split}'"
+    if item.scheme not in (HUB, TAG):
+        return ""
+    return (
+        f" with {item.path}" if item.path else f" with {WEIGHTS[0]} or {WEIGHTS[2]}, and {BESIDE[0]} where there is one"
+    )
 
 
 def _repository(item: Wanted, revision: str) -> Any:
@@ -209,10 +248,17 @@ class _Explained:
         """
         if error is None or isinstance(error, (Cancelled, ZooError)) or not isinstance(error, Exception):
             return
-        raise ZooError(_reason(error, self.item)) from error
+        reason = _reason(error, self.item)
+        if reason is not None:
+            raise ZooError(reason) from error
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise Unreachable(
+            f"The Hugging Face Hub cannot be reached from here ({type(error).__name__}: {first:.160})."
+        ) from error
 
 
-def _reason(error: Exception, item: Wanted) -> str:
+def _reason(error: Exception, item: Wanted) -> str | None:
+    """Return what is wrong in a sentence; None where the hub did not answer."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
@@ -232,5 +278,4 @@ def _reason(error: Exception, item: Wanted) -> str:
         )
     if isinstance(error, OSError) and getattr(error, "errno", None) == 28:
         return f"The disk of {hub_cache()} is full. Free some space, or set MERGELENS_CACHE to a larger disk."
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return OFFLINE.format(reason=f"{type(error).__name__}: {first:.160}", what=where_to_put(item))
+    return None

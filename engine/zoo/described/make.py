@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from ...errors import ZooError
+from ...errors import ZooError, nearest
 from ...manifest import Manifest, locate_description, made_folder, manifest_file, read_manifest, resolve_inside
 from ...types import Progress
 from ..making.brought import place_file
@@ -32,11 +32,24 @@ class Holding:
         """Return sources whose files are not here."""
         return [item for item, files in self.here.items() if not files]
 
-    def without_images(self) -> Holding:
-        """Return the same without the images of tasks: enough to merge, not to score."""
-        tasks = tuple(task.model_copy(update={"data": None}) for task in self.manifest.tasks)
+    def without_images(self, of: Sequence[str] | None = None) -> Holding:
+        """Return the same without the images of tasks: enough to merge, not to score.
+
+        Args:
+            of: names of tasks; None means all.
+
+        Raises:
+            ZooError: there is no such task.
+        """
+        names = set(self.manifest.task_table) if of is None else set(of)
+        if unknown := names - set(self.manifest.task_table):
+            strange = min(unknown)
+            hint = nearest(strange, self.manifest.task_table)
+            raise ZooError(f"'{self.manifest.name}' has no task '{strange:.80}'. {hint}")
+        tasks = tuple(t.model_copy(update={"data": None}) if t.name in names else t for t in self.manifest.tasks)
         manifest = self.manifest.model_copy(update={"tasks": tasks})
-        return Holding(self.place, manifest, {item: f for item, f in self.here.items() if item.role != "data"})
+        here = {item: f for item, f in self.here.items() if item.role != "data" or item.name not in names}
+        return Holding(self.place, manifest, here)
 
     @property
     def about(self) -> int:
@@ -91,6 +104,8 @@ def make_zoo(found: Holding, progress: Progress, *, download: bool) -> Path:
         document = yaml.safe_load((making / "zoo.yaml").read_text("utf-8"))
         document |= {"title": found.manifest.title, "description": found.manifest.description}
         document["tasks"] = _tasks(found.manifest, files, making)
+        if found.manifest.published is not None:
+            document["published"] = found.manifest.published.model_dump(mode="json")
         (making / "zoo.yaml").write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
         read_manifest(making)
         shutil.rmtree(final, ignore_errors=True)  # it lacked the images
@@ -116,18 +131,17 @@ def _fetch(found: Holding, progress: Progress, download: bool) -> dict[Wanted, t
     missing = found.missing
     if not missing:
         return {}
+    from .fetch import Unreachable, list_all, where_to_put, without_network
     from .fetch import download as fetch
-    from .fetch import list_remote, where_to_put
 
     away = [item for item in missing if item.scheme not in (HUB, TAG)]
     if away or not download:
-        lines = [f"{item.label}: {where_to_put(item)}" for item in (away or missing)]
-        todo = "Put them into a folder and give it with `--from FOLDER`." if away else "Fetch them first."
-        raise ZooError("\n".join([f"{len(lines)} sources are not on this machine. {todo}", *lines]))
-    listings = []
-    for number, item in enumerate(missing):
-        progress(0.05 * number / len(missing), f"Asking the hub for {item.label}")
-        listings.append(list_remote(item, found.manifest.backbone.architecture))
+        todo = "Put them into a folder and give it with `--from FOLDER`" if away else "Fetch them first"
+        few = away or missing
+        count = "1 source is" if len(few) == 1 else f"{len(few)} sources are"
+        raise ZooError(f"{count} not on this machine. {todo}: {where_to_put(few)}.")
+    architecture = found.manifest.backbone.architecture
+    listings = list_all(missing, architecture, lambda f, m="": progress(0.05 * f, m))
     total = max(sum(listing.size for listing in listings), 1)
     done, files = 0, {}
     for item, listing in zip(missing, listings, strict=True):
@@ -135,7 +149,10 @@ def _fetch(found: Holding, progress: Progress, download: bool) -> dict[Wanted, t
         def report(fraction: float, message: str = "", done: int = done, size: int = listing.size) -> None:
             progress(0.05 + 0.95 * (done + fraction * size) / total, message)
 
-        files[item] = fetch(listing, report)
+        try:
+            files[item] = fetch(listing, report)
+        except Unreachable as error:
+            raise Unreachable(without_network(error, [it for it in missing if it not in files])) from error
         done += listing.size
     return files
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ...catalog.datasets import known_dataset
+from ...catalog.datasets import known_dataset, recognise_dataset
 from ...errors import EngineError, ZooError
 from ...manifest import ENV_CACHE, Manifest, cache_folder, resolve_inside
 from ..encoders.architecture import FLOAT, architecture, text_parameters, tower_size
 
 HUB, LOCAL, TAG, INSIDE, NOWHERE = "hub", "local", "tag", "inside", "torchvision"
 Scheme = Literal["hub", "local", "tag", "inside", "torchvision"]
+Role = Literal["base", "reference", "expert", "head", "data"]
 WEIGHTS = ("model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin", "open_clip_pytorch_model.bin")
 BESIDE = ("config.json", "preprocessor_config.json")  # small files that say what the weights are
 PARQUET = ".parquet"
@@ -28,7 +29,7 @@ REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 class Wanted:
     """One source of a description: a model, a head or the images of a task."""
 
-    role: Literal["base", "reference", "expert", "head", "data"]
+    role: Role
     name: str  # of the expert, reference or task
     source: str  # as the manifest has it
     scheme: Scheme
@@ -72,6 +73,22 @@ def wanted(manifest: Manifest, folder: Path) -> list[Wanted]:
             item = _parse("data", task.name, task.data, 0)
             found.append(_with_split(item, task.dataset) if item.scheme == HUB else item)
     return found
+
+
+def source_of(role: Role, name: str, source: str) -> Wanted:
+    """Return one source of a repository: its place, and of images the split that is evaluated on.
+
+    Args:
+        role: what it is.
+        name: of the expert or task.
+        source: ``hf:OWNER/NAME``, with ``@REVISION`` and ``:FILE`` where they are others than the usual.
+
+    Raises:
+        ZooError: it names no repository.
+    """
+    item = _parse(role, name, source, 0)
+    row = recognise_dataset(item.repository)
+    return _with_split(item, row.name if row else None) if role == "data" else item
 
 
 def describes(manifest: Manifest) -> bool:

@@ -111,6 +111,15 @@ def text_parameters(config: Mapping[str, Any]) -> int:
     return (text["vocab_size"] + text["context_length"] + 2 + config["embed_dim"]) * width + blocks + 1
 
 
+def prompt_flops(config: Mapping[str, Any]) -> float:
+    """Return the work of one prompt in a config's CLIP text side, counted as :func:`tower_size` does; 0 without one."""
+    text = config.get("text_cfg") or {}
+    if not text_parameters(config):
+        return 0.0
+    width, tokens = text["width"], text["context_length"]
+    return float(text["layers"] * (24 * width**2 * tokens + 4 * tokens**2 * width))
+
+
 def _one(value: Any) -> int:
     return value if isinstance(value, int) else max(value)
 

@@ -13,6 +13,7 @@ from ...errors import CheckpointError, ZooError
 from ...manifest import Manifest, resolve_inside
 from ...types import Weights
 from ...weights import open_weights
+from .architecture import architecture
 
 DEFAULT_LOGIT_SCALE = math.log(100.0)
 MAX_LOGIT_SCALE = 20.0
@@ -55,18 +56,26 @@ def read_heads(
     file = open_weights(resolve_inside(folder, manifest.heads) if manifest.heads else built)
     names = set(file.names)
     scale, warnings = _logit_scale(folder, manifest, file)
-    made = MADE_OTHERWISE.get(str(getattr(file, "metadata", {}).get(HEADS_KEY)))
-    if made:
+    if made := _made_otherwise(file):
         warnings.append(f"The heads are {made}, not zero-shot: accuracies of the pretrained model gain from labels.")
-    heads = {}
+    heads, width = {}, architecture(folder, manifest)["embed_dim"]
     for task in tasks:
         if task not in names:
             raise ZooError(
                 f"{manifest.heads or built.name} holds no head for the task '{task}'; "
                 f"it holds {', '.join(sorted(names))}."
             )
-        heads[task] = ZeroShotHead(_checked(file.tensor(task).float(), task, manifest), math.exp(scale))
+        heads[task] = ZeroShotHead(_checked(file.tensor(task).float(), task, manifest, width), math.exp(scale))
     return heads, warnings
+
+
+def heads_in_words(folder: Path, manifest: Manifest, task: str) -> str:
+    """Return how the head of a task was made, for people."""
+    if not manifest.heads:
+        return f"zero-shot, built with {manifest.task_table[task].prompts_label}"
+    file = open_weights(resolve_inside(folder, manifest.heads))
+    made = _made_otherwise(file)
+    return f"{made}, not zero-shot" if made else "zero-shot, brought with the zoo"
 
 
 def head_of(folder: Path, manifest: Manifest, weight: Tensor) -> ZeroShotHead:
@@ -74,12 +83,22 @@ def head_of(folder: Path, manifest: Manifest, weight: Tensor) -> ZeroShotHead:
     return ZeroShotHead(weight, math.exp(base_logit_scale(folder, manifest)))
 
 
-def _checked(weight: Tensor, task: str, manifest: Manifest) -> Tensor:
+def _made_otherwise(file: Weights) -> str:
+    """Return how heads were made that are not zero-shot; '' for others."""
+    return MADE_OTHERWISE.get(str(getattr(file, "metadata", {}).get(HEADS_KEY)), "")
+
+
+def _checked(weight: Tensor, task: str, manifest: Manifest, width: int) -> Tensor:
     classes = len(manifest.task_table[task].classes)
     if weight.ndim != 2 or weight.shape[0] != classes:
         raise ZooError(
             f"The head of '{task}' has shape {tuple(weight.shape)}, but the task lists {classes} classes. "
             "Each class needs one row, in the order of `classes`."
+        )
+    if weight.shape[1] != width:
+        raise ZooError(
+            f"The head of '{task}' takes features of {weight.shape[1]} dimensions; the backbone makes {width}. "
+            "Choose heads of this architecture."
         )
     if not torch.isfinite(weight).all():
         raise ZooError(f"The head of '{task}' holds values that are not finite.")

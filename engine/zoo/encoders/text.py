@@ -1,7 +1,9 @@
 """Zero-shot heads from a zoo's own text encoder and templates, for zoos that bring no heads.
 
-A head's row is the mean over the templates of unit-norm text embeddings of a class, of unit norm again.
-Source: Radford et al., ICML 2021, arXiv:2103.00020, §3.1.4 (prompt ensembling). Departure: none.
+A head's row is the mean over the templates of unit-norm text embeddings of a class, of unit norm again. A class that a
+set of prompts calls by several names is the mean over all of them.
+Source: Radford et al., ICML 2021, arXiv:2103.00020, §3.1.4 (prompt ensembling). Departure: none; how several names of a
+class are combined is not published.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ...catalog.prompts import USUAL
 from ...errors import CheckpointError, ZooError
 from ...manifest import Manifest, Task, resolve_inside
 from ...types import Progress, Weights
@@ -24,7 +27,6 @@ from .backbone import architecture
 VOCABULARY = "vocabulary.json"  # of a text encoder that reads words; beside the model config
 MAX_VOCABULARY_BYTES = 20_000_000
 CLIP_VOCABULARY = 49_408
-FALLBACK_TEMPLATE = "a photo of a {}."
 BATCH = 128
 PREFIXES = ("", "text.")
 Tokenize = Callable[[Sequence[str]], Tensor]
@@ -52,12 +54,15 @@ def vocabulary_file(folder: Path, manifest: Manifest) -> Path | None:
 
 def templates_of(task: Task) -> tuple[str, ...]:
     """Return a task's templates, or CLIP's usual one."""
-    return task.templates or (FALLBACK_TEMPLATE,)
+    return task.templates or (USUAL,)
 
 
 def prompts(task: Task) -> list[list[str]]:
-    """Return every template with every class name: templates × classes."""
-    return [[template.replace("{}", name) for name in task.classes] for template in templates_of(task)]
+    """Return the prompts of every class, in head order: each template with each of the class's names."""
+    return [
+        [template.replace("{}", word) for word in task.words.get(name, (name,)) for template in templates_of(task)]
+        for name in task.classes
+    ]
 
 
 def build_heads(
@@ -102,15 +107,17 @@ def build_heads(
 
 @torch.inference_mode()
 def _head(encoder: nn.Module, tokenize: Tokenize, task: Task) -> Tensor:
+    by_class = prompts(task)
     try:
-        parts = [_embeddings(encoder, tokenize(texts)) for texts in prompts(task)]
+        tokens = tokenize([text for texts in by_class for text in texts])
     except ZooError as error:
         raise ZooError(f"The head of '{task.name}' cannot be built: {error}") from error
-    return functional.normalize(torch.stack(parts).mean(0), dim=1)
-
-
-def _embeddings(encoder: nn.Module, tokens: Tensor) -> Tensor:
-    return torch.cat([functional.normalize(encoder(part), dim=-1) for part in tokens.split(BATCH)])
+    of_class = torch.repeat_interleave(torch.tensor([len(texts) for texts in by_class]))
+    sums: Tensor | float = 0.0  # over a class's prompts; its mean has the same direction
+    for places, part in zip(of_class.split(BATCH), tokens.split(BATCH), strict=True):
+        found = functional.normalize(encoder(part), dim=-1)
+        sums = sums + torch.zeros(len(by_class), found.shape[1]).index_add_(0, places, found)
+    return functional.normalize(sums, dim=1)
 
 
 def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -71,12 +71,7 @@ class TaskData:
         """List rows of damaged images that are passed over, with reasons, where the manifest says that they are."""
         if self.task.corrupt != "skip" or not self.has(split) or isinstance(self.source, NpzArrays):
             return []
-        key = (self.path, split, state_of(self.source.content()))
-        if key not in _scanned:
-            if len(_scanned) >= REMEMBERED:
-                _scanned.clear()
-            _scanned[key] = find_corrupt(self, split)
-        return _scanned[key]
+        return _damaged(_Scan(self.path, split, state_of(self.source.content()), self))
 
     def skipped(self) -> str:
         """Return a sentence on the images that are passed over; '' where there are none."""
@@ -271,7 +266,19 @@ def _parquet(path: Path) -> Source:
     return ParquetShards(path)
 
 
-_scanned: dict[tuple[Path, str, str], list[tuple[int, str]]] = {}
+@dataclass(frozen=True)
+class _Scan:
+    """A split of files that are in some state; equal to another one of the same files, whoever opened them."""
+
+    path: Path
+    split: str
+    state: str
+    data: TaskData = field(compare=False)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _damaged(scan: _Scan) -> list[tuple[int, str]]:
+    return find_corrupt(scan.data, scan.split)
 
 
 def state_of(content: Path | FileSet) -> str:

@@ -44,7 +44,7 @@ def select(data: TaskData, probe: Probe) -> Selection:
     """
     labels, usable = data.labels("test"), data.usable("test")
     generator = np.random.default_rng(_seed(data.task.name, probe.split_seed))
-    test = usable[_sample_per_class(labels[usable], probe.samples_per_task, generator)]
+    test = usable[sample_per_class(labels[usable], probe.samples_per_task, generator)]
     everything = np.arange(len(test))
     if data.task.domain == "out" or data.task.shifted_from is not None:
         return Selection(test, None, "test", everything, everything[:0], len(usable))
@@ -67,7 +67,7 @@ def select_validation(data: TaskData, probe: Probe) -> np.ndarray:
     """
     generator = np.random.default_rng(_seed(f"{data.task.name}/validation", probe.split_seed))
     usable = data.usable("val")
-    return usable[_sample_per_class(data.labels("val")[usable], probe.samples_per_task, generator)]
+    return usable[sample_per_class(data.labels("val")[usable], probe.samples_per_task, generator)]
 
 
 def hold_out(data: TaskData, share: float = VALIDATION_SHARE) -> tuple[np.ndarray, np.ndarray | None]:
@@ -103,7 +103,7 @@ def _seed(task: str, split_seed: int) -> list[int]:
     return [split_seed, int.from_bytes(hashlib.sha256(task.encode()).digest()[:8], "little")]
 
 
-def _sample_per_class(labels: np.ndarray, count: int | str, generator: np.random.Generator) -> np.ndarray:
+def sample_per_class(labels: np.ndarray, count: int | str, generator: np.random.Generator) -> np.ndarray:
     """Return rows of a sample with as equal class counts as there are images for, in their original order."""
     if count == "all" or count >= len(labels):
         return np.arange(len(labels))

@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import CheckpointError, nearest
 from ...manifest import Preprocess
 from ...types import Weights
-from .preprocess import HOW, given_preprocess, usual
+from .preprocess import HOW, PUBLISHED, given_preprocess, named_checkpoint, unusual, usual
 from .sources import Source, read_json
 from .stated import Stated, filled, read_stated
 
@@ -49,6 +49,11 @@ class Open:
     candidates: tuple[tuple[str, Any], ...]  # (for people, value)
     tried: str
     how: str  # how a person can give it
+    controls: tuple[
+        tuple[str, Any], ...
+    ] = ()  # what nobody may mean; one that fits too shows that images cannot decide
+    hint: Any = None  # a candidate that a name speaks for, which is no proof
+    named: str = ""  # that name, with its place
 
 
 @dataclass(frozen=True)
@@ -71,17 +76,21 @@ class Architecture:
         return self.name or own + gelu
 
     def settled(self, choice: dict[str, Any], origin: str) -> Architecture:
-        """Return the architecture with open facts decided.
+        """Return the architecture with open facts decided; those that the choice leaves out stay open.
 
         Args:
             choice: name of a fact → value.
             origin: what decided.
         """
         config, preprocess = self.config, self.preprocess
-        facts = list(self.facts)
+        facts, still_open = list(self.facts), []
         for fact in self.open:
+            if fact.name not in choice:
+                still_open.append(fact)
+                continue
             value = choice[fact.name]
-            facts.append(Fact(fact.name, next(text for text, known in fact.candidates if known == value), origin))
+            text = next((text for text, known in fact.candidates if known == value), shown(value))
+            facts.append(Fact(fact.name, text, origin))
             if fact.name == "preprocess":
                 preprocess = value
             elif fact.name == "quick_gelu":
@@ -89,8 +98,31 @@ class Architecture:
             else:
                 config = {**config, "vision_cfg": {**config["vision_cfg"], fact.name: value}}
         return replace(
-            self, name=_known_name(config), config=config, preprocess=preprocess, facts=tuple(facts), open=()
+            self,
+            name=_known_name(config),
+            config=config,
+            preprocess=preprocess,
+            facts=tuple(facts),
+            open=tuple(still_open),
         )
+
+    def asked(self, places: Sequence[tuple[str, Stated]]) -> Architecture:
+        """Return the architecture with open facts taken from experts' own places, where all that say it agree.
+
+        Args:
+            places: how people are told of each, and what it states.
+        """
+        settled = self
+        own = [(place, stated) for place, stated in places if _same_sizes(stated.config, self.config)]
+        for fact in self.open:
+            said = [(getattr(stated, fact.name), place) for place, stated in own]
+            said = [(value, place) for value, place in said if value is not None]
+            fits = fact.name == "preprocess" or all(
+                value in [known for _, known in fact.candidates] for value, _ in said
+            )
+            if said and fits and all(value == said[0][0] for value, _ in said):
+                settled = settled.settled({fact.name: said[0][0]}, f"read: {said[0][1]}")
+        return settled
 
 
 @dataclass
@@ -146,7 +178,7 @@ def recognise(source: Source, visual: Weights, given: Given = Given()) -> Archit
     vision["head_width"] = _head_width(found, width)
     config = {**stated, "embed_dim": shapes["embed_dim"], "vision_cfg": vision}
     config["quick_gelu"] = _activation(found)
-    preprocess = _preprocess(found, size)
+    preprocess = _preprocess(found, source, size)
     architecture = Architecture(
         _known_name(config), config, preprocess, tuple(found.facts), tuple(found.open), tuple(found.warnings)
     )
@@ -208,6 +240,12 @@ def _from_shapes(visual: Weights) -> dict[str, Any]:
     return {"embed_dim": projection[1], "vision_cfg": {**vision, "mlp_ratio": hidden[0] / width}}
 
 
+def _same_sizes(stated: dict[str, Any] | None, config: dict[str, Any]) -> bool:
+    """Return whether a config that lies somewhere, if any, is of a model of these sizes."""
+    names = ("image_size", "layers", "width", "patch_size")
+    return stated is None or all(stated["vision_cfg"][name] == config["vision_cfg"][name] for name in names)
+
+
 def _compare(stated: dict[str, Any], found: dict[str, Any], origin: str) -> None:
     for name in ("image_size", "layers", "width", "patch_size"):
         if stated["vision_cfg"][name] != found["vision_cfg"][name]:
@@ -247,7 +285,7 @@ def _activation(found: _Found) -> bool | None:
     return None
 
 
-def _preprocess(found: _Found, size: int) -> Preprocess | None:
+def _preprocess(found: _Found, source: Source, size: int) -> Preprocess | None:
     given = found.given.preprocess
     asked = (given_preprocess(given, size) if isinstance(given, str) else given) if given else None
     value, origin = _first(found, "preprocess", asked)
@@ -256,7 +294,15 @@ def _preprocess(found: _Found, size: int) -> Preprocess | None:
             origin = f"given: {given}"
         found.facts.append(Fact("preprocess", in_words(value), origin))
         return value
-    found.open.append(Open("preprocess", usual(size), found.tried(), HOW))
+    name, place = named_checkpoint(source)
+    hint = next((value for preset, value in usual(size) if preset == PUBLISHED), None) if name else None
+    how = (
+        f"{place} names {name}, which was trained with --preprocess {PUBLISHED}; give that if it is right. "
+        if name
+        else ""
+    )
+    named = f"{place} names {name}"
+    found.open.append(Open("preprocess", usual(size), found.tried(), how + HOW, unusual(size), hint, named))
     return None
 
 
@@ -271,15 +317,18 @@ def _first(found: _Found, name: str, given: Any, more: Sequence[tuple[Any, str]]
     if others:
         other, place = others[0]
         found.warnings.append(
-            f"{TITLES[name]}: {_shown(value)} is taken ({origin}); {_shown(other)} is said elsewhere ({place})."
+            f"{TITLES[name]}: {shown(value)} is taken ({origin}); {shown(other)} is said elsewhere ({place})."
         )
     return value, origin
 
 
-TITLES = {"head_width": "Width of attention heads", "quick_gelu": "QuickGELU", "preprocess": "Preprocessing"}
+TITLES = {"head_width": "Width of attention heads", "quick_gelu": "Activation", "preprocess": "Preprocessing"}
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a fact's value for people."""
+    if isinstance(value, bool):
+        return "QuickGELU" if value else "GELU"
     return in_words(value) if isinstance(value, Preprocess) else str(value)
 
 

@@ -44,6 +44,7 @@ class Survey:
     architecture: Architecture | None = None
     facts: list[Fact] = field(default_factory=list)  # beyond the architecture's own
     base: Source | None = None
+    sources: dict[str, Source] = field(default_factory=dict)  # of experts by name
     text: Weights | None = None  # the base's whole text encoder, or its logit scale alone
     models: dict[str, Weights] = field(default_factory=dict)  # base and experts by name
     heads: dict[str, BroughtHead] = field(default_factory=dict)  # by task

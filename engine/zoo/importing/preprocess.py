@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,20 @@ from ...manifest import Preprocess
 from ...recipe import explain
 from ...weights.pickle_machine import Made, Name
 from ..encoders.architecture import OPENAI_MEAN, OPENAI_STD
-from .sources import read_json
+from .sources import Source, read_json
 
 PRESETS = {  # name → mean and standard deviation of red, green and blue
     "openai": (OPENAI_MEAN, OPENAI_STD),
     "inception": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
+CONTROLS = (  # name, mean and standard deviation of all colours
+    ("values from 0 to 1", 0.0, 1.0),
+    ("values from -0.5 to 0.5", 0.5, 1.0),
+    ("values from -2 to 2", 0.5, 0.25),
+)
+PUBLISHED = "openai"  # the preset of the checkpoints that _CHECKPOINT means
+_CHECKPOINT = re.compile(r"(openai/clip-vit-|laion/CLIP-ViT-)[\w.-]+")  # as the hub names OpenAI's and most of LAION's
 RESAMPLING = {2: "bilinear", 3: "bicubic"}  # PIL's numbers
 KEPT_AS = ("val_preprocess", "preprocess_val", "preprocess", "transform", "test_transform")  # in pickles
 MAX_OBJECTS = 10_000
@@ -67,9 +75,29 @@ def given_preprocess(text: str, size: int) -> Preprocess:
         raise ZooError(f"--preprocess '{text:.200}' cannot be used: {reason} {HOW}.") from error
 
 
+def named_checkpoint(source: Source) -> tuple[str, str]:
+    """Return a published checkpoint that a config names as what it was loaded from, and the config; else two ''.
+
+    A name is a hint: weights that were fine-tuned from a checkpoint may have seen other images than it.
+    """
+    for document, place, key in (
+        (source.config, "config.json", "_name_or_path"),
+        (source.adapter, "adapter_config.json", "base_model_name_or_path"),
+    ):
+        name = document.get(key)
+        if isinstance(name, str) and _CHECKPOINT.fullmatch(name):
+            return name, place
+    return "", ""
+
+
 def usual(size: int) -> tuple[tuple[str, Preprocess], ...]:
     """Return the preprocessings that published CLIP weights were trained with, by name."""
     return tuple((name, _preset(name, size)) for name in PRESETS)
+
+
+def unusual(size: int) -> tuple[tuple[str, Preprocess], ...]:
+    """Return preprocessings of other kinds, by what they do; images that fit one as well decide nothing."""
+    return tuple((name, Preprocess(size=size, mean=(mean,) * 3, std=(std,) * 3)) for name, mean, std in CONTROLS)
 
 
 def from_document(document: Mapping[str, Any], size: int) -> Preprocess | None:

@@ -39,6 +39,15 @@ class Item(Frozen):
     task: OptionalName = ""
 
 
+class TaskPrompts(Frozen):
+    """Classes and prompts of one task, as a person wrote them."""
+
+    template_set: str = Field("", max_length=64)  # a published set, for images of a known data set
+    templates: tuple[str, ...] = Field((), max_length=1000)
+    words: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # class → its names in prompts, where they differ
+    classes: tuple[str, ...] = Field((), max_length=100_000)  # in label order, for images that bring no names
+
+
 class ImportRequest(Frozen):
     """Checkpoints to make a zoo of."""
 
@@ -54,6 +63,8 @@ class ImportRequest(Frozen):
     quick_gelu: bool | None = None  # None believes the checkpoint
     head_width: int | None = Field(None, ge=1, le=4096)  # of attention; None believes the checkpoint
     preprocess: Preprocess | str = Field("", max_length=1000)  # a preset's name, a file or values; '' reads it
+    templates: str = Field("", max_length=1000)  # a published set's name, or a file of own ones; '' takes the usual
+    prompts: dict[str, TaskPrompts] = Field(default_factory=dict)  # by task, before what `templates` says of all
     logit_scale: float | None = Field(None, gt=0, le=1e6)  # what cosines are multiplied with; None reads it
     token: str = Field("", max_length=64)  # names this wish; the same files may be imported again
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
 from ...errors import ZooError
+from ...manifest import ASSETS, locate_description
 from ..names import known_task, looks_like_base, looks_like_head
 
 ENV = "MERGELENS_ROOTS"
 WEIGHTS = (".safetensors", ".pt", ".pth", ".bin")
+SINGLE = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
 CONFIGS = ("config.json", "open_clip_config.json", "adapter_config.json")
 MOST_ENTRIES = 500
 MOST_LOOKED_AT = 20_000  # entries of a folder in a search
@@ -30,7 +34,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Return its name."""
         return self.path.name
 
 
@@ -44,14 +48,14 @@ class Candidates:
 
 
 def configured_roots() -> tuple[Path, ...]:
-    """Folders to choose from: those in ``MERGELENS_ROOTS`` (separated as in PATH), else here and the home folder."""
+    """Return folders to choose from: ``MERGELENS_ROOTS`` (separated as in PATH), else here and the home folder."""
     given = [part for part in os.environ.get(ENV, "").split(os.pathsep) if part.strip()]
     paths = [Path(part).expanduser() for part in given] if given else [Path.cwd(), Path.home()]
     return tuple(dict.fromkeys(path.resolve() for path in paths if path.is_dir()))
 
 
 def inside_roots(path: Path | str, also: Iterable[Path] = (), roots: tuple[Path, ...] | None = None) -> Path:
-    """A path with its links resolved, if it lies in one of the roots.
+    """Return a path with its links resolved, if it lies in one of the roots.
 
     Args:
         path: absolute, or relative to where the app runs.
@@ -72,6 +76,40 @@ def inside_roots(path: Path | str, also: Iterable[Path] = (), roots: tuple[Path,
             f"{ENV} and start the app again."
         )
     return found
+
+
+def check_zoo(zoo: str, known: Callable[[], Iterable[Path]] = tuple) -> Path:
+    """Return where a zoo lies, if people may open it: it comes with the app, lies in a root, or is known.
+
+    Args:
+        zoo: a bundled zoo's name, or a path.
+        known: gives further folders that are allowed; asked only where it matters.
+
+    Raises:
+        ZooError: there is no such zoo, or it lies elsewhere.
+    """
+    place = locate_description(zoo)
+    if place.resolve().is_relative_to(ASSETS.resolve()):
+        return place
+    try:
+        return inside_roots(place)
+    except ZooError:
+        return inside_roots(place, also=known())
+
+
+def named_zoos(request: Any) -> Iterator[str]:
+    """Find the zoos that a request names, wherever in it they stand."""
+    if isinstance(request, dict):
+        for name, value in request.items():
+            if name == "zoo" and isinstance(value, str):
+                yield value
+            elif request.get("place") == "zoo" and name == "values":
+                yield from map(str, value)
+            else:
+                yield from named_zoos(value)
+    elif isinstance(request, (list, tuple)):
+        for value in request:
+            yield from named_zoos(value)
 
 
 def list_folder(folder: Path, roots: tuple[Path, ...] | None = None, most: int = MOST_ENTRIES) -> list[Entry]:
@@ -101,12 +139,16 @@ def list_folder(folder: Path, roots: tuple[Path, ...] | None = None, most: int =
 
 
 def is_model_folder(folder: Path) -> bool:
-    """Tell whether a folder is one model as Hugging Face or open_clip keep them, or an adapter."""
-    if (folder / "zoo.yaml").is_file():
+    """Tell whether a folder is one model as Hugging Face or open_clip keep them, or an adapter.
+
+    A config beside several files of weights is such a model where one of them bears the usual name; other files with a
+    config beside them are a model each.
+    """
+    if (folder / "zoo.yaml").is_file() or not any((folder / name).is_file() for name in CONFIGS):
         return False
-    return any((folder / name).is_file() for name in CONFIGS) and any(
-        path.suffix in WEIGHTS or path.name.endswith(".index.json") for path in folder.iterdir()
-    )
+    names = [path.name for path in folder.iterdir() if path.suffix in WEIGHTS or path.name.endswith(".index.json")]
+    weights = [name for name in names if not looks_like_head(PurePath(name))]
+    return len(weights) == 1 or any(name in (*SINGLE, *ADAPTERS) or name.endswith(".index.json") for name in weights)
 
 
 def find_candidates(folder: Path, roots: tuple[Path, ...] | None = None) -> Candidates:

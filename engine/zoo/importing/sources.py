@@ -15,11 +15,10 @@ from ...manifest import read_manifest, resolve_inside
 from ...types import Weights
 from ...weights import PickledFile, SafetensorsFile, is_torch_file
 from ..names import looks_like_head
+from .roots import ADAPTERS, SINGLE
 
 MAX_JSON_BYTES = 5_000_000
-SINGLE = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 INDEXED = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
 
 
 @dataclass

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -17,13 +18,14 @@ from ...weights.families import PROJECTION, SAMPLED, family_warnings, same
 from ..encoders.heads import DEFAULT_LOGIT_SCALE, ZeroShotHead
 from ..inspection.parts import inspect
 from ..names import distinct, expert_name
-from .architecture import Fact
+from .architecture import Architecture, Fact
 from .found import Row, Survey
 from .readings import settle, trials_of
 from .request import RESERVED, ImportRequest
 from .staged import images_of, stage
+from .stated import read_stated
 from .take import check_heads, take_base, take_expert, take_heads
-from .tasks import find_tasks, own_name, said_names
+from .tasks import FoundTask, find_tasks, own_name, prompts_fact, said_names
 
 FAR = 0.5  # ‖θ_k − θ₀‖ / ‖θ₀‖ over the sampled tensors; fine-tuning moves weights by a few hundredths
 
@@ -39,17 +41,32 @@ def survey(request: ImportRequest, progress: Progress) -> Survey:
         request: what is asked for.
         progress: told how far it is.
     """
-    found = Survey(request)
-    _open(found, lambda fraction, message="": progress(0.2 * fraction, message))
-    _attempt(found, lambda: check_heads(found))
-    _attempt(found, lambda: _find_tasks(found))
-    _attempt(found, lambda: _logit_scale(found))
-    if not found.faults:
-        _decide(found, lambda fraction, message="": progress(0.2 + 0.3 * fraction, message))
+    found = recognised(request, lambda fraction, message="": progress(0.5 * fraction, message))
     _attempt(found, lambda: _check_target(found))
     _compare_families(found)
     if not found.faults:
         _inspect(found, lambda fraction, message="": progress(0.5 + 0.5 * fraction, message))
+    return found
+
+
+def recognised(request: ImportRequest, progress: Progress, tasks: Sequence[FoundTask] | None = None) -> Survey:
+    """Open files, recognise their form and architecture, and settle open facts by the images that came along.
+
+    Args:
+        request: what is asked for.
+        progress: told how far it is.
+        tasks: with their images, where somebody has found them already.
+    """
+    found = Survey(request)
+    _open(found, lambda fraction, message="": progress(0.4 * fraction, message))
+    _attempt(found, lambda: check_heads(found))
+    if tasks is None:
+        _attempt(found, lambda: _find_tasks(found))
+    else:
+        found.tasks = list(tasks)
+    _attempt(found, lambda: _logit_scale(found))
+    if not found.faults:
+        _decide(found, lambda fraction, message="": progress(0.4 + 0.6 * fraction, message))
     return found
 
 
@@ -79,6 +96,8 @@ def _attempt(found: Survey, action: Callable[[], Any]) -> Any:
 def _find_tasks(found: Survey) -> None:
     found.tasks, faults = find_tasks(found.request, [row.task for row in found.experts], found.heads)
     found.faults += faults
+    if fact := prompts_fact(found.request, found.tasks, found.heads):
+        found.facts.append(fact)
     rows = {row.task: row for row in found.experts}
     for task in found.tasks:
         if task.name in rows and task.note:
@@ -86,8 +105,8 @@ def _find_tasks(found: Survey) -> None:
 
 
 def _decide(found: Survey, progress: Progress) -> None:
-    """Settle facts about the base that no place states."""
-    architecture = found.architecture
+    """Settle facts about the base that none of its places states: experts' places, then images."""
+    architecture = _ask_experts(found)
     if architecture is None or not architecture.open:
         return
     scale = math.exp(DEFAULT_LOGIT_SCALE if found.log_scale is None else found.log_scale)
@@ -99,6 +118,19 @@ def _decide(found: Survey, progress: Progress) -> None:
     except EngineError as error:
         faults = [str(error)]
     found.faults += faults
+
+
+def _ask_experts(found: Survey) -> Architecture | None:
+    """Take open facts from what lies beside or inside the experts; they have the base's shapes and were trained so."""
+    if found.architecture is not None and found.architecture.open:
+        vision = found.architecture.config["vision_cfg"]
+        places = []
+        for name, source in found.sources.items():
+            with suppress(EngineError):  # a config of something else says nothing of these weights
+                stated = read_stated(source, vision["image_size"], vision["width"])
+                places += [(f"{one.origin} of expert '{name}'", one) for one in stated]
+        found.architecture = found.architecture.asked(places)
+    return found.architecture
 
 
 def _logit_scale(found: Survey) -> None:
@@ -184,4 +216,4 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-__all__ = ["Row", "Survey", "survey"]
+__all__ = ["Row", "Survey", "recognised", "survey"]

@@ -81,6 +81,7 @@ def take_expert(found: Survey, item: Item, name: str, base: Weights) -> None:
         row.notes.append("its text encoder is left out")
     row.task = item.task or name
     found.models[name] = encoder.visual
+    found.sources[name] = source
     found.rows.append(row)
     _check_activation(found, source, name)
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from ...catalog.datasets import KnownDataset, find_dataset, recognise_dataset
+from ...catalog.prompts import sets_in_words
 from ...errors import DataError, ZooError
+from ...manifest import Task
+from ...recipe import explain
 from ..making.brought import BroughtTask, open_brought
+from ..making.prompts import asked_prompts
 from ..names import known_task, title_of
+from .architecture import Fact
 from .heads import BroughtHead
-from .request import REMOTE, ImportRequest
+from .request import REMOTE, ImportRequest, TaskPrompts
+
+FUSIONBENCH = re.compile(r"(^|--)clip-vit-(base|large|huge)-patch\d+_")  # also as the hub's cache writes it
 
 
 @dataclass
@@ -61,12 +71,58 @@ def find_tasks(
     if not heads and not request.data and not all(map(find_dataset, of_experts)):
         return [], []
     found, faults = [], []
-    for name in dict.fromkeys([*of_experts, *heads, *request.data]):
+    names = list(dict.fromkeys([*of_experts, *heads, *request.data]))
+    asked = asked_prompts(request.templates or _usual_set(request))
+    asked.check(names)
+    for name in names:
         try:
-            found.append(_find(request, name, name in of_experts, heads.get(name)))
+            task = _find(request, name, name in of_experts, heads.get(name))
+            task.entry = _with_prompts(asked.put_into(task.entry), request.prompts.get(name))
+            Task.model_validate(task.entry)
+            found.append(task)
+        except ValidationError as error:
+            faults.append(f"Task '{name}': {explain(error, Task)}")
         except (DataError, ZooError) as error:
             faults.append(str(error) if f"'{name}'" in str(error) else f"Task '{name}': {error}")
     return found, faults
+
+
+def _with_prompts(entry: dict[str, Any], given: TaskPrompts | None) -> dict[str, Any]:
+    """Return a task's entry with the prompts that a person gave for it."""
+    if given is None or not (given.template_set or given.templates):
+        return entry
+    rest = {name: value for name, value in entry.items() if name not in ("templates", "template_set", "words")}
+    if given.template_set:
+        return {**rest, "templates": given.template_set}
+    words = {name: list(words) for name, words in given.words.items()}
+    return {**rest, "templates": list(given.templates), **({"words": words} if words else {})}
+
+
+def prompts_fact(request: ImportRequest, tasks: Sequence[FoundTask], heads: Mapping[str, BroughtHead]) -> Fact | None:
+    """Return whose prompts heads will be built with, and how that is known; None where all heads are brought."""
+    if heads or not tasks:
+        return None
+    if request.prompts:
+        origin = "given for each task"
+    elif request.templates:
+        origin = f"given: {request.templates}"
+    elif _usual_set(request):
+        origin = f"read: {_of_fusionbench(request)} is named like FusionBench's experts"
+    else:
+        origin = "the default of each data set, or its description"
+    entries = [Task.model_validate(task.entry) for task in tasks]
+    return Fact("templates", sets_in_words((t.name, t.template_set, t.templates) for t in entries), origin)
+
+
+def _usual_set(request: ImportRequest) -> str:
+    """Return the prompts with which brought experts were measured, where that can be told; '' where it cannot."""
+    return "fusionbench" if _of_fusionbench(request) else ""
+
+
+def _of_fusionbench(request: ImportRequest) -> str:
+    """Return the first folder that is named as FusionBench's repositories are, `clip-vit-base-patch32_sun397`."""
+    parts = [part for item in request.experts for part in Path(item.path).parts[-3:]]
+    return next((part for part in parts if FUSIONBENCH.search(part) and known_task(part)), "")
 
 
 def _find(request: ImportRequest, name: str, trained: bool, head: BroughtHead | None) -> FoundTask:
@@ -76,6 +132,9 @@ def _find(request: ImportRequest, name: str, trained: bool, head: BroughtHead | 
         task.place = place
     elif place:
         task.images = open_brought(Path(place).expanduser(), name)
+        if name in request.prompts and (classes := request.prompts[name].classes):
+            named = {**task.images.description, "class_names": list(classes)}
+            task.images = replace(task.images, description=named)
     classes, task.note = _classes(task, head)
     task.entry = {"name": name, "domain": "in" if trained else "out", **classes}
     return task

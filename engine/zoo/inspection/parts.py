@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import torch
 
-from ...errors import CheckpointError, EngineError, ZooError
+from ...catalog.prompts import sets_in_words
+from ...errors import CheckpointError, EngineError
 from ...manifest import Task
 from ...types import Finding, Progress, Weights
 from ...weights import check_finite, check_same_architecture, open_weights
@@ -49,7 +50,7 @@ def inspect(
     if manifest.heads:
         parts.append(("the heads", lambda: _heads(zoo, chosen)))
     elif chosen:
-        parts.append(("the text encoder", lambda: _no_heads(zoo)))
+        parts.append(("the text encoder", lambda: _no_heads(zoo, chosen)))
     if values:
         parts += [
             (f"images of {task.name} that come twice", lambda task=task: duplicates(zoo, task.name))
@@ -78,6 +79,12 @@ def _base(zoo: Zoo, values: bool) -> Iterator[Finding]:
         check_finite(weights, "The base")
     size = preprocessing(zoo.folder, zoo.manifest).size
     yield Finding("note", f"base: {len(weights.names)} visual tensors that fit the architecture, images of {size} px")
+    if zoo.manifest.backbone.preprocess is None:
+        yield Finding(
+            "warning",
+            "zoo.yaml states no `preprocess`, so OpenAI's mean and standard deviation are taken. State it; where "
+            "images were prepared otherwise, accuracies are far too low without any other sign.",
+        )
 
 
 def _model(zoo: Zoo, model: str, values: bool) -> Iterator[Finding]:
@@ -133,18 +140,18 @@ def _classes(task: Task, split: str, labels: np.ndarray) -> Iterator[Finding]:
         yield Finding("warning", f"Task '{task.name}': no {split} image is of class {listed}.")
 
 
-def _no_heads(zoo: Zoo) -> Iterator[Finding]:
-    """Say of a zoo without heads whether its text encoder can give them."""
+def _no_heads(zoo: Zoo, tasks: Sequence[Task]) -> Iterator[Finding]:
+    """Say of a zoo without heads whether its text encoder can give them, and with whose prompts."""
     if zoo.text_problem:
         text = f"The zoo has no heads and none can be built: {zoo.text_problem.rstrip('.')}. Nothing will be scored."
         yield Finding("warning", text)
     else:
-        yield Finding("note", "heads: built from the base's text encoder and the templates when they are needed")
+        whose = sets_in_words((task.name, task.template_set, task.templates) for task in tasks)
+        yield Finding("note", f"heads: built from the base's text encoder when they are needed; templates: {whose}")
 
 
 def _heads(zoo: Zoo, tasks: Sequence[Task]) -> Iterator[Finding]:
     heads, warnings = {}, []
-    width = architecture(zoo.folder, zoo.manifest)["embed_dim"]
     stored = set(open_weights(zoo.path(zoo.manifest.heads)).names)
     idle = [task.name for task in tasks if task.name not in stored and not task.data]
     if idle:
@@ -152,11 +159,6 @@ def _heads(zoo: Zoo, tasks: Sequence[Task]) -> Iterator[Finding]:
     for task in (task.name for task in tasks if task.name not in idle):
         try:
             found, warnings = read_heads(zoo.folder, zoo.manifest, [task])
-            if found[task].weight.shape[1] != width:
-                raise ZooError(
-                    f"The head of '{task}' takes features of {found[task].weight.shape[1]} dimensions; the backbone "
-                    f"makes {width}. Choose heads of this architecture."
-                )
             heads |= found
         except EngineError as error:
             yield Finding("error", str(error))

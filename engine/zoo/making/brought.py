@@ -177,7 +177,7 @@ def bring(task: BroughtTask, zoo: Path, *, link: bool = False) -> str:
 
 
 def place_file(source: Path, target: Path, *, link: bool) -> None:
-    """A hard link of the file itself (also behind a symbolic link), or a copy."""
+    """Make a hard link of the file itself (also behind a symbolic link), or a copy."""
     real = source.resolve()
     if link:
         try:

@@ -93,7 +93,7 @@ def prepare(images: np.ndarray) -> Tensor:
 
 @torch.no_grad()
 def text_heads(model: CLIP) -> dict[str, Tensor]:
-    """Zero-shot heads by task, each (classes, 128): unit-norm mean over the templates of unit-norm text embeddings."""
+    """Build zero-shot heads by task, each (classes, 128): the unit-norm mean over templates of unit-norm embeddings."""
     heads = {}
     for task in TASKS:
         per_template = [

@@ -51,7 +51,7 @@ class Judge:
 
 
 def moved(base: State, experts: Mapping[str, State], scaling: float) -> State:
-    """The base plus `scaling` times the sum of the experts' task vectors, a quick check of how the zoo merges."""
+    """Return the base plus `scaling` times the sum of the experts' task vectors, to check how the zoo merges."""
     return {
         name: tensor.float() + scaling * sum(expert[name].float() - tensor.float() for expert in experts.values())
         for name, tensor in base.items()

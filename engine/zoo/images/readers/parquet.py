@@ -18,8 +18,8 @@ from ....store.digests import FileSet
 from ..decoding import Encoded
 from .source import SPLITS, split_of, with_test
 
-IMAGE_COLUMNS = ("image", "img", "images", "picture")
-LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target", "category")
+IMAGE_COLUMNS = ("image", "img", "images", "picture", "jpg", "png", "webp")  # the last as WebDataset names them
+LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target", "category", "cls")
 READ_ROWS = 32
 MAX_SHARDS = 100_000
 

@@ -25,7 +25,7 @@ def scans() -> tuple[np.ndarray, np.ndarray]:
 
 
 def sample(rng: np.random.Generator, split: str, count: int) -> tuple[list[Image.Image], np.ndarray]:
-    """Enlarged scans of a split's own pool, each at most once where the pool is large enough, and their labels."""
+    """Return enlarged scans of a split's own pool, each at most once where there are enough, and their labels."""
     first, last = POOLS[split]
     pixels, labels = scans()
     whole, rest = divmod(count, last - first)

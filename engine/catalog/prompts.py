@@ -1,0 +1,136 @@
+"""Prompt templates of zero-shot heads: published sets by name, own ones from a file, and what to call them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from ..errors import ZooError, nearest
+from ..recipe import MAX_RECIPE_BYTES, Frozen, explain, read_yaml
+
+PROMPT_SETS = {"openai": "OpenAI's", "fusionbench": "FusionBench's"}  # name → for people
+USUAL = "a photo of a {}."  # where nobody states a template
+DOCUMENTS = (".yaml", ".yml", ".json")
+SHOWN = 3
+
+
+class PromptSet(Frozen):
+    """Templates of a data set or task, and what they call its classes."""
+
+    templates: tuple[str, ...] = Field(min_length=1)
+    words: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # class → its names in prompts, where they differ
+    source: str = ""  # where the facts are from
+
+    @field_validator("templates")
+    @classmethod
+    def _with_a_place(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return checked_templates(value)
+
+    @field_validator("words", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return listed_words(value)
+
+
+def checked_templates(templates: Sequence[str]) -> tuple[str, ...]:
+    """Return templates that each have one place for the class name.
+
+    Raises:
+        ValueError: one has none, or several.
+    """
+    for template in templates:
+        if template.count("{}") != 1:
+            raise ValueError(f"the template '{template}' needs exactly one {{}}, where the class name goes")
+    return tuple(templates)
+
+
+def listed_words(value: Any) -> Any:
+    """Return words of classes with single words as lists of one."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: [words] if isinstance(words, str) else words for name, words in value.items()}
+
+
+def prompts_in_words(template_set: str, templates: Sequence[str]) -> str:
+    """Return what templates are, for people: whose, and how many.
+
+    Args:
+        template_set: a name of PROMPT_SETS, '' for own ones.
+        templates: of a task; empty where it states none.
+    """
+    if not templates:
+        return f"CLIP's usual template, “{USUAL}”"
+    many = "1 template" if len(templates) == 1 else f"{len(templates)} templates"
+    return f"{PROMPT_SETS[template_set]} {many}" if template_set else f"{many} of its own"
+
+
+def sets_in_words(tasks: Iterable[tuple[str, str, Sequence[str]]]) -> str:
+    """Return which templates many tasks use, for people, grouped by set.
+
+    Args:
+        tasks: name, template set and templates of each.
+    """
+    groups: dict[str, list[str]] = {}
+    for name, template_set, templates in tasks:
+        whose = PROMPT_SETS.get(template_set) or ("own" if templates else f"CLIP's usual (“{USUAL}”)")
+        groups.setdefault(whose, []).append(name)
+    if len(groups) == 1:
+        return next(iter(groups))
+    return "; ".join(f"{whose} for {_some(names)}" for whose, names in groups.items())
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def read_prompt_file(path: Path) -> PromptSet | dict[str, PromptSet]:
+    """Read a person's templates: for all tasks, or by task.
+
+    Args:
+        path: a text file with a template a line; or YAML or JSON, a list of templates for all tasks, or a mapping of
+            tasks to such lists or to ``templates:`` and ``words:`` (class → its names in prompts).
+
+    Raises:
+        ZooError: it cannot be read, or holds no templates.
+    """
+    try:
+        found = read_yaml(path, ZooError, "file of templates") if path.suffix in DOCUMENTS else _lines(path)
+        if isinstance(found, Mapping):
+            return {str(task): _own(value) for task, value in found.items()}
+        return _own(found)
+    except ValidationError as error:
+        raise ZooError(
+            f"The templates in {path.name} cannot be used: {explain(error, PromptSet)} Expected: a template a line; or "
+            "YAML, a list of templates, or task: [templates]."
+        ) from error
+
+
+def _own(value: Any) -> PromptSet:
+    return PromptSet.model_validate(value if isinstance(value, Mapping) else {"templates": value})
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        if path.stat().st_size > MAX_RECIPE_BYTES:
+            raise ZooError(f"{path.name} has more than {MAX_RECIPE_BYTES:,} bytes; it is no list of templates.")
+        return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise ZooError(f"The file of templates {path} cannot be read: {reason}.") from error
+
+
+def is_prompt_set(asked: str) -> bool:
+    """Return whether a person's wish names a published set, not a file.
+
+    Raises:
+        ZooError: it names neither.
+    """
+    if asked in PROMPT_SETS:
+        return True
+    if not Path(asked).expanduser().is_file():
+        hint = nearest(asked, PROMPT_SETS)
+        raise ZooError(f"--templates '{asked:.200}' is neither a set of templates nor a file. {hint}")
+    return False

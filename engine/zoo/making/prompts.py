@@ -1,0 +1,63 @@
+"""The prompts that somebody asks for, put into the entries of zoo.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...catalog.datasets import find_dataset
+from ...catalog.prompts import PromptSet, is_prompt_set, read_prompt_file
+from ...errors import ZooError, nearest
+
+
+@dataclass(frozen=True)
+class AskedPrompts:
+    """A person's wish for prompts; empty leaves every task its default."""
+
+    name: str = ""  # a published set
+    own: PromptSet | None = None  # for every task
+    by_task: dict[str, PromptSet] = field(default_factory=dict)
+
+    def put_into(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Return a task's entry with the prompts asked for, as zoo.yaml names them.
+
+        A task of no known data set, or of one without the set asked for, keeps what it has: prompts of one data set say
+        nothing about another.
+        """
+        own = self.by_task.get(entry["name"], self.own)
+        rest = {name: value for name, value in entry.items() if name not in ("templates", "template_set", "words")}
+        if own is not None:
+            words = {name: list(words) for name, words in own.words.items()}
+            return {**rest, "templates": list(own.templates), **({"words": words} if words else {})}
+        row = find_dataset(str(entry.get("dataset", ""))) if self.name else None
+        return {**rest, "templates": self.name} if row is not None and self.name in row.prompts else entry
+
+    def check(self, tasks: Iterable[str]) -> None:
+        """Refuse prompts for tasks that there are not.
+
+        Raises:
+            ZooError: naming the first.
+        """
+        known = list(tasks)
+        for name in self.by_task:
+            if name not in known:
+                raise ZooError(f"The file of templates names a task '{name:.60}'. {nearest(name, known)}")
+
+
+def asked_prompts(asked: str) -> AskedPrompts:
+    """Read a person's wish.
+
+    Args:
+        asked: a name of :data:`engine.catalog.prompts.PROMPT_SETS`, a file of own templates, or '' for none.
+
+    Raises:
+        ZooError: neither a set nor a file that can be read.
+    """
+    if not asked:
+        return AskedPrompts()
+    if is_prompt_set(asked):
+        return AskedPrompts(asked)
+    found = read_prompt_file(Path(asked).expanduser())
+    return AskedPrompts(own=found) if isinstance(found, PromptSet) else AskedPrompts(by_task=found)
