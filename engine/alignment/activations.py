@@ -40,12 +40,12 @@ class PairedMoments:
 
     @property
     def covariance(self) -> Tensor:
-        """(a, b), unbiased."""
+        """Return the unbiased covariance (a, b)."""
         return (self._cross - torch.outer(self._one, self._two) / self.count) / (self.count - 1)
 
     @property
     def moment(self) -> Tensor:
-        """E[a bᵀ] (a, b): covariance plus the outer product of means.
+        """Return E[a bᵀ] (a, b): covariance plus the outer product of means.
 
         Source: the program of Ainsworth et al., ICLR 2023, arXiv:2209.04836, §3.1.
         """
@@ -53,7 +53,7 @@ class PairedMoments:
 
     @property
     def deviations(self) -> tuple[Tensor, Tensor]:
-        """Standard deviations of both networks' units, unbiased."""
+        """Return the unbiased standard deviations of both networks' units."""
         found = []
         for total, squares in zip((self._one, self._two), self._squares, strict=True):
             variance = (squares - total.square() / self.count) / (self.count - 1)
@@ -62,7 +62,7 @@ class PairedMoments:
 
     @property
     def correlation(self) -> Tensor:
-        """(a, b); 0 where a unit never changes."""
+        """Return the correlation (a, b); 0 where a unit never changes."""
         one, two = self.deviations
         scale = torch.outer(one, two)
         return torch.where(scale > 0, self.covariance / scale.clamp(min=torch.finfo(scale.dtype).tiny), 0.0)

@@ -25,7 +25,7 @@ class Perceptron(nn.Module):
             self.add_module(f"layer{number}", nn.Linear(widths[number], widths[number + 1]))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits."""
+        """Return logits."""
         for number in range(self.depth):
             inputs = getattr(self, f"layer{number}")(inputs)
             if number < self.depth - 1:

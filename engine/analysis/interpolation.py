@@ -26,7 +26,7 @@ class Between:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the first model's tensors."""
+        """Return the names of the first model's tensors."""
         return self.start.names
 
     def shape(self, name: str) -> tuple[int, ...]:

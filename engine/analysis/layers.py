@@ -24,7 +24,7 @@ class Layer:
 
     @property
     def group(self) -> str:
-        """The part of the encoder that it is in."""
+        """Return the part of the encoder that it is in."""
         return f"Block {self.block}" if self.block is not None else ("In" if self.depth == 0 else "Out")
 
 

@@ -57,12 +57,12 @@ class Calibrator(nn.Module, ABC):
 
     @property
     def shared(self) -> bool:
-        """True where one module serves every task, so that no task needs to be known."""
+        """Return whether one module serves every task, so that no task needs to be known."""
         return False
 
     @property
     def built(self) -> bool:
-        """True once there are parameters."""
+        """Return whether there are parameters."""
         return self.config is not None
 
     def reset(

@@ -43,7 +43,7 @@ class LinearMerge:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """Names of the layers, in the order of the coefficients' rows."""
+        """Return the names of the layers, in the order of the coefficients' rows."""
         return tuple(self.vectors)
 
     def weights(self, used: Float[Tensor, "rows experts"]) -> dict[str, Tensor]:

@@ -80,7 +80,7 @@ class DeepCalibrator(Calibrator):
 
     @property
     def updates_per_gradient(self) -> int:
-        """Number of updates of a module with one gradient."""
+        """Return the number of updates of a module with one gradient."""
         return 1
 
     def before_update(self) -> None:

@@ -62,7 +62,7 @@ class IntervMerge(JointCalibrator):
 
     @property
     def updates_per_gradient(self) -> int:
-        """Three where the program's triple registration is asked for."""
+        """Return 3 where the program's triple registration is asked for, else 1."""
         return 3 if self.config.registration == "triple" else 1
 
     def before_update(self) -> None:

@@ -37,12 +37,12 @@ class OutputCalibrator(Calibrator):
 
     @property
     def noise_draws(self) -> int:
-        """Standard normal draws per feature value that the loss needs."""
+        """Return how many standard normal draws the loss needs per feature value."""
         return 0
 
     @property
     def summed(self) -> bool:
-        """With one shared module: whether an update averages the tasks instead of visiting them in turn."""
+        """Return whether an update of one shared module averages the tasks instead of visiting them in turn."""
         return False
 
     @abstractmethod

@@ -42,17 +42,17 @@ class ProbSurgery(OutputCalibrator):
 
     @property
     def shared(self) -> bool:
-        """True where one module serves every task."""
+        """Return whether one module serves every task."""
         return self.config is not None and self.config.sharing != "none"
 
     @property
     def summed(self) -> bool:
-        """True where the one module moves on the mean over tasks."""
+        """Return whether the one module moves on the mean over tasks."""
         return self.config.dfa_step == "sum"
 
     @property
     def noise_draws(self) -> int:
-        """One draw of ε per image and update; r with PDA."""
+        """Return how often ε is drawn per image and update: once, with PDA r times."""
         return self.config.pda_samples if self.config.sharing == "pda" else 1
 
     def initialise(self, name: str, values: Tensor, generator: torch.Generator) -> None:

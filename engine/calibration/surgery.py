@@ -32,7 +32,7 @@ class Surgery(OutputCalibrator):
 
     @property
     def shared(self) -> bool:
-        """True where one module serves every task."""
+        """Return whether one module serves every task."""
         return self.config is not None and self.config.sharing == "all"
 
     def initialise(self, name: str, values: Tensor, generator: torch.Generator) -> None:

@@ -36,7 +36,7 @@ class Tower:
 
     @property
     def weight(self) -> Tensor:
-        """A tensor whose device and dtype are the encoder's."""
+        """Return a tensor whose device and dtype are the encoder's."""
         return self.visual.conv1.weight
 
     def sizes(self) -> dict[str, int]:

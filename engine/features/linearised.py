@@ -68,11 +68,11 @@ class Linearised(nn.Module):
 
     @property
     def base(self) -> dict[str, Tensor]:
-        """θ_0 by the encoder's parameter names, where the module is now."""
+        """Return θ_0 by the encoder's parameter names, where the module is now."""
         return {name: getattr(self, slot) for name, slot in self._slots.items()}
 
     def forward(self, images: Tensor) -> Tensor:
-        """Linearised features (n, dim)."""
+        """Return linearised features (n, dim)."""
         base = self.base
         direction = {name: parameter - base[name] for name, parameter in self.encoder.named_parameters()}
         features, change = tangent(self.encoder, base, direction, images)

@@ -31,17 +31,11 @@ def merge(
         RecipeError: unknown names or parameters, or too few or too many experts.
         MergeError: a method cannot be carried out, or a transform does not fit the merge.
     """
-    calls = [(row_of(TRANSFORMS, call.method, "transform"), call.params) for call in transforms]
-    stages = [(row, params_of(row, given)) for row, given in calls]
+    stages = _stages(transforms)
     row = row_of(MERGE_METHODS, method.method, "merge method")
     params = params_of(row, method.params)
     check_needs(row, len(task_vectors.experts))
-    details: dict[str, Any] = {}
-    for transform, transform_params in stages:
-        if transform.stage == "task_vectors":
-            task_vectors = transform.load()(base, task_vectors, transform_params, context)
-            details[transform.name] = dict(getattr(task_vectors, "details", {}))
-            context = _Uncached(context)
+    task_vectors, context, details = transformed(base, task_vectors, transforms, context)
     merged = row.load()(base, task_vectors, params, context)
     for transform, transform_params in stages:
         function = _after_merge(transform, row.learned(params))
@@ -54,6 +48,28 @@ def merge(
     if details:
         merged = replace(merged, info=replace(merged.info, details={**merged.info.details, "transforms": details}))
     return merged
+
+
+def transformed(
+    base: Weights, task_vectors: TaskVectors, transforms: Sequence[MethodCall], context: Context
+) -> tuple[TaskVectors, Context, dict[str, Any]]:
+    """Apply the transforms that change task vectors, as :func:`merge` does before its method.
+
+    Returns:
+        The task vectors that the method sees, its context, and what the transforms report, by their name.
+    """
+    details: dict[str, Any] = {}
+    for transform, params in _stages(transforms):
+        if transform.stage == "task_vectors":
+            task_vectors = transform.load()(base, task_vectors, params, context)
+            details[transform.name] = dict(getattr(task_vectors, "details", {}))
+            context = _Uncached(context)
+    return task_vectors, context, details
+
+
+def _stages(transforms: Sequence[MethodCall]) -> list[tuple[TransformRow, Any]]:
+    rows = [(row_of(TRANSFORMS, call.method, "transform"), call.params) for call in transforms]
+    return [(row, params_of(row, given)) for row, given in rows]
 
 
 def _after_merge(transform: TransformRow, learned: str) -> Callable[..., Static] | None:

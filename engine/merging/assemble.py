@@ -33,7 +33,7 @@ class Added:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All tensors of the base, in its order."""
+        """Return all tensors of the base, in its order."""
         return self.base.names
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -172,17 +172,17 @@ class Changed:
 
     @property
     def experts(self) -> tuple[str, ...]:
-        """Names of the experts."""
+        """Return the names of the experts."""
         return self.inner.experts
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the layers."""
+        """Return the names of the layers."""
         return self.inner.names if self.only is None else self.only
 
     @property
     def dtype(self) -> torch.dtype:
-        """The compute dtype."""
+        """Return the compute dtype."""
         return self.inner.dtype
 
     def shape(self, name: str) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from .selection import order_statistics
 
 
 def pwptv(base: Weights, task_vectors: TaskVectors, params: EntryPruningParams, context: Context) -> Changed:
-    """LwPTV by parameters: prune the entries that differ least from the experts' mean.
+    """Apply LwPTV by parameters: prune the entries that differ least from the experts' mean.
 
     Source: Zhang et al., 2025, arXiv:2506.09093, Table 3.
     Departure: the paper gives no rule; LwPTV's threshold is applied to all entries of an expert.

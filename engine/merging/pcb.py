@@ -60,7 +60,7 @@ class Competition:
         self._floor, self._ceiling = order_statistics(balances, count, [floor + 1])[0][:, None], highest_seen
 
     def scores(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """The normalised scores of entries (K, n) and their clipped task vectors, both (K, n)."""
+        """Return the normalised scores of entries (K, n) and their clipped task vectors, both (K, n)."""
         balance, clipped = self._balance(vectors)
         span = self._ceiling - self._floor
         scores = balance.clamp_(self._floor, self._ceiling).sub_(self._floor)

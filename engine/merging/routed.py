@@ -29,7 +29,7 @@ class RoutedEncoder(nn.Module):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors, where the module is now."""
+        """Return the tensors, where the module is now."""
         return {name: getattr(self, slot) for name, slot in self._slots.items()}
 
     @abstractmethod

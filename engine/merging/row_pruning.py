@@ -23,7 +23,7 @@ def breadcrumbs(base: Weights, task_vectors: TaskVectors, params: BreadcrumbsPar
     def vector(name: str) -> Tensor:
         total = torch.zeros(task_vectors.shape(name), dtype=task_vectors.dtype)
         for expert in task_vectors.experts:
-            total += _middle(task_vectors.vector(name, expert), params)
+            total += middle(task_vectors.vector(name, expert), params)
         return total.mul_(params.scaling)
 
     return add_to_base(base, task_vectors, vector)
@@ -38,16 +38,22 @@ def della(base: Weights, task_vectors: TaskVectors, params: DellaParams, context
     """
 
     def vector(name: str) -> Tensor:
-        stack = task_vectors.stack(name)
-        for row, expert in zip(stack, task_vectors.experts, strict=True):
-            keep = keep_probabilities(row, params.density, params.epsilon)
-            row.mul_(bernoulli(keep, tuple(row.shape), context.seed, "della", expert, name))
-            if params.rescale:
-                row.div_(keep)
+        stack = dropped_at_random(task_vectors, name, params, context)
         merged = in_columns(stack, lambda part: disjoint_merge(part, "mean", lambda: 1.0)) if params.elect else None
         return (stack.sum(dim=0) if merged is None else merged).mul_(params.scaling)
 
     return add_to_base(base, task_vectors, vector)
+
+
+def dropped_at_random(task_vectors: TaskVectors, name: str, params: DellaParams, context: Context) -> Tensor:
+    """Return the experts' task vectors (K, *shape) of a layer with the entries that chance keeps, rescaled if asked."""
+    stack = task_vectors.stack(name)
+    for row, expert in zip(stack, task_vectors.experts, strict=True):
+        keep = keep_probabilities(row, params.density, params.epsilon)
+        row.mul_(bernoulli(keep, tuple(row.shape), context.seed, "della", expert, name))
+        if params.rescale:
+            row.div_(keep)
+    return stack
 
 
 def keep_probabilities(vector: Tensor, density: float, epsilon: float) -> Tensor:
@@ -63,8 +69,8 @@ def keep_probabilities(vector: Tensor, density: float, epsilon: float) -> Tensor
     return torch.empty_like(rows).scatter_(1, order, rising.expand_as(rows)).view(vector.shape)
 
 
-def _middle(vector: Tensor, params: BreadcrumbsParams) -> Tensor:
-    """Keep the entries below the largest and above the smallest of each row."""
+def middle(vector: Tensor, params: BreadcrumbsParams) -> Tensor:
+    """Return a task vector with only the entries below the largest and above the smallest of each row."""
     if vector.dim() == 0 or vector.numel() == 0:
         return vector
     rows = vector.view(-1, vector.shape[-1]) if params.scope == "row" else vector.view(1, -1)

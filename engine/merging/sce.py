@@ -18,18 +18,21 @@ def sce(base: Weights, task_vectors: TaskVectors, params: SceParams, context: Co
         selected to zero. Both are offered. mergekit weights experts equally where the mean squares of a tensor sum to
         less than 1e-6, which most tensors of a fine-tuned model do; only tensors without any change are here.
     """
-    everything = params.unselected == "merge"
 
     def vector(name: str) -> Tensor:
-        stack = task_vectors.stack(name)
-        selected = stack * _most_varying(stack, params.select)
-        merged = stack if everything else selected
-        agreeing = torch.where(merged.sum(dim=0) >= 0, merged > 0, merged < 0)
-        weights = agreeing * _energy(selected).view(-1, *[1] * (stack.ndim - 1))
+        merged, weights = weighted_entries(task_vectors.stack(name), params)
         total = weights.sum(dim=0)
         return (merged * weights).sum(dim=0).div_(torch.where(total > 0, total, 1.0)).mul_(params.scaling)
 
     return add_to_base(base, task_vectors, vector)
+
+
+def weighted_entries(stack: Tensor, params: SceParams) -> tuple[Tensor, Tensor]:
+    """Return the entries (K, *shape) that are merged and their weights, 0 where they go against the sum."""
+    selected = stack * _most_varying(stack, params.select)
+    merged = stack if params.unselected == "merge" else selected
+    agreeing = torch.where(merged.sum(dim=0) >= 0, merged > 0, merged < 0)
+    return merged, agreeing * _energy(selected).view(-1, *[1] * (stack.ndim - 1))
 
 
 def _most_varying(stack: Tensor, share: float) -> Tensor:

@@ -38,9 +38,9 @@ def merge_trimmed(
     scope: str = "model",
     frozen_parameters: int = 0,
 ) -> Callable[[str], Tensor]:
-    """A function from a layer's name to its trimmed, elected and merged vector."""
+    """Return a function from a layer's name to its trimmed, elected and merged vector."""
     limits = trim_limits(task_vectors, density, scope, context, frozen_parameters)
-    majority = _majority(task_vectors, limits) if scope == "model" else lambda: 1.0
+    majority = signs_of_ties(task_vectors, limits, scope)
 
     def vector(name: str) -> Tensor:
         bounds = limits(name)
@@ -52,7 +52,7 @@ def merge_trimmed(
 def trim_limits(
     task_vectors: TaskVectors, density: float, scope: str, context: Context, frozen_parameters: int = 0
 ) -> Callable[[str], list[float]]:
-    """A function from a layer's name to the magnitude that each expert's entries must reach to be kept."""
+    """Return a function from a layer's name to the magnitude that each expert's entries must reach to be kept."""
     experts = len(task_vectors.experts)
     if density >= 1:
         return lambda name: [0.0] * experts
@@ -81,7 +81,7 @@ def _below(limits: tuple[float, ...], dtype: torch.dtype) -> list[float | None]:
 def magnitude_thresholds(
     task_vectors: TaskVectors, density: float, context: Context, frozen_parameters: int = 0
 ) -> dict[str, Tensor]:
-    """The magnitude above or at which an expert's entries belong to its largest share, exactly, per expert.
+    """Find, exactly, the magnitude at or above which entries are among the largest share of each expert's.
 
     Args:
         task_vectors: whose entries are ranked, all layers together.
@@ -94,7 +94,7 @@ def magnitude_thresholds(
 
 
 def thresholds_at(task_vectors: TaskVectors, rank: int, context: Context) -> dict[str, Tensor]:
-    """The rank-th smallest magnitude of every expert's entries (0 for a rank below 1), kept by the context."""
+    """Return the rank-th smallest magnitude of every expert's entries (0 below rank 1), kept by the context."""
     count = sum(math.prod(task_vectors.shape(name)) for name in task_vectors.names)
 
     @cache
@@ -122,7 +122,7 @@ def thresholds_at(task_vectors: TaskVectors, rank: int, context: Context) -> dic
 
 
 def elected(task_vectors: TaskVectors, density: float, context: Context) -> Changed:
-    """Trimmed task vectors without the entries that disagree with the elected sign (the input of AdaMerging++)."""
+    """Return trimmed task vectors without the entries that disagree with the elected sign (for AdaMerging++)."""
     limits = trim_limits(task_vectors, density, "model", context)
     majority = _majority(task_vectors, limits)
 
@@ -156,6 +156,30 @@ def _majority(task_vectors: TaskVectors, limits: Callable[[Tensor], list[float]]
         return float((balance > 0) - (balance < 0))
 
     return majority
+
+
+def signs_of_ties(task_vectors: TaskVectors, limits: Callable[[str], list[float]], scope: str) -> Callable[[], float]:
+    """Return a function that gives the sign of entries whose trimmed sum is zero: the majority's, or 1 per tensor."""
+    return _majority(task_vectors, limits) if scope == "model" else lambda: 1.0
+
+
+def agreeing(part: Tensor, how: str, majority: Callable[[], float]) -> Tensor:
+    """Return what each expert adds to a disjoint merge: entries (K, n) whose sum over experts is the merged one.
+
+    Args:
+        part: trimmed entries (K, n), which are left as they are.
+        how: ``sum``, ``mean`` (divided by the number of experts that agree) or ``max`` (shared by equals).
+        majority: as in :func:`disjoint_merge`.
+    """
+    up, undecided = _elect(part.sum(dim=0), part.clamp(min=0).sum(dim=0), majority)
+    kept = part * torch.where(up > 0, part > 0, part < 0)
+    if how == "mean":
+        return kept.div_((kept != 0).sum(dim=0).clamp_(min=1))
+    if how == "sum":
+        return kept
+    largest = (kept.abs() == kept.abs().amax(dim=0)) & (kept != 0)
+    kept = kept.mul_(largest).div_(largest.sum(dim=0).clamp_(min=1))
+    return kept if undecided is None else kept.masked_fill_(undecided, 0)
 
 
 def disjoint_merge(part: Tensor, how: str, majority: Callable[[], float]) -> Tensor:

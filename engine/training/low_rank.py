@@ -109,11 +109,11 @@ class LowRank(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features (n, dim) through the adapted encoder."""
+        """Return features (n, dim) through the adapted encoder."""
         return functional_call(self.encoder, self.weights(), (images,))
 
     def weights(self) -> dict[str, Tensor]:
-        """The adapted tensors by the encoder's names; differentiable in the factors."""
+        """Return the adapted tensors by the encoder's names; differentiable in the factors."""
         parts: dict[str, dict[int, Tensor]] = {}
         own = dict(self.encoder.named_parameters())
         for matrix, down, up in zip(self.matrices, self.down, self.up, strict=True):
@@ -122,11 +122,11 @@ class LowRank(nn.Module):
         return {name: _filled(own[name], changed) for name, changed in parts.items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """The encoder with the products added: ordinary weights."""
+        """Return the encoder with the products added: ordinary weights."""
         return {**self.encoder.state_dict(), **{name: tensor.detach() for name, tensor in self.weights().items()}}
 
     def factors(self) -> dict[str, Tensor]:
-        """A and B by matrix; B carries the scale, so that B A is what was added."""
+        """Return A and B by matrix; B carries the scale, so that B A is what was added."""
         found = {}
         for matrix, down, up in zip(self.matrices, self.down, self.up, strict=True):
             found[matrix.name + DOWN], found[matrix.name + UP] = down.detach(), self.scale * up.detach()
@@ -143,7 +143,7 @@ def _filled(whole: Tensor, changed: Mapping[int, Tensor]) -> Tensor:
 
 
 def random_starts(matrices: Sequence[Adapted], rank: int, seed: int) -> dict[str, Tensor]:
-    """A for each matrix, uniform in ±1/√in; the same for all tasks of a seed."""
+    """Draw A for each matrix, uniform in ±1/√in; the same for all tasks of a seed."""
     return {
         matrix.name: (2 * uniform((rank, matrix.shape[1]), seed, "lora", matrix.name) - 1) / math.sqrt(matrix.shape[1])
         for matrix in matrices

@@ -77,7 +77,7 @@ def osrm(encoder: nn.Module, params: OsrmParams, setting: Setting) -> Strategy:
 def subspaces(
     encoder: nn.Module, matrices: Sequence[Adapted], images: Mapping[str, Tensor], params: OsrmParams
 ) -> dict[str, Tensor]:
-    """A for each matrix, from the base's inputs there on other tasks' images.
+    """Find A for each matrix, from the base's inputs there on other tasks' images.
 
     Raises:
         EngineError: with ``rule: code``, more ranks than directions that the tasks leave free, or fewer tasks than

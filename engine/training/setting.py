@@ -49,5 +49,5 @@ def strategy_of(method: str, params: Mapping[str, Any], encoder: nn.Module, sett
 
 
 def spread(count: int, of: int) -> Sequence[int]:
-    """At most ``count`` places among ``of``, evenly spread."""
+    """Choose at most ``count`` places among ``of``, evenly spread."""
     return np.linspace(0, of - 1, min(count, of)).round().astype(int).tolist()

@@ -46,15 +46,15 @@ class Selected:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The new names, in their order."""
+        """Return the new names, in their order."""
         return tuple(self.stored)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one tensor."""
+        """Return the shape of one tensor."""
         return self.weights.shape(self.stored[name])
 
     def dtype(self, name: str) -> torch.dtype:
-        """Stored dtype of one tensor."""
+        """Return the stored dtype of one tensor."""
         return self.weights.dtype(self.stored[name])
 
     def tensor(self, name: str) -> Tensor:
@@ -66,7 +66,7 @@ class Selected:
         read_into(self.weights, self.stored[name], out)
 
     def open_parts(self, name: str) -> AbstractContextManager[ReadPart]:
-        """A function that reads parts of one tensor, in its stored dtype."""
+        """Open a function that reads parts of one tensor, in its stored dtype."""
         return open_parts(self.weights, self.stored[name], self.dtype(name))
 
 
@@ -94,7 +94,8 @@ def visual(weights: Weights) -> Selected:
     ):
         raise CheckpointError(
             f"The file has no tensors named {PREFIX}…, and its own names ({_listed(names)}) do not say which encoder "
-            "they belong to. Save the image encoder with the prefix."
+            "they belong to. Files in other forms (Hugging Face, `module.`, adapters) become a zoo by "
+            "`python -m engine zoo import`; or save the image encoder with the prefix."
         )
     else:
         stored = {PREFIX + name: name for name in names}
@@ -102,7 +103,7 @@ def visual(weights: Weights) -> Selected:
 
 
 def canonical_order(names: Iterable[str]) -> list[str]:
-    """Names in the order of the network, not of the alphabet: block 2 before block 10, weight before bias."""
+    """Sort names in the order of the network, not of the alphabet: block 2 before block 10, weight before bias."""
     return sorted(names, key=_place)
 
 

@@ -22,7 +22,7 @@ class Buffers:
         self._idle_references = self._references_of_an_idle_block()
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """An uninitialised tensor like ``torch.empty``, in memory that may have served before."""
+        """Return an uninitialised tensor like ``torch.empty``, in memory that may have served before."""
         size = math.prod(shape) * dtype.itemsize
         with self._lock:
             idle = sorted(

@@ -25,7 +25,7 @@ NAMED = 3
 
 
 def moved(base: Weights, experts: Mapping[str, Weights]) -> dict[str, frozenset[str]]:
-    """The sampled tensors that each expert has other values in than the base."""
+    """Find the sampled tensors that each expert has other values in than the base."""
     sampled = [name for name in SAMPLED if name in base.names]
     values = {name: base.tensor(name).clone() for name in sampled}
     return {
@@ -41,7 +41,7 @@ def same(base: Tensor, expert: Tensor) -> bool:
 
 
 def family_warnings(trained: Mapping[str, Collection[str]]) -> list[str]:
-    """Sentences on tensors that some experts were trained in and others kept at the base's values.
+    """Describe tensors that some experts were trained in and others kept at the base's values, a sentence each.
 
     Args:
         trained: tensors that moved, by expert; leave out experts that equal the base.

@@ -30,19 +30,19 @@ class Memory:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Tensor names in the order given."""
+        """Return tensor names in the order given."""
         return tuple(self._tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one tensor."""
+        """Return the shape of one tensor."""
         return tuple(self._tensors[name].shape)
 
     def dtype(self, name: str) -> torch.dtype:
-        """Dtype of one tensor."""
+        """Return the dtype of one tensor."""
         return self._tensors[name].dtype
 
     def tensor(self, name: str) -> Tensor:
-        """A copy of one tensor."""
+        """Return a copy of one tensor."""
         return self._tensors[name].detach().clone(memory_format=torch.contiguous_format)
 
     def read_into(self, name: str, out: Tensor) -> None:
@@ -65,15 +65,15 @@ class SafetensorsFile:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Tensor names in the order of the header."""
+        """Return tensor names in the order of the header."""
         return tuple(self._entries)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one tensor, from the header."""
+        """Return the shape of one tensor, from the header."""
         return self._entries[name].shape
 
     def dtype(self, name: str) -> torch.dtype:
-        """Stored dtype of one tensor, from the header."""
+        """Return the stored dtype of one tensor, from the header."""
         return self._entries[name].dtype
 
     def tensor(self, name: str) -> Tensor:
@@ -93,7 +93,7 @@ class SafetensorsFile:
 
     @contextmanager
     def open_parts(self, name: str) -> Iterator[Callable[[int, np.ndarray], None]]:
-        """A function that fills bytes with the stored entries from a given one on."""
+        """Open a function that fills bytes with the stored entries from a given one on."""
         entry = self._entries[name]
         with self._unchanged() as file:
 

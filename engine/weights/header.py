@@ -40,7 +40,7 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """Bytes of the tensor."""
+        """Return the bytes of the tensor."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 

@@ -46,7 +46,7 @@ _RESBLOCK = re.compile(r"(.*)transformer\.resblocks\.(\d+)\.(.+)")
 
 
 def canonical_name(name: str) -> tuple[str, int] | None:
-    """open_clip's name of a tensor, and for q, k and v which third of it (0, 1, 2; otherwise -1).
+    """Return open_clip's name of a tensor, and for q, k and v which third of it (0, 1, 2; otherwise -1).
 
     Args:
         name: as in a complete CLIP model: ``vision_model.…``, ``text_model.…``, ``visual_projection.weight`` ….
@@ -109,11 +109,11 @@ class FromHuggingFace:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Canonical names."""
+        """Return the canonical names."""
         return tuple(self._parts)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one tensor, fused or transposed."""
+        """Return the shape of one tensor, fused or transposed."""
         first, *others = (self.weights.shape(part) for part in self._parts[name])
         if any(shape != first for shape in others):
             raise CheckpointError(f"Query, key and value parts of {name} differ in shape: {first} and {others}.")
@@ -122,7 +122,7 @@ class FromHuggingFace:
         return (first[0] * (1 + len(others)), *first[1:]) if others else first
 
     def dtype(self, name: str) -> torch.dtype:
-        """Stored dtype of one tensor."""
+        """Return the stored dtype of one tensor."""
         return self.weights.dtype(self._parts[name][0])
 
     def tensor(self, name: str) -> Tensor:
@@ -169,12 +169,17 @@ class ToHuggingFace:
             raise _no_place(name)
 
     @property
+    def origins(self) -> dict[str, tuple[str, int]]:
+        """Hugging Face's names → ours, and which third of it (0, 1, 2; otherwise -1)."""
+        return dict(self._parts)
+
+    @property
     def names(self) -> tuple[str, ...]:
-        """Hugging Face's names."""
+        """Return Hugging Face's names."""
         return tuple(self._parts)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one tensor."""
+        """Return the shape of one tensor."""
         own, index = self._parts[name]
         shape = self.weights.shape(own)
         if name == PROJECTION:
@@ -182,7 +187,7 @@ class ToHuggingFace:
         return (shape[0] // 3, *shape[1:]) if index >= 0 else shape
 
     def dtype(self, name: str) -> torch.dtype:
-        """Stored dtype of one tensor."""
+        """Return the stored dtype of one tensor."""
         return self.weights.dtype(self._parts[name][0])
 
     def tensor(self, name: str) -> Tensor:
@@ -195,7 +200,7 @@ class ToHuggingFace:
 
 
 def complete_names(names: Iterable[str], outer: str) -> dict[str, str]:
-    """Names as a complete CLIP model has them → names in a file, whose vision part may lack its prefix.
+    """Map names as a complete CLIP model has them to names in a file, whose vision part may lack its prefix.
 
     Args:
         names: names in the file, without buffers.
@@ -212,7 +217,7 @@ def complete_names(names: Iterable[str], outer: str) -> dict[str, str]:
 
 
 def vision_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """open_clip's model config for a Hugging Face CLIP or CLIP vision config.
+    """Return open_clip's model config for a Hugging Face CLIP or CLIP vision config.
 
     Raises:
         ZooError: no CLIP, a value is missing, or something that open_clip cannot express.
@@ -279,7 +284,7 @@ def _text_config(config: Mapping[str, Any], activation: str) -> dict[str, Any]:
 
 
 def huggingface_config(config: Mapping[str, Any], mlp_width: int) -> dict[str, Any]:
-    """The ``config.json`` of a ``CLIPVisionModelWithProjection`` for open_clip's model config.
+    """Return the ``config.json`` of a ``CLIPVisionModelWithProjection`` for open_clip's model config.
 
     Args:
         config: as :func:`.backbone.architecture` gives it.

@@ -14,7 +14,7 @@ ReadPart = Callable[[int, np.ndarray], None]  # (number of the first entry, the 
 
 
 def open_parts(weights: Weights, name: str, dtype: torch.dtype) -> AbstractContextManager[ReadPart]:
-    """A function that fills memory with entries of a flattened tensor, valid inside the ``with`` block.
+    """Open a function that fills memory with entries of a flattened tensor, valid inside the ``with`` block.
 
     Weights that can read parts of a file do so; of others, and where a dtype has to be converted, the tensor is read
     once as a whole. Memory is handed over as bytes: a view of it is made once and not for each of many small parts.

@@ -67,20 +67,20 @@ class BoundedFile:
         self._file, self._left = file, limit
 
     def read(self, count: int) -> bytes:
-        """At most ``count`` bytes."""
+        """Read at most ``count`` bytes."""
         if count > self._left:
             raise ValueError(f"a value of {count:,} bytes")
         self._left -= count
         return self._file.read(count)
 
     def readline(self) -> bytes:
-        """One line, of at most 10,000 bytes."""
+        """Read one line, of at most 10,000 bytes."""
         line = self._file.readline(10_000)
         self._left -= len(line)
         return line
 
     def tell(self) -> int:
-        """Position in the file."""
+        """Return the position in the file."""
         return self._file.tell()
 
 

@@ -72,15 +72,15 @@ class PickledFile:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Tensor names, as ``state_dict`` would list them."""
+        """Return tensor names, as ``state_dict`` would list them."""
         return tuple(self._places)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one tensor."""
+        """Return the shape of one tensor."""
         return self._places[name].shape
 
     def dtype(self, name: str) -> torch.dtype:
-        """Stored dtype of one tensor."""
+        """Return the stored dtype of one tensor."""
         return self._places[name].dtype
 
     def __reduce__(self) -> tuple[type[PickledFile], tuple[Path]]:

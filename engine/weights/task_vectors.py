@@ -45,33 +45,33 @@ class LazyTaskVectors:
 
     @property
     def experts(self) -> tuple[str, ...]:
-        """Names of the experts."""
+        """Return the names of the experts."""
         return tuple(self._experts)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the layers, in the base's order."""
+        """Return the names of the layers, in the base's order."""
         return self._names
 
     @property
     def dtype(self) -> torch.dtype:
-        """The compute dtype."""
+        """Return the compute dtype."""
         return self._dtype
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one layer."""
+        """Return the shape of one layer."""
         return self._base.shape(name)
 
     def vector(self, name: str, expert: str) -> Tensor:
-        """τ of one expert for one layer."""
+        """Return τ of one expert for one layer."""
         return self._read(name, (expert,))[0]
 
     def stack(self, name: str) -> Tensor:
-        """τ of all experts for one layer: shape (K, *shape)."""
+        """Return τ of all experts for one layer: shape (K, *shape)."""
         return self._read(name, self.experts)
 
     def pieces(self, name: str, size: int, step: int = 1, skip: int = 0) -> Iterator[Tensor]:
-        """τ of all experts for one layer, flattened, in pieces (K, n ≤ size).
+        """Yield τ of all experts for one layer, flattened, in pieces (K, n ≤ size).
 
         Every step-th piece after the first ``skip``. The next piece overwrites the one before, which may be changed.
         """

@@ -11,7 +11,7 @@ from engine.merging.chance import bernoulli, uniform
 from engine.merging.entry_pruning import pwptv
 from engine.merging.lwptv import lwptv, salience
 from engine.merging.selection import order_statistics
-from engine.pipeline.export.merge_files import WeightsOnly
+from engine.pipeline.run.weights_only import WeightsOnly
 from engine.weights import LazyTaskVectors, Memory, open_weights, write_weights
 from engine.weights.parts import open_parts
 
