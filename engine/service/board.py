@@ -17,6 +17,9 @@ from .cluster import Cluster
 PATIENCE = 1.0  # seconds a step has to stop by itself
 START = 5.0  # seconds in which a worker has to start a step that it is given
 LATE = 15.0  # seconds after which a step that was taken back does not start any more
+QUICK = 0.1  # seconds; a worker at a step whose kind took less the last time is given the next steps ahead
+AHEAD = 2  # steps that wait on such a worker
+SOON = 0.5  # seconds in which a step that was given ahead has to start
 
 
 @dataclass(eq=False)
@@ -32,7 +35,7 @@ class Node:
 
     @property
     def title(self) -> str:
-        """Name for people."""
+        """Return the name for people."""
         return self.step.label
 
 
@@ -43,8 +46,10 @@ class Attempt:
     node: Node
     ticket: str  # its name in the cluster
     worker: str  # address
+    given: float  # when
     start_by: float
     owner: str = ""  # the worker's process; empty until the step has started
+    started: float | None = None  # when
     stop_by: float | None = None  # when patience ends, once it is to stop
     late: bool = False  # it was not started in time, and is computed elsewhere
 
@@ -60,6 +65,7 @@ class Board:
         self._readers: dict[str, set[str]] = {}  # key of a step → those that lack it
         self._ready: list[tuple[tuple[float, int], int, Node]] = []  # a heap; what is outdated is left out when taken
         self._attempts: dict[str, Attempt] = {}  # by ticket, with those that are to stop
+        self._seconds: dict[str, float] = {}  # name of a kind of step → how long the last one took
         self._kinds: set[bool] = set()  # kinds of workers that there have been, with and without a GPU
 
     def want(self, run: str, steps: Iterable[Step], priority: float) -> None:
@@ -115,13 +121,13 @@ class Board:
         self._readers.setdefault(key, set()).add(node.step.key)
 
     def hand_out(self, workers: Mapping[str, bool]) -> None:
-        """Give the first steps that lack nothing to free workers.
+        """Give the first steps that lack nothing to free workers, then to those that will soon be free.
 
         Args:
             workers: address of every living worker → whether it has a GPU.
         """
         self._kinds.update(workers.values())
-        free = [address for address in workers if address not in self._occupied()] if self._ready else []
+        free = self._open(workers) if self._ready else []
         passed = []
         while free and self._ready:
             entry = heappop(self._ready)
@@ -135,7 +141,9 @@ class Board:
                 continue
             free.remove(worker)
             ticket = f"{node.step.name}-{node.step.key[:16]}-{self._mark}-{next(self._numbers)}"
-            node.attempt = self._attempts[ticket] = Attempt(node, ticket, worker, time.monotonic() + START)
+            now = time.monotonic()
+            start_by = now + (SOON if self._line(worker) else START)
+            node.attempt = self._attempts[ticket] = Attempt(node, ticket, worker, now, start_by)
             self._cluster.submit(node.step, ticket, worker)
         for entry in passed:
             heappush(self._ready, entry)
@@ -149,7 +157,7 @@ class Board:
         attempt = self._attempts.get(ticket)
         if attempt is None:
             return None
-        attempt.owner = owner
+        attempt.owner, attempt.started = owner, time.monotonic()
         if attempt.stop_by is not None:
             self._stop(attempt)
         return self.at_work(ticket)
@@ -169,6 +177,7 @@ class Board:
         if attempt is not None:
             self._cluster.release(ticket)
             self._free(attempt)
+            self._move_up(attempt)
         return attempt
 
     def lost(self, ticket: str) -> Attempt | None:
@@ -201,14 +210,14 @@ class Board:
         now = time.monotonic()
         for attempt in list(self._attempts.values()):
             if attempt.stop_by is None and not attempt.owner and now >= attempt.start_by:
-                attempt.late = True
+                attempt.late = self._line(attempt.worker)[:1] == [attempt]  # else the step before it takes longer
                 self._stop(attempt)
                 self._free(attempt)
             if attempt.stop_by is None or now < attempt.stop_by:
                 continue
             neighbour = is_neighbour(attempt.owner)
             if not attempt.owner:
-                del self._attempts[attempt.ticket]
+                self.ended(attempt.ticket)
             elif neighbour and not is_alive(attempt.owner):
                 self.ended(attempt.ticket)
                 yield attempt
@@ -221,10 +230,32 @@ class Board:
         for attempt in self._attempts.values():
             self._cluster.kill(attempt.worker, attempt.owner)
 
-    def _occupied(self) -> set[str]:
-        """Return the addresses of workers that compute, are to start or did not start a step."""
-        attempts = self._attempts.values()
-        return {attempt.worker for attempt in attempts if attempt.owner or attempt.stop_by is None or attempt.late}
+    def _line(self, worker: str) -> list[Attempt]:
+        """Return the attempts that a worker computes, is to start or did not start, in the order they were given."""
+        found = [attempt for attempt in self._attempts.values() if attempt.worker == worker]
+        return [attempt for attempt in found if attempt.owner or attempt.stop_by is None or attempt.late]
+
+    def _open(self, workers: Iterable[str]) -> list[str]:
+        """Return the addresses of workers that can be given a step: free ones, then those that soon are.
+
+        A step takes longer to reach a worker than many a step takes to be computed.
+        """
+        lines = {worker: self._line(worker) for worker in workers}
+        soon = [worker for worker, line in lines.items() if 0 < len(line) <= AHEAD and all(map(self._soon_over, line))]
+        return [worker for worker, line in lines.items() if not line] + soon
+
+    def _soon_over(self, attempt: Attempt) -> bool:
+        quick = self._seconds.get(attempt.node.step.name, inf) < QUICK
+        return quick and attempt.stop_by is None and time.monotonic() < (attempt.started or attempt.given) + SOON
+
+    def _move_up(self, ended: Attempt) -> None:
+        """Note how long an attempt took; the next one on its worker has to start now."""
+        now = time.monotonic()
+        if ended.started is not None:
+            self._seconds[ended.node.step.name] = now - ended.started
+        for place, attempt in enumerate(self._line(ended.worker)):
+            if not attempt.owner and attempt.stop_by is None:
+                attempt.start_by = now + (SOON if place else START)
 
     def _queue(self, node: Node) -> None:
         if not node.lacks and node.attempt is None:
@@ -238,10 +269,10 @@ class Board:
                 self._queue(attempt.node)
 
     def _stop(self, attempt: Attempt) -> bool:
-        """Ask an attempt to stop, or take it back if it has not started; returns whether it had."""
+        """Ask an attempt to stop, or not to start if it has not; returns whether it had.
+
+        Its end is heard of either way: it may have started, or ended, since the worker was heard of.
+        """
         attempt.stop_by = time.monotonic() + (PATIENCE if attempt.owner else LATE)
-        if attempt.owner:
-            self._cluster.ask_to_stop(attempt.ticket, attempt.worker)
-        else:
-            self._cluster.release(attempt.ticket)
+        self._cluster.ask_to_stop(attempt.ticket, attempt.worker)
         return bool(attempt.owner)

@@ -111,7 +111,7 @@ def stop_service(store: Store, timeout: float = STOP_TIMEOUT) -> str:
 
 
 def start_command() -> list[str]:
-    """The command line that serves a store."""
+    """Return the command line that serves a store."""
     return [sys.executable, "-m", f"{PACKAGE}.service", "--calm", str(CALM)]
 
 

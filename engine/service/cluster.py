@@ -72,13 +72,14 @@ Inbox = queue.SimpleQueue[Event]
 class Cluster:
     """Starts or joins a cluster, hands out steps, and passes everything that happens into one queue."""
 
-    def __init__(self, store: Store, inbox: Inbox, devices: tuple[str, ...] = ()) -> None:
+    def __init__(self, store: Store, inbox: Inbox, devices: tuple[str, ...] = (), *, preload: bool = True) -> None:
         """Start.
 
         Args:
             store: artefacts; workers write into the same folder.
             inbox: gets an event for everything that happens.
             devices: CUDA devices of this host, one worker each.
+            preload: let workers import what the pipeline's steps need when they start.
         """
         dask.config.set({**SETTINGS, "temporary-directory": str(store.root / "scratch")})
         self._store, self._inbox = store, inbox
@@ -90,7 +91,7 @@ class Cluster:
         self._cluster = None if address else _own_cluster(store, devices)
         self._client = _connect(address) if address else Client(self._cluster, set_as_default=False)
         self._client.subscribe_topic(self._topic, self._report)
-        self._client.register_plugin(Preload())
+        self._client.register_plugin(Preload(preload))
 
     def workers(self, computing: Collection[str] = ()) -> dict[str, bool]:
         """See which workers live, and end those that do not answer.

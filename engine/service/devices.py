@@ -39,7 +39,7 @@ class Device:
 
 
 def describe_devices(cuda: Sequence[str]) -> list[dict[str, Any]]:
-    """Every device of this host with its memory, as JSON for the heartbeat; a few milliseconds without CUDA.
+    """Describe every device of this host with its memory, as JSON for the heartbeat; a few milliseconds without CUDA.
 
     Args:
         cuda: as :func:`cuda_devices` gives them.

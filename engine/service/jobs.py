@@ -19,15 +19,15 @@ AHEAD = 1e9  # added to the priority of runs that somebody sits and waits for
 class Job:
     """One run between being taken up and its end."""
 
-    def __init__(self, table: RunTable, run: Run, number: int) -> None:
+    def __init__(self, table: RunTable, run: Run, number: float) -> None:
         """Take a run up.
 
         Args:
             table: the run table.
             run: its row.
-            number: it is the n-th that the service has taken up.
+            number: its place among all; lower ones go first.
         """
-        self.run = run
+        self.run, self.number = run, number
         self.priority = (AHEAD if is_urgent(run.kind) else 0.0) - number
         self.plan: Plan | None = None  # None while it is being planned
         self.left: set[str] = set()  # keys of the steps that are still to be computed

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -18,6 +20,7 @@ from ..store import Run, Store
 from .board import Attempt, Board, Node
 from .cluster import Cluster, Event, Inbox
 from .jobs import Job
+from .meter import Meter
 from .worker import Failure
 
 Planner = Callable[[str, Mapping[str, Any], Store], Plan]
@@ -41,13 +44,16 @@ class Loop:
     def __init__(self, store: Store, owner: str, cluster: Cluster, inbox: Inbox, planner: Planner) -> None:
         self.store, self.owner, self.cluster, self.inbox = store, owner, cluster, inbox
         self.board = Board(cluster)
+        self.meter = Meter()
         self.jobs: dict[str, Job] = {}
         self.workers: dict[str, bool] = {}  # address → whether it has a GPU
         self.last_active = time.time()
         self._planner = planner
         self._planning = ThreadPoolExecutor(2, thread_name_prefix="planning")
+        self._suspects = threading.Lock()  # held while a run is planned that may have ended a service
         self._due: dict[str, float] = {}
         self._taken = 0
+        self._places: dict[str, int] = {}  # the last place that each person was given
 
     def tick(self) -> None:
         """Take what has arrived, and look at the table and at the workers."""
@@ -114,21 +120,30 @@ class Loop:
         if not self.jobs:
             self._due.pop("workers", None)  # it may be a while since they were looked at
         while len(self.jobs) < MAX_JOBS and (run := self.store.runs.claim_next(self.owner)):
-            self._taken += 1
-            job = self.jobs[run.id] = Job(self.store.runs, run, self._taken)
+            job = self.jobs[run.id] = Job(self.store.runs, run, self._place_of(run))
+            logger.info("Run %s is taken up.", run.id, extra={"run": run.id})
             job.say("Planning")
             self._planning.submit(self._plan, run, None)
+
+    def _place_of(self, run: Run) -> float:
+        """Return a run's place: people take turns, each one's runs go in their order."""
+        self._taken += 1
+        reached = min((int(job.number) for job in self.jobs.values()), default=0)
+        self._places[run.person] = place = max(self._places.get(run.person, 0), reached) + 1
+        return place + self._taken * 1e-7
 
     def _plan(self, run: Run, plan: Plan | None) -> None:
         """Make a plan, unless there is one, and see what of it is missing; runs in a planning thread."""
         try:
             if plan is None:
-                plan = self._planner(run.kind, run.request, self.store)
-                self.store.runs.set_step_keys(run.id, (step.key for step in plan.steps))
+                with self._suspects if run.plannings else contextlib.nullcontext():
+                    self.store.runs.planning(run.id)
+                    plan = self._planner(run.kind, run.request, self.store)
+                    self.store.runs.set_step_keys(run.id, (step.key for step in plan.steps))
             values: dict[str, Any] = {"plan": plan, "needed": needed_steps(plan, self.store)}
         except Exception as error:
             if not isinstance(error, EngineError):
-                logger.exception("Run %s could not be planned.", run.id)
+                logger.exception("Run %s could not be planned.", run.id, extra={"run": run.id})
             values = {"error": error}
         self.inbox.put(Event("planned", run.id, values))
 
@@ -141,9 +156,11 @@ class Loop:
             text = str(error) if isinstance(error, EngineError) else f"Unexpected error while planning: {kind}: {error}"
             self._fail(job, Failure(text, kind, "".join(traceback.format_exception(error))))
             return
-        job.follow(event.values["plan"], event.values["needed"])
+        plan, needed = event.values["plan"], event.values["needed"]
+        self.meter.planned(len(plan.steps), len(needed))
+        job.follow(plan, needed)
         job.say("Waiting for a worker")
-        self._compute(job, event.values["needed"])
+        self._compute(job, needed)
 
     def _compute(self, job: Job, needed: list[Step]) -> None:
         self.board.want(job.run.id, needed, job.priority)
@@ -169,12 +186,14 @@ class Loop:
         if job.cancelled or job.plan is None or job.left:
             return
         self._leave(job)
+        logger.info("Run %s has finished.", job.run.id, extra={"run": job.run.id})
         if not self.store.runs.finish(job.run.id, job.plan.result, owner=self.owner):
             self.store.runs.cancelled(job.run.id, owner=self.owner)
 
     def _fail(self, job: Job, failure: Failure) -> None:
         """End a run with a reason that people can read."""
         self._leave(job)
+        logger.warning("Run %s failed: %s", job.run.id, failure.message, extra={"run": job.run.id})
         self.store.runs.logs.append(job.run.id, failure.message, "error")
         if failure.trace:
             self.store.runs.logs.append(job.run.id, failure.trace.rstrip().splitlines(), "trace")
@@ -194,6 +213,7 @@ class Loop:
         return [self.jobs[run] for run in sorted(node.runs) if run in self.jobs] if node else []
 
     def _started(self, event: Event) -> None:
+        self.meter.started(event.ticket)
         node = self.board.started(event.ticket, event.values["owner"])
         for job in self._jobs_of(node):
             job.reached(node.step.key, node.title)
@@ -216,10 +236,12 @@ class Loop:
         if attempt is None:
             return
         node = attempt.node
-        self.board.remove(node)
-        for job in self._jobs_of(node):
-            job.made(node.step.key, node.title)
-            self._finish_if_complete(job)
+        self.meter.ended(event.ticket, node.step.name, "done")
+        if attempt.stop_by is None:
+            self.board.remove(node)
+            for job in self._jobs_of(node):
+                job.made(node.step.key, node.title)
+                self._finish_if_complete(job)
         self._over(attempt)
 
     def _failed(self, event: Event) -> None:
@@ -227,6 +249,7 @@ class Loop:
         if attempt is None:
             return
         failure: Failure = event.values["failure"]
+        self.meter.ended(event.ticket, attempt.node.step.name, "failed")
         if failure.missing:
             self._make_missing(attempt.node, failure)
         else:
@@ -239,10 +262,14 @@ class Loop:
         if attempt is None:
             return
         node = attempt.node
-        logger.warning("Step '%s' has lost its worker: %s", node.title, event.values["reason"])
+        self.meter.ended(event.ticket, node.step.name, "lost")
+        about = {"run": ",".join(sorted(node.runs)), "step": node.step.key}
+        logger.warning("Step '%s' has lost its worker: %s", node.title, event.values["reason"], extra=about)
         self.workers.pop(attempt.worker, None)
-        self.store.claims.release_all(attempt.owner)
-        if attempt.owner and attempt.stop_by is None:
+        # A worker that ends as soon as it starts a step may not have said so; it has claimed the step.
+        owner = attempt.owner or self.store.claims.left_behind(node.step.key, time.monotonic() - attempt.given)
+        self.store.claims.release_all(owner)
+        if owner and attempt.stop_by is None:
             node.deaths += 1
         if node.deaths >= MAX_DEATHS:
             text = f"The worker process ended {node.deaths} times while it computed '{node.title}'. "

@@ -19,6 +19,7 @@ from ..store import ACTIVE, Store
 from ..store.database import TableLocked
 from ..store.owners import this_process
 from ..version import code_version
+from . import journal
 from .client import STARTING, stop_service
 from .devices import cuda_devices, describe_devices
 from .heartbeat import Heartbeat
@@ -52,7 +53,7 @@ def serve(
     Returns:
         Exit status: 0 after an orderly end, 1 when another service has the store.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s", force=True)
+    journal.set_up()
     _give_way()
     owner = this_process("service")
     if not _take_lease(store, owner):
@@ -82,7 +83,7 @@ def _give_way() -> None:
 
 
 def plan_with_pipeline(kind: str, request: Mapping[str, Any], store: Store) -> Plan:
-    """The pipeline's planner, imported when it is needed first."""
+    """Plan with the pipeline's planner, imported when it is needed first."""
     with _importing:
         from ..pipeline.planners import plan_request
     return plan_request(kind, request, store)
@@ -121,6 +122,7 @@ def _serve(
     idle_seconds: float,
 ) -> None:
     from .cluster import Cluster, Inbox
+    from .endpoint import Endpoint
     from .loop import Loop
 
     logging.getLogger("distributed").setLevel(logging.WARNING)
@@ -129,9 +131,11 @@ def _serve(
     inbox: Inbox = queue.SimpleQueue()
     devices = cuda_devices()
     store.runs.requeue_orphans(service=owner)
-    cluster = Cluster(store, inbox, devices)
+    cluster = Cluster(store, inbox, devices, preload=planner is plan_with_pipeline)
     loop = Loop(store, owner, cluster, inbox, planner)
+    endpoint = None
     try:
+        endpoint = Endpoint.of_environment(store, loop.meter.registry)
         _await_worker(loop, heartbeat, stop)
         heartbeat.publish(state="ready", devices=describe_devices(devices), workers=len(loop.workers))
         heartbeat.gauge = lambda: {"devices": describe_devices(devices)}
@@ -149,6 +153,8 @@ def _serve(
         heartbeat.publish(state="stopping")
         loop.close()
         cluster.close()
+        if endpoint is not None:
+            endpoint.close()
 
 
 def _tick(loop: Any, failures: int) -> int:

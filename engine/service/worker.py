@@ -59,13 +59,20 @@ class Preload(WorkerPlugin):
 
     name = "mergelens"
 
+    def __init__(self, wanted: bool = True) -> None:
+        """Take ``wanted``: False for steps that are not the pipeline's, which import what they need themselves."""
+        self.wanted = wanted
+
     def setup(self, worker: Worker) -> None:
         """Start importing."""
-        threading.Thread(target=_preload, name="preload", daemon=True).start()
+        if self.wanted:
+            threading.Thread(target=_preload, name="preload", daemon=True).start()
+        else:
+            _loaded.set()
 
 
 def compute(store: Store, pickled: bytes, ticket: str, topic: str) -> None:
-    """Carry one step out; one that is stopped ends without a word.
+    """Carry one step out; one that is stopped, or is not to start any more, ends without a word.
 
     Args:
         store: where artefacts are.
@@ -76,6 +83,9 @@ def compute(store: Store, pickled: bytes, ticket: str, topic: str) -> None:
     Raises:
         StepFailed: with the reason.
     """
+    if ticket in _cancelled:
+        _cancelled.discard(ticket)
+        return
     reports, owner = Reports(ticket, topic), this_process("worker")
     reports.send("started", owner=owner)
     if not _loaded.is_set():
@@ -158,7 +168,7 @@ class WorkerMonitor:
             self.reports.send("metrics", values=_plain(values))
 
     def share_threads(self) -> None:
-        """Numeric threads of this step: what it asks for, else cores ÷ busy workers."""
+        """Set the numeric threads of this step: as many as it asks for, else cores ÷ busy workers."""
         self._looked = time.monotonic()
         wanted = self.step.threads
         if wanted == SHARE:

@@ -23,7 +23,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -81,23 +81,23 @@ class Store:
 
     @cached_property
     def database(self) -> Database:
-        """The run database."""
+        """Return the run database."""
         self._make(self.root)
         return Database(self.database_url, recorded=self.history.count, backup=self.backups.make)
 
     @cached_property
     def runs(self) -> RunTable:
-        """The run table."""
+        """Return the run table."""
         return RunTable(self.database, self.history)
 
     @cached_property
     def history(self) -> History:
-        """The store's own record of its runs."""
+        """Return the store's own record of its runs."""
         return History(self.root)
 
     @cached_property
     def backups(self) -> Backups:
-        """Copies of the run table."""
+        """Return the copies of the run table."""
         return Backups(self.root, self.database_url)
 
     @property
@@ -107,17 +107,17 @@ class Store:
 
     @cached_property
     def zoos(self) -> KnownZoos:
-        """Zoo folders that this store remembers."""
+        """Return the zoo folders that this store remembers."""
         return KnownZoos(self.root)
 
     @cached_property
     def lease(self) -> Lease:
-        """The service's lease and the pages' heartbeat."""
+        """Return the service's lease and the pages' heartbeat."""
         return Lease(self.database)
 
     @cached_property
     def claims(self) -> Claims:
-        """The claims of processes on steps."""
+        """Return the claims of processes on steps."""
         return Claims(self.database)
 
     def folder(self, name: str) -> Path:
@@ -394,5 +394,7 @@ def _of_full_disk(error: BaseException) -> bool:
     return os.strerror(errno.ENOSPC) in str(error)
 
 
+@lru_cache(maxsize=8)
 def _reopen(root: str, url: str) -> Store:
+    """Return the store that a pickle names, for each the same one in this process: its database stays open."""
     return Store(root, database_url=url)

@@ -32,6 +32,7 @@ class Collected:
     leftover_bytes: int = 0  # trash, damaged artefacts, what dead writers left
     thumbnails: int = 0
     thumbnail_bytes: int = 0
+    recent: int = 0  # artefacts that no run refers to, too new to be removed
     dry: bool = False
 
     @property
@@ -50,6 +51,7 @@ class Collected:
             f"({self.bytes / 1e6:,.1f} MB), trash and leftovers ({self.leftover_bytes / 1e6:,.1f} MB), "
             f"{self.thumbnails:,} old thumbnails ({self.thumbnail_bytes / 1e6:,.1f} MB). "
             f"{self.runs:,} deleted runs {would} forgotten."
+            + (f" {self.recent:,} unused artefacts of the last hour stay." if self.recent else "")
         )
 
 
@@ -77,7 +79,7 @@ def collect(
     deleted = [
         run for run in store.runs.list(deleted=True, limit=1_000_000) if now - (run.deleted or now) >= days * DAY
     ]
-    doomed = _doomed(store, deleted, set(keep), now - grace)
+    doomed, recent = _doomed(store, deleted, set(keep), now - grace)
     forgotten = {key for run in deleted for key in (*run.step_keys, run.result)}
     _refuse_unknown(store, [artefact for artefact in doomed if artefact.key not in forgotten])
     leftover = store.empty_trash(days, dry=dry)
@@ -100,17 +102,24 @@ def collect(
         leftover_bytes=leftover,
         thumbnails=thumbnails,
         thumbnail_bytes=thumbnail_bytes,
+        recent=recent,
         dry=dry,
     )
 
 
-def _doomed(store: Store, gone: Iterable[Run], keep: set[str], newest: float) -> list[Artefact]:
-    """Artefacts that nobody refers to; ``gone`` are runs that would no longer be there."""
+def _doomed(store: Store, gone: Iterable[Run], keep: set[str], newest: float) -> tuple[list[Artefact], int]:
+    """Return artefacts that nobody refers to, and how many more there are that are too new to be removed.
+
+    ``gone`` are runs that would no longer be there.
+    """
     present = {artefact.key: artefact for artefact in store.artefacts()}
-    wanted = store.runs.references(without={run.id for run in gone}) | keep | set(store.claims.active())
-    wanted |= {key for key, artefact in present.items() if artefact.created > newest}
-    wanted |= {used for key in wanted if key in present for used in present[key].uses}
-    return [artefact for key, artefact in present.items() if key not in wanted]
+
+    def with_used(keys: set[str]) -> set[str]:
+        return keys | {used for key in keys if key in present for used in present[key].uses}
+
+    wanted = with_used(store.runs.references(without={run.id for run in gone}) | keep | set(store.claims.active()))
+    recent = with_used({key for key, artefact in present.items() if artefact.created > newest}) & set(present)
+    return [artefact for key, artefact in present.items() if key not in wanted | recent], len(recent - wanted)
 
 
 def _refuse_unknown(store: Store, loose: list[Artefact]) -> None:

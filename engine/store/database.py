@@ -34,6 +34,8 @@ class TableLocked(StoreError):
 class Database:
     """Opens itself on first use; safe to share between threads, and to be opened by several processes."""
 
+    patience = PATIENCE
+
     def __init__(self, url: str, *, recorded: Callable[[], int] = int, backup: Callable[[str], None] | None = None):
         """Name the database.
 
@@ -57,18 +59,18 @@ class Database:
         return self.file is not None and sqlite.is_read_only(self.file)
 
     @contextmanager
-    def read(self, *, patience: float = PATIENCE) -> Iterator[sa.Connection]:
+    def read(self, *, patience: float | None = None) -> Iterator[sa.Connection]:
         """Connect to see one consistent state and write nothing."""
         with self._explained(), self.engine().connect() as connection:
             self._begin(connection, patience)
             yield connection
 
     @contextmanager
-    def write(self, *, patience: float = PATIENCE) -> Iterator[sa.Connection]:
+    def write(self, *, patience: float | None = None) -> Iterator[sa.Connection]:
         """Begin a transaction that may write: it waits its turn before it reads, so that what it read stays true.
 
         Args:
-            patience: seconds to wait for another process's lock.
+            patience: seconds to wait for another process's lock; by default the database's own.
 
         Raises:
             TableLocked: somebody holds the table for longer.
@@ -169,8 +171,9 @@ class Database:
             self._backup(f"layout-{found}")
         schema.upgrade(engine)
 
-    def _begin(self, connection: sa.Connection, patience: float) -> sa.Transaction:
+    def _begin(self, connection: sa.Connection, patience: float | None) -> sa.Transaction:
         """Begin a transaction; wait while another process holds the lock, and say so."""
+        patience = self.patience if patience is None else patience
         began, said = time.monotonic(), False
         while True:
             try:

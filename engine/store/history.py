@@ -63,7 +63,9 @@ class History:
             try:
                 document = json.loads(file.read_text("utf-8"))
                 if document["format"] == FORMAT and document["id"] == file.stem:
-                    yield {name: document[name] for name in RECORDED}
+                    yield {name: document[name] for name in RECORDED if name != "person"} | {
+                        "person": document.get("person", "")  # records of earlier versions belong to nobody
+                    }
                     continue
                 reason = "it is of another form"
             except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from ..errors import DiskFull
+from ..errors import DiskFull, StoreError
 from .database import Database, TableLocked
 from .owners import is_alive, is_fresh, process_id
 from .tables import beat, claim, lease
@@ -17,6 +19,14 @@ from .tables import beat, claim, lease
 SERVICE = "service"
 PAGES = "pages"
 MOMENT = 3.0  # seconds, some heartbeats
+CLAIM_HEARTBEAT = 2.0  # seconds between two heartbeats of a claim
+
+_of_key = claim.c.key == sa.bindparam("of")
+_holder = sa.select(claim.c.owner, claim.c.created, claim.c.heartbeat).where(_of_key)
+_holders = sa.select(claim.c.key, claim.c.owner, claim.c.heartbeat)
+_free = sa.delete(claim).where(_of_key)
+_give_back = _free.where(claim.c.owner == sa.bindparam("by"))
+_claim = sa.insert(claim)
 
 
 @dataclass(frozen=True)
@@ -136,16 +146,35 @@ class Claims:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._kept: dict[str, str] = {}  # key → owner of those that this process renews
+        self._lock = threading.Lock()
+        self._renewing = False  # whether there is a thread for it
+
+    @contextlib.contextmanager
+    def kept(self, key: str, owner: str) -> Iterator[None]:
+        """Renew a claim while the block runs and give it back at the end."""
+        with self._lock:
+            self._kept[key] = owner
+            if not self._renewing:
+                self._renewing = True
+                threading.Thread(target=self._renew_kept, name="claims", daemon=True).start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._kept.pop(key, None)
+            self.release(key, owner)
 
     def take(self, key: str, owner: str) -> bool:
         """Claim a step unless a living process has it."""
         now = time.time()
         with self._database.write() as connection:
-            row = connection.execute(sa.select(claim).where(claim.c.key == key)).mappings().first()
-            if row and row["owner"] != owner and is_alive(row["owner"], row["heartbeat"]):
+            held = connection.execute(_holder, {"of": key}).first()
+            if held and held.owner != owner and is_alive(held.owner, held.heartbeat):
                 return False
-            connection.execute(sa.delete(claim).where(claim.c.key == key))
-            connection.execute(sa.insert(claim).values(key=key, owner=owner, created=now, heartbeat=now))
+            if held:
+                connection.execute(_free, {"of": key})
+            connection.execute(_claim, {"key": key, "owner": owner, "created": now, "heartbeat": now})
         return True
 
     def renew(self, key: str, owner: str) -> None:
@@ -157,18 +186,38 @@ class Claims:
     def release(self, key: str, owner: str) -> None:
         """Give a claim back."""
         with self._database.write() as connection:
-            connection.execute(sa.delete(claim).where(claim.c.key == key, claim.c.owner == owner))
+            connection.execute(_give_back, {"of": key, "by": owner})
 
     def release_all(self, owner: str) -> None:
         """Give back all claims of a process that is known to be gone."""
         with self._database.write() as connection:
             connection.execute(sa.delete(claim).where(claim.c.owner == owner))
 
+    def left_behind(self, key: str, seconds: float) -> str:
+        """Return the process that has claimed a step in the last seconds and has ended; empty where there is none."""
+        with self._database.read() as connection:
+            held = connection.execute(_holder, {"of": key}).first()
+        if held is None or held.created < time.time() - seconds or is_alive(held.owner, held.heartbeat):
+            return ""
+        return held.owner
+
     def active(self) -> dict[str, str]:
         """Return key → owner of all steps that living processes compute."""
         with self._database.read() as connection:
-            rows = connection.execute(sa.select(claim)).mappings().all()
-        return {row["key"]: row["owner"] for row in rows if is_alive(row["owner"], row["heartbeat"])}
+            rows = connection.execute(_holders).all()
+        return {key: owner for key, owner, heartbeat in rows if is_alive(owner, heartbeat)}
+
+    def _renew_kept(self) -> None:
+        while True:
+            time.sleep(CLAIM_HEARTBEAT)
+            with self._lock:
+                kept = dict(self._kept)
+                if not kept:
+                    self._renewing = False
+                    return
+            for key, owner in kept.items():
+                with contextlib.suppress(StoreError):  # a full or locked disk: the next one may be written
+                    self.renew(key, owner)
 
 
 def _status(row: Any) -> ServiceStatus:

@@ -14,7 +14,7 @@ STALE_AFTER = 15.0  # seconds without a heartbeat after which a process of anoth
 
 def this_process(role: str = "process") -> str:
     """Return a name for this process that no other process has, also after its number is used again."""
-    return f"{role}:{_host()}:{os.getpid()}:{start_of(os.getpid())}"
+    return f"{role}:{_host()}:{os.getpid()}:{_own_start(os.getpid())}"
 
 
 def process_id(owner: str) -> int:
@@ -59,6 +59,11 @@ def _host() -> str:
         elif path.exists():
             parts.append(path.read_text().strip())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
+@lru_cache(maxsize=1)
+def _own_start(pid: int) -> str:
+    return start_of(pid)
 
 
 def start_of(pid: int) -> str:

@@ -30,6 +30,7 @@ RECORDED = (
     "tags",
     "notes",
     "requested_by",
+    "person",
 )
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 EPOCH = 1_700_000_000
@@ -54,6 +55,7 @@ class Run:
     owner: str | None
     heartbeat: float | None
     attempts: int
+    plannings: int  # begun, and not come to an end
     created: float
     started: float | None
     finished: float | None
@@ -65,6 +67,7 @@ class Run:
     tags: list[str]
     notes: str
     requested_by: str
+    person: str  # id of whom it belongs to; empty where nobody logs in
 
     @property
     def active(self) -> bool:

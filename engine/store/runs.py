@@ -17,6 +17,7 @@ from .run import ACTIVE, ENDED, HELD, RECORDED, Run, ended, new_id, run_of
 from .tables import log as log_table
 from .tables import run as run_table
 
+MOST_PLANNINGS = 3  # that end with the service, before the run counts as the reason
 EDITABLE = ("name", "notes", "tags")
 LOST = {
     "state": "failed",
@@ -45,6 +46,7 @@ class RunTable:
         tags: Sequence[str] = (),
         notes: str = "",
         requested_by: str = "",
+        person: str = "",
         owner: str | None = None,
     ) -> Run:
         """Add a row for the service to take up.
@@ -56,7 +58,8 @@ class RunTable:
             parent: id of the run that this belongs to.
             tags: for finding it again.
             notes: free text.
-            requested_by: who asked.
+            requested_by: the page or command that asked.
+            person: id of whom it belongs to.
             owner: a process that carries it out itself; no service takes it up then.
 
         """
@@ -78,6 +81,7 @@ class RunTable:
             "tags": list(tags),
             "notes": notes,
             "requested_by": requested_by,
+            "person": person,
         }
         with self._database.write() as connection:
             connection.execute(sa.insert(run_table).values(**row))
@@ -111,6 +115,7 @@ class RunTable:
             "step_keys": list(dict.fromkeys((*step_keys, result))),
             "tags": [],
             "requested_by": "parent",
+            "person": self.get(parent).person,
         }
         there = sa.select(run_table.c.id).where(run_table.c.parent == parent, run_table.c.result == result)
         with self._database.write() as connection:
@@ -172,6 +177,7 @@ class RunTable:
         parent: str | None = None,
         children: bool = True,
         tag: str | None = None,
+        person: str | None = None,
         search: str = "",
         deleted: bool = False,
         limit: int = 100,
@@ -184,6 +190,7 @@ class RunTable:
             parent: only children of this run.
             children: False leaves out rows that belong to another one.
             tag: only with this tag.
+            person: only those that belong to this person.
             search: only with this text in id, name, notes, tags or request.
             deleted: the deleted ones instead of the others.
             limit: at most so many.
@@ -193,6 +200,7 @@ class RunTable:
         where += [run_table.c.state.in_(tuple(states))] if states is not None else []
         where += [run_table.c.parent == parent] if parent is not None else []
         where += [] if children else [run_table.c.parent.is_(None)]
+        where += [run_table.c.person == person] if person is not None else []
         where += [_contains(run_table.c.tags, f'"{tag}"')] if tag is not None else []
         if search.strip():
             columns = (run_table.c.id, run_table.c.name, run_table.c.notes, run_table.c.tags, run_table.c.request)
@@ -229,7 +237,15 @@ class RunTable:
             StoreError: it is neither.
         """
         where = (run_table.c.id == run) & run_table.c.state.in_(("cancelled", "failed"))
-        values = {"state": "queued", "owner": None, "error": "", "error_kind": "", "finished": None, "attempts": 0}
+        values = {
+            "state": "queued",
+            "owner": None,
+            "error": "",
+            "error_kind": "",
+            "finished": None,
+            "attempts": 0,
+            "plannings": 0,
+        }
         if not self._update(where, **values, fraction=0.0, message="", step="", metrics={}):
             raise StoreError(f"Run '{run}' is {self.get(run).state}; only a cancelled or failed run can be resumed.")
         return self.get(run)
@@ -284,10 +300,13 @@ class RunTable:
         return row
 
     def claim_next(self, owner: str, kinds: Iterable[str] | None = None) -> Run | None:
-        """Take up the oldest queued row; two processes never take the same one."""
+        """Take up the oldest queued row of who has the fewest at work; two processes never take the same one."""
         where = [run_table.c.state == "queued", run_table.c.deleted.is_(None)]
         where += [run_table.c.kind.in_(tuple(kinds))] if kinds is not None else []
-        oldest = sa.select(run_table.c.id).where(*where).order_by(run_table.c.created, run_table.c.id).limit(1)
+        other = run_table.alias()
+        same = sa.and_(other.c.person == run_table.c.person, other.c.state.in_(HELD))
+        at_work = sa.select(sa.func.count()).select_from(other).where(same).scalar_subquery()
+        oldest = sa.select(run_table.c.id).where(*where).order_by(at_work, run_table.c.created, run_table.c.id).limit(1)
         now = time.time()
         with self._database.read() as connection:
             if connection.execute(oldest).scalar() is None:
@@ -309,9 +328,14 @@ class RunTable:
         """Set fraction, message, step, step_number, step_count or metrics; :class:`Reporter` throttles."""
         self._update((run_table.c.id == run) & run_table.c.state.in_(HELD), heartbeat=time.time(), **changes)
 
+    def planning(self, run: str) -> None:
+        """Say that a run is being planned; what ends the process meanwhile may be the run."""
+        where, more = run_table.c.id == run, run_table.c.plannings + 1
+        self._database.when_there_is_room(lambda: self._update(where, plannings=more))
+
     def set_step_keys(self, run: str, keys: Iterable[str]) -> None:
-        """Record the artefacts that a run refers to, so that garbage collection keeps them."""
-        self._update(run_table.c.id == run, step_keys=list(dict.fromkeys(keys)))
+        """Record the artefacts that a planned run refers to, so that garbage collection keeps them."""
+        self._update(run_table.c.id == run, step_keys=list(dict.fromkeys(keys)), plannings=0)
 
     def cancelling(self, owner: str) -> list[str]:
         """Return the ids of a process's rows that somebody asked to stop."""
@@ -352,14 +376,15 @@ class RunTable:
         """
         held = (run_table.c.owner == owner) & run_table.c.id.not_in(tuple(keep))
         self._update(held & (run_table.c.state == "cancelling"), **ended("cancelled"))
-        values = {"state": "queued", "owner": None, "attempts": run_table.c.attempts - 1, "message": ""}
+        values = {"state": "queued", "owner": None, "attempts": run_table.c.attempts - 1, "plannings": 0, "message": ""}
         return self._update(held & (run_table.c.state == "running"), **values)
 
     def requeue_orphans(self, *, service: str | None = None) -> list[str]:
         """Give rows whose process has died back to the queue.
 
         The end of a service is no failure of its runs, however often it happens; a step that ends its worker is one
-        of the step. A row that a command line was carrying out fails.
+        of the step. A run fails that has ended its service again and again while it was planned, and a row that a
+        command line was carrying out.
 
         Args:
             service: the service that has the lease, if that is who asks; rows of any other service are orphans then.
@@ -380,6 +405,10 @@ class RunTable:
         elif (row.owner or "").startswith("inline:"):
             text = "The process that carried this run out has ended. Resume the run to have the service finish it."
             self._update(where, error=text, error_kind="interrupted", **ended("failed"))
+        elif row.plannings >= MOST_PLANNINGS:
+            text = f"The engine ended {row.plannings} times while it planned this run. It may be too large for the "
+            text += "memory of this machine: try fewer experts, values or images."
+            self._update(where, error=text, error_kind="planning", **ended("failed"))
         elif self._update(where, state="queued", owner=None, message="Taken up again"):
             times = "" if row.attempts < 2 else f" for the {row.attempts}. time"
             self.logs.append(row.id, f"The engine ended{times} while it worked on this run, which is taken up again.")

@@ -51,8 +51,10 @@ def connect(url: str, file: Path | None, *, read_only: bool = False) -> sa.Engin
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
-        writes = connection.get_execution_options().get("writes")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        if connection.get_execution_options().get("writes"):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            return
+        connection.exec_driver_sql("BEGIN")
         connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1")  # takes the lock here, where one can wait
 
     return engine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, BigInteger, Column, Float, Index, Integer, MetaData, String, Table, Text
 
-LAYOUT = "0002"  # the last change in migrations/
+LAYOUT = "0004"  # the last change in migrations/
 
 metadata = MetaData()
 
@@ -30,6 +30,7 @@ run = Table(
     Column("owner", String(120)),
     Column("heartbeat", Float),
     Column("attempts", Integer, nullable=False, default=0),
+    Column("plannings", Integer, nullable=False, default=0, server_default="0"),
     Column("created", Float, nullable=False),
     Column("started", Float),
     Column("finished", Float),
@@ -41,6 +42,7 @@ run = Table(
     Column("tags", JSON, nullable=False),
     Column("notes", Text, nullable=False, default=""),
     Column("requested_by", Text, nullable=False, default=""),
+    Column("person", Text, nullable=False, default="", server_default=""),
     Index("run_state", "state", "created"),
     Index("run_parent", "parent"),
 )
@@ -53,6 +55,17 @@ log = Table(
     Column("time", Float, nullable=False),
     Column("level", String(10), nullable=False),
     Column("line", Text, nullable=False),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("time", Float, nullable=False),
+    Column("person", Text, nullable=False),
+    Column("action", String(20), nullable=False),
+    Column("run", String(20), nullable=False),
+    Column("text", Text, nullable=False),
 )
 
 lease = Table(

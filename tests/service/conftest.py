@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -21,19 +22,22 @@ HERE = Path(__file__).parent
 class Service:
     """A service process and its store."""
 
+    patience = 120.0  # seconds that something is waited for, where many work on few cores
+
     def __init__(self, root: Path) -> None:
         self.store = Store(root, database_url=f"sqlite:///{root / 'runs.sqlite'}")
         self.process: subprocess.Popen | None = None
         self.launched: list[subprocess.Popen] = []
         self.script = "run_service.py"
         self.environment: dict[str, str] = {}
+        self.settings: dict[str, float] = {}  # constants of the service, by their dotted names
 
     def launch(self, *arguments: str) -> subprocess.Popen:
         paths = os.pathsep.join([str(HERE), str(HERE.parents[1]), os.environ["PYTHONPATH"]])
         environment = {**os.environ, ENV_ROOT: str(self.store.root), "PYTHONPATH": paths}
         environment.pop(ENV_DATABASE, None)
         environment.pop("MERGELENS_SCHEDULER", None)
-        environment |= self.environment
+        environment |= {"TOY_SETTINGS": json.dumps(self.settings), **self.environment}
         self.store.root.mkdir(parents=True, exist_ok=True)
         with (self.store.root / "service.txt").open("ab") as log:
             command = [sys.executable, str(HERE / self.script), *arguments]
@@ -44,16 +48,17 @@ class Service:
     def start(self, *arguments: str) -> None:
         self.process = self.launch(*arguments)
         owner = f":{self.process.pid}:"
-        self.until(lambda: (s := self.store.lease.status()) and s.ready and owner in s.owner, 30, "a ready service")
+        self.until(lambda: (s := self.store.lease.status()) and s.ready and owner in s.owner, what="a ready service")
 
-    def until(self, condition, seconds: float = 60.0, what: str = "it") -> float:
+    def until(self, condition, seconds: float = patience, what: str = "it") -> float:
         """Wait for a condition; returns the seconds it took."""
         began = time.monotonic()
         while not condition():
             if time.monotonic() - began > seconds:
-                log = (self.store.root / "service.txt").read_text()[-3000:]
-                pytest.fail(f"waited {seconds} s for {what}\n{log}")
-            time.sleep(0.01)
+                log = self.store.root / "service.txt"
+                told = log.read_text()[-3000:] if log.exists() else ""
+                pytest.fail(f"waited {seconds} s for {what}\n{told}")
+            time.sleep(0.02)
         return time.monotonic() - began
 
     def submit(self, *steps, **request):
@@ -62,8 +67,8 @@ class Service:
     def state(self, run) -> str:
         return self.store.runs.get(run.id).state
 
-    def ended(self, run, seconds: float = 60.0):
-        self.until(lambda: not self.store.runs.get(run.id).active, seconds, f"the end of {run}")
+    def ended(self, run):
+        self.until(lambda: not self.store.runs.get(run.id).active, what=f"the end of {run}")
         return self.store.runs.get(run.id)
 
     def kill(self) -> None:
@@ -71,6 +76,12 @@ class Service:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """A file that a step of the test waits for."""
+    return tmp_path / "gate"
 
 
 @pytest.fixture
@@ -86,6 +97,6 @@ def service(tmp_path_factory):
     """A running service."""
     service = Service(tmp_path_factory.mktemp("service") / "store")
     service.start()
-    service.ended(service.submit(["write", {"text": "first"}, []]), 120)  # workers have imported what steps need
+    service.ended(service.submit(["write", {"text": "first"}, []]))  # workers have imported what steps need
     yield service
     service.kill()

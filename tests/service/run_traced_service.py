@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from engine.service import cluster, main
 from engine.store import Store
 
-WORKERS = 3
+WORKERS = 2
 
 if __name__ == "__main__":
     cluster.CPU_COUNT = WORKERS  # one worker a core: so many on any machine

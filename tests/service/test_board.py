@@ -24,7 +24,7 @@ class PaperCluster:
 
     def __init__(self, **workers: bool) -> None:
         self.alive = workers
-        self.given: dict[str, tuple[str, str]] = {}  # worker → ticket, label
+        self.given: dict[str, list[tuple[str, str]]] = {}  # worker → ticket, label of its steps in order
         self.history: list[str] = []
         self.told_to_stop: list[str] = []
         self.killed: list[str] = []
@@ -33,11 +33,12 @@ class PaperCluster:
         return dict(self.alive)
 
     def submit(self, step, ticket, worker):
-        self.given[worker] = (ticket, step.label)
+        self.given.setdefault(worker, []).append((ticket, step.label))
         self.history.append(step.label)
 
     def release(self, ticket):
-        self.given = {worker: entry for worker, entry in self.given.items() if entry[0] != ticket}
+        left = {worker: [entry for entry in line if entry[0] != ticket] for worker, line in self.given.items()}
+        self.given = {worker: line for worker, line in left.items() if line}
 
     def ask_to_stop(self, ticket, worker):
         self.told_to_stop.append(worker)
@@ -70,23 +71,34 @@ class Table:
 
     def end(self, worker, **failure):
         """A worker reports that its step is done, or failed."""
-        ticket, _ = self.cluster.given[worker]
+        ticket = self.cluster.given[worker][0][0]
         self.inbox.put(Event("failed", ticket, {"failure": Failure(**failure)}) if failure else Event("done", ticket))
         self.turn()
         self.turn()
 
     def start(self, worker):
-        self.inbox.put(Event("started", self.cluster.given[worker][0], {"owner": ELSEWHERE}))
+        self.inbox.put(Event("started", self.cluster.given[worker][0][0], {"owner": ELSEWHERE}))
         self.turn()
 
     def die(self, worker):
-        """A worker ends with its step, and another one takes its place."""
-        self.inbox.put(Event("lost", self.cluster.given.pop(worker)[0], {"reason": "KilledWorker"}))
+        """A worker ends with its steps, and another one takes its place."""
+        for ticket, _ in self.cluster.given.pop(worker):
+            self.inbox.put(Event("lost", ticket, {"reason": "KilledWorker"}))
         self.turn()
         self.turn()
 
     def labels(self):
-        return {worker: label for worker, (_, label) in self.cluster.given.items()}
+        return {worker: line[0][1] for worker, line in self.cluster.given.items()}
+
+    def line(self, worker):
+        """Return the labels of the steps that a worker has been given."""
+        return [label for _, label in self.cluster.given.get(worker, ())]
+
+    def quick(self, worker="w"):
+        """Have a worker compute a step in no time, so that its kind is known to be quick."""
+        self.submit(step("before"))
+        self.start(worker)
+        self.end(worker)
 
 
 request_plans: list[Plan] = []
@@ -349,9 +361,10 @@ def test_a_step_that_does_not_start_goes_to_another_worker(store):
     attempt = next(iter(table.loop.board._attempts.values()))
     attempt.start_by = 0.0
     table.turn()
-    assert table.labels() == {"w2": "second"}, "it was taken back, and its worker gets nothing more"
+    assert table.cluster.told_to_stop == ["w1"]
+    assert table.cluster.history == ["first", "second"], "the worker that was given it first gets nothing more"
     table.end("w2")
-    assert table.labels() == {"w2": "first"}
+    assert table.labels()["w2"] == "first"
     table.start("w2")
     table.end("w2")
     assert store.runs.get(first.id).state == "finished"
@@ -360,14 +373,16 @@ def test_a_step_that_does_not_start_goes_to_another_worker(store):
 def test_a_step_that_was_taken_back_and_starts_all_the_same_is_stopped(store):
     table = Table(store, w=False)
     run = table.submit(step("slow"))
-    ticket, _ = table.cluster.given["w"]
+    ticket = table.cluster.given["w"][0][0]
     store.runs.request_cancel(run.id)
     table.turn()
     assert store.runs.get(run.id).state == "cancelled"
-    assert table.cluster.told_to_stop == []
     table.inbox.put(Event("started", ticket, {"owner": ELSEWHERE}))
     table.turn()
-    assert table.cluster.told_to_stop == ["w"]
+    assert table.cluster.told_to_stop == ["w", "w"]
+    assert table.cluster.killed == []
+    table.end("w")
+    assert table.loop.board._attempts == {}
 
 
 def test_a_step_that_ends_three_workers_fails_alone(store):
@@ -394,3 +409,89 @@ def test_a_worker_that_ends_before_it_starts_a_step_is_not_held_against_the_step
         table.die("w")
     table.end("w")
     assert store.runs.get(run.id).state == "finished"
+
+
+def test_a_worker_at_quick_steps_is_given_the_next_ones_ahead(store):
+    table = Table(store, w=False)
+    steps = [step(label) for label in "abcd"]
+    run = table.submit(*steps, step("last", *steps))
+    table.turn()
+    assert table.line("w") == ["a"], "nobody knows yet that it is quick"
+    table.start("w")
+    table.end("w")
+    table.turn()
+    assert table.line("w") == ["b", "c", "d"]
+    for _ in range(4):
+        table.start("w")
+        table.end("w")
+    assert store.runs.get(run.id).state == "finished"
+    assert table.cluster.history == ["a", "b", "c", "d", "last"]
+
+
+def test_a_free_worker_comes_before_one_that_soon_is(store):
+    table = Table(store, w1=False, w2=False)
+    table.quick("w1")
+    table.submit(step("a"), step("b"))
+    assert (table.line("w1"), table.line("w2")) == (["a"], ["b"])
+
+
+def test_steps_that_wait_behind_a_longer_one_are_taken_back(store):
+    table = Table(store, w=False)
+    table.quick()
+    run = table.submit(step("a"), step("b"))
+    table.start("w")
+    first, second = table.loop.board._attempts.values()
+    assert table.line("w") == ["a", "b"]
+    first.started -= 1.0
+    second.start_by -= 1.0
+    table.turn()
+    assert table.cluster.told_to_stop == ["w"]
+    table.turn()
+    assert table.line("w") == ["a", "b"], "it is not given to this worker again"
+    table.end("w")
+    assert table.line("w") == ["b", "b"], "now it is, because its worker is not to blame"
+    table.end("w")
+    assert store.runs.get(run.id).state == "running", "the worker did not compute what was taken back"
+    table.start("w")
+    table.end("w")
+    assert store.runs.get(run.id).state == "finished"
+
+
+def test_nothing_waits_behind_a_kind_that_took_long_the_last_time(store):
+    table = Table(store, w=False)
+    table.quick()
+    table.submit(step("a"), step("b"), step("c"))
+    table.start("w")
+    next(iter(table.loop.board._attempts.values())).started -= 1.0
+    table.end("w")
+    table.turn()
+    assert table.line("w")[:1] == ["b"]
+    assert table.loop.board._open(["w"]) == []
+
+
+def test_a_worker_that_ends_before_it_says_that_it_started_a_step_is_known_by_its_claim(store):
+    table = Table(store, w=False)
+    run = table.submit(step("bad"))
+    ended = this_process("worker").rsplit(":", 1)[0] + ":1"  # this process number, but begun at another time
+    for _ in range(3):
+        assert store.runs.get(run.id).state == "running"
+        assert store.claims.take(step("bad").key, ended)
+        table.die("w")
+    assert store.runs.get(run.id).error_kind == "WorkerDied"
+    assert store.claims.left_behind(step("bad").key, 60) == ""
+
+
+def test_steps_that_waited_for_a_worker_that_ends_are_not_blamed(store):
+    table = Table(store, w=False)
+    table.quick()
+    bad, waiting = table.submit(step("bad")), table.submit(step("waiting"))
+    for _ in range(3):
+        table.turn()
+        assert table.line("w") == ["bad", "waiting"]
+        table.start("w")
+        table.die("w")
+    assert store.runs.get(bad.id).error_kind == "WorkerDied"
+    table.turn()
+    table.start("w")
+    table.end("w")
+    assert store.runs.get(waiting.id).state == "finished"

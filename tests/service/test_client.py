@@ -30,7 +30,7 @@ def test_pages_start_replace_and_stop_the_service(startable, monkeypatch):
     began = time.monotonic()
     assert [client.ensure_service(store).state for _ in range(3)] == ["starting"] * 3
     assert time.monotonic() - began < 1
-    startable.until(lambda: client.ensure_service(store).state == "ready", 30)
+    startable.until(lambda: client.ensure_service(store).state == "ready")
     state = client.ensure_service(store)
     assert (state.ready, state.busy, str(state)) == (True, 0, f"The engine is ready: {state.workers} workers.")
     assert time.time() - store.lease.last_page() < 30
@@ -77,10 +77,10 @@ def test_two_versions_on_one_store_agree_on_one_engine(startable, monkeypatch, c
         return states[version].state
 
     first = time.time()
-    startable.until(lambda: ask("one", first) == "ready", 30)
+    startable.until(lambda: ask("one", first) == "ready")
     second = time.time()
     agreed = {"ready", "outdated"}
-    startable.until(lambda: {ask("one", first), ask("two", second)} == agreed, 30)
+    startable.until(lambda: {ask("one", first), ask("two", second)} == agreed)
     for _ in range(30):
         assert {ask("one", first), ask("two", second)} == agreed
         time.sleep(0.1)
@@ -92,14 +92,14 @@ def test_two_versions_on_one_store_agree_on_one_engine(startable, monkeypatch, c
 def test_a_start_that_fails_is_reported(own_service, monkeypatch):
     monkeypatch.setattr(client, "start_command", lambda: [sys.executable, "-c", "raise SystemExit('no such thing')"])
     assert client.ensure_service(own_service.store).state == "starting"
-    own_service.until(lambda: client.ensure_service(own_service.store).state == "failed", 10)
+    own_service.until(lambda: client.ensure_service(own_service.store).state == "failed")
     assert "no such thing" in client.ensure_service(own_service.store).message
 
 
 def test_a_calm_service_leaves_the_first_moments_to_the_page_unless_there_is_work(own_service):
     store = own_service.store
     own_service.launch("30", "60")
-    own_service.until(lambda: client.service_state(store).state == "starting", 20)
+    own_service.until(lambda: client.service_state(store).state == "starting")
     time.sleep(1)
     assert store.lease.status().workers == 0
     run = own_service.submit(["write", {"text": "a"}, []])
@@ -108,6 +108,6 @@ def test_a_calm_service_leaves_the_first_moments_to_the_page_unless_there_is_wor
 
 def test_a_calm_service_hears_that_it_is_not_needed(own_service):
     process = own_service.launch("30", "60")
-    own_service.until(lambda: client.service_state(own_service.store).state == "starting", 20)
+    own_service.until(lambda: client.service_state(own_service.store).state == "starting")
     client.stop_service(own_service.store)
-    assert process.wait(10) == 0
+    assert process.wait(own_service.patience) == 0

@@ -15,8 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.store.owners import STALE_AFTER
-
 HERE = Path(__file__).parent
 
 
@@ -33,6 +31,7 @@ def lines(path: Path) -> list[str]:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_workers_that_are_lost_while_the_service_is_idle_cost_a_run_seconds(own_service, number):
     """The service sees to idle workers every five seconds only; the run comes before that."""
+    own_service.settings["engine.service.cluster.SILENT"] = 5.0
     own_service.start()
     assert own_service.ended(own_service.submit(["write", {"text": "a"}, []])).state == "finished"
     time.sleep(1.0)
@@ -41,21 +40,34 @@ def test_workers_that_are_lost_while_the_service_is_idle_cost_a_run_seconds(own_
     for process in found:
         process.send_signal(number)
     run = own_service.submit(["write", {"text": "b"}, []])
-    assert own_service.ended(run, 60).state == "finished"
+    assert own_service.ended(run).state == "finished"
 
 
-def test_restarts_of_the_service_are_no_attempts_of_a_run(own_service, tmp_path):
+def test_restarts_of_the_service_are_no_attempts_of_a_run(own_service, gate, tmp_path):
     trace = tmp_path / "trace"
-    run = own_service.submit(["count", {"n": 30, "pause": 0.1, "trace": str(trace)}, []], ["join", {}, [0]])
+    run = own_service.submit(["count", {"n": 1, "trace": str(trace), "gate": str(gate)}, []], ["join", {}, [0]])
     for deaths in range(1, 5):
         own_service.start()
-        own_service.until(lambda deaths=deaths: len(lines(trace)) == deaths, 30, "the step's start")
+        own_service.until(lambda deaths=deaths: len(lines(trace)) == deaths, what="the step's start")
         os.killpg(own_service.process.pid, signal.SIGKILL)
         own_service.process.wait()
+    gate.touch()
     own_service.start()
     row = own_service.ended(run)
     assert (row.state, row.error) == ("finished", "")
     assert any("for the 4. time" in line.line for line in own_service.store.runs.logs.read(run.id))
+
+
+def test_a_run_that_ends_the_service_while_it_is_planned_fails_alone(own_service):
+    fatal = own_service.submit(["write", {"text": "a"}, []], die=True)
+    other = own_service.submit(["write", {"text": "b"}, []])
+    for _ in range(3):
+        assert own_service.launch().wait(600) == 9
+    own_service.start()
+    row = own_service.ended(fatal)
+    assert (row.state, row.error_kind) == ("failed", "planning")
+    assert "The engine ended 3 times while it planned this run" in row.error
+    assert own_service.ended(other).state == "finished"
 
 
 def test_a_step_that_ends_its_worker_fails_alone(service, tmp_path):
@@ -63,31 +75,35 @@ def test_a_step_that_ends_its_worker_fails_alone(service, tmp_path):
     deadly = ["die_once", {"trace": str(tmp_path / "trace"), "times": 99}, []]
     first, second = service.submit(deadly), service.submit(deadly, ["join", {}, [0]])
     others = [service.submit(["count", {"n": 20, "again": mark}, []]) for mark in range(4)]
-    rows = [service.ended(run, 60) for run in (first, second)]
+    rows = [service.ended(run) for run in (first, second)]
     assert {row.state for row in rows} == {"failed"}
     assert {row.error_kind for row in rows} == {"WorkerDied"}
     assert len(lines(tmp_path / "trace")) == 3
     told = "".join(line.line for line in service.store.runs.logs.read(second.id))
     assert f"the step is shared with '{first.id}'" in told
-    assert {service.ended(run, 30).state for run in others} == {"finished"}
+    assert {service.ended(run).state for run in others} == {"finished"}
 
 
-def test_a_locked_run_table_ends_neither_the_service_nor_a_run(service):
-    """Another program holds it for longer than a heartbeat may be late."""
-    run = service.submit(["count", {"n": 60, "pause": 0.1, "again": 7}, []])
+def test_a_locked_run_table_ends_neither_the_service_nor_a_run(own_service, gate):
+    """Another program holds it for longer than the service waits and a heartbeat may be late."""
+    service, late = own_service, 2.0
+    service.settings = {"engine.store.database.Database.patience": 0.1, "engine.service.heartbeat.STALE_AFTER": late}
+    service.start()
+    run = service.submit(["count", {"n": 1, "gate": str(gate)}, []])
     service.until(lambda: service.store.runs.get(run.id).message.startswith("batch"))
     pid = service.store.lease.status().pid
     with sqlite3.connect(service.store.root / "runs.sqlite", isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
-        time.sleep(STALE_AFTER + 5)
+        time.sleep(late + 3)
         other.execute("COMMIT")
+    gate.touch()
     assert service.ended(run).state == "finished"
     assert service.store.lease.status().pid == pid
     assert service.process.poll() is None
 
 
 @pytest.fixture
-def scheduler(tmp_path):
+def scheduler(own_service, tmp_path):
     """A scheduler and two workers started by hand: its address."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])])}
     file, log = tmp_path / "scheduler.json", tmp_path / "cluster.log"
@@ -102,9 +118,7 @@ def scheduler(tmp_path):
             process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
             stack.callback(process.wait)
             stack.callback(os.killpg, process.pid, signal.SIGKILL)
-            deadline = time.monotonic() + 30
-            while not file.exists() and time.monotonic() < deadline:
-                time.sleep(0.05)
+            own_service.until(file.exists, what="the scheduler's address")
         yield json.loads(file.read_text())["address"]
 
 
@@ -113,7 +127,7 @@ def test_a_cluster_that_somebody_else_started(own_service, scheduler, tmp_path):
     trace = tmp_path / "trace"
     own_service.environment["MERGELENS_SCHEDULER"] = scheduler
     own_service.start()
-    own_service.until(lambda: own_service.store.lease.status().workers == 2, 30, "both workers")
+    own_service.until(lambda: own_service.store.lease.status().workers == 2, what="both workers")
     run = own_service.submit(["count", {"n": 20, "trace": str(trace)}, []], ["join", {}, [0]])
     own_service.until(lambda: lines(trace))
     os.kill(int(lines(trace)[0]), signal.SIGKILL)
@@ -127,7 +141,7 @@ def test_a_cluster_that_somebody_else_started(own_service, scheduler, tmp_path):
     assert own_service.ended(own_service.submit(["write", {"text": "c"}, []])).state == "finished"
 
     own_service.process.terminate()
-    own_service.process.wait(20)
+    own_service.process.wait(own_service.patience)
     own_service.start()
-    own_service.until(lambda: own_service.store.lease.status().workers == 2, 30, "both workers, still there")
+    own_service.until(lambda: own_service.store.lease.status().workers == 2, what="both workers, still there")
     assert own_service.ended(own_service.submit(["write", {"text": "d"}, []])).state == "finished"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -30,15 +29,16 @@ def test_a_run_finishes(service):
     assert row.step_count == 3
 
 
-def test_progress_metrics_and_log_appear(service):
-    run = service.submit(["count", {"n": 100, "label": str(time.time())}, []])  # long enough to be met, and new
-    service.until(lambda: "batch" in service.store.runs.get(run.id).message, 30, "progress")
+def test_progress_metrics_and_log_appear(service, gate):
+    run = service.submit(["count", {"n": 10, "gate": str(gate)}, []])
+    service.until(lambda: "batch" in service.store.runs.get(run.id).message, what="progress")
     row = service.store.runs.get(run.id)
     assert row.step == "Toy count"
     assert (row.step_number, row.step_count) == (1, 1)
+    gate.touch()
     assert 0 < service.ended(run).fraction <= 1
-    assert service.store.runs.get(run.id).metrics["curve"][-1] == 98
-    assert "counted" in [line.line for line in service.store.runs.logs.read(run.id)]
+    (counted,) = [line.line for line in service.store.runs.logs.read(run.id) if line.line.startswith("counted")]
+    assert service.store.runs.get(run.id).metrics["curve"][-1] == int(counted.split()[1]) - 2
 
 
 def test_the_heartbeat_tells_devices_and_memory(service):
@@ -68,24 +68,26 @@ def test_runs_that_wait_for_a_worker_are_cancelled_at_once(service):
     assert {service.ended(run).state for run in runs} == {"cancelled"}
 
 
-def test_shared_steps_are_computed_once(service, tmp_path):
+def test_shared_steps_are_computed_once(service, gate, tmp_path):
     trace = tmp_path / "trace"
-    shared = ["count", {"n": 10, "trace": str(trace)}, []]
+    shared = ["count", {"n": 1, "trace": str(trace), "gate": str(gate)}, []]
     first = service.submit(shared, ["join", {"again": 1}, [0]])
     second = service.submit(shared, ["join", {"again": 2}, [0]])
+    for run in (first, second):
+        service.until(lambda run=run: "batch" in service.store.runs.get(run.id).message)
+    gate.touch()
     assert service.ended(first).state == service.ended(second).state == "finished"
     assert len(lines(trace)) == 1
 
 
-def test_cancelling_one_of_two_leaves_the_other(service, tmp_path):
+def test_cancelling_one_of_two_leaves_the_other(service, gate, tmp_path):
     trace = tmp_path / "trace"
-    shared = ["count", {"n": 30, "trace": str(trace)}, []]
+    shared = ["count", {"n": 1, "trace": str(trace), "gate": str(gate)}, []]
     first, second = service.submit(shared), service.submit(shared, ["join", {}, [0]])
-    service.until(lambda: lines(trace))
-    service.until(lambda: service.state(second) == "running")
     service.until(lambda: "batch" in service.store.runs.get(second.id).message)
     service.store.runs.request_cancel(first.id)
     assert service.ended(first).state == "cancelled"
+    gate.touch()
     assert service.ended(second).state == "finished"
     assert len(lines(trace)) == 1
 
@@ -101,11 +103,12 @@ def test_reasons_of_failure(service):
     assert (unplanned.state, unplanned.error) == ("failed", "This cannot be planned.")
 
 
-def test_a_killed_worker_costs_nothing_but_time(service, tmp_path):
+def test_a_killed_worker_costs_nothing_but_time(service, gate, tmp_path):
     trace = tmp_path / "trace"
-    run = service.submit(["count", {"n": 15, "trace": str(trace)}, []])
+    run = service.submit(["count", {"n": 1, "trace": str(trace), "gate": str(gate)}, []])
     service.until(lambda: lines(trace))
     os.kill(int(lines(trace)[0]), signal.SIGKILL)
+    gate.touch()
     assert service.ended(run).state == "finished"
     assert len(lines(trace)) == 2
     assert any("tried again" in line.line for line in service.store.runs.logs.read(run.id))
@@ -114,7 +117,7 @@ def test_a_killed_worker_costs_nothing_but_time(service, tmp_path):
 
 def test_a_step_that_kills_its_workers_fails(service, tmp_path):
     run = service.submit(["die_once", {"trace": str(tmp_path / "trace"), "times": 99}, []])
-    row = service.ended(run, 30)
+    row = service.ended(run)
     assert row.state == "failed"
     assert row.error.startswith("The worker process ended 3 times while it computed 'Toy die_once'.")
     assert len(lines(tmp_path / "trace")) == 3
@@ -132,7 +135,7 @@ def test_a_damaged_input_is_made_again(service, tmp_path):
 
 def test_a_second_service_is_not_needed(service):
     second = service.launch()
-    assert second.wait(timeout=20) == 1
+    assert second.wait(service.patience) == 1
     assert "not needed" in (service.store.root / "service.txt").read_text()
     assert process_id(service.store.lease.status().owner) == service.process.pid
 
@@ -144,20 +147,23 @@ def test_finished_steps_are_not_computed_again(service, tmp_path):
     assert len(lines(trace)) == 1
 
 
-def test_the_next_service_takes_up_what_a_killed_one_left(own_service, tmp_path):
+def test_the_next_service_takes_up_what_a_killed_one_left(own_service, gate, tmp_path):
     trace, slow = tmp_path / "trace", tmp_path / "slow"
     own_service.start()
     run = own_service.submit(
-        ["write", {"trace": str(trace)}, []], ["count", {"n": 40, "trace": str(slow)}, [0]], ["join", {}, [1]]
+        ["write", {"trace": str(trace)}, []],
+        ["count", {"n": 1, "trace": str(slow), "gate": str(gate)}, [0]],
+        ["join", {}, [1]],
     )
     own_service.until(lambda: lines(slow))
     os.kill(own_service.process.pid, signal.SIGKILL)
     own_service.process.wait()
     worker = int(lines(slow)[0])
-    own_service.until(lambda: not Path(f"/proc/{worker}").exists(), 10, "the end of the orphaned worker")
+    own_service.until(lambda: not Path(f"/proc/{worker}").exists(), what="the end of the orphaned worker")
     assert not half_written(own_service)
+    gate.touch()
     own_service.start("0.01")
     assert own_service.ended(run).state == "finished"
     assert (len(lines(trace)), len(lines(slow))) == (1, 2)
-    assert own_service.process.wait(timeout=20) == 0  # nobody needs it any more
+    assert own_service.process.wait(own_service.patience) == 0  # nobody needs it any more
     assert own_service.store.lease.status() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ class ToyParams(StepParams):
     times: int = 0
     again: int = 0
     label: str = ""
+    gate: str | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ def planner(kind, request, store):
     """A request lists steps as [name, params, indices of inputs]; the last one is the result."""
     if request.get("refuse"):
         raise MergeError("This cannot be planned.")
+    if request.get("die"):
+        os._exit(9)
     nodes = []
     for name, params, needs in request["steps"]:
         inputs = ToyInputs(tuple(nodes[index].key for index in needs))
@@ -67,14 +71,16 @@ def join(inputs, params, output: Path, tools: StepTools):
 
 @toy
 def count(inputs, params, output: Path, tools: StepTools):
-    """Listens between batches, and reports."""
+    """Listens between batches, and reports; with a gate it goes on until that file is there."""
     _leave_trace(params)
     (output / "half").write_text("half")
-    for number in range(params.n):
-        tools.progress(number / params.n, f"batch {number}")
+    for number in itertools.count():
+        if number >= params.n and (params.gate is None or Path(params.gate).exists()):
+            break
+        tools.progress(min(1.0, number / params.n), f"batch {number}")
         tools.metrics({"curve": list(range(number))[-5:]})
         time.sleep(params.pause)
-    tools.log("counted")
+    tools.log(f"counted {number}")
     (output / "text").write_text("counted")
 
 

@@ -234,6 +234,9 @@ def _layout_one(file):
     with engine.begin() as connection:
         metadata.create_all(connection)
         connection.exec_driver_sql("DROP TABLE alembic_version")
+        connection.exec_driver_sql("DROP TABLE audit")
+        connection.exec_driver_sql("ALTER TABLE run DROP COLUMN plannings")
+        connection.exec_driver_sql("ALTER TABLE run DROP COLUMN person")
         connection.exec_driver_sql("INSERT INTO meta VALUES ('schema', '1')")
     engine.dispose()
 

@@ -126,6 +126,31 @@ def test_the_end_of_a_service_is_no_failure_of_its_runs(runs):
     assert runs.get(mine.id).state == "running"
 
 
+def test_a_run_that_ends_its_service_while_it_is_planned_is_not_taken_up_for_ever(runs):
+    run = runs.submit("run", {})
+    for _ in range(3):
+        runs.claim_next(DEAD)
+        runs.planning(run.id)
+        taken = runs.requeue_orphans()
+    assert taken == []
+    assert (runs.get(run.id).state, runs.get(run.id).error_kind) == ("failed", "planning")
+    assert "ended 3 times while it planned this run" in runs.get(run.id).error
+    assert runs.resume(run.id).plannings == 0
+
+
+def test_plannings_that_come_to_an_end_or_are_given_back_do_not_count(runs):
+    run = runs.submit("run", {})
+    for number in range(4):
+        runs.claim_next(DEAD)
+        runs.planning(run.id)
+        if number % 2:
+            runs.set_step_keys(run.id, ["aa" * 32])
+            assert runs.requeue_orphans() == [run.id]
+        else:
+            assert runs.release(DEAD) == 1
+    assert (runs.get(run.id).state, runs.get(run.id).plannings) == ("queued", 0)
+
+
 def test_the_service_with_the_lease_takes_from_any_other_service(runs):
     run = runs.submit("run", {})
     runs.claim_next(this_process("service"))

@@ -1,0 +1,127 @@
+"""The run table as one person may use it: what belongs to others is looked at, deletions are put down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from .artefacts import Store
+from .people import NotAllowed, Person, Settings, check_allowed, is_allowed
+from .run import ACTIVE, Run
+from .tables import audit as audit_table
+from .tables import run as run_table
+from .usage import references_of, size_of_artefact
+
+
+@dataclass(frozen=True)
+class Deed:
+    """One line of the audit log."""
+
+    time: float  # seconds since the epoch
+    person: str
+    action: str
+    run: str
+    text: str
+
+
+class Desk:
+    """Submits and changes rows for one person; every method raises NotAllowed with the reason where it may not."""
+
+    def __init__(self, store: Store, person: Person, settings: Settings) -> None:
+        self._store, self._person, self._settings = store, person, settings
+
+    def submit(self, kind: str, request: Mapping[str, Any], **values: Any) -> Run:
+        """Add a row that belongs to the person.
+
+        Args:
+            kind: of the row.
+            request: what is asked for.
+            values: as :meth:`RunTable.submit` takes them.
+        """
+        cleaning = kind == "gc" and not request.get("dry")
+        check_allowed(self._person, "clean" if cleaning else "run")
+        self._check_quota()
+        row = self._store.runs.submit(kind, request, person=self._person.id, **values)
+        if cleaning:
+            self._put_down("clean", row)
+        return row
+
+    def edit(self, run: str, **changes: Any) -> Run:
+        """Change name, notes or tags."""
+        self._own(run)
+        return self._store.runs.edit(run, **changes)
+
+    def cancel(self, run: str) -> Run:
+        """Ask a run to stop."""
+        self._own(run)
+        return self._store.runs.request_cancel(run)
+
+    def resume(self, run: str) -> Run:
+        """Queue a run again that was cancelled or failed."""
+        self._own(run)
+        self._check_quota()
+        return self._store.runs.resume(run)
+
+    def delete(self, run: str) -> None:
+        """Delete an ended run, and put down who did."""
+        row = self._own(run)
+        self._store.runs.delete(run)
+        self._put_down("delete", row)
+
+    def undelete(self, run: str) -> Run:
+        """Bring a deleted run back, and put down who did."""
+        self._put_down("undelete", self._own(run))
+        return self._store.runs.undelete(run)
+
+    def may_change(self, row: Run) -> bool:
+        """Return whether the person may cancel, rename, resume or delete a run."""
+        return is_allowed(self._person, "change", row.person)
+
+    def may_clean(self) -> bool:
+        """Return whether the person may clean the store up."""
+        return is_allowed(self._person, "clean")
+
+    def _own(self, run: str) -> Run:
+        row = self._store.runs.get(run)
+        check_allowed(self._person, "change", row.person)
+        return row
+
+    def _check_quota(self) -> None:
+        """Refuse more work of somebody who has enough of it here."""
+        if not self._person.id:
+            return
+        mine = run_table.c.person == self._person.id
+        with self._store.database.read() as connection:
+            count = sa.select(sa.func.count()).where(mine, run_table.c.state.in_(ACTIVE))
+            active = connection.execute(count).scalar() or 0
+        if active >= self._settings.runs:
+            raise NotAllowed(
+                f"You have {active} runs queued or at work, and {self._settings.runs} are the most a person may have. "
+                "Wait for some of them, or cancel some."
+            )
+        if self._settings.bytes and (taken := self._taken()) >= self._settings.bytes:
+            raise NotAllowed(
+                f"Your results take {taken / 1e9:.1f} GB, and {self._settings.bytes / 1e9:.1f} GB are the most a "
+                "person's may take. Delete some of your runs, and have an admin clean up."
+            )
+
+    def _taken(self) -> int:
+        rows = self._store.runs.list(person=self._person.id, limit=1_000_000)
+        return sum(size_of_artefact(self._store, key) for key in {key for row in rows for key in references_of(row)})
+
+    def _put_down(self, action: str, row: Run) -> None:
+        values = {"time": time.time(), "person": self._person.id, "action": action, "run": row.id, "text": row.name}
+        with self._store.database.write() as connection:
+            connection.execute(sa.insert(audit_table).values(**values))
+
+
+def deeds(store: Store, limit: int = 100) -> Sequence[Deed]:
+    """Return the audit log, newest first."""
+    query = sa.select(audit_table).order_by(audit_table.c.seq.desc()).limit(limit)
+    with store.database.read() as connection:
+        found: Iterable[Any] = connection.execute(query).mappings().all()
+    return [Deed(*(row[name] for name in ("time", "person", "action", "run", "text"))) for row in found]

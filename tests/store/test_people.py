@@ -1,0 +1,167 @@
+"""Who somebody is, what each role may do with whose runs, how much of it, and in which order."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from engine.errors import EngineError
+from engine.store import Store
+from engine.store.desk import Desk, deeds
+from engine.store.people import AT_THE_MACHINE, NotAllowed, Person, Settings, check_allowed, person_of
+
+ISSUER = "https://login.example.org"
+OIDC = Settings(
+    login="oidc",
+    issuer=ISSUER,
+    roles=(("admin", frozenset({"it"})), ("member", frozenset({"lab"})), ("viewer", frozenset({"*"}))),
+)
+ANNA, BEN = Person("a@x.org", "a", "member"), Person("b@x.org", "b", "member")
+IDA = Person("i@x.org", "i", "admin")
+VIEWER = Person("v@x.org", "v", "viewer")
+
+
+def claims(**changes):
+    found = {"iss": ISSUER, "iat": time.time(), "email": "Anna@x.org", "name": "Anna", "groups": ["lab"], **changes}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def desks(store):
+    return [Desk(store, person, OIDC) for person in (ANNA, BEN, IDA, VIEWER)]
+
+
+def test_claims_say_who_somebody_is():
+    assert person_of(claims(), OIDC) == Person("anna@x.org", "Anna", "member")
+    assert person_of(claims(groups=["lab", "it"], name=None), OIDC) == Person("anna@x.org", "Anna@x.org", "admin")
+    assert person_of(claims(groups="other, it"), OIDC).role == "admin"
+    assert person_of(claims(groups=None), OIDC).role == "viewer"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"iss": "https://evil.example"}, "another provider"),
+        ({"iss": None}, "another provider"),
+        ({"iat": time.time() - 13 * 3600}, "too old"),
+        ({"iat": time.time() + 3600}, "too old"),
+        ({"iat": None}, "too old"),
+        ({"email": None}, "no 'email'"),
+        ({"email": "  "}, "no 'email'"),
+        ({"email": ["anna@x.org"]}, "no 'email'"),
+    ],
+)
+def test_claims_that_prove_nothing_are_refused(changes, reason):
+    with pytest.raises(NotAllowed, match=reason):
+        person_of(claims(**changes), OIDC)
+
+
+@pytest.mark.parametrize("groups", [None, "*", ["*"], {"it": True}, [["it"]]])
+def test_nobody_gets_a_role_that_was_not_given(groups):
+    closed = Settings(login="headers", roles=OIDC.roles[:2])
+    with pytest.raises(NotAllowed, match="no role"):
+        person_of(claims(groups=groups), closed)
+
+
+def test_settings_are_read_and_checked():
+    assert Settings.of_environment({}) == Settings(roles=(("member", frozenset("*")),))
+    found = Settings.of_environment({"MERGELENS_LOGIN": "oidc", "MERGELENS_ROLES": "viewer=* admin=it,owners"})
+    assert found.roles == (("admin", frozenset({"it", "owners"})), ("viewer", frozenset("*")))
+    for wrong in ({"MERGELENS_LOGIN": "odic"}, {"MERGELENS_ROLES": "root=it"}, {"MERGELENS_QUOTA_RUNS": "many"}):
+        with pytest.raises(EngineError, match=next(iter(wrong))):
+            Settings.of_environment(wrong)
+
+
+def test_what_roles_may_do():
+    for person, action, owner, allowed in [
+        (VIEWER, "look", "", True),
+        (VIEWER, "run", "", False),
+        (VIEWER, "change", VIEWER.id, False),
+        (ANNA, "run", "", True),
+        (ANNA, "change", ANNA.id, True),
+        (ANNA, "change", BEN.id, False),
+        (ANNA, "change", "", False),
+        (ANNA, "clean", "", False),
+        (IDA, "change", ANNA.id, True),
+        (IDA, "clean", "", True),
+        (AT_THE_MACHINE, "clean", "", True),
+        (AT_THE_MACHINE, "change", ANNA.id, True),
+    ]:
+        if allowed:
+            check_allowed(person, action, owner)
+        else:
+            with pytest.raises(NotAllowed):
+                check_allowed(person, action, owner)
+
+
+def test_runs_of_others_are_looked_at_and_left_alone(store, desks):
+    anna, ben, ida, viewer = desks
+    run = anna.submit("run", {"recipe": {}}, name="Mine")
+    assert run.person == ANNA.id
+    for stranger in (ben, viewer):
+        for deed in (stranger.cancel, stranger.resume, stranger.delete, stranger.undelete):
+            with pytest.raises(NotAllowed):
+                deed(run.id)
+        with pytest.raises(NotAllowed):
+            stranger.edit(run.id, name="Theirs")
+        assert not stranger.may_change(run)
+    assert (store.runs.get(run.id).state, store.runs.get(run.id).name) == ("queued", "Mine")
+    assert anna.edit(run.id, name="Named").name == "Named"
+    assert ida.cancel(run.id).state == "cancelled"
+    anna.delete(run.id)
+    ida.undelete(run.id)
+    assert [(deed.action, deed.person, deed.run) for deed in deeds(store)] == [
+        ("undelete", IDA.id, run.id),
+        ("delete", ANNA.id, run.id),
+    ]
+
+
+def test_only_admins_clean_up_and_viewers_start_nothing(store, desks):
+    anna, _, ida, viewer = desks
+    assert anna.submit("gc", {"asked": 1.0, "dry": True}).state == "queued"
+    with pytest.raises(NotAllowed, match="Only an admin"):
+        anna.submit("gc", {"asked": 1.0, "dry": False})
+    with pytest.raises(NotAllowed, match="start nothing"):
+        viewer.submit("run", {})
+    row = ida.submit("gc", {"asked": 1.0, "dry": False})
+    assert [(deed.action, deed.run) for deed in deeds(store)] == [("clean", row.id)]
+
+
+def test_people_have_quotas(store):
+    few = Desk(store, ANNA, Settings(login="oidc", runs=2))
+    first = few.submit("run", {})
+    few.submit("run", {})
+    with pytest.raises(NotAllowed, match="2 runs queued or at work"):
+        few.submit("run", {})
+    store.runs.fail(first.id, "no")
+    few.submit("run", {})
+    with pytest.raises(NotAllowed, match="2 runs queued"):
+        few.resume(first.id)
+    with store.create("ab" * 32, step="made") as folder:
+        (folder / "file").write_bytes(bytes(1000))
+    store.runs.set_step_keys(first.id, ["ab" * 32])
+    with pytest.raises(NotAllowed, match=r"0\.0 GB are the most"):
+        Desk(store, ANNA, Settings(login="oidc", runs=99, bytes=1000)).submit("run", {})
+    assert Desk(store, BEN, Settings(login="oidc", runs=99, bytes=1000)).submit("run", {}).person == BEN.id
+
+
+def test_people_take_turns(store, desks):
+    anna, ben, *_ = desks
+    rows = [anna.submit("run", {}, name=f"a{n}") for n in range(3)] + [ben.submit("run", {}, name="b0")]
+    assert [store.runs.claim_next("service").name for _ in rows] == ["a0", "b0", "a1", "a2"]
+
+
+def test_owners_outlive_the_table_and_records_without_one_are_read(store, desks):
+    run, other = desks[0].submit("run", {}), store.runs.submit("run", {})
+    record = store.root / "runs" / f"{other.id}.json"
+    document = json.loads(record.read_text())
+    del document["person"]
+    record.write_text(json.dumps(document))
+    assert {row["id"]: row["person"] for row in store.history.rows()} == {run.id: ANNA.id, other.id: ""}
