@@ -5,6 +5,7 @@
 """
 
 import logging
+import os
 import sys
 from functools import partial
 from importlib import import_module
@@ -15,10 +16,16 @@ from starlette.middleware import Middleware
 from streamlit import config, file_util, runtime
 
 from engine.figures.palette import INK
+from engine.service.journal import set_up
+from engine.store.people import Settings
 from pages.shared.chrome import error_state, theme
 from pages.shared.entry import make_the_app_the_entry
 from pages.shared.guard import Guard
+from pages.shared.login import INSECURE, SECRET, ProxyOnly, fault_of_login
+from pages.shared.people import let_in
+from pages.shared.probes import page_timed, probe_routes
 from pages.shared.service import keep_service
+from pages.shared.uploads import upload_routes
 
 LENS = """<circle cx="12" cy="16" r="9" fill="#D55E00" fill-opacity=".85"/>
 <circle cx="20" cy="16" r="9" fill="#0072B2" fill-opacity=".85"/>"""
@@ -69,14 +76,16 @@ def main() -> None:
     st.logo(LOGO.format(ink=INK[theme()]), size="medium", icon_image=ICON)
     page = st.navigation(listed, position="top")
     try:
+        let_in()
         keep_service()
-        page.run()
+        with page_timed(page.url_path):
+            page.run()
     except Exception as error:  # the boundary: whatever happens, people read a sentence, never a traceback
         error_state(error)
 
 
 def serve() -> None:
-    """Serve this file with Streamlit; options after the file name are Streamlit's."""
+    """Serve this file with Streamlit; options after the file name are Streamlit's, and ``--insecure``."""
     import uvicorn
     from streamlit.web import cli
 
@@ -85,9 +94,21 @@ def serve() -> None:
     for name in LOADED_AHEAD:
         import_module(name)
     caching.disabled = False
+    set_up()
     uvicorn.Config = partial(uvicorn.Config, timeout_graceful_shutdown=FAREWELL)
-    sys.argv = ["streamlit", "run", __file__, *sys.argv[1:]]
+    if "--insecure" in sys.argv:
+        os.environ[INSECURE] = "1"
+    sys.argv = ["streamlit", "run", __file__, *(word for word in sys.argv[1:] if word != "--insecure")]
     cli.main(prog_name="streamlit")
+
+
+def doors() -> list[Middleware]:
+    """Return who stands before the app; ends the process where it must not be served as it is set up."""
+    settings = Settings.of_environment()
+    if fault := fault_of_login(settings, config.get_option("server.address") or ""):
+        raise SystemExit(fault)
+    proxy = [Middleware(ProxyOnly, secret=os.environ[SECRET])] if settings.login == "headers" else []
+    return [guard(), *proxy]
 
 
 def guard() -> Middleware:
@@ -103,4 +124,4 @@ elif __name__ == "__main__":
     serve()
 else:
     make_the_app_the_entry()
-    app = st.App(__file__, middleware=[guard()])
+    app = st.App(__file__, routes=[*upload_routes(), *probe_routes()], middleware=doors())

@@ -19,9 +19,11 @@ from engine.figures.curves import QUANTITIES
 from engine.figures.drawing import task_titles
 from engine.figures.paired import difference_table
 from engine.rounding import rounded
+from pages.sections.published import draw_published
 from pages.shared.chrome import context_bar, empty_state, figure, plain, theme
 from pages.shared.differences import draw_differences
 from pages.shared.state import RunView, current_run, samples, samples_by_seed
+from pages.shared.tables import draw_table
 
 MATRICES = 3  # confusion matrices side by side
 
@@ -46,6 +48,7 @@ def main() -> None:
         unit="Accuracy in percent, lines are 95 % Wilson intervals",
     )
     _cost(run)
+    draw_published(run)
     _differences(run)
     _confusions(run)
     _training(run)
@@ -70,7 +73,7 @@ def _averages(run: RunView) -> None:
         name: st.column_config.NumberColumn(format="%+.1f" if name.startswith("vs") else "%.1f")
         for name in table.columns[1:]
     }
-    st.dataframe(table, hide_index=True, key="accuracy.averages", column_config=numbers, placeholder="–")
+    draw_table(table, hide_index=True, key="accuracy.averages", column_config=numbers, placeholder="–")
     st.caption(
         "Means over tasks, each task counts the same; differences are in-domain percentage points. H is the harmonic "
         "mean of in- and out-of-domain accuracy. Gap closed: how much of the way from merged to experts is regained."

@@ -13,6 +13,7 @@ from pages.sections.calibrate_stitched import shifted, stitched
 from pages.sections.calibrate_views import coverage, depth, learned, outliers, wrong_task
 from pages.shared.chrome import context_bar, empty_state, figure, percent, plain, theme
 from pages.shared.state import RunView, current_run, samples
+from pages.shared.tables import draw_table
 
 ALL = "all"
 BOTH = (
@@ -140,7 +141,7 @@ def _cost(run: RunView) -> None:
         "Parameters": st.column_config.NumberColumn(format="localized"),
         "Seconds": st.column_config.NumberColumn(format="%.1f"),
     }
-    st.dataframe(table, hide_index=True, key="calibrate.cost", column_config=columns, placeholder="–")
+    draw_table(table, hide_index=True, key="calibrate.cost", column_config=columns, placeholder="–")
     notes = [
         f"**{row.title}.** {plain(row.departure)}"
         for part in report.calibrators.values()

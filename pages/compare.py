@@ -16,6 +16,7 @@ from pages.shared.choice import choose_runs
 from pages.shared.chrome import empty_state, numbers_of, plain, plot, theme
 from pages.shared.differences import draw_differences
 from pages.shared.state import RunView, samples_by_seed
+from pages.shared.tables import draw_table
 
 MEANS = {
     "run": st.column_config.TextColumn("", width="small"),
@@ -67,7 +68,7 @@ def _recipes(runs: Sequence[Compared]) -> None:
     if table.empty:
         st.write("Nothing: the recipes ask for the same.")
         return
-    st.dataframe(table, hide_index=True, key="compare.recipes", column_config={"setting": "Setting"})
+    draw_table(table, hide_index=True, key="compare.recipes", column_config={"setting": "Setting"})
     st.caption("Settings with their defaults written out; the rest is the same in all of these runs.")
 
 
@@ -92,7 +93,7 @@ def _results(runs: Sequence[Compared], views: Sequence[RunView]) -> str:
     if lacking:
         st.caption(f"{', '.join(lacking)}: no such state.")
     means = average_table(runs, state).drop(columns="title").dropna(axis=1, how="all")
-    st.dataframe(means, hide_index=True, key="compare.means", column_config=MEANS, placeholder="–")
+    draw_table(means, hide_index=True, key="compare.means", column_config=MEANS, placeholder="–")
     st.caption(
         "Means over tasks; differences are percentage points against A, where both are over the same tasks. L1 bias: "
         "mean distance of features to the expert's, feature units. Extra parameters: beyond one model, 32 bits of a "
@@ -128,7 +129,7 @@ def _tasks(table: pd.DataFrame, runs: Sequence[Compared]) -> None:
         )
         for name in table.columns[4:]
     }
-    st.dataframe(
+    draw_table(
         table.drop(columns="task"),
         hide_index=True,
         key="compare.tasks",

@@ -1,6 +1,7 @@
 """Experiments: what the papers claim, what comes out on this zoo, and whether a control explains it."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -24,6 +25,7 @@ from pages.shared.chrome import age, empty_state, error_state, plain, plot, them
 from pages.shared.progress import log_view, show_progress
 from pages.shared.service import ask
 from pages.shared.state import store
+from pages.shared.tables import draw_table
 
 NAME = "experiment"  # the address parameter
 TICK = 1.0
@@ -177,7 +179,7 @@ def _published(spec: Experiment) -> None:
     st.subheader("What was published", anchor=False)
     table = pd.DataFrame([row[1:] for row in spec.published.rows], columns=list(spec.published.columns))
     table.insert(0, "", [row[0] for row in spec.published.rows])
-    st.dataframe(table, hide_index=True, key=f"experiments.published.{spec.name}", placeholder="–")
+    draw_table(table, hide_index=True, key=f"experiments.published.{spec.name}", placeholder="–")
     st.caption(plain(f"{spec.published.zoo}; {spec.paper}, {spec.published.source}. {spec.published.note}".strip()))
 
 
@@ -189,7 +191,7 @@ def _numbers(name: str, table: pd.DataFrame) -> None:
     if not part.open:
         return
     with part:
-        st.dataframe(table, hide_index=True, key=f"experiments.table.{name}", placeholder="–")
+        draw_table(table, hide_index=True, key=f"experiments.table.{name}", placeholder="–")
         st.download_button(
             "Download CSV",
             lambda: csv_table(table).encode(),
@@ -239,11 +241,19 @@ def _again(spec: Experiment) -> None:
         )
         if st.form_submit_button("Run", type="primary", icon=":material/play_arrow:"):
             request = {"name": spec.name, "zoo": zoo.strip() or "mini8", "quick": quick}
-            ask("experiment", request, spec.title)
-            st.rerun()
+            _ask(request, spec.title)
     with st.expander("The experiment as a file", key=f"experiments.file.{spec.name}"):
         st.code((FOLDER / f"{spec.name}.yaml").read_text("utf-8"), language="yaml")
         st.caption(f"On the command line: `python -m engine experiment {spec.name}`")
+
+
+def _ask(request: dict[str, Any], title: str) -> None:
+    try:
+        ask("experiment", request, title)
+    except EngineError as error:
+        st.error(plain(error), icon=":material/error:")
+        return
+    st.rerun()
 
 
 def _job(spec: Experiment) -> Run | None:

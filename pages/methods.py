@@ -16,8 +16,9 @@ from pages.forms.params import method_notes
 from pages.sections.methods_data import missing, recipe_for, results_on
 from pages.shared.chrome import duration, empty_state, error_state, plain
 from pages.shared.progress import cancel, progress_bar
-from pages.shared.service import keep_service
+from pages.shared.service import ask, keep_service, told_when_refused
 from pages.shared.state import RUN, find_current, show_run, store
+from pages.shared.tables import draw_table
 from pages.shared.zoos import zoo_manifest
 
 VIEWS = {"ours": "Every method here", "survey": "The survey's overview"}
@@ -89,7 +90,7 @@ def main() -> None:
         _survey(results, every)
         return
     table = method_table(results)
-    picked = st.dataframe(
+    picked = draw_table(
         table,
         column_order=list(COLUMNS),
         column_config=COLUMNS,
@@ -123,7 +124,7 @@ def main() -> None:
 def _survey(results: dict[Method, Result], every: list[Result]) -> None:
     """Draw the survey's overview, row by row, with what stands for each here."""
     table = survey_table(results, every)
-    st.dataframe(
+    draw_table(
         table,
         column_order=list(SURVEY),
         column_config=SURVEY,
@@ -211,14 +212,14 @@ def _one(method: Method, row: Row, result: Result | None, experts: int) -> None:
             st.switch_page("pages/lab.py", query_params={RUN: result.run})
 
 
+@told_when_refused
 def _submit(zoo: str, chosen: list[Method]) -> None:
     """Put runs into the queue; the workers take them side by side."""
     table = methods()
     for method in chosen:
         recipe = recipe_for(method, table[method], zoo)
         request = {"recipe": recipe.model_dump(mode="json"), "projection": None}
-        store().runs.submit("run", request, name=recipe_title(recipe), requested_by=ASKED_BY)
-    keep_service(now=True)
+        ask("run", request, recipe_title(recipe), by=ASKED_BY)
 
 
 def _active() -> list[str]:

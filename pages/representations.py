@@ -8,6 +8,8 @@ from engine.figures.bias import bias_states
 from engine.figures.drawing import task_titles
 from engine.figures.shift import shift_distribution
 from engine.rounding import rounded
+from pages.features.film_maker import film_maker
+from pages.features.film_view import film_view, films_of
 from pages.features.view import feature_view
 from pages.shared.chrome import context_bar, empty_state, error_state, figure, plain, theme
 from pages.shared.state import RunView, current_run, samples
@@ -19,6 +21,7 @@ WHICH = """
 - **CKA** compares how all images lie to each other, up to rotation and scale. High CKA with a large L1 means that
   the features were moved together, and a simple correction may bring them back.
 """
+VIEWS = {"run": "This run, in every state", "film": "Film: scrub a parameter"}
 
 
 def main() -> None:
@@ -32,7 +35,7 @@ def main() -> None:
         "finds them. That drift is the representation bias."
     )
     _drift(run)
-    feature_view(run, key="features")
+    _features(run)
     st.subheader("How far the features are from the experts'", anchor=False)
     if not bias_states(run.report):
         empty_state(
@@ -42,6 +45,33 @@ def main() -> None:
         )
         return
     _distances(run)
+
+
+@st.fragment
+def _features(run: RunView) -> None:
+    """Draw the run in all its states, or its films and the way to make another."""
+    shown = "run"
+    if "expert" in run.report.accuracy:
+        shown = st.segmented_control(
+            "View",
+            list(VIEWS),
+            format_func=VIEWS.get,
+            default=shown,
+            required=True,
+            key="representations.view",
+            bind="query-params",
+            persist_state="session",
+            label_visibility="collapsed",
+            help="A film shows the same images at every value of one parameter.",
+        )
+    if shown == "run":
+        feature_view(run, key="features")
+        return
+    films = films_of(run)
+    if films:
+        film_view(run, films, key="features")
+    with st.expander("Make a film over another parameter", expanded=not films, icon=":material/movie:"):
+        film_maker(run, key="representations.film")
 
 
 def _drift(run: RunView) -> None:

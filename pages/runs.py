@@ -14,8 +14,10 @@ from pages.sections.runs_storage import storage_panel
 from pages.shared.choice import RUNS
 from pages.shared.chrome import duration, empty_state, plain
 from pages.shared.devices import device_panel
+from pages.shared.people import desk
 from pages.shared.progress import cancel_button, progress_bar, progress_text, resume
 from pages.shared.state import RUN, examples, run_title, show_run, store
+from pages.shared.tables import draw_table
 
 PAGE = 50  # rows added by "Show older runs"
 TICK = 1.0
@@ -105,7 +107,7 @@ def _ended(search: str, kinds: Sequence[str], chosen: str) -> None:
         return
     lines = [line_of(row) for row in rows[:limit]] + [example_line(entry) for entry in known]
     columns = [name for name in COLUMNS if name in ("State", "Run") or any(line.get(name) for line in lines)]
-    picked = st.dataframe(
+    picked = draw_table(
         pd.DataFrame(lines, columns=["id", *COLUMNS]),
         column_order=columns,
         column_config=COLUMNS,
@@ -149,7 +151,14 @@ def _actions(ids: Sequence[str], rows: Sequence[Run], deleted: bool) -> None:
         if deleted:
             st.button("Restore", key="runs.restore", icon=":material/undo:", on_click=_restore, args=(chosen,))
         elif chosen:
-            st.button("Delete", key="runs.delete", icon=":material/delete:", on_click=_delete, args=(chosen,))
+            st.button(
+                "Delete",
+                key="runs.delete",
+                icon=":material/delete:",
+                disabled=not all(desk().may_change(row) for row in rows),
+                on_click=_delete,
+                args=(chosen,),
+            )
     if one is not None:
         details(one)
 
@@ -194,7 +203,7 @@ def _delete(ids: Sequence[str]) -> None:
     done = []
     for ident in ids:
         try:
-            store().runs.delete(ident)
+            desk().delete(ident)
             done.append(ident)
         except EngineError as error:
             st.toast(plain(error))
@@ -207,7 +216,10 @@ def _delete(ids: Sequence[str]) -> None:
 
 def _restore(ids: Sequence[str]) -> None:
     for ident in ids:
-        store().runs.undelete(ident)
+        try:
+            desk().undelete(ident)
+        except EngineError as error:
+            st.toast(plain(error))
     st.session_state.pop(UNDO, None)
     _clear_selection()
 

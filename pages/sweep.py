@@ -15,6 +15,7 @@ from pages.shared.chrome import age, empty_state, error_state, plain, plot, swit
 from pages.shared.progress import log_view, resume, show_progress
 from pages.shared.service import ask
 from pages.shared.state import RUN, run_title, show_run, store
+from pages.shared.tables import draw_table
 
 SWEEP = "sweep"  # the address parameter: id of the sweep shown
 LISTED = 50
@@ -199,7 +200,7 @@ def _points(table: SweepTable, row: Run) -> None:
         for name in line
         if name.endswith("(%)") or name == "H"
     }
-    picked = st.dataframe(
+    picked = draw_table(
         lines,
         column_config=numbers,
         hide_index=True,

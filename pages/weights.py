@@ -4,6 +4,7 @@ import streamlit as st
 
 from pages.sections.weights_learned import coefficients
 from pages.sections.weights_path import path
+from pages.sections.weights_receipt import receipt
 from pages.sections.weights_vectors import spectra, task_vectors, what_was_kept
 from pages.shared.chrome import context_bar
 from pages.shared.state import current_run
@@ -11,6 +12,7 @@ from pages.shared.state import current_run
 VIEWS = {
     "vectors": ("Task vectors", task_vectors),
     "kept": ("What the merge kept", what_was_kept),
+    "receipt": ("What came from whom", receipt),
     "coefficients": ("Learned coefficients", coefficients),
     "spectra": ("Spectra", spectra),
     "path": ("Between two models", path),

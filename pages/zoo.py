@@ -5,7 +5,6 @@ import streamlit as st
 from engine.errors import EngineError
 from engine.manifest import Manifest, known_zoos, locate_zoo
 from engine.recipe import parse_recipe
-from engine.zoo.importing.roots import inside_roots
 from pages.sections import zoo_parts as parts
 from pages.shared.chrome import empty_state, error_state, plain, switcher
 from pages.shared.state import RunView, find_current, store
@@ -21,8 +20,6 @@ def main() -> None:
     run = find_current()
     zoo = _choose(run)
     try:
-        if zoo not in _zoos():
-            inside_roots(zoo, also=store().zoos.list())  # an address may not open any folder of the machine
         manifest = zoo_manifest(zoo)
         ready = locate_zoo(zoo).is_dir()
     except (EngineError, OSError) as error:

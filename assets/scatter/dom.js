@@ -12,6 +12,8 @@ const ICONS = {
   morph: "M2.5 11.5c3.5 0 3-7 7-7h3M10.5 2.5l2 2-2 2",
   play: "M5 3.5v9l7-4.5Z",
   pause: "M5.5 4v8M10.5 4v8",
+  back: "M10 3.5 5.5 8l4.5 4.5",
+  forth: "M6 3.5 10.5 8 6 12.5",
 };
 const GLYPHS = { circle: "M8 3a5 5 0 1 0 0 10A5 5 0 0 0 8 3Z", square: "M3.6 3.6h8.8v8.8H3.6Z", triangle: "M8 2.5 13.8 12.7H2.2Z" };
 

@@ -59,9 +59,10 @@ function paintBase(scatter, plot) {
   const active = scatter.active[panel];
   const colours = scatter.paint.of(panel);
   const grey = packColour(theme.grey);
+  const present = scatter.film?.present[panel];
   surface.pixels.fill(packColour(theme.background));
   for (const i of order) {
-    if (visible[i] && !active[i]) stampPoint(surface, stamps.greyed, positions[2 * i] * ratio, positions[2 * i + 1] * ratio, grey);
+    if (visible[i] && !active[i] && (!present || present[i])) stampPoint(surface, stamps.greyed, positions[2 * i] * ratio, positions[2 * i + 1] * ratio, grey);
   }
   if (plot.trails) paintTrails(scatter, plot, active, kept.selectedCount ? 0.05 : scatter.trailOpacity());
   const stamp = kept.selectedCount ? stamps.faded : stamps.plain;
@@ -149,8 +150,9 @@ function paintBrush(context, { outline, kind }, { text }) {
 function paintLabels(scatter, plot, context) {
   const { colour, theme, kept } = scatter;
   if (colour.kind !== "categorical" || !colour.centroids) return;
-  const focus = kept.focus;
-  if (colour.names.length > LABELS_UP_TO && focus === null) return;
+  const [, names] = scatter.named(scatter.panelOf(plot));
+  const focus = names === colour.names ? kept.focus : null;
+  if (names.length > LABELS_UP_TO && focus === null) return;
   context.font = `600 ${plot.plane.width < 240 ? LABEL_SIZE - 1 : LABEL_SIZE}px ${theme.font}`;
   context.textAlign = "center";
   context.textBaseline = "middle";
@@ -160,14 +162,14 @@ function paintLabels(scatter, plot, context) {
   for (const { category, at } of scatter.mediansOf(plot)) {
     if (focus !== null && focus !== category) continue;
     const [x, y] = plot.toPixels(at);
-    const half = context.measureText(colour.names[category]).width / 2 + 3;
+    const half = context.measureText(names[category]).width / 2 + 3;
     const place = freePlace(taken, clamp(x, half, Math.max(half, plot.plane.width - half)), y, half, plot.plane);
     if (!place) continue;
     context.lineWidth = 3.5;
     context.strokeStyle = css(theme.background, 0.86);
-    context.strokeText(colour.names[category], place.x, place.y);
+    context.strokeText(names[category], place.x, place.y);
     context.fillStyle = css(theme.text);
-    context.fillText(colour.names[category], place.x, place.y);
+    context.fillText(names[category], place.x, place.y);
   }
   context.globalAlpha = 1;
 }
@@ -184,15 +186,19 @@ function freePlace(taken, x, y, half, plane) {
   return null;
 }
 
-/** Paint what was asked for, in all plots. */
-function paintAll(scatter, level) {
+/** Paint what was asked for, in all plots; points of plots that stand still while a film is scrubbed stay as they are. */
+function paintAll(scatter, level, scrub) {
   if (level >= LEVELS.layout) layOut(scatter);
   for (const plot of scatter.plots) {
-    if (level >= LEVELS.plane) placePoints(scatter, plot);
-    if (level >= LEVELS.base || (level >= LEVELS.top && plot.baseFaded !== scatter.kept.selectedCount > 0)) paintBase(scatter, plot);
-    if (level >= LEVELS.top) paintTop(scatter, plot);
+    if (!scrub || scatter.film.panels[plot.panel].moves) paintPoints(scatter, plot, level);
     paintOverlay(scatter, plot);
   }
+}
+
+function paintPoints(scatter, plot, level) {
+  if (level >= LEVELS.plane) placePoints(scatter, plot);
+  if (level >= LEVELS.base || (level >= LEVELS.top && plot.baseFaded !== scatter.kept.selectedCount > 0)) paintBase(scatter, plot);
+  if (level >= LEVELS.top) paintTop(scatter, plot);
 }
 
 /** Project the points of a plot (and of the morph's passed states) into css px. */

@@ -9,6 +9,10 @@ class Scatter {
   constructor(root) {
     this.root = root;
     this.frame = buildFrame(root);
+    this.filmBar = buildFilmBar(this);
+    this.filmFacts = buildFilmFacts(this);
+    root.prepend(this.filmBar);
+    this.frame.live.before(this.filmFacts);
     this.plots = [];
     this.panelPlots = [];
     this.pointers = new Map();
@@ -54,6 +58,7 @@ class Scatter {
     exchange.arrivals.removeEventListener("packet", this.onArrival);
     this.observer.disconnect();
     stopMorph(this);
+    stopFilm(this);
     cancelAnimationFrame(this.frameRequest);
     this.frameRequest = null;
   }
@@ -98,12 +103,14 @@ class Scatter {
     this.shown = key;
     this.count = count;
     if (fresh) {
-      this.coordinates = Array.from({ length: panels }, (_, p) => this.content.columns.coordinates.subarray(2 * p * count, 2 * (p + 1) * count));
+      const { coordinates } = this.content.columns; // a film places its points itself
+      if (coordinates) this.coordinates = Array.from({ length: panels }, (_, p) => coordinates.subarray(2 * p * count, 2 * (p + 1) * count));
       this.order = drawingOrder(count);
       this.hits = null;
       this.gesture = null;
     }
     adoptPoints(this.kept, count, bounds);
+    openFilm(this, header);
     this.takeSelection(header, columns);
     this.theme = readTheme(this.root);
     this.visible = columns.visible ? unpackBits(columns.visible, count) : new Uint8Array(count).fill(1);
@@ -115,6 +122,7 @@ class Scatter {
     this.arrange();
     buildLegend(this);
     updateActive(this);
+    dressFilm(this);
     showSelection(this);
     showCard(this, null, -1);
     this.showMode();
@@ -129,7 +137,7 @@ class Scatter {
     if (kept.focus !== null && (colour.title !== kept.colourTitle || named !== kept.colourNames)) kept.focus = null;
     Object.assign(kept, { colourTitle: colour.title, colourNames: named });
     this.colour = colour;
-    this.paint = colourPoints(colour, column, this.count, this.theme);
+    this.paint = colourPoints(colour, colour.live ? this.film.column(colour.live) : column, this.count, this.theme);
   }
 
   /** A selection from Python counts if it is newer than what was selected here. */
@@ -195,11 +203,18 @@ class Scatter {
     const panel = this.panelOf(plot);
     if (!plot.medians || (plot.morph && plot.mediansAt !== this.kept.position)) {
       plot.mediansAt = this.kept.position;
-      const medians = categoryMedians(plot.coordinates, this.paint.values(panel), this.active[panel], this.colour.names.length);
+      const [values, names] = this.named(panel);
+      const medians = categoryMedians(plot.coordinates, values, this.active[panel], names.length);
       plot.medians = medians.map((median, category) => ({ ...median, category })).filter((median) => median.at);
       plot.medians.sort((a, b) => b.size - a.size);
     }
     return plot.medians;
+  }
+
+  /** What a panel's labels name: the categories of its colour, or a film's tasks where the colour says who is right. */
+  named(panel) {
+    const { film, colour, paint } = this;
+    return film && colour.live ? [film.tasks, film.facts.tasks.map((task) => task.title)] : [paint.values(panel), colour.names];
   }
 
   setMode(mode) {
@@ -245,8 +260,9 @@ class Scatter {
     this.frame.live.textContent = sentence;
   }
 
-  /** Ask for painting from a level on, in the next frame. */
-  request(level) {
+  /** Ask for painting from a level on, in the next frame; `scrub`: only of the panels that a film moves. */
+  request(level, scrub = false) {
+    this.scrubOnly = scrub && (this.scrubOnly || !this.pending);
     this.pending = Math.max(this.pending, LEVELS[level]);
     this.frameRequest ??= requestAnimationFrame(() => this.paintNow());
   }
@@ -256,14 +272,21 @@ class Scatter {
     this.frameRequest = null;
     if (!this.shown || !this.frame.grid.clientWidth) return;
     const level = this.pending;
+    const scrub = this.scrubOnly;
     this.pending = 0;
+    this.scrubOnly = false;
     const started = performance.now();
     sweep(this);
-    paintAll(this, level);
+    paintAll(this, level, scrub);
+    if (this.film && level >= LEVELS.layout) drawCurve(this);
     if (level >= LEVELS.plane) showCard(this, this.cursorPlot(), this.cursorShown ? this.cursor : -1);
     const { gesture } = this;
     const ended = performance.now();
     if (level >= LEVELS.top) this.root.dataset.drawMs = (ended - started).toFixed(1);
+    if (this.scrubbed !== undefined) {
+      this.root.dataset.scrubMs = (this.scrubbed + ended - started).toFixed(1); // work of a step, without waiting for a frame
+      this.scrubbed = undefined;
+    }
     if (gesture?.since) {
       this.root.dataset.stepMs = (ended - gesture.since).toFixed(1);
       gesture.since = undefined;
@@ -273,11 +296,14 @@ class Scatter {
 
 /** Points that answer to brush and pointer, a panel: visible and of the focused category. */
 function updateActive(scatter) {
-  const { visible, kept, paint, count } = scatter;
+  const { visible, kept, paint, count, film } = scatter;
   const masks = scatter.panels.map((_, panel) => {
-    if (kept.focus === null) return visible;
+    const present = film?.present[panel];
+    if (kept.focus === null && !present) return visible;
     const values = paint.values(panel);
-    return Uint8Array.from({ length: count }, (_, i) => (visible[i] && values[i] === kept.focus ? 1 : 0));
+    const mask = new Uint8Array(count);
+    for (let i = 0; i < count; i++) mask[i] = visible[i] && (!present || present[i]) && (kept.focus === null || values[i] === kept.focus) ? 1 : 0;
+    return mask;
   });
   scatter.active = masks;
   for (const plot of scatter.plots) plot.medians = null;

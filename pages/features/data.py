@@ -175,7 +175,7 @@ def labels_of(space: Space, states: Sequence[str], report: Report) -> Labels:
 
 
 def class_name(report: Report, task: str, number: int) -> str:
-    """Name of a class; a dash where there is none."""
+    """Return the name of a class; a dash where there is none."""
     classes = report.tasks[task].classes
     return classes[number] if 0 <= number < len(classes) else "–"
 

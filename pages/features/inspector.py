@@ -15,6 +15,7 @@ from pages.features.neighbours import has_neighbours, neighbours
 from pages.features.scatter import Atlas
 from pages.shared.chrome import plain
 from pages.shared.state import RunView
+from pages.shared.tables import draw_table
 
 PAGE = 12  # images shown at once
 ZOOM_TO = 160  # px that small images are enlarged to, pixel by pixel
@@ -116,7 +117,7 @@ def _card(run: RunView, space: Space, row: int, states: Sequence[str], atlas: At
 def _table(run: RunView, space: Space, rows: np.ndarray, states: Sequence[str], key: str) -> None:
     table = selection_table(space, rows, states, run.report)
     with st.expander("Table and download", icon=":material/table_rows:"):
-        st.dataframe(table, width="stretch", hide_index=True, key=f"{key}.table")
+        draw_table(table, width="stretch", hide_index=True, key=f"{key}.table")
         st.download_button(
             "Download CSV",
             lambda: csv_table(table).encode(),

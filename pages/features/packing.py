@@ -16,7 +16,7 @@ into each other.
 
 Layout of a packet, little-endian: ``uint32`` length of the header; the header, UTF-8 JSON padded with spaces to a
 multiple of 4; then the columns back to back, each padded with zeros to a multiple of 4. ``header["columns"]`` gives for
-every column its ``dtype`` (``f4``, ``u2``, ``u1``), ``shape`` and ``offset`` in bytes from the end of the header.
+every column its ``dtype`` (``f4``, ``i2``, ``u2``, ``u1``), ``shape`` and ``offset`` in bytes from the header's end.
 """
 
 import io
@@ -78,6 +78,7 @@ class Categorical:
         palette: hex colours, repeated when there are more names.
         dark_palette: the same for the dark theme; without it, colours too dark to see there are lightened.
         centroids: whether each panel names the categories at their medians.
+        live: of a film: values that the browser takes from each frame (``correct``), in place of these.
     """
 
     title: str
@@ -86,6 +87,7 @@ class Categorical:
     palette: Sequence[str] = TOL_MUTED
     dark_palette: Sequence[str] | None = None
     centroids: bool = True
+    live: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +100,7 @@ class Continuous:
         stops: hex colours at equal distances from ``low`` to ``high``.
         low, high: ends of the scale, in the unit of ``values``; default: the smallest and the largest finite value.
         unit: printed after the numbers.
+        live: of a film: values that the browser takes from each frame (``shift``), in place of these.
     """
 
     title: str
@@ -106,6 +109,7 @@ class Continuous:
     low: float | None = None
     high: float | None = None
     unit: str = ""
+    live: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,6 +217,7 @@ def view_packet(
             "palette": list(colour.palette),
             "darkPalette": list(colour.dark_palette) if colour.dark_palette else None,
             "centroids": colour.centroids,
+            "live": colour.live,
         }
     else:
         _expect_shape(values, shape, f"colour '{colour.title}'")
@@ -225,6 +230,7 @@ def view_packet(
             "stops": list(colour.stops),
             "low": low,
             "high": high,
+            "live": colour.live,
         }
     if visible is not None:
         _expect_shape(np.asarray(visible), (count,), "visible")
@@ -236,25 +242,27 @@ def view_packet(
 
 
 def content_name(key: str) -> str:
-    """Name under which the browser keeps a content packet."""
+    """Return the name under which the browser keeps a content packet."""
     return f"content:{key}"
 
 
 def thumbnails_name(key: str) -> str:
-    """Name under which the browser keeps a thumbnail packet."""
+    """Return the name under which the browser keeps a thumbnail packet."""
     return f"thumbnails:{key}"
 
 
 def pack(header: Mapping[str, Any], columns: Mapping[str, np.ndarray]) -> bytes:
     """Lay out a header and its columns as the module describes.
 
-    Raises: ScatterDataError: a column of a dtype other than float32, uint16, uint8.
+    Raises: ScatterDataError: a column of a dtype other than float32, int16, uint16, uint8.
     """
     entries, chunks, offset = {}, [], 0
     for name, column in columns.items():
         kind = f"{column.dtype.kind}{column.dtype.itemsize}"
-        if kind not in {"f4", "u2", "u1"}:
-            raise ScatterDataError(f"Column '{name}' has dtype {column.dtype}; expected float32, uint16 or uint8.")
+        if kind not in {"f4", "i2", "u2", "u1"}:
+            raise ScatterDataError(
+                f"Column '{name}' has dtype {column.dtype}; expected float32, int16, uint16 or uint8."
+            )
         chunk = np.ascontiguousarray(column, dtype=f"<{kind}").tobytes()
         entries[name] = {"dtype": kind, "shape": list(column.shape), "offset": offset}
         chunks.append(chunk.ljust(_padded(len(chunk), 4), b"\0"))

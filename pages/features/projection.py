@@ -15,7 +15,7 @@ from engine.store import Run
 from pages.shared.chrome import error_state, stale_state
 from pages.shared.on_demand import latest
 from pages.shared.progress import show_progress
-from pages.shared.service import ask
+from pages.shared.service import ask, told_when_refused
 from pages.shared.state import RunView, store
 
 
@@ -147,6 +147,7 @@ def describe(request: ProjectionRequest, document: dict[str, Any] | None = None)
     return ", ".join(parts)
 
 
+@told_when_refused
 def _submit(run: RunView, request: ProjectionRequest) -> None:
     """Ask for a projection; of an example, for its recipe with that projection."""
     kind, document = _request(run, request)

@@ -7,7 +7,7 @@ Points, thumbnails and colours travel in separate packets (see ``_scatter_packin
 message again that has not changed: a rerun sends 2 KB, recolouring 8,000 points about 110 KB, most of it the script.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,9 @@ VIEW_SOURCES = (
     "gestures.js",
     "keyboard.js",
     "morph.js",
+    "film.js",
+    "filmbar.js",
+    "filmfacts.js",
     "scatter.js",
 )
 
@@ -74,7 +77,7 @@ def _source(names: Sequence[str]) -> str:
 _view = st.components.v2.component(
     "mergelens_scatter",
     html='<div class="scatter"></div>',
-    css=_source(["scatter.css"]),
+    css=_source(["scatter.css", "film.css"]),
     js=_source(VIEW_SOURCES),
 )
 _carrier = st.components.v2.component(
@@ -98,6 +101,8 @@ def linked_scatter(
     morph: Sequence[str] = (),
     morph_open: bool = False,
     noun: tuple[str, str] = ("image", "images"),
+    content: Callable[[], bytes] | None = None,
+    film: Mapping[str, Any] | None = None,
     on_select: Callable[[], None] | None = None,
 ) -> Selection:
     """Draw one joint projection as linked panels and return the selected rows.
@@ -119,6 +124,9 @@ def linked_scatter(
         morph: titles of two or more panels, in order; adds a panel in which the points move from state to state, with
             trails. ``morph_open`` shows it from the start, else a button does.
         noun: singular and plural of what a point is.
+        content: packs the points of a film, in place of those of ``panels``; cached under ``content_key``.
+        film: the frame at which a film begins (``at``), and a ``revision`` that is above the browser's where the page
+            wants it moved there. The browser tells frame and revision under ``film`` in the view's state.
         on_select: called before the rerun that follows a gesture, like every widget's callback.
     Returns: the selected rows in ascending order, and a revision that grows with every change of them.
     Raises: ScatterDataError: arrays that do not fit each other, an unknown title in ``morph``.
@@ -136,6 +144,7 @@ def linked_scatter(
         "morph": _stages(panels, morph),
         "morphOpen": morph_open,
         "noun": list(noun),
+        "film": dict(film) if film else None,
     }
     memory_key = f"{key}.exchange"
     state = st.session_state.get(key) or {}
@@ -144,13 +153,17 @@ def linked_scatter(
     )
     st.session_state[memory_key] = memory
     with st.container(gap=None):
-        _carrier(key=f"{key}.content", data=_content(panels, labels, content_key))
+        _carrier(
+            key=f"{key}.content",
+            data=_content(content or (lambda: content_packet(panels, labels, content_key)), content_key),
+        )
         if thumbnails is not None:
             _carrier(key=f"{key}.thumbnails", data=_thumbnails(thumbnails, thumbnails.key))
         _view(
             key=key,
             data=view_packet(panels, colour, header, visible, memory.written),
             on_selection_change=on_select or (lambda: None),
+            on_film_change=lambda: None,
         )
     return memory.current
 
@@ -165,8 +178,8 @@ def _stages(panels: Sequence[Panel], titles: Sequence[str]) -> list[int]:
 
 
 @st.cache_resource(max_entries=8, ttl="6h", show_spinner=False)
-def _content(_panels: Sequence[Panel], _labels: Labels | None, content_key: str) -> bytes:
-    return content_packet(_panels, _labels, content_key)
+def _content(_packed: Callable[[], bytes], content_key: str) -> bytes:
+    return _packed()
 
 
 @st.cache_resource(max_entries=4, ttl="6h", show_spinner=False)

@@ -12,6 +12,7 @@ from engine.figures.drawing import task_titles
 from engine.figures.palette import state_title
 from pages.features import address, projection
 from pages.features.data import COLOURS, NEEDS_ONE_TASK, Space, colour_of, faded, labels_of, read_space
+from pages.features.film_view import film_view, films_of
 from pages.features.images import images_coming, images_of
 from pages.features.inspector import inspector
 from pages.features.picks import picks_of
@@ -48,12 +49,16 @@ def feature_view(run: RunView, key: str, compact: bool = False) -> None:
     Args:
         run: the run shown.
         key: prefix of the widgets.
-        compact: panels and caption only, of whichever projection exists.
+        compact: panels and caption only: of the run's films, else of whichever projection exists.
     """
     if "expert" not in run.report.accuracy:
         empty_state("No features to show", WHAT + " This run scored no images of an expert's task, so there are none.")
         return
-    st.fragment(_view)(run, key, compact)
+    films = films_of(run) if compact else []
+    if films:
+        film_view(run, films, key)
+    else:
+        st.fragment(_view)(run, key, compact)
 
 
 def _view(run: RunView, key: str, compact: bool) -> None:

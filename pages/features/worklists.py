@@ -11,6 +11,7 @@ from pages.features.address import LIST
 from pages.features.data import Space
 from pages.features.picks import BROKEN, COUNTED, LOST, REPAIRED, SHIFTED, UNCERTAIN, class_table, rows_of_class
 from pages.shared.chrome import plain
+from pages.shared.tables import draw_table
 
 TITLES = {
     SHIFTED: "Most shifted",
@@ -79,7 +80,7 @@ def _classes(
         "shift": st.column_config.NumberColumn("Mean shift, merged", format="%.2f"),
     }
     columns |= {name: TITLES[name].format(calibrator=calibrator) for name in COUNTED if name in table}
-    chosen = st.dataframe(
+    chosen = draw_table(
         table.drop(columns="number"),
         column_config=columns,
         hide_index=True,

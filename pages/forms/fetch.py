@@ -11,7 +11,7 @@ from engine.zoo.described.make import Holding, holding
 from engine.zoo.importing.roots import inside_roots
 from pages.shared.chrome import plain
 from pages.shared.progress import show_progress
-from pages.shared.service import ask
+from pages.shared.service import ask, told_when_refused
 from pages.shared.state import store
 
 ROW = "fetch.row"  # in the session: zoo and id of the fetch that this page follows
@@ -108,6 +108,7 @@ def _confirm(zoo: str, found: Holding) -> None:
         )
 
 
+@told_when_refused
 def _submit(zoo: str, places: tuple[str, ...], download: bool, images: bool = True) -> None:
     request = {"zoo": zoo, "places": list(places), "download": download, "images": images}
     st.session_state[ROW] = (zoo, ask("fetch", request, f"Fetch {Path(zoo).name}").id)

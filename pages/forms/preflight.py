@@ -15,6 +15,7 @@ from engine.recipe import Recipe
 from engine.rounding import bytes_text
 from engine.store import Run
 from pages.shared.chrome import duration, plain
+from pages.shared.people import desk
 from pages.shared.service import ask
 from pages.shared.state import store
 
@@ -42,7 +43,7 @@ def withdraw() -> None:
     row = store().runs.find(st.session_state.get(ASKED, {}).get("row", ""))
     if row is not None and row.active:
         with suppress(EngineError):  # it has ended meanwhile
-            store().runs.request_cancel(row.id)
+            desk().cancel(row.id)
 
 
 def _waiting(recipe: Recipe, run: str) -> None:

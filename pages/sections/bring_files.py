@@ -1,13 +1,12 @@
-"""Choosing checkpoints on the server: configured folders only, names recognised and editable."""
+"""Sources of checkpoints: uploads, configured folders of the server, the hub; roles and names to be corrected."""
 
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 
 from engine.errors import EngineError
 from engine.zoo.importing.roots import (
-    Candidates,
+    WEIGHTS,
     Entry,
     configured_roots,
     find_candidates,
@@ -15,16 +14,116 @@ from engine.zoo.importing.roots import (
     list_folder,
     sort_candidates,
 )
-from engine.zoo.names import distinct, expert_name
+from pages.sections import bring_draft as draft
+from pages.sections.uploader import tray, uploader
 from pages.shared.chrome import plain
+from pages.shared.progress import show_progress
+from pages.shared.service import ask, told_when_refused
+from pages.shared.state import store
 
-ITEMS = "bring.items"  # ident → {role, name, path}
 FOLDER = "bring.folder"  # where the chooser stands
-COUNTER = "bring.counter"
+TURN = "bring.turn"  # of the chooser's lists, which begin empty in each folder
+HUB = "bring.hub"  # id of the download that this page follows
 ROLES = {"base": "Base", "expert": "Expert", "head": "Head"}
+PLACES = {"upload": "Upload", "server": "On the server", "hub": "Hugging Face Hub"}
+EXPECTED = "safetensors, PyTorch files or whole Hugging Face folders; an upload that breaks off goes on where it was."
 
 
-def chooser() -> None:
+def sources() -> None:
+    """Draw the ways to add models."""
+    where = place_switch("models")
+    if where == "upload":
+        uploader(tray(), key="bring.upload", accepts=(*WEIGHTS, ".json"), hint=EXPECTED, folders=True)
+    elif where == "hub":
+        hub_field("models", "openai/clip-vit-base-patch32")
+    else:
+        _chooser()
+    said()
+
+
+def place_switch(name: str) -> str:
+    """Let the kind of place be chosen that files come from."""
+    return st.segmented_control(
+        "From",
+        list(PLACES),
+        format_func=PLACES.__getitem__,
+        key=draft.kept(f"place.{name}", "upload"),
+        required=True,
+        label_visibility="collapsed",
+        help="Files of this computer, files of the machine that the app runs on, or a repository of the hub.",
+    )
+
+
+def hub_field(name: str, example: str, *, of_images: bool = False) -> None:
+    """Ask for a repository's id; the engine downloads it into this visit's folder."""
+    row = store().runs.find(st.session_state.get(HUB, ""))
+    if row is not None and row.active:
+        show_progress(row, f"bring.hub.{name}", border=False)
+        return
+    if row is not None and row.state == "failed":
+        st.error(plain(row.error), icon=":material/error:")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        asked = st.text_input(
+            "Repository",
+            key=draft.kept(f"hub.{name}", ""),
+            placeholder=example,
+            max_chars=300,
+            help="OWNER/NAME; with @REVISION and :FILE where they are not the usual ones.",
+        )
+        st.button(
+            "Fetch",
+            key=f"bring.hub.{name}.go",
+            icon=":material/cloud_download:",
+            disabled=not asked,
+            on_click=_fetch,
+            args=(asked, of_images),
+        )
+
+
+def said() -> None:
+    """Draw what went wrong in a callback, once."""
+    if problem := st.session_state.pop(draft.PROBLEM, ""):
+        st.error(plain(problem), icon=":material/error:")
+
+
+def chosen_files() -> None:
+    """Draw the files chosen so far, each with role and name to be corrected."""
+    for ident, item in draft.models().items():
+        with st.container(horizontal=True, vertical_alignment="bottom", key=f"bring.row.{ident}"):
+            role = st.selectbox(
+                "Role",
+                list(ROLES),
+                format_func=ROLES.__getitem__,
+                key=draft.kept(f"role.{ident}", item["role"]),
+                width=120,
+                help="The base is the pretrained model; experts were fine-tuned from it; a head classifies one task.",
+            )
+            st.text_input(
+                "Task" if role == "head" else "Name",
+                key=draft.kept(f"name.{ident}", item["name"]),
+                max_chars=64,
+                placeholder="none needed" if role == "base" else None,
+                disabled=role == "base",
+                width=200,
+                help="Under this name the zoo lists it; a head bears the name of its task.",
+            )
+            st.caption(plain(draft.title_of_path(item["path"])), width="stretch")
+            remove_button(ident)
+
+
+def remove_button(ident: str) -> None:
+    """Offer to take a file out again."""
+    st.button(
+        "Remove",
+        key=f"bring.remove.{ident}",
+        icon=":material/delete:",
+        type="tertiary",
+        on_click=draft.drop,
+        args=(ident,),
+    )
+
+
+def _chooser() -> None:
     """Walk through the configured folders and add what lies there."""
     roots = configured_roots()
     if not roots:
@@ -42,7 +141,7 @@ def chooser() -> None:
             format_func=places.__getitem__,
             index=None,
             placeholder=_counted(len(folders), "folder"),
-            key=f"bring.open.{st.session_state.get(COUNTER, 0)}",
+            key=f"bring.open.{st.session_state.get(TURN, 0)}",
             on_change=_open,
             help="Folders on the server below those that the setting MERGELENS_ROOTS allows.",
         )
@@ -51,7 +150,7 @@ def chooser() -> None:
             list(models),
             format_func=lambda path: _label(models[path]),
             placeholder=_counted(len(models), "model"),
-            key=f"bring.models.{st.session_state.get(COUNTER, 0)}",
+            key=f"bring.models.{st.session_state.get(TURN, 0)}",
             disabled=not models,
             help="Checkpoints recognised in this folder; nothing in them is executed.",
         )
@@ -67,46 +166,12 @@ def chooser() -> None:
             args=(str(folder),),
             help="Looks for models here and three levels further down.",
         )
-    if problem := st.session_state.pop("bring.problem", ""):
-        st.error(plain(problem), icon=":material/error:")
 
 
-def chosen_files() -> list[dict[str, Any]]:
-    """Return the files chosen so far, each with role and name to be corrected.
-
-    Returns:
-        ``{role, name, path}`` as corrected.
-    """
-    items: dict[str, dict[str, Any]] = st.session_state.get(ITEMS, {})
-    for ident, item in list(items.items()):
-        with st.container(horizontal=True, vertical_alignment="bottom", key=f"bring.row.{ident}"):
-            item["role"] = st.selectbox(
-                "Role",
-                list(ROLES),
-                format_func=ROLES.__getitem__,
-                key=_seeded(f"bring.role.{ident}", item["role"]),
-                width=120,
-                help="The base is the pretrained model; experts were fine-tuned from it; a head classifies one task.",
-            )
-            item["name"] = st.text_input(
-                "Task" if item["role"] == "head" else "Name",
-                key=_seeded(f"bring.name.{ident}", item["name"]),
-                max_chars=64,
-                placeholder="none needed" if item["role"] == "base" else None,
-                disabled=item["role"] == "base",
-                width=200,
-                help="Lower-case name under which the zoo lists it; a head bears the name of its task.",
-            )
-            st.caption(plain(_short(item["path"])), width="stretch")
-            st.button(
-                "Remove",
-                key=f"bring.remove.{ident}",
-                icon=":material/delete:",
-                type="tertiary",
-                on_click=_remove,
-                args=(ident,),
-            )
-    return list(items.values())
+@told_when_refused
+def _fetch(repository: str, of_images: bool) -> None:
+    request = {"repository": repository.strip(), "images": of_images, "tray": tray()}
+    st.session_state[HUB] = ask("hub", request, f"Fetch {repository}").id
 
 
 def _here(roots: tuple[Path, ...]) -> tuple[Path, list[Entry]]:
@@ -128,55 +193,27 @@ def _places(folder: Path, roots: tuple[Path, ...], folders: list[Entry]) -> dict
 
 
 def _open() -> None:
-    number = st.session_state.get(COUNTER, 0)
-    chosen = st.session_state.get(f"bring.open.{number}")
+    turn = st.session_state.get(TURN, 0)
+    chosen = st.session_state.get(f"bring.open.{turn}")
     if chosen:
         st.session_state[FOLDER] = chosen
-        st.session_state[COUNTER] = number + 1
+        st.session_state[TURN] = turn + 1
 
 
 def _add(paths: list[str]) -> None:
-    _take(sort_candidates(Path(path) for path in paths))
+    draft.add_models(sort_candidates(Path(path) for path in paths))
+    st.session_state[TURN] = st.session_state.get(TURN, 0) + 1
 
 
 def _add_all(folder: str) -> None:
     try:
         found = find_candidates(Path(folder))
     except EngineError as error:
-        st.session_state["bring.problem"] = str(error)
+        st.session_state[draft.PROBLEM] = str(error)
         return
     if found.base is None and not found.experts and not found.heads:
-        st.session_state["bring.problem"] = f"No models were found in {folder} or three levels below it."
-    _take(found)
-
-
-def _take(found: Candidates) -> None:
-    """Add candidates that are not there yet; only one of all files is the base."""
-    items: dict[str, dict[str, Any]] = st.session_state.setdefault(ITEMS, {})
-    known = {item["path"] for item in items.values()}
-    has_base = any(item["role"] == "base" for item in items.values())
-    listed = [("base" if not has_base else "expert", found.base)] if found.base else []
-    listed += [("expert", path) for path in found.experts] + [("head", path) for path in found.heads]
-    taken = [item["name"] for item in items.values() if item["role"] == "expert"]
-    for role, path in listed:
-        if str(path) in known:
-            continue
-        name = "" if role == "base" else expert_name(path)
-        if role == "expert":
-            name = distinct([*taken, name])[-1]
-            taken.append(name)
-        number = st.session_state[COUNTER] = st.session_state.get(COUNTER, 0) + 1
-        items[f"i{number}"] = {"role": role, "name": name, "path": str(path)}
-
-
-def _remove(ident: str) -> None:
-    st.session_state[ITEMS].pop(ident, None)
-
-
-def _seeded(key: str, value: Any) -> str:
-    if key not in st.session_state:
-        st.session_state[key] = value
-    return key
+        st.session_state[draft.PROBLEM] = f"No models were found in {folder} or three levels below it."
+    draft.add_models(found)
 
 
 def _counted(count: int, what: str) -> str:
@@ -185,8 +222,3 @@ def _counted(count: int, what: str) -> str:
 
 def _label(entry: Entry) -> str:
     return f"{entry.name} ({entry.size / 2**20:.0f} MiB)" if entry.size else entry.name
-
-
-def _short(path: str) -> str:
-    parts = Path(path).parts
-    return str(Path("…", *parts[-3:])) if len(parts) > 4 else path

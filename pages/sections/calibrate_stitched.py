@@ -7,9 +7,8 @@ from engine.figures.shift_kinds import shift_kinds_figure
 from engine.figures.stitching import ORDERS, QUANTITIES, linearity_figure, stitched_figure
 from engine.pipeline.views.shift import SHIFT
 from engine.pipeline.views.stitching import STITCHING
-from pages.sections.calibrate_views import choose_tasks
-from pages.shared.chrome import empty_state, figure, theme
-from pages.shared.on_demand import view_on_demand
+from pages.sections.calibrate_choices import choose, choose_tasks, lacks_blocks, open_view
+from pages.shared.chrome import figure, theme
 from pages.shared.state import RunView
 
 SEEN = "The task whose images go through the models."
@@ -23,34 +22,16 @@ def stitched(run: RunView) -> None:
         "A network is stitched from the first parts of one model and the remaining parts of the task's expert. The "
         "nearer the activations are to the expert's, the less accuracy is lost at the seam."
     )
-    if run.report.merged.kind == "per_sample":
-        empty_state("No blocks to stitch", "This merge makes other weights for every image.")
+    if lacks_blocks(run, "No blocks to stitch"):
         return
-    request = STITCHING.ask(run.report.recipe)
-    folder = view_on_demand(
-        run,
-        STITCHING,
-        request,
-        key=f"calibrate.{STITCHING.name}",
-        label="Stitch the networks",
-        icon=":material/join_left:",
-        takes=f"Takes up to {request.images} images of every task through every pair of models, cut at every block.",
-    )
+    takes = "Takes up to {images} images of every task through every pair of models, cut at every block."
+    folder = open_view(run, STITCHING, "Stitch the networks", ":material/join_left:", takes)
     if folder is None:
         return
     document = STITCHING.read(folder)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        order = st.segmented_control(
-            "Order",
-            list(ORDERS),
-            format_func=ORDERS.get,
-            default="begins",
-            required=True,
-            key="calibrate.stitching.order",
-            bind="query-params",
-            help="Whose parts come before the cut.",
-        )
-        tasks = choose_tasks(run, document, "stitching", SEEN)
+        order = choose("Order", ORDERS, "begins", "stitching.order", "Whose parts come before the cut.")
+        tasks = choose_tasks(run, document, STITCHING, SEEN)
     figure(
         stitched_figure(document, run.report, order, tasks, theme()),
         key="calibrate.stitching.figure",
@@ -69,16 +50,8 @@ def stitched(run: RunView) -> None:
 
 def _linearity(run: RunView, document: dict, tasks: list[str]) -> None:
     """Draw how nearly activations point where the experts' combination does."""
-    quantity = st.segmented_control(
-        "Linearity",
-        list(QUANTITIES),
-        format_func=QUANTITIES.get,
-        default="change",
-        required=True,
-        key="calibrate.stitching.quantity",
-        bind="query-params",
-        help="Activations, or their change against the pretrained model's.",
-    )
+    hint = "Activations, or their change against the pretrained model's."
+    quantity = choose("Linearity", QUANTITIES, "change", "stitching.quantity", hint)
     figure(
         linearity_figure(document, run.report, quantity, tasks, theme()),
         key="calibrate.stitching.linearity",
@@ -102,31 +75,15 @@ def shifted(run: RunView) -> None:
         "Calibrators were fitted to images like those they are scored on. Here the evaluation images are shifted: "
         "noise, blur, low contrast, negatives, and the zoo's own shifted versions of a task where it has some."
     )
-    request = SHIFT.ask(run.report.recipe)
-    folder = view_on_demand(
-        run,
-        SHIFT,
-        request,
-        key=f"calibrate.{SHIFT.name}",
-        label="Shift the images",
-        icon=":material/filter_vintage:",
-        takes=f"Takes up to {request.images} images of every task through every model, once for each kind of shift.",
-    )
+    takes = "Takes up to {images} images of every task through every model, once for each kind of shift."
+    folder = open_view(run, SHIFT, "Shift the images", ":material/filter_vintage:", takes)
     if folder is None:
         return
     document = SHIFT.read(folder)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        quantity = st.segmented_control(
-            "Shown",
-            list(SHORT),
-            format_func=SHORT.get,
-            default="accuracy",
-            required=True,
-            key="calibrate.shift.quantity",
-            bind="query-params",
-            help="Which quantity is drawn for every kind of shift.",
-        )
-        tasks = choose_tasks(run, document, "shift", SEEN)
+        hint = "Which quantity is drawn for every kind of shift."
+        quantity = choose("Shown", SHORT, "accuracy", "shift.quantity", hint)
+        tasks = choose_tasks(run, document, SHIFT, SEEN)
     figure(
         shift_kinds_figure(document, run.report, quantity, tasks, theme()),
         key="calibrate.shift.figure",

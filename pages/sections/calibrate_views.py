@@ -1,8 +1,5 @@
 """Sections of the calibrate page that are computed when somebody asks: depth, outliers, other tasks' calibrators."""
 
-from pathlib import Path
-from typing import Any
-
 import pandas as pd
 import streamlit as st
 
@@ -14,18 +11,17 @@ from engine.figures.coverage import coverage_figure, dimension_figure
 from engine.figures.drawing import task_titles
 from engine.figures.outliers import auroc_table, prototype_map, roc_figure, score_histograms
 from engine.figures.wrong_task import own_and_others, wrong_task_figure
-from engine.pipeline.viewing.base import View
 from engine.pipeline.views.coverage import COVERAGE
 from engine.pipeline.views.depth import DEPTH
 from engine.pipeline.views.outliers import OUTLIERS
 from engine.pipeline.views.swaps import SWAPS
+from pages.sections.calibrate_choices import choose, choose_tasks, lacks_blocks, open_view
 from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import empty_state, figure, percent, plain, theme
-from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
+from pages.shared.tables import draw_table
 
 SHOWN = {"l1": "L1", "cka": "CKA"}
-ALL = "all"
 
 
 def depth(run: RunView) -> None:
@@ -35,44 +31,29 @@ def depth(run: RunView) -> None:
         "The drift of the features is the end of a long way. Here the output of every block is compared with the "
         "expert's: where the lines part, merging does its harm, and a calibrator inside the encoder can act there."
     )
-    if run.report.merged.kind == "per_sample":
-        empty_state("No blocks to follow", "This merge makes other weights for every image.")
+    if lacks_blocks(run, "No blocks to follow"):
         return
-    request = DEPTH.ask(run.report.recipe)
-    folder = view_on_demand(
-        run,
-        DEPTH,
-        request,
-        key=f"calibrate.{DEPTH.name}",
-        label="Compare every block",
-        icon=":material/layers:",
-        takes=f"Takes up to {request.images} images of every task through every model.",
-    )
+    takes = "Takes up to {images} images of every task through every model."
+    folder = open_view(run, DEPTH, "Compare every block", ":material/layers:", takes)
     if folder is None:
         return
     document = DEPTH.read(folder)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        quantity = st.segmented_control(
+        quantity = choose(
             "Distance",
-            list(SHOWN),
-            format_func=SHOWN.get,
-            default="l1",
-            required=True,
-            key="calibrate.depth.quantity",
-            bind="query-params",
-            help="How the output of a block is compared with the expert's; L1 as in Surgery, arXiv:2402.02705.",
+            SHOWN,
+            "l1",
+            "depth.quantity",
+            "How the output of a block is compared with the expert's; L1 as in Surgery, arXiv:2402.02705.",
         )
-        statistic = st.segmented_control(
+        statistic = choose(
             "Of a block's tokens",
-            list(STATISTICS),
-            format_func=STATISTICS.get,
-            default="class",
-            required=True,
-            key="calibrate.depth.statistic",
-            bind="query-params",
-            help="Compared on the class token, which is read off in the end, or on the mean of all tokens.",
+            STATISTICS,
+            "class",
+            "depth.statistic",
+            "Compared on the class token, which is read off in the end, or on the mean of all tokens.",
         )
-        tasks = choose_tasks(run, document, "depth", "The task whose images go through every block.")
+        tasks = choose_tasks(run, document, DEPTH, "The task whose images go through every block.")
     images = {document["tasks"][name]["images"] for name in tasks}
     figure(
         block_figure(document, run.report, quantity, statistic, tasks, theme()),
@@ -92,7 +73,7 @@ def depth(run: RunView) -> None:
 def coverage(run: RunView, state: str, task: str | None) -> None:
     """Draw whether σ is as wide as the residuals: intervals by level, and dimensions."""
     takes = "Compares every predicted σ with the residual that it was predicted for."
-    folder = _folder_of(
+    folder = open_view(
         run, COVERAGE, "Check σ image by image and dimension by dimension", ":material/straighten:", takes
     )
     if folder is None:
@@ -152,7 +133,7 @@ def outliers(run: RunView) -> None:
         )
         return
     takes = "Prototypes are means of adaptation features by predicted class; no label is read."
-    folder = _folder_of(run, OUTLIERS, "Tell outliers apart", ":material/troubleshoot:", takes)
+    folder = open_view(run, OUTLIERS, "Tell outliers apart", ":material/troubleshoot:", takes)
     if folder is None:
         return
     aurocs, scores = OUTLIERS.read(folder)["auroc"], pd.read_parquet(folder / "scores.parquet")
@@ -205,7 +186,7 @@ def outliers(run: RunView) -> None:
     columns = {"State": st.column_config.TextColumn()}
     table = auroc_table(aurocs, run.report)
     columns |= {name: st.column_config.NumberColumn(format="%.1f") for name in table.columns[1:]}
-    st.dataframe(table, hide_index=True, key="calibrate.auroc", column_config=columns, placeholder="–")
+    draw_table(table, hide_index=True, key="calibrate.auroc", column_config=columns, placeholder="–")
     st.caption(
         "AUROC in percent. Out-of-domain images are corrected by the task's own calibrator, as they would be if they "
         "came with its images."
@@ -223,7 +204,7 @@ def wrong_task(run: RunView) -> None:
         )
         return
     takes = "Corrects every task's features with the module of every other task."
-    folder = _folder_of(run, SWAPS, "Swap the calibrators", ":material/swap_horiz:", takes)
+    folder = open_view(run, SWAPS, "Swap the calibrators", ":material/swap_horiz:", takes)
     if folder is None:
         return
     document = SWAPS.read(folder)
@@ -248,23 +229,3 @@ def wrong_task(run: RunView) -> None:
             f"{plain(state_title(state, run.report))}: {percent(own)} with the task's own module, {percent(others)} "
             "with another task's."
         )
-
-
-def _folder_of(run: RunView, view: View, label: str, icon: str, takes: str) -> Path | None:
-    request = view.ask(run.report.recipe)
-    return view_on_demand(run, view, request, key=f"calibrate.{view.name}", label=label, icon=icon, takes=takes)
-
-
-def choose_tasks(run: RunView, document: dict[str, Any], view: str, hint: str) -> list[str]:
-    """Let one of the tasks that a view has be chosen, or all of them."""
-    titles = {ALL: "All tasks", **task_titles(run.report, document["tasks"])}
-    task = st.selectbox(
-        "Task",
-        list(titles),
-        format_func=titles.get,
-        width=260,
-        key=f"calibrate.{view}.task",
-        bind="query-params",
-        help=hint,
-    )
-    return list(document["tasks"]) if task == ALL else [task]

@@ -7,7 +7,9 @@ from engine.store import Run, usage_of
 from pages.sections.runs_list import COLUMNS, kind_title, line_of
 from pages.shared.chrome import age, duration, error_id, plain
 from pages.shared.jobs import log_view
+from pages.shared.people import desk
 from pages.shared.state import RUN, run_title, show_run, store
+from pages.shared.tables import draw_table
 
 MAX_NAME = 120
 MAX_NOTES = 4000
@@ -49,7 +51,7 @@ def _inside(row: Run) -> None:
     children.sort(key=_place)
     lines = [line_of(child) for child in children]
     st.caption(f"{len(children)} runs belong to it. Choose one to open it.")
-    picked = st.dataframe(
+    picked = draw_table(
         lines,
         column_order=list(INSIDE),
         column_config=COLUMNS,
@@ -108,7 +110,7 @@ def _save(row: Run, name: str, tags: list[str], notes: str) -> None:
     title = " ".join((name or "").split())
     changes = {"tags": clean, "notes": (notes or "").strip()} | ({"name": title} if title else {})
     try:
-        store().runs.edit(row.id, **changes)
+        desk().edit(row.id, **changes)
     except EngineError as error:
         st.error(plain(error), icon=":material/error:")
         return

@@ -12,7 +12,7 @@ from engine.pipeline.kinds import all_kinds
 from engine.store import Run
 from engine.store.usage import references_of, size_of_artefact
 from pages.shared.chrome import age, duration
-from pages.shared.state import EXAMPLES, RunEntry, result_folder, run_title, store
+from pages.shared.state import RunEntry, example_folder, result_folder, run_title, store
 
 COLUMNS = {
     "State": st.column_config.TextColumn(width="small"),
@@ -24,6 +24,7 @@ COLUMNS = {
     "H": st.column_config.NumberColumn(
         "H-score", format="%.1f", help="Merged: harmonic mean of in-domain and out-of-domain accuracy"
     ),
+    "Owner": st.column_config.TextColumn(width="small"),
     "Tags": st.column_config.ListColumn(width="small"),
     "Age": st.column_config.TextColumn(width="small"),
     "Took": st.column_config.TextColumn(width="small"),
@@ -57,6 +58,7 @@ def line_of(row: Run) -> dict[str, Any]:
         "Run": run_title(row),
         "Kind": kind_title(row.kind),
         "Merge": method_title(method),
+        "Owner": row.person or None,
         "Tags": row.tags,
         "Age": age(row.created),
         "Took": duration(row.elapsed) if row.started else "–",
@@ -68,7 +70,7 @@ def line_of(row: Run) -> dict[str, Any]:
 def example_line(entry: RunEntry) -> dict[str, Any]:
     """Return the line of an example that comes with the app."""
     known = {"id": entry.id, "State": "Example", "Run": entry.title, "Kind": "Run", "Tags": [], "Age": "–", "Took": "–"}
-    return {**known, **summary(str(EXAMPLES / entry.id))}
+    return {**known, **summary(str(example_folder(entry.id)))}
 
 
 def storage_of(row: Run) -> int:

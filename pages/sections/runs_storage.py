@@ -2,15 +2,19 @@
 
 import time
 
+import pandas as pd
 import streamlit as st
 
 from engine.rounding import bytes_text
 from engine.store import Run, read_collected
 from engine.store.artefacts import KEEP_DAYS
+from engine.store.desk import deeds
 from pages.shared.chrome import age, plain
+from pages.shared.people import desk, person
 from pages.shared.progress import show_progress
-from pages.shared.service import ask
+from pages.shared.service import ask, told_when_refused
 from pages.shared.state import store
+from pages.shared.tables import draw_table
 
 PREVIEW = "runs.gc"  # in the session: id of the preview or clean-up shown
 TITLES = {
@@ -20,6 +24,7 @@ TITLES = {
     "thumbnails": "Thumbnails",
     "database": "Run table",
 }
+DEEDS = {"delete": "deleted", "undelete": "brought back", "clean": "cleaned up"}
 
 
 def storage_panel() -> None:
@@ -44,8 +49,29 @@ def storage_panel() -> None:
             )
             st.button("Preview", key="runs.gc.preview", icon=":material/preview:", on_click=_ask, args=(days, True))
         _draw_collection(store().runs.find(st.session_state.get(PREVIEW, "")))
+        if person().id and desk().may_clean():
+            _draw_deeds()
 
 
+def _draw_deeds() -> None:
+    """Draw who deleted, brought back or cleaned up what, newest first."""
+    st.markdown("**Deletions**")
+    found = deeds(store())
+    if not found:
+        st.caption("Nobody has deleted anything yet.")
+        return
+    when = pd.to_datetime([deed.time for deed in found], unit="s")
+    table = {
+        "When (UTC)": when.floor("s"),
+        "Who": [deed.person or "at the machine" for deed in found],
+        "What": [DEEDS.get(deed.action, deed.action) for deed in found],
+        "Run": [deed.text for deed in found],
+        "Id": [deed.run for deed in found],
+    }
+    draw_table(pd.DataFrame(table), key="runs.deeds", hide_index=True)
+
+
+@told_when_refused
 def _ask(days: float, dry: bool) -> None:
     request = {"asked": time.time(), "days": days, "dry": dry}
     name = "Preview of a clean-up" if dry else "Clean-up"
@@ -85,6 +111,7 @@ def _draw_collection(row: Run | None) -> None:
             key="runs.gc.go",
             type="primary",
             icon=":material/delete_sweep:",
+            disabled=not desk().may_clean(),
             on_click=_ask,
             args=(days, False),
             help="Removes for good what the preview lists.",

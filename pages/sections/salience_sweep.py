@@ -17,6 +17,7 @@ from pages.sections.sweep_table import table_of
 from pages.shared.chrome import duration, figure, plain, theme
 from pages.shared.on_demand import latest, on_demand
 from pages.shared.state import RunView, store
+from pages.shared.tables import draw_table
 
 PRUNING = "lwptv"
 METHODS = (PRUNING, "equal_norm", "random_layers")  # what is judged, then its controls
@@ -137,7 +138,7 @@ def _shipped(run: RunView) -> None:
             )
     with st.expander("Measured before on this zoo, with more controls", key="salience.shipped"):
         numbers = {name: st.column_config.NumberColumn(format="%.1f") for name in list(lines[0])[1:]} if lines else {}
-        st.dataframe(lines, hide_index=True, column_config=numbers, key="salience.controls", height="content")
+        draw_table(lines, hide_index=True, column_config=numbers, key="salience.controls", height="content")
         st.caption(
             plain(
                 f"Experiment {result.name}: {result.verdict}. {result.reason} Split seed {result.split_seed}; merges "

@@ -14,6 +14,7 @@ from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import empty_state, figure, theme
 from pages.shared.on_demand import on_demand
 from pages.shared.state import RunView, open_run, store
+from pages.shared.tables import draw_table
 
 LOOKED_BACK = 300  # finished runs searched for the counterpart
 LAYER_WISE = {"method": "adamerging", "params": {"granularity": "layer"}}
@@ -85,7 +86,7 @@ def _compare(
     pair = (learned, found) if behind else (found, learned)
     table = amplification_table(*pair, titles)
     number = st.column_config.NumberColumn
-    st.dataframe(
+    draw_table(
         table,
         hide_index=True,
         key="weights.amplification",

@@ -13,6 +13,7 @@ from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import figure, plain, theme
 from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
+from pages.shared.tables import draw_table
 from pages.shared.zoos import zoo_manifest
 
 BARRIERS = {
@@ -124,7 +125,7 @@ def _path_figures(run: RunView, document: dict[str, Any], ends: tuple[str, str])
         st.write(f"Highest loss barrier: **{worst['barrier']:.3f}** nats on {plain(worst['task'])}.")
     else:
         st.write("No task has a loss barrier: on every path the loss stays at or below the line between its ends.")
-    st.dataframe(table, hide_index=True, key="weights.barriers", column_config=BARRIERS)
+    draw_table(table, hide_index=True, key="weights.barriers", column_config=BARRIERS)
 
 
 def _models(run: RunView) -> dict[str, str]:

@@ -4,16 +4,19 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from engine.catalog.datasets import recognise_dataset
+from engine.catalog.datasets import find_dataset, recognise_dataset
+from engine.catalog.prompts import USUAL
 from engine.errors import EngineError
 from engine.manifest import Manifest, Task
 from engine.outgoing import csv_table
 from engine.pipeline.zoos.pictures import SEED
 from engine.zoo.images.thumbnails import strip
+from pages.sections.published import expert_line, source_caption
 from pages.shared.chrome import empty_state, error_state, percent, plain
 from pages.shared.on_demand import recent
 from pages.shared.pictures import Gallery, gallery_of, offer_pictures, strip_of
 from pages.shared.state import RunView
+from pages.shared.tables import draw_table
 
 SHOWN_CLASSES = 12  # at a time
 SHOWN_IMAGES = 12  # of a class
@@ -113,7 +116,7 @@ def _counts(task: Task, found: Gallery) -> None:
     table = pd.DataFrame({"class": task.classes, **{SPLIT_TITLES[s]: found.counts[s] for s in found.counts}})
     unlabelled = [f"{SPLIT_TITLES[s]} {n:,}" for s, n in found.lengths.items() if s not in found.counts]
     with part:
-        st.dataframe(table, hide_index=True, width="stretch", key="zoo.counts.table")
+        draw_table(table, hide_index=True, width="stretch", key="zoo.counts.table")
         if unlabelled:
             st.caption(plain(f"Without labels: {', '.join(unlabelled)}."))
 
@@ -135,6 +138,8 @@ def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
                     st.image(strip(tiles, zoom=zoom), width="stretch", alt=f"Images of {task.label}")
                 st.caption(plain(f"Task: {task.label if task else expert.task}" + (_classes_of(task) if task else "")))
                 _accuracies(expert.task, run)
+                if published := expert_line(expert.task, manifest, report):
+                    st.markdown(published)
                 st.caption(
                     plain(f"Source: {expert.source or 'not stated'}. Licence: {expert.licence or 'not stated'}.")
                 )
@@ -144,6 +149,7 @@ def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
         st.caption("Accuracies appear once a run of this zoo is shown: run a recipe in the lab.")
     else:
         st.caption(plain(f"Accuracies of the run shown: {run.title}."))
+    source_caption(manifest)
 
 
 def _classes_of(task: Task) -> str:
@@ -184,16 +190,14 @@ def prompts(manifest: Manifest) -> None:
         bind="query-params",
         help="The class whose name is put into the templates.",
     )
-    if not task.templates:
-        st.caption("This task states no templates; where a head is built, “a photo of a {}.” is used.")
-    templates = task.templates or ("a photo of a {}.",)
-    table = pd.DataFrame({"template": templates, "prompt": [t.replace("{}", chosen) for t in templates]})
-    st.dataframe(table, hide_index=True, width="stretch", key="zoo.prompts.table")
+    rows = _prompts_of(task, chosen)
+    table = pd.DataFrame(rows, columns=["template", "prompt"])
+    draw_table(table, hide_index=True, width="stretch", key="zoo.prompts.table")
     origin = "Its heads come with the zoo" if manifest.heads else "The base's text encoder gives its heads"
     st.caption(
         plain(
-            f"{len(templates)} templates × {len(task.classes)} classes. A class's row in the head is the mean of its "
-            f"prompts' normalised text embeddings, normalised again. {origin}."
+            f"{task.prompts_label[0].upper()}{task.prompts_label[1:]}. A class's row in the head is the mean of its "
+            f"prompts' normalised text embeddings, normalised again. {origin}.{_source_of(task)}"
         )
     )
     st.download_button(
@@ -206,8 +210,20 @@ def prompts(manifest: Manifest) -> None:
     )
 
 
+def _prompts_of(task: Task, name: str) -> list[tuple[str, str]]:
+    """Return every template with the prompt that it makes of a class."""
+    words = task.words.get(name, (name,))
+    return [(t, t.replace("{}", word)) for word in words for t in task.templates or (USUAL,)]
+
+
+def _source_of(task: Task) -> str:
+    """Return where published templates of a task are from, as a sentence."""
+    row = find_dataset(task.dataset or "") if task.template_set else None
+    return f" Templates: {row.prompts[task.template_set].source}." if row is not None else ""
+
+
 def _all_prompts(task: Task) -> bytes:
-    rows = [(name, t, t.replace("{}", name)) for name in task.classes for t in task.templates or ("a photo of a {}.",)]
+    rows = [(name, *row) for name in task.classes for row in _prompts_of(task, name)]
     return csv_table(pd.DataFrame(rows, columns=["class", "template", "prompt"])).encode()
 
 
@@ -221,7 +237,7 @@ def licences(manifest: Manifest) -> None:
     table[["source", "licence"]] = table[["source", "licence"]].replace("", "not stated")
     if not table["homepage"].any():
         table = table.drop(columns="homepage")
-    st.dataframe(table, hide_index=True, width="stretch", key="zoo.licences")
+    draw_table(table, hide_index=True, width="stretch", key="zoo.licences")
     st.caption(
         "As zoo.yaml states them. Where nothing is stated, ask the source before you publish results or weights."
     )

@@ -18,6 +18,7 @@ from engine.recipe import MethodCall
 from engine.report import Report
 from engine.rounding import rounded
 from pages.shared.state import RunView, finished_runs, show_run
+from pages.shared.tables import draw_table
 
 PROTOCOLS = {
     "held_out": "calibrators adapt on held-out images",
@@ -211,7 +212,7 @@ def numbers_of(drawing: Drawing, key: str, name: str) -> None:
     if not part.open:
         return
     with part:
-        st.dataframe(drawing.table, width="stretch", hide_index=True, key=f"{key}.table")
+        draw_table(drawing.table, width="stretch", hide_index=True, key=f"{key}.table")
         st.download_button(
             "Download CSV",
             lambda: csv_table(drawing.table).encode(),

@@ -5,6 +5,7 @@ import streamlit as st
 
 from engine.analysis.paired import MARGIN
 from pages.shared.chrome import plain
+from pages.shared.tables import draw_table
 
 
 def draw_differences(found: pd.DataFrame, name: str, what: str, key: str) -> None:
@@ -32,7 +33,7 @@ def draw_differences(found: pd.DataFrame, name: str, what: str, key: str) -> Non
         "images": None,
         "seeds": None,
     }
-    st.dataframe(found, hide_index=True, key=f"{key}.paired", column_config=columns)
+    draw_table(found, hide_index=True, key=f"{key}.paired", column_config=columns)
     images, seeds = found["images"].max(), found["seeds"].max()
     chance = f"{seeds} training seeds and" if seeds > 1 else "one training seed and"
     st.caption(

@@ -9,6 +9,7 @@ from engine.recipe import Recipe
 from engine.store import ACTIVE, Run
 from pages.shared.chrome import duration, error_id, plain
 from pages.shared.curves import live_curves
+from pages.shared.people import person
 from pages.shared.progress import log_toggle, log_view, resume, show_progress
 from pages.shared.service import PAGE, ask
 from pages.shared.state import run_title, show_run, store
@@ -45,7 +46,8 @@ def current_job() -> Run | None:
         follow(row.id)
         return row
     unfollow()
-    row = next(iter(store().runs.list(kinds=("run",), states=ACTIVE, limit=1)), None)
+    mine = {"person": person().id} if person().id else {}
+    row = next(iter(store().runs.list(kinds=("run",), states=ACTIVE, limit=1, **mine)), None)
     if row is not None and row.requested_by == PAGE and not row.request.get("projection"):
         follow(row.id)  # asked for in a lab, so that its result is waited for
     return row

@@ -11,7 +11,7 @@ from engine.pipeline.viewing.base import View, ViewRequest
 from engine.store import Run
 from pages.shared.chrome import error_state
 from pages.shared.progress import show_progress
-from pages.shared.service import ask, keep_service
+from pages.shared.service import ask, keep_service, told_when_refused
 from pages.shared.state import RunView, store
 
 TICK = 1.0  # seconds between two looks at what is computed in the background
@@ -47,10 +47,15 @@ def on_demand(
         key=f"{key}.compute",
         type="primary",
         icon=icon,
-        on_click=ask,
+        on_click=_ask,
         args=(kind, dict(request), name, None if run is None or run.example else run.id),
     )
     return None
+
+
+@told_when_refused
+def _ask(kind: str, request: Mapping[str, Any], name: str, parent: str | None) -> None:
+    ask(kind, request, name, parent)
 
 
 def view_on_demand(

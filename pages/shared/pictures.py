@@ -16,7 +16,7 @@ from engine.store import Run
 from engine.zoo.images.data import LABELLED, SPLITS, open_task
 from engine.zoo.images.thumbnails import is_ready, thumbnails
 from pages.shared.on_demand import latest, on_demand, recent, refresh_when
-from pages.shared.service import ask
+from pages.shared.service import ask, told_when_refused
 from pages.shared.state import store
 
 AWAY = ("hf:", "local:")  # data whose files are elsewhere
@@ -108,6 +108,7 @@ def _again(rows: dict[str, Run | None]) -> list[Run | None]:
     return [store().runs.find(row.id) for row in rows.values() if row is not None]
 
 
+@told_when_refused
 def _ask_all(zoo: str, tasks: Sequence[Task]) -> None:
     for task in tasks:
         ask("register", request_of(zoo, task), f"Images of {task.label}")

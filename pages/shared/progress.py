@@ -8,6 +8,7 @@ import streamlit as st
 from engine.errors import EngineError
 from engine.store import Run
 from pages.shared.chrome import duration, plain
+from pages.shared.people import desk
 from pages.shared.service import keep_service
 from pages.shared.state import run_title, store
 
@@ -48,7 +49,7 @@ def cancel_button(row: Run, key: str) -> None:
         "Cancel",
         key=key,
         icon=":material/stop_circle:",
-        disabled=row.state == "cancelling",
+        disabled=row.state == "cancelling" or not desk().may_change(row),
         on_click=cancel,
         args=(row.id,),
     )
@@ -78,12 +79,12 @@ def log_toggle(key: str) -> None:
 
 def cancel(run: str) -> None:
     """Ask for a run to stop; where that cannot be, a message says why."""
-    _try(store().runs.request_cancel, run)
+    _try(desk().cancel, run)
 
 
 def resume(run: str) -> None:
     """Ask for a run that has ended badly to go on; where that cannot be, a message says why."""
-    _try(store().runs.resume, run)
+    _try(desk().resume, run)
     keep_service(now=True)
 
 

@@ -2,17 +2,22 @@
 
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec
 
 import streamlit as st
 
 from engine.errors import EngineError
 from engine.service.client import ensure_service
 from engine.store import Run, Store
+from engine.zoo.importing.roots import check_zoo, named_zoos
+from pages.shared.chrome import plain
+from pages.shared.people import desk
 from pages.shared.state import store
 
 PAGE = "page"  # who asked, in the run table
+P = ParamSpec("P")
 LOOK_AGAIN = 10.0  # seconds between two looks at the service
 
 
@@ -57,7 +62,7 @@ def keep_service(*, now: bool = False) -> str:
     return starter.message
 
 
-def ask(kind: str, request: Mapping[str, Any], name: str, parent: str | None = None) -> Run:
+def ask(kind: str, request: Mapping[str, Any], name: str, parent: str | None = None, *, by: str = PAGE) -> Run:
     """Put a request into the run table and wake the engine.
 
     Args:
@@ -65,10 +70,29 @@ def ask(kind: str, request: Mapping[str, Any], name: str, parent: str | None = N
         request: as the planner of the kind reads it.
         name: the row's title.
         parent: id of the run that the row belongs to, if any.
+        by: the page that asks, where it follows what it asked for.
+
+    Raises:
+        ZooError: the request names a zoo outside the roots.
     """
-    row = store().runs.submit(kind, dict(request), name=name, parent=parent, requested_by=PAGE)
+    for zoo in named_zoos(request):
+        check_zoo(zoo, store().zoos.list)
+    row = desk().submit(kind, dict(request), name=name, parent=parent, requested_by=by)
     keep_service(now=True)
     return row
+
+
+def told_when_refused(action: Callable[P, None]) -> Callable[P, None]:
+    """Make a button's action say in a message why it was refused; an error of an action would end the page."""
+
+    @wraps(action)
+    def carry_out(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            action(*args, **kwargs)
+        except EngineError as error:
+            st.toast(plain(error), icon=":material/error:")
+
+    return carry_out
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)

@@ -100,6 +100,11 @@ def examples() -> list[RunEntry]:
     return list(_examples(str(index), index.stat().st_mtime_ns)) if index.is_file() else []
 
 
+def example_folder(name: str) -> Path:
+    """Return the folder of an example that comes with the app."""
+    return EXAMPLES / name
+
+
 def open_run(run: str) -> RunView:
     """Open a finished run or an example.
 
@@ -108,7 +113,7 @@ def open_run(run: str) -> RunView:
     """
     for entry in examples():
         if entry.id == run:
-            folder = EXAMPLES / entry.id
+            folder = example_folder(run)
             return RunView(run, entry.title, folder, _report(str(folder), _modified(folder)), None, True)
     row = store().runs.get(run)
     if row.state != "finished" or row.deleted:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ ARGUMENTS = [
 ON_HOST = re.compile(r"^((https?|wss?)://(127\.0\.0\.1|localhost)[:/]|data:|blob:|about:)")
 DRAWN = "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
 PATIENCE = 120_000  # ms that a condition is waited for, where many work on few cores
+WIDE = {"width": 1280, "height": 800}
 FAREWELL = 30  # seconds that a server has to end
 PAINTED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 PROBING = re.compile(r"/(health|host-config)$")  # Streamlit asks for these below a page's own path first, and gets 404
@@ -63,10 +64,13 @@ def settle(page: Any) -> None:
 
 
 @contextmanager
-def serve(script: str, environment: dict[str, str], *, alone: bool = False) -> Iterator[str]:
+def serve(
+    script: str, environment: dict[str, str], *, alone: bool = False, health: str = "/_stcore/health"
+) -> Iterator[str]:
     """Serve a Streamlit script on a free port, with the project's configuration; yields its address.
 
-    ``alone``: the script starts Streamlit itself, and has to end by itself when it is told to.
+    ``alone``: the script starts Streamlit itself, and has to end by itself when it is told to. ``health``: the address
+    that answers once it serves.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -75,18 +79,18 @@ def serve(script: str, environment: dict[str, str], *, alone: bool = False) -> I
     command = [sys.executable, *start, script, "--server.port", str(port)]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as server:
         try:
-            _wait_until_healthy(f"http://127.0.0.1:{port}/_stcore/health", server)
+            _wait_until_healthy(f"http://127.0.0.1:{port}{health}", server)
             yield f"http://127.0.0.1:{port}"
         finally:
             _end(server, may_be_killed=not alone)
 
 
 @contextmanager
-def serve_app(store: Path, *, alone: bool = False) -> Iterator[str]:
+def serve_app(store: Path, *, alone: bool = False, health: str = "/_stcore/health") -> Iterator[str]:
     """Start the app on a store; yields its address, ends app and engine service."""
     environment = {**os.environ, "MERGELENS_STORE": str(store)}
     try:
-        with serve("app.py", environment, alone=alone) as address:
+        with serve("app.py", environment, alone=alone, health=health) as address:
             yield address
     finally:
         stop = [sys.executable, "-m", "engine", "serve", "--stop"]
@@ -117,16 +121,30 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def profile(chromium: Any) -> Callable[..., Any]:
+    """A browser profile for every set of options; its pages share what they have loaded."""
+    known: dict[str, Any] = {}
+
+    def find(**options: Any) -> Any:
+        name = repr(sorted(options.items()))
+        if name not in known:
+            known[name] = chromium.new_context(**options)
+        return known[name]
+
+    return find
+
+
+@pytest.fixture(scope="session")
 def app_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of an app that all journeys visit, on a store that was empty before them."""
-    with serve_app(tmp_path_factory.mktemp("e2e") / "store") as address:
+    """Address of an app that all journeys visit, on a store that was empty before them; it ends by itself."""
+    with serve_app(tmp_path_factory.mktemp("e2e") / "store", alone=True) as address:
         yield address
 
 
 @pytest.fixture
-def app_page(chromium: Any) -> Iterator[Any]:
+def app_page(profile: Callable[..., Any]) -> Iterator[Any]:
     """A browser page; afterwards nothing has gone wrong in it."""
-    page = chromium.new_page(viewport={"width": 1280, "height": 800})
+    page = profile(viewport=WIDE).new_page()
     page.set_default_timeout(PATIENCE)
     watch = Watch()
     watch.follow(page)

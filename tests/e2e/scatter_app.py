@@ -1,11 +1,14 @@
 """A small app around the linked feature view, over made points; the browser tests drive it.
 
-Query parameters: ``n`` points, ``colour`` (task, shift, verdict), ``thumbs``, ``morph``.
+Query parameters: ``n`` points, ``colour`` (task, shift, verdict), ``thumbs``, ``morph``, ``film``.
 """
 
 import numpy as np
 import streamlit as st
 
+from engine.analysis.film import Grid, pack_shift
+from engine.recipe import Recipe
+from pages.features.film import Film, film_colour, film_packet
 from pages.features.scatter import TOL_MUTED_DARK, Atlas, Categorical, Continuous, Labels, Panel, linked_scatter
 
 TASKS = ("digits", "fruits", "signs", "clothing", "doodles", "shapes", "letters", "leaves")
@@ -39,6 +42,55 @@ def made_points(n: int) -> dict[str, np.ndarray]:
 
 
 @st.cache_resource(max_entries=4)
+def made_film(n: int) -> Film:
+    """A film of 21 frames in which n points travel from their merged to their corrected places and on."""
+    points = made_points(n)
+    merged, corrected, expert = points["states"]
+    share = np.linspace(0, 1.5, 21)[:, None, None]
+    places = {
+        "merged": merged + share * (corrected - merged),
+        "surgery": corrected + 0.3 * share,
+        "expert": expert[None],
+    }
+    grid, arrays = Grid.around(list(places.values())), {}
+    for number, (state, frames) in enumerate(places.items()):
+        right = np.random.default_rng(number).random(n) < ACCURACY[number] * np.linspace(1, 0.6, len(frames))[:, None]
+        arrays[f"{state}/points"] = grid.pack(frames)
+        arrays[f"{state}/predictions"] = np.where(right, points["label"] % 4, (points["label"] + 1) % 4).astype(
+            np.uint8
+        )
+        arrays[f"{state}/shift"], step = pack_shift(np.linalg.norm(frames - expert, axis=2))
+    arrays |= {"task": points["task"].astype(np.uint16), "index": np.arange(n), "label": points["label"] % 4}
+    tasks = [
+        {"name": name, "title": name.capitalize(), "domain": "in", "classes": list("abcd"), "evaluated": n // 8}
+        for name in TASKS
+    ]
+    means = {
+        state: {
+            name: (
+                100 * (arrays[f"{state}/predictions"] == arrays["label"])[:, points["task"] == number].mean(axis=1)
+            ).tolist()
+            for number, name in enumerate(TASKS)
+        }
+        for state in places
+    }
+    document = {
+        "title": "Made parameter",
+        "place": "made",
+        "texts": [f"{value:g}" for value in np.round(share.ravel(), 3)],
+        "failed": {"20": "Too far."},
+        "states": list(places),
+        "grid": {"low": list(grid.low), "step": grid.step},
+        "shift_step": step,
+        "tasks": tasks,
+        "accuracy": means,
+        "l1": means,
+        "map": {"trust": {state: [1.0] * len(frames) for state, frames in places.items()}},
+    }
+    return Film(f"made-{n}", document, arrays)
+
+
+@st.cache_resource(max_entries=4)
 def made_images(n: int) -> np.ndarray:
     """Thumbnails: a disc in the task's tone, of a size that tells the row."""
     y, x = np.mgrid[:32, :32] - 15.5
@@ -62,6 +114,21 @@ if not more.toggle("Show the view", value=True, key="shown"):
     st.stop()
 if more.button("Select rows 1 to 3"):
     st.session_state["outside"] = [1, 2, 3]
+
+if st.query_params.get("film"):
+    film, states = made_film(n), ("merged", "surgery", "expert")
+    linked_scatter(
+        [
+            Panel(state.capitalize(), "circle", film_points)
+            for state, film_points in zip(states, points["states"], strict=True)
+        ],
+        key="film",
+        content_key=f"film-{n}",
+        content=lambda: film_packet(film, f"film-{n}", states, Recipe()),
+        colour=film_colour(film, states, "correct"),
+        film={"at": 6, "revision": 0},
+    )
+    st.stop()
 
 if kind == "shift":
     colour = Continuous("Shift", points["shift"], unit="units")

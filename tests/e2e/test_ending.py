@@ -23,7 +23,8 @@ def test_connections_that_are_never_used_do_not_keep_the_app(tmp_path):
     with serve_app(tmp_path / "store", alone=True) as address:
         browser = threading.Thread(target=_connect_until_refused, args=(address, opened))
         browser.start()
-        time.sleep(0.1)
+        while not opened:
+            time.sleep(0.01)
     browser.join()
     for connection in opened:
         connection.close()

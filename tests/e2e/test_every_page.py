@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from app import SECTIONS
-from tests.e2e.conftest import PATIENCE, Watch, settle
+from tests.e2e.conftest import PATIENCE, WIDE, Watch, settle
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PAGES = [name for section in SECTIONS.values() for name, *_ in section]
 STATES = {"learn": "learn?lesson=what-merging-breaks&step=3", "lab": ""}  # pages by a more telling address
 AXE = "4.10.3"
-WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+PHONE = {"width": 390, "height": 844}
 GROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 26)"}
 GROUND = "(colour) => getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor === colour"
 STILL = """() => document.getAnimations().every(
@@ -77,9 +77,9 @@ def fetch_axe(cache: Path) -> None:
 
 
 @pytest.fixture(scope="module", params=PAGES)
-def page(request, chromium, app_address) -> Iterator[Any]:
+def page(request, profile, app_address) -> Iterator[Any]:
     """Each page, opened once; in the end nothing has gone wrong in it."""
-    opened, watch = chromium.new_page(viewport=WIDE, color_scheme="light"), Watch()
+    opened, watch = profile(viewport=WIDE).new_page(), Watch()
     watch.follow(opened)
     opened.set_default_timeout(PATIENCE)
     opened.goto(f"{app_address}/{STATES.get(request.param, request.param)}")

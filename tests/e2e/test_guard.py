@@ -2,20 +2,19 @@
 
 import http.client
 import time
+import urllib.error
+import urllib.request
 from urllib.parse import urlsplit
 
 import pytest
-
-from tests.e2e.conftest import serve_app
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 SCRIPT_TAG = "script-src 'self' blob: 'sha256-"
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    with serve_app(tmp_path_factory.mktemp("guard") / "store") as found:
-        yield urlsplit(found)
+def address(app_address):
+    return urlsplit(app_address)
 
 
 def ask(address, path="/", **headers):
@@ -48,6 +47,20 @@ def test_own_names_and_origins_are_answered(status_of, address):
     assert status_of() == 200
     assert status_of(Host=f"localhost:{address.port}") == 200
     assert status_of(Origin=f"http://{address.netloc}") == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("/healthz", {200: "ok"}), ("/readyz", {200: "ready", 503: "engine: "}), ("/metrics", {200: "# HELP mergelens_"})],
+)
+def test_probes_are_answered_beside_the_pages(address, path, said):
+    try:
+        with urllib.request.urlopen(f"http://{address.netloc}{path}", timeout=60) as answer:
+            status, text = answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        status, text = error.code, error.read().decode()
+    assert text.startswith(said[status])
+    assert ask(address, path, Host="evil.example").status == 403
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost", "localhost:1", "127.0.0.1.evil.example", "", "[::1"])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.e2e.conftest import PAINTED, PATIENCE, ROOT, serve
+from tests.e2e.conftest import PAINTED, PATIENCE, ROOT, serve, settle
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
@@ -33,25 +33,25 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture
-def visit(address, chromium) -> Iterator[Callable]:
+def visit(address, profile) -> Iterator[Callable]:
     """Open the app; afterwards, nothing may have failed and no request may have left the host."""
-    contexts, faults = [], []
+    pages, faults = [], []
 
     def open_page(query: str = "", **options):
-        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
-        contexts.append(context)
-        page = context.new_page()
+        page = profile(**{"viewport": {"width": 1280, "height": 900}, **options}).new_page()
+        pages.append(page)
         page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: faults.append(f"page: {error}"))
         page.on("console", lambda line: faults.append(f"console: {line.text}") if line.type == "error" else None)
         page.on("request", lambda request: faults.append(request.url) if not is_local(request.url, address) else None)
         page.goto(f"{address}/?{query}")
         expect(view(page)).to_have_attribute("data-draw-ms", re.compile(r"\d"))
+        settle(page)
         return page
 
     yield open_page
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.close()
     assert not faults
 
 

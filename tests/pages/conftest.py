@@ -93,6 +93,7 @@ def key():
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     monkeypatch.setenv("MERGELENS_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("MERGELENS_ROOTS", os.pathsep.join([str(tmp_path), str(ROOT)]))
     monkeypatch.setattr("pages.shared.service.ensure_service", lambda store: "not started in tests")
     monkeypatch.setattr("pages.shared.state.EXAMPLES", tmp_path / "no examples")
     return Store(tmp_path / "store")

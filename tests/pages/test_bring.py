@@ -1,9 +1,14 @@
 """The page for one's own checkpoints: choose, correct, check, import, open in the lab. The engine's part is real."""
 
+import hashlib
+
 import pytest
 
 from engine.pipeline.executor import run_inline
 from engine.pipeline.planners import plan_request
+from pages.shared.uploads import uploads
+from tests.fake_hub import FakeHub
+from tests.image_files import CLASSES, write_folders, write_zip
 from tests.made_checkpoints import clip, moved, visual_of, write_hf
 from tests.pages.test_lab import problems, texts
 
@@ -20,43 +25,77 @@ def files(tmp_path, monkeypatch):
     return root
 
 
-def carry_out(store):
+def carry_out(store, kind="import"):
     """Do what the engine would do with the newest row."""
-    row = store.runs.claim_next("service:test", kinds=("import",))
-    plan = plan_request("import", row.request, store)
+    row = store.runs.claim_next("service:test", kinds=(kind,))
+    plan = plan_request(kind, row.request, store)
     run_inline(plan, store)
     store.runs.finish(row.id, plan.result)
     return row
+
+
+@pytest.fixture
+def at(open_app):
+    """Open the page at one of its steps, where files come from the server's folders."""
+
+    def go(step="models", **query):
+        app = open_app("bring", **query)
+        app.segmented_control(key="bring.w.place.models").set_value("server").run()
+        if step != "models":
+            app.button(key="bring.add_all").click().run()
+            app.segmented_control(key="bring.step").set_value(step).run()
+        return app
+
+    return go
+
+
+def brought(workspace, path, name):
+    """A file that came into the visit's folder, as an upload leaves it."""
+    tray = uploads().new_tray()
+    data = path.read_bytes()
+    sha = hashlib.sha256(data).hexdigest()
+    uploads().offer(tray, name, len(data), sha)
+    with uploads().append(tray, sha, len(data), 0) as write:
+        write(data)
+    uploads().finish(sha, len(data))
+    uploads().offer(tray, name, len(data), sha)
+    return tray
 
 
 def test_an_empty_page_says_what_it_is_for(workspace, open_app, files):
     app = open_app("bring")
     assert not app.exception
     assert "Nothing chosen yet" in texts(app)
+    assert app.button(key="bring.next").disabled
+    assert app.query_params["files"]
 
 
-def test_from_files_to_the_lab(workspace, open_app, files):
-    app = open_app("bring")
+def test_from_files_to_the_lab(workspace, at, files):
+    app = at()
     app.button(key="bring.add_all").click().run()
     assert [s.value for s in app.selectbox if s.label == "Role"] == ["base", "expert", "expert"]
     names = [t for t in app.text_input if t.label == "Name"]
     assert [name.value for name in names] == ["", "dtd", "stanford_cars"]
     names[1].set_value("textures").run()
-    app.text_input(key="bring.title").set_value("My zoo").run()
-    app.selectbox(key="bring.preprocess").set_value("openai").run()
+    app.segmented_control(key="bring.step").set_value("check").run()
+    app.text_input(key="bring.w.title").set_value("My zoo").run()
+    app.selectbox(key="bring.w.preprocess").set_value("openai").run()
     assert app.button(key="bring.import").disabled
     app.button(key="bring.check.button").click().run()
     carry_out(workspace.store)
     app.run()
     assert not problems(app)
-    table = app.dataframe[0].value
+    table = next(part.value for part in app.dataframe if "Format" in part.value)
     assert list(table["Name"]) == ["base", "textures", "stanford_cars"]
     assert set(table["Format"]) == {"Hugging Face CLIP"}
+    facts = next(part.value for part in app.dataframe if "Fact" in part.value)
+    assert "given" in facts.set_index("Fact").loc["preprocess", "How it is known"]
     app.button(key="bring.import").click().run()
     carry_out(workspace.store)
     app.run()
     assert not problems(app)
     assert workspace.store.zoos.list() == [workspace.store.root / "zoos" / "my_zoo"]
+    assert "no images, so nothing can be scored" in texts(app)
     app.button(key="bring.lab").click().run()
     assert not app.exception
     app.switch_page("pages/lab.py").run()
@@ -66,10 +105,9 @@ def test_from_files_to_the_lab(workspace, open_app, files):
     assert not app.button(key="form.run").disabled
 
 
-def test_what_is_wrong_is_shown_and_not_imported(workspace, open_app, files):
+def test_what_is_wrong_is_shown_and_not_imported(workspace, at, files):
     (files / "broken.pt").write_bytes(b"PK\x03\x04 cut off")
-    app = open_app("bring")
-    app.button(key="bring.add_all").click().run()
+    app = at("check")
     app.button(key="bring.check.button").click().run()
     carry_out(workspace.store)
     app.run()
@@ -77,33 +115,71 @@ def test_what_is_wrong_is_shown_and_not_imported(workspace, open_app, files):
     assert app.button(key="bring.import").disabled
 
 
-def test_what_no_file_says_is_asked_for(workspace, open_app, files):
-    app = open_app("bring")
-    app.button(key="bring.add_all").click().run()
-    app.button(key="bring.check.button").click().run()
-    carry_out(workspace.store)
-    app.run()
-    assert any("preprocessing" in text for text in problems(app))
-    app.selectbox(key="bring.preprocess").set_value("inception").run()
-    app.button(key="bring.check.button").click().run()
-    carry_out(workspace.store)
-    app.run()
-    assert not problems(app)
-    assert any(
-        "mean=R" not in text and "preprocess" in text and "given" in text for text in [c.value for c in app.caption]
-    )
-
-
-def test_a_change_needs_a_new_check(workspace, open_app, files):
-    app = open_app("bring")
-    app.button(key="bring.add_all").click().run()
-    app.selectbox(key="bring.preprocess").set_value("openai").run()
+def test_a_change_needs_a_new_check_and_steps_keep_what_was_set(workspace, at, files):
+    app = at("check")
+    app.selectbox(key="bring.w.preprocess").set_value("openai").run()
     app.button(key="bring.check.button").click().run()
     carry_out(workspace.store)
     app.run()
     assert not app.button(key="bring.import").disabled
-    app.text_input(key="bring.title").set_value("Another").run()
+    app.button(key="bring.previous").click().run()
+    assert app.segmented_control(key="bring.step").value == "classes"
+    app.button(key="bring.next").click().run()
+    assert app.selectbox(key="bring.w.preprocess").value == "openai"
+    assert not app.button(key="bring.import").disabled
+    app.text_input(key="bring.w.title").set_value("Another").run()
     assert app.button(key="bring.import").disabled
+
+
+def test_uploaded_files_are_listed_and_removed_with_their_entry(workspace, open_app, files, tmp_path):
+    tray = brought(workspace, write_zip(tmp_path / "shapes.zip"), "shapes.zip")
+    app = open_app("bring", files=tray)
+    app.segmented_control(key="bring.step").set_value("images").run()
+    assert "shapes.zip: 12 test images of 3 classes" in texts(app).replace("\\", "")
+    task = next(part for part in app.selectbox if part.label == "Task")
+    assert task.value == "shapes"
+    next(button for button in app.button if button.label == "Remove").click().run()
+    assert "No images yet" in texts(app)
+    assert list(uploads().folder(tray).iterdir()) == []
+
+
+def test_classes_and_prompts_are_asked_for_as_they_were_set(workspace, at, files, tmp_path):
+    folder = write_folders(files / "shapes")
+    app = at("images")
+    app.segmented_control(key="bring.w.place.images").set_value("server").run()
+    app.text_input(key="bring.w.images.place").set_value(str(folder)).run()
+    app.button(key="bring.images.add").click().run()
+    app.segmented_control(key="bring.step").set_value("classes").run()
+    assert "CLIP's usual template" in texts(app).replace("\\", "")
+    sets = next(part for part in app.segmented_control if part.label == "Templates")
+    sets.set_value("general").run()
+    assert "OpenAI's 80 templates for ImageNet" in texts(app).replace("\\", "")
+    app.segmented_control(key="bring.step").set_value("check").run()
+    app.selectbox(key="bring.w.preprocess").set_value("openai").run()
+    app.button(key="bring.check.button").click().run()
+    asked = workspace.store.runs.list(kinds=("import",))[0].request["prompts"]["shapes"]
+    assert asked["classes"] == list(CLASSES)
+    assert len(asked["templates"]) == 80
+    assert not problems(app)
+
+
+def test_a_repository_of_the_hub_comes_into_the_visits_folder(workspace, open_app, files, tmp_path, monkeypatch):
+    source = tmp_path / "hub" / "models" / "own" / "clip-vit-base-patch32"
+    source.parent.mkdir(parents=True)
+    (files / "clip-vit-base-patch32").rename(source)
+    hub = FakeHub(tmp_path / "hub")
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("MERGELENS_CACHE", str(tmp_path / "cache"))
+    app = open_app("bring")
+    app.segmented_control(key="bring.w.place.models").set_value("hub").run()
+    app.text_input(key="bring.w.hub.models").set_value("own/clip-vit-base-patch32").run()
+    app.button(key="bring.hub.models.go").click().run()
+    carry_out(workspace.store, "hub")
+    hub.close()
+    app.run()
+    assert [s.value for s in app.selectbox if s.label == "Role"] == ["base"]
+    folder = uploads().folder(app.session_state["files"]) / "own--clip-vit-base-patch32"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in source.iterdir())
 
 
 def test_the_address_follows_a_running_import_and_cancels_it(workspace, open_app, files):
@@ -116,8 +192,8 @@ def test_the_address_follows_a_running_import_and_cancels_it(workspace, open_app
     assert not app.exception
 
 
-def test_a_folder_outside_is_refused(workspace, open_app, files, tmp_path):
-    app = open_app("bring")
+def test_a_folder_outside_is_refused(workspace, at, files, tmp_path):
+    app = at()
     app.session_state["bring.folder"] = str(tmp_path / "store")
     app.run()
     assert not app.exception

@@ -85,12 +85,21 @@ def test_one_claim_shows_numbers_findings_and_provenance(open_app, finished):
 
 def test_running_it_again_submits_what_the_form_says(open_app, workspace):
     app = opened(open_app, NAME)
-    app.text_input(key=f"experiments.zoo.{NAME}").set_value("elsewhere")
+    app.text_input(key=f"experiments.zoo.{NAME}").set_value(str(workspace.zoo))
     app.button(key=f"FormSubmitter:experiments.form.{NAME}-Run").click().run()
     assert not app.exception
     row = workspace.store.runs.list(kinds=["experiment"])[0]
-    assert row.request == {"name": NAME, "zoo": "elsewhere", "quick": True}
+    assert row.request == {"name": NAME, "zoo": str(workspace.zoo), "quick": True}
     assert "Repeat it" not in texts(app)  # its progress is shown instead
+
+
+def test_a_zoo_that_is_not_there_is_said_and_nothing_submitted(open_app, workspace):
+    app = opened(open_app, NAME)
+    app.text_input(key=f"experiments.zoo.{NAME}").set_value("elsewhere")
+    app.button(key=f"FormSubmitter:experiments.form.{NAME}-Run").click().run()
+    assert not app.exception
+    assert "There is no zoo 'elsewhere'" in app.error[0].value.replace("\\", "")
+    assert not workspace.store.runs.list(kinds=["experiment"])
 
 
 def test_a_failure_is_explained_and_may_be_repeated(open_app, workspace):

@@ -27,7 +27,8 @@ CONTROLS = {
 }
 ROWS = [*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values()]
 WORDS = 4  # fewer say nothing
-ASKED_FOR = {"bring", "sections/bring_files", "sections/runs_details", "sections/runs_storage"}  # and all forms
+BRING = {"bring", *(f"sections/bring_{part}" for part in ("files", "images", "classes", "check"))}
+ASKED_FOR = {*BRING, "sections/runs_details", "sections/runs_storage", "features/film_maker"}  # and all forms
 NO_VIEW = {
     "Log",
     "The camera of figures saves",

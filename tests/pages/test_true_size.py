@@ -55,15 +55,14 @@ def write_folders(folder, model, tensors):
     }
 
 
-@pytest.mark.parametrize("write", [write_folders, write_pickles])
-def test_true_sizes_come_in_merge_go_out_and_open_in_every_page(workspace, open_app, tmp_path, made, write):
+@pytest.fixture
+def brought(tmp_path, made):
+    """Bring the models in, as a form of files: the zoo that becomes of them."""
     model, tensors = made
-    base = tensors["base"]
-    assert (len(base), sum(tensor.numel() for tensor in base.values())) == (152, 87_849_216)
-    files = tmp_path / "files"
-    try:
+
+    def bring(write):
+        files = tmp_path / "files"
         paths = write(files, model, tensors)
-        experts = {task: tensors[task] for task in TASKS}
         for number, task in enumerate(TASKS):
             write_head(files / f"head_{task}.pt", torch.randn(CLASSES, 512))
             pixels = np.random.default_rng(number).integers(0, 255, (IMAGES, 32, 32, 3), dtype=np.uint8)
@@ -78,29 +77,45 @@ def test_true_sizes_come_in_merge_go_out_and_open_in_every_page(workspace, open_
             "data": {task: str(files / f"{task}.npz") for task in TASKS},
         }
         import_zoo(parse_request(request), silent)
-        zoo = Zoo.open(str(tmp_path / "true"))
-        assert zoo.manifest.backbone.quick_gelu is True
-        for name in ("base", *TASKS):
-            stored = zoo.weights(name)
-            assert all(torch.equal(stored.tensor(key), value) for key, value in tensors[name].items()), name
+        return Zoo.open(str(tmp_path / "true"))
 
-        calibrator = {"method": "surgery", "params": {"steps": 3, "rank": 4, "batch_size": 2}}
-        recipe = parse_recipe({"zoo": str(zoo.folder), "calibrators": [calibrator]})
-        run_recipe(recipe, workspace.store, view={"method": "pca"}, out=tmp_path / "run")
-        merged = visual(open_weights(tmp_path / "run" / "merged.safetensors"))
-        for key in ("visual.conv1.weight", "visual.transformer.resblocks.11.mlp.c_fc.weight", "visual.proj"):
-            expected = base[key] + 0.3 * sum(experts[task][key] - base[key] for task in TASKS)
-            torch.testing.assert_close(merged.tensor(key), expected, rtol=0, atol=1e-6)
+    yield bring
+    for folder in ("files", "true", "hf", "run", "store"):  # gigabytes that pytest would keep
+        shutil.rmtree(tmp_path / folder, ignore_errors=True)
 
-        export_model(tmp_path / "run", tmp_path / "hf", "hf", workspace.store.digest_file)
-        again = find_encoder(open_source(tmp_path / "hf")).visual
-        assert max(float((merged.tensor(key) - again.tensor(key)).abs().max()) for key in base) <= 1e-5
 
-        run = workspace.store.runs.list(kinds=("run",))[0].id
-        for page in PAGES:
-            app = open_app(page, run=run)
-            assert not app.exception, page
-            assert not app.error, page
-    finally:  # gigabytes that pytest would keep
-        for folder in ("files", "true", "hf", "run", "store"):
-            shutil.rmtree(tmp_path / folder, ignore_errors=True)
+def is_what_was_made(zoo, tensors):
+    assert zoo.manifest.backbone.quick_gelu is True
+    for name in ("base", *TASKS):
+        stored = zoo.weights(name)
+        assert all(torch.equal(stored.tensor(key), value) for key, value in tensors[name].items()), name
+
+
+def test_pickles_of_true_size_come_in(brought, made):
+    is_what_was_made(brought(write_pickles), made[1])
+
+
+def test_true_sizes_come_in_merge_go_out_and_open_in_every_page(workspace, open_app, tmp_path, made, brought):
+    tensors = made[1]
+    base = tensors["base"]
+    assert (len(base), sum(tensor.numel() for tensor in base.values())) == (152, 87_849_216)
+    zoo = brought(write_folders)
+    is_what_was_made(zoo, tensors)
+
+    calibrator = {"method": "surgery", "params": {"steps": 3, "rank": 4, "batch_size": 2}}
+    recipe = parse_recipe({"zoo": str(zoo.folder), "calibrators": [calibrator]})
+    run_recipe(recipe, workspace.store, view={"method": "pca"}, out=tmp_path / "run")
+    merged = visual(open_weights(tmp_path / "run" / "merged.safetensors"))
+    for key in ("visual.conv1.weight", "visual.transformer.resblocks.11.mlp.c_fc.weight", "visual.proj"):
+        expected = base[key] + 0.3 * sum(tensors[task][key] - base[key] for task in TASKS)
+        torch.testing.assert_close(merged.tensor(key), expected, rtol=0, atol=1e-6)
+
+    export_model(tmp_path / "run", tmp_path / "hf", "hf", workspace.store.digest_file)
+    again = find_encoder(open_source(tmp_path / "hf")).visual
+    assert max(float((merged.tensor(key) - again.tensor(key)).abs().max()) for key in base) <= 1e-5
+
+    run = workspace.store.runs.list(kinds=("run",))[0].id
+    for page in PAGES:
+        app = open_app(page, run=run)
+        assert not app.exception, page
+        assert not app.error, page

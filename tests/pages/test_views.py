@@ -9,7 +9,7 @@ from engine.figures import ranked_layers
 from engine.pipeline.run.projecting import ProjectionRequest, projection_step
 from pages.shared.chrome import plain
 from tests.made_run import EVALUATED, made_report, made_samples, write_projection, write_run
-from tests.pages.views import finish, only, open_page, texts
+from tests.pages.views import finish, made_zoo, only, open_page, texts
 
 PAGES = ("representations", "accuracy", "calibrate", "salience")
 
@@ -140,6 +140,8 @@ class TestRepresentations:
 
     def test_an_example_brings_its_projection_and_asks_for_others_by_its_recipe(self, store, tmp_path, monkeypatch):
         report = made_report()
+        recipe = report.recipe.model_copy(update={"zoo": str(made_zoo(tmp_path / "zoo"))})
+        report = report.model_copy(update={"recipe": recipe})
         write_run(tmp_path / "examples" / "first", report)
         (tmp_path / "examples" / "index.json").write_text(json.dumps({"examples": [{"name": "first"}]}))
         monkeypatch.setattr("pages.shared.state.EXAMPLES", tmp_path / "examples")

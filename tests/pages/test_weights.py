@@ -67,12 +67,12 @@ def charts(app):
     return len(app.get("plotly_chart"))
 
 
-@pytest.mark.parametrize("view", ["vectors", "kept", "spectra", "path"])
+@pytest.mark.parametrize("view", ["vectors", "kept", "spectra", "path", "receipt"])
 def test_a_view_is_asked_for_computed_once_and_shown(open_view, made, view):
     store, ids = made
     app = open_view(view)
     assert not app.exception
-    key = {"spectra": "weights.spectra.compute", "path": "weights.path.compute"}.get(view, "weights.measure.compute")
+    key = f"weights.{view if view in ('spectra', 'path', 'receipt') else 'measure'}.compute"
     if not charts(app):  # the first two views share what is measured
         app.button(key=key).click().run()
         (row,) = store.runs.list(states=("queued",))

@@ -45,6 +45,28 @@ def test_experts_show_the_accuracies_of_the_run_shown(workspace, open_app):
     assert "run a recipe in the lab" in shown(other)
 
 
+def publish(workspace):
+    path = workspace.zoo / "zoo.yaml"
+    accuracy = {"expert": {"digits": 95.2, "signs": 99.5}, "pretrained": {"digits": 30.0}}
+    published = {"source": "Their paper, Table 1", "accuracy": accuracy}
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "published": published}))
+
+
+def test_published_accuracies_stand_beside_measured_ones(workspace, open_app):
+    publish(workspace)
+    workspace.example()
+    app = open_app("zoo", zoo=str(workspace.zoo), **{"zoo.view": "Experts"})
+    text = shown(app).replace("\\", "")
+    assert "Published 95.2\u00a0%, measured -0.2 points" in text
+    assert "Published accuracies: Their paper, Table 1." in text
+    accuracy = open_app("accuracy")
+    assert not accuracy.exception
+    assert "differ from the published ones by -1.4 points" in texts(accuracy).replace("\\", "")
+    table = next(part.value for part in accuracy.dataframe if "Published (%)" in part.value)
+    assert table["Published (%)"].tolist() == [95.2, 99.5, 30.0]
+    assert table["Difference"].round(2).tolist() == [-0.2, -2.5, 0.0]
+
+
 def test_prompts_are_templates_with_a_class(open_app):
     app = open_app("zoo", zoo="mini8", **{"zoo.view": "Prompts", "zoo.task": "Traffic signs"})
     app.selectbox(key="zoo.prompt.signs").set_value("no entry").run()
@@ -66,6 +88,8 @@ def test_a_description_says_how_to_fetch_it(open_app, monkeypatch, tmp_path):
     assert "zoo fetch clip-vit-b32-ta8" in texts(app).replace("\\", "")
     app.segmented_control(key="zoo.view").set_value("Prompts").run()
     assert not app.exception
+    assert "FusionBench's 2 templates" in texts(app)
+    assert "fusion_bench 0.2.33" in texts(app).replace("\\", "")
 
 
 @pytest.mark.parametrize("form", ["{}", "{}/zoo.yaml", "{}/../zoo", "{}/link"])

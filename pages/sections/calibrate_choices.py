@@ -1,0 +1,67 @@
+"""Parts that sections of the calibrate page share: opening a view on demand, choosing how it is drawn."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from engine.figures.drawing import task_titles
+from engine.pipeline.viewing.base import View
+from pages.shared.chrome import empty_state
+from pages.shared.on_demand import view_on_demand
+from pages.shared.state import RunView
+
+ALL = "all"
+
+
+def open_view(run: RunView, view: View, label: str, icon: str, takes: str) -> Path | None:
+    """Return the folder of a run's view, or draw the button that computes it and return None.
+
+    Args:
+        run: the run shown.
+        view: what is computed.
+        label: of the button.
+        icon: of the button.
+        takes: says what the computation takes; ``{images}`` and the like stand for fields of the request.
+    """
+    request = view.ask(run.report.recipe)
+    takes = takes.format_map(dict(request))
+    return view_on_demand(run, view, request, key=f"calibrate.{view.name}", label=label, icon=icon, takes=takes)
+
+
+def lacks_blocks(run: RunView, title: str) -> bool:
+    """Return whether the merge is of a kind whose blocks cannot be followed, and say so under a title."""
+    if run.report.merged.kind != "per_sample":
+        return False
+    empty_state(title, "This merge makes other weights for every image.")
+    return True
+
+
+def choose(label: str, titles: Mapping[str, str], default: str, place: str, hint: str) -> str:
+    """Let one of several ways to draw a view be chosen; the address remembers it."""
+    return st.segmented_control(
+        label,
+        list(titles),
+        format_func=titles.get,
+        default=default,
+        required=True,
+        key=f"calibrate.{place}",
+        bind="query-params",
+        help=hint,
+    )
+
+
+def choose_tasks(run: RunView, document: Mapping[str, Any], view: View, hint: str) -> list[str]:
+    """Let one of the tasks that a view has be chosen, or all of them."""
+    titles = {ALL: "All tasks", **task_titles(run.report, document["tasks"])}
+    task = st.selectbox(
+        "Task",
+        list(titles),
+        format_func=titles.get,
+        width=260,
+        key=f"calibrate.{view.name}.task",
+        bind="query-params",
+        help=hint,
+    )
+    return list(document["tasks"]) if task == ALL else [task]

@@ -1,0 +1,107 @@
+"""Films on the pages: what is packed for the browser, where the slider begins, whom the page believes."""
+
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.errors import StoreError
+from engine.manifest import ASSETS
+from engine.report import read_report
+from pages.features.film import film_colour, film_packet, read_film
+from pages.features.film_maker import frame_values
+from pages.features.film_view import _is_news
+
+EXAMPLE = ASSETS / "examples" / "task-arithmetic"
+ROOT = Path(__file__).resolve().parents[2]
+PLACE = "merge.params.scaling"
+
+
+@pytest.fixture(scope="module")
+def film():
+    return read_film(EXAMPLE / "films" / PLACE, "film")
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    return read_report(EXAMPLE).recipe
+
+
+def test_the_film_begins_at_the_run_itself(film, recipe):
+    assert film.texts[film.own_frame(recipe)] == "0.3"
+    other = recipe.model_copy(update={"merge": recipe.merge.model_copy(update={"params": {"scaling": 0.62}})})
+    assert film.texts[film.own_frame(other)] == "0.6"
+    assert film.frame_of("0.7") == 14
+    assert film.frame_of("0.71") is None
+
+
+def test_a_packet_holds_every_frame_in_few_bytes(film, recipe):
+    states = film.shown(recipe)
+    assert states == ("merged", "prob_surgery", "expert")
+    packet = film_packet(film, "key", states, recipe)
+    assert len(packet) < 2_000_000
+    (length,) = struct.unpack("<I", packet[:4])
+    header = json.loads(packet[4 : 4 + length])
+    assert header["columns"]["points0"] == {
+        "dtype": "i2",
+        "shape": [21, len(film), 2],
+        "offset": header["columns"]["points0"]["offset"],
+    }
+    assert header["columns"]["points2"]["shape"] == [1, len(film), 2]
+    merged = header["film"]["panels"][0]
+    report = read_report(EXAMPLE)
+    assert merged["curve"][6] == pytest.approx(report.average["merged"].within, abs=1e-3)
+    left, bottom, right, top = header["bounds"]
+    assert left < right
+    assert bottom < top
+
+
+@pytest.mark.parametrize("choice", ["correct", "task", "shift"])
+def test_colours_of_a_film(film, recipe, choice):
+    colour = film_colour(film, film.shown(recipe), choice)
+    assert colour.live == (None if choice == "task" else choice)
+    assert np.asarray(colour.values).shape[-1] == len(film)
+
+
+def test_a_damaged_film_is_told(tmp_path):
+    (tmp_path / "film.json").write_text("{}")
+    with pytest.raises(StoreError, match="Make it again"):
+        read_film(tmp_path, "film")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        "7",
+        {"key": "other", "frame": 7, "revision": 9},
+        {"key": "mine", "frame": 70, "revision": 9},
+        {"key": "mine", "frame": "7", "revision": 9},
+        {"key": "mine", "frame": 7, "revision": 1},
+    ],
+)
+def test_only_news_of_this_film_move_it(told):
+    assert not _is_news(told, "mine", 1, 20)
+    assert _is_news({"key": "mine", "frame": 7, "revision": 2}, "mine", 1, 20)
+
+
+@pytest.mark.parametrize(("asked", "kept"), [("0.6", True), ("9.9", False), ("0.3", False)])
+def test_the_address_holds_the_frame_where_it_is_not_the_run_itself(monkeypatch, tmp_path, asked, kept):
+    monkeypatch.setenv("MERGELENS_STORE", str(tmp_path))
+    monkeypatch.setattr("pages.shared.service.ensure_service", lambda store: "not started in tests")
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
+    app.query_params["run"] = "task-arithmetic"
+    app.query_params["at"] = asked
+    app.run()
+    assert not app.exception
+    assert ("at" in app.query_params) == kept
+    assert any("between two frames points are interpolated" in caption.value for caption in app.caption)
+
+
+def test_values_of_a_new_film():
+    assert frame_values(0.0, 1.0, 5, False) == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert frame_values(1, 4, 11, True) == [1, 2, 3, 4]
+    assert frame_values(2.0, 2.0, 11, False) == [2.0]

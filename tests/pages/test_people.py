@@ -1,0 +1,81 @@
+"""Pages where people log in: whose runs they change, and what they see without a role; nothing of it on a laptop."""
+
+import pytest
+
+from engine.store.desk import Desk
+from engine.store.people import Person, Settings
+from tests.pages.test_lab import problems, texts
+
+ME = "test@example.com"  # whom Streamlit's own test runner logs in
+
+
+@pytest.fixture
+def logged_in(monkeypatch):
+    monkeypatch.setenv("MERGELENS_LOGIN", "headers")
+    monkeypatch.setenv("MERGELENS_ROLES", "member=*")
+
+
+def submitted(workspace, person):
+    request = {"recipe": workspace.recipe().model_dump(mode="json")}
+    return workspace.store.runs.submit("run", request, name=f"Of {person}", person=person, requested_by="page")
+
+
+def test_runs_of_others_are_not_cancelled(workspace, open_app, logged_in):
+    mine, other = submitted(workspace, ME), submitted(workspace, "ben@example.com")
+    app = open_app("runs")
+    assert not app.exception
+    assert app.button(key=f"runs.cancel.{other.id}").disabled
+    assert not app.button(key=f"runs.cancel.{mine.id}").disabled
+    app.button(key=f"runs.cancel.{mine.id}").click().run()
+    states = [workspace.store.runs.get(row.id).state for row in (mine, other)]
+    assert states == ["cancelled", "queued"]
+
+
+def test_people_see_who_they_are(workspace, open_app, logged_in):
+    workspace.example()
+    assert f"{ME} · member" in [caption.value.replace("\\", "") for caption in open_app().sidebar.caption]
+
+
+def test_a_viewer_is_told_why_nothing_starts(workspace, open_app, logged_in, monkeypatch):
+    monkeypatch.setenv("MERGELENS_ROLES", "viewer=*")
+    workspace.example()
+    app = open_app("methods")
+    app.button(key="methods.missing").click().run()
+    assert not app.exception
+    assert "start nothing" in " ".join(toast.value for toast in app.toast)
+    assert workspace.store.runs.list() == []
+
+
+def test_who_has_no_role_sees_no_page(workspace, open_app, logged_in, monkeypatch):
+    workspace.example()
+    monkeypatch.setenv("MERGELENS_ROLES", "admin=it member=lab")
+    app = open_app()
+    assert "Your account has no role here" in " ".join(problems(app))
+    assert not app.metric
+
+
+def test_who_cannot_be_told_sees_no_page(workspace, open_app, logged_in, monkeypatch):
+    workspace.example()
+    monkeypatch.setenv("MERGELENS_ID_CLAIM", "sub")
+    app = open_app()
+    assert "has no 'sub'" in " ".join(problems(app)).replace("\\", "")
+    assert not app.metric
+
+
+def test_an_admin_sees_who_deleted_what(workspace, open_app, logged_in, monkeypatch):
+    row = submitted(workspace, "ben@example.com")
+    workspace.store.runs.request_cancel(row.id)
+    Desk(workspace.store, Person("ben@example.com", "Ben", "member"), Settings()).delete(row.id)
+    monkeypatch.setenv("MERGELENS_ROLES", "admin=*")
+    app = open_app("runs")
+    app.session_state["runs.storage"] = True
+    app.run()
+    table = next(frame.value for frame in app.dataframe if "Who" in frame.value)
+    assert table[["Who", "What", "Id"]].values.tolist() == [["ben@example.com", "deleted", row.id]]
+
+
+def test_on_a_laptop_nothing_of_it_shows(workspace, open_app):
+    run = submitted(workspace, "")
+    app = open_app("runs")
+    assert not app.button(key=f"runs.cancel.{run.id}").disabled
+    assert "member" not in texts(app)
