@@ -41,7 +41,7 @@ lock: $(VENV)/.development
 
 audit: $(VENV)/.development
 	$(BIN)/pip install --quiet --disable-pip-version-check pip-audit==2.10.1
-	$(BIN)/pip-audit --require-hashes --disable-pip -r requirements.lock
+	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements.lock
 
 clean:
 	rm -rf $(VENV) .mergelens .pytest_cache .ruff_cache

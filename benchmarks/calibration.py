@@ -120,7 +120,7 @@ def output_rows(steps: int) -> list[Line]:
 
 @cache
 def bundled() -> tuple[nn.Module, dict[str, nn.Module], dict[str, torch.Tensor]]:
-    """The bundled zoo: the Task Arithmetic merge's encoder, the experts', and adaptation images by task."""
+    """Open the bundled zoo: the Task Arithmetic merge's encoder, the experts', and adaptation images by task."""
     zoo = Zoo.open("mini8")
     base = zoo.weights("base")
     experts = {expert.task: zoo.weights(expert.name) for expert in zoo.manifest.experts}

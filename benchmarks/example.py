@@ -43,7 +43,7 @@ ROWS = (
 
 
 def recipe(scaling: float, rank: int) -> dict[str, Any]:
-    """A data-free merge with two calibrators on the bundled zoo."""
+    """Return the recipe of a data-free merge with two calibrators on the bundled zoo."""
     return {
         "zoo": "mini8",
         "merge": {"method": "task_arithmetic", "params": {"scaling": scaling}},
@@ -80,7 +80,7 @@ def measure_engine(store: Store) -> Iterator[float]:
 
 @contextmanager
 def app(store: Store) -> Iterator[str]:
-    """The app on a free port; gives its address."""
+    """Serve the app on a free port; gives its address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -218,7 +218,7 @@ def calibrator_lines(width: int, steps: int) -> Iterator[Line]:
 
 
 def run_one(name: str, folder: Path, wanted: int, quick: bool) -> None:
-    """One architecture, in this process; prints lines as JSON."""
+    """Measure one architecture in this process; prints lines as JSON."""
     import open_clip
 
     config = open_clip.get_model_config(name)
@@ -267,7 +267,7 @@ def show_floor(name: str, floor: dict[str, Any]) -> None:
 
 
 def show_line(line: Line) -> None:
-    """One line of the table."""
+    """Print one line of the table."""
     work, seconds, rate, ratio, what = line
     text = "" if ratio is None else f"{ratio:.1f}"
     print(f"{work:<48}{seconds:>9.2f}  {rate:<34}{text:>8}  {what}", flush=True)

@@ -4,7 +4,8 @@
     python benchmarks/interface.py --quick   # few repetitions, to see that everything works
 
 Headless Chromium with software drawing on the same machine as the app. A brush step is from the pointer's event to the
-end of drawing in all panels, as the feature view itself takes it. Made points come from ``tests/e2e/scatter_app.py``.
+end of drawing in all panels, as the feature view itself takes it; a scrub step is the work between two frames of the
+screen. Made points come from ``tests/e2e/scatter_app.py``.
 """
 
 from __future__ import annotations
@@ -87,10 +88,16 @@ def measure(browser: Any, effort: Effort, watch: Watch) -> Iterator[Row]:
         grids, steps = brushes(page, effort, to_images)
         yield "brush step, 3 × 256 points of the example", steps, "ms", "≤ 150"
         yield "brush end to image grid", grids, "s", "≤ 0.5"
+        page.goto(address)
+        yield "scrub step, film of 3 × 384 points of the example", list(scrubs(page, effort.steps)), "ms", "≤ 16"
         yield "memory of app and engine gained in interactions", [growth(page, effort.interactions)], "MB", "flat"
         page.goto("about:blank")  # before the server ends
         page.close()
     with serve("tests/e2e/scatter_app.py", {**os.environ, "PYTHONPATH": str(ROOT)}) as address:
+        page = open_page(browser, f"{address}/?n=8000&film=1", watch)
+        yield "scrub step, film of 3 × 8,000 made points", list(scrubs(page, effort.steps)), "ms", "≤ 33"
+        page.goto("about:blank")
+        page.close()
         for count, goal in ((8_000, "≤ 150"), (20_000, "usable")):
             page = open_page(browser, f"{address}/?n={count}&thumbs=0", watch)
             answers, steps = brushes(page, effort, to_python)
@@ -101,7 +108,7 @@ def measure(browser: Any, effort: Effort, watch: Watch) -> Iterator[Row]:
 
 
 def open_page(browser: Any, address: str, watch: Watch) -> Any:
-    """A page of a new browser context, with the feature view drawn."""
+    """Open a page of a new browser context, with the feature view drawn."""
     page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
     watch.follow(page)
     page.goto(address)
@@ -110,7 +117,7 @@ def open_page(browser: Any, address: str, watch: Watch) -> Any:
 
 
 def view_of(page: Any) -> Any:
-    """The feature view, once it is drawn."""
+    """Find the feature view, once it is drawn."""
     view = page.locator(".scatter[data-draw-ms]").first
     view.wait_for(timeout=LATER)
     return view
@@ -176,6 +183,18 @@ def brushes(page: Any, effort: Effort, answered: Callable[[Any, int], None]) -> 
         ends.append(time.perf_counter() - started)
         page.wait_for_timeout(300)
     return ends, steps
+
+
+def scrubs(page: Any, times: int) -> Iterator[float]:
+    """Yield milliseconds of work of the film's slider, from its event to drawn panels, bars and curve."""
+    view, slider = view_of(page), page.locator(".film-slider")
+    settle(page)
+    last = float(slider.get_attribute("max"))
+    for step in range(times):
+        move = "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }"
+        slider.evaluate(move, str(last * (step + 0.5) / times))
+        page.evaluate(PAINTED)
+        yield float(view.get_attribute("data-scrub-ms"))
 
 
 def to_images(page: Any, selected: int) -> None:

@@ -64,7 +64,7 @@ RUNS, LONG = 5, 10.0  # a line is run so often, and the median told; once where 
 
 
 def shapes(width: int, blocks: int) -> dict[str, tuple[int, ...]]:
-    """The visual tensors of a ViT with patches of 32 pixels; 152 with 87,849,216 parameters for ViT-B/32."""
+    """Return the visual tensors' shapes of a ViT with patches of 32 pixels; 87,849,216 parameters for ViT-B/32."""
     block = {
         "ln_1.weight": (width,),
         "ln_1.bias": (width,),
@@ -194,7 +194,7 @@ def ratio(runs: Sequence[Mapping[str, float]], others: Sequence[Mapping[str, flo
 
 
 def run_often(command: Sequence[str], limit: float, target: Path | None = None) -> dict[str, float] | str:
-    """The median of a line's runs by seconds, or why there is none; what it wrote is removed."""
+    """Return the median of a line's runs by seconds, or why there is none; what it wrote is removed."""
     found: list[dict[str, float]] = []
     while not found or (len(found) < RUNS and found[0]["seconds"] <= LONG):
         last = run_apart(command, limit)
@@ -243,7 +243,7 @@ def available() -> float:
 
 
 def print_table(folder: Path, options: argparse.Namespace, peers: Mapping[str, Path]) -> None:
-    """A line a method: ours, then every peer with its ratio to ours."""
+    """Print a line for each method: ours, then every peer with its ratio to ours."""
     heads = "".join(f"{peer:>14}{'ratio':>8}{'GiB':>7}" for peer in peers)
     print(f"{'':24}{'seconds':>9}{'floor':>7}{'CPU s':>9}{'floor':>7}{'TA':>7}{'GiB':>7}{heads}")
     own = [sys.executable, __file__, "--folder", str(folder), "--threads", str(options.threads), "--one"]

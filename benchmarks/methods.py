@@ -87,7 +87,7 @@ def cells(report: Report, state: str) -> str:
 
 
 def family(recipe: dict[str, Any]) -> str:
-    """The category of the method or transform."""
+    """Return the category of the method or transform."""
     row = (
         MERGE_METHODS[recipe["merge"]["method"]] if "merge" in recipe else TRANSFORMS[recipe["transforms"][0]["method"]]
     )

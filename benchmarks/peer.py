@@ -54,7 +54,7 @@ def fusionbench(method: str, folder: Path, target: Path) -> tuple[float, float]:
 
 
 def module_of(tensors: dict[str, torch.Tensor]) -> torch.nn.Module:
-    """A module whose state dict is these tensors."""
+    """Make a module whose state dict is these tensors."""
     root = torch.nn.Module()
     for name, tensor in tensors.items():
         place = root

@@ -1,8 +1,11 @@
 """MergeLens: merge fine-tuned vision experts, see what merging does to their representations, and repair it.
 
-Installed, it loads what a run left behind in three lines of other code::
+Installed, it runs a recipe and loads what a run left behind in a few lines of other code::
 
     import mergelens
+
+    report = mergelens.run({"zoo": "mini8", "merge": {"method": "ties"}}, out="runs/ta")
+    print(report.average["merged"].within)  # percent, over in-domain tasks
 
     encoder = mergelens.load_merged("runs/ta/merged.safetensors")
     features = encoder(encoder.preprocess(images))  # un-normalised, (n, dim)
@@ -10,7 +13,8 @@ Installed, it loads what a run left behind in three lines of other code::
     surgery = mergelens.load_calibrator("runs/ta/calibrators/surgery.safetensors")
     corrected = surgery.correct(features, "digits")
 
-Importing it loads neither torch nor anything else that is large.
+These three, ``run``, ``load_merged`` and ``load_calibrator``, are what other code may rely on. Importing the package
+loads neither torch nor anything else that is large.
 """
 
 from __future__ import annotations
@@ -21,11 +25,15 @@ from typing import TYPE_CHECKING
 from .version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+    from typing import Any
 
     from torch import nn
 
     from .calibration import Calibrator
+    from .report import Report
+    from .types import Progress
 
 # Waiting threads sleep instead of spinning: two contended threads made one loop 60 times slower. Read when numeric
 # libraries are first loaded, so it is set before any of them.
@@ -34,7 +42,33 @@ os.environ.setdefault("KMP_BLOCKTIME", "0")
 # A download from the hub asks the hub for nothing else and tells it nothing of this machine.
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
-__all__ = ["__version__", "load_calibrator", "load_merged"]
+__all__ = ["__version__", "load_calibrator", "load_merged", "run"]
+
+
+def run(
+    recipe: Mapping[str, Any] | Path | str, out: Path | str | None = None, progress: Progress | None = None
+) -> Report:
+    """Run a recipe in this process: merge, encode, calibrate and measure.
+
+    Args:
+        recipe: a document, or the file of one. What it leaves out has its default.
+        out: a new folder for all that the run leaves: report, weights, calibrators, features, samples.
+        progress: told how far the run is, from 0 to 1, with a short text.
+
+    Returns:
+        The report: accuracy and bias by state and task, and what they were measured on.
+
+    Raises:
+        EngineError: the recipe or its zoo cannot be used, or a step of the run failed.
+    """
+    from pathlib import Path
+
+    from .pipeline.local import run_recipe
+    from .recipe import parse_recipe, read_recipe
+    from .store import Store
+
+    document = read_recipe(Path(recipe)) if isinstance(recipe, str | Path) else parse_recipe(recipe)
+    return run_recipe(document, Store(), out=Path(out) if out is not None else None, progress=progress)
 
 
 def load_merged(

@@ -11,8 +11,10 @@ from .commands import (
     convert,
     doctor,
     experiment,
+    film,
     merge,
     preflight,
+    receipt,
     runs,
     selfcheck,
     service,
@@ -35,6 +37,7 @@ app.command("run")(work.run)
 app.command("merge")(merge.merge)
 app.command("preflight")(preflight.preflight)
 app.command("sweep")(sweep.sweep)
+app.command("film")(film.film)
 app.command("experiment")(experiment.experiment)
 app.command("selfcheck")(selfcheck.selfcheck)
 app.command("serve")(service.serve)
@@ -42,6 +45,7 @@ app.command("examples")(work.examples)
 app.command("schema")(work.schema)
 app.command("doctor")(doctor.doctor)
 app.command("export")(runs.export)
+app.command("receipt")(receipt.receipt)
 app.command("verify")(verify.verify)
 app.command("convert")(convert.convert)
 app.add_typer(zoo.app, name="zoo")

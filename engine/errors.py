@@ -70,6 +70,10 @@ class DiskFull(StoreError):
     needed = 0  # bytes that have to be free before it is worth another try
 
 
+class UploadError(StoreError):
+    """A file from a browser that is not taken."""
+
+
 class Cancelled(EngineError):
     """Somebody asked for this work to stop."""
 

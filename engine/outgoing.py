@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+SPACES = "\u00a0\u2009\u202f"  # that hold numbers and their units together
 LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -47,7 +48,7 @@ def latex(text: str) -> str:
 
 def terminal(text: str) -> str:
     """Return text in one line that a terminal shows and never obeys: what cannot be seen is written as an escape."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return "".join(c if c.isprintable() or c in SPACES else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def terminal_lines(text: str) -> str:

@@ -33,6 +33,7 @@ class TaskSummary(Frozen):
     domain: Literal["in", "out"]
     classes: tuple[str, ...]
     expert: str | None = None
+    head: str = ""  # how its head was made, for people; '' in reports of earlier versions
 
 
 class SampleCounts(Frozen):

@@ -8,7 +8,7 @@ from decimal import ROUND_HALF_UP, Decimal
 
 
 def rounded(value: float, digits: int = 1, *, signed: bool = False, grouped: bool = False) -> str:
-    """A finite number with so many digits after the point; ``signed`` puts a plus before what is not negative.
+    """Write a finite number with so many digits after the point; ``signed`` puts a plus before what is not negative.
 
     ``grouped`` sets commas between thousands. What rounds to zero has no minus.
     """

@@ -19,7 +19,7 @@ class Weights(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Tensor names in canonical (state-dict) order."""
+        """Return tensor names in canonical (state-dict) order."""
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of one tensor, without reading it."""
@@ -36,15 +36,15 @@ class TaskVectors(Protocol):
 
     @property
     def experts(self) -> tuple[str, ...]:
-        """Names of the experts, in the order of the leading axis of :meth:`stack`."""
+        """Return the names of the experts, in the order of the leading axis of :meth:`stack`."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the floating-point tensors ("layers"), in canonical order."""
+        """Return the names of the floating-point tensors ("layers"), in canonical order."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype in which everything is computed."""
+        """Return the dtype in which everything is computed."""
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of one layer, without the expert axis."""
@@ -72,7 +72,7 @@ class Context(Protocol):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The in-domain task of each expert, in the experts' order."""
+        """Return the in-domain task of each expert, in the experts' order."""
 
     def progress(self, fraction: float, message: str = "") -> None:
         """Report how much of the step is done (0 to 1) and stop with ``Cancelled`` if somebody asked for it."""

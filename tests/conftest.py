@@ -28,13 +28,13 @@ WHOLE = ("pages", "pipeline", "fuzz")  # rooms whose tests go the whole way thro
 def pytest_itemcollected(item):
     """Mark a test by what it needs.
 
-    Tests of other processes are tried up to twice more when they fail (the summary names them) and are left out of the
+    Tests of other processes are tried once more when they fail (the summary names them) and are left out of the
     quick suite, as are those that go the whole way.
     """
     room = item.path.relative_to(Path(__file__).parent).parts[0]
     if room in PROCESSES:
         item.add_marker("processes")
-        item.add_marker(pytest.mark.flaky(reruns=2))
+        item.add_marker(pytest.mark.flaky(reruns=1))
     if room in WHOLE:
         item.add_marker("whole")
 
@@ -53,8 +53,13 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(items):
-    """Begin with what takes long."""
-    items.sort(key=lambda item: ("processes" not in item.keywords, "whole" not in item.keywords))
+    """Begin with what takes long: the files of other processes, those with slow tests, those that go the whole way."""
+    slow = {item.path for item in items if "slow" in item.keywords}
+
+    def rank(item):
+        return "processes" not in item.keywords, item.path not in slow, "whole" not in item.keywords
+
+    items.sort(key=rank)
 
 
 @pytest.fixture(autouse=True)

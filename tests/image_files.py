@@ -42,9 +42,9 @@ def write_folders(folder: Path, each: int = 4, splits: tuple[str, ...] = ()) -> 
     return folder
 
 
-def write_zip(path: Path, each: int = 4) -> Path:
+def write_zip(path: Path, each: int = 4, classes: tuple[str, ...] = CLASSES) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
-        for label, name in enumerate(CLASSES):
+        for label, name in enumerate(classes):
             for number in range(each):
                 archive.writestr(f"pictures/{name}/{number}.png", encoded(picture(label, number)))
     return path

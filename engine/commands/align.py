@@ -8,6 +8,7 @@ import typer
 
 from ..catalog import ALIGNMENTS
 from .merge import params_from
+from .printing import say
 
 
 def align(
@@ -25,5 +26,5 @@ def align(
     """
     from ..pipeline.zoos.align import align_experts
 
-    align_experts(zoo, method, params_from(param or []), expert or [], typer.echo)
-    typer.echo(f"The aligned experts are in {zoo}; they compute the same, which was checked in float64.")
+    align_experts(zoo, method, params_from(param or []), expert or [], say)
+    say(f"The aligned experts are in {zoo}; they compute the same, which was checked in float64.")

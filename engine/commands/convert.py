@@ -1,41 +1,71 @@
-"""The command that turns recipes into mergekit's configurations and back."""
+"""The command that turns recipes and zoos into files of other tools, and back."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
 from ..errors import RecipeError
 from ..store.outputs import check_file, new_file
+from .printing import say
 from .work import Force
+
+Tool = Literal["mergekit", "fusionbench"]
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(help="A recipe, or a mergekit configuration.")],
+    source: Annotated[
+        Path,
+        typer.Argument(help="A recipe or a zoo.yaml; a mergekit configuration; a FusionBench method or model pool."),
+    ],
     to: Annotated[Path, typer.Option(help="The YAML file to write.")],
-    zoo: Annotated[str, typer.Option(help="The zoo whose experts a mergekit configuration means.")] = "",
+    zoo: Annotated[str, typer.Option(help="The zoo whose experts a mergekit or FusionBench file means.")] = "",
+    tool: Annotated[Tool, typer.Option("--for", help="The tool that a recipe is written for.")] = "mergekit",
     force: Force = False,
 ) -> None:
-    """Turn a recipe into mergekit's YAML, or mergekit's YAML into a recipe."""
-    from ..pipeline.export.mergekit import (
-        expert_spellings,
-        is_mergekit,
-        model_paths,
-        read_mergekit,
-        write_mergekit,
-    )
-    from ..recipe import read_recipe, read_yaml
+    """Turn recipes into mergekit's or FusionBench's YAML and back, and zoos into FusionBench's model pools and back."""
+    from ..recipe import read_yaml
 
     check_file(to, (source,), force=force)
-    if is_mergekit(read_yaml(source, RecipeError, "file")):
-        if not zoo:
-            raise RecipeError("Give --zoo, the zoo whose experts the configuration means.")
-        text = read_mergekit(source, zoo, expert_spellings(zoo)).to_yaml()
-    else:
-        recipe = read_recipe(source)
-        text = write_mergekit(recipe, *model_paths(recipe))
+    document = read_yaml(source, RecipeError, "file")
+    text, remarks = _converted(source, document, zoo, tool)
     with new_file(to, (source,), force=force) as file:
         file.write_text(text, "utf-8")
-    typer.echo(f"Wrote {to}.")
+    for remark in remarks:
+        say(remark)
+    say(f"Wrote {to}.")
+
+
+def _converted(source: Path, document: Any, zoo: str, tool: Tool) -> tuple[str, list[str]]:
+    """Return a file in its other form, and what a person should know of it."""
+    from ..pipeline.foreign import fusionbench, fusionbench_pool, mergekit, mergekit_read
+    from ..recipe import read_recipe
+
+    if mergekit_read.is_mergekit(document):
+        named = _needed(zoo)
+        return mergekit_read.read_mergekit(source, named, mergekit_read.expert_spellings(named)).to_yaml(), []
+    if fusionbench_pool.is_fusionbench_pool(document):
+        return fusionbench_pool.read_pool(source), ["Fetch its files with `zoo fetch`."]
+    if fusionbench.is_fusionbench_method(document):
+        from ..zoo.folder import Zoo
+
+        experts = list(Zoo.open(_needed(zoo)).manifest.expert_table)
+        return fusionbench.read_method(source, zoo, experts).to_yaml(), []
+    if isinstance(document, dict) and "backbone" in document:
+        from ..manifest import locate_description, read_manifest
+
+        return fusionbench_pool.write_pool(read_manifest(locate_description(str(source)))), []
+    recipe = read_recipe(source)
+    if tool == "fusionbench":
+        lost = fusionbench.left_out(recipe)
+        said = [f"Not in a method file: {', '.join(lost)}."] if lost else []
+        return fusionbench.write_method(recipe), said
+    return mergekit.write_mergekit(recipe, *mergekit.model_paths(recipe)), []
+
+
+def _needed(zoo: str) -> str:
+    if not zoo:
+        raise RecipeError("Give --zoo, the zoo whose experts the file means.")
+    return zoo

@@ -20,6 +20,7 @@ from ..store.artefacts import SPARE
 from ..store.sqlite import fault_of_pages
 from ..version import code_version
 from ..zoo.importing.roots import configured_roots
+from .printing import say
 
 PACKAGES = ("torch", "open_clip_torch", "streamlit", "dask", "distributed", "SQLAlchemy", "alembic", "safetensors")
 LITTLE = 2_000_000_000  # bytes free below which a large run may not fit
@@ -45,7 +46,7 @@ def doctor() -> None:
     worst = "ok"
     for look in (_packages, _folder, _room, _table, _backup, _engine, _roots):
         for finding in _found(look, store):
-            typer.echo(str(finding))
+            say(str(finding))
             worst = "fault" if "fault" in (finding.state, worst) else worst
     if worst == "fault":
         raise typer.Exit(1)

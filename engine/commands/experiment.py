@@ -11,8 +11,10 @@ from ..errors import EngineError
 from ..experiments import Experiment, ExperimentResult, experiment_names, read_experiment
 from ..experiments.claims import claims_table
 from ..experiments.spec import FOLDER
+from ..outgoing import terminal
 from ..store.outputs import check_file, new_file
-from .work import Force, Quiet, progress_line
+from .printing import progress_line, say, say_line
+from .work import Force, Quiet
 
 OUTCOMES = {"yes": "yes", "no": "NO", "unclear": "no clear difference", "missing": "not measured"}
 
@@ -31,12 +33,12 @@ def experiment(
 ) -> None:
     """Repeat a claim of the papers on a zoo, with its controls, and judge it."""
     if table:
-        typer.echo(claims_table())
+        say(claims_table())
         return
     if name is None:
         for known in experiment_names():
             spec = read_experiment(known)
-            typer.echo(f"{known}: {spec.title} ({spec.paper}, {spec.part}; about {spec.minutes:g} min)")
+            say_line(f"{known}: {spec.title} ({spec.paper}, {spec.part}; about {spec.minutes:g} min)")
         return
     from ..pipeline.local import run_experiment
     from ..store import Store
@@ -47,7 +49,7 @@ def experiment(
     if ship and (quick or zoo != "mini8"):
         raise EngineError("Only whole experiments on the bundled zoo are shipped; leave out --quick and --zoo.")
     result = run_experiment(name, Store(), zoo=zoo, quick=quick, progress=None if quiet else progress_line())
-    typer.echo(printed(spec, result))
+    say(printed(spec, result))
     target = FOLDER / f"{spec.name}.json" if ship else out
     if target is not None:
         with new_file(target, force=force or ship) as file:
@@ -61,13 +63,14 @@ def printed(spec: Experiment, result: ExperimentResult) -> str:
     for point in result.points:
         title = point.title + (" [control]" if point.control else "")
         rows.append([title, *(_cell(result, point.name, measure.name) for measure in spec.measures)])
+    rows = [list(map(terminal, row)) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    lines += ["", *(f"{point.title}: {point.failed}" for point in result.points if point.failed)]
+    lines += ["", *(terminal(f"{point.title}: {point.failed}") for point in result.points if point.failed)]
     for finding in result.findings:
         kind = "control" if finding.control else "claim"
         numbers = "" if finding.difference is None else f" ({finding.left:.4g} against {finding.right:.4g})"
-        lines.append(f"{kind}: {finding.text}: {OUTCOMES[finding.outcome]}{numbers}")
+        lines.append(terminal(f"{kind}: {finding.text}: {OUTCOMES[finding.outcome]}{numbers}"))
     lines += ["", f"{result.verdict}: {result.reason}", provenance(result)]
     return "\n".join(lines)
 

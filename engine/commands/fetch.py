@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import EngineError
+from .printing import progress_line, say, say_line
+
+if TYPE_CHECKING:
+    from ..zoo.described.fetch import Unreachable
+    from ..zoo.described.make import Holding
 
 
 def fetch(
@@ -17,48 +22,53 @@ def fetch(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Download what is missing without asking.")] = False,
     images: Annotated[bool, typer.Option(help="Without images a zoo can be merged and exported, not scored.")] = True,
+    without: Annotated[
+        list[str] | None, typer.Option(help="A task whose images are left out, such as imagenet; may be given again.")
+    ] = None,
 ) -> None:
     """Find or download a zoo's files, convert them and make the zoo; what is missing is listed first."""
+    from ..zoo.described.fetch import Unreachable, without_network
     from ..zoo.described.make import holding, make_zoo
-    from .work import progress_line
 
     found = holding(zoo, places or ())
     if found is None:
-        typer.echo(f"The zoo '{zoo}' is ready; there is nothing to fetch.")
+        say(f"The zoo '{zoo}' is ready; there is nothing to fetch.")
         return
-    found = found if images else found.without_images()
-    for line in missing_lines(found, ask=True):
-        typer.echo(line)
+    found = found.without_images(without or ()) if images else found.without_images()
+    lines, silent = missing_lines(found)
+    for line in lines:
+        say_line(line)
+    if silent is not None:
+        raise Unreachable(without_network(silent, found.missing))
     if found.missing and not yes and not typer.confirm("Download this from the Hugging Face Hub?", default=False):
         raise EngineError("Nothing was downloaded.")
     folder = make_zoo(found, progress_line(), download=True)
-    typer.echo(f"The zoo '{found.manifest.name}' is ready ({folder}).")
+    say(f"The zoo '{found.manifest.name}' is ready ({folder}).")
 
 
-def missing_lines(found: object, *, ask: bool) -> list[str]:
-    """List what is missing, a line each, with sizes.
+def missing_lines(found: Holding) -> tuple[list[str], Unreachable | None]:
+    """List what is missing, a line each, with the sizes that the hub says.
 
-    Args:
-        found: a holding.
-        ask: ask the hub for the sizes; False takes what can be told from the architecture.
+    Returns:
+        The lines; and why the hub did not answer, where it did not: sizes are then as far as they can be told.
     """
-    lines, total, unknown = [], 0, 0
+    from ..zoo.described.fetch import Unreachable, list_remote
+    from ..zoo.described.sources import HUB, TAG
+
+    lines, total, unknown, silent = [], 0, 0, None
     for item in found.missing:
-        size, text = _size_of(item, found) if ask else (item.about, "")
+        size, reason = item.about, ""
+        try:
+            if silent is None and item.scheme in (HUB, TAG):
+                size = list_remote(item, found.manifest.backbone.architecture).size
+        except Unreachable as error:
+            silent = error
+        except EngineError as error:
+            reason = f" ({error})"
         total, unknown = total + size, unknown + (not size)
         shown = f"{size / 1e6:10,.1f} MB" if size else "size unknown ".rjust(13)
-        lines.append(f"{shown}  {item.label}: {item.source}{text}")
+        lines.append(f"{shown}  {item.label}: {item.source}{reason}")
     if lines:
         rest = f", and {unknown} of unknown size" if unknown else ""
         lines.append(f"{total / 1e9:.2f} GB in {len(lines) - unknown} source(s){rest} are not on this machine.")
-    return lines
-
-
-def _size_of(item: object, found: object) -> tuple[int, str]:
-    """Return bytes as the hub says, else as far as they can be told, with the reason."""
-    from ..zoo.described.fetch import list_remote
-
-    try:
-        return list_remote(item, found.manifest.backbone.architecture).size, ""
-    except EngineError as error:
-        return item.about, f" ({error})"
+    return lines, silent

@@ -11,8 +11,10 @@ from ..catalog import FINE_TUNING
 from ..errors import EngineError
 from ..manifest import STANDARD
 from ..rounding import rounded
+from .importing import Architecture, HeadWidth, Preprocessing, QuickGelu, Templates
 from .merge import params_from
-from .work import Quiet, progress_line
+from .printing import progress_line, say
+from .work import Quiet
 
 
 def init(
@@ -31,6 +33,7 @@ def init(
         str,
         typer.Option(help="With --base: text (zero-shot), prototypes (class means) or probe (linear classifier)."),
     ] = "text",
+    templates: Templates = "",
     outside: Annotated[
         list[str] | None, typer.Option(help="With --base: a task that is out of domain and gets no expert.")
     ] = None,
@@ -46,23 +49,33 @@ def init(
     link: Annotated[
         bool, typer.Option("--link", help="Hard links in place of copies; the images must not be changed afterwards.")
     ] = False,
+    architecture: Architecture = "",
+    quick_gelu: QuickGelu = None,
+    head_width: HeadWidth = None,
+    preprocess: Preprocessing = "",
 ) -> None:
-    """Write a first zoo.yaml for a folder of weights, or start a new zoo from a base and images."""
-    if base is None and data is None:
-        from ..zoo.making.draft import draft_manifest
+    """Write a first zoo.yaml for a folder of weights, or start a new zoo from a base and images.
 
-        typer.echo(f"Wrote {draft_manifest(folder)}. Complete it, then check it with `zoo check {folder}`.")
+    A folder's architecture, activation and preprocessing are read, given with the last four options, decided by images
+    and heads in it, or refused.
+    """
+    if base is None and data is None:
+        from ..zoo.importing.draft import draft_manifest
+
+        given = {"architecture": architecture, "quick_gelu": quick_gelu, "head_width": head_width}
+        path = draft_manifest(folder, {**given, "preprocess": preprocess, "templates": templates})
+        say(f"Wrote {path}. Complete it, then check it with `zoo check {folder}`.")
         return
     if base is None or data is None:
         raise EngineError("A new zoo needs both --base and --data.")
     from ..pipeline.zoos.new import NewZooOptions, new_zoo
     from ..store import Store
 
-    wish = NewZooOptions(heads, tuple(outside or ()), test_share, seed, skip_corrupt, link)
-    for line in new_zoo(folder, base, data, wish, say=typer.echo):
-        typer.echo(line)
+    wish = NewZooOptions(heads, tuple(outside or ()), test_share, seed, skip_corrupt, link, templates)
+    for line in new_zoo(folder, base, data, wish, say=say):
+        say(line)
     Store().zoos.add(folder)  # so that pages list it
-    typer.echo(f"Wrote {folder}. Train its experts with `zoo finetune {folder}`.")
+    say(f"Wrote {folder}. Train its experts with `zoo finetune {folder}`.")
 
 
 def finetune(
@@ -123,12 +136,12 @@ def finetune(
     records = finetune_experts(request, Store(), progress=None if quiet else progress_line())
     for name, record in records.items():
         accuracy, images = record["validation_accuracy"], record["images"]
-        typer.echo(
+        say(
             f"{name}: {rounded(accuracy['base'])} % → {rounded(accuracy['expert'])} % on {images['validation']} "
             f"validation images, {record['config']['steps']} steps on {images['train']} images, "
             f"{record['seconds']:.0f} s"
         )
-    typer.echo(f"The experts are in {zoo}; how they were trained is in its build.json.")
+    say(f"The experts are in {zoo}; how they were trained is in its build.json.")
 
 
 def distill(
@@ -167,7 +180,7 @@ def distill(
     records = finetune_experts(request, Store(), progress=None if quiet else progress_line())
     for name, record in records.items():
         accuracy = record["validation_accuracy"]
-        typer.echo(
+        say(
             f"{name}: {rounded(accuracy['base'])} % → {rounded(accuracy['expert'])} % on validation images; the "
             f"teacher is right on {rounded(record['images']['teacher'])} % of the {record['images']['train']} "
             "training images"

@@ -9,8 +9,26 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import RecipeError, ZooError
+from .printing import say
 
 MIB = 2**20
+Architecture = Annotated[str, typer.Option(help="An open_clip name or config file; default: recognised.")]
+QuickGelu = Annotated[
+    bool | None, typer.Option("--quick-gelu/--no-quick-gelu", help="The activation; default: recognised.")
+]
+HeadWidth = Annotated[
+    int | None, typer.Option(help="Width of an attention head (64 in most models); default: recognised.")
+]
+Preprocessing = Annotated[
+    str,
+    typer.Option(
+        help="openai, inception, imagenet, a preprocessor_config.json or open_clip_config.json, or "
+        "mean=R,G,B;std=R,G,B; default: recognised."
+    ),
+]
+Templates = Annotated[
+    str, typer.Option(help="Prompts of built heads: openai, fusionbench or a file of templates; default: published.")
+]
 
 
 def import_zoo(
@@ -26,20 +44,11 @@ def import_zoo(
     name: Annotated[str, typer.Option(help="The zoo's name; default the folder's.")] = "",
     title: Annotated[str, typer.Option(help="The zoo's title, for people.")] = "",
     dtype: Annotated[str, typer.Option(help="keep, float32, float16 or bfloat16.")] = "keep",
-    architecture: Annotated[str, typer.Option(help="An open_clip name or config file; default: recognised.")] = "",
-    quick_gelu: Annotated[
-        bool | None, typer.Option("--quick-gelu/--no-quick-gelu", help="The activation; default: recognised.")
-    ] = None,
-    head_width: Annotated[
-        int | None, typer.Option(help="Width of an attention head (64 in most models); default: recognised.")
-    ] = None,
-    preprocess: Annotated[
-        str,
-        typer.Option(
-            help="openai, inception, imagenet, a preprocessor_config.json or open_clip_config.json, or "
-            "mean=R,G,B;std=R,G,B; default: recognised."
-        ),
-    ] = "",
+    architecture: Architecture = "",
+    quick_gelu: QuickGelu = None,
+    head_width: HeadWidth = None,
+    preprocess: Preprocessing = "",
+    templates: Templates = "",
     logit_scale: Annotated[
         float | None, typer.Option(help="Factor of the heads' cosines, such as 100; default: recognised.")
     ] = None,
@@ -61,17 +70,18 @@ def import_zoo(
     document = {"base": str(start), "experts": experts, "heads": heads, "out": str(out), "title": title}
     document |= {"name": name or safe_name(out.resolve().name), "dtype": dtype, "architecture": architecture}
     document |= {"quick_gelu": quick_gelu, "head_width": head_width, "preprocess": preprocess}
+    document["templates"] = templates
     request = parse_request({**document, "logit_scale": logit_scale, "data": dict(_pair(text) for text in data or [])})
     if check:
         looked = survey(request, _quiet)
-        typer.echo(summary_text(looked.to_json()))
+        say(summary_text(looked.to_json()))
         if looked.faults:
             raise typer.Exit(1)
         return
     summary = convert.import_zoo(request, _progress())
-    typer.echo(summary_text(summary))
+    say(summary_text(summary))
     Store().zoos.add(request.folder)
-    typer.echo(f"Wrote {request.folder}. Check it with `zoo check {request.folder}`.")
+    say(f"Wrote {request.folder}. Check it with `zoo check {request.folder}`.")
 
 
 def summary_text(summary: dict[str, Any]) -> str:
@@ -144,6 +154,6 @@ def _progress() -> Any:
         tenth = int(10 * fraction)
         if tenth > said["tenth"]:
             said["tenth"] = tenth
-            typer.echo(f"{100 * fraction:3.0f} %  {message}", err=True)
+            say(f"{100 * fraction:3.0f} %  {message}", err=True)
 
     return report

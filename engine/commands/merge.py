@@ -11,6 +11,7 @@ import yaml
 from ..errors import RecipeError
 from ..recipe import MethodCall
 from ..store.outputs import check_file
+from .printing import say
 from .work import Force
 
 
@@ -22,6 +23,7 @@ def merge(
     method: Annotated[str, typer.Option(help="Merge method.")] = "task_arithmetic",
     param: Annotated[list[str] | None, typer.Option(help="A parameter of the method, such as scaling=0.3.")] = None,
     transform: Annotated[list[str] | None, typer.Option(help="A transform, such as lwptv or lwptv:eta=0.7.")] = None,
+    receipt: Annotated[bool, typer.Option(help="Write beside the file what came from which expert.")] = True,
     force: Force = False,
 ) -> None:
     """Merge weights and write them; no images, no heads."""
@@ -33,12 +35,13 @@ def merge(
         from ..recipe import read_recipe
 
         check_file(out, (recipe,), force=True)  # what the recipe names is looked at below
-        seconds = merge_recipe(read_recipe(recipe), out, typer.echo, force=force)
+        seconds = merge_recipe(read_recipe(recipe), out, say, force=force, receipt=receipt)
     else:
         transforms = [_call(text) for text in transform or []]
         call = MethodCall(method=method, params=params_from(param or []))
-        seconds = merge_files(base, expert or [], call, transforms, out, say=typer.echo, force=force)
-    typer.echo(f"Wrote {out} ({out.stat().st_size / 2**20:.1f} MiB) in {seconds:.2f} s.")
+        files = expert or []
+        seconds = merge_files(base, files, call, transforms, out, say=say, force=force, receipt=receipt)
+    say(f"Wrote {out} ({out.stat().st_size / 2**20:.1f} MiB) in {seconds:.2f} s.")
 
 
 def params_from(items: list[str]) -> dict[str, object]:

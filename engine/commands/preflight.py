@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from .printing import progress_line, say, say_line
 
 MARKS = {"error": "ERROR  ", "warning": "Warning", "note": "ok     "}
 
@@ -18,16 +21,15 @@ def preflight(
     from ..pipeline.local import preflight_recipe
     from ..recipe import read_recipe
     from ..store import Store
-    from .work import progress_line
 
     found = preflight_recipe(read_recipe(recipe), Store(), None if as_json else progress_line())
     if as_json:
-        typer.echo(found.model_dump_json(indent=1))
+        say(json.dumps(found.model_dump(mode="json"), indent=1))
     else:
         for finding in found.findings:
-            typer.echo(f"{MARKS[finding.level]}  {finding.text}")
+            say_line(f"{MARKS[finding.level]}  {finding.text}")
         if found.estimate is not None:
-            typer.echo(summary(found.estimate))
+            say(summary(found.estimate))
     if found.faults:
         raise typer.Exit(1)
 

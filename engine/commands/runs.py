@@ -10,12 +10,14 @@ from typing import Annotated
 
 import typer
 
+from ..analysis.bias import MEASURES
 from ..errors import EngineError, StoreError, nearest
-from ..outgoing import csv_cell, latex, terminal
+from ..outgoing import csv_cell, latex
 from ..report import Report, read_report
 from ..rounding import rounded
 from ..store import Run, Store, collect
 from ..store.outputs import new_file
+from .printing import say, say_line
 from .work import Force
 
 app = typer.Typer(no_args_is_help=True, help="List, inspect, cancel, resume and delete runs.")
@@ -32,9 +34,9 @@ def list_runs(
     rows = Store().runs.list(limit=limit, search=search, parent=parent, children=parent is not None)
     for row in rows:
         facts = f"{row.id}  {row.state:<10} {100 * row.fraction:3.0f} %  {row.elapsed:6.1f} s  {row.kind}"
-        typer.echo(f"{facts}: {terminal(row.name)}")
+        say_line(f"{facts}: {row.name}")
     if not rows:
-        typer.echo("The store holds no runs yet.")
+        say("The store holds no runs yet.")
 
 
 @app.command()
@@ -45,25 +47,25 @@ def show(run: RunId) -> None:
     store = Store()
     row = store.runs.get(run)
     created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.created))
-    typer.echo(f"{row.id}  {row.state}  {terminal(row.name)}  (asked for {created}, {row.elapsed:.1f} s)")
+    say_line(f"{row.id}  {row.state}  {row.name}  (asked for {created}, {row.elapsed:.1f} s)")
     if row.error:
-        typer.echo(f"Reason: {terminal(row.error)}")
+        say_line(f"Reason: {row.error}")
     if row.state == "finished" and row.kind == "run":
-        typer.echo(summary(_report(store, row)))
+        say(summary(_report(store, row)))
     for line in store.runs.logs.read(row.id):
-        typer.echo(f"  {terminal(line.line)}")
+        say_line(f"  {line.line}")
 
 
 @app.command()
 def cancel(run: RunId) -> None:
     """Ask a run to stop."""
-    typer.echo(f"{run} is {Store().runs.request_cancel(run).state}.")
+    say(f"{run} is {Store().runs.request_cancel(run).state}.")
 
 
 @app.command()
 def resume(run: RunId) -> None:
     """Queue a cancelled or failed run again; its finished steps are kept."""
-    typer.echo(f"{run} is {Store().runs.resume(run).state}.")
+    say(f"{run} is {Store().runs.resume(run).state}.")
 
 
 @app.command()
@@ -73,10 +75,10 @@ def delete(
     """Delete a run; until garbage collection it can be brought back."""
     runs = Store().runs
     if undo:
-        typer.echo(f"{runs.undelete(run).id} is back.")
+        say(f"{runs.undelete(run).id} is back.")
         return
     runs.delete(run)
-    typer.echo(f"{run} is deleted; `runs delete --undo {run}` brings it back.")
+    say(f"{run} is deleted; `runs delete --undo {run}` brings it back.")
 
 
 @app.command()
@@ -85,7 +87,7 @@ def gc(
     dry: Annotated[bool, typer.Option("--dry", help="Only say what would be freed.")] = False,
 ) -> None:
     """Remove artefacts that no run refers to, leftovers and old thumbnails; those of the last hour stay."""
-    typer.echo(str(collect(Store(), days=days, dry=dry)))
+    say(str(collect(Store(), days=days, dry=dry)))
 
 
 def export(
@@ -93,11 +95,13 @@ def export(
     to: Annotated[
         Path,
         typer.Option(
-            help="metrics.csv, table.tex, report.html, report.json, recipe.yaml, merged.safetensors, or with --format "
-            "a folder."
+            help="metrics.csv, table.tex, report.html, report.json, recipe.yaml, merged.safetensors, images.parquet "
+            "(for embedding-atlas), or with --format a folder."
         ),
     ],
-    layout: Annotated[str, typer.Option("--format", help="hf, open_clip or peft (folders), mergekit (YAML).")] = "",
+    layout: Annotated[
+        str, typer.Option("--format", help="hf, open_clip, peft or mlflow (folders), mergekit (YAML).")
+    ] = "",
     task: Annotated[str | None, typer.Option(help="The task, where a merge makes weights for each.")] = None,
     rank: Annotated[
         int | None, typer.Option(min=1, help="Rank of an adapter; default: what keeps 99 % of a layer's energy.")
@@ -105,13 +109,33 @@ def export(
     force: Force = False,
 ) -> None:
     """Write one part of what a run left behind to a file, or its model as a folder with card and provenance."""
-    folder = Path(run) if Path(run).is_dir() else _folder(Store(), Store().runs.get(run))
-    if layout and layout != "mergekit":
+    folder = Path(run) if Path(run).is_dir() else folder_of(Store(), Store().runs.get(run))
+    if layout == "mlflow":
+        say(f"Added the run {_export_mlflow(run, folder, to)} to MLflow's file store.")
+    elif layout and layout != "mergekit":
         _export_model(folder, to, layout, task, rank)
+    elif task is not None or rank is not None:
+        option = "--task" if task is not None else "--rank"
+        raise EngineError(f"{option} is for a model's folder (--format hf, open_clip or peft); leave it out.")
     else:
-        with new_file(to, [path for path in folder.rglob("*") if path.is_file()], force=force) as file:
+        inputs = [path for path in folder.rglob("*") if path.is_file()]
+        with new_file(to, inputs, force=force) as file:
             _mergekit(folder, file) if layout else _export_part(folder, file)
-    typer.echo(f"Wrote {to}.")
+        if to.suffix == ".safetensors":
+            _write_receipt(folder, to, inputs, force)
+    say(f"Wrote {to}.")
+
+
+def _write_receipt(folder: Path, merged: Path, inputs: list[Path], force: bool) -> None:
+    """Write the receipt of a run's merge beside its exported weights, where the zoo is still there."""
+    from ..pipeline.export.model import run_receipt
+    from ..pipeline.run.receipt import beside
+
+    text = run_receipt(folder, Store().digest_file)
+    if text is not None:
+        with new_file(beside(merged), inputs, force=force) as file:
+            file.write_text(text, "utf-8")
+        say(f"Wrote {beside(merged)}, which says what came from which expert.")
 
 
 def _export_part(folder: Path, to: Path) -> None:
@@ -120,6 +144,10 @@ def _export_part(folder: Path, to: Path) -> None:
         _metrics(read_report(folder), to)
     elif to.suffix == ".tex":
         to.write_text(_latex(read_report(folder)), "utf-8")
+    elif to.suffix == ".parquet":
+        from ..pipeline.export.atlas import write_atlas
+
+        say(f"{write_atlas(folder, to)} images.")
     elif to.suffix == ".html":
         from ..figures import html_document
 
@@ -135,7 +163,7 @@ def _export_part(folder: Path, to: Path) -> None:
         if to.suffix not in names or not source.is_file():
             raise EngineError(
                 f"The run has nothing to write to a file of this kind ({to.suffix or 'no ending'}): give .csv, .tex, "
-                ".html, .json, .yaml or .safetensors."
+                ".html, .json, .parquet, .yaml or .safetensors."
             )
         if to.suffix == ".safetensors":
             from ..pipeline.export.model import export_file
@@ -145,8 +173,21 @@ def _export_part(folder: Path, to: Path) -> None:
             shutil.copyfile(source, to)
 
 
+def _export_mlflow(run: str, folder: Path, to: Path) -> str:
+    from ..catalog.titles import recipe_title
+    from ..pipeline.export.mlflow import write_mlflow
+
+    if Path(run).is_dir():
+        made = (folder / "report.json").stat().st_mtime if (folder / "report.json").is_file() else time.time()
+        name, created, seconds = recipe_title(read_report(folder).recipe), made, 0.0
+    else:
+        row = Store().runs.get(run)
+        name, created, seconds = row.name, row.created, row.elapsed
+    return write_mlflow(folder, to, created=created, seconds=seconds, name=name)
+
+
 def _mergekit(folder: Path, to: Path) -> None:
-    from ..pipeline.export.mergekit import model_paths, write_mergekit
+    from ..pipeline.foreign.mergekit import model_paths, write_mergekit
 
     recipe = read_report(folder).recipe
     to.write_text(write_mergekit(recipe, *model_paths(recipe)), "utf-8")
@@ -156,15 +197,20 @@ def _export_model(folder: Path, to: Path, layout: str, task: str | None, rank: i
     from ..pipeline.export.model import LAYOUTS, export_model
 
     if layout not in LAYOUTS:
-        raise EngineError(f"There is no format '{layout}'. {nearest(layout, [*LAYOUTS, 'mergekit'])}")
+        raise EngineError(f"There is no format '{layout}'. {nearest(layout, [*LAYOUTS, 'mergekit', 'mlflow'])}")
     export_model(folder, to, layout, Store().digest_file, task=task, rank=rank)
 
 
 def _report(store: Store, row: Run) -> Report:
-    return read_report(_folder(store, row))
+    return read_report(folder_of(store, row))
 
 
-def _folder(store: Store, row: Run) -> Path:
+def folder_of(store: Store, row: Run) -> Path:
+    """Return the folder that a finished run left.
+
+    Raises:
+        StoreError: it is not finished, or its results are gone.
+    """
     if row.state != "finished":
         raise StoreError(f"Run {row.id} is {row.state}; only a finished run left results.")
     found = store.find(row.result)
@@ -174,14 +220,14 @@ def _folder(store: Store, row: Run) -> Path:
 
 
 def _metrics(report: Report, to: Path) -> None:
-    """Write one row per state and task: accuracy in percent and the four biases."""
+    """Write one row per state and task: accuracy in percent and every bias."""
     with to.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(["state", "task", "domain", "n", "accuracy", "accuracy_sd", "l1", "l2", "cosine", "cka"])
+        table.writerow(["state", "task", "domain", "n", "accuracy", "accuracy_sd", *MEASURES])
         for state in report.states():
             for task, value in report.accuracy[state].items():
                 bias = report.bias.get(state)
-                parts = [getattr(bias, name).get(task) if bias else None for name in ("l1", "l2", "cosine", "cka")]
+                parts = [getattr(bias, name).get(task) if bias else None for name in MEASURES]
                 sd = report.accuracy_sd.get(state, {}).get(task)
                 domain, count = report.tasks[task].domain, report.samples[task].evaluate
                 table.writerow(map(csv_cell, [state, task, domain, count, value, sd, *parts]))

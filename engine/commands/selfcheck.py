@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import ReferenceFolderError
+from ..shipped import REFERENCES
+from .printing import say
 
 if TYPE_CHECKING:
     from ..selfcheck import Outcome
 
-SHIPPED = Path(__file__).resolve().parents[2] / "tests" / "reference"
 WORDS = {"reproduced": "ok", "missed": "MISSED", "listed": "listed", "unknown": "UNKNOWN"}
 
 
 def selfcheck(
     reference: Annotated[
-        Path | None, typer.Option(help="A folder of reference numbers; by default the checkout's tests/reference.")
+        Path | None, typer.Option(help="A folder of reference numbers; by default those that come with the program.")
     ] = None,
     allow_unknown: Annotated[bool, typer.Option(help="Do not fail for references nobody has heard of.")] = False,
 ) -> None:
@@ -29,18 +30,18 @@ def selfcheck(
     """
     from ..selfcheck import check_folder
 
-    if reference is None and not SHIPPED.is_dir():
+    if reference is None and not REFERENCES.is_dir():
         raise ReferenceFolderError("This installation has no reference numbers of its own; give --reference DIR.")
     counts: dict[str, Counter[str]] = {}
-    for outcome in check_folder(reference or SHIPPED):
+    for outcome in check_folder(reference or REFERENCES):
         if outcome.group not in counts:
-            typer.echo(f"{outcome.group:42}{'float64: error (share)':>26}{'float32: error (share)':>26}")
+            say(f"{outcome.group:42}{'float64: error (share)':>26}{'float32: error (share)':>26}")
             counts[outcome.group] = Counter()
         counts[outcome.group][outcome.verdict] += 1
-        typer.echo(line(outcome))
-    typer.echo("")
+        say(line(outcome))
+    say("")
     for group, counted in counts.items():
-        typer.echo(summary(group, counted))
+        say(summary(group, counted))
     total = Counter[str]()
     for counted in counts.values():
         total += counted

@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
+from ..outgoing import terminal
 from ..rounding import rounded
 from ..store.outputs import check_file, new_file
 from ..sweeps import SweepTable, parse_setting
 from ..sweeps.grid import value_text
-from .work import Force, Quiet, progress_line
+from .printing import progress_line, say
+from .work import Force, Quiet
 
 
 def sweep(
@@ -37,7 +39,7 @@ def sweep(
         check_file(out, (recipe,), force=force)
     settings = [parse_setting(text) for text in setting]
     table = run_sweep(read_recipe(recipe), settings, Store(), progress=None if quiet else progress_line())
-    typer.echo(printed(table))
+    say(printed(table))
     if out is not None:
         with new_file(out, (recipe,), force=force) as file:
             file.write_text(table.to_csv(), "utf-8")
@@ -52,7 +54,7 @@ def printed(table: SweepTable) -> str:
     for point in table.points:
         cells = [value_text(value) for value in point.values]
         if point.failed:
-            rows.append([*cells, f"failed: {point.failed}"])
+            rows.append([*cells, terminal(f"failed: {point.failed}")])
             continue
         for state in states:
             average = point.evaluation.get(state)
@@ -62,7 +64,7 @@ def printed(table: SweepTable) -> str:
         rows.append([*cells, *([_text(merged.out), _text(merged.h_score)] if merged else [])])
     whole = [row for row in rows if len(row) == len(heads)]
     widths = [max(len(row[column]) for row in whole) for column in range(len(heads))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, [*widths, 0], strict=False)) for row in rows]
     references = [
         (state, point.evaluation[state])
         for point in table.points

@@ -9,6 +9,7 @@ import typer
 
 from ..errors import StoreError
 from ..store import Store, rebuild, restore
+from .printing import say
 from .runs import app
 
 
@@ -16,7 +17,7 @@ from .runs import app
 def back_up() -> None:
     """Copy the run table now; the engine does it daily."""
     backup = Store().backups.make("asked-for")
-    typer.echo(f"Wrote {backup.file} ({backup.file.stat().st_size / 1e6:,.1f} MB).")
+    say(f"Wrote {backup.file} ({backup.file.stat().st_size / 1e6:,.1f} MB).")
 
 
 @app.command("restore")
@@ -31,7 +32,7 @@ def put_back(
     backups = store.backups.list()
     if listed:
         for item in backups:
-            typer.echo(f"{item.file}  {item.reason}, {item.age} old")
+            say(f"{item.file}  {item.reason}, {item.age} old")
     if not backups:
         raise StoreError(
             f"The store {store.root} has no backup. `python -m engine runs rebuild` makes the table from the store."
@@ -41,13 +42,13 @@ def put_back(
     chosen = backups[0] if backup is None else next((item for item in backups if _same(item.file, backup)), None)
     if chosen is None:
         raise StoreError(f"{backup} is no backup of {store.root}; `runs restore --list` lists them.")
-    typer.echo(f"Restoring the backup of {chosen.age} ago. {restore(store, chosen)}")
+    say(f"Restoring the backup of {chosen.age} ago. {restore(store, chosen)}")
 
 
 @app.command("rebuild")
 def make_again() -> None:
     """Add the runs that the store has on record, or a report of, and the run table has lost."""
-    typer.echo(str(rebuild(Store())))
+    say(str(rebuild(Store())))
 
 
 def _same(one: Path, other: Path) -> bool:

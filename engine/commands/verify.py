@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from .printing import say
+
 SHOWN = 5
 
 
@@ -19,11 +21,15 @@ def verify(
 
     found = verify_file(file, zoo)
     for name in found.changed:
-        typer.echo(f"Changed since: {name} has another digest than when the file was made.")
+        say(f"Changed since: {name} has another digest than when the file was made.")
     for name in found.differing[:SHOWN]:
-        typer.echo(f"Differs: {name}")
+        say(f"Differs: {name}")
     if found.differing:
-        typer.echo(f"{len(found.differing)} of {found.tensors} tensors differ, by {found.largest:.3g} at most.")
+        say(f"{len(found.differing)} of {found.tensors} tensors differ, by {found.largest:.3g} at most.")
+    if found.receipt not in ("equal", "missing"):
+        say(f"The receipt beside the file differs in '{found.receipt}' from what the file gives.")
     if not found.holds:
         raise typer.Exit(1)
-    typer.echo(f"Verified: {found.tensors} tensors are equal to the bit, and the inputs are the same.")
+    say(f"Verified: {found.tensors} tensors are equal to the bit, and the inputs are the same.")
+    if found.receipt == "equal":
+        say("The receipt beside it says the same as one made now.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,7 @@ from ..outgoing import terminal_lines
 from ..report import Report, schema_json
 from ..rounding import rounded
 from ..store.outputs import check_folder
-from ..types import Progress
+from .printing import progress_line, say
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there already; inputs never are.")]
@@ -34,12 +33,14 @@ def run(
         check_folder(out)
     view = None if projection == "none" else {"method": projection}
     finished = run_recipe(document, Store(), view=view, out=out, progress=None if quiet else progress_line())
-    typer.echo(summary(finished))
+    say(summary(finished))
+    for line in _published(finished):
+        say(line)
 
 
 def schema() -> None:
     """Print the JSON schema of a run's report."""
-    typer.echo(schema_json(), nl=False)
+    say(schema_json().rstrip("\n"))
 
 
 def examples(
@@ -74,19 +75,17 @@ def summary(report: Report) -> str:
     return terminal_lines("\n".join(lines))
 
 
+def _published(report: Report) -> list[str]:
+    """Return accuracies that the zoo's authors published beside those of a run."""
+    from ..errors import EngineError
+    from ..manifest import locate_zoo, read_manifest
+    from ..zoo.described.published import lines
+
+    try:
+        return lines(read_manifest(locate_zoo(report.recipe.zoo)), report)
+    except EngineError:
+        return []  # the zoo was moved since
+
+
 def _cell(value: float | None, digits: int = 1) -> str:
     return "–" if value is None else rounded(value, digits)
-
-
-def progress_line() -> Progress:
-    """Return a single line on the terminal that is written over."""
-    terminal = sys.stderr.isatty()
-
-    def show(fraction: float, message: str = "") -> None:
-        if terminal:
-            sys.stderr.write(f"\r\x1b[2K{100 * fraction:3.0f} %  {terminal(message)}")
-            if fraction >= 1:
-                sys.stderr.write("\n")
-            sys.stderr.flush()
-
-    return show

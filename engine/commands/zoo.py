@@ -10,6 +10,7 @@ import typer
 from ..errors import EngineError
 from ..manifest import known_zoos, locate_zoo, read_manifest
 from . import align, fetch, finetune, importing
+from .printing import progress_line, say, say_line
 
 app = typer.Typer(no_args_is_help=True, help="List, check and build zoos, and train their experts.")
 app.command("init")(finetune.init)
@@ -28,9 +29,9 @@ def list_zoos() -> None:
     for known in known_zoos():
         manifest = read_manifest(locate_zoo(known.name))
         counts = f"{len(manifest.experts)} experts, {len(manifest.tasks)} tasks"
-        typer.echo(f"{known.name}: {manifest.title} ({counts}){'' if known.ready else ', to be fetched'}")
+        say_line(f"{known.name}: {manifest.title} ({counts}){'' if known.ready else ', to be fetched'}")
     for folder in Store().zoos.list():
-        typer.echo(f"{folder}: imported")
+        say_line(f"{folder}: imported")
 
 
 @app.command()
@@ -40,7 +41,7 @@ def check(zoo: Annotated[str, typer.Argument(help="A bundled zoo's name, or a pa
 
     findings = check_zoo(zoo, progress=lambda fraction, message="": None)
     for finding in findings:
-        typer.echo(finding)
+        say_line(finding)
 
 
 @app.command()
@@ -51,10 +52,9 @@ def unpack(
 ) -> None:
     """Unpack images into a zoo's folder, with every check; all of them appear or none."""
     from ..zoo.making.unpack import unpack as unpack_images
-    from .work import progress_line
 
     folder = unpack_images(archive, zoo, task or archive.stem, progress_line())
-    typer.echo(f"Unpacked to {folder}. Name it in zoo.yaml as `data: data/{folder.name}`.")
+    say(f"Unpacked to {folder}. Name it in zoo.yaml as `data: data/{folder.name}`.")
 
 
 @app.command()
@@ -68,4 +68,4 @@ def build(
         raise EngineError(f"There is no recipe to build the zoo '{name}'; mini8 is the one there is.")
     from ..zoo.mini8.build import build as build_mini8
 
-    build_mini8(out, expert_seed=expert_seed, progress=typer.echo)
+    build_mini8(out, expert_seed=expert_seed, progress=say)

@@ -34,7 +34,7 @@ class Result:
 
     @property
     def default(self) -> bool:
-        """True where every parameter has its default."""
+        """Return whether every parameter has its default."""
         try:
             return all(dict(self.params[name]) == default_params(name) for name in self.method)
         except EngineError:

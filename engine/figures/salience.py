@@ -41,17 +41,17 @@ class Kept:
 
     @property
     def layers_percent(self) -> float:
-        """Share of layers that are kept."""
+        """Return the share of layers that are kept."""
         return 100.0 * self.layers / max(1, len(self.shared))
 
     @property
     def parameters_percent(self) -> float:
-        """Share of parameters that are kept."""
+        """Return the share of parameters that are kept."""
         return 100.0 * self.parameters / max(1, self.of_parameters)
 
     @property
     def megabytes(self) -> float:
-        """Size of the kept parameters in float32, in units of 2²⁰ bytes."""
+        """Return the size of the kept parameters in float32, in units of 2²⁰ bytes."""
         return self.parameters * 4 / MEGABYTE
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 WAIT = 0.1  # seconds between two looks at a step that another process computes
 ROOM_WAIT = 1.0  # seconds between two looks at a full disk
-HEARTBEAT = 2.0  # seconds between two heartbeats of a claim
 
 
 class MissingInput(StoreError):
@@ -62,7 +60,7 @@ def run_step(store: Store, step: Step, tools: StepTools, *, owner: str | None = 
         tools.monitor.progress(0.0, "Another process computes this step")
         tools.check()
         time.sleep(WAIT)
-    with _claim_kept(store, step.key, owner):
+    with store.claims.kept(step.key, owner):
         return store.find(step.key) or _compute_when_there_is_room(store, step, tools)
 
 
@@ -232,8 +230,14 @@ def set_threads(count: int) -> int:
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(count)
     if "threadpoolctl" in sys.modules:
-        sys.modules["threadpoolctl"].threadpool_limits(limits=count)
+        _thread_pools(len(sys.modules)).limit(limits=count)
     return count
+
+
+@lru_cache(maxsize=1)
+def _thread_pools(modules: int) -> Any:
+    """Find the libraries with thread pools of their own; looked for again when more modules are imported."""
+    return sys.modules["threadpoolctl"].ThreadpoolController()
 
 
 def _compute_when_there_is_room(store: Store, step: Step, tools: StepTools) -> Path:
@@ -273,26 +277,6 @@ def _folder(store: Store, key: str, step: Step) -> Path:
     if found is None:
         raise MissingInput(key, step.label)
     return found
-
-
-@contextmanager
-def _claim_kept(store: Store, key: str, owner: str) -> Iterator[None]:
-    """Renew a claim while the block runs and give it back at the end."""
-    ended = threading.Event()
-
-    def renew() -> None:
-        while not ended.wait(HEARTBEAT):
-            with suppress(StoreError):  # a full or locked disk: the next one may be written
-                store.claims.renew(key, owner)
-
-    thread = threading.Thread(target=renew, name="claim", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        store.claims.release(key, owner)
 
 
 def _this_process() -> str:

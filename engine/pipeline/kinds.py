@@ -25,6 +25,7 @@ WORK = (
     Kind("experiment", "Experiment"),
     Kind("import", "Import"),
     Kind("fetch", "Download"),
+    Kind("hub", "Download of a repository", minor=True),
     Kind("finetune", "Fine-tuning"),
     Kind("register", "Registration of a zoo"),
     Kind("projection", "Projection", minor=True, urgent=True),

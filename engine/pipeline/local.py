@@ -11,6 +11,7 @@ from typing import Any
 from ..catalog.titles import recipe_title
 from ..errors import EngineError
 from ..experiments import ExperimentResult, read_experiment, read_result
+from ..manifest import ASSETS, locate_zoo
 from ..recipe import Recipe
 from ..report import Report, read_report
 from ..store import Store
@@ -19,12 +20,14 @@ from ..store.owners import this_process
 from ..store.reporter import Reporter
 from ..sweeps import SweepRequest, SweepTable, read_table, sweep_title
 from ..types import Progress
+from ..zoo.importing.roots import named_zoos
 from .executor import run_inline
 from .graph import Plan
 from .planners import plan_request
 from .preflight.estimate import Preflight, read_preflight
 from .run.plan import plan_run
 from .run.projecting import ProjectionRequest, projection_step
+from .viewing.base import R, View
 
 
 class _Listener:
@@ -110,6 +113,28 @@ def run_sweep(
     return read_table(folder)
 
 
+def make_view(view: View[R], asked: R, store: Store, *, title: str = "", progress: Progress | None = None) -> Path:
+    """Compute a view in this process and return the folder that it left.
+
+    Args:
+        view: as it is declared.
+        asked: what it depends on.
+        store: where artefacts and the row go.
+        title: of the row; default the view's own.
+        progress: told how far it is.
+
+    Raises:
+        EngineError: with the reason; the row then says it too.
+    """
+    request = asked.model_dump(mode="json")
+    folder = _carry_out(
+        plan_request(view.name, request, store), store, view.name, request, title or view.title, progress
+    )
+    if progress is not None:
+        progress(1.0, "finished")
+    return folder
+
+
 def preflight_recipe(recipe: Recipe, store: Store, progress: Progress | None = None) -> Preflight:
     """Check everything about a recipe in this process, and estimate what it takes.
 
@@ -175,6 +200,9 @@ def _carry_out(
 ) -> Path:
     """Run a plan inline under a row of its own, whatever its end."""
     runs = store.runs
+    for folder in map(locate_zoo, named_zoos(request)):
+        if folder.is_dir() and not folder.is_relative_to(ASSETS):
+            store.zoos.add(folder)  # so that pages may open what somebody at the machine has used
     row = runs.submit(kind, request, name=title, requested_by="command line", owner=this_process("inline"))
     runs.set_step_keys(row.id, (step.key for step in plan.steps))
     reporter, adopt = Reporter(runs, row.id), _Adopter(store, row.id, plan)
@@ -212,4 +240,6 @@ def copy_result(folder: Path | None, out: Path) -> None:
     if folder is None:
         raise EngineError("The result is no longer in the store.")
     with new_folder(out) as making:
-        shutil.copytree(folder, making, dirs_exist_ok=True, ignore=shutil.ignore_patterns("artefact.json"))
+        ignored = shutil.ignore_patterns("artefact.json")
+        # contents alone: safetensors makes files that only their owner may read
+        shutil.copytree(folder, making, dirs_exist_ok=True, ignore=ignored, copy_function=shutil.copyfile)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..errors import EngineError, nearest
@@ -17,10 +18,11 @@ from .run.plan import plan_projection, plan_run, steps_of
 from .run.projecting import ProjectionRequest
 from .studies.experiment import ExperimentRequest, plan_experiment
 from .studies.sweep import plan_sweep
-from .viewing.base import View
+from .viewing.base import View, ViewRequest
 from .views import all_views
 from .zoos.fetch import FetchRequest, plan_fetch
 from .zoos.finetune import FinetuneRequest, plan_finetune
+from .zoos.hub import HubRequest, plan_hub
 from .zoos.import_checkpoints import plan_import
 from .zoos.pictures import RegisterRequest, plan_register
 
@@ -53,8 +55,25 @@ def plan_view(view: View, request: Mapping[str, Any], store: Store) -> Plan:
         EngineError: the request is not valid, or the run cannot be looked at this way.
     """
     asked = view.request.parse(request)
+    return _going_on(view, asked, store, {}) if view.goes_on else _viewed(view, asked, store)
+
+
+def _viewed(view: View, asked: ViewRequest, store: Store, *lost: Mapping[str, str]) -> Plan:
     run = steps_of(asked.recipe, store)
-    return Plan.to(view.plan(run, asked), run.steps)
+    return Plan.to(view.plan(run, asked, *lost), run.steps)
+
+
+def _going_on(view: View, asked: ViewRequest, store: Store, lost: Mapping[str, str]) -> Plan:
+    """Plan a view that goes on without steps that failed, as far as it says that it can."""
+    plan = _viewed(view, asked, store, lost)
+
+    def without(key: str, reason: str) -> Plan | None:
+        try:
+            return _going_on(view, asked, store, {**lost, key: reason}) if key != plan.result else None
+        except EngineError:
+            return None  # nothing would be left
+
+    return replace(plan, without=without)
 
 
 def _parsed(request: type[Request], plan: Callable[[Any, Store], Plan]) -> Planner:
@@ -80,6 +99,7 @@ PLANNERS: dict[str, Planner] = {
     "experiment": _parsed(ExperimentRequest, plan_experiment),
     "register": _parsed(RegisterRequest, plan_register),
     "fetch": _parsed(FetchRequest, plan_fetch),
+    "hub": _parsed(HubRequest, plan_hub),
     "finetune": _parsed(FinetuneRequest, plan_finetune),
     "gc": _parsed(CollectRequest, plan_collect),
 }

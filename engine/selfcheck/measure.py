@@ -51,7 +51,7 @@ class Measured:
 
     @property
     def within(self) -> bool:
-        """True where everything is within its tolerance."""
+        """Return whether everything is within its tolerance."""
         return self.share <= 1
 
 

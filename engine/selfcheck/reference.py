@@ -55,7 +55,7 @@ class IndexedReference:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the entries."""
+        """Return the names of the entries."""
         return tuple(self.entries)
 
     def tolerance(self, name: str, precision: str) -> Tolerance:

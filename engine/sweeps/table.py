@@ -58,7 +58,7 @@ class SweepTable(Frozen):
         return max(known, key=lambda point: (point.choice[state], -point.number)) if known else None
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a point and state: places, state, averages, accuracy on the images to choose by, whether best."""
+        """Return a row for each point and state: places, averages, accuracy on the images to choose by, if best."""
         found = []
         for point in self.points:
             values = dict(zip(self.places, point.values, strict=True))

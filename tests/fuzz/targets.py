@@ -18,7 +18,7 @@ from engine.catalog import resolve
 from engine.catalog.calibrators import SurgeryParams
 from engine.manifest import read_manifest
 from engine.merging import apply
-from engine.pipeline.export.merge_files import WeightsOnly
+from engine.pipeline.run.weights_only import WeightsOnly
 from engine.recipe import MethodCall, read_recipe
 from engine.report import read_report
 from engine.store import Store

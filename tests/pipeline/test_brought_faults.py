@@ -229,6 +229,8 @@ def test_a_config_beside_a_loose_file_counts_where_it_fits(files, base):
     found = survey(parse_request(document), silent)
     assert not found.faults
     assert found.architecture.config["vision_cfg"]["head_width"] == 16
+    save_file(base, files / "bare.safetensors")  # an expert of which nothing says more than of the base
+    document["experts"] = [{"path": str(files / "bare.safetensors"), "name": "e"}]
     other = {**json.loads(config), "hidden_size": 64, "num_attention_heads": 1}
     (files / "there" / "config.json").write_text(json.dumps(other))
     found = survey(parse_request(document), silent)

@@ -35,14 +35,14 @@ def ask(tmp_path, base, experts, *, heads=True, data=True, **more):
 
 
 def scores(zoo):
-    """Percent of all test images that base and expert recognise, by task."""
+    """Percent of the first test images that base and expert recognise, by task."""
     config, found = architecture(zoo.folder, zoo.manifest), {}
     for name, expert in zoo.manifest.expert_table.items():
         head = zoo.heads([expert.task])[0][expert.task]
         data = zoo.open_data(expert.task)
         for model in ("base", name):
             encoder = load_encoder(config, zoo.weights(model))
-            judged = classify(encoder, head, data, np.arange(data.lengths["test"]), [zoo.preprocess()])[0]
+            judged = classify(encoder, head, data, np.arange(foreign.SCORED), [zoo.preprocess()])[0]
             found[expert.task, "base" if model == "base" else "expert"] = 100 * judged.correct.mean()
     return found
 
@@ -243,3 +243,62 @@ def test_lora_adapters_of_peft(tmp_path, half):
 
 def test_manifests_without_origins_are_read_as_before(tmp_path):
     assert "origins" not in read_manifest(foreign.ZOO).backbone.model_dump()
+
+
+def test_an_experts_own_places_say_what_the_bases_do_not(tmp_path, expected):
+    """The base lies bare; the experts' configs were written by transformers, with the same sizes."""
+    start = foreign.write_state(tmp_path / "base.pt", "base")
+    experts = {name: foreign.write_hf(tmp_path / name, name) for name in EXPERTS}
+    import_zoo(ask(tmp_path, start, experts, data=False), silent)
+    zoo = Zoo.open(str(tmp_path / "zoo"))
+    origins = zoo.manifest.backbone.origins
+    assert origins["head_width"] == "32 (6 heads) (read: config.json of expert 'digits')"
+    assert origins["preprocess"].endswith("(read: preprocessor_config.json of expert 'digits')")
+    brought = {name: foreign.write_head(tmp_path / f"{name}.pt", name) for name in EXPERTS}
+    assert zoo.preprocess().std == foreign.STD
+    assert set(brought) == set(zoo.manifest.expert_table)
+
+
+def test_experts_that_disagree_decide_nothing(tmp_path):
+    start = foreign.write_state(tmp_path / "base.pt", "base")
+    experts = {name: foreign.write_hf(tmp_path / name, name) for name in EXPERTS}
+    other = json.loads((experts["signs"] / "config.json").read_text())
+    (experts["signs"] / "config.json").write_text(json.dumps({**other, "num_attention_heads": 12}))
+    found = survey(ask(tmp_path, start, experts, data=False), silent)
+    assert [fault for fault in found.faults if "--head-width" in fault]
+    assert not [fault for fault in found.faults if "--preprocess" in fault]
+
+
+def named_folder(tmp_path):
+    """A base without preprocessor config, whose config names a checkpoint that OpenAI published."""
+    start = foreign.write_hf(tmp_path / "base", "base", prepared=False)
+    document = {**json.loads((start / "config.json").read_text()), "_name_or_path": "openai/clip-vit-base-patch32"}
+    (start / "config.json").write_text(json.dumps(document))
+    return start, {"digits": foreign.write_hf(tmp_path / "digits", "digits", prepared=False)}
+
+
+def test_a_name_is_a_hint_and_no_proof(tmp_path):
+    """Without images, or with few, the option is named: this model saw others than those of the checkpoint."""
+    start, experts = named_folder(tmp_path)
+    found = survey(ask(tmp_path, start, experts, data=False), silent)
+    (fault,) = found.faults
+    assert "config.json names openai/clip-vit-base-patch32, which was trained with --preprocess openai" in fault
+    assert not survey(ask(tmp_path, start, experts, data=False, preprocess="openai"), silent).faults
+
+
+def test_images_that_do_not_speak_against_a_name_let_it_count(tmp_path):
+    start, experts = named_folder(tmp_path)
+    with np.load(foreign.data("digits")) as arrays:
+        for name, count in (("few", 24), ("more", 120)):
+            np.savez(tmp_path / f"{name}.npz", test_x=arrays["test_x"][:count], test_y=arrays["test_y"][:count])
+    few, request = (
+        ask(tmp_path, start, experts).model_copy(update={"data": {"digits": str(tmp_path / f"{name}.npz")}})
+        for name in ("few", "more")
+    )
+    assert [fault for fault in survey(few, silent).faults if "--preprocess openai" in fault]
+    found = survey(request, silent)
+    assert not found.faults
+    origin = next(fact.origin for fact in found.known if fact.name == "preprocess")
+    assert "names openai/clip-vit-base-patch32; images of digits do not speak against it" in origin
+    (start / "config.json").write_text((start / "config.json").read_text().replace("openai/clip", "somebody/clip"))
+    assert [fault for fault in survey(request, silent).faults if "--preprocess" in fault]

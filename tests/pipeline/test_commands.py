@@ -128,7 +128,10 @@ def test_a_zoo_is_checked_and_every_fault_named_at_once(command, tmp_path):
 def test_a_first_manifest_is_drafted_from_the_files(command, tmp_path):
     folder = make_zoo(tmp_path / "tiny")
     (folder / "zoo.yaml").unlink()
-    assert command("zoo", "init", folder)[0] == 0
+    code, _, err = command("zoo", "init", folder)
+    assert code == 1
+    assert "--preprocess" in err
+    assert command("zoo", "init", folder, "--preprocess", "openai")[0] == 0
     document = yaml.safe_load((folder / "zoo.yaml").read_text())
     assert [expert["name"] for expert in document["experts"]] == ["alpha", "beta", "gamma"]
     assert {task["name"]: task["domain"] for task in document["tasks"]}["outside"] == "out"

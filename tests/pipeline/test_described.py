@@ -26,8 +26,9 @@ from engine.weights import Memory
 from engine.weights.huggingface import ToHuggingFace, huggingface_config
 from engine.zoo.described.fetch import download, list_remote, of_tag
 from engine.zoo.described.make import holding, make_zoo
-from engine.zoo.described.sources import Wanted
+from engine.zoo.described.sources import Wanted, source_of
 from engine.zoo.folder import Zoo
+from engine.zoo.images.data import read_source
 from tests.fake_hub import FakeHub
 from tests.made_checkpoints import clip, moved, visual_of, write_head, write_pickle
 from tests.tiny_zoo import CONFIG as TINY
@@ -205,8 +206,12 @@ def test_a_local_folder_serves_without_a_network(described, tmp_path, form):
 def test_without_a_network_it_is_explained(described, command):
     code, printed = command("zoo", "fetch", described, "--yes")
     assert code == 1
-    assert "cannot be reached" in printed.err
-    assert "--from FOLDER" in printed.err
+    assert printed.err.count("cannot be reached") == 1
+    said = "put the files into a folder and give it with `--from FOLDER`, or choose it in the lab: own/base/, "
+    said += "own/expert_mnist/, own/expert_svhn/ with model.safetensors or pytorch_model.bin, and config.json where "
+    said += "there is one; own/mnist/, own/svhn/ with the parquet files of the split 'test'."
+    assert printed.err.endswith(said + "\n")
+    assert "cannot be reached" not in printed.out
     assert "Traceback" not in printed.err
 
 
@@ -224,6 +229,65 @@ def test_without_images_a_zoo_can_only_be_merged_and_is_completed_later(hub, des
     assert [item.role for item in holding(str(described)).missing] == ["data", "data"]
     folder = make_zoo(holding(str(described)), silent, download=True)
     assert (folder / "data" / "svhn").is_dir()
+
+
+def test_images_of_some_tasks_are_left_out(hub, described, command):
+    code, printed = command("zoo", "fetch", described, "--yes", "--without", "svhn")
+    assert code == 0, printed.err
+    assert "images of svhn" not in printed.out
+    table = read_manifest(locate_zoo(str(described))).task_table
+    assert (table["mnist"].data, table["svhn"].data) == ("data/mnist", None)
+    code, printed = command("zoo", "fetch", described, "--without", "snhv")
+    assert code == 1
+    assert "Did you mean 'svhn'?" in printed.err
+
+
+def test_published_accuracies_come_with_the_zoo_and_stand_below_a_run(hub, described, command, tmp_path):
+    document = yaml.safe_load(described.read_text())
+    accuracy = {"pretrained": {"mnist": 10.0}, "expert": {"mnist": 99.0, "svhn": 98.0}}
+    described.write_text(yaml.safe_dump({**document, "published": {"source": "Their card", "accuracy": accuracy}}))
+    assert command("zoo", "fetch", described, "--yes")[0] == 0
+    assert read_manifest(locate_zoo(str(described))).published.accuracy == accuracy
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump({"zoo": str(described)}))
+    code, printed = command("run", recipe, "-q")
+    assert code == 0, printed.err
+    assert "Published: Their card" in printed.out
+    line = next(line for line in printed.out.splitlines() if line.startswith("svhn") and "expert" in line)
+    published, measured, difference = map(float, line.split()[2:5])
+    assert published == 98.0
+    assert difference == pytest.approx(measured - published, abs=0.011)
+    assert "more than the sample explains" in line
+
+
+def test_columns_of_webdataset_are_read(hub):
+    """They are named after the members of its archives."""
+    folder = hub.root / "datasets" / "own" / "wds" / "default" / "test"
+    folder.mkdir(parents=True)
+    stream = io.BytesIO()
+    Image.new("RGB", (16, 16), "red").save(stream, "JPEG")
+    image = {"bytes": stream.getvalue(), "path": "a.jpg"}
+    columns = {"cls": [3, 1], "jpg": [image, image], "__key__": ["a", "b"], "__url__": ["x", "x"]}
+    pq.write_table(pa.table(columns), folder / "0000.parquet")
+    (files,) = download(list_remote(source_of("data", "faces", "hf:own/wds")), silent)
+    source = read_source(files)
+    assert source.labels("test").tolist() == [3, 1]
+    assert source.encoded("test", 0) == stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("names", "taken"),
+    [
+        (("pytorch_model.bin", "model.safetensors", "config.json"), ["model.safetensors", "config.json"]),
+        (("pytorch_model.bin", "config.json", "training_args.bin"), ["pytorch_model.bin", "config.json"]),
+    ],
+)
+def test_of_two_forms_of_weights_the_safer_is_taken(hub, names, taken):
+    folder = hub.root / "models" / "own" / "both"
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).write_bytes(b"{}")
+    assert [file.name for file in list_remote(source_of("expert", "", "hf:own/both")).files] == taken
 
 
 def test_a_broken_download_is_taken_up_where_it_stopped(hub, described, monkeypatch):
@@ -281,7 +345,7 @@ def test_incomplete_shards_count_as_missing(described, tmp_path):
     (tmp_path / "raw_data/own/mnist/data/test-00001-of-00002.parquet").unlink()
     found = holding(str(described), [tmp_path / "raw", tmp_path / "raw_data"])
     assert [item.label for item in found.missing] == ["images of mnist"]
-    with pytest.raises(ZooError, match="images of mnist: own/mnist/"):
+    with pytest.raises(ZooError, match="Fetch them first: own/mnist/ with the parquet files of the split 'test'"):
         make_zoo(found, silent, download=False)
 
 
@@ -329,7 +393,7 @@ def test_pickled_checkpoints_of_a_local_folder_with_a_head_for_each_task(tmp_pat
     path.write_text(yaml.safe_dump(document))
     code, printed = command("zoo", "fetch", path, "--yes")
     assert code == 1
-    assert "head of SVHN: ViT-T/head_SVHN.pt" in printed.err
+    assert "ViT-T/head_MNIST.pt, ViT-T/head_SVHN.pt." in printed.err
     code, printed = command("zoo", "fetch", path, "--from", tmp_path / "checkpoints")
     assert code == 0, printed.err
     folder = locate_zoo(str(path))

@@ -51,6 +51,9 @@ def installed(tmp_path_factory):
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copyfile(ROOT / name, source / name)
     shutil.copytree(ROOT / "engine", source / "engine", ignore=shutil.ignore_patterns("__pycache__"))
+    (source / "tests").mkdir()
+    for name in ("assets", "tests/reference"):
+        (source / name).symlink_to(ROOT / name)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     offline = ["--no-deps", "--no-index"]
     for arguments in (
@@ -113,8 +116,80 @@ def test_the_wheel_holds_every_module_and_nothing_else(installed):
     def modules(folder):
         return {str(path.relative_to(folder)) for path in folder.rglob("*.py")}
 
-    assert modules(installed / "mergelens") == modules(ROOT / "engine")
+    theirs = {name for name in modules(installed / "mergelens") if not name.startswith("reference/")}
+    assert theirs == modules(ROOT / "engine")
     assert {path.name.split("-")[0] for path in installed.iterdir()} == {"mergelens", "bin"}
+
+
+COMMANDS = """
+import sys, traceback
+sys.path.insert(0, sys.argv[1])
+from mergelens.__main__ import main
+import json
+for arguments in json.loads(sys.argv[2]):
+    sys.argv = ["mergelens", *arguments]
+    try:
+        main()
+        status = 0
+    except SystemExit as end:
+        status = end.code
+    except BaseException:
+        traceback.print_exc()
+        status = "traceback"
+    print(f"== {status}", flush=True)
+    print(f"== {status}", file=sys.stderr, flush=True)
+"""
+
+
+def test_the_command_works_installed_and_ends_without_tracebacks(installed, tmp_path):
+    """Alone with its dependencies: it finds its own zoo, data sets, experiments, lessons and references."""
+    recipe, out = tmp_path / "recipe.yaml", tmp_path / "merged.safetensors"
+    recipe.write_text("zoo: mini8\nmerge: {method: task_arithmetic, params: {scaling: 0.25}}\n")
+    (tmp_path / "broken.yaml").write_text("zoo: [")
+    arguments = [
+        (["--help"], 0),
+        (["merge", "--nothing"], 2),
+        (["merge", str(tmp_path / "missing.yaml")], 1),
+        (["merge", str(tmp_path / "broken.yaml")], 1),
+        (["zoo", "check", "nowhere"], 1),
+        (["merge", str(recipe), "--out", str(out)], 0),
+        (["receipt", str(out)], 0),
+        (["convert", str(recipe), "--for", "fusionbench", "--to", str(tmp_path / "method.yaml")], 0),
+        (["zoo", "check", "mini8"], 0),
+        (["runs", "list"], 0),
+    ]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment["MERGELENS_STORE"] = str(tmp_path / "store")
+    command = [sys.executable, "-I", "-c", COMMANDS, str(installed), json.dumps([given for given, _ in arguments])]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr + done.stdout, done.stderr
+    parts = done.stdout.split("== ")
+    assert [int(part.split()[0]) for part in parts[1:]] == [expected for _, expected in arguments], done.stderr
+    assert "Usage" in parts[0]
+    assert "not valid YAML" in done.stderr
+    assert load_file(out)
+    assert (tmp_path / "merged.receipt.json").is_file()
+    assert yaml.safe_load((tmp_path / "method.yaml").read_text())["scaling_factor"] == 0.25
+
+
+def test_the_wheel_brings_its_files_types_and_entry_points(installed):
+    package = installed / "mergelens"
+    (wheel,) = installed.parent.glob("mergelens-*.whl")
+    assert wheel.stat().st_size < 72e6
+    assert (package / "py.typed").is_file()
+    for place in ("zoos/mini8/zoo.yaml", "datasets/dtd.yaml", "experiments", "lessons", "examples"):
+        assert (package / "assets" / place).exists(), place
+    assert any((package / "reference").rglob("*.safetensors"))
+    assert "mergelens = mergelens.__main__:main" in next(installed.glob("*.dist-info/entry_points.txt")).read_text()
+
+
+def test_a_recipe_is_run_in_one_line(place, tmp_path, monkeypatch):
+    monkeypatch.setenv("MERGELENS_STORE", str(tmp_path / "store"))
+    report = engine.run({"zoo": str(place / "tiny")}, out=tmp_path / "run")
+    assert report.accuracy["merged"].keys() == {"alpha", "beta", "gamma", "outside"}
+    (tmp_path / "recipe.yaml").write_text(f"zoo: {place / 'tiny'}\n")
+    assert engine.run(str(tmp_path / "recipe.yaml")).accuracy == report.accuracy
 
 
 def test_images_are_prepared_from_arrays_and_pictures(place, images):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.manifest import ASSETS
-from engine.pipeline.export.examples import EXAMPLES, example_recipe, neighbour_table
+from engine.pipeline.export.examples import EXAMPLES, FILMS, example_recipe, neighbour_table
 from engine.pipeline.local import run_recipe
 from engine.pipeline.run.plan import plan_run
 from engine.pipeline.run.projecting import ProjectionRequest
@@ -17,6 +17,9 @@ from engine.zoo.check import check_zoo
 
 FOLDER = ASSETS / "examples"
 NAMES = [name for name, _, _ in EXAMPLES]
+OWN = {  # what the examples' recipes have at the places that their films vary
+    "merge.params.scaling": 0.3,
+}
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +96,20 @@ def test_pruning_layers_wins_back_accuracy_out_of_domain(reports):
     assert lost >= 10
     assert pruned["merged"].out - plain["merged"].out >= lost / 3
     assert pruned["merged"].h_score >= plain["merged"].h_score + 3
+
+
+@pytest.mark.parametrize("name", FILMS)
+def test_films_of_an_example_are_there_and_pass_through_its_run(name, reports):
+    report = reports[name]
+    for place, values in FILMS[name]:
+        document = json.loads((FOLDER / name / "films" / place / "film.json").read_text())
+        assert document["values"] == list(values), "run `make examples`"
+        assert document["failed"] == {}
+        size = sum(path.stat().st_size for path in (FOLDER / name / "films" / place).iterdir())
+        assert size <= 2_000_000
+        own = values.index(OWN[place])
+        for task, percent in report.accuracy["merged"].items():
+            assert document["accuracy"]["merged"][task][own] == pytest.approx(percent), (place, task)
 
 
 @pytest.mark.slow

@@ -181,7 +181,8 @@ def test_one_file_says_everything(run, tmp_path):
     ],
 )
 def test_a_card_has_the_strictest_licence_and_the_hubs_fields(run, licences, expected):
-    from engine.pipeline.export.card import Origin, model_card
+    from engine.pipeline.export.card import model_card
+    from engine.pipeline.run.receipt import Origin
     from engine.report import read_report
 
     origins = [Origin("base", "b", "", "0", "hf:openai/clip-vit-base-patch32", "")]

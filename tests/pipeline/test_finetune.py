@@ -24,6 +24,7 @@ from engine.pipeline.local import finetune_experts
 from engine.pipeline.planners import plan_request
 from engine.pipeline.tools import Silent
 from engine.pipeline.zoos import training as training_run
+from engine.pipeline.zoos.finetune import FinetuneConfig
 from engine.store import Store
 from tests.tiny_zoo import CONFIG, make_zoo
 
@@ -104,17 +105,8 @@ def test_the_walk_through_from_images_to_a_corrected_merge(command, zoo, tmp_pat
     assert "warm: " in out
     assert "cold: " in out
     record = json.loads((zoo / "build.json").read_text())["finetuned"]["warm"]
-    assert record["config"] == {
-        "steps": 30,
-        "batch_size": 16,
-        "learning_rate": 5e-4,
-        "warmup": 3,
-        "weight_decay": 0.0,
-        "label_smoothing": 0.0,
-        "augmentation": "shift",
-        "seed": 0,
-        "dtype": "float32",
-    }
+    assert record["config"] == FinetuneConfig(steps=30, batch_size=16).resolved(images=54, parameters=1)
+    assert (record["config"]["learning_rate"], record["config"]["warmup"]) == (5e-4, 3)
     assert record["images"] == {"train": 54, "validation": 6, "validation_from": "train"}
     assert record["curve"][-1][1] < record["curve"][1][1], "the loss does not fall"
     manifest = read_manifest(zoo)

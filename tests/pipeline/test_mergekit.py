@@ -9,7 +9,8 @@ from engine.__main__ import app
 from engine.catalog import resolve
 from engine.errors import RecipeError
 from engine.pipeline.export.merge_files import merge_files
-from engine.pipeline.export.mergekit import read_mergekit, write_mergekit
+from engine.pipeline.foreign.mergekit import write_mergekit
+from engine.pipeline.foreign.mergekit_read import read_mergekit
 from engine.recipe import MethodCall, parse_recipe, read_recipe
 from engine.weights import open_weights, visual
 from tests.tiny_zoo import make_zoo
@@ -69,7 +70,7 @@ def test_weights_of_experts_and_normalize(tmp_path):
         (configuration(surprise=1), "surprise"),
         (configuration("passthrough"), "passthrough"),
         (configuration(own={}), "weight"),
-        (configuration(own={"weight": [0.1, 0.2]}), "gradients"),
+        (configuration(own={"weight": [0.1, 0.2]}), "gradient"),
         (configuration(own={"weight": 0.1, "gamma": 0.2}), "gamma"),
         (configuration("linear", parameters={"normalize": False}), "linear"),
         ({**configuration(), "models": [{"model": "somebody/unknown", "parameters": {"weight": 1}}]}, "unknown"),

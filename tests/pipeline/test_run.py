@@ -48,6 +48,10 @@ def test_a_run_leaves_its_report_and_everything_beside_it(finished):
     assert set(document["average"]["merged"]) == {"in", "out", "h_score", "recovered"}
 
 
+def test_the_zoo_of_a_run_is_known_to_the_store(finished, zoo, store):
+    assert zoo.resolve() in store.zoos.list()
+
+
 def test_the_table_of_samples_agrees_with_the_report(finished):
     report, out = finished
     table = pd.read_parquet(out / "samples.parquet")

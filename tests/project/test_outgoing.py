@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+import pty
+import re
+import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from engine import commands
 from engine.__main__ import app
+from engine.commands.printing import progress_line
+from engine.commands.sweep import printed
 from engine.outgoing import csv_cell, csv_table, latex, terminal, terminal_lines
 from engine.store import Store
+from engine.sweeps.table import SweepPoint, SweepTable
+from tests.pages.conftest import write_zoo
 
 
 @pytest.mark.parametrize("text", ['=HYPERLINK("http://x")', "+1+cmd", "-2+3", "@SUM(A1)", "\t=1", "  =1", "\r=1"])
@@ -48,3 +58,37 @@ def test_names_of_runs_are_listed_in_one_line():
         assert r"good\nfinished 100 %\x1b[31m" in printed
         assert "\x1b" not in printed
         assert "\x07" not in printed
+
+
+def test_commands_have_one_way_to_the_terminal():
+    files = [path for path in Path(commands.__file__).parent.glob("*.py") if path.name != "printing.py"]
+    direct = [path.name for path in files if re.search(r"\becho\b|\bprint\(|\bsecho\b|stdout", path.read_text("utf-8"))]
+    assert files
+    assert not direct
+
+
+def test_progress_on_a_terminal_obeys_nothing(monkeypatch):
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal_of_somebody:
+        monkeypatch.setattr(sys, "stderr", terminal_of_somebody)
+        progress_line()(0.25, "Encoding\x1b]0;title\x07\nfinished")
+        monkeypatch.undo()
+        shown = os.read(ours, 1000).decode()
+    os.close(ours)
+    assert r"25 %  Encoding\x1b]0;title\x07\nfinished" in shown
+    assert shown.count("\x1b") == 1  # the one that clears the line
+
+
+def test_a_sweeps_reasons_stay_in_their_line():
+    points = [SweepPoint(number=0, values=(0.3,), title="λ 0.3", failed="no \x1b[2Jexpert\n0.3  99.9")]
+    shown = printed(SweepTable(places=("merge.params.scaling",), titles=("λ",), points=points))
+    assert r"failed: no \x1b[2Jexpert\n0.3  99.9" in shown
+
+
+def test_zoos_are_listed_as_they_are_called(tmp_path):
+    folder = tmp_path / "zoo\x1b[31m\nmini8: ready"
+    write_zoo(folder)
+    Store().zoos.add(folder)
+    listed = CliRunner().invoke(app, ["zoo", "list"]).output
+    assert r"zoo\x1b[31m\nmini8: ready: imported" in listed
+    assert "\x1b" not in listed

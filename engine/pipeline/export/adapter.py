@@ -30,7 +30,7 @@ class Kept:
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """Return a sentence for people."""
         low, high = (min(self.ranks.values()), max(self.ranks.values())) if self.ranks else (0, 0)
         return (
             f"ranks {low} to {high} in {len(self.ranks)} modules; {100 * self.error:.2f} % of the task vector's norm "

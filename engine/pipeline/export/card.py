@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -13,6 +12,7 @@ from ...catalog import MERGE_METHODS
 from ...catalog.titles import method_title
 from ...report import Report
 from ...rounding import rounded
+from ..run.receipt import Origin
 
 PROTOCOLS = {
     "held_out": "adapted on other images than evaluated on",
@@ -71,18 +71,6 @@ STRICTER = (  # licences by how much they ask for, the most permissive first
 )
 
 
-@dataclass(frozen=True)
-class Origin:
-    """A file that the merged model was made of."""
-
-    role: str  # base or expert
-    name: str
-    task: str
-    sha256: str
-    source: str
-    licence: str
-
-
 def model_card(report: Report, origins: Sequence[Origin], layout: str, files: Mapping[str, str]) -> str:
     """Write the card in Markdown.
 
@@ -137,7 +125,7 @@ def _title(report: Report) -> str:
     return (
         f"# {title}: {len(report.experts)} experts of {zoo} merged\n\n"
         "A CLIP image encoder, merged from fine-tuned experts with MergeLens. Its output is the image embedding before "
-        "normalisation; a zero-shot head normalises it."
+        "normalisation; a head normalises it."
     )
 
 
@@ -195,7 +183,20 @@ def _measured(report: Report) -> str:
         f"{_cell(report.tasks[task].title)} {count.evaluate} ({count.adapt} to adapt on)"
         for task, count in report.samples.items()
     )
-    return "\n".join([*lines, "", f"Evaluated images: {counts}."])
+    return "\n".join([*lines, "", f"Evaluated images: {counts}.{_heads(report)}"])
+
+
+def _heads(report: Report) -> str:
+    """Say how the heads were made with which accuracies were measured."""
+    made: dict[str, list[str]] = {}
+    for task in report.tasks.values():
+        made.setdefault(task.head, []).append(_cell(task.title))
+    if set(made) <= {""}:
+        return ""
+    if len(made) == 1:
+        return f" Heads: {next(iter(made))}."
+    parts = [f"{how} ({', '.join(titles)})" for how, titles in made.items() if how]
+    return f" Heads: {'; '.join(parts)}."
 
 
 def _files(files: Mapping[str, str]) -> str:

@@ -20,7 +20,8 @@ from ...manifest import ASSETS
 from ...recipe import Recipe, parse_recipe
 from ...store import Store
 from ...types import Progress
-from ..local import run_recipe
+from ..local import copy_result, make_view, run_recipe
+from ..views.film import FILM
 
 NEIGHBOURS = "neighbours.parquet"
 KEPT = ("report.json", "recipe.yaml", "samples.parquet", "projections", NEIGHBOURS)
@@ -39,6 +40,9 @@ EXAMPLES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("ties", "TIES", {"merge": TIES}),
     ("ties-lwptv", "TIES with LwPTV", {"merge": TIES, "transforms": LWPTV}),
 )
+FILMS: dict[str, tuple[tuple[str, tuple[Any, ...]], ...]] = {  # example → places and their values
+    "task-arithmetic": (("merge.params.scaling", tuple(round(0.05 * step, 2) for step in range(21))),),
+}
 
 
 def example_recipe(parts: dict[str, Any], zoo: str = "mini8") -> Recipe:
@@ -70,9 +74,25 @@ def build_examples(store: Store, out: Path | None = None, *, zoo: str = "mini8",
             target.mkdir()
             for part in KEPT:
                 shutil.move(built / part, target / part)
+        build_films(name, recipe, store, target / "films", progress)
         index.append({"name": name, "title": title, "identity": report.identity})
     record = {"built": datetime.now(UTC).isoformat(timespec="seconds"), "examples": index}
     (out / "index.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def build_films(name: str, recipe: Recipe, store: Store, out: Path, progress: Progress) -> None:
+    """Make an example's films, on all its images and with its first seed.
+
+    Args:
+        name: of the example.
+        recipe: of the example.
+        store: where the frames are computed.
+        out: folder that gets a folder a film, named by its place.
+        progress: told how far each film is.
+    """
+    for place, values in FILMS.get(name, ()):
+        asked = FILM.ask(recipe, place=place, values=values, images="all")
+        copy_result(make_view(FILM, asked, store, progress=progress), out / place)
 
 
 def neighbour_table(run: Path) -> pd.DataFrame:

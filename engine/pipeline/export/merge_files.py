@@ -3,58 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
 import torch
 
-from ...catalog import MERGE_METHODS, resolve
+from ...catalog import MERGE_METHODS, check_experts, resolve
 from ...errors import CheckpointError, MergeError, RecipeError
 from ...merging.apply import merge as merge_experts
 from ...recipe import MethodCall, Recipe
 from ...store.outputs import check_file, new_file
-from ...types import Static, Tensors, Weights
+from ...types import Static, Weights
 from ...weights import LazyTaskVectors, check_same_architecture, open_weights, visual, write_weights
 from ...weights.families import family_warnings, moved
 from ...zoo.folder import Zoo
 from ...zoo.metadata import describe_model, header_text, read_document
-from .receipt import receipt
-
-
-class WeightsOnly:
-    """The context of a merge that has weights and nothing else."""
-
-    def __init__(self, experts: Sequence[str], seed: int = 0) -> None:
-        self.tasks, self.seed = tuple(experts), seed
-        self._cache: dict[str, Tensors] = {}
-
-    def progress(self, fraction: float, message: str = "") -> None:
-        """Drop it."""
-
-    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
-        """Keep what one expert's computation gave for the length of this merge."""
-        key = f"{expert} {quantity} {sorted(params.items())}"
-        if key not in self._cache:
-            self._cache[key] = compute()
-        return self._cache[key]
-
-    def batches(self, task: str, split: str, size: int) -> Iterator[NoReturn]:
-        """Refuse: there are no images."""
-        raise MergeError("This method needs images. Merge a zoo that has data, through a recipe.")
-
-    def forward(self, weights: Tensors, images: torch.Tensor) -> NoReturn:
-        """Refuse: there is no encoder."""
-        raise MergeError("This method needs the encoder. Merge a zoo, through a recipe.")
-
-    def head(self, task: str) -> NoReturn:
-        """Refuse: there are no heads."""
-        raise MergeError("This method needs classification heads. Merge a zoo that has them, through a recipe.")
+from ..run.receipt import Made, Origin, beside, header_of, origins_of, receipt_text, sha256
+from ..run.weights_only import WeightsOnly
 
 
 def merge_files(
     base: Path,
-    experts: Sequence[Path],
+    experts: Sequence[Path] | Mapping[str, Path],
     merge: MethodCall,
     transforms: Sequence[MethodCall],
     out: Path,
@@ -63,12 +33,15 @@ def merge_files(
     *,
     force: bool = False,
     header: Mapping[str, str] | None = None,
+    weights: Mapping[str, float] | None = None,
+    origins: Sequence[Origin] | None = None,
+    receipt: bool = False,
 ) -> float:
     """Merge checkpoint files and write one.
 
     Args:
         base: the pretrained weights.
-        experts: the experts' weights, fine-tuned from the base.
+        experts: the experts' weights, fine-tuned from the base; by name, or named after their files.
         merge: the merge method.
         transforms: in the order in which they are applied.
         out: the safetensors file to write.
@@ -76,6 +49,9 @@ def merge_files(
         say: told what a person should know of the experts.
         force: replace a file that is there already; the base and the experts never are.
         header: free text for the file's header, beside what it says of the model.
+        weights: how much of each expert's task vector takes part, by name; 1 where it is not said.
+        origins: of the files, for the receipt; by default their names and digests.
+        receipt: write the receipt beside the file as well, which reads everything once more.
 
     Returns:
         Seconds from opening the first file to the written result.
@@ -85,28 +61,41 @@ def merge_files(
     """
     if not experts:
         raise RecipeError("No expert is given; name at least one file with --expert.")
-    check_file(out, (base, *experts), force=force)
+    paths = dict(experts) if isinstance(experts, Mapping) else _by_name(experts)
+    inputs = (base, *paths.values())
+    for place in (out, beside(out)) if receipt else (out,):
+        check_file(place, inputs, force=force)
     started = time.perf_counter()
-    names = _distinct_names(experts)
-    models = {name: visual(open_weights(path)) for name, path in zip(names, experts, strict=True)}
+    models = {name: visual(open_weights(path)) for name, path in paths.items()}
     base_weights = visual(open_weights(base))
-    for name, weights in models.items():
-        check_same_architecture(base_weights, weights, name)
-    vectors = LazyTaskVectors(base_weights, models)
-    merged = merge_experts(base_weights, vectors, transforms, merge, WeightsOnly(names, seed))
+    for name, model in models.items():
+        check_same_architecture(base_weights, model, name)
+    factors = {name: (weights or {}).get(name, 1.0) for name in paths}
+    vectors = LazyTaskVectors(base_weights, models, list(factors.values()))
+    merged = merge_experts(base_weights, vectors, transforms, merge, WeightsOnly(tuple(paths), seed))
     if not isinstance(merged, Static):
         each = MERGE_METHODS[merge.method].yields.removeprefix("per_").replace("sample", "image")
         raise MergeError(f"This method makes weights for each {each}; one file cannot hold them. Use `run` with a zoo.")
-    with new_file(out, (base, *experts), force=force) as file:
+    with new_file(out, inputs, force=force) as file:
         write_weights(file, _Finite(merged.weights), metadata={**_described(base), **(header or {})})
     seconds = time.perf_counter() - started
     for warning in family_warnings(moved(base_weights, models)):
         say(f"Warning: {warning}")
+    if receipt:
+        known = _origins(base, paths) if origins is None else origins
+        made = Made(base_weights, models, factors, transforms, merge, seed, known)
+        with new_file(beside(out), inputs, force=force) as file:
+            file.write_text(receipt_text(made, open_weights(out)), "utf-8")
     return seconds
 
 
 def merge_recipe(
-    recipe: Recipe, out: Path, say: Callable[[str], None] = lambda text: None, *, force: bool = False
+    recipe: Recipe,
+    out: Path,
+    say: Callable[[str], None] = lambda text: None,
+    *,
+    force: bool = False,
+    receipt: bool = False,
 ) -> float:
     """Merge the experts of a recipe's zoo and write one file; methods that need images are refused.
 
@@ -115,13 +104,22 @@ def merge_recipe(
     """
     recipe = resolve(recipe)
     zoo = Zoo.open(recipe.zoo)
-    chosen = zoo.choose(recipe)
-    if any(weight != 1.0 for _, weight in chosen):
-        raise RecipeError("Weights of single experts are honoured by `run`; leave them at 1 here.")
-    paths = [zoo.weights_path(name) for name, _ in chosen]
-    base, seed = zoo.weights_path("base"), recipe.seeds[0]
+    weights = dict(zoo.choose(recipe))
+    check_experts(recipe, len(weights))
+    origins = origins_of(zoo, recipe)
     return merge_files(
-        base, paths, recipe.merge, recipe.transforms, out, seed, say, force=force, header=receipt(recipe)
+        zoo.weights_path("base"),
+        {name: zoo.weights_path(name) for name in weights},
+        recipe.merge,
+        recipe.transforms,
+        out,
+        recipe.seeds[0],
+        say,
+        force=force,
+        header=header_of(recipe, origins),
+        weights=weights,
+        origins=origins,
+        receipt=receipt,
     )
 
 
@@ -164,7 +162,15 @@ class _Finite:
         return tensor
 
 
-def _distinct_names(paths: Sequence[Path]) -> list[str]:
-    """Return the experts' names from their files, numbered where two files share one."""
+def _by_name(paths: Sequence[Path]) -> dict[str, Path]:
+    """Return the experts' files by their stems, numbered where two files share one."""
     stems = [path.stem for path in paths]
-    return [stem if stems.count(stem) == 1 else f"{stem}_{number}" for number, stem in enumerate(stems)]
+    return {
+        stem if stems.count(stem) == 1 else f"{stem}_{number}": path
+        for number, (stem, path) in enumerate(zip(stems, paths, strict=True))
+    }
+
+
+def _origins(base: Path, experts: Mapping[str, Path]) -> list[Origin]:
+    found = [Origin("base", base.name, "", sha256(base), "", "")]
+    return found + [Origin("expert", name, "", sha256(path), "", "") for name, path in experts.items()]

@@ -6,7 +6,6 @@ import json
 import math
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,9 @@ from ...zoo.folder import Zoo
 from ...zoo.importing.sources import Joined
 from ...zoo.metadata import describe_model, header_text, model_document, read_document
 from ..run.merging import load_merged
+from ..run.receipt import Origin, header_of, made_by, origins_of, receipt_text
 from .adapter import write_adapter
-from .card import Origin, licence, model_card
-from .receipt import ORIGINS, RECIPE
+from .card import licence, model_card
 
 LAYOUTS = {
     "hf": "model.safetensors",
@@ -84,6 +83,9 @@ def export_model(
             files |= _write_open_clip(folder, weights, zoo, config, preprocess, progress)
         files |= _write_heads(folder, zoo)
         files |= _copy(run, folder)
+        if (text := run_receipt(run, digest)) is not None:
+            (folder / "receipt.json").write_text(text, "utf-8")
+            files["receipt.json"] = "of every tensor, what came from which expert"
         (folder / "README.md").write_text(model_card(report, _origins(report, zoo, digest), layout, files), "utf-8")
     return {**files, "README.md": "the model card"}
 
@@ -209,9 +211,26 @@ def export_file(run: Path, out: Path, digest: Digest) -> None:
     config, preprocess = _described(run, zoo)
     origins = _origins(report, zoo, digest)
     metadata = header_text(model_document(config, preprocess.model_dump(mode="json")))
-    metadata |= {"format": "pt", RECIPE: report.recipe.to_yaml(), "licence": licence(origins)}
-    metadata |= {ORIGINS: json.dumps([asdict(origin) for origin in origins]), "identity": report.identity}
-    write_weights(out, _weights(run, zoo, None), metadata=metadata)
+    metadata |= {"format": "pt", **header_of(report.recipe, origins), "licence": licence(origins)}
+    write_weights(out, _weights(run, zoo, None), metadata=metadata | {"identity": report.identity})
+
+
+def run_receipt(run: Path, digest: Digest) -> str | None:
+    """Return the receipt of a run's merge as text; None where the zoo that it was made of is gone.
+
+    Args:
+        run: the folder of a finished run.
+        digest: sha256 of a file.
+
+    Raises:
+        StoreError: the run left no merged weights.
+    """
+    report = read_report(run)
+    zoo = _zoo(report)
+    if zoo is None or not _origins(report, zoo, digest):
+        return None
+    merged = None if report.merged.kind != "static" else _weights(run, zoo, None)
+    return receipt_text(made_by(zoo, report.recipe, _origins(report, zoo, digest)), merged)
 
 
 def _write_heads(folder: Path, zoo: Zoo | None) -> dict[str, str]:
@@ -255,16 +274,10 @@ def _origins(report: Report, zoo: Zoo | None, digest: Digest) -> list[Origin]:
     """Base and experts with the digests of their files."""
     if zoo is None or zoo.manifest.name != report.zoo.name:
         return []
-    table = zoo.manifest.expert_table
     try:
-        found = [Origin("base", zoo.manifest.backbone.architecture, "", digest(zoo.weights_path("base")), "", "")]
-        for name, _ in zoo.choose(report.recipe):
-            row = table[name]
-            file = digest(zoo.weights_path(name))
-            found.append(Origin("expert", name, row.task, file, row.source, row.licence))
+        return origins_of(zoo, report.recipe, digest)
     except EngineError:
         return []
-    return found
 
 
 def _write_json(path: Path, document: dict[str, Any]) -> None:

@@ -12,11 +12,13 @@ from typing import Any
 import torch
 import yaml
 
+from ...catalog import resolve
 from ...errors import CheckpointError, EngineError
 from ...recipe import Recipe, parse_recipe
 from ...weights import open_weights, visual
+from ...zoo.folder import Zoo
+from ..run.receipt import ORIGINS, RECIPE, beside, made_by, origins_of, receipt_text
 from .merge_files import merge_recipe
-from .receipt import ORIGINS, RECIPE, origins_of
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,12 @@ class Verified:
     differing: tuple[str, ...]  # names of tensors that are not equal to the bit
     largest: float  # absolute difference of any two entries
     changed: tuple[str, ...]  # inputs whose files are others by now
+    receipt: str  # ``equal``, ``missing``, or the name of the first part of the receipt that is not the same
 
     @property
     def holds(self) -> bool:
-        """True where inputs and every tensor are the same to the bit."""
-        return not self.differing and not self.changed
+        """Return whether inputs, tensors and the receipt, where there is one, are the same to the bit."""
+        return not self.differing and not self.changed and self.receipt in ("equal", "missing")
 
 
 def verify(path: Path, zoo: str | None = None) -> Verified:
@@ -42,7 +45,7 @@ def verify(path: Path, zoo: str | None = None) -> Verified:
         zoo: where the zoo lies now; None takes the place in the recipe.
 
     Returns:
-        Inputs that changed, and tensors that differ.
+        Inputs that changed, tensors that differ, and the comparison of the receipt beside the file with a new one.
 
     Raises:
         EngineError: the header says too little, the zoo is gone, or the method needs images.
@@ -55,7 +58,9 @@ def verify(path: Path, zoo: str | None = None) -> Verified:
         )
     recipe, stated = _read(header, path)
     recipe = recipe.model_copy(update={"zoo": zoo}) if zoo else recipe
-    now = {(origin.role, origin.name): origin.sha256 for origin in origins_of(recipe)}
+    source = Zoo.open(recipe.zoo)
+    origins = origins_of(source, recipe)
+    now = {(origin.role, origin.name): origin.sha256 for origin in origins}
     changed = tuple(name for (role, name), digest in stated.items() if now.get((role, name)) != digest)
     with tempfile.TemporaryDirectory(prefix="mergelens-") as folder:
         again = Path(folder) / "again.safetensors"
@@ -69,7 +74,23 @@ def verify(path: Path, zoo: str | None = None) -> Verified:
             if not torch.equal(one, other):
                 differing.append(name)
                 largest = max(largest, float((one.double() - other.double()).abs().max()))
-    return Verified(len(ours.names), tuple(differing), largest, changed)
+        made = made_by(source, resolve(recipe), origins)
+        same = _compare(beside(path), receipt_text(made, open_weights(path))) if beside(path).is_file() else "missing"
+    return Verified(len(ours.names), tuple(differing), largest, changed, same)
+
+
+def _compare(stated: Path, found: str) -> str:
+    """Return ``equal``, or the first part of a receipt that is not the same."""
+    try:
+        text = stated.read_text("utf-8")
+        before, now = json.loads(text), json.loads(found)
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{stated.name} cannot be read: {str(error)[:200]}.") from error
+    if text == found:
+        return "equal"
+    if not isinstance(before, dict):
+        return "all of it"
+    return next((name for name in now if before.get(name, ...) != now[name]), "its form")
 
 
 def _read(header: Mapping[str, Any], path: Path) -> tuple[Recipe, dict[tuple[str, str], str]]:

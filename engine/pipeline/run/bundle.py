@@ -18,6 +18,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from ...analysis import accuracy, bias, salience, samples
+from ...catalog import TRANSFORMS, params_of
 from ...masks import lwptv_masks
 from ...recipe import Recipe
 from ...report import (
@@ -32,7 +33,7 @@ from ...report import (
     ZooIdentity,
 )
 from ...version import __version__
-from ...zoo.encoders.heads import ZeroShotHead
+from ...zoo.encoders.heads import ZeroShotHead, heads_in_words
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import Selection, select
 from ..sources import Sources
@@ -41,7 +42,6 @@ from ..steps import INLINED, A, Inputs, StepParams, apart, flat, step
 if TYPE_CHECKING:
     from ..tools import StepTools
 
-DEFAULT_ETA = 0.7
 Features = dict[str, dict[str, np.ndarray]]  # state → task → (n, dim)
 
 
@@ -241,6 +241,7 @@ def _report(scene: Scene, measured: list[Measured], inputs: BundleInputs[Path], 
                 domain=manifest.task_table[task].domain,
                 classes=manifest.task_table[task].classes,
                 expert=expert_of.get(manifest.task_table[task].shifted_from or task),
+                head=heads_in_words(scene.zoo.folder, manifest, task),
             )
             for task in scene.chosen
         },
@@ -330,7 +331,7 @@ def _salience(folder: Path | None, recipe: Recipe) -> SaliencePart | None:
         return None
     document = json.loads((folder / "salience.json").read_text())
     applied = next((call for call in recipe.transforms if call.method == "lwptv"), None)
-    eta = float(applied.params.get("eta", DEFAULT_ETA)) if applied else DEFAULT_ETA
+    eta = params_of(TRANSFORMS["lwptv"], applied.params if applied else {}).eta
     masks, shared = lwptv_masks(np.array(list(document["score"].values())), eta)
     part = salience.salience_part(
         document["layers"],

@@ -19,6 +19,7 @@ from ...recipe import Probe
 from ...zoo.encoders.architecture import tower_size
 from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing
 from ...zoo.folder import Zoo
+from ...zoo.images.readers.source import LABELLED
 from ...zoo.images.splits import select
 from ..rates import keep_rates, known_rates
 from ..sources import Sources
@@ -66,6 +67,9 @@ def features(inputs: EncodingInputs[Path], params: FeaturesParams, output: Path,
     started = time.perf_counter()
     zoo = params.sources.open()
     data = zoo.data[params.task]
+    for split in LABELLED:  # also those that no step reads: a wrong class list does not stop at one split
+        if data.has(split):
+            data.labels(split)
     chosen = select(data, params.probe)
     encoder = encoder_for(zoo, inputs, params)
     device = choose_device()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -31,6 +32,15 @@ class Prompts(Frozen):
 
     classes: tuple[str, ...]
     templates: tuple[str, ...]
+    words: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out words where there are none, so that earlier heads are found again."""
+        document = handler(self)
+        if not document.get("words"):
+            document.pop("words", None)
+        return document
 
 
 class HeadsParams(StepParams):
@@ -44,7 +54,7 @@ class HeadsParams(StepParams):
 
 
 def heads_step(zoo: Zoo, store: Store, base: str) -> Step:
-    """Plan the heads of all tasks of a zoo; their key holds the base, the architecture's text side and the prompts.
+    """Plan the heads of all tasks that have classes; the key holds base, text side of the architecture and prompts.
 
     Args:
         zoo: a zoo without heads, with a text encoder.
@@ -57,7 +67,7 @@ def heads_step(zoo: Zoo, store: Store, base: str) -> Step:
         base=base,
         text={name: config.get(name) for name in ("embed_dim", "text_cfg", "quick_gelu")},
         vocabulary=store.digest_file(words) if words else None,
-        tasks={task.name: _prompts(task) for task in zoo.manifest.tasks},
+        tasks={task.name: _prompts(task) for task in zoo.manifest.tasks if task.classes},
         sources=Sources(zoo=str(zoo.folder)),
     )
     return heads.plan(params)
@@ -79,4 +89,4 @@ def heads(inputs: NoInputs[Path], params: HeadsParams, output: Path, tools: Step
 
 
 def _prompts(task: Task) -> Prompts:
-    return Prompts(classes=tuple(task.classes), templates=tuple(templates_of(task)))
+    return Prompts(classes=tuple(task.classes), templates=tuple(templates_of(task)), words=dict(task.words))

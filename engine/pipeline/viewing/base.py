@@ -11,13 +11,10 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ...errors import StoreError
 from ...recipe import Recipe, Request
-
-if TYPE_CHECKING:
-    from ..run.plan import RunSteps
 
 
 class ViewRequest(Request):
@@ -36,9 +33,12 @@ class View(Generic[R]):
     name: str  # kind of its rows in the run table
     title: str  # of its rows, for people
     request: type[R]
-    plan: Callable[[RunSteps, R], str]  # adds the view's steps to those of a run; returns the key of the last
+    plan: Callable[
+        ..., str
+    ]  # (RunSteps, request) adds the view's steps to those of a run (its first argument); returns the last one's key
     document: str = ""  # name of the JSON file that the last step writes, where it is not the view's own
     reduced: Callable[[Recipe], Recipe] = lambda recipe: recipe  # the recipe without what the view does not depend on
+    goes_on: bool = False  # whether `plan` takes, third, steps that failed by key, each with its reason
 
     def ask(self, recipe: Recipe, **settings: Any) -> R:
         """Make the request for a run; runs that differ only in what the view does not depend on share it."""

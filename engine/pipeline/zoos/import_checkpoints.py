@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...catalog.prompts import PROMPT_SETS
 from ...store import Store
 from ...zoo.importing.request import REMOTE, parse_request
 from ...zoo.importing.roots import inside_roots
@@ -44,6 +45,8 @@ def plan_import(request: Mapping[str, Any], store: Store) -> Plan:
     for given in (parsed.architecture, parsed.preprocess):
         if isinstance(given, str) and given.endswith(".json"):
             inside_roots(given, (store.root,))
+    if parsed.templates and parsed.templates not in PROMPT_SETS:
+        inside_roots(parsed.templates, (store.root,))
     inside_roots(parsed.folder, (store.root,))
     params = ImportParams(request=parsed.model_dump(mode="json"), files=stamps)
     node = check_import.plan(params) if check else carry_out_import.plan(params, label=f"Importing {parsed.name}")

@@ -25,10 +25,10 @@ from ...zoo.encoders.text import VOCABULARY, Words, build_heads, prompts, vocabu
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import VALIDATION_SHARE, hold_out
 from ...zoo.making.brought import BroughtTask, bring, find_tasks
+from ...zoo.making.prompts import asked_prompts
 from ...zoo.making.set_aside import set_aside
 from ...zoo.names import safe_name
 
-DEFAULT_TEMPLATES = ("a photo of a {}.",)
 PROBE_STEPS, PROBE_RATE = 200, 0.01
 HEADS = {
     "text": "Heads: zero-shot, from the base's text encoder.",
@@ -49,6 +49,7 @@ class NewZooOptions:
     seed: int = 0  # of that choice
     skip_corrupt: bool = False  # leave out images that cannot be decoded
     link: bool = False  # hard links in place of copies of images
+    templates: str = ""  # of text heads: a published set's name, or a file of own ones
 
 
 def new_zoo(
@@ -108,9 +109,12 @@ def _entries(tasks: Sequence[BroughtTask], source: Zoo, options: NewZooOptions) 
     for name in options.outside:
         if name not in names:
             raise DataError(f"There is no task '{name}' among the images. {nearest(name, names)}")
-    given = next((list(task.templates) for task in source.manifest.tasks if task.templates), list(DEFAULT_TEMPLATES))
+    asked = asked_prompts(options.templates)
+    asked.check(names)
+    own = {task.templates for task in source.manifest.tasks if not task.template_set}
+    given = next(iter(own)) if len(own) == 1 else ()  # what suits the base's text encoder, where it says so
     corrupt = {"corrupt": "skip"} if options.skip_corrupt else {}
-    return [
+    entries = [
         {
             "name": task.name,
             "domain": "out" if task.outside or task.name in options.outside else "in",
@@ -119,6 +123,7 @@ def _entries(tasks: Sequence[BroughtTask], source: Zoo, options: NewZooOptions) 
         }
         for task in tasks
     ]
+    return [asked.put_into(entry) for entry in entries]
 
 
 def _bring(task: BroughtTask, entry: dict[str, Any], folder: Path, options: NewZooOptions, say: Say) -> str:

@@ -1,0 +1,65 @@
+"""Frames of a film: a recipe for each value of a parameter; a value that is refused leaves a frame with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..catalog import resolve
+from ..errors import EngineError, RecipeError
+from ..recipe import ExpertChoice, Recipe
+from .grid import Setting, SweepRequest
+from .places import place_title
+
+EXPERTS = "experts"  # the place whose values count how many experts are merged
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One value of a film's parameter."""
+
+    number: int  # counted from 0
+    value: Any
+    recipe: Recipe | None  # resolved; None where the value is refused
+    refused: str = ""  # why
+
+
+def frames_of(recipe: Recipe, place: str, values: Sequence[Any], experts: Sequence[tuple[str, float]]) -> list[Frame]:
+    """Return a frame for each value, in their order.
+
+    Args:
+        recipe: what is varied.
+        place: a place of the recipe, or ``experts``: one expert after another joins the merge.
+        values: that the place takes; whole numbers for ``experts``.
+        experts: names and weights in the order in which they join.
+
+    Raises:
+        RecipeError: every value is refused.
+    """
+    found = []
+    for number, value in enumerate(values):
+        try:
+            found.append(Frame(number, value, _at(recipe, place, value, experts)))
+        except EngineError as error:
+            found.append(Frame(number, value, None, str(error)))
+    if found and all(frame.recipe is None for frame in found):
+        raise RecipeError(f"No frame of the film can be made. {found[0].refused}")
+    return found
+
+
+def film_title(recipe: Recipe, place: str) -> str:
+    """Return the title of a film's parameter."""
+    return "Experts merged" if place == EXPERTS else place_title(recipe, place)
+
+
+def _at(recipe: Recipe, place: str, value: Any, experts: Sequence[tuple[str, float]]) -> Recipe:
+    if place != EXPERTS:
+        (point,) = SweepRequest(recipe=recipe, settings=(Setting(place=place, values=(value,)),)).points()
+        return point.recipe
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= len(experts):
+        raise RecipeError(f"'{value}' experts cannot be merged; give whole numbers from 0 to {len(experts)}.")
+    joined = tuple(
+        ExpertChoice(name=name, weight=weight if turn < value else 0.0) for turn, (name, weight) in enumerate(experts)
+    )
+    return resolve(recipe.model_copy(update={"experts": joined}))

@@ -1,0 +1,94 @@
+"""What mergekit 0.1.4 makes of configurations with gradients and filters, and what their recipes make here."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from engine.errors import RecipeError
+from engine.merging.apply import merge
+from engine.pipeline.foreign.mergekit import write_mergekit
+from engine.pipeline.foreign.mergekit_read import read_mergekit
+from engine.pipeline.run.weights_only import WeightsOnly
+from engine.weights import LazyTaskVectors, Memory
+from engine.weights.huggingface import ToHuggingFace
+from tests.pipeline.mergekit_made import BLOCKS, MODELS, VALUES, VERSION, configurations, encoder
+
+FOLDER = Path("/models")
+EXPERTS = {name: (name,) for name in MODELS[1:]}
+CASES = configurations(FOLDER)
+EXPECTED = load_file(VALUES)
+
+
+def recipe_of(document, tmp_path):
+    path = tmp_path / "mergekit.yaml"
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    return read_mergekit(path, "made", EXPERTS)
+
+
+def merged_by(recipe):
+    """The tensors of a recipe's merge of the made models."""
+    models = {name: Memory({key: torch.from_numpy(v) for key, v in encoder(name).items()}) for name in MODELS}
+    chosen = {expert.name: expert.weight for expert in recipe.experts}
+    experts = {name: models[name] for name in chosen}
+    vectors = LazyTaskVectors(models["base"], experts, list(chosen.values()))
+    found = merge(models["base"], vectors, recipe.transforms, recipe.merge, WeightsOnly(tuple(experts))).weights
+    return Memory({name: found.tensor(name) for name in found.names})
+
+
+def check(name, merged):
+    """Compare with mergekit's values, under the names that it gives them."""
+    found = ToHuggingFace(merged) if name.startswith("hf") else merged
+    expected = {key.removeprefix(f"{name}/"): v for key, v in EXPECTED.items() if key.startswith(f"{name}/")}
+    assert set(found.names) == set(expected)
+    for key, value in expected.items():
+        torch.testing.assert_close(found.tensor(key), value, rtol=0, atol=1e-5, msg=lambda m, key=key: f"{key}: {m}")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_configuration_means_what_mergekit_computes(name, tmp_path):
+    check(name, merged_by(recipe_of(CASES[name], tmp_path)))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ("multislerp", "sce", "ties_mean", "linear")])
+def test_a_recipe_is_written_so_that_it_is_read_again_as_it_was(name, tmp_path):
+    recipe = recipe_of(CASES[name], tmp_path)
+    where = "hf/{}" if name.startswith("hf") else "{}.safetensors"
+    models = {expert.name: str(FOLDER / where.format(expert.name)) for expert in recipe.experts}
+    written = yaml.safe_load(write_mergekit(recipe, str(FOLDER / where.format("base")), models, BLOCKS))
+    again = recipe_of(written, tmp_path)
+    assert [expert.name for expert in again.experts] == [expert.name for expert in recipe.experts]
+    check(name, merged_by(again))
+
+
+def test_the_values_name_their_version():
+    with safe_open(VALUES, "pt") as file:
+        assert file.metadata() == {"made_with": f"mergekit {VERSION}"}
+    assert {key.partition("/")[0] for key in EXPECTED} == set(CASES)
+
+
+MODEL = {"model": "/models/alpha.safetensors", "parameters": {"weight": [0.1, 0.9]}}
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"models": [MODEL]}, "mergekit-pytorch"),
+        ({"merge_method": "nuslerp"}, "use slerp"),
+        ({"merge_method": "della", "parameters": {"weight": 1.0}}, "rescale: false"),
+        ({"merge_method": "ties", "parameters": {"weight": [{"filter": 3, "value": 1}]}}, "filter"),
+        ({"merge_method": "slerp", "parameters": {"t": 0.5}}, "two experts"),
+        ({"models": None, "slices": [{}, {}]}, "gradient"),
+        ({"models": None, "slices": [{"sources": [{"model": "alpha", "layer_range": [2, 4]}]}]}, "layer_range"),
+        ({"parameters": {"weight": [{"value": "much"}]}}, "numbers are needed"),
+    ],
+)
+def test_what_has_no_counterpart_is_refused_with_what_can_be_done(change, word, tmp_path):
+    models = [{"model": f"/models/hf/{name}"} for name in MODELS[1:]]
+    document = {"merge_method": "task_arithmetic", "base_model": "/models/hf/base", "models": models} | change
+    document = {key: value for key, value in document.items() if value is not None}
+    with pytest.raises(RecipeError, match=word):
+        recipe_of(document, tmp_path)
