@@ -84,6 +84,7 @@ function dressFilm(scatter) {
     bar.readout.replaceChildren(
       ...film.panels.map(({ title }, p) => make("span", { className: "reading" }, make("i", { className: film.panels[p].moves ? "line" : "line still" }), title, bar.readings[p])),
     );
+    bar.curve.setAttribute("aria-label", sayCurve(film));
     dressFacts(scatter);
   }
   film.panels.forEach((panel, p) => bar.readout.children[p].style.setProperty("--tone", toneOf(scatter, panel)));
@@ -140,6 +141,17 @@ function sayFilm({ film }) {
   const { title, texts } = film.facts;
   const values = film.panels.map((panel) => `${panel.title} ${percentOf(panel.curve[panel.moves ? film.frame : 0])}`);
   return `${title} ${texts[film.frame]}: ${values.join(", ")}`;
+}
+
+/** The curve in words: each state's accuracy at both ends and at its highest frame. */
+function sayCurve({ facts: { title, texts }, panels, alive }) {
+  const said = panels.map(({ title: state, moves, curve }) => {
+    if (!moves) return `${state} ${percentOf(curve[0])} throughout`;
+    const top = alive.reduce((best, frame) => (curve[frame] > curve[best] ? frame : best), alive[0]);
+    const [first, final] = [alive[0], alive.at(-1)].map((frame) => `${percentOf(curve[frame])} at ${texts[frame]}`);
+    return `${state} ${first}, ${final}, highest ${percentOf(curve[top])} at ${texts[top]}`;
+  });
+  return `In-domain accuracy over ${title}: ${said.join("; ")}`;
 }
 
 function showPlaying({ filmBar, rolling }) {
