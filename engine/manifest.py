@@ -8,26 +8,20 @@ import os
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from .catalog.datasets import known_dataset, prompts_of, with_set
-from .catalog.prompts import checked_templates, listed_words, prompts_in_words
+from .catalog.prompts import Templates, Words, prompts_in_words
 from .errors import ZooError
-from .recipe import MAX_RECIPE_BYTES, Forward, Frozen, explain, read_yaml
+from .recipe import LATER, MAX_RECIPE_BYTES, Forward, Frozen, Sparse, explain, read_yaml
 from .shipped import ASSETS
 
 ENV_CACHE = "MERGELENS_CACHE"
 ELSEWHERE = ("hf:", "local:", "torchvision:")  # sources that are no files of the zoo's folder
 MAX_PATH = 1000
+PARSED = 256  # manifests that are kept parsed
 STANDARD = "standard"  # the recipe of experts that name none
 SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
@@ -49,22 +43,15 @@ class Preprocess(Frozen):
         return value
 
 
-class Backbone(Frozen):
+class Backbone(Sparse):
     """The pretrained model that all experts start from."""
 
     architecture: str
     weights: str
     quick_gelu: bool | None = None
     preprocess: Preprocess | None = None
-    origins: dict[str, str] = Field(default_factory=dict)  # fact → its value and how an import knew it, for people
-
-    @model_serializer(mode="wrap")
-    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out where facts come from where it is unknown; it changes no result."""
-        document = handler(self)
-        if not document.get("origins"):
-            document.pop("origins", None)
-        return document
+    # Fact → its value and how an import knew it, for people; they change no result.
+    origins: Annotated[dict[str, str], LATER] = Field(default_factory=dict)
 
 
 class Reference(Frozen):
@@ -74,7 +61,7 @@ class Reference(Frozen):
     weights: str
 
 
-class Expert(Frozen):
+class Expert(Sparse):
     """A fine-tuned model, the task it was tuned on, and how."""
 
     name: str = Field(pattern=SAFE_NAME)
@@ -82,23 +69,14 @@ class Expert(Frozen):
     weights: str
     source: str = ""
     licence: str = ""
-    method: str = Field(STANDARD, pattern=SAFE_NAME)  # the recipe of fine-tuning
-    forward: Forward = "standard"  # how the weights are meant to be evaluated
-    factors: str | None = None  # a file of low-rank factors whose products are the task vector
-    base: str | None = None  # the weights it starts from, where that is not the zoo's base
-    aligned: str = ""  # how its units were ordered like the zoo's base's
-
-    @model_serializer(mode="wrap")
-    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Later keys are written where they are used, so that the digests of older zoos stay what they were."""
-        document = handler(self)
-        for name in ("method", "forward", "factors", "base", "aligned"):
-            if document.get(name) == type(self).model_fields[name].default:
-                document.pop(name, None)
-        return document
+    method: Annotated[str, LATER] = Field(STANDARD, pattern=SAFE_NAME)  # the recipe of fine-tuning
+    forward: Annotated[Forward, LATER] = "standard"  # how the weights are meant to be evaluated
+    factors: Annotated[str | None, LATER] = None  # a file of low-rank factors whose products are the task vector
+    base: Annotated[str | None, LATER] = None  # the weights it starts from, where that is not the zoo's base
+    aligned: Annotated[str, LATER] = ""  # how its units were ordered like the zoo's base's
 
 
-class Task(Frozen):
+class Task(Sparse):
     """A classification task: its images, its class names in head order, its prompts."""
 
     name: str = Field(pattern=SAFE_NAME)
@@ -107,14 +85,15 @@ class Task(Frozen):
     shifted_from: str | None = None
     data: str | None = None
     classes: tuple[str, ...] = ()  # in head order; none where a task has neither head nor images
-    templates: tuple[str, ...] = ()  # in zoo.yaml also the name of a published set
-    template_set: str = ""  # the published set that they are of; '' for own ones
-    words: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # class → its names in prompts, where they differ
+    templates: Templates = ()  # in zoo.yaml also the name of a published set
+    template_set: Annotated[str, LATER] = ""  # the published set that they are of; '' for own ones
+    words: Annotated[Words, LATER] = Field(default_factory=dict)
     source: str = ""
     licence: str = ""
-    dataset: str | None = None  # a row of the catalogue of data sets: what is left out above is taken from it
-    root: str | None = None  # folder of torchvision's data sets, inside the zoo
-    corrupt: Literal["error", "skip"] = "error"  # what to do about images that cannot be decoded
+    # A row of the catalogue of data sets: what is left out above is taken from it.
+    dataset: Annotated[str | None, LATER] = None
+    root: Annotated[str | None, LATER] = None  # folder of torchvision's data sets, inside the zoo
+    corrupt: Annotated[Literal["error", "skip"], LATER] = "error"  # what to do about images that cannot be decoded
 
     @model_validator(mode="before")
     @classmethod
@@ -133,25 +112,6 @@ class Task(Frozen):
         known = {"title": row.title, "classes": row.classes, "licence": row.licence}
         known["source"] = ", ".join(part for part in (row.paper, row.homepage) if part)
         return {**known, **value, **prompts_of(value, row)}
-
-    @model_serializer(mode="wrap")
-    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Later keys are written where they are used, so that the digests of older zoos stay what they were."""
-        document = handler(self)
-        for name in ("dataset", "root", "corrupt", "template_set", "words"):
-            if not document.get(name) or document[name] == type(self).model_fields[name].default:
-                document.pop(name, None)
-        return document
-
-    @field_validator("templates")
-    @classmethod
-    def _with_a_place(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return checked_templates(value)
-
-    @field_validator("words", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        return listed_words(value)
 
     @field_validator("classes")
     @classmethod
@@ -190,7 +150,7 @@ class Published(Frozen):
     accuracy: dict[Literal["pretrained", "expert"], dict[str, float]]  # state → task → percent
 
 
-class Manifest(Frozen):
+class Manifest(Sparse):
     """A zoo: one base, experts fine-tuned from it, and the tasks they are judged on."""
 
     format: Literal[1]
@@ -202,8 +162,9 @@ class Manifest(Frozen):
     experts: tuple[Expert, ...] = ()
     tasks: tuple[Task, ...] = ()
     heads: str | None = None
-    templates: Literal["openai", "fusionbench"] | None = None  # the set for tasks of known data sets that name none
-    published: Published | None = None
+    # The set for tasks of known data sets that name none; it is written at each task.
+    templates: Annotated[Literal["openai", "fusionbench"] | None, LATER] = None
+    published: Annotated[Published | None, LATER] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -215,15 +176,6 @@ class Manifest(Frozen):
         if not isinstance(tasks, list | tuple):
             return value
         return {**value, "tasks": [with_set(task, name) for task in tasks]}
-
-    @model_serializer(mode="wrap")
-    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what nobody named; a set of templates is written at each task."""
-        document = handler(self)
-        for name in ("templates", "published"):
-            if document.get(name) is None:
-                document.pop(name, None)
-        return document
 
     @model_validator(mode="after")
     def _consistent(self) -> Manifest:
@@ -363,7 +315,7 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=PARSED)
 def _parse_manifest(path: Path, modified: int, size: int) -> Manifest:
     """Parse a manifest once for every state of its file: each step of a run opens the zoo again."""
     document: Any = read_yaml(path, ZooError, "manifest")

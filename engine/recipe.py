@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import yaml
 from pydantic import (
@@ -50,6 +50,26 @@ class Frozen(BaseModel):
     """Base of every document model: immutable, and unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Later:
+    """Marker of a field that documents got after some without it had been hashed."""
+
+
+LATER = Later()
+
+
+class Sparse(Frozen):
+    """A document whose hash outlives fields that it gets later: they are written only where they are used."""
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out later fields that hold their default."""
+        document = handler(self)
+        for name, field in type(self).model_fields.items():
+            if LATER in field.metadata and getattr(self, name) == field.get_default(call_default_factory=True):
+                document.pop(name, None)
+        return document
 
 
 class MethodCall(Frozen):
@@ -99,7 +119,7 @@ class Probe(Frozen):
         return value
 
 
-class Recipe(Frozen):
+class Recipe(Sparse):
     """Everything that a run is asked for."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -110,15 +130,7 @@ class Recipe(Frozen):
     calibrators: tuple[CalibratorCall, ...] = ()
     probe: Probe = Probe()
     seeds: tuple[int, ...] = (0,)
-    forward: Forward = "standard"
-
-    @model_serializer(mode="wrap")
-    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Write later keys where they are used, so that keys of older runs stay what they were."""
-        document = handler(self)
-        if document.get("forward") == "standard":
-            document.pop("forward")
-        return document
+    forward: Annotated[Forward, LATER] = "standard"
 
     @field_validator("experts", mode="before")
     @classmethod

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from .row import LATER, PARITY, CalibratorRow, Params, Preset
+from ..recipe import LATER
+from .row import PARITY, CalibratorRow, Params, Preset
 from .survey_entry import SurveyEntry
 
 Sizes = Mapping[str, int]
@@ -31,13 +32,12 @@ class TrainingParams(Params):
         description="Between corrected and expert features. l1, mse and smooth_l1 are means over images and "
         "dimensions; l2 is the mean Euclidean length.",
     )
-    share: float = Field(
+    share: Annotated[float, LATER] = Field(
         1.0,
         ge=0.001,
         le=1,
         title="Share of adaptation images",
         description="How many of a task's adaptation images a run trains on, drawn with the training seed.",
-        json_schema_extra=LATER,
     )
 
     @abstractmethod
@@ -116,11 +116,10 @@ class ProbSurgeryParams(OutputParams):
     pda_kappa: float = Field(
         0.5, ge=0, le=1, title="Weight κ (pda)", description="Weight of the first term of Eq. 10; only form paper."
     )
-    bias: bool = Field(
+    bias: Annotated[bool, LATER] = Field(
         False,
         title="Additive terms",
         description="Give each of the three maps a bias, as Table 6 of the paper counts them; the code has none.",
-        json_schema_extra=LATER,
     )
 
     def shapes(self, sizes: Sizes) -> Shapes:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from ..errors import CalibrationError
+from ..recipe import LATER
 from .calibrators import ADAM_SEMANTICS, AdamSemantics, Shapes, Sizes, TrainingParams
-from .row import LATER, PARITY, CalibratorRow, Preset
+from .row import PARITY, CalibratorRow, Preset
 
 InterventionFunction = Literal["noreft", "loreft", "direft", "consreft", "lobireft", "nodireft"]
 Position = Literal["class", "first", "middle", "last", "patches", "all"]
@@ -27,8 +28,8 @@ TENSORS = {  # of each function of IntervMerge
 class DeepParams(TrainingParams):
     """Parameters of every calibrator inside the encoder."""
 
-    adam_semantics: AdamSemantics = Field(
-        "indep", title="Adam state", description=ADAM_SEMANTICS, json_schema_extra=LATER | PARITY
+    adam_semantics: Annotated[AdamSemantics, LATER] = Field(
+        "indep", title="Adam state", description=ADAM_SEMANTICS, json_schema_extra=PARITY
     )
 
 
@@ -77,34 +78,32 @@ class IntervMergeParams(DeepParams):
     mini_dims: int = Field(
         64, ge=1, le=8192, title="Dimensions of a mini-intervention", description="Dimensions changed in a token."
     )
-    mini_start: int = Field(
+    mini_start: Annotated[int, LATER] = Field(
         0,
         ge=0,
         le=8191,
         title="First dimension of a mini-intervention",
         description="Where the changed dimensions begin; only with mini start.",
-        json_schema_extra=LATER,
     )
-    coefficients: Coefficients = Field(
+    coefficients: Annotated[Coefficients, LATER] = Field(
         "frozen",
         title="Merging coefficients λ",
         description="frozen: the merge stays as it is. task, layer: one λ per expert, or per expert and layer, learns "
         "with the interventions; after Weight Averaging, Task Arithmetic or AdaMerging without transforms.",
-        json_schema_extra=LATER,
     )
-    registration: Literal["once", "triple"] = Field(
+    registration: Annotated[Literal["once", "triple"], LATER] = Field(
         "once",
         title="Updates per step",
         description="triple: every module is updated three times with each gradient, as in the published program, "
         "which registers it three times; only to reproduce its numbers.",
-        json_schema_extra=LATER | PARITY,
+        json_schema_extra=PARITY,
     )
-    trained_tokens: Literal["all", "first"] = Field(
+    trained_tokens: Annotated[Literal["all", "first"], LATER] = Field(
         "all",
         title="Trained tokens",
         description="first: of several tokens only the first one's modules are trained and the others stay random, as "
         "in the published program for patch tokens; only to reproduce its numbers.",
-        json_schema_extra=LATER | PARITY,
+        json_schema_extra=PARITY,
     )
 
     def shapes(self, sizes: Sizes) -> Shapes:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .row import BACKWARD, LATER, Cost, MergeRow, Params, Preset
+from ..recipe import LATER
+from .row import BACKWARD, Cost, MergeRow, Params, Preset
 from .survey_entry import SurveyEntry
 
 
@@ -25,13 +26,12 @@ class AdaMergingParams(Params):
     batch_size: int = Field(16, ge=1, le=1024, title="Batch size", description="Images of each task in one update.")
     learning_rate: float = Field(1e-3, gt=0, le=1, title="Learning rate", description="Adam's step size.")
     clamp: bool = Field(True, title="Clamp to [0, 1]", description="Keep coefficients in [0, 1] in the forward pass.")
-    batches_per_step: int = Field(
+    batches_per_step: Annotated[int, LATER] = Field(
         1,
         ge=1,
         le=100,
         title="Batches a step",
         description="Batches of each task whose losses are added in one update; the authors' code draws two.",
-        json_schema_extra=LATER,
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from ..errors import ZooError, nearest
 from ..recipe import MAX_RECIPE_BYTES, Frozen, explain, read_yaml
@@ -17,41 +17,33 @@ DOCUMENTS = (".yaml", ".yml", ".json")
 SHOWN = 3
 
 
-class PromptSet(Frozen):
-    """Templates of a data set or task, and what they call its classes."""
-
-    templates: tuple[str, ...] = Field(min_length=1)
-    words: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # class → its names in prompts, where they differ
-    source: str = ""  # where the facts are from
-
-    @field_validator("templates")
-    @classmethod
-    def _with_a_place(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return checked_templates(value)
-
-    @field_validator("words", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        return listed_words(value)
-
-
-def checked_templates(templates: Sequence[str]) -> tuple[str, ...]:
-    """Return templates that each have one place for the class name.
-
-    Raises:
-        ValueError: one has none, or several.
-    """
+def _with_a_place(templates: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a template without one place for the class name."""
     for template in templates:
         if template.count("{}") != 1:
             raise ValueError(f"the template '{template}' needs exactly one {{}}, where the class name goes")
-    return tuple(templates)
+    return templates
 
 
-def listed_words(value: Any) -> Any:
-    """Return words of classes with single words as lists of one."""
+def _listed(value: Any) -> Any:
+    """Return single words of classes as lists of one."""
     if not isinstance(value, Mapping):
         return value
     return {name: [words] if isinstance(words, str) else words for name, words in value.items()}
+
+
+# Each with one {} where the class name goes.
+Templates = Annotated[tuple[str, ...], AfterValidator(_with_a_place)]
+# Class → its names in prompts, where they differ.
+Words = Annotated[dict[str, tuple[str, ...]], BeforeValidator(_listed)]
+
+
+class PromptSet(Frozen):
+    """Templates of a data set or task, and what they call its classes."""
+
+    templates: Templates = Field(min_length=1)
+    words: Words = Field(default_factory=dict)
+    source: str = ""  # where the facts are from
 
 
 def prompts_in_words(template_set: str, templates: Sequence[str]) -> str:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import ConfigDict
 from pydantic.fields import FieldInfo
 
+from ..recipe import Sparse
 from .docstrings import departure_of
 from .survey_entry import SurveyEntry
 
@@ -30,23 +31,14 @@ Category = Literal[
 Need = Literal["unlabelled", "validation", "heads", "same_task_experts", "other_tasks"]
 Amount = Callable[[Any], float]  # of a method's parameters
 BACKWARD = 3  # forward passes that a training step on an image costs
-LATER = {"later": True}  # json_schema_extra of a parameter that a method got after recipes with it were run
-PARITY = {"advanced": "parity"}  # of one that repeats a fault of published code or tables; forms leave it out
+# json_schema_extra of a parameter that repeats a fault of published code or tables; forms leave it out.
+PARITY = {"advanced": "parity"}
 
 
-class Params(BaseModel):
+class Params(Sparse):
     """Base of every method's parameters: immutable, validated, unknown names refused, nothing but finite numbers."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @model_serializer(mode="wrap")
-    def _keep_older_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave later parameters out where they hold their default, so that keys of older recipes stay as they were."""
-        values = handler(self)
-        for name, field_ in type(self).model_fields.items():
-            if "later" in (field_.json_schema_extra or {}) and getattr(self, name) == field_.default:
-                values.pop(name, None)
-        return values
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
 def is_parity(field_: FieldInfo) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
-from .row import LATER, PARITY, Cost, NoParams, Params, Preset, TransformRow
+from ..recipe import LATER
+from .row import PARITY, Cost, NoParams, Params, Preset, TransformRow
 from .survey_entry import SurveyEntry
 
 LWPTV = "Zhang et al., Layer-wise pruning of task vectors, 2025, arXiv:2506.09093"
@@ -31,11 +34,10 @@ class LayerPruningParams(Params):
 class LwptvParams(LayerPruningParams):
     """Parameters of LwPTV."""
 
-    shared: bool = Field(
+    shared: Annotated[bool, LATER] = Field(
         True,
         title="Shared mask",
         description="Keep a layer for all experts when any expert keeps it (the paper); else each expert by itself.",
-        json_schema_extra=LATER,
     )
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 from safetensors.torch import save_file
 from torch import Tensor
 
 from ...manifest import Task
-from ...recipe import Frozen
+from ...recipe import LATER, Sparse
 from ...store import Store
 from ...zoo.encoders.backbone import architecture
 from ...zoo.encoders.heads import base_logit_scale
@@ -27,20 +27,12 @@ if TYPE_CHECKING:
 FILE = "heads.safetensors"
 
 
-class Prompts(Frozen):
+class Prompts(Sparse):
     """Class names and templates of one task."""
 
     classes: tuple[str, ...]
     templates: tuple[str, ...]
-    words: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-
-    @model_serializer(mode="wrap")
-    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out words where there are none, so that earlier heads are found again."""
-        document = handler(self)
-        if not document.get("words"):
-            document.pop("words", None)
-        return document
+    words: Annotated[dict[str, tuple[str, ...]], LATER] = Field(default_factory=dict)
 
 
 class HeadsParams(StepParams):
