@@ -12,18 +12,14 @@ from ..errors import StoreError
 from .database import Database
 from .history import History
 from .logs import Logs
+from .orphans import LOST, fate_of, is_orphan
 from .owners import is_alive
+from .queries import matching, next_in_turn
 from .run import ACTIVE, ENDED, HELD, RECORDED, Run, ended, new_id, run_of
 from .tables import log as log_table
 from .tables import run as run_table
 
-MOST_PLANNINGS = 3  # that end with the service, before the run counts as the reason
 EDITABLE = ("name", "notes", "tags")
-LOST = {
-    "state": "failed",
-    "error": "The run table was lost while this run was queued or at work. Resume the run.",
-    "error_kind": "interrupted",
-}
 
 
 class RunTable:
@@ -169,45 +165,15 @@ class RunTable:
             raise StoreError(f"There is no run '{run[:40]}' in this store.")
         return found
 
-    def list(
-        self,
-        *,
-        kinds: Iterable[str] | None = None,
-        states: Iterable[str] | None = None,
-        parent: str | None = None,
-        children: bool = True,
-        tag: str | None = None,
-        person: str | None = None,
-        search: str = "",
-        deleted: bool = False,
-        limit: int = 100,
-    ) -> list[Run]:
+    def list(self, *, limit: int = 100, **filters: Any) -> list[Run]:
         """Return rows, newest first.
 
         Args:
-            kinds: only these.
-            states: only these.
-            parent: only children of this run.
-            children: False leaves out rows that belong to another one.
-            tag: only with this tag.
-            person: only those that belong to this person.
-            search: only with this text in id, name, notes, tags or request.
-            deleted: the deleted ones instead of the others.
             limit: at most so many.
+            filters: those of :func:`engine.store.queries.matching`.
         """
-        where = [run_table.c.deleted.is_not(None) if deleted else run_table.c.deleted.is_(None)]
-        where += [run_table.c.kind.in_(tuple(kinds))] if kinds is not None else []
-        where += [run_table.c.state.in_(tuple(states))] if states is not None else []
-        where += [run_table.c.parent == parent] if parent is not None else []
-        where += [] if children else [run_table.c.parent.is_(None)]
-        where += [run_table.c.person == person] if person is not None else []
-        where += [_contains(run_table.c.tags, f'"{tag}"')] if tag is not None else []
-        if search.strip():
-            columns = (run_table.c.id, run_table.c.name, run_table.c.notes, run_table.c.tags, run_table.c.request)
-            where += [sa.or_(*(_contains(column, word) for column in columns)) for word in search.split()]
-        query = sa.select(run_table).where(*where).order_by(run_table.c.created.desc(), run_table.c.id.desc())
         with self._database.read() as connection:
-            return [run_of(row) for row in connection.execute(query.limit(limit)).mappings()]
+            return [run_of(row) for row in connection.execute(matching(**filters).limit(limit)).mappings()]
 
     def edit(self, run: str, **changes: Any) -> Run:
         """Change name, notes or tags.
@@ -301,18 +267,12 @@ class RunTable:
 
     def claim_next(self, owner: str, kinds: Iterable[str] | None = None) -> Run | None:
         """Take up the oldest queued row of who has the fewest at work; two processes never take the same one."""
-        where = [run_table.c.state == "queued", run_table.c.deleted.is_(None)]
-        where += [run_table.c.kind.in_(tuple(kinds))] if kinds is not None else []
-        other = run_table.alias()
-        same = sa.and_(other.c.person == run_table.c.person, other.c.state.in_(HELD))
-        at_work = sa.select(sa.func.count()).select_from(other).where(same).scalar_subquery()
-        oldest = sa.select(run_table.c.id).where(*where).order_by(at_work, run_table.c.created, run_table.c.id).limit(1)
-        now = time.time()
+        waiting, now = next_in_turn(kinds), time.time()
         with self._database.read() as connection:
-            if connection.execute(oldest).scalar() is None:
+            if connection.execute(waiting).scalar() is None:
                 return None
         with self._database.write() as connection:
-            found = connection.execute(oldest).scalar()
+            found = connection.execute(waiting).scalar()
             taken = found and connection.execute(
                 sa.update(run_table)
                 .where(run_table.c.id == found, run_table.c.state == "queued")
@@ -380,11 +340,7 @@ class RunTable:
         return self._update(held & (run_table.c.state == "running"), **values)
 
     def requeue_orphans(self, *, service: str | None = None) -> list[str]:
-        """Give rows whose process has died back to the queue.
-
-        The end of a service is no failure of its runs, however often it happens; a step that ends its worker is one
-        of the step. A run fails that has ended its service again and again while it was planned, and a row that a
-        command line was carrying out.
+        """Give rows whose process has died back to the queue, or end them; see :mod:`engine.store.orphans`.
 
         Args:
             service: the service that has the lease, if that is who asks; rows of any other service are orphans then.
@@ -395,25 +351,16 @@ class RunTable:
         query = sa.select(run_table).where(run_table.c.state.in_(HELD))
         with self._database.read() as connection:
             rows = [run_of(row) for row in connection.execute(query).mappings()]
-        return [row.id for row in rows if _orphan(row, service) and self._take_away(row)]
+        return [row.id for row in rows if is_orphan(row, service) and self._take_away(row)]
 
     def _take_away(self, row: Run) -> bool:
-        """Take a row from a dead process and return whether it is queued again."""
-        where = (run_table.c.id == row.id) & (run_table.c.owner == row.owner) & run_table.c.state.in_(HELD)
-        if row.state == "cancelling":
-            self._update(where, **ended("cancelled"))
-        elif (row.owner or "").startswith("inline:"):
-            text = "The process that carried this run out has ended. Resume the run to have the service finish it."
-            self._update(where, error=text, error_kind="interrupted", **ended("failed"))
-        elif row.plannings >= MOST_PLANNINGS:
-            text = f"The engine ended {row.plannings} times while it planned this run. It may be too large for the "
-            text += "memory of this machine: try fewer experts, values or images."
-            self._update(where, error=text, error_kind="planning", **ended("failed"))
-        elif self._update(where, state="queued", owner=None, message="Taken up again"):
-            times = "" if row.attempts < 2 else f" for the {row.attempts}. time"
-            self.logs.append(row.id, f"The engine ended{times} while it worked on this run, which is taken up again.")
-            return True
-        return False
+        """Take a row from a dead process, unless somebody has; return whether it is queued again."""
+        fate = fate_of(row)
+        held = (run_table.c.id == row.id) & (run_table.c.owner == row.owner) & run_table.c.state.in_(HELD)
+        if not self._update(held, **fate.values) or not fate.queued:
+            return False
+        self.logs.append(row.id, fate.line)
+        return True
 
     def _kept(self, run: str) -> Run:
         row = self.get(run)
@@ -436,14 +383,3 @@ class RunTable:
     def _changed(self, change: sa.Update) -> list[Run]:
         with self._database.write() as connection:
             return [run_of(row) for row in connection.execute(change.returning(run_table)).mappings()]
-
-
-def _contains(column: Any, text: str) -> Any:
-    return sa.cast(column, sa.Text).icontains(text, autoescape=True)
-
-
-def _orphan(row: Run, service: str | None) -> bool:
-    owner = row.owner or ""
-    if service is not None and owner.startswith("service:"):
-        return owner != service
-    return not is_alive(owner, row.heartbeat)
