@@ -1,4 +1,4 @@
-"""A real service in a process of its own, shared by the tests that leave it alive."""
+"""A store, and a real service in a process of its own, shared by the tests that leave it alive."""
 
 from __future__ import annotations
 
@@ -76,6 +76,13 @@ class Service:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A store whose table nobody else sees."""
+    root = tmp_path / "store"
+    return Store(root, database_url=f"sqlite:///{root / 'runs.sqlite'}")
 
 
 @pytest.fixture

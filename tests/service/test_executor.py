@@ -16,14 +16,8 @@ from engine.errors import Cancelled, MergeError
 from engine.pipeline.executor import MissingInput, needed_steps, run_inline
 from engine.pipeline.graph import Plan
 from engine.pipeline.tools import Silent, StepTools
-from engine.store import Store
 
 HERE = Path(__file__).parent
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store", database_url=f"sqlite:///{tmp_path / 'store' / 'runs.sqlite'}")
 
 
 class Listener(Silent):
