@@ -1,4 +1,4 @@
-"""A run table that is damaged, emptied, locked, older, or can only be read; its backups, and making it again."""
+"""A run table that is damaged, emptied, locked or older; its backups, and making it again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -22,17 +21,13 @@ from typer.testing import CliRunner
 
 from engine.__main__ import app
 from engine.errors import StoreError
-from engine.store import Store, backups, collect, database, rebuild, schema, step_key
+from engine.store import Store, backups, collect, database, rebuild, schema
 from engine.store.database import TableDamaged, TableLocked
 from engine.store.owners import this_process
 from engine.store.tables import LAYOUT, metadata
+from tests.store.made import made_artefact
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def store():
-    return Store()
 
 
 @pytest.fixture
@@ -40,7 +35,7 @@ def filled(store):
     """A store with a finished run and its artefacts, a renamed one, a deleted one and one at work."""
     names = ("finished", "renamed", "deleted", "at work")
     rows = {name: store.runs.submit("run", {"recipe": {"zoo": name}}, name=name, tags=["demo"]) for name in names}
-    keys = [_artefact(store, name) for name in ("features", "report")]
+    keys = [made_artefact(store, name) for name in ("features", "report")]
     for name in names[:-1]:
         store.runs.set_step_keys(rows[name].id, keys)
         assert store.runs.claim_next("me").id == rows[name].id
@@ -48,13 +43,6 @@ def filled(store):
     store.runs.edit(rows["renamed"].id, name="A name of its own", notes="kept")
     store.runs.delete(rows["deleted"].id)
     return store
-
-
-def _artefact(store, name, **options):
-    key = step_key(name, 1, {}, {})
-    with store.create(key, step=name, **options) as folder:
-        (folder / "text").write_text(name)
-    return key
 
 
 def _table(store):
@@ -162,7 +150,7 @@ def test_runs_come_back_from_reports_alone(tmp_path, store):
 
 def test_the_collector_refuses_while_the_table_is_younger(store):
     """A table elsewhere that was made after the artefacts, for instance of another database."""
-    key = _artefact(store, "old")
+    key = made_artefact(store, "old")
     other = Store(database_url=f"sqlite:///{store.root / 'other.sqlite'}")
     with pytest.raises(StoreError, match="younger than 1 artefacts"):
         collect(other, grace=0)
@@ -244,7 +232,7 @@ def _layout_one(file):
 def test_an_older_layout_is_backed_up_and_changed(store):
     store.root.mkdir()
     _layout_one(_table(store))
-    key = _artefact(store, "old")
+    key = made_artefact(store, "old")
     run = store.runs.submit("run", {})
     store.runs.set_step_keys(run.id, [key])
     assert [backup.reason for backup in store.backups.list()] == ["layout-1"]
@@ -333,121 +321,6 @@ def test_a_page_does_not_wait_to_say_that_it_is_open(store, locked):
     began = time.monotonic()
     store.lease.page_seen()
     assert time.monotonic() - began < 5
-
-
-def _as_nobody(store, code):
-    """Run code as a user who may read the store and write nowhere in it."""
-    for folder, _, names in os.walk(store.root):
-        Path(folder).chmod(0o555)
-        for name in names:
-            (Path(folder) / name).chmod(0o444)
-    drop = "import os\nif os.getuid() == 0: os.setgid(65534); os.setuid(65534)\n"
-    environment = {**os.environ, "MERGELENS_STORE": str(store.root), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/"}
-    command = [sys.executable, "-c", "import engine.__main__\n" + drop + textwrap.dedent(code)]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-
-
-@pytest.fixture
-def open_to_all(tmp_path, monkeypatch):
-    """A store whose parents everybody may pass through."""
-    import tempfile
-
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    monkeypatch.setenv("MERGELENS_STORE", str(folder / "store"))
-    yield Store()
-    for path in [folder, *(item for item in folder.rglob("*") if item.is_dir())]:
-        path.chmod(0o755)
-    shutil.rmtree(folder)
-
-
-@pytest.mark.parametrize("log", [True, False])
-def test_a_store_that_can_only_be_read_is_looked_at(open_to_all, log):
-    """With SQLite's log beside the table, as a killed process leaves it, and without."""
-    store = open_to_all
-    run = store.runs.submit("run", {}, name="Seen")
-    key = _artefact(store, "report")
-    store.runs.set_step_keys(run.id, [key])
-    damaged = _artefact(store, "damaged")
-    (store.folder_of(damaged) / "text").write_text("other")
-    if not log:
-        store.database.close()
-    code = f"""
-        from engine.store import Store
-        from engine.errors import StoreError
-        store = Store()
-        print(store.read_only, [run.name for run in store.runs.list()], store.find("{key}") is not None)
-        print(store.find("{damaged}"))
-        print(store.digest_file("{store.folder_of(key) / "text"}")[:4])
-        store.lease.page_seen()
-        try:
-            store.runs.submit("run", {{}})
-        except StoreError as error:
-            print(error)
-    """
-    result = _as_nobody(store, code)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith("True ['Seen'] True\nNone\n")
-    assert "can only be read: runs can be looked at and exported" in result.stdout
-
-
-def test_runs_of_a_store_that_can_only_be_read_are_listed_and_exported(open_to_all, tmp_path):
-    from engine.pipeline.local import run_recipe
-    from engine.recipe import parse_recipe
-
-    store = open_to_all
-    run_recipe(parse_recipe({"zoo": "mini8", "experts": ["digits", "signs"], "probe": {"samples_per_task": 8}}), store)
-    run = store.runs.list()[0]
-    store.database.close()
-    listed = (["runs", "list"], ["runs", "show", run.id], ["export", run.id, "--to"])
-    code = f"""
-        import tempfile
-        from engine.__main__ import app
-        out = tempfile.mkdtemp()
-        for arguments in {listed}:
-            arguments += [out + "/m.csv"] if arguments[-1] == "--to" else []
-            app(arguments, standalone_mode=False)
-        print(open(out + "/m.csv").read())
-    """
-    result = _as_nobody(store, code)
-    assert result.returncode == 0, result.stderr
-    for text in (run.id, "finished", "Wrote ", "state,task,domain"):
-        assert text in result.stdout
-
-
-def test_state_is_private(store):
-    before = os.umask(0o022)
-    try:
-        _artefact(store, "a")
-        store.runs.submit("run", {})
-        store.backups.make("asked-for")
-    finally:
-        os.umask(before)
-    folders = [store.root, *(path for path in store.root.iterdir() if path.is_dir())]
-    assert {path.name: oct(path.stat().st_mode & 0o777) for path in folders} == {path.name: "0o700" for path in folders}
-    assert [path.stat().st_mode & 0o777 for path in store.root.glob("runs.sqlite*")] == [0o600] * 3
-
-
-def test_a_store_in_a_folder_that_all_may_enter_is_private(store):
-    store.root.mkdir(mode=0o755)
-    store.root.chmod(0o755)
-    _artefact(store, "a")
-    store.runs.submit("run", {})
-    assert (store.root / "artefacts").stat().st_mode & 0o077 == 0
-    assert _table(store).stat().st_mode & 0o077 == 0
-
-
-def test_a_store_shared_with_a_group_stays_so(store):
-    store.root.mkdir()
-    store.root.chmod(0o2770)
-    before = os.umask(0o007)
-    try:
-        _artefact(store, "a")
-        store.runs.submit("run", {})
-    finally:
-        os.umask(before)
-    assert (store.root / "artefacts").stat().st_mode & 0o777 == 0o770
-    assert _table(store).stat().st_mode & 0o777 == 0o660
 
 
 def test_records_name_their_runs(filled):
