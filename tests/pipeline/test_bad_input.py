@@ -12,7 +12,6 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from engine.__main__ import main
 from engine.errors import CalibrationError, EngineError
 from engine.pipeline.local import run_recipe
 from engine.recipe import parse_recipe
@@ -192,16 +191,13 @@ RECIPES = {
 
 
 @pytest.mark.parametrize("text", RECIPES)
-def test_a_bad_recipe_is_one_line_on_the_command_line(text, tmp_path, monkeypatch, capsys):
+def test_a_bad_recipe_is_one_line_on_the_command_line(text, tmp_path, command):
     path = tmp_path / "recipe.yaml"
     path.write_text(text)
-    monkeypatch.setattr(sys, "argv", ["mergelens", "run", str(path)])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert stopped.value.code == 1
-    printed = capsys.readouterr()
-    assert RECIPES[text] in printed.err
-    assert not printed.out
+    code, out, err = command("run", path)
+    assert code == 1
+    assert RECIPES[text] in err
+    assert not out
 
 
 def test_the_command_line_prints_no_traceback(tmp_path):

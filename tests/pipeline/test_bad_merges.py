@@ -1,7 +1,6 @@
 """Merges that cannot be carried out, or that mean nothing, say what to do."""
 
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from engine.__main__ import main
 from engine.catalog import MERGE_METHODS, TRANSFORMS, params_of, resolve
 from engine.errors import Cancelled, MergeError, RecipeError
 from engine.merging.apply import merge
@@ -179,7 +177,7 @@ def test_identical_experts_are_named_in_the_report_and_before_the_run(zoo, store
     assert any("'alpha', 'beta' have the same weights" in text for text in found)
 
 
-def test_families_that_train_different_tensors_are_named_in_the_report(zoo, store, monkeypatch, capsys):
+def test_families_that_train_different_tensors_are_named_in_the_report(zoo, store, command):
     assert not [text for text in run_recipe(parse_recipe({"zoo": str(zoo)}), store).warnings if "fine-tuned in" in text]
     frozen = load_file(zoo / "experts" / "alpha.safetensors")
     frozen["visual.proj"] = load_file(zoo / "base.safetensors")["visual.proj"]
@@ -192,11 +190,9 @@ def test_families_that_train_different_tensors_are_named_in_the_report(zoo, stor
         argument for name in ("alpha", "beta") for argument in ("--expert", zoo / "experts" / f"{name}.safetensors")
     ]
     arguments = ["merge", "--base", zoo / "base.safetensors", *files, "--out", zoo.parent / "merged.safetensors"]
-    monkeypatch.setattr(sys, "argv", ["mergelens", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert not stopped.value.code
-    assert "Warning: visual.proj was fine-tuned in beta" in capsys.readouterr().out
+    called = command(*arguments)
+    assert called.code == 0
+    assert "Warning: visual.proj was fine-tuned in beta" in called.out
 
 
 def test_an_expert_that_is_the_base_is_named_in_the_report(zoo, store):

@@ -1,32 +1,18 @@
 """The command line on a small made zoo: what people type, and what they get."""
 
 import csv
-import sys
 
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
 
-from engine.__main__ import main
 from tests.tiny_zoo import make_zoo
 
 
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory):
     return make_zoo(tmp_path_factory.mktemp("zoo") / "tiny")
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["mergelens", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        printed = capsys.readouterr()
-        return stopped.value.code or 0, printed.out, printed.err
-
-    return call
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import re
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import yaml
 from open_clip.model import CLIP
 from safetensors.torch import load_file, save_file
 
-from engine.__main__ import main
 from engine.errors import Cancelled, EngineError
 from engine.manifest import read_manifest
 from engine.pipeline.executor import run_inline
@@ -73,18 +71,6 @@ def base(tmp_path_factory):
     special = {"pad": 0, "start": len(WORDS) + 1, "end": len(WORDS) + 2}
     (folder / "vocabulary.json").write_text(json.dumps({"words": numbers, "special": special, "context_length": 8}))
     return folder
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["mergelens", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        printed = capsys.readouterr()
-        return stopped.value.code or 0, printed.out, printed.err
-
-    return call
 
 
 @pytest.fixture

@@ -2,13 +2,11 @@
 
 import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
 import yaml
 
-from engine.__main__ import main
 from engine.errors import DataError
 from engine.manifest import read_manifest
 from engine.zoo.folder import Zoo
@@ -25,19 +23,16 @@ def base(tmp_path_factory):
 
 
 @pytest.fixture
-def init(base, tmp_path, monkeypatch, capsys):
+def init(base, tmp_path, command):
     """Call the command on some data; the new zoo, and what was printed."""
 
     def call(data, *more, heads="prototypes", name="mine"):
         arguments = ["zoo", "init", tmp_path / name, "--base", base, "--data", data, "--heads", heads, *more]
-        monkeypatch.setattr(sys, "argv", ["mergelens", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        printed = capsys.readouterr()
-        if stopped.value.code:
+        code, out, err = command(*arguments)
+        if code:
             assert not [path for path in tmp_path.iterdir() if name in path.name], "something was left behind"
-            return None, printed.err
-        return Zoo.open(str(tmp_path / name)), printed.out
+            return None, err
+        return Zoo.open(str(tmp_path / name)), out
 
     return call
 
@@ -81,7 +76,7 @@ def images(tmp_path):
     return folder
 
 
-def test_every_form_becomes_a_task_that_experts_learn(init, images, tmp_path, monkeypatch):
+def test_every_form_becomes_a_task_that_experts_learn(init, images, tmp_path, command):
     zoo, out = init(images)
     assert "Left out, because there are no images in them: notes" in out
     tasks = zoo.manifest.task_table
@@ -99,13 +94,7 @@ def test_every_form_becomes_a_task_that_experts_learn(init, images, tmp_path, mo
             dominant(np.asarray(data.images("train", fit=zoo.preprocess()))), data.labels("train")
         )
     shutil.rmtree(images)  # the zoo stands for itself
-    monkeypatch.setenv("MERGELENS_STORE", str(tmp_path / "store"))
-    monkeypatch.setattr(
-        sys, "argv", ["mergelens", "zoo", "finetune", str(zoo.folder), "--steps", "2", "--batch-size", "2"]
-    )
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert not stopped.value.code
+    assert command("zoo", "finetune", zoo.folder, "--steps", "2", "--batch-size", "2").code == 0
     assert [expert.task for expert in read_manifest(zoo.folder).experts] == ["arrays", "list", "packed", "shards"]
 
 

@@ -2,12 +2,10 @@
 
 import hashlib
 import os
-import sys
 
 import pytest
 import yaml
 
-from engine.__main__ import main
 from engine.errors import EngineError
 from engine.store.outputs import new_file, new_folder
 from tests.tiny_zoo import make_zoo
@@ -16,18 +14,6 @@ from tests.tiny_zoo import make_zoo
 @pytest.fixture
 def zoo(tmp_path):
     return make_zoo(tmp_path / "tiny")
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["mergelens", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        printed = capsys.readouterr()
-        return stopped.value.code or 0, printed.err
-
-    return call
 
 
 def digests(folder):
@@ -47,13 +33,13 @@ def test_a_merge_never_replaces_its_inputs(command, zoo, tmp_path, model, spelli
     before = digests(tmp_path)
     named = [part for name in ("alpha", "beta") for part in ("--expert", zoo / "experts" / f"{name}.safetensors")]
     more = ["--force"] if force else []
-    code, err = command("merge", "--base", zoo / "base.safetensors", *named, "--out", out, *more)
+    code, _, err = command("merge", "--base", zoo / "base.safetensors", *named, "--out", out, *more)
     assert code == 1
     assert "input" in err
     assert digests(tmp_path) == before
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(yaml.safe_dump({"zoo": str(zoo)}))
-    code, err = command("merge", recipe, "--out", out, *more)
+    code, _, err = command("merge", recipe, "--out", out, *more)
     assert code == 1
     assert "input" in err
     assert {path: digest for path, digest in digests(tmp_path).items() if path != recipe} == before
@@ -63,7 +49,7 @@ def test_another_file_is_replaced_only_when_that_is_asked_for(command, zoo, tmp_
     out, recipe = tmp_path / "merged.safetensors", tmp_path / "recipe.yaml"
     recipe.write_text(yaml.safe_dump({"zoo": str(zoo)}))
     out.write_bytes(b"mine")
-    code, err = command("merge", recipe, "--out", out)
+    code, _, err = command("merge", recipe, "--out", out)
     assert (code, out.read_bytes()) == (1, b"mine")
     assert "--force" in err
     assert command("merge", recipe, "--out", out, "--force")[0] == 0
@@ -87,7 +73,7 @@ def test_writing_commands_ask_before_they_compute(command, zoo, tmp_path):
         ("merge", recipe, "--out", missing),
         ("run", recipe, "--out", recipe, "-q"),
     ):
-        code, err = command(*words)
+        code, _, err = command(*words)
         assert code == 1, words
         assert err.startswith("Error: "), err
     assert digests(folder) == before
@@ -114,7 +100,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_work_begins(command, zoo
     recipe, shut = tmp_path / "recipe.yaml", tmp_path / "shut"
     recipe.write_text(yaml.safe_dump({"zoo": str(zoo)}))
     shut.mkdir(mode=0o555)
-    code, err = command("run", recipe, "--out", shut / "run", "-q")
+    code, _, err = command("run", recipe, "--out", shut / "run", "-q")
     assert code == 1
     assert "cannot be written" in err
     with pytest.raises(EngineError, match="cannot be written"), new_folder(shut / "run"):

@@ -1,7 +1,6 @@
 """Pre-flight: findings before anything long starts, and what it expects a run to take."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from engine.__main__ import main
 from engine.catalog import resolve
 from engine.pipeline.local import preflight_recipe, run_recipe
 from engine.pipeline.preflight.estimate import LIBRARIES, estimate, gather
@@ -162,33 +160,20 @@ def test_sizes_of_official_architectures_are_exact(name):
     assert size.parameters == sum(tensor.numel() for tensor in outline(config).parameters())
 
 
-@pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv("MERGELENS_STORE", str(tmp_path / "store"))
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["mergelens", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        return stopped.value.code or 0, capsys.readouterr()
-
-    return call
-
-
 def test_the_command_prints_findings_and_an_estimate(command, zoo, tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump({"zoo": str(zoo), "calibrators": CALIBRATORS}))
-    code, printed = command("preflight", path)
-    assert code == 0
-    assert "About" in printed.out
-    assert "GiB of memory" in printed.out
+    called = command("preflight", path)
+    assert called.code == 0
+    assert "About" in called.out
+    assert "GiB of memory" in called.out
     (zoo / "experts" / "alpha.safetensors").write_bytes(b"nothing")
     (zoo / "data" / "beta.npz").unlink()
-    code, printed = command("preflight", path, "--json")
-    assert code == 1
-    faults = [part["text"] for part in json.loads(printed.out)["findings"] if part["level"] == "error"]
+    called = command("preflight", path, "--json")
+    assert called.code == 1
+    faults = [part["text"] for part in json.loads(called.out)["findings"] if part["level"] == "error"]
     assert len(faults) >= 2
-    assert "Traceback" not in printed.err
+    assert "Traceback" not in called.err
 
 
 def test_missing_validation_images_and_weights_per_image_are_found(zoo, store):

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import stat
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from engine.__main__ import main
 from engine.pipeline.export.card import model_card
 from engine.pipeline.preflight.estimate import estimate, gather
 from engine.pipeline.rates import Rates
@@ -26,18 +24,6 @@ from tests import foreign
 from tests.image_files import write_zip
 from tests.made_imports import ask, silent
 from tests.tiny_zoo import make_zoo, write_task
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["mergelens", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        printed = capsys.readouterr()
-        return stopped.value.code or 0, printed.out, printed.err
-
-    return call
 
 
 @pytest.fixture(scope="module")
