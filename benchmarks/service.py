@@ -44,7 +44,7 @@ class Name(StepParams):
 
 @dataclass(frozen=True)
 class Everything(Inputs[A]):
-    """Whatever a step reads."""
+    """All that a step reads."""
 
     steps: tuple[A, ...] = ()
 

@@ -19,7 +19,7 @@ LOST = {
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of an orphan: the values that its row takes, and the line that its log gets."""
+    """The values that an orphan's row takes, and the line that its log gets."""
 
     values: dict[str, Any]
     line: str = ""

@@ -16,7 +16,7 @@ BARS = "(bars) => bars.map((bar) => bar.style.transform).join()"
 
 
 def state(page):
-    """What the film shows: points, bars, and how many images are lost, repaired and broken."""
+    """Return all that the film shows: points, bars, and how many images are lost, repaired and broken."""
     page.evaluate(PAINTED)
     page.evaluate(PAINTED)
     points = page.locator(".points[data-panel='Merged']").evaluate(PIXELS)

@@ -143,6 +143,6 @@ def test_a_large_file_takes_no_memory_and_is_not_sent_twice(chromium, tmp_path):
 
 
 def is_server(process, address):
-    """Whether a process is the app's server at an address, not the shell or test that started it."""
+    """Tell whether a process is the app's server at an address, not the shell or test that started it."""
     command = process.info["cmdline"] or []
     return address.rpartition(":")[2] in command and "app.py" in command

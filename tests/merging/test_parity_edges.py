@@ -50,7 +50,7 @@ def test_lines_takes_alpha_from_the_norms():
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_breadcrumbs_by_tensor_does_not_zero_small_tensors(precision):
-    """Where int(γ n) is 0 the published program zeroes the tensor by mistake."""
+    """The published program zeroes a tensor by mistake where int(γ n) is 0."""
     want = REFERENCE.output("breadcrumbs_mergekit_d0.3_g0.05_l0.3")
     params = {"beta": 0.3, "gamma": 0.05, "scaling": 0.3, "scope": "tensor"}
     got, base = Recipe("breadcrumbs", params).merged(REFERENCE, precision), toy("pretrained")

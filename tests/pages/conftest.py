@@ -29,7 +29,7 @@ if str(ROOT) not in sys.path:
 
 @dataclass
 class Workspace:
-    """Where a test's app looks: its store, its examples, a zoo."""
+    """A store, examples and a zoo, where a test's app looks for them."""
 
     store: Store
     examples: Path

@@ -1,4 +1,4 @@
-"""What mergekit 0.1.4 makes of configurations with gradients and filters, and what their recipes make here."""
+"""Configurations with gradients and filters: what mergekit 0.1.4 makes of them, and what their recipes make here."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What images can decide of a base that nobody describes, and what they cannot: real files, facts left open."""
+"""Images decide some facts of a base that nobody describes, and leave others open: real files."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def files(tmp_path_factory):
 
 
 def looked(files, *still_open):
-    """What is recognised when all but some facts are given: values that are known, and options that are asked for."""
+    """Return what is recognised when some facts are left open: those that are known, and options that are asked for."""
     given = {name: value for name, value in GIVEN.items() if name not in still_open}
     found = recognised(parse_request({**files, **given}), silent)
     asked = {name for name, option in OPTIONS.items() if any(f"Give {option}" in fault for fault in found.faults)}

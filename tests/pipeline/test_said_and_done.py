@@ -1,4 +1,4 @@
-"""What commands promise is what they do: checks and runs, options, files' modes, names of heads, what is kept."""
+"""Commands do what they promise: checks and runs, options, files' modes, names of heads, what is kept."""
 
 import json
 import os

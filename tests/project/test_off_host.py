@@ -1,4 +1,4 @@
-"""Whatever asks something of another host fails its test."""
+"""A test that asks something of another host fails."""
 
 import os
 import socket

@@ -4,21 +4,22 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("benchmarks", "engine", "pages")
 FILES = [ROOT / "app.py", *(path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))]
-QUESTION = re.compile(r"(What|Which|How|Whether|Whose|Where|When|Who|Why)\b")
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+QUESTION = re.compile(r"(What|Which|How|Whether|Whose|Where|When|Who|Why)(ever)?\b")
 NOUN = re.compile(r"(The|An?|One|True|False|Names|Name of|Number|Shape|Sentences?)\b")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 DOCUMENTED = (ast.Module, ast.ClassDef, *FUNCTIONS)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_docstring_begins_as_a_question(path):
-    nodes = (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, DOCUMENTED))
-    found = [text for node in nodes if (text := ast.get_docstring(node)) and QUESTION.match(text)]
+def test_no_docstring_begins_as_a_question():
+    found = []
+    for path in (*FILES, *TESTS):
+        nodes = (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, DOCUMENTED))
+        texts = (ast.get_docstring(node) or "" for node in nodes)
+        found += [f"{path.relative_to(ROOT)}: {text}" for text in texts if QUESTION.match(text)]
     assert not found, f"say what it does (Return …, Draw …) or what it is: {found}"
 
 

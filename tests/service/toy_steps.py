@@ -15,7 +15,7 @@ from engine.pipeline.tools import StepTools
 
 
 class ToyParams(StepParams):
-    """Whatever a toy needs."""
+    """All that toys need."""
 
     text: str = ""
     trace: str | None = None

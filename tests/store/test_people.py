@@ -1,4 +1,4 @@
-"""Who somebody is, what each role may do with whose runs, how much of it, and in which order."""
+"""Roles and people: what each may do with whose runs, how much of it, and in which order."""
 
 from __future__ import annotations
 
