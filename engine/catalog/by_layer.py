@@ -9,6 +9,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ..recipe import explain
 from .basic import TaskArithmeticParams
+from .low_rank import IsoCParams, IsoCtsParams, TsvMergeParams
+from .optimisation import DogeParams, WudiParams
 from .row import PARITY, Cost, MergeRow, Params
 from .sparse import BreadcrumbsParams, DellaParams, TiesParams
 from .weighted import KarcherParams, ModelStockParams, MultiSlerpParams, SceParams, SlerpParams
@@ -24,7 +26,13 @@ INNER: dict[str, tuple[type[Params], str]] = {  # method → its parameters, and
     "karcher": (KarcherParams, ""),
     "model_stock": (ModelStockParams, ""),
     "sce": (SceParams, ""),
+    "tsv_m": (TsvMergeParams, ""),
+    "iso_c": (IsoCParams, ""),
+    "iso_cts": (IsoCtsParams, ""),
+    "wudi": (WudiParams, ""),
+    "doge": (DogeParams, ""),
 }
+WHOLE = ("doge",)  # compare layers with one another, so that their parameters are the same in all
 MAX_SETTINGS = 1000
 
 
@@ -59,7 +67,20 @@ class ByLayerParams(Params):
     """Parameters of merging layer by layer."""
 
     method: Literal[
-        "task_arithmetic", "ties", "breadcrumbs", "della", "slerp", "multislerp", "karcher", "model_stock", "sce"
+        "task_arithmetic",
+        "ties",
+        "breadcrumbs",
+        "della",
+        "slerp",
+        "multislerp",
+        "karcher",
+        "model_stock",
+        "sce",
+        "tsv_m",
+        "iso_c",
+        "iso_cts",
+        "wudi",
+        "doge",
     ] = Field("task_arithmetic", title="Merge method", description="The method that merges each tensor.")
     normalise: bool = Field(
         False, title="Weights sum to 1", description="Divide the experts' weights by their sum, in every tensor."
@@ -98,6 +119,8 @@ class ByLayerParams(Params):
             field = model.model_fields.get(setting.parameter)
             if setting.parameter != WEIGHT and (field is None or field.annotation is not float):
                 raise ValueError(f"{self.method} has no number '{setting.parameter}' that could differ between layers")
+            if setting.parameter != WEIGHT and self.method in WHOLE:
+                raise ValueError(f"{self.method} compares layers, so '{setting.parameter}' cannot differ between them")
         inner = self.inner({})
         if scope and getattr(inner, scope) != "tensor":
             raise ValueError(f"{self.method} works layer by layer with {scope}: tensor only")

@@ -29,11 +29,12 @@ class TiesParams(Params):
     )
     frozen_parameters: int = Field(
         0,
-        ge=0,
+        ge=-10_000_000_000,
         le=10_000_000_000,
         title="Frozen parameters counted",
         description="Untrained parameters outside the image encoder that count in the density; 25,599,489 reproduces "
-        "numbers published with complete ViT-B/32 checkpoints.",
+        "numbers published with complete ViT-B/32 checkpoints. Below 0: untrained ones inside that do not count, such "
+        "as the 393,216 of ViT-B/32's projection, which FusionBench's encoders lack.",
         json_schema_extra=PARITY,
     )
 

@@ -51,17 +51,17 @@ def _converted(source: Path, document: Any, zoo: str, tool: Tool) -> tuple[str, 
     if fusionbench.is_fusionbench_method(document):
         from ..zoo.folder import Zoo
 
-        experts = list(Zoo.open(_needed(zoo)).manifest.expert_table)
-        return fusionbench.read_method(source, zoo, experts).to_yaml(), []
+        opened = Zoo.open(_needed(zoo))
+        experts = list(opened.manifest.expert_table)
+        recipe = fusionbench.read_method(source, zoo, experts, lambda: fusionbench.projection_size(opened))
+        return recipe.to_yaml(), []
     if isinstance(document, dict) and "backbone" in document:
         from ..manifest import locate_description, read_manifest
 
         return fusionbench_pool.write_pool(read_manifest(locate_description(str(source)))), []
     recipe = read_recipe(source)
     if tool == "fusionbench":
-        lost = fusionbench.left_out(recipe)
-        said = [f"Not in a method file: {', '.join(lost)}."] if lost else []
-        return fusionbench.write_method(recipe), said
+        return fusionbench.write_method(recipe), fusionbench.remarks(recipe)
     return mergekit.write_mergekit(recipe, *mergekit.model_paths(recipe)), []
 
 

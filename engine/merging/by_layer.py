@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from ..catalog import MERGE_METHODS, check_needs
 from ..catalog.by_layer import ByLayerParams
 from ..catalog.row import Params
 from ..errors import MergeError
-from ..types import Context, Static, TaskVectors, Weights
+from ..types import Context, Static, TaskVectors, Tensors, Weights
 from ..weights.huggingface import PROJECTION, ToHuggingFace
 from .assemble import add_to_base, flat, merged_vector
 from .attribution import Layer, Parts
@@ -31,7 +32,7 @@ def by_layer(base: Weights, task_vectors: TaskVectors, params: ByLayerParams, co
     Departure: densities are the same for all experts of a tensor; mergekit lets them differ.
     """
     check_needs(MERGE_METHODS[params.method], len(task_vectors.experts))
-    plan = _Plan(base, task_vectors, params)
+    plan, context = _Plan(base, task_vectors, params), _Apart(context, params)
     vectors: dict[str, Callable[[str], Tensor]] = {}
     for inner, names in plan.groups():
         some = _Some(plan, names)
@@ -45,7 +46,7 @@ def contributions(task_vectors: TaskVectors, params: ByLayerParams, context: Con
     stated = MERGE_METHODS[params.method].load_attribution()
     if stated is None:
         return None
-    plan = _Plan(None, task_vectors, params)
+    plan, context = _Plan(None, task_vectors, params), _Apart(context, params)
     layers: dict[str, Layer] = {}
     for inner, names in plan.groups():
         layers |= dict.fromkeys(names, stated(_Some(plan, names), inner, context))
@@ -119,6 +120,22 @@ class _Plan:
         if not found:
             return 0.0
         return int(found[1]) / self._last if self._last else 1.0
+
+
+class _Apart:
+    """A context that keeps what was computed under names and weights by layer apart from everything else."""
+
+    def __init__(self, context: Context, params: ByLayerParams) -> None:
+        self._context = context
+        self._seen = params.model_dump_json(include={"naming", "normalise", "settings"})
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the context itself has."""
+        return getattr(self._context, name)
+
+    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
+        """Return tensors that depend on one expert and on what a layer is here."""
+        return self._context.cached(expert, quantity, {**params, "by_layer": self._seen}, compute)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..catalog.sparse import TiesParams
+from ..errors import MergeError
 from ..types import Context, Static, TaskVectors, Weights
 from .assemble import COLUMNS, Changed, add_to_base, all_pieces, flat, in_pieces, pieces
 from .selection import order_statistics
@@ -87,9 +88,15 @@ def magnitude_thresholds(
         task_vectors: whose entries are ranked, all layers together.
         density: the share to keep.
         context: keeps the thresholds of experts it has seen.
-        frozen_parameters: zeros outside the layers that count in the share.
+        frozen_parameters: zeros outside the layers that count in the share; below 0, zeros inside that do not.
+
+    Raises:
+        MergeError: more zeros are taken out than there are entries.
     """
-    count = sum(math.prod(task_vectors.shape(name)) for name in task_vectors.names) + frozen_parameters
+    entries = sum(math.prod(task_vectors.shape(name)) for name in task_vectors.names)
+    count = entries + frozen_parameters
+    if count < 0:
+        raise MergeError(f"frozen_parameters takes {-frozen_parameters} of {entries} entries out; take out fewer.")
     return thresholds_at(task_vectors, count - int(count * density) - frozen_parameters, context)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from engine.__main__ import app
@@ -11,7 +12,7 @@ from engine.manifest import Manifest
 from engine.pipeline.foreign.fusionbench import read_method, write_method
 from engine.pipeline.foreign.fusionbench_pool import read_pool, write_pool
 from engine.pipeline.foreign.fusionbench_table import COUNTERPARTS
-from engine.recipe import parse_recipe, read_recipe
+from engine.recipe import MethodCall, parse_recipe, read_recipe
 from tests.tiny_zoo import make_zoo
 
 EXPERTS = ("alpha", "beta", "gamma")
@@ -100,9 +101,12 @@ def read(tmp_path, document):
 @pytest.mark.parametrize("name", SHIPPED)
 def test_its_own_files_are_read(tmp_path, name):
     document, method, params = SHIPPED[name]
-    found = read(tmp_path, document)
-    assert found.merge.method == method
-    assert {key: found.merge.params[key] for key in params} == params
+    found = read(tmp_path, document).merge
+    if found.method == "by_layer":  # query, key and value apart
+        assert found.params["naming"] == "huggingface"
+        found = MethodCall(method=found.params["method"], params=found.params["params"])
+    assert found.method == method
+    assert {key: found.params[key] for key in params} == params
 
 
 @pytest.mark.parametrize("row", COUNTERPARTS, ids=lambda row: row.theirs)
@@ -118,10 +122,15 @@ def test_there_and_back(tmp_path, row):
             changed[item.ours] = max(default - 1, 1)
     transforms = [{"method": "dare", "params": {"drop_rate": 0.75, "rescale": False}}] if row.dare else []
     merge = {"method": row.ours, "params": {**row.fixed, **changed}}
+    if row.apart:
+        merge = {"method": "by_layer", "params": {**merge, "naming": "huggingface"}}
     before = resolve(parse_recipe({"zoo": "tiny", "merge": merge, "transforms": transforms}))
     written = yaml.safe_load(write_method(before))
     assert written.get("name", written.get("_target_", "").removeprefix("fusion_bench.method.")) == row.theirs
-    assert read(tmp_path, written) == before
+    again = read(tmp_path, written)
+    assert write_method(again) == write_method(before)
+    if not row.apart:
+        assert again == before
 
 
 def test_dare_and_weights_of_models(tmp_path):
@@ -274,7 +283,11 @@ def test_the_command_converts_all_of_them(tmp_path):
     assert yaml.safe_load((tmp_path / "m.yaml").read_text())["threshold"] == 20
     back = run(app, ["convert", str(tmp_path / "m.yaml"), "--zoo", str(zoo), "--to", str(tmp_path / "b.yaml")])
     assert back.exit_code == 0, back.output
-    assert read_recipe(tmp_path / "b.yaml").merge == resolve(read_recipe(recipe)).merge
+    assert "no projection, whose entries count" in there.output
+    projection = load_file(zoo / "base.safetensors")["visual.proj"].numel()
+    read = resolve(read_recipe(recipe)).merge
+    expected = {**read.params, "frozen_parameters": -projection}
+    assert read_recipe(tmp_path / "b.yaml").merge == MethodCall(method="ties", params=expected)
     (tmp_path / "pool.yaml").write_text(yaml.safe_dump(POOL))
     assert run(app, ["convert", str(tmp_path / "pool.yaml"), "--to", str(tmp_path / "z.yaml")]).exit_code == 0
     result = run(app, ["convert", str(tmp_path / "z.yaml"), "--to", str(tmp_path / "p.yaml")])

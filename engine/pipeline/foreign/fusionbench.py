@@ -2,23 +2,30 @@
 
 Facts: the class names, their parameters and defaults in ``fusion_bench_config/method`` of FusionBench 0.2.33 (Tang et
 al., arXiv:2406.03280). What has no counterpart is refused by name. What only MergeLens knows, such as calibrators and
-seeds, has no place in a method file; ``convert`` says what was left out.
+seeds, has no place in a method file; ``convert`` says what was left out. FusionBench merges tensors as Hugging Face
+has them: methods that treat a tensor as a whole are ``by_layer`` with its names here, and the projection, which its
+encoders lack, does not count in the density of TIES.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ...catalog import MERGE_METHODS, params_of, resolve
+from ...catalog.by_layer import ByLayerParams
 from ...errors import RecipeError, nearest
 from ...recipe import MethodCall, Recipe, parse_recipe, read_yaml
-from .fusionbench_table import COUNTERPARTS, DARE, RUNNING, Counterpart, Renamed
+from ...zoo.folder import Zoo
+from .fusionbench_table import COUNTERPARTS, DARE, OTHERWISE, RUNNING, Counterpart, Renamed
 
 PACKAGE = "fusion_bench.method."
+PROJECTION = "visual.proj"
+FROZEN = "frozen_parameters"  # of TIES
 WEIGHTED, INTERPOLATED = "WeightedAverageAlgorithm", "LinearInterpolationAlgorithm"
 
 
@@ -30,13 +37,14 @@ def is_fusionbench_method(document: Any) -> bool:
     return (isinstance(target, str) and target.startswith(PACKAGE)) or document.get("name") in _by_their_name()
 
 
-def read_method(path: Path, zoo: str, experts: Sequence[str]) -> Recipe:
+def read_method(path: Path, zoo: str, experts: Sequence[str], projection: Callable[[], int] = lambda: 0) -> Recipe:
     """Read a method file as a recipe on a zoo.
 
     Args:
         path: the YAML file.
         zoo: the zoo's name or path.
         experts: its experts in their order, which weights in a file refer to.
+        projection: says how many entries the zoo's projection has, which FusionBench's encoders lack; asked by TIES.
 
     Raises:
         RecipeError: a method without a counterpart, or a parameter that ours does not have, by name.
@@ -48,8 +56,14 @@ def read_method(path: Path, zoo: str, experts: Sequence[str]) -> Recipe:
     if theirs in (WEIGHTED, INTERPOLATED):
         recipe = _weighted(document, theirs, experts)
     else:
-        recipe = _plain(document, _counterpart(theirs))
+        recipe = _plain(document, _counterpart(theirs), projection)
     return resolve(parse_recipe({"zoo": zoo, **recipe}, origin=f"FusionBench method {path.name}"))
+
+
+def projection_size(zoo: Zoo) -> int:
+    """Return how many entries the projection of a zoo's base has."""
+    weights = zoo.weights("base")
+    return math.prod(weights.shape(PROJECTION)) if PROJECTION in weights.names else 0
 
 
 def write_method(recipe: Recipe) -> str:
@@ -62,31 +76,72 @@ def write_method(recipe: Recipe) -> str:
     dare = _only_dare(recipe.transforms)
     if recipe.experts != "all" and any(expert.weight != 1 for expert in recipe.experts):
         return _write_weighted(recipe)
-    params = dict(recipe.merge.params)
+    ours, params, apart = _inner(recipe.merge)
     reasons = []
     for row in COUNTERPARTS:
-        if row.ours != recipe.merge.method or row.dare != (dare is not None):
+        if row.ours != ours or row.dare != (dare is not None):
             continue
+        if row.apart != apart:
+            raise RecipeError(_apart_reason(row))
         wrong = {name: params[name] for name, value in _meant(row).items() if params[name] != value}
+        if wrong.get(FROZEN, 0) < 0:
+            del wrong[FROZEN]
         if not wrong:
             return _dump(_written(row, params, dare))
         reasons.append(", ".join(f"{name}: {value}" for name, value in wrong.items()))
     if reasons:
+        meant = " or ".join(_meant_text(row) for row in COUNTERPARTS if row.ours == ours)
         raise RecipeError(
-            f"FusionBench has no setting for {' or '.join(reasons)} of {recipe.merge.method}. "
-            "Leave these parameters at their defaults to convert the recipe."
+            f"FusionBench has no setting for {' or '.join(reasons)} of {ours}; it computes {meant}. Set the recipe so."
         )
+    for theirs, reason in OTHERWISE.values():
+        if theirs == ours:
+            raise RecipeError(f"FusionBench 0.2.33 computes '{ours}' otherwise: {reason}.")
     raise RecipeError(
-        f"FusionBench 0.2.33 has no counterpart of '{recipe.merge.method}'{' after dare' if dare else ''}; "
+        f"FusionBench 0.2.33 has no counterpart of '{ours}'{' after dare' if dare else ''}; "
         f"{', '.join(dict.fromkeys(row.ours for row in COUNTERPARTS))} have one."
     )
 
 
-def left_out(recipe: Recipe) -> list[str]:
-    """Return the parts of a recipe that a method file has no place for."""
+def remarks(recipe: Recipe) -> list[str]:
+    """Return what a person should know of a recipe's method file: what it has no place for, and what it needs."""
+    recipe = resolve(recipe)
+    ours, params, _ = _inner(recipe.merge)
     parts = {"calibrators": recipe.calibrators, "forward": recipe.forward != "standard", "seeds": recipe.seeds != (0,)}
     parts["the choice of experts (a model pool has it)"] = recipe.experts != "all"
-    return [name for name, used in parts.items() if used]
+    lost = [name for name, used in parts.items() if used]
+    said = [f"Not in a method file: {', '.join(lost)}."] if lost else []
+    if ours == "slerp":
+        said.append("FusionBench's SLERP takes a pool of the two experts alone, without _pretrained_.")
+    if ours == "ties" and not params[FROZEN]:
+        said.append(
+            "FusionBench's encoders have no projection, whose entries count in the density here; with -N as "
+            "frozen_parameters, where N is how many it has, both keep the same."
+        )
+    if recipe.transforms:
+        said.append("FusionBench's DARE drops other entries: both drop at random.")
+    return said
+
+
+def _inner(call: MethodCall) -> tuple[str, dict[str, Any], bool]:
+    """Return the method that merges, its parameters, and whether query, key and value are apart."""
+    params = dict(call.params)
+    if call.method != "by_layer" or params["naming"] != "huggingface":
+        return call.method, params, False
+    if params["settings"] or params["normalise"]:
+        raise RecipeError("FusionBench has no settings by layer; take `settings` and `normalise` out.")
+    inner = ByLayerParams.model_validate(params)
+    return inner.method, inner.inner({}).model_dump(mode="json"), True
+
+
+def _apart_reason(row: Counterpart) -> str:
+    if not row.apart:
+        return f"FusionBench's {row.theirs} works on the whole model; use {row.ours} without by_layer."
+    return (
+        f"FusionBench's {row.theirs} takes query, key and value of attention as three tensors, {row.ours} here as one, "
+        f"so that results differ. merge: {{method: by_layer, params: {{method: {row.ours}, naming: huggingface}}}} "
+        "computes what FusionBench computes; write that."
+    )
 
 
 def _meant(row: Counterpart) -> dict[str, Any]:
@@ -94,6 +149,10 @@ def _meant(row: Counterpart) -> dict[str, Any]:
     renamed = {item.ours for item in row.renamed.values()}
     ours = params_of(MERGE_METHODS[row.ours], dict(row.fixed)).model_dump(mode="json")
     return {name: value for name, value in ours.items() if name not in renamed}
+
+
+def _meant_text(row: Counterpart) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in _meant(row).items())
 
 
 def _written(row: Counterpart, params: Mapping[str, Any], dare: MethodCall | None) -> dict[str, Any]:
@@ -143,6 +202,9 @@ def _counterpart(theirs: str) -> Counterpart:
     table = _by_their_name()
     last = {name.rpartition(".")[2]: row for name, row in table.items()}  # classes are re-exported further up
     row = table.get(theirs) or last.get(theirs.rpartition(".")[2])
+    for name, (ours, reason) in OTHERWISE.items():
+        if name.rpartition(".")[2] == theirs.rpartition(".")[2]:
+            raise RecipeError(f"FusionBench 0.2.33 computes {name} otherwise: {reason}. Use {ours}, knowing that.")
     if row is None:
         raise RecipeError(
             f"FusionBench's method '{theirs[:80]}' has no counterpart here. {nearest(theirs, [*last, WEIGHTED])}"
@@ -150,7 +212,7 @@ def _counterpart(theirs: str) -> Counterpart:
     return row
 
 
-def _plain(document: Mapping[str, Any], row: Counterpart) -> dict[str, Any]:
+def _plain(document: Mapping[str, Any], row: Counterpart, projection: Callable[[], int]) -> dict[str, Any]:
     given = {key: value for key, value in document.items() if key not in ("_target_", "name", "_recursive_")}
     params: dict[str, Any] = dict(row.fixed)
     for theirs, item in row.renamed.items():
@@ -168,7 +230,11 @@ def _plain(document: Mapping[str, Any], row: Counterpart) -> dict[str, Any]:
             )
         if key not in row.only and key not in RUNNING and key != "ignore_keys":
             raise RecipeError(f"{row.theirs}'s parameter `{str(key)[:40]}` has no counterpart here. Take it out.")
-    return {"transforms": transforms, "merge": {"method": row.ours, "params": params}}
+    if row.ours == "ties":
+        params[FROZEN] = -projection()
+    if row.apart:
+        params = {"method": row.ours, "params": params, "naming": "huggingface"}
+    return {"transforms": transforms, "merge": {"method": "by_layer" if row.apart else row.ours, "params": params}}
 
 
 def _converted(row: Counterpart, theirs: str, value: Any, item: Renamed) -> Any:

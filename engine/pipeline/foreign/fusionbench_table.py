@@ -33,7 +33,6 @@ RUNNING = (
     "save_merging_weights",
     "save_on_every_step",
     "seed",
-    "shuffle_order",
     "skip_training",
     "strict",
     "tie_weights",
@@ -61,6 +60,7 @@ class Counterpart:
     renamed: Mapping[str, Renamed] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)  # parameters of ours that it always means
     only: Mapping[str, Any] = field(default_factory=dict)  # parameters of theirs that must have this value
+    apart: bool = False  # what it makes depends on query, key and value being three tensors, as it has them
     dare: bool = False  # task vectors are dropped at random before
     named: bool = False  # chosen by ``name``, not by ``_target_``
 
@@ -90,6 +90,23 @@ CONCRETE = {
 ADAM = {"weights": None}
 DARE = {"sparsity_ratio": 0.5, "rescale": True}  # theirs, with defaults
 
+# Methods that both have and that compute something else there, with what differs.
+OTHERWISE = {
+    "opcm.opcm.OPCMForCLIP": (
+        "opcm",
+        "it leaves the class embedding at the first expert's, which changes every later step, and shuffles experts",
+    ),
+    "emr_merging.EMRMerging": (
+        "emr",
+        "it weighs query, key and value as three tensors in its rescalers; the authors' code, and MergeLens, as one",
+    ),
+    "tall_mask.TallMaskTaskArithmeticAlgorithm": (
+        "tall",
+        "its masks compare task vectors with the pretrained weights, not with the other tasks' vectors, and it fails "
+        "before it has made any",
+    ),
+}
+
 COUNTERPARTS = (
     Counterpart("SimpleAverageAlgorithm", "weight_average"),
     Counterpart("TaskArithmeticAlgorithm", "task_arithmetic", {"scaling_factor": Renamed("scaling", default=0.3)}),
@@ -110,23 +127,26 @@ COUNTERPARTS = (
         {"remove_keys": [], "only_on_linear_weights": False},
         dare=True,
     ),
-    Counterpart("model_stock.ModelStock", "model_stock", fixed={"average": "angles", "scope": "tensor"}),
+    Counterpart("model_stock.ModelStock", "model_stock", fixed={"average": "angles", "clamp": False}, apart=True),
     Counterpart(
         "SlerpMergeAlgorithm",
         "slerp",
         {"t": Renamed("t", default=0.5)},
-        {"on": "weights", "scope": "tensor"},
+        {"on": "weights"},
         {"DOT_THRESHOLD": 0.9995, "epsilon": 1e-8},
+        apart=True,
     ),
-    Counterpart("emr_merging.EMRMerging", "emr"),
-    Counterpart("ISO_C_Merge", "iso_c", SCALED, only=KEYS),
+    Counterpart("ISO_C_Merge", "iso_c", SCALED, only=KEYS, apart=True),
     Counterpart(
         "ISO_CTS_Merge",
         "iso_cts",
         {**SCALED, "common_space_fraction": Renamed("common", default=0.8)},
         only=KEYS,
+        apart=True,
     ),
-    Counterpart("TaskSingularVectorMerging", "tsv_m", {"alpha": Renamed("scaling", default=1.0)}, only=KEYS),
+    Counterpart(
+        "TaskSingularVectorMerging", "tsv_m", {"alpha": Renamed("scaling", default=1.0)}, only=KEYS, apart=True
+    ),
     Counterpart(
         "FisherMergingForCLIPVisionModel",
         "fisher",
@@ -146,8 +166,14 @@ COUNTERPARTS = (
         },
         only={"exclude_param_names_regex": []},
     ),
-    Counterpart("tall_mask.TallMaskTaskArithmeticAlgorithm", "tall", {"tall_mask_lambda": Renamed("mask_strictness")}),
-    Counterpart("WUDIMerging", "wudi", {"iter_num": Renamed("steps", default=400)}, only=KEYS),
+    Counterpart(
+        "WUDIMerging",
+        "wudi",
+        {"iter_num": Renamed("steps", default=400)},
+        {"matrices": "all"},
+        only=KEYS,
+        apart=True,
+    ),
     Counterpart(
         "DOGE_TA_Algorithm",
         "doge",
@@ -156,8 +182,8 @@ COUNTERPARTS = (
             "K": Renamed("density", 0.01, 30),
             "lamda": Renamed("scaling", default=0.07),
         },
+        apart=True,
     ),
-    Counterpart("opcm.opcm.OPCMForCLIP", "opcm", {"alpha": Renamed("alpha", default=0.5)}),
     *(
         Counterpart(
             f"clip_{grain}_wise_adamerging",
