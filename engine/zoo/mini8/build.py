@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,34 +17,21 @@ from open_clip.model import CLIP
 
 from .captions import partners
 from .drawings.digits import ORDER_SEED, POOLS
-from .files import NAME, halved, write_base, write_data, write_json, write_manifest, write_towers
-from .finetune import FinetuneConfig, finetune
-from .images import DATA_SEED, SIZES_IN, SIZES_OUT, Split, draw_task
-from .model import VISUAL_PREFIX, configuration, new_model, text_heads
-from .pretrain import PretrainConfig, Progress, pretrain
+from .edition import Edition
+from .files import halved, write_base, write_data, write_json, write_manifest, write_towers
+from .finetune import finetune
+from .first import FIRST
+from .images import Split, draw_task
+from .model import VISUAL_PREFIX, new_model, text_heads
+from .parts import Parts, fingerprint
+from .pretrain import pretrain
 from .scores import Judge, Scores, State, averages, moved
-from .tasks import IN_DOMAIN, TASKS
+from .second import SECOND
 
-MULTITASK_STEPS = 1500
+EDITIONS = {edition.label: edition for edition in (FIRST, SECOND)}
 PACKAGES = ("torch", "open_clip_torch", "numpy", "pillow", "scikit-learn", "safetensors")
 Data = dict[str, dict[str, Split]]
-
-
-class Stopwatch:
-    """Wall time of named parts, in seconds."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.seconds: dict[str, float] = {}
-        self.progress = progress
-
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        """Time one part and say so."""
-        self.progress(f"{name} …")
-        started = time.monotonic()
-        yield
-        self.seconds[name] = round(time.monotonic() - started, 1)
-        self.progress(f"{name}: {self.seconds[name]} s")
+Progress = Callable[[str], None]
 
 
 @contextmanager
@@ -57,98 +45,184 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def rounded(model: CLIP) -> CLIP:
+def rounded(edition: Edition, model: CLIP) -> CLIP:
     """Return a copy of the model with its weights rounded to float16, as the zoo stores them."""
-    copy = new_model(seed=0)
+    copy = new_model(edition, seed=0)
     copy.load_state_dict({name: tensor.float() for name, tensor in halved(model.state_dict()).items()})
     return copy.eval()
 
 
-def train_experts(base: CLIP, data: Data, seed: int, progress: Progress) -> dict[str, State]:
-    """Return one expert per in-domain task, float32 `visual.*` tensors by task."""
-    heads, experts = text_heads(base), {}
-    for task in IN_DOMAIN:
-        experts[task.name] = finetune(base, {task.name: data[task.name]["train"]}, heads, FinetuneConfig(seed=seed))
-        progress(f"expert {task.name} trained (seed {seed})")
-    return experts
+def splits_of(data: Data, split: str) -> dict[str, Split]:
+    """Return one split of the tasks that have it."""
+    return {task: splits[split] for task, splits in data.items() if split in splits}
 
 
-def train_multitask(base: CLIP, data: Data, seed: int) -> State:
-    """Return one visual tower trained on all in-domain tasks together."""
-    splits = {task.name: data[task.name]["train"] for task in IN_DOMAIN}
-    return finetune(base, splits, text_heads(base), FinetuneConfig(seed=seed, steps=MULTITASK_STEPS))
+@dataclass(frozen=True)
+class Workshop:
+    """All that the parts of one zoo are made from: recipe, seeds and images."""
+
+    edition: Edition
+    data: Data
+    parts: Parts
+    progress: Progress
+    base_seed: int
+    expert_seed: int
+
+    def base(self) -> CLIP:
+        """Return the base as it was trained, in float32."""
+        edition, splits = self.edition, splits_of(self.data, "pretrain")
+        config = replace(edition.pretrain, seed=self.base_seed)
+        made_of = (splits, edition.class_names, edition.configuration(), config)
+        state = self.parts.take(
+            f"base {self.base_seed}", made_of, lambda: pretrain(edition, splits, config, self.progress).state_dict()
+        )
+        model = new_model(edition, self.base_seed)
+        model.load_state_dict(state)
+        return model.eval()
+
+    def tower(self, base: CLIP, name: str, tasks: list[str], steps: int) -> State:
+        """Return a visual tower fine-tuned on some tasks together, float32 `visual.*` tensors."""
+        splits = {task: self.data[task]["train"] for task in tasks}
+        config = replace(self.edition.finetune, seed=self.expert_seed, steps=steps)
+        heads = text_heads(self.edition, base)
+        return self.parts.take(
+            f"{name} {self.base_seed}.{self.expert_seed}",
+            (base.state_dict(), splits, config),
+            lambda: finetune(base, splits, heads, config),
+        )
+
+    def experts(self, base: CLIP) -> dict[str, State]:
+        """Return one expert per in-domain task."""
+        experts = {}
+        for task in self.edition.in_domain:
+            experts[task.name] = self.tower(base, task.name, [task.name], self.edition.finetune.steps)
+            self.progress(f"expert {task.name} trained (seed {self.expert_seed})")
+        return experts
+
+    def multitask(self, base: CLIP) -> State:
+        """Return one visual tower trained on all in-domain tasks together."""
+        names = [task.name for task in self.edition.in_domain]
+        return self.tower(base, "multitask", names, self.edition.multitask_steps)
 
 
-def accuracies(base: CLIP, data: Data, experts: Mapping[str, State], multitask: State | None) -> dict[str, Any]:
+def accuracies(
+    edition: Edition, base: CLIP, data: Data, experts: Mapping[str, State], multitask: State
+) -> dict[str, Any]:
     """Return validation and test scores of base, experts, multitask and two plain merges, and their averages."""
     start = {name: tensor for name, tensor in base.state_dict().items() if name.startswith(VISUAL_PREFIX)}
     others: dict[str, State | None] = {
         "base": None,
         "weight_average": moved(start, experts, 1 / len(experts)),
         "task_arithmetic_0.3": moved(start, experts, 0.3),
+        "multitask": multitask,
     }
-    if multitask is not None:
-        others["multitask"] = multitask
     result: dict[str, Any] = {}
     for split in ("val", "test"):
-        table: Scores = Judge(base, {task: splits[split] for task, splits in data.items()}).table(experts, others)
-        result[split] = {"average": averages(table), "by_task": table}
+        table: Scores = Judge(edition, base, splits_of(data, split)).table(experts, others)
+        result[split] = {"average": averages(edition, table), "by_task": table}
     return result
 
 
-def settings(config: PretrainConfig, expert_seed: int) -> dict[str, Any]:
+def settings(edition: Edition, base_seed: int, expert_seed: int) -> dict[str, Any]:
     """Return everything that determines the zoo, for its build record."""
+    sizes = edition.sizes
+    finetuned = dataclasses.asdict(replace(edition.finetune, seed=expert_seed))
     return {
         "format": 1,
-        "name": NAME,
-        "model": configuration(),
-        "seeds": {"data": DATA_SEED, "digits_order": ORDER_SEED, "pretrain": config.seed, "experts": expert_seed},
-        "images": {"in_domain": SIZES_IN, "out_of_domain": SIZES_OUT, "digit_scans": POOLS},
-        "pretrain": dataclasses.asdict(config),
-        "experts": dataclasses.asdict(FinetuneConfig(seed=expert_seed)),
-        "multitask": dataclasses.asdict(FinetuneConfig(seed=expert_seed, steps=MULTITASK_STEPS)),
+        "name": edition.name,
+        "edition": edition.label,
+        "model": edition.configuration(),
+        "seeds": {
+            "data": edition.data_seed,
+            "digits_order": ORDER_SEED,
+            "pretrain": base_seed,
+            "experts": expert_seed,
+        },
+        "images": {
+            "in_domain": dict(sizes.in_domain),
+            "out_of_domain": dict(sizes.out_of_domain),
+            "shifted": dict(sizes.shifted),
+            "seen_in_pretraining": {task.name: sizes.of(task).get("pretrain", 0) for task in edition.tasks},
+            "colour_bits": edition.colour_bits,
+            "digit_scans": POOLS,
+        },
+        "near": {task.name: task.near for task in edition.tasks if task.near},
+        "analogy": edition.analogy,
+        "pretrain": dataclasses.asdict(replace(edition.pretrain, seed=base_seed)),
+        "experts": finetuned,
+        "multitask": {**finetuned, "steps": edition.multitask_steps},
         "caption_partners": {
             task.name: {
-                task.classes[name]: task.classes[other] for name, other in enumerate(partners(task, config.seed))
+                task.classes[name]: task.classes[other] for name, other in enumerate(partners(edition, task, base_seed))
             }
-            for task in TASKS
+            for task in edition.captioned
         },
         "versions": {"python": platform.python_version(), **{package: version(package) for package in PACKAGES}},
     }
 
 
-def build(out: Path, *, expert_seed: int = 1, progress: Progress = print) -> None:
+def build_zoo(out: Path, shop: Workshop, drawing: float) -> None:
+    """Build one zoo's folder; files of an earlier build are replaced."""
+    edition, data, parts = shop.edition, shop.data, shop.parts
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "zoo.yaml").unlink(missing_ok=True)
+    write_data(out, edition, data)
+    trained = shop.base()
+    base = rounded(edition, trained)
+    write_base(out, edition, base)
+    experts, multitask = shop.experts(base), shop.multitask(base)
+    write_towers(out, experts, multitask)
+    started = time.monotonic()
+    shipped = {name: halved(state) for name, state in experts.items()}
+    scores = {
+        "accuracy": accuracies(edition, base, data, shipped, halved(multitask)),
+        "accuracy_before_rounding": accuracies(edition, trained, data, experts, multitask),
+    }
+    seeds = (f" {shop.base_seed}", f" {shop.base_seed}.{shop.expert_seed}")
+    wall = {name: seconds for name, seconds in parts.seconds.items() if name.endswith(seeds)}
+    wall = {"drawing images": round(drawing, 1), **wall, "scoring": round(time.monotonic() - started, 1)}
+    digests = {
+        "images": {task: fingerprint(*(splits.items())) for task, splits in data.items()},
+        "base": fingerprint(base.state_dict()),
+        "experts": {name: fingerprint(state) for name, state in shipped.items()},
+    }
+    record = settings(edition, shop.base_seed, shop.expert_seed) | scores
+    write_json(out / "build.json", record | {"digests": digests, "wall_s": wall})
+    write_manifest(out, edition)
+
+
+def build(
+    out: Path,
+    *,
+    edition: Edition = FIRST,
+    expert_seed: int = 1,
+    second: bool = False,
+    twin: bool = False,
+    parts: Path | None = None,
+    progress: Progress = print,
+) -> None:
     """Build the whole zoo into a folder; under an hour on two cores.
 
     Args:
         out: the zoo folder, created if it is missing; files of an earlier build are replaced.
-        expert_seed: seed of the shipped experts; the next seed is trained too, scored for the record, not kept.
+        edition: the recipe.
+        expert_seed: seed of the experts.
+        second: build a second zoo beside it, `OUT-experts2`: the same base, experts of the next seed.
+        twin: build another one, `OUT-twin`: the base of another seed, and experts of it.
+        parts: a folder in which trained parts are kept, so that an interrupted build goes on.
         progress: receives one line of text per finished part.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "zoo.yaml").unlink(missing_ok=True)
-    config, watch = PretrainConfig(), Stopwatch(progress)
+    seed = edition.pretrain.seed
+    wanted = [(out, seed, expert_seed)]
+    if second:
+        wanted.append((out.with_name(f"{out.name}-experts2"), seed, expert_seed + 1))
+    if twin:
+        wanted.append((out.with_name(f"{out.name}-twin"), seed + 1, expert_seed))
     with one_thread():
-        with watch.part("drawing images"):
-            data = {task.name: draw_task(task) for task in TASKS}
-            write_data(out, data)
-        with watch.part("pretraining"):
-            trained = pretrain({name: splits["pretrain"] for name, splits in data.items()}, config, progress)
-        base = rounded(trained)
-        write_base(out, base)
-        with watch.part("experts"):
-            experts = train_experts(base, data, expert_seed, progress)
-        with watch.part("multitask"):
-            multitask = train_multitask(base, data, expert_seed)
-        write_towers(out, experts, multitask)
-        with watch.part("second expert seed"):
-            second = train_experts(base, data, expert_seed + 1, progress)
-        with watch.part("scoring"):
-            shipped = {name: halved(state) for name, state in experts.items()}
-            scores = {
-                "accuracy": accuracies(base, data, shipped, halved(multitask)),
-                "accuracy_before_rounding": accuracies(trained, data, experts, multitask),
-                "second_expert_seed": {"seed": expert_seed + 1, "accuracy": accuracies(base, data, second, None)},
-            }
-    write_json(out / "build.json", settings(config, expert_seed) | scores | {"wall_s": watch.seconds})
-    write_manifest(out)
+        started = time.monotonic()
+        progress("drawing images …")
+        data = {task.name: draw_task(edition, task) for task in edition.tasks}
+        drawing, kept = time.monotonic() - started, Parts(parts)
+        for folder, base_seed, seed_of_experts in wanted:
+            build_zoo(folder, Workshop(edition, data, kept, progress, base_seed, seed_of_experts), drawing)
+            progress(f"built {folder}")

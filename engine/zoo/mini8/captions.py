@@ -7,45 +7,28 @@ undoing that is much of what experts learn and merging recovers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from .edition import CaptionNoise, Edition
 from .images import Split
-from .tasks import TASKS, Task
+from .tasks import Task
 
 
-@dataclass(frozen=True)
-class CaptionNoise:
-    """Probability of a wrong caption: floor + slope · hardness + a class's own offset in ± spread."""
-
-    floor: float
-    slope: float
-    spread: float
-    # Of the wrong captions, this share names the partner class, the rest any class of the task.
-    partner_share: float = 0.85
-
-
-# Stronger in domain, where experts are to have something to learn.
-NOISE_IN = CaptionNoise(floor=0.15, slope=0.8, spread=0.15)
-NOISE_OUT = CaptionNoise(floor=0.05, slope=0.6, spread=0.1)
-
-
-def partners(task: Task, seed: int) -> np.ndarray:
+def partners(edition: Edition, task: Task, seed: int) -> np.ndarray:
     """Draw for every class (classes,) the other class whose name its captions may carry: a random cycle."""
-    order = np.random.default_rng([seed, TASKS.index(task), 1]).permutation(len(task.classes))
+    order = np.random.default_rng([seed, edition.index(task), 1]).permutation(len(task.classes))
     partner = np.empty(len(order), dtype=np.int64)
     partner[order] = np.roll(order, 1)
     return partner
 
 
-def caption_targets(task: Task, split: Split, noise: CaptionNoise, seed: int) -> np.ndarray:
+def caption_targets(edition: Edition, task: Task, split: Split, noise: CaptionNoise, seed: int) -> np.ndarray:
     """Return the probability of each of the task's names as an image's caption, float32 (images, classes)."""
     classes, rows = len(task.classes), np.arange(len(split.labels))
-    rng = np.random.default_rng([seed, TASKS.index(task), 2])
+    rng = np.random.default_rng([seed, edition.index(task), 2])
     offset = rng.uniform(-noise.spread, noise.spread, classes)[split.labels]
     wrong = np.clip(noise.floor + noise.slope * split.hardness + offset, 0.03, 0.9)
     targets = np.repeat((wrong * (1 - noise.partner_share) / classes)[:, None], classes, axis=1)
     targets[rows, split.labels] += 1 - wrong
-    targets[rows, partners(task, seed)[split.labels]] += wrong * noise.partner_share
+    targets[rows, partners(edition, task, seed)[split.labels]] += wrong * noise.partner_share
     return targets.astype(np.float32)

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 import yaml
 from open_clip.model import CLIP
+from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor
 
-from .images import Split, published_arrays
-from .model import PREPROCESS, VOCABULARY, configuration, text_heads
-from .tasks import GENERATED, GENERATED_LICENCE, IN_DOMAIN, TASKS, TEMPLATES
+from .edition import Edition
+from .images import Split, published
+from .model import PREPROCESS, text_heads
+from .tasks import GENERATED, GENERATED_LICENCE, TEMPLATES, Task
 
-NAME, TITLE = "mini8", "Eight small drawings"
-DESCRIPTION = (
-    "Eight small picture tasks with an expert each, and four without one. All images but the digits are drawn by "
-    "MergeLens. The base was pretrained on simulated noisy web captions: the harder an image, the likelier its caption "
-    "carried the name of one fixed other class. Experts mostly undo that confusion."
-)
+Published = Mapping[str, tuple[np.ndarray, np.ndarray | None]]
 
 
 def halved(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -42,19 +42,61 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def write_data(folder: Path, data: Mapping[str, Mapping[str, Split]]) -> None:
-    """Write one compressed npz per task."""
-    (folder / "data").mkdir(parents=True, exist_ok=True)
-    for task in TASKS:
-        np.savez_compressed(folder / "data" / f"{task.name}.npz", **published_arrays(task, dict(data[task.name])))
+def write_data(folder: Path, edition: Edition, data: Mapping[str, Mapping[str, Split]]) -> None:
+    """Write the published images of every task in the edition's form."""
+    write = write_npz if edition.stored == "npz" else write_parquet
+    for task in edition.tasks:
+        path = folder / data_path(edition, task)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, task, published(dict(data[task.name])))
 
 
-def write_base(folder: Path, base: CLIP) -> None:
+def data_path(edition: Edition, task: Task) -> str:
+    """Return where a task's images lie inside the zoo."""
+    return f"data/{task.name}.npz" if edition.stored == "npz" else f"data/{task.name}"
+
+
+def write_npz(path: Path, task: Task, splits: Published) -> None:
+    """Write one compressed npz file."""
+    arrays: dict[str, np.ndarray] = {}
+    for split, (images, labels) in splits.items():
+        arrays[f"{split}_x"] = images
+        if labels is not None:
+            arrays[f"{split}_y"] = labels
+    np.savez_compressed(path, **arrays)
+
+
+def write_parquet(path: Path, task: Task, splits: Published) -> None:
+    """Write a folder with a parquet shard for each split, in the image layout of Hugging Face's data sets.
+
+    Images are lossless WebP; labels come with the class names, images to adapt on without labels.
+    """
+    path.mkdir(exist_ok=True)
+    for split, (images, labels) in splits.items():
+        columns: dict[str, Any] = {"image": [{"bytes": webp(image), "path": None} for image in images]}
+        features: dict[str, Any] = {"image": {"_type": "Image"}}
+        kinds = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()})}
+        if labels is not None:
+            columns["label"], kinds["label"] = labels, pa.int64()
+            features["label"] = {"names": list(task.classes), "_type": "ClassLabel"}
+        described = json.dumps({"info": {"features": features}})
+        schema = pa.schema(list(kinds.items()), metadata={"huggingface": described})
+        pq.write_table(pa.table(columns, schema), path / f"{split}-00000-of-00001.parquet", compression="none")
+
+
+def webp(image: np.ndarray) -> bytes:
+    """Return an image, uint8 (height, width, 3), as lossless WebP."""
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "WEBP", lossless=True, quality=100, method=6, exact=True)
+    return buffer.getvalue()
+
+
+def write_base(folder: Path, edition: Edition, base: CLIP) -> None:
     """Write the base in float16 with its configuration, vocabulary and zero-shot heads (float32)."""
-    write_json(folder / "config.json", configuration())
-    write_json(folder / "vocabulary.json", VOCABULARY.as_json())
+    write_json(folder / "config.json", edition.configuration())
+    write_json(folder / "vocabulary.json", edition.vocabulary.as_json())
     write_tensors(folder / "base.safetensors", halved(base.state_dict()))
-    heads = {name: head.float().contiguous() for name, head in text_heads(base).items()}
+    heads = {name: head.float().contiguous() for name, head in text_heads(edition, base).items()}
     write_tensors(folder / "heads.safetensors", {**heads, "logit_scale": base.logit_scale.detach().float().clone()})
 
 
@@ -66,23 +108,22 @@ def write_towers(folder: Path, experts: Mapping[str, Mapping[str, Tensor]], mult
     write_tensors(folder / "multitask.safetensors", halved(multitask))
 
 
-def _task_entries() -> list[dict[str, Any]]:
-    return [
-        {
-            "name": task.name,
-            "title": task.title,
-            "domain": "in" if task.in_domain else "out",
-            "data": f"data/{task.name}.npz",
-            "classes": list(task.classes),
-            "templates": list(TEMPLATES),
-            "source": task.source,
-            "licence": task.licence,
-        }
-        for task in TASKS
-    ]
+def _task_entry(edition: Edition, task: Task) -> dict[str, Any]:
+    shifted = {"shifted_from": task.shifted_from} if task.shifted_from else {}
+    return {
+        "name": task.name,
+        "title": task.title,
+        "domain": "in" if task.in_domain else "out",
+        **shifted,
+        "data": data_path(edition, task),
+        "classes": list(task.classes),
+        "templates": list(TEMPLATES),
+        "source": task.source,
+        "licence": task.licence,
+    }
 
 
-def write_manifest(folder: Path) -> None:
+def write_manifest(folder: Path, edition: Edition) -> None:
     """Write zoo.yaml, last of all: without it the folder is not a zoo."""
     experts = [
         {
@@ -92,7 +133,7 @@ def write_manifest(folder: Path) -> None:
             "source": GENERATED.replace("generated", "trained"),
             "licence": GENERATED_LICENCE,
         }
-        for task in IN_DOMAIN
+        for task in edition.in_domain
     ]
     backbone = {
         "architecture": "config.json",
@@ -102,13 +143,13 @@ def write_manifest(folder: Path) -> None:
     }
     manifest = {
         "format": 1,
-        "name": NAME,
-        "title": TITLE,
-        "description": DESCRIPTION,
+        "name": edition.name,
+        "title": edition.title,
+        "description": edition.description,
         "backbone": backbone,
         "references": [{"name": "multitask", "weights": "multitask.safetensors"}],
         "experts": experts,
-        "tasks": _task_entries(),
+        "tasks": [_task_entry(edition, task) for task in edition.tasks],
         "heads": "heads.safetensors",
     }
     text = yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True, width=110)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,21 +10,10 @@ from open_clip.model import CLIP
 from torch import Tensor
 
 from ..encoders.training import Schedule, Trainer
+from .edition import FinetuneConfig
 from .images import Split
 from .model import prepare, visual_of, visual_state
 from .pretrain import shifted
-
-
-@dataclass(frozen=True)
-class FinetuneConfig:
-    """Settings of fine-tuning; `seed` orders the batches and their shifts."""
-
-    seed: int = 1
-    steps: int = 250
-    batch: int = 64
-    learning_rate: float = 5e-4
-    warmup: int = 20
-    shift: int = 2
 
 
 def finetune(

@@ -8,12 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .drawings.canvas import shrink, wobble
-from .tasks import TASKS, Task
+from .edition import SPLITS, Edition
+from .tasks import Task
 
-DATA_SEED = 1000
-SIZES_IN = {"pretrain": 3000, "train": 2000, "adapt": 500, "val": 200, "test": 500}
-SIZES_OUT = {"pretrain": 2500, "val": 100, "test": 500}
-SPLITS = tuple(SIZES_IN)
 PUBLISHED = ("test", "adapt", "val")
 
 
@@ -25,22 +22,27 @@ class Split(NamedTuple):
     hardness: np.ndarray
 
 
-def draw_split(task: Task, split: str, count: int, seed: int = DATA_SEED) -> Split:
-    """Draw one split; the same arguments give the same images."""
-    rng = np.random.default_rng([seed, TASKS.index(task), SPLITS.index(split)])
+def draw_split(edition: Edition, task: Task, split: str, count: int, seed: int | None = None) -> Split:
+    """Draw one split; the same arguments give the same images. The edition's seed is the default."""
+    rng = np.random.default_rng([edition.data_seed if seed is None else seed, edition.index(task), SPLITS.index(split)])
     pictures, labels = task.sample(rng, split, count)
     hardness = rng.uniform(0, 1, len(pictures))
     images = [
         np.clip(task.wear(shrink(wobble(picture, rng, task.wobble)), hard, rng), 0, 255).astype(np.uint8)
         for picture, hard in zip(pictures, hardness.tolist(), strict=True)
     ]
-    return Split(np.stack(images), labels.astype(np.int64), hardness)
+    return Split(coarsened(np.stack(images), edition.colour_bits), labels.astype(np.int64), hardness)
 
 
-def draw_task(task: Task, seed: int = DATA_SEED) -> dict[str, Split]:
+def coarsened(images: np.ndarray, bits: int) -> np.ndarray:
+    """Return uint8 images whose channels keep their first `bits` bits, at the middle of what these stand for."""
+    step = 1 << (8 - bits)
+    return (images // step * step + step // 2).astype(np.uint8)
+
+
+def draw_task(edition: Edition, task: Task) -> dict[str, Split]:
     """Return all splits of a task by name, checked to be disjoint."""
-    sizes = SIZES_IN if task.in_domain else SIZES_OUT
-    splits = {split: draw_split(task, split, count, seed) for split, count in sizes.items()}
+    splits = {split: draw_split(edition, task, split, count) for split, count in edition.sizes.of(task).items()}
     check_disjoint(task.name, {name: split.images for name, split in splits.items()})
     return splits
 
@@ -61,13 +63,10 @@ def check_disjoint(task: str, splits: dict[str, np.ndarray]) -> None:
         seen.update(dict.fromkeys(found, split))
 
 
-def published_arrays(task: Task, splits: dict[str, Split]) -> dict[str, np.ndarray]:
-    """Return the arrays of the task's npz file: images of three splits, labels of the labelled two."""
-    arrays: dict[str, np.ndarray] = {}
-    for split in PUBLISHED:
-        if split not in splits:
-            continue
-        arrays[f"{split}_x"] = splits[split].images
-        if split != "adapt":
-            arrays[f"{split}_y"] = splits[split].labels
-    return arrays
+def published(splits: dict[str, Split]) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+    """Return images and labels of the splits that a zoo ships, by split; images to adapt on come without labels."""
+    return {
+        split: (splits[split].images, None if split == "adapt" else splits[split].labels)
+        for split in PUBLISHED
+        if split in splits
+    }

@@ -1,10 +1,8 @@
-"""The small CLIP model, its word vocabulary, and the classification heads that its text tower gives."""
+"""The small CLIP model, and the classification heads that its text tower gives."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +10,10 @@ from open_clip.model import CLIP
 from torch import Tensor
 from torch.nn import functional
 
-from .tasks import CLASS_NAMES, TASKS, TEMPLATES
+from .edition import Edition
+from .tasks import TEMPLATES
 
 MEAN, DEVIATION = 0.5, 0.27
-CONTEXT = 12
 PREPROCESS = {
     "size": 32,
     "mean": [MEAN] * 3,
@@ -26,63 +24,10 @@ PREPROCESS = {
 VISUAL_PREFIX = "visual."
 
 
-class Vocabulary:
-    """Word-level tokens: 0 pads, words count from 1, and the end token is the largest (open_clip pools there)."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        words = sorted({word for text in texts for word in text.lower().split()})
-        self.words = {word: number for number, word in enumerate(words, start=1)}
-        self.start, self.end = len(words) + 1, len(words) + 2
-        self.size = len(words) + 3
-
-    def encode(self, texts: Sequence[str]) -> Tensor:
-        """Return token ids of shape (texts, CONTEXT); raises ValueError for a word that was never learned."""
-        tokens = torch.zeros(len(texts), CONTEXT, dtype=torch.long)
-        for row, text in enumerate(texts):
-            words = text.lower().split()
-            unknown = [word for word in words if word not in self.words]
-            if unknown or len(words) > CONTEXT - 2:
-                raise ValueError(f"'{text}' has unknown words {unknown} or more than {CONTEXT - 2} words.")
-            ids = [self.start, *(self.words[word] for word in words), self.end]
-            tokens[row, : len(ids)] = torch.tensor(ids)
-        return tokens
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the text of vocabulary.json."""
-        special = {"pad": 0, "start": self.start, "end": self.end}
-        return {"tokenizer": "lower-case words", "context_length": CONTEXT, "special": special, "words": self.words}
-
-
-VOCABULARY = Vocabulary([template.format(name) for template in TEMPLATES for name in CLASS_NAMES])
-
-
-def configuration() -> dict[str, Any]:
-    """Return the open_clip model configuration that config.json holds."""
-    return {
-        "embed_dim": 128,
-        "quick_gelu": False,
-        "vision_cfg": {
-            "image_size": 32,
-            "patch_size": 8,
-            "width": 192,
-            "layers": 4,
-            "head_width": 32,
-            "mlp_ratio": 3.0,
-        },
-        "text_cfg": {
-            "context_length": CONTEXT,
-            "vocab_size": VOCABULARY.size,
-            "width": 128,
-            "heads": 4,
-            "layers": 2,
-        },
-    }
-
-
-def new_model(seed: int) -> CLIP:
+def new_model(edition: Edition, seed: int) -> CLIP:
     """Return a randomly initialised model."""
     torch.manual_seed(seed)
-    return CLIP(**copy.deepcopy(configuration()))
+    return CLIP(**edition.configuration())
 
 
 def prepare(images: np.ndarray) -> Tensor:
@@ -92,13 +37,13 @@ def prepare(images: np.ndarray) -> Tensor:
 
 
 @torch.no_grad()
-def text_heads(model: CLIP) -> dict[str, Tensor]:
+def text_heads(edition: Edition, model: CLIP) -> dict[str, Tensor]:
     """Build zero-shot heads by task, each (classes, 128): the unit-norm mean over templates of unit-norm embeddings."""
     heads = {}
-    for task in TASKS:
+    for task in edition.tasks:
         per_template = [
             functional.normalize(
-                model.encode_text(VOCABULARY.encode([template.format(c) for c in task.classes])), dim=-1
+                model.encode_text(edition.vocabulary.encode([template.format(c) for c in task.classes])), dim=-1
             )
             for template in TEMPLATES
         ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,38 +12,23 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..encoders.training import descend, scheduled
-from .captions import NOISE_IN, NOISE_OUT, CaptionNoise, caption_targets
+from .captions import caption_targets
+from .edition import Edition, PretrainConfig
 from .images import Split
-from .model import VOCABULARY, new_model, prepare
-from .tasks import CLASS_NAMES, TASKS, TEMPLATES
+from .model import new_model, prepare
+from .tasks import TEMPLATES
 
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class PretrainConfig:
-    """Settings of pretraining; noise is stronger in domain, where experts are to have something to learn."""
-
-    seed: int = 1
-    epochs: int = 9
-    batch: int = 128
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.05
-    warmup: int = 150
-    shift: int = 2
-    highest_scale: float = 50.0
-    noise_in: CaptionNoise = NOISE_IN
-    noise_out: CaptionNoise = NOISE_OUT
-
-
-def training_set(splits: Mapping[str, Split], config: PretrainConfig) -> tuple[Tensor, Tensor]:
+def training_set(edition: Edition, splits: Mapping[str, Split], config: PretrainConfig) -> tuple[Tensor, Tensor]:
     """Return all images, uint8 (n, 32, 32, 3), and their caption probabilities over all names, float32 (n, names)."""
     images, targets, first = [], [], 0
-    for task in TASKS:
+    for task in edition.captioned:
         split = splits[task.name]
-        wide = np.zeros((len(split.labels), len(CLASS_NAMES)), dtype=np.float32)
+        wide = np.zeros((len(split.labels), len(edition.class_names)), dtype=np.float32)
         noise = config.noise_in if task.in_domain else config.noise_out
-        wide[:, first : first + len(task.classes)] = caption_targets(task, split, noise, config.seed)
+        wide[:, first : first + len(task.classes)] = caption_targets(edition, task, split, noise, config.seed)
         first += len(task.classes)
         images.append(torch.from_numpy(split.images))
         targets.append(torch.from_numpy(wide))
@@ -73,13 +57,15 @@ def _batches(count: int, config: PretrainConfig, rng: np.random.Generator) -> It
         yield order[first : first + config.batch]
 
 
-def pretrain(splits: Mapping[str, Split], config: PretrainConfig, progress: Progress) -> CLIP:
+def pretrain(edition: Edition, splits: Mapping[str, Split], config: PretrainConfig, progress: Progress) -> CLIP:
     """Train a new model on the tasks' `pretrain` splits."""
-    images, targets = training_set(splits, config)
+    images, targets = training_set(edition, splits, config)
     rng = np.random.default_rng([config.seed, 3])
-    model = new_model(config.seed).train()
+    model = new_model(edition, config.seed).train()
     optimizer = _optimizer(model, config)
-    prompts = [VOCABULARY.encode([template.format(name) for name in CLASS_NAMES]) for template in TEMPLATES]
+    prompts = [
+        edition.vocabulary.encode([template.format(name) for name in edition.class_names]) for template in TEMPLATES
+    ]
     steps, step, started = config.epochs * (len(images) // config.batch), 0, time.monotonic()
     for epoch in range(config.epochs):
         total = 0.0

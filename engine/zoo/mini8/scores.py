@@ -10,9 +10,9 @@ import torch
 from open_clip.model import CLIP
 from torch import Tensor
 
+from .edition import Edition
 from .images import Split
 from .model import accuracy, encode_images, prepare, text_heads, visual_of
-from .tasks import IN_DOMAIN, TASKS
 
 State = dict[str, Tensor]
 Scores = dict[str, dict[str, float]]
@@ -28,8 +28,8 @@ class LabelledSplit(NamedTuple):
 class Judge:
     """Scores visual towers with the frozen heads of one base."""
 
-    def __init__(self, base: CLIP, splits: Mapping[str, Split]) -> None:
-        self.base, self.heads = base, text_heads(base)
+    def __init__(self, edition: Edition, base: CLIP, splits: Mapping[str, Split]) -> None:
+        self.base, self.heads = base, text_heads(edition, base)
         self.data = {
             task: LabelledSplit(prepare(split.images), torch.from_numpy(split.labels)) for task, split in splits.items()
         }
@@ -46,7 +46,7 @@ class Judge:
     def table(self, experts: Mapping[str, State], others: Mapping[str, State | None]) -> Scores:
         """Return scores of each expert on its own task and of the other models on every task, by model and task."""
         own = {task: self.score(state, (task,))[task] for task, state in experts.items()}
-        every = tuple(task.name for task in TASKS)
+        every = tuple(self.data)
         return {"experts": own, **{name: self.score(state, every) for name, state in others.items()}}
 
 
@@ -58,14 +58,13 @@ def moved(base: State, experts: Mapping[str, State], scaling: float) -> State:
     }
 
 
-def averages(scores: Scores) -> Scores:
-    """Return the mean over in-domain and over out-of-domain tasks, by model."""
-    inside = {task.name for task in IN_DOMAIN}
+def averages(edition: Edition, scores: Scores) -> Scores:
+    """Return the mean over in-domain, out-of-domain and shifted tasks, by model."""
+    group = {task.name: "in" if task.in_domain else "shifted" if task.shifted_from else "out" for task in edition.tasks}
     means: Scores = {}
     for model, by_task in scores.items():
-        groups = {
-            "in": [score for task, score in by_task.items() if task in inside],
-            "out": [score for task, score in by_task.items() if task not in inside],
-        }
-        means[model] = {group: round(float(np.mean(values)), 2) for group, values in groups.items() if values}
+        found: dict[str, list[float]] = {}
+        for task, score in by_task.items():
+            found.setdefault(group[task], []).append(score)
+        means[model] = {name: round(float(np.mean(values)), 2) for name, values in found.items()}
     return means

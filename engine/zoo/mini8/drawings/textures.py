@@ -14,11 +14,12 @@ from .canvas import COLUMNS, ROWS, SIDE, SMALL, smooth_noise, to_image
 Coordinates = tuple[np.ndarray, np.ndarray, float]
 
 
-def _fraction(values: np.ndarray) -> np.ndarray:
+def fraction(values: np.ndarray) -> np.ndarray:
+    """Return what is behind the decimal point, in 0..1."""
     return values - np.floor(values)
 
 
-def _coordinates(rng: np.random.Generator) -> Coordinates:
+def coordinates(rng: np.random.Generator) -> Coordinates:
     """Return slightly turned and shifted coordinates (64, 64) in pattern periods, and the number of periods."""
     periods, angle = rng.uniform(3, 6), rng.uniform(-0.2, 0.2)
     shift_x, shift_y = rng.uniform(0, 1, 2)
@@ -27,41 +28,41 @@ def _coordinates(rng: np.random.Generator) -> Coordinates:
     return x * periods, y * periods, periods
 
 
-def _polar(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def polar(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Return the distance and angle (64, 64) from a point near the middle."""
     centre_x, centre_y = rng.uniform(0.3, 0.7, 2)
     return np.hypot(COLUMNS - centre_x, ROWS - centre_y), np.arctan2(ROWS - centre_y, COLUMNS - centre_x)
 
 
 def _striped(rng: np.random.Generator) -> np.ndarray:
-    x, _, _ = _coordinates(rng)
-    return _fraction(x) < 0.5
+    x, _, _ = coordinates(rng)
+    return fraction(x) < 0.5
 
 
 def _dotted(rng: np.random.Generator) -> np.ndarray:
-    x, y, _ = _coordinates(rng)
-    return np.hypot(_fraction(x) - 0.5, _fraction(y) - 0.5) < 0.3
+    x, y, _ = coordinates(rng)
+    return np.hypot(fraction(x) - 0.5, fraction(y) - 0.5) < 0.3
 
 
 def _checkered(rng: np.random.Generator) -> np.ndarray:
-    x, y, _ = _coordinates(rng)
+    x, y, _ = coordinates(rng)
     return (np.floor(x) + np.floor(y)) % 2 == 0
 
 
 def _grid(rng: np.random.Generator) -> np.ndarray:
-    x, y, _ = _coordinates(rng)
-    return (_fraction(x) < 0.22) | (_fraction(y) < 0.22)
+    x, y, _ = coordinates(rng)
+    return (fraction(x) < 0.22) | (fraction(y) < 0.22)
 
 
 def _zigzag(rng: np.random.Generator) -> np.ndarray:
-    x, y, _ = _coordinates(rng)
-    return _fraction(y + 1.4 * np.abs(_fraction(x) - 0.5)) < 0.5
+    x, y, _ = coordinates(rng)
+    return fraction(y + 1.4 * np.abs(fraction(x) - 0.5)) < 0.5
 
 
 def _bricks(rng: np.random.Generator) -> np.ndarray:
-    x, y, _ = _coordinates(rng)
+    x, y, _ = coordinates(rng)
     row = np.floor(1.3 * y)
-    return (_fraction(1.3 * y) < 0.2) | (_fraction(0.7 * x + 0.5 * (row % 2)) < 0.12)
+    return (fraction(1.3 * y) < 0.2) | (fraction(0.7 * x + 0.5 * (row % 2)) < 0.12)
 
 
 def _speckled(rng: np.random.Generator) -> np.ndarray:
@@ -74,13 +75,13 @@ def _blotchy(rng: np.random.Generator) -> np.ndarray:
 
 
 def _rings(rng: np.random.Generator) -> np.ndarray:
-    distance, _ = _polar(rng)
-    return _fraction(distance * 1.3 * rng.uniform(3, 6)) < 0.5
+    distance, _ = polar(rng)
+    return fraction(distance * 1.3 * rng.uniform(3, 6)) < 0.5
 
 
 def _rays(rng: np.random.Generator) -> np.ndarray:
-    _, angle = _polar(rng)
-    return _fraction(angle / (2 * math.pi) * int(1.7 * rng.uniform(3, 6))) < 0.5
+    _, angle = polar(rng)
+    return fraction(angle / (2 * math.pi) * int(1.7 * rng.uniform(3, 6))) < 0.5
 
 
 PATTERNS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
@@ -97,7 +98,8 @@ PATTERNS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
 }
 
 
-def _draw(rng: np.random.Generator, pattern: Callable[[np.random.Generator], np.ndarray]) -> Image.Image:
+def draw_pattern(rng: np.random.Generator, pattern: Callable[[np.random.Generator], np.ndarray]) -> Image.Image:
+    """Return a pattern (64, 64) in two greys of a random contrast."""
     dark, contrast = rng.uniform(0, 105), rng.uniform(70, 150)
     tones = np.array([dark, dark + contrast])
     if rng.random() < 0.5:
@@ -106,7 +108,7 @@ def _draw(rng: np.random.Generator, pattern: Callable[[np.random.Generator], np.
     return to_image(np.repeat(grey[..., None], 3, axis=2))
 
 
-DRAWERS = {name: partial(_draw, pattern=pattern) for name, pattern in PATTERNS.items()}
+DRAWERS = {name: partial(draw_pattern, pattern=pattern) for name, pattern in PATTERNS.items()}
 
 
 def wear(pixels: np.ndarray, hardness: float, rng: np.random.Generator) -> np.ndarray:
