@@ -62,10 +62,27 @@ def build(
     name: Annotated[str, typer.Argument(help="Which bundled zoo to build; mini8 is the one there is.")],
     out: Annotated[Path, typer.Option(help="A new folder for it.")],
     expert_seed: Annotated[int, typer.Option(help="Seed of the experts' fine-tuning.")] = 1,
+    edition: Annotated[str, typer.Option(help="Which recipe: first (the bundled one) or second.")] = "first",
+    second: Annotated[bool, typer.Option(help="Also OUT-experts2: the same base, experts of the next seed.")] = False,
+    twin: Annotated[bool, typer.Option(help="Also OUT-twin: a base of the next seed, and its experts.")] = False,
+    parts: Annotated[
+        Path | None, typer.Option(help="A folder to keep trained parts in: an interrupted build goes on from them.")
+    ] = None,
 ) -> None:
     """Build a bundled zoo again, from its seeds: images, base, experts, heads and build record."""
     if name != "mini8":
         raise EngineError(f"There is no recipe to build the zoo '{name}'; mini8 is the one there is.")
+    from ..zoo.mini8.build import EDITIONS
     from ..zoo.mini8.build import build as build_mini8
 
-    build_mini8(out, expert_seed=expert_seed, progress=say)
+    if edition not in EDITIONS:
+        raise EngineError(f"mini8 has no edition '{edition}'; its editions are {' and '.join(EDITIONS)}.")
+    build_mini8(
+        out,
+        edition=EDITIONS[edition],
+        expert_seed=expert_seed,
+        second=second,
+        twin=twin,
+        parts=parts,
+        progress=say,
+    )

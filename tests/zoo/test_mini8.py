@@ -1,28 +1,41 @@
 """The bundled zoo: its drawings, and the folder it is shipped in."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from safetensors import safe_open
 
-from engine.zoo.mini8.captions import CaptionNoise, caption_targets, partners
+from engine.zoo.check import check_zoo
+from engine.zoo.folder import Zoo
+from engine.zoo.mini8.build import EDITIONS, build
+from engine.zoo.mini8.captions import caption_targets, partners
 from engine.zoo.mini8.drawings import digits
-from engine.zoo.mini8.images import SIZES_IN, SIZES_OUT, Split, check_disjoint, digests, draw_split, published_arrays
-from engine.zoo.mini8.tasks import CLASS_NAMES, IN_DOMAIN, OUT_OF_DOMAIN, TASKS
+from engine.zoo.mini8.edition import CaptionNoise, FinetuneConfig, PretrainConfig, Sizes
+from engine.zoo.mini8.first import FIRST
+from engine.zoo.mini8.images import Split, check_disjoint, coarsened, digests, draw_split, published
+from engine.zoo.mini8.parts import Parts, fingerprint
+from engine.zoo.mini8.pretrain import training_set
+from engine.zoo.mini8.second import SECOND
 
 SHIPPED = Path(__file__).resolve().parents[2] / "assets" / "zoos" / "mini8"
 MEGABYTE = 1_000_000
-by_task = pytest.mark.parametrize("task", TASKS, ids=[task.name for task in TASKS])
+EVERY = [(edition, task) for edition in EDITIONS.values() for task in edition.tasks]
+by_task = pytest.mark.parametrize(
+    ("edition", "task"), EVERY, ids=[f"{edition.label}-{task.name}" for edition, task in EVERY]
+)
+by_edition = pytest.mark.parametrize("edition", EDITIONS.values(), ids=list(EDITIONS))
 shipped = pytest.mark.skipif(not (SHIPPED / "zoo.yaml").is_file(), reason="the bundled zoo has not been built")
 
 
 @by_task
-def test_images_are_small_colour_pictures_of_every_class(task):
-    split = draw_split(task, "test", 60, seed=3)
+def test_images_are_small_colour_pictures_of_every_class(edition, task):
+    split = draw_split(edition, task, "test", 60, seed=3)
     assert split.images.shape == (60, 32, 32, 3)
     assert split.images.dtype == np.uint8
     assert set(split.labels) == set(range(len(task.classes)))
@@ -32,17 +45,62 @@ def test_images_are_small_colour_pictures_of_every_class(task):
 
 
 @by_task
-def test_a_seed_repeats_and_seeds_and_splits_differ(task):
-    first, again, other = (draw_split(task, "val", 12, seed=seed) for seed in (5, 5, 6))
+def test_a_seed_repeats_and_seeds_and_splits_differ(edition, task):
+    first, again, other = (draw_split(edition, task, "val", 12, seed=seed) for seed in (5, 5, 6))
     assert np.array_equal(first.images, again.images)
     assert np.array_equal(first.labels, again.labels)
     assert not digests(first.images) & digests(other.images)
-    assert not digests(first.images) & digests(draw_split(task, "test", 12, seed=5).images)
+    assert not digests(first.images) & digests(draw_split(edition, task, "test", 12, seed=5).images)
 
 
-def test_tasks_have_distinct_names_and_classes():
-    assert len({task.name for task in TASKS}) == len(TASKS) == len(IN_DOMAIN) + len(OUT_OF_DOMAIN)
-    assert len(set(CLASS_NAMES)) == len(CLASS_NAMES)
+@by_edition
+def test_tasks_have_distinct_names_and_classes_that_the_text_encoder_reads(edition):
+    assert len({task.name for task in edition.tasks}) == len(edition.tasks)
+    assert len(set(edition.class_names)) == len(edition.class_names)
+    for task in edition.tasks:
+        assert edition.vocabulary.encode([f"a photo of {name}" for name in task.classes]).shape[0] == len(task.classes)
+    with pytest.raises(ValueError, match="unknown words"):
+        edition.vocabulary.encode(["a photo of nothing"])
+
+
+def test_the_second_edition_has_what_claims_need():
+    tasks = {task.name: task for task in SECOND.tasks}
+    usual = SECOND.sizes.in_domain["pretrain"]
+    lacking = [task for task in SECOND.in_domain if SECOND.sizes.of(task)["pretrain"] <= usual / 3]
+    assert len(SECOND.in_domain) == 8
+    assert len(lacking) >= len(SECOND.in_domain) / 2
+    assert SECOND.vision["layers"] >= 8
+    assert sum(task.near in {task.name for task in SECOND.in_domain} for task in SECOND.tasks) >= 4
+    *pairs, fourth = SECOND.analogy
+    assert all(tasks[name].in_domain for name in pairs)
+    assert not tasks[fourth].in_domain
+    (fog,) = (task for task in SECOND.tasks if task.shifted_from)
+    assert fog.classes == tasks[fog.shifted_from].classes
+    assert "pretrain" not in SECOND.sizes.of(fog)
+
+
+def test_an_analogy_is_the_same_things_drawn_otherwise():
+    a, b, c, d = ({task.name: task for task in SECOND.tasks}[name] for name in SECOND.analogy)
+    assert b.classes == tuple(f"outlined {name}" for name in a.classes)
+    assert d.classes == tuple(f"outlined {name}" for name in c.classes)
+
+
+def test_the_base_sees_as_many_images_as_the_edition_says():
+    tasks = tuple(replace(task, seen=24 if task.seen else 36) for task in SECOND.captioned)
+    small = replace(SECOND, tasks=tasks)
+    splits = {task.name: draw_split(small, task, "pretrain", task.seen) for task in tasks}
+    images, targets = training_set(small, splits, small.pretrain)
+    assert len(images) == len(targets) == sum(task.seen for task in tasks)
+    assert targets.shape[1] == len(small.class_names)
+    assert targets.sum(dim=1).numpy() == pytest.approx(1, abs=1e-5)
+
+
+def test_colours_keep_their_first_bits():
+    every = np.arange(256, dtype=np.uint8)
+    coarse = coarsened(every, 5)
+    assert np.array_equal(coarsened(every, 8), every)
+    assert len(set(coarse.tolist())) == 32
+    assert np.abs(coarse.astype(int) - every).max() <= 4
 
 
 def test_digit_pools_do_not_overlap():
@@ -61,20 +119,118 @@ def test_an_image_in_two_splits_is_refused():
 
 def test_adaptation_images_are_published_without_labels():
     split = Split(np.zeros((2, 32, 32, 3), np.uint8), np.zeros(2, np.int64), np.zeros(2))
-    arrays = published_arrays(TASKS[0], dict.fromkeys(("pretrain", "train", "adapt", "val", "test"), split))
-    assert sorted(arrays) == ["adapt_x", "test_x", "test_y", "val_x", "val_y"]
+    found = published(dict.fromkeys(("pretrain", "train", "adapt", "val", "test"), split))
+    assert sorted(found) == ["adapt", "test", "val"]
+    assert [name for name, (_, labels) in found.items() if labels is None] == ["adapt"]
 
 
 def test_captions_name_the_partner_more_often_the_harder_the_image():
-    task = TASKS[1]
+    task = FIRST.tasks[1]
     split = Split(np.zeros((2, 1, 1, 3), np.uint8), np.array([4, 4]), np.array([0.0, 1.0]))
-    targets = caption_targets(task, split, CaptionNoise(0.15, 0.8, 0.0), seed=1)
-    partner = partners(task, seed=1)
+    targets = caption_targets(FIRST, task, split, CaptionNoise(0.15, 0.8, 0.0), seed=1)
+    partner = partners(FIRST, task, seed=1)
     assert targets.sum(axis=1) == pytest.approx([1, 1])
     assert targets[0].argmax() == 4
     assert targets[1].argmax() == partner[4]
     assert sorted(partner) == list(range(len(task.classes)))
     assert all(partner[name] != name for name in range(len(task.classes)))
+
+
+def test_a_part_is_trained_once_for_all_that_it_is_made_of(tmp_path):
+    trained = []
+
+    def train():
+        trained.append(1)
+        return {"weight": torch.arange(4.0)}
+
+    first = Parts(tmp_path).take("part", (np.arange(3), FinetuneConfig()), train)
+    again = Parts(tmp_path).take("part", (np.arange(3), FinetuneConfig()), train)
+    assert len(trained) == 1
+    assert torch.equal(first["weight"], again["weight"])
+    Parts(tmp_path).take("part", (np.arange(3), FinetuneConfig(steps=1)), train)
+    assert len(trained) == 2
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_a_fingerprint_tells_contents_orders_and_types_apart():
+    things = [
+        {"a": np.arange(3), "b": 1},
+        {"a": np.arange(3), "b": 2},
+        {"a": np.arange(3, dtype=np.int32), "b": 1},
+        {"a": torch.arange(3.0), "b": 1},
+        (PretrainConfig(),),
+        (PretrainConfig(seed=2),),
+    ]
+    assert len({fingerprint(thing) for thing in things}) == len(things)
+    assert fingerprint(things[0]) == fingerprint({"a": np.arange(3), "b": 1})
+
+
+def tiny(edition):
+    """An edition's recipe with few images and a minute network."""
+    sizes = Sizes(
+        {"pretrain": 24, "train": 24, "adapt": 24, "val": 24, "test": 24},
+        {"pretrain": 24, "val": 24, "test": 24},
+        {"val": 24, "test": 24},
+    )
+    return replace(
+        edition,
+        tasks=tuple(replace(task, seen=24 if task.seen else task.seen) for task in edition.tasks),
+        sizes=sizes,
+        vision={"width": 32, "layers": 2, "head_width": 16, "mlp_ratio": 1.0},
+        pretrain=PretrainConfig(epochs=1, batch=64, warmup=1),
+        finetune=FinetuneConfig(steps=2, batch=16),
+        multitask_steps=2,
+    )
+
+
+@pytest.fixture(scope="module", params=EDITIONS.values(), ids=list(EDITIONS))
+def built(request, tmp_path_factory):
+    """A tiny edition, and the folder that holds its zoo, the two beside it, and the parts that were kept."""
+    small, folder = tiny(request.param), tmp_path_factory.mktemp(request.param.label)
+    build(folder / "zoo", edition=small, second=True, twin=True, parts=folder / "parts", progress=lambda text: None)
+    return small, folder
+
+
+def test_tiny_zoos_are_in_order_and_say_how_they_were_made(built):
+    small, folder = built
+    zoos = [folder / name for name in ("zoo", "zoo-experts2", "zoo-twin")]
+    for zoo in zoos:
+        found = check_zoo(str(zoo), lambda fraction, message="": None)  # a fault would be raised
+        assert len(found) > len(small.in_domain)
+    records = [json.loads((zoo / "build.json").read_text()) for zoo in zoos]
+    assert [(r["seeds"]["pretrain"], r["seeds"]["experts"]) for r in records] == [(1, 1), (1, 2), (2, 1)]
+    assert records[0]["digests"]["base"] == records[1]["digests"]["base"] != records[2]["digests"]["base"]
+    assert all(r["digests"]["images"] == records[0]["digests"]["images"] for r in records)
+    assert records[0]["digests"]["experts"] != records[1]["digests"]["experts"]
+    assert {"drawing images", "base 1", "digits 1.1", "multitask 1.1", "scoring"} <= set(records[0]["wall_s"])
+    assert "digits 1.1" not in records[1]["wall_s"]
+
+
+def test_a_build_goes_on_from_the_parts_that_were_kept(built):
+    small, folder = built
+    before = {path.name for path in (folder / "parts").iterdir()}
+    build(folder / "again", edition=small, parts=folder / "parts", progress=lambda text: None)
+    assert {path.name for path in (folder / "parts").iterdir()} == before
+    for file in ("base.safetensors", "experts/digits.safetensors", "zoo.yaml"):
+        assert (folder / "again" / file).read_bytes() == (folder / "zoo" / file).read_bytes()
+
+
+def test_published_images_are_read_back_as_they_were_drawn(built):
+    small, folder = built
+    zoo = Zoo.open(str(folder / "zoo"))
+    for task in small.tasks:
+        drawn = draw_split(small, task, "test", 24)
+        data = zoo.data[task.name]
+        assert np.array_equal(np.stack([*data.images("test")[np.arange(24)]]), drawn.images)
+        assert np.array_equal(data.labels("test"), drawn.labels)
+        assert data.has("adapt") == task.in_domain
+
+
+def test_the_first_editions_shipped_images_are_drawn_again():
+    for task in FIRST.tasks[:2]:
+        again = draw_split(FIRST, task, "test", FIRST.sizes.in_domain["test"])
+        assert np.array_equal(again.images, arrays(task.name)["test_x"])
+        assert np.array_equal(again.labels, arrays(task.name)["test_y"])
 
 
 @cache
@@ -89,10 +245,10 @@ def arrays(task):
 
 
 @shipped
-@by_task
+@pytest.mark.parametrize("task", FIRST.tasks, ids=[task.name for task in FIRST.tasks])
 def test_shipped_splits_have_their_sizes_and_are_disjoint(task):
     data = arrays(task.name)
-    sizes = SIZES_IN if task.in_domain else SIZES_OUT
+    sizes = FIRST.sizes.of(task)
     splits = {split: data[f"{split}_x"] for split in ("test", "adapt", "val") if split in sizes}
     assert {split: len(images) for split, images in splits.items()} == {split: sizes[split] for split in splits}
     assert all(images.dtype == np.uint8 and images.shape[1:] == (32, 32, 3) for images in splits.values())
@@ -104,11 +260,11 @@ def test_shipped_splits_have_their_sizes_and_are_disjoint(task):
 @shipped
 def test_shipped_heads_match_the_class_lists():
     entries = {entry["name"]: entry for entry in manifest()["tasks"]}
-    assert list(entries) == [task.name for task in TASKS]
+    assert list(entries) == [task.name for task in FIRST.tasks]
     with safe_open(SHIPPED / "heads.safetensors", "np") as heads:
         assert set(heads.keys()) == {*entries, "logit_scale"}
         assert heads.get_tensor("logit_scale").shape == ()
-        for task in TASKS:
+        for task in FIRST.tasks:
             head = heads.get_tensor(task.name)
             assert entries[task.name]["classes"] == list(task.classes)
             assert head.dtype == np.float32

@@ -84,11 +84,10 @@ class Workshop:
         """Return a visual tower fine-tuned on some tasks together, float32 `visual.*` tensors."""
         splits = {task: self.data[task]["train"] for task in tasks}
         config = replace(self.edition.finetune, seed=self.expert_seed, steps=steps)
-        heads = text_heads(self.edition, base)
         return self.parts.take(
             f"{name} {self.base_seed}.{self.expert_seed}",
             (base.state_dict(), splits, config),
-            lambda: finetune(base, splits, heads, config),
+            lambda: finetune(base, splits, text_heads(self.edition, base, tasks), config),
         )
 
     def experts(self, base: CLIP) -> dict[str, State]:

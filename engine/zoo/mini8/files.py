@@ -87,7 +87,7 @@ def write_parquet(path: Path, task: Task, splits: Published) -> None:
 def webp(image: np.ndarray) -> bytes:
     """Return an image, uint8 (height, width, 3), as lossless WebP."""
     buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, "WEBP", lossless=True, quality=100, method=6, exact=True)
+    Image.fromarray(image).save(buffer, "WEBP", lossless=True, quality=75, method=4, exact=True)
     return buffer.getvalue()
 
 

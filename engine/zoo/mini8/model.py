@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 
 import numpy as np
 import torch
@@ -37,10 +38,15 @@ def prepare(images: np.ndarray) -> Tensor:
 
 
 @torch.no_grad()
-def text_heads(edition: Edition, model: CLIP) -> dict[str, Tensor]:
-    """Build zero-shot heads by task, each (classes, 128): the unit-norm mean over templates of unit-norm embeddings."""
+def text_heads(edition: Edition, model: CLIP, tasks: Collection[str] | None = None) -> dict[str, Tensor]:
+    """Build zero-shot heads by task, each (classes, 128): the unit-norm mean over templates of unit-norm embeddings.
+
+    All tasks, or those that are named.
+    """
     heads = {}
     for task in edition.tasks:
+        if tasks is not None and task.name not in tasks:
+            continue
         per_template = [
             functional.normalize(
                 model.encode_text(edition.vocabulary.encode([template.format(c) for c in task.classes])), dim=-1
