@@ -16,6 +16,7 @@ from engine.experiments import (
     read_experiment,
     read_result,
 )
+from engine.experiments.claims import effect, fits
 from engine.experiments.spec import FOLDER
 from engine.figures.experiment import experiment_dots
 from engine.outgoing import csv_table
@@ -30,9 +31,17 @@ from pages.shared.tables import draw_table
 NAME = "experiment"  # the address parameter
 TICK = 1.0
 VERDICTS = {
+    "holds here": ":green[:material/check_circle:] **holds here**",
+    "seen here": ":green[:material/check:] **seen here**",
+    "seen, and a control does as well": ":orange[:material/balance:] **seen, and a control does as well**",
+    "no difference here": ":gray[:material/drag_handle:] **no difference here**",
+    "undecided here": ":gray[:material/help:] **undecided here**",
+    "opposite seen here": ":blue[:material/swap_horiz:] **opposite seen here**",
+    "differs by clause": ":blue[:material/rule:] **differs by clause**",
+    "not judged": ":gray[:material/remove:] **not judged**",
     "holds": ":green[:material/check_circle:] **holds here**",
     "explained by a control": ":orange[:material/balance:] **holds, but a control does as well**",
-    "does not hold here": ":red[:material/cancel:] **does not hold here**",
+    "does not hold here": ":blue[:material/swap_horiz:] **does not hold here**",
     "cannot be judged on this zoo": ":gray[:material/help:] **cannot be judged on this zoo**",
 }
 OUTCOMES = {
@@ -40,6 +49,8 @@ OUTCOMES = {
     "no": ":material/close: no",
     "unclear": "no clear difference",
     "missing": "not measured",
+    "seen": ":material/check: seen",
+    "opposite seen": ":material/swap_horiz: opposite seen",
 }
 
 
@@ -113,10 +124,13 @@ def latest(spec: Experiment) -> tuple[ExperimentResult | None, Run | None]:
         folder = store().find(row.result, checksums=False) if row.request.get("name") == spec.name else None
         if folder is not None:
             try:
-                return read_result(folder), row
+                found = read_result(folder)
             except EngineError:
                 continue
-    return _shipped(str(FOLDER / f"{spec.name}.json")), None
+            if fits(spec, found):
+                return found, row
+    found = _shipped(str(FOLDER / f"{spec.name}.json"))
+    return found if found is not None and fits(spec, found) else None, None
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -167,11 +181,10 @@ def _findings(spec: Experiment, result: ExperimentResult) -> None:
 
 
 def _outcome(finding: Finding) -> str:
-    text = f"**{OUTCOMES[finding.outcome]}**"
+    text = f"**{OUTCOMES.get(finding.outcome, finding.outcome)}**"
     if finding.left is None or finding.right is None:
         return text
-    spread = f" ± {finding.sd:.2g}" if finding.sd is not None else ""
-    numbers = f"{finding.left:,.4g} against {finding.right:,.4g}, difference {finding.difference:+,.3g}{spread}"
+    numbers = f"{finding.left:,.4g} against {finding.right:,.4g}, difference {effect(finding)}"
     return f"{text} :gray[({numbers})]"
 
 

@@ -23,8 +23,7 @@ def l1(state: Features, expert: Features) -> float:
 
     Source: Yang et al., ICML 2024, arXiv:2402.02705, Eq. 2.
     """
-    z, target = paired(state, expert)
-    return float(np.abs(z - target).mean())
+    return float(sample_l1(state, expert).mean())
 
 
 def l2(state: Features, expert: Features) -> float:
@@ -37,12 +36,7 @@ def cosine(state: Features, expert: Features) -> float:
 
     A zero vector has no direction: it counts 0 against another zero vector and 1 against anything else.
     """
-    z, target = paired(state, expert)
-    lengths, target_lengths = np.linalg.norm(z, axis=1), np.linalg.norm(target, axis=1)
-    product = lengths * target_lengths
-    similarity = np.divide((z * target).sum(1), product, out=np.zeros(len(z)), where=product > 0)
-    similarity[(lengths == 0) & (target_lengths == 0)] = 1.0
-    return float((1.0 - np.clip(similarity, -1.0, 1.0)).mean())
+    return float(sample_cosine(state, expert).mean())
 
 
 def cka(state: Features, expert: Features) -> float:
@@ -65,12 +59,29 @@ def cka(state: Features, expert: Features) -> float:
     return float(min(cross / scale, 1.0)) if scale > 0 else float("nan")
 
 
+def sample_l1(state: Features, expert: Features) -> Float[np.ndarray, " n"]:
+    """Return for every image the mean over dimensions of |z − z_expert|, in feature units."""
+    z, target = paired(state, expert)
+    return np.abs(z - target).mean(axis=1, dtype=np.float64)
+
+
+def sample_cosine(state: Features, expert: Features) -> Float[np.ndarray, " n"]:
+    """Return 1 − cos(z, z_expert) of every image, see :func:`cosine`."""
+    z, target = paired(state, expert)
+    lengths, target_lengths = np.linalg.norm(z, axis=1), np.linalg.norm(target, axis=1)
+    product = lengths * target_lengths
+    similarity = np.divide((z * target).sum(1), product, out=np.zeros(len(z)), where=product > 0)
+    similarity[(lengths == 0) & (target_lengths == 0)] = 1.0
+    return 1.0 - np.clip(similarity, -1.0, 1.0)
+
+
 def sample_shift(state: Features, expert: Features) -> Float[np.ndarray, " n"]:
     """Return the Euclidean distance of every image's feature to the expert's, in feature units."""
     z, target = paired(state, expert)
     return np.linalg.norm(z - target, axis=1)
 
 
+BY_IMAGE = {"l1": sample_l1, "l2": sample_shift, "cosine": sample_cosine}  # measures that are means over images
 MEASURES: dict[str, Measure] = {"l1": l1, "l2": l2, "cosine": cosine, "cka": cka}
 
 

@@ -12,31 +12,31 @@ from .neighbours import distances
 NEIGHBOURS = 10
 
 
-def silhouette(features: Float[np.ndarray, "n dim"], labels: Int[np.ndarray, " n"]) -> float:
-    """Return the mean silhouette coefficient of the classes, by cosine distance as the head sees features.
+def silhouette(features: Float[np.ndarray, "n dim"], labels: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Return every image's silhouette coefficient among the classes, by cosine distance as the head sees features.
 
     Args:
         features: un-normalised.
         labels: of the same images.
 
     Returns:
-        From −1 (images lie nearer to another class) over 0 to 1 (compact classes, far apart).
+        From −1 (the image lies nearer to another class) over 0 to 1 (its class is compact and far from others).
 
     Raises:
         DataError: fewer than two classes, or no two images of one.
 
     Source: Rousseeuw 1987, doi:10.1016/0377-0427(87)90125-7.
     """
-    from sklearn.metrics import silhouette_score
+    from sklearn.metrics import silhouette_samples
 
     _check(features, labels)
-    return float(silhouette_score(features, labels, metric="cosine"))
+    return np.asarray(silhouette_samples(features, labels, metric="cosine"), dtype=np.float64)
 
 
 def neighbours_of_own_class(
     features: Float[np.ndarray, "n dim"], labels: Int[np.ndarray, " n"], count: int = NEIGHBOURS
-) -> float:
-    """Return the percent of an image's nearest others, by cosine distance, that are of its class; the mean over images.
+) -> Float[np.ndarray, " n"]:
+    """Return for every image the percent of its nearest others, by cosine distance, that are of its class.
 
     Args:
         features: un-normalised.
@@ -50,7 +50,7 @@ def neighbours_of_own_class(
     away = distances(features, features)
     np.fill_diagonal(away, np.inf)
     nearest = np.argsort(away, axis=1, kind="stable")[:, : min(count, len(features) - 1)]
-    return 100 * float(np.mean(labels[nearest] == labels[:, None]))
+    return 100 * np.mean(labels[nearest] == labels[:, None], axis=1)
 
 
 def _check(features: np.ndarray, labels: np.ndarray) -> None:

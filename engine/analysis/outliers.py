@@ -40,6 +40,29 @@ def auroc(inside: Float[np.ndarray, " n"], outside: Float[np.ndarray, " m"]) -> 
     return float(roc_auc_score(truth, np.concatenate([inside, outside])))
 
 
+def placements(
+    inside: Float[np.ndarray, " n"], outside: Float[np.ndarray, " m"]
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " m"]]:
+    """Return for every inside score the share of outside ones above it, and for every outside score those below it.
+
+    Ties count half; the mean of either is the AUROC.
+
+    Raises:
+        DataError: a side is empty.
+
+    Source: DeLong et al., Biometrics 44 (1988), pp. 837–845.
+    """
+    if not len(inside) or not len(outside):
+        raise DataError(f"AUROC compares two sets of scores; found {len(inside)} and {len(outside)}.")
+
+    def below(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
+        ordered = np.sort(others)
+        places = [np.searchsorted(ordered, scores, side) for side in ("left", "right")]
+        return (places[0] + places[1]) / (2 * len(others))
+
+    return 1.0 - below(inside, outside), below(outside, inside)
+
+
 def plane_of(
     known: Float[np.ndarray, "n dim"], centres: Float[np.ndarray, "k dim"]
 ) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, "2 dim"], float]:

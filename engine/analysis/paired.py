@@ -23,6 +23,8 @@ CONFIDENCE = 0.95
 MARGIN = 0.5  # percentage points up to which a difference counts as none
 Outcome = Literal["seen", "opposite seen", "no difference", "undecided"]
 Correct = Bool[np.ndarray, "seeds images"]
+Values = Float[np.ndarray, "seeds units"]
+CHUNK = 2_000_000  # counts that are drawn at once
 
 
 @dataclass(frozen=True)
@@ -70,20 +72,44 @@ def paired_difference(
     Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapters 8 and 13; Satterthwaite, Biometrics
     Bulletin 2 (1946), pp. 110–114.
     """
-    differences = _differences(left, right)
-    seeds = len(next(iter(differences.values())))
-    by_seed = np.mean([matrix.mean(axis=1) for matrix in differences.values()], axis=0)
-    mean, generator = float(by_seed.mean()), np.random.default_rng(seed)
-    drawn = np.mean([_resampled(matrix, resamples, generator) for matrix in differences.values()], axis=0)
+    return interval_of(_differences(left, right), resamples=resamples, seed=seed)
+
+
+def interval_of(
+    parts: Mapping[str, Values], *, mean: float | None = None, resamples: int = RESAMPLES, seed: int = 0
+) -> Difference:
+    """Return the mean over parts of their means, with its interval, see :func:`paired_difference`.
+
+    Args:
+        parts: by task (or any other group that is fixed) a value for each training seed and unit, such as the
+            difference of an image between two sides; all with equally many seeds.
+        mean: what the interval lies around, where the values are a linear approximation of it.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+
+    Raises:
+        DataError: no values, or different numbers of seeds.
+    """
+    if not parts or not all(matrix.size for matrix in parts.values()):
+        raise DataError("There are no values to take an interval of.")
+    if len(found := {len(matrix) for matrix in parts.values()}) > 1:
+        raise DataError(f"The parts have {' and '.join(map(str, sorted(found)))} seeds; they need equally many.")
+    seeds = found.pop()
+    by_seed = np.mean([matrix.mean(axis=1) for matrix in parts.values()], axis=0)
+    centre, generator = float(by_seed.mean()), np.random.default_rng(seed)
+    drawn = np.mean([_resampled(matrix, resamples, generator) for matrix in parts.values()], axis=0)
     weights = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
     if seeds > 1:
         weights = 1 / seeds + (weights - 1 / seeds) * np.sqrt(seeds / (seeds - 1))
-    found = (weights * drawn).sum(axis=1)
+    found_means = (weights * drawn).sum(axis=1)
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(found, [tail, 1 - tail])
-    wider = student.ppf(1 - tail, _degrees(differences, by_seed)) / norm.ppf(1 - tail)
-    count = sum(matrix.shape[1] for matrix in differences.values())
-    return Difference(mean, mean + wider * (float(low) - mean), mean + wider * (float(high) - mean), count, seeds)
+    low, high = np.quantile(found_means, [tail, 1 - tail])
+    wider = student.ppf(1 - tail, _degrees(parts, by_seed)) / norm.ppf(1 - tail)
+    count = sum(matrix.shape[1] for matrix in parts.values())
+    around = centre if mean is None else mean
+    return Difference(
+        around, around + wider * (float(low) - centre), around + wider * (float(high) - centre), count, seeds
+    )
 
 
 def _differences(
@@ -117,9 +143,10 @@ def _resampled(
     A task has few patterns of differences over seeds, so drawing how often each occurs is drawing images.
     """
     patterns, counts = np.unique(matrix, axis=1, return_counts=True)
-    images = matrix.shape[1]
-    drawn = generator.multinomial(images, counts / images, size=resamples)
-    return drawn @ patterns.T / images
+    images, rows = matrix.shape[1], max(CHUNK // len(counts), 1)
+    chances = counts / images
+    sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
+    return np.concatenate([generator.multinomial(images, chances, size=size) @ patterns.T / images for size in sizes])
 
 
 def _degrees(

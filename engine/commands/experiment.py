@@ -9,7 +9,7 @@ import typer
 
 from ..errors import EngineError
 from ..experiments import Experiment, ExperimentResult, experiment_names, read_experiment
-from ..experiments.claims import claims_table
+from ..experiments.claims import claims_table, effect
 from ..experiments.spec import FOLDER
 from ..outgoing import terminal
 from ..store.outputs import check_file, new_file
@@ -69,8 +69,10 @@ def printed(spec: Experiment, result: ExperimentResult) -> str:
     lines += ["", *(terminal(f"{point.title}: {point.failed}") for point in result.points if point.failed)]
     for finding in result.findings:
         kind = "control" if finding.control else "claim"
-        numbers = "" if finding.difference is None else f" ({finding.left:.4g} against {finding.right:.4g})"
-        lines.append(terminal(f"{kind}: {finding.text}: {OUTCOMES[finding.outcome]}{numbers}"))
+        numbers = "" if finding.difference is None else f" ({finding.left:.4g} against {finding.right:.4g}: "
+        numbers += f"{effect(finding)})" if numbers else ""
+        said = OUTCOMES.get(finding.outcome, finding.outcome)
+        lines.append(terminal(f"{kind}: {finding.text} {finding.verdict or said}{numbers}"))
     lines += ["", f"{result.verdict}: {result.reason}", provenance(result)]
     return "\n".join(lines)
 

@@ -1,7 +1,8 @@
 """Experiments: claims of the papers as recipes, with controls, to be repeated on any zoo. Free of torch."""
 
-from .result import FILE, Cell, ExperimentResult, Finding, PointResult, read_result
-from .spec import Check, Experiment, Measure, Point, Published, experiment_names, read_experiment
+from .result import FILE, Cell, ExperimentResult, Finding, PointResult, Tuned, Verdict, read_result
+from .rights import Rights, Side, accuracy_side
+from .spec import Check, Experiment, Measure, Point, Published, Variant, experiment_names, read_experiment
 from .verdict import judge
 
 __all__ = [
@@ -15,6 +16,12 @@ __all__ = [
     "Point",
     "PointResult",
     "Published",
+    "Rights",
+    "Side",
+    "Tuned",
+    "Variant",
+    "Verdict",
+    "accuracy_side",
     "experiment_names",
     "judge",
     "read_experiment",

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from .result import ExperimentResult, read_result
+from .result import ExperimentResult, Finding, read_result
 from .spec import FOLDER, Experiment, experiment_names, read_experiment
 
+PENDING = "to be recomputed"
+EARLIER = "by the earlier rule"  # means and spreads over a few seeds
 
-def shipped() -> list[tuple[Experiment, ExperimentResult]]:
-    """Return experiments of the app with the results that come along, by paper."""
-    found = [
-        (read_experiment(name), read_result(FOLDER / f"{name}.json"))
-        for name in experiment_names()
-        if (FOLDER / f"{name}.json").is_file()
-    ]
-    return sorted(found, key=lambda pair: (pair[0].paper, pair[0].name))
+
+def shipped() -> list[tuple[Experiment, ExperimentResult | None]]:
+    """Return experiments of the app with the results that come along on the bundled zoo, by paper; None: none fits."""
+    found = []
+    for name in experiment_names():
+        spec, file = read_experiment(name), FOLDER / f"{name}.json"
+        result = read_result(file) if file.is_file() else None
+        found.append((spec, result if result is not None and fits(spec, result) else None))
+    return sorted(found, key=lambda pair: (pair[0].section, pair[0].paper, pair[0].name))
+
+
+def fits(spec: Experiment, result: ExperimentResult) -> bool:
+    """Return whether a result was computed with this form of its experiment.
+
+    Of a result of the earlier rule, which kept no digest, the words of its checks decide.
+    """
+    if result.form:
+        return result.form == spec.digest()
+    texts = [check.text for check in spec.checks]
+    return all(finding.text in texts for finding in result.findings) and bool(result.findings) == bool(texts)
 
 
 def claims_table() -> str:
@@ -21,13 +35,44 @@ def claims_table() -> str:
     lines = ["| paper | claim | here | because |", "|---|---|---|---|"]
     for spec, result in shipped():
         authors = spec.paper.split(",")[0]
-        lines.append(f"| {authors}, {spec.part} | {spec.claim} | {result.verdict} | {_reason(result)} |")
+        lines.append(f"| {authors}, {spec.part} | {spec.claim} | {verdict_of(result)} | {reason_of(spec, result)} |")
     return "\n".join(lines)
 
 
-def _reason(result: ExperimentResult) -> str:
-    """Return the finding that decided, with its numbers."""
+def verdict_of(result: ExperimentResult | None) -> str:
+    """Return the verdict in words, with the rule that it was judged by where that is the earlier one."""
+    if result is None:
+        return PENDING
+    return f"{result.verdict} ({EARLIER})" if result.earlier else result.verdict
+
+
+def reason_of(spec: Experiment, result: ExperimentResult | None) -> str:
+    """Return what decided, with its numbers; without a result the command that computes it."""
+    if result is None:
+        zoo = "" if spec.zoo == "mini8" else f" --zoo {spec.zoo}"
+        return f"`python -m engine experiment {spec.name}{zoo}`"
+    if not result.earlier:
+        return "; ".join(clause(finding) for finding in result.findings if not finding.control) or result.reason
     decided = next((finding for finding in result.findings if finding.text in result.reason), None)
     if decided is None or decided.left is None or decided.right is None:
         return result.reason
     return f"{result.reason} ({decided.left:,.4g} against {decided.right:,.4g})"
+
+
+def clause(finding: Finding) -> str:
+    """Return a clause in words: what it says, its verdict, the effect with its interval, what explains it."""
+    said = finding.text.rstrip(".")
+    text = f"{said}: {finding.verdict}" if finding.outcome != "not measured" else f"{said}: not measured"
+    if finding.difference is not None:
+        text += f" ({effect(finding)})"
+    return text + (f"; as well: {' '.join(finding.explained_by)}" if finding.explained_by else "")
+
+
+def effect(finding: Finding) -> str:
+    """Return a difference with its interval, such as ``+2.1, 0.8 to 3.4``; empty where nothing was measured."""
+    if finding.difference is None:
+        return ""
+    text = f"{finding.difference:+,.3g}"
+    if finding.low is None or finding.high is None or finding.basis == "count":
+        return text.replace("-", "−")
+    return f"{text}, {finding.low:,.3g} to {finding.high:,.3g}".replace("-", "−")

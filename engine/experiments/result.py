@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
 from ..errors import StoreError
 from ..recipe import Frozen
+from .rights import Rights
 
 FILE = "experiment.json"
-Outcome = Literal["yes", "no", "unclear", "missing"]
-Verdict = Literal["holds", "explained by a control", "does not hold here", "cannot be judged on this zoo"]
+# Of a check's statement; the last four are those of the rule on means and spreads that came before.
+Outcome = Literal[
+    "seen", "opposite seen", "no difference", "undecided", "not measured", "yes", "no", "unclear", "missing"
+]
+# Of a clause and of the claim; the last four are those of the rule on means and spreads that came before.
+Verdict = Literal[
+    "holds here",
+    "seen here",
+    "seen, and a control does as well",
+    "no difference here",
+    "undecided here",
+    "opposite seen here",
+    "differs by clause",
+    "not judged",
+    "holds",
+    "explained by a control",
+    "does not hold here",
+    "cannot be judged on this zoo",
+]
+Basis = Literal["", "images", "seeds", "count"]
 
 
 class Cell(Frozen):
@@ -21,6 +40,14 @@ class Cell(Frozen):
     values: tuple[float, ...]
     mean: float
     sd: float | None = None  # over seeds; None where nothing depends on the seed or there is only one
+
+
+class Tuned(Frozen):
+    """What validation images chose at a point."""
+
+    place: str
+    values: tuple[Any, ...]  # that were tried
+    chosen: Any
 
 
 class PointResult(Frozen):
@@ -34,6 +61,9 @@ class PointResult(Frozen):
     seeds: tuple[int, ...] = ()
     cells: dict[str, Cell] = Field(default_factory=dict)
     failed: str = ""  # why there is nothing
+    rights: Rights | None = None  # which evaluation images were right
+    tuned: tuple[Tuned, ...] = ()
+    split: str = ""  # the images that were tuned on
 
 
 class Finding(Frozen):
@@ -46,13 +76,19 @@ class Finding(Frozen):
     difference: float | None = None
     sd: float | None = None  # of the difference over seeds, paired
     control: bool = False
+    low: float | None = None  # the 95 % interval of the difference
+    high: float | None = None
+    basis: Basis = ""  # what the interval is made of: images and seeds, seeds alone, or a count that has none
+    verdict: Verdict | None = None  # of a clause, with its controls
+    explained_by: tuple[str, ...] = ()  # objections to this clause that come out as well
 
 
 class ExperimentResult(Frozen):
     """The answer of one zoo to one experiment."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = 2  # 1: judged by means and spreads
     name: str
+    form: str = ""  # digest of the experiment's form that was run; empty where it was not kept
     quick: bool
     zoo: str
     zoo_digest: str
@@ -65,6 +101,11 @@ class ExperimentResult(Frozen):
     reason: str
     seconds: float  # of computation, whatever of it was in the store already
     environment: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def earlier(self) -> bool:
+        """Return whether it was judged by the earlier rule, on means and spreads of a few seeds."""
+        return self.schema_version == 1
 
     def cell(self, point: str, measure: str) -> Cell | None:
         """Return a measure at a point; None where it could not be had."""

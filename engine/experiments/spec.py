@@ -12,12 +12,18 @@ An experiment is a YAML file under ``assets/experiments/``::
     checks:
       - {text: "…", measure: in, left: low, relation: above, right: pretrained}
 
-A point is a recipe and the state of its report that is looked at; points with equal recipes share their run.
+A point is a recipe and the state of its report that is looked at; points with equal recipes share their run. Sizes may
+be written by the encoder's: ``d/8`` is an eighth of the feature width, ``w/4`` a quarter of a token's, ``blocks-1`` the
+last block. ``each: 2`` repeats a point for every two of the zoo's experts in turn, named ``{each}`` in its list, and
+``tune`` tries values of which validation images choose.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +33,8 @@ from ..catalog import MERGE_METHODS, TRANSFORMS, resolve
 from ..errors import RecipeError, nearest
 from ..manifest import ASSETS
 from ..recipe import Frozen, Recipe, explain, parse_recipe, read_yaml
+from ..sweeps.grid import SweepRequest
+from .sizes import Shape, scaled, shape_of, with_group, worded
 
 FOLDER = ASSETS / "experiments"
 MAX_POINTS = 60
@@ -60,6 +68,8 @@ class Point(Frozen):
     state: str = "merged"
     control: bool = False  # not part of the claim, but what the claim has to stand up to
     quick: bool = True  # whether the quick form has it
+    each: int = Field(0, ge=0, le=64)  # experts of a group; the point is measured for every group in turn
+    tune: dict[str, tuple[Any, ...]] = Field(default_factory=dict)  # places and values that validation images choose of
 
 
 class Measure(Frozen):
@@ -72,6 +82,7 @@ class Measure(Frozen):
     analysis: str = ""  # a row of the pipeline's ANALYSES
     params: dict[str, Any] = Field(default_factory=dict)
     unit: str = "%"
+    exact: bool = False  # a count that no image and no chance plays a part in
 
     @model_validator(mode="after")
     def _one_source(self) -> Measure:
@@ -83,9 +94,10 @@ class Measure(Frozen):
 
 
 class Check(Frozen):
-    """A comparison of two points that a claim, or an objection to it, comes down to."""
+    """A comparison of two points: a clause of the claim, or an objection to it."""
 
     text: str
+    paper: str = ""  # what the paper says of it, by table or figure, in the paper's own terms
     measure: str
     left: str
     relation: Relation
@@ -94,6 +106,8 @@ class Check(Frozen):
     margin: float = 0.5  # differences up to it count as none, in the measure's unit
     plus: float = 0.0  # what the right side is raised by before it is compared
     control: bool = False  # an objection: where it holds, the claim is not the explanation
+    name: str = Field("", pattern=r"^[a-z0-9_]*$")  # of a clause, for objections to it
+    explains: tuple[str, ...] = ()  # of an objection: names of clauses; empty: all of them
 
 
 class Quick(Frozen):
@@ -118,50 +132,80 @@ class Experiment(Frozen):
     checks: tuple[Check, ...] = ()
     published: Published | None = None
     remark: str = ""
-    seeds: int = Field(3, ge=1, le=MAX_SEEDS)  # training seeds, from 0
+    section: Literal["claims", "practice"] = "claims"  # what a paper says, or how results are come by
+    zoo: str = "mini8"  # that it is meant for, where the bundled one cannot show it
+    headline: bool = False  # the comparison that a paper rests on: judged with two sets of experts
+    seeds: int = Field(5, ge=1, le=MAX_SEEDS)  # training seeds, from 0
     minutes: float = 10  # budget on two cores
     quick: Quick = Field(default_factory=lambda: Quick())
 
     @model_validator(mode="after")
     def _names_exist(self) -> Experiment:
         points, measures = [point.name for point in self.points], [measure.name for measure in self.measures]
-        for kind, names in (("point", points), ("measure", measures)):
+        clauses = [check.name for check in self.checks if check.name and not check.control]
+        for kind, names in (("point", points), ("measure", measures), ("clause", clauses)):
             if len(set(names)) < len(names):
                 raise ValueError(f"two {kind}s have the same name")
         for check in self.checks:
-            for name in filter(None, (check.measure, check.right_measure)):
-                if name not in measures:
-                    raise ValueError(f"check '{check.text}' names no measure: {nearest(name, measures)}")
-            for side in (check.left, check.right):
-                if side not in points:
-                    raise ValueError(f"check '{check.text}' names no point: {nearest(side, points)}")
+            measured = [name for name in (check.measure, check.right_measure) if name]
+            sides = [check.left, check.right]
+            for kind, asked, names in (
+                ("measure", measured, measures),
+                ("point", sides, points),
+                ("clause", check.explains, clauses),
+            ):
+                if unknown := next((name for name in asked if name not in names), None):
+                    raise ValueError(f"check '{check.text}' names no {kind}: {nearest(unknown, names)}")
         return self
 
-    def recipes(self, zoo: str, *, quick: bool = False) -> list[tuple[Point, int, Recipe]]:
-        """Return every point with every seed, resolved.
+    def digest(self) -> str:
+        """Return what tells whether a result belongs to this form of the experiment: 16 digits of SHA-256."""
+        judged = self.model_dump(mode="json", include={"claim", "base", "points", "measures", "checks", "seeds"})
+        return hashlib.sha256(json.dumps(judged, sort_keys=True).encode()).hexdigest()[:16]
+
+    def recipes(self, zoo: str, *, quick: bool = False) -> list[Variant]:
+        """Return every run of every point, resolved.
+
+        Raises:
+            EngineError: the zoo cannot be read.
+            RecipeError: a recipe that cannot be used, with the point's title.
+        """
+        shape = shape_of(zoo)
+        asked = [point for point in self.points if point.quick or not quick]
+        return [variant for point in asked for variant in self.variants(point, zoo, shape, quick=quick)]
+
+    def variants(self, point: Point, zoo: str, shape: Shape, *, quick: bool = False) -> list[Variant]:
+        """Return the runs of a point: every group of experts, every value that is tried, every seed.
 
         What neither trains nor draws gives the same with every seed and is there once.
 
         Raises:
             RecipeError: a recipe that cannot be used, with the point's title.
         """
-        found = []
-        for point in self.points:
-            if quick and not point.quick:
-                continue
-            parts = {**self.base, **point.set}
+        try:
+            parts = scaled({**self.base, **point.set}, shape.sizes)
             if quick:
                 parts = _quickly(parts, self.quick)
-            seeds = range(1 if quick else self.seeds)
-            for seed in seeds:
-                try:
-                    recipe = resolve(parse_recipe({"zoo": zoo, **parts, "seeds": [seed]}))
-                except RecipeError as error:
-                    raise RecipeError(f"{self.name}, {point.title}: {error}") from error
-                if seed and not seed_matters(recipe):
-                    break
-                found.append((point, seed, recipe))
+            found = []
+            for group in _groups(point.each, shape.experts):
+                experts = with_group(parts.get("experts", "all"), group)
+                for values, recipe in _tried({"zoo": zoo, **parts, "experts": experts}, point.tune, quick=quick):
+                    for seed in range(1 if quick or not seed_matters(recipe) else self.seeds):
+                        found.append(Variant(point, seed, group, values, resolve(_seeded(recipe, seed))))
+        except RecipeError as error:
+            raise RecipeError(f"{self.name}, {worded(point.title, shape.sizes)}: {error}") from error
         return found
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One run of a point."""
+
+    point: Point
+    seed: int
+    group: tuple[str, ...]  # experts whose turn it is; empty where the point has none
+    values: tuple[Any, ...]  # of the places that are tuned
+    recipe: Recipe  # resolved
 
 
 def seed_matters(recipe: Recipe) -> bool:
@@ -208,3 +252,28 @@ def _quickly(parts: Mapping[str, Any], changes: Quick) -> dict[str, Any]:
 def _shortened(call: Mapping[str, Any], steps: int) -> dict[str, Any]:
     params = call.get("params", {})
     return {**call, "params": {**params, "steps": min(params.get("steps", steps), steps)}}
+
+
+def _groups(count: int, experts: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the zoo's experts in groups of so many, without a rest; one empty group where none are asked for."""
+    if not count:
+        return [()]
+    if len(experts) < count:
+        raise RecipeError(f"This needs groups of {count} experts; the zoo has {len(experts)}.")
+    return [tuple(experts[start : start + count]) for start in range(0, len(experts) - count + 1, count)]
+
+
+def _tried(
+    parts: Mapping[str, Any], tune: Mapping[str, Sequence[Any]], *, quick: bool
+) -> list[tuple[tuple[Any, ...], Recipe]]:
+    """Return the recipe with every combination of the values that are tried; in the quick form of two values each."""
+    recipe = parse_recipe({**parts, "seeds": [0]})
+    if not tune:
+        return [((), recipe)]
+    settings = [{"place": place, "values": values[:2] if quick else values} for place, values in tune.items()]
+    asked = SweepRequest.parse({"recipe": recipe.model_dump(mode="json"), "settings": settings})
+    return [(point.values, point.recipe) for point in asked.points()]
+
+
+def _seeded(recipe: Recipe, seed: int) -> Recipe:
+    return recipe.model_copy(update={"seeds": (seed,)})

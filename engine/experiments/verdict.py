@@ -1,68 +1,170 @@
-"""From numbers to a verdict: whether a claim holds on this zoo, and whether a control does as well."""
+"""From numbers to a verdict: clause by clause, with every control that does as well."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 
-from .result import Cell, Finding, Outcome, Verdict
+import numpy as np
+from scipy.stats import t as student
+
+from ..analysis.paired import CONFIDENCE, Difference, Values, interval_of
+from .result import Basis, Cell, Finding, Outcome, Verdict
+from .rights import Side
 from .spec import Check
 
 Table = Mapping[str, Mapping[str, Cell]]  # point → measure → values
-STANDARD_ERRORS = 2.0  # a difference within so many of its standard errors is none
+Sides = Mapping[str, Mapping[str, Side]]  # the same as means over images, where they are
+CLAUSE: dict[Outcome, Verdict] = {
+    "seen": "seen here",
+    "opposite seen": "opposite seen here",
+    "no difference": "no difference here",
+    "undecided": "undecided here",
+    "not measured": "undecided here",
+}
+GOOD: tuple[Verdict, ...] = ("holds here", "seen here", "seen, and a control does as well")
 
 
-def judge(checks: Sequence[Check], table: Table) -> tuple[tuple[Finding, ...], Verdict, str]:
+def judge(
+    checks: Sequence[Check], table: Table, sides: Sides, exact: Sequence[str] = ()
+) -> tuple[tuple[Finding, ...], Verdict, str]:
     """Judge every check and draw the conclusion.
 
-    The claim holds when all its checks do; a control that comes out as "yes" is another explanation for it.
+    A clause is *seen* when its comparison is. It *holds* when besides at least one objection to it was seen to fail and
+    none does as well; objections that do are all named. An objection that is not decided supports nothing.
+
+    Args:
+        checks: clauses and objections.
+        table: numbers by point and measure.
+        sides: the same as values by image, where there are any.
+        exact: measures that are counts.
 
     Returns:
-        Findings in the order of the checks, the verdict, and why in one sentence.
+        Findings in the order of the checks, the verdict on the claim, and why in one sentence.
     """
-    findings = tuple(compare(check, table) for check in checks)
-    claims = [finding for finding in findings if not finding.control]
-    outcomes = [finding.outcome for finding in claims]
-    if not claims:
-        return findings, "cannot be judged on this zoo", "The experiment shows numbers and claims nothing."
-    if "no" in outcomes:
-        return findings, "does not hold here", _first(claims, "no", "Not found")
-    if "missing" in outcomes:
-        return findings, "cannot be judged on this zoo", _first(claims, "missing", "Not measured")
-    if "unclear" in outcomes:
-        return findings, "cannot be judged on this zoo", _first(claims, "unclear", "No clear difference")
-    rivals = [finding for finding in findings if finding.control and finding.outcome == "yes"]
-    if rivals:
-        return findings, "explained by a control", rivals[0].text
-    return findings, "holds", "Every comparison came out as claimed" + _beaten(findings)
+    return conclude(checks, [compare(check, table, sides, exact) for check in checks])
 
 
-def compare(check: Check, table: Table) -> Finding:
-    """Compare two points by one measure, seeds paired where both have the same number of them."""
-    left = table.get(check.left, {}).get(check.measure)
-    right = table.get(check.right, {}).get(check.right_measure or check.measure)
+def conclude(checks: Sequence[Check], found: Sequence[Finding]) -> tuple[tuple[Finding, ...], Verdict, str]:
+    """Draw the conclusion from the outcome of every check, see :func:`judge`."""
+    findings = []
+    for check, finding in zip(checks, found, strict=True):
+        if check.control:
+            findings.append(finding)
+            continue
+        rivals = [
+            (objection, other)
+            for objection, other in zip(checks, found, strict=True)
+            if objection.control and (not objection.explains or check.name in objection.explains)
+        ]
+        explained = tuple(objection.text for objection, other in rivals if other.outcome == "seen")
+        verdict = CLAUSE[finding.outcome]
+        if finding.outcome == "seen" and explained:
+            verdict = "seen, and a control does as well"
+        elif finding.outcome == "seen" and any(other.outcome == "opposite seen" for _, other in rivals):
+            verdict = "holds here"
+        named = explained if finding.outcome == "seen" else ()
+        findings.append(finding.model_copy(update={"verdict": verdict, "explained_by": named}))
+    clauses = [finding for finding in findings if not finding.control]
+    return tuple(findings), _overall(clauses), _because(clauses)
+
+
+def compare(check: Check, table: Table, sides: Sides, exact: Sequence[str] = ()) -> Finding:
+    """Compare two points by one measure: by image where both have the same images, else over seeds."""
+    names = (check.left, check.measure), (check.right, check.right_measure or check.measure)
+    left, right = (table.get(point, {}).get(measure) for point, measure in names)
     if left is None or right is None:
-        return Finding(text=check.text, outcome="missing", control=check.control)
-    difference = left.mean - right.mean - check.plus
-    sd = spread(left, right)
-    noise = max(check.margin, STANDARD_ERRORS * sd / math.sqrt(len(left.values)) if sd is not None else 0.0)
+        return Finding(text=check.text, outcome="not measured", control=check.control)
+    difference = left.mean - right.mean
+    found, basis = None, ""
+    both = [sides.get(point, {}).get(measure) for point, measure in names]
+    if both[0] is not None and both[1] is not None:
+        found, basis = interval_of(paired_parts(*both), mean=difference), "images"
+    elif check.measure in exact:
+        found, basis = Difference(difference, difference, difference, 0, 1), "count"
+    else:
+        found = over_seeds(left, right)
+        basis = "seeds" if found else ""
     return Finding(
         text=check.text,
-        outcome=_outcome(check, difference, noise),
+        outcome=outcome_of(check, found),
         left=left.mean,
         right=right.mean,
-        difference=difference,
-        sd=sd,
+        difference=difference - check.plus,
+        sd=spread(left, right),
         control=check.control,
+        low=found.low - check.plus if found else None,
+        high=found.high - check.plus if found else None,
+        basis=_basis(basis),
     )
+
+
+def paired_parts(left: Side, right: Side) -> dict[str, Values]:
+    """Return differences of both sides unit by unit; where they have other units, the units of both, unpaired.
+
+    The mean over the parts of their means is the difference. One side without chance stands for all seeds; of sides
+    with other numbers of seeds the first ones are taken.
+    """
+    names = list(left.parts)
+    counts = {len(part) for side in (left, right) for part in side.parts.values()} - {1}
+    seeds = min(counts, default=1)
+
+    def seeded(part: Values) -> Values:
+        return np.broadcast_to(part, (seeds, part.shape[1])) if len(part) == 1 else part[:seeds]
+
+    same = set(names) == set(right.parts) and all(
+        left.parts[name].shape[1] == right.parts[name].shape[1] for name in names
+    )
+    if same:
+        return {name: seeded(left.parts[name]) - seeded(right.parts[name]) for name in names}
+    total = len(left.parts) + len(right.parts)
+    return {
+        f"{sign:+d} {name}": sign * total / len(side.parts) * seeded(part)
+        for sign, side in ((1, left), (-1, right))
+        for name, part in side.parts.items()
+    }
+
+
+def over_seeds(left: Cell, right: Cell) -> Difference | None:
+    """Return the difference with Student's interval over training seeds; None where only one seed is known.
+
+    It says nothing of the images: where they can be resampled, they are.
+    """
+    values = _by_seed(left, right)
+    if values is None:
+        return None
+    mean, sd = left.mean - right.mean, deviation(values) or 0.0
+    half = float(student.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * sd / math.sqrt(len(values))
+    return Difference(mean, mean - half, mean + half, 0, len(values))
+
+
+def outcome_of(check: Check, found: Difference | None, margin: float | None = None) -> Outcome:
+    """Return what an interval allows to say of a check's statement.
+
+    ``above`` and ``below`` are seen where the interval leaves 0 out on their side; ``near`` where all of it is within
+    the margin; ``above_or_near`` where none of it is further below than the margin.
+    """
+    if found is None:
+        return "undecided"
+    margin = check.margin if margin is None else margin
+    low, high = found.low - check.plus, found.high - check.plus
+    if check.relation == "near":
+        if -margin <= low and high <= margin:
+            return "seen"
+        return "opposite seen" if low > margin or high < -margin else "undecided"
+    if check.relation == "above_or_near":
+        if low >= -margin:
+            return "seen"
+        return "opposite seen" if high < 0 else "undecided"
+    if check.relation == "below":
+        low, high = -high, -low
+    return Difference((low + high) / 2, low, high, found.images, found.seeds).outcome(margin)
 
 
 def spread(left: Cell, right: Cell) -> float | None:
     """Return the standard deviation of the difference over seeds; None where neither side varies with them."""
-    if len(left.values) == len(right.values) > 1:
-        return deviation([a - b for a, b in zip(left.values, right.values, strict=True)])
-    found = [cell.sd for cell in (left, right) if cell.sd is not None]
-    return math.sqrt(sum(sd**2 for sd in found)) if found else None
+    values = _by_seed(left, right)
+    return deviation(values) if values is not None else None
 
 
 def deviation(values: Sequence[float]) -> float | None:
@@ -73,22 +175,38 @@ def deviation(values: Sequence[float]) -> float | None:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def _outcome(check: Check, difference: float, noise: float) -> Outcome:
-    if check.relation == "near":
-        return "yes" if abs(difference) <= noise else "no"
-    if check.relation == "above_or_near":
-        return "yes" if difference >= -noise else "no"
-    signed = difference if check.relation == "above" else -difference
-    if abs(difference) <= noise:
-        return "unclear"
-    return "yes" if signed > 0 else "no"
+def _by_seed(left: Cell, right: Cell) -> list[float] | None:
+    """Pair the seeds of both sides, one value standing for all where nothing depends on them."""
+    counts = {len(left.values), len(right.values)} - {1}
+    if not counts:
+        return None
+    seeds = min(counts)
+    ours, theirs = (cell.values * seeds if len(cell.values) == 1 else cell.values[:seeds] for cell in (left, right))
+    return [a - b for a, b in zip(ours, theirs, strict=True)]
 
 
-def _first(findings: Sequence[Finding], outcome: Outcome, words: str) -> str:
-    found = next(finding for finding in findings if finding.outcome == outcome)
-    return f"{words}: {found.text}"
+def _overall(clauses: Sequence[Finding]) -> Verdict:
+    found = {finding.verdict for finding in clauses}
+    if not clauses or all(finding.outcome == "not measured" for finding in clauses):
+        return "not judged"
+    if len(found) == 1:
+        return next(iter(found))
+    if found <= set(GOOD):
+        return GOOD[max(GOOD.index(verdict) for verdict in found)]
+    return "differs by clause"
 
 
-def _beaten(findings: Sequence[Finding]) -> str:
-    controls = sum(finding.control for finding in findings)
-    return f", and none of {controls} controls does as well." if controls else "."
+def _because(clauses: Sequence[Finding]) -> str:
+    if not clauses:
+        return "The experiment shows numbers and claims nothing."
+    if all(finding.outcome == "not measured" for finding in clauses):
+        return "Nothing that the claim comes down to was measured here."
+    seen = sum(finding.outcome == "seen" for finding in clauses)
+    explained = dict.fromkeys(text for finding in clauses for text in finding.explained_by)
+    head = f"{seen} of {len(clauses)} clauses seen" if len(clauses) > 1 else clauses[0].text
+    return f"{head}. As well: {' '.join(explained)}" if explained else f"{head}{'.' if len(clauses) > 1 else ''}"
+
+
+def _basis(text: str) -> Basis:
+    found: dict[str, Basis] = {"images": "images", "seeds": "seeds", "count": "count"}
+    return found.get(text, "")

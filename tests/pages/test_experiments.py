@@ -30,14 +30,17 @@ def finished(workspace):
             title=p.title,
             state=p.state,
             control=p.control,
-            seeds=(0,),
-            cells={m.name: Cell(values=(v,), mean=v) for m in spec.measures if (v := heights.get(p.name))},
+            seeds=(0, 1, 2),
+            cells={
+                m.name: Cell(values=(v - 0.1, v, v + 0.1), mean=v) for m in spec.measures if (v := heights.get(p.name))
+            },
         )
         for p in spec.points
     )
-    findings, verdict, reason = judge(spec.checks, {point.name: point.cells for point in points})
+    findings, verdict, reason = judge(spec.checks, {point.name: point.cells for point in points}, {})
     result = ExperimentResult(
         name=NAME,
+        form=spec.digest(),
         quick=False,
         zoo="made",
         zoo_digest="0",
@@ -76,7 +79,7 @@ def test_one_claim_shows_numbers_findings_and_provenance(open_app, finished):
     app = opened(open_app, NAME)
     assert not app.exception
     shown = texts(app).replace("\\", "")
-    assert "holds here" in shown
+    assert "seen here" in shown
     assert "80 against 55" in shown
     assert "n = 40–60 test images a task" in shown
     assert "split seed 3" in shown

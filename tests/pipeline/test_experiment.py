@@ -90,8 +90,9 @@ def result(zoo, store, file):
 
 def test_measures_are_those_of_the_runs(zoo, store, file, result):
     spec = read_experiment(file)
-    _, seed, recipe = spec.recipes(str(zoo))[3]
-    assert seed == 1
+    run = spec.recipes(str(zoo))[3]
+    assert run.seed == 1
+    recipe = run.recipe
     plan = plan_run(recipe, store)
     assert needed_steps(plan, store) == []
     report = run_recipe(recipe, store)
@@ -122,7 +123,7 @@ def test_looks_clusters_and_layers(zoo, store, file, result):
         assert 0 < result.cell(point, "pure").mean <= 100
     assert -1 <= result.cell("merged", "clear").mean <= 1
     assert result.cell("surgery", "clear") is None  # no calibrator out of domain
-    report = run_recipe(read_experiment(file).recipes(str(zoo))[0][2], store)
+    report = run_recipe(read_experiment(file).recipes(str(zoo))[0].recipe, store)
     named = [name for name in report.salience.layers if "attn" in name or "mlp" in name]
     kept = [report.salience.shared_mask[report.salience.layers.index(name)] for name in named]
     assert result.cell("merged", "kept").mean == pytest.approx(100 * sum(kept) / len(kept))
@@ -139,7 +140,7 @@ def test_views_on_the_runs_are_computed_along(zoo, store, file, result):
     assert -1 <= result.cell("merged", "linear").mean <= 1
     assert result.cell("average", "linear").mean > 0.9  # small steps are nearly linear
     assert result.cell("surgery", "linear") is None
-    _, _, recipe = read_experiment(file).recipes(str(zoo))[0]
+    recipe = read_experiment(file).recipes(str(zoo))[0].recipe
     for view in ("stitching", "shift"):
         plan = plan_request(view, {"recipe": recipe.model_dump(mode="json")}, store)
         assert needed_steps(plan, store) == []  # the page shows them at once
@@ -166,7 +167,7 @@ def test_a_run_that_fails_is_said_and_loses_no_other(zoo, tmp_path, file, monkey
     found = run_experiment(file, Store(tmp_path / "store"), zoo=str(zoo))
     assert "on purpose" in found.points[1].failed
     assert found.cell("average", "accuracy") is not None
-    assert found.verdict == "cannot be judged on this zoo"
+    assert found.verdict == "not judged"
 
 
 def test_the_plan_refuses_what_the_zoo_cannot_do(zoo, store, tmp_path):

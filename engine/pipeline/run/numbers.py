@@ -1,4 +1,8 @@
-"""Analyses of what one run left, by name: (its folder, its report, the zoo, a state, parameters) → a number."""
+"""Analyses of what one run left, by name: (its folder, its report, the zoo, a state, parameters) → a number.
+
+Where a number is a mean over units (images, layers), an analysis returns the units' values by group, such as a task;
+the number is the mean over groups of their means.
+"""
 
 # ruff: noqa: F722
 from __future__ import annotations
@@ -11,14 +15,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from safetensors.numpy import load_file
 
-from ...analysis.accuracy import logits, predictions, top1
-from ...analysis.bias import l1, l2
+from ...analysis.accuracy import logits, predictions
+from ...analysis.bias import sample_l1, sample_shift
 from ...analysis.clusters import neighbours_of_own_class, silhouette
 from ...analysis.layers import layers_of
-from ...analysis.outliers import auroc, prototype_distance, prototypes
+from ...analysis.outliers import placements, prototype_distance, prototypes
 from ...calibration import Calibrator
 from ...calibration.base import load_calibrator
 from ...catalog import CALIBRATORS
@@ -27,7 +31,8 @@ from ...report import Report
 from ...zoo.encoders.heads import ZeroShotHead
 from ...zoo.folder import Zoo
 
-Analysis = Callable[[Path, Report, Zoo, str, Mapping[str, Any]], float | None]
+Units = dict[str, np.ndarray]  # group → a value a unit
+Analysis = Callable[[Path, Report, Zoo, str, Mapping[str, Any]], float | Units | None]
 Features = Mapping[str, np.ndarray]
 
 
@@ -60,23 +65,23 @@ def sigma(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[st
     return float(values.mean()) if len(values) else None
 
 
-def distance(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Return the mean over tasks of the distance to another state's features (``to``), on tasks of one ``domain``.
+def distance(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> Units | None:
+    """Return every image's distance to another state's features (``to``), on tasks of one ``domain``.
 
-    ``norm``: ``l1``, the mean over images and dimensions, or ``l2``, the mean Euclidean length.
+    ``norm``: ``l1``, the mean over dimensions, or ``l2``, the Euclidean length.
     """
     features = load_file(folder / "features.safetensors")
-    norm = {"l1": l1, "l2": l2}[params.get("norm", "l1")]
-    found = []
+    norm = {"l1": sample_l1, "l2": sample_shift}[params.get("norm", "l1")]
+    found = {}
     for task in report.tasks_of(params.get("domain", "in")):
         names = f"{state}/{task}/evaluate", f"{params['to']}/{task}/evaluate"
         if all(name in features for name in names):
-            found.append(norm(*(features[name] for name in names)))
-    return float(np.mean(found)) if found else None
+            found[task] = norm(*(features[name] for name in names))
+    return found or None
 
 
-def clusters(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Measure how well features tell classes apart, mean over the tasks of one ``domain``.
+def clusters(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> Units | None:
+    """Measure for every image how well features tell its class apart, on the tasks of one ``domain``.
 
     ``quantity``: ``silhouette`` (−1 to 1), or ``neighbours``, the percent of an image's ten nearest that are of its
     class.
@@ -85,12 +90,11 @@ def clusters(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping
     tasks = [task for task in report.tasks_of(params.get("domain", "in")) if f"{state}/{task}/evaluate" in features]
     measure = {"silhouette": silhouette, "neighbours": neighbours_of_own_class}[params["quantity"]]
     labels = _labels(folder, report, tasks)
-    found = [measure(features[f"{state}/{task}/evaluate"], labels[task]) for task in tasks]
-    return float(np.mean(found)) if found else None
+    return {task: measure(features[f"{state}/{task}/evaluate"], labels[task]) for task in tasks} or None
 
 
-def kept_layers(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Return the percent of the layers of some ``components`` that the shared mask keeps at the run's η.
+def kept_layers(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> Units | None:
+    """Return 100 for layers that the shared mask keeps at the run's η and 0 for others, of some ``components``.
 
     Source: Zhang et al., 2025, arXiv:2506.09093, appendix B.11, which sorts layers into attention, MLP and other.
     """
@@ -101,16 +105,16 @@ def kept_layers(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapp
         for layer in layers_of(report.salience.layers)
         if layer.component in params["components"]
     ]
-    return 100 * float(np.mean(kept)) if kept else None
+    return {", ".join(params["components"]): 100.0 * np.array(kept)} if kept else None
 
 
-def wrong_task(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Return the in-domain accuracy when every task is corrected by the calibrator of the task after it."""
-    found = cross_accuracy(folder, report, zoo, state, shared=True)
-    if found is None:
+def wrong_task(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> Units | None:
+    """Return 100 for images that are classified rightly with the calibrator of the task after theirs, else 0."""
+    swapped = _Swapped.of(folder, report, zoo, state, shared=True)
+    if swapped is None:
         return None
-    tasks, matrix = found["tasks"], found["accuracy"]
-    return float(np.mean([matrix[row][(row + 1) % len(tasks)] for row in range(len(tasks))]))
+    following = dict(zip(swapped.tasks, [*swapped.tasks[1:], swapped.tasks[0]], strict=True))
+    return {task: 100.0 * swapped.right(task, other) for task, other in following.items()}
 
 
 def cross_accuracy(
@@ -129,26 +133,61 @@ def cross_accuracy(
         ``tasks``, ``accuracy`` (a row a task of images, a column a task of modules; percent) and ``uncorrected`` (by
         task); None where the calibrator cannot correct features alone or has no module by task.
     """
-    module = _calibrator(folder, report, state)
-    if module is None or (module.shared and not shared):
+    swapped = _Swapped.of(folder, report, zoo, state, shared=shared)
+    if swapped is None:
         return None
-    features = load_file(folder / "features.safetensors")
-    tasks = [task for task in report.tasks_of("in") if f"merged/{task}/evaluate" in features and task in module.tasks]
-    heads, _ = zoo.heads(tasks)
-    labels = _labels(folder, report, tasks)
-    on = report.calibrators[state].on
-    matrix, plain = [], []
-    for task in tasks:
-        given = features[f"{on}/{task}/evaluate"]
-        plain.append(top1(_predict(given, heads[task]), labels[task]))
-        matrix.append([top1(_predict(_correct(module, given, other), heads[task]), labels[task]) for other in tasks])
+    tasks = swapped.tasks
+    matrix = [[100 * float(np.mean(swapped.right(task, other))) for other in tasks] for task in tasks]
+    plain = [100 * float(np.mean(swapped.right(task, None))) for task in tasks]
     return {"tasks": tasks, "accuracy": matrix, "uncorrected": plain}
 
 
-def outlier_auroc(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Return the mean AUROC over in-domain tasks of telling out-of-domain images by the nearest prototype."""
-    found = [100 * auroc(*part.scores()) for part in outlier_parts(folder, report, zoo, state).values()]
-    return float(np.mean(found)) if found else None
+@dataclass(frozen=True)
+class _Swapped:
+    """Features of a calibrator's tasks, to be corrected with any task's module."""
+
+    module: Calibrator
+    features: Features  # by task
+    heads: Mapping[str, ZeroShotHead]
+    labels: Features
+
+    @classmethod
+    def of(cls, folder: Path, report: Report, zoo: Zoo, state: str, *, shared: bool) -> _Swapped | None:
+        """Read them; None where the calibrator cannot correct features alone, or has no module by task."""
+        module = _calibrator(folder, report, state)
+        if module is None or (module.shared and not shared):
+            return None
+        found, on = load_file(folder / "features.safetensors"), report.calibrators[state].on
+        tasks = [task for task in report.tasks_of("in") if f"merged/{task}/evaluate" in found and task in module.tasks]
+        features = {task: found[f"{on}/{task}/evaluate"] for task in tasks}
+        return cls(module, features, zoo.heads(tasks)[0], _labels(folder, report, tasks))
+
+    @property
+    def tasks(self) -> list[str]:
+        return list(self.features)
+
+    def right(self, task: str, other: str | None) -> Bool[np.ndarray, " n"]:
+        """Return which images of a task are classified rightly with another task's module; None: uncorrected."""
+        given = self.features[task]
+        given = given if other is None else _correct(self.module, given, other)
+        return _predict(given, self.heads[task]) == self.labels[task]
+
+
+def outlier_auroc(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> Units | None:
+    """Return what every image adds to the AUROC of telling out-of-domain images by the nearest prototype.
+
+    The number is the mean over in-domain tasks; an out-of-domain image counts with its mean over the tasks.
+
+    Source: DeLong et al., Biometrics 44 (1988), pp. 837–845: an AUROC varies as the means of its placement values do.
+    """
+    found = {task: placements(*part.scores()) for task, part in outlier_parts(folder, report, zoo, state).items()}
+    if not found:
+        return None
+    parts = len(found) + 1
+    whole = float(np.mean([inside.mean() for inside, _ in found.values()]))
+    units = {task: 100 * (whole + parts / len(found) * (inside - inside.mean())) for task, (inside, _) in found.items()}
+    outside = np.mean([values for _, values in found.values()], axis=0)
+    return {**units, "out of domain": 100 * (whole + parts * (outside - outside.mean()))}
 
 
 @dataclass(frozen=True)

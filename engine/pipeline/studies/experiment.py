@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...experiments import Experiment, read_experiment
+from ...errors import EngineError, RecipeError
+from ...experiments import Experiment, Point, Variant, read_experiment
+from ...experiments.sizes import shape_of
 from ...recipe import Request
 from ...store import Store
 from ...zoo.folder import Zoo
@@ -14,8 +16,10 @@ from ..graph import Part, Plan
 from ..run.plan import RunSteps
 from ..sources import Sources
 from ..steps import Step, closure
+from ..viewing.base import View
 from ..views import view_of
-from .measure import ExperimentInputs, ExperimentParams, RunInputs, ZooFacts, experiment
+from .measure import ExperimentInputs, ExperimentParams, RunFacts, RunInputs, ZooFacts, experiment
+from .sweep import add_validation, choose_split
 
 DEFAULT_ZOO = "mini8"
 
@@ -35,11 +39,11 @@ class ExperimentRequest(Request):
 class PlannedRun:
     """One recipe of an experiment with its steps."""
 
-    point: str
-    seed: int
+    variant: Variant
     bundle: str
     part: Part
     views: Mapping[str, str]  # name → key of what the view leaves
+    choice: str  # key of its accuracy on the images that are tuned on; empty where nothing is tuned
     steps: frozenset[str]  # keys of everything it needs, itself included
 
 
@@ -47,50 +51,98 @@ def plan_experiment(asked: ExperimentRequest, store: Store) -> Plan:
     """Plan an experiment.
 
     Raises:
-        RecipeError: no such experiment, or a recipe of it that cannot be used.
-        EngineError: a recipe that this zoo cannot carry out; nothing is computed then.
+        RecipeError: no such experiment, or no point of it that this zoo allows.
+        EngineError: the zoo cannot be used.
     """
     spec = asked.spec or read_experiment(asked.name)
-    zoo = Zoo.open(asked.zoo)
+    zoo, shape = Zoo.open(asked.zoo), shape_of(asked.zoo)
     views = [view_of(name) for name in dict.fromkeys(measure.view for measure in spec.measures) if name]
     steps: dict[str, Step] = {}
     runs: list[PlannedRun] = []
-    for point, seed, recipe in spec.recipes(asked.zoo, quick=asked.quick):
-        run = RunSteps(zoo, recipe, store, steps)
-        bundle = run.bundle()
-        needed = closure(steps, [bundle])
-        keys = {view.name: view.plan(run, view.request(recipe=recipe)) for view in views}
-        read = closure(steps, [bundle, *keys.values()])
-        title = f"{spec.title}: {point.title}" + (f", seed {seed}" if spec.seeds > 1 else "")
-        request = {"recipe": recipe.model_dump(mode="json")}
-        part = Part(bundle, title, request, tuple(step.key for step in needed))
-        runs.append(PlannedRun(point.name, seed, bundle, part, keys, frozenset(step.key for step in read)))
+    failed: dict[str, str] = {}
+    splits: dict[str, str] = {}
+    for point in spec.points:
+        if asked.quick and not point.quick:
+            continue
+        added: dict[str, Step] = dict(steps)
+        try:
+            variants = spec.variants(point, asked.zoo, shape, quick=asked.quick)
+            made = [(variant, RunSteps(zoo, variant.recipe, store, added)) for variant in variants]
+            split = _split(point, [run for _, run in made])
+            runs += [_planned(spec, variant, run, views, split) for variant, run in made]
+        except EngineError as error:
+            failed[point.name] = str(error)
+            continue
+        steps.update(added)
+        splits |= {point.name: split} if split else {}
+    if not runs:
+        raise RecipeError(f"This zoo allows no part of {spec.name}. {next(iter(failed.values()), '')}".strip())
     facts = {
         "experiment": spec,
         "quick": asked.quick,
-        "zoo": ZooFacts(name=zoo.manifest.name, digest=zoo.digest(store.digest_file)),
+        "zoo": ZooFacts(name=zoo.manifest.name, digest=zoo.digest(store.digest_file), sizes=dict(shape.sizes)),
+        "splits": splits,
         "sources": Sources(zoo=str(zoo.folder)),
     }
-    return _plan(runs, {}, steps, facts)
+    return _plan(runs, {}, failed, steps, facts)
+
+
+def _split(point: Point, runs: list[RunSteps]) -> str:
+    """Return the images that a point is tuned on, nothing where it is not tuned.
+
+    Raises:
+        RecipeError: the zoo has none.
+    """
+    if not point.tune:
+        return ""
+    groups = {tuple(name for name, _ in run.experts) for run in runs}
+    choices = [choose_split([run for run in runs if tuple(n for n, _ in run.experts) == group]) for group in groups]
+    if any(choice.split is None for choice in choices):
+        raise RecipeError(f"Nothing can be tuned: {next(c.reason for c in choices if c.split is None)}")
+    return "validation" if all(choice.split == "validation" for choice in choices) else "adaptation"
+
+
+def _planned(spec: Experiment, variant: Variant, run: RunSteps, views: Sequence[View[Any]], split: str) -> PlannedRun:
+    bundle = run.bundle()
+    needed = closure(run.steps, [bundle])
+    keys = {view.name: view.plan(run, view.request(recipe=variant.recipe)) for view in views}
+    choice = add_validation(run, split) if split else ""
+    read = closure(run.steps, [bundle, *keys.values(), *filter(None, (choice,))])
+    names = [", ".join(variant.group), ", ".join(map(str, variant.values)), f"seed {variant.seed}"]
+    title = ", ".join([f"{spec.title}: {variant.point.title}", *filter(None, names)])
+    request = {"recipe": variant.recipe.model_dump(mode="json")}
+    part = Part(bundle, title, request, tuple(step.key for step in needed))
+    return PlannedRun(variant, bundle, part, keys, choice, frozenset(step.key for step in read))
 
 
 def _plan(
-    runs: list[PlannedRun], failed: Mapping[str, str], steps: Mapping[str, Step], facts: Mapping[str, Any]
+    runs: list[PlannedRun],
+    failed: Mapping[str, str],
+    refused: Mapping[str, str],
+    steps: Mapping[str, Step],
+    facts: Mapping[str, Any],
 ) -> Plan:
-    """Make the plan without what failed; the result says which points that were, and why."""
-    alive = [run for run in runs if run.bundle not in failed]
-    points: dict[str, dict[int, RunInputs[str]]] = {}
+    """Make the plan without points that a failed run is of; the result says which points those are, and why."""
+    reasons = dict(refused) | {run.variant.point.name: failed[run.bundle] for run in runs if run.bundle in failed}
+    alive = [run for run in runs if run.variant.point.name not in reasons]
+    points: dict[str, dict[str, RunInputs[str]]] = {}
+    places: dict[str, dict[str, RunFacts]] = {}
     for run in alive:
-        points.setdefault(run.point, {})[run.seed] = RunInputs(run.bundle, run.views)
-    reasons = {run.point: failed[run.bundle] for run in runs if run.bundle in failed}
-    last = experiment.plan(ExperimentParams(**facts, failed=reasons), ExperimentInputs[str](points))
+        point, variant = run.variant.point.name, run.variant
+        name = str(len(points.setdefault(point, {})))
+        points[point][name] = RunInputs(run.bundle, run.views, run.choice or None)
+        facts_of = RunFacts(seed=variant.seed, group=variant.group, values=variant.values)
+        places.setdefault(point, {})[name] = facts_of
+    params = ExperimentParams(**facts, failed=reasons, runs=places)
+    last = experiment.plan(params, ExperimentInputs[str](points))
     wanted = frozenset().union(*(run.steps for run in alive))
 
     def without(key: str, reason: str) -> Plan | None:
         lost = {run.bundle: reason for run in alive if key in run.steps}
-        if not lost or len(lost) == len({run.bundle for run in alive}):
+        hit = {run.variant.point.name for run in alive if key in run.steps}
+        if not lost or hit == {run.variant.point.name for run in alive}:
             return None
-        return _plan(runs, {**failed, **lost}, steps, facts)
+        return _plan(runs, {**failed, **lost}, refused, steps, facts)
 
     return Plan(
         steps=(*(step for key, step in steps.items() if key in wanted), last),

@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
+from ...analysis.accuracy import mean
 from ...errors import EngineError
-from ...experiments import FILE, Cell, Experiment, ExperimentResult, Measure, Point, PointResult, judge
-from ...experiments.places import number_at
+from ...experiments import FILE, Cell, Experiment, ExperimentResult, Point, PointResult, Side, Tuned, judge
+from ...experiments.sizes import worded
 from ...experiments.verdict import deviation
 from ...recipe import Frozen
-from ...report import Report, read_report
+from ...report import read_report
 from ...zoo.folder import Zoo
-from ..run.numbers import ANALYSES
 from ..sources import Sources
 from ..steps import INLINED, A, Inputs, StepParams, apart, step
-from ..views import view_of
+from .sides import RunAt, rights_of, side_of, take
 
 if TYPE_CHECKING:
     from ..tools import StepTools
 
 
 class ZooFacts(Frozen):
-    """Name and digest of the zoo that an experiment is repeated on."""
+    """Name, digest and sizes of the zoo that an experiment is repeated on."""
 
     name: str
     digest: str
+    sizes: dict[str, int] = Field(default_factory=dict)
+
+
+class RunFacts(Frozen):
+    """The place of a run among those of its point."""
+
+    seed: int
+    group: tuple[str, ...] = ()  # experts whose turn it is
+    values: tuple[Any, ...] = ()  # of the places that are tuned
 
 
 class ExperimentParams(StepParams):
@@ -38,123 +50,138 @@ class ExperimentParams(StepParams):
     quick: bool
     zoo: ZooFacts
     failed: dict[str, str]  # point → why it has no run
+    runs: dict[str, dict[str, RunFacts]]  # point → run
+    splits: dict[str, str]  # point that is tuned → the images that choose
     sources: Sources = apart()
 
 
 @dataclass(frozen=True)
 class RunInputs(Inputs[A]):
-    """Artefacts of one run, and views on it by name."""
+    """Artefacts of one run, views on it by name, and its accuracy on the images that are tuned on."""
 
     run: A
     views: Mapping[str, A] = field(default_factory=dict)
+    choice: A | None = None
 
 
 @dataclass(frozen=True)
 class ExperimentInputs(Inputs[A]):
-    """The runs of an experiment by point and seed."""
+    """The runs of an experiment by point and place among them."""
 
-    points: Mapping[str, Mapping[int, RunInputs[A]]] = field(default_factory=dict, metadata=INLINED)
+    points: Mapping[str, Mapping[str, RunInputs[A]]] = field(default_factory=dict, metadata=INLINED)
 
 
 @step(
-    "experiment", label="Measuring and judging", params=ExperimentParams, inputs=ExperimentInputs, version=2, cost=0.5
+    "experiment", label="Measuring and judging", params=ExperimentParams, inputs=ExperimentInputs, version=3, cost=0.5
 )
 def experiment(inputs: ExperimentInputs[Path], params: ExperimentParams, output: Path, tools: StepTools) -> None:
     """Write ``experiment.json``: every measure at every point, the findings and the verdict."""
     spec, zoo = params.experiment, params.sources.open()
-    points, reports = [], {}
+    points: list[PointResult] = []
+    sides: dict[str, dict[str, Side]] = {}
+    runs: dict[Path, RunAt] = {}
     asked = [point for point in spec.points if point.quick or not params.quick]
     for number, point in enumerate(asked):
-        runs = inputs.points.get(point.name, {})
-        reports |= {run.run: read_report(run.run) for run in runs.values()}
-        points.append(measured(spec, point, runs, reports, zoo, params.failed.get(point.name, "")))
-        tools.progress((number + 1) / len(asked), point.title)
+        found = _runs(point, inputs, params)
+        runs |= {run.folder: run for run in found}
+        chosen, tuned = choose(point, found)
+        result, sides[point.name] = measured(spec, point, chosen, zoo, params.failed.get(point.name, ""))
+        split = params.splits.get(point.name, "") if tuned else ""
+        title = worded(point.title, params.zoo.sizes)
+        points.append(result.model_copy(update={"title": title, "tuned": tuned, "split": split}))
+        tools.progress((number + 1) / len(asked), title)
     table = {point.name: point.cells for point in points}
-    findings, verdict, reason = judge(spec.checks, table)
-    scored = [count.evaluate for report in reports.values() for count in report.samples.values()]
-    first = next(iter(reports.values()))
+    exact = [measure.name for measure in spec.measures if measure.exact]
+    checks = [check.model_copy(update={"text": worded(check.text, params.zoo.sizes)}) for check in spec.checks]
+    findings, verdict, reason = judge(checks, table, sides, exact)
+    reports = [run.report for run in runs.values()]
+    scored = [count.evaluate for report in reports for count in report.samples.values()]
     result = ExperimentResult(
         name=spec.name,
+        form=spec.digest(),
         quick=params.quick,
         zoo=params.zoo.name,
         zoo_digest=params.zoo.digest,
-        protocol=first.protocol,
-        split_seed=first.split_seed,
+        protocol=reports[0].protocol,
+        split_seed=reports[0].split_seed,
         images=(min(scored), max(scored)) if scored else None,
         points=tuple(points),
         findings=findings,
         verdict=verdict,
         reason=reason,
-        seconds=round(sum(sum(report.timing_s.values()) for report in reports.values()), 1),
-        environment=first.environment,
+        seconds=round(sum(sum(report.timing_s.values()) for report in reports), 1),
+        environment=reports[0].environment,
     )
-    (output / FILE).write_text(result.model_dump_json(indent=1) + "\n", "utf-8")
+    (output / FILE).write_text(result.model_dump_json(indent=1, exclude_none=True) + "\n", "utf-8")
+
+
+def _runs(point: Point, inputs: ExperimentInputs[Path], params: ExperimentParams) -> list[RunAt]:
+    found = []
+    for name, parts in inputs.points.get(point.name, {}).items():
+        facts, choice = params.runs[point.name][name], None
+        if parts.choice is not None:
+            rows = json.loads((parts.choice / "choice.json").read_text())["accuracy"]
+            choice = mean(rows.get(point.state, rows["merged"]).values())
+        report = read_report(parts.run)
+        found.append(RunAt(facts.seed, facts.group, parts.run, report, parts.views, choice, facts.values))
+    return found
+
+
+def choose(point: Point, runs: Sequence[RunAt]) -> tuple[list[RunAt], tuple[Tuned, ...]]:
+    """Return the runs with the values that validation images choose: the highest mean over groups and seeds."""
+    if not point.tune or not runs:
+        return list(runs), ()
+    scores: dict[tuple[Any, ...], list[float]] = {}
+    for run in runs:
+        scores.setdefault(run.values, []).append(-math.inf if run.choice is None else run.choice)
+    best = max(scores, key=lambda values: math.fsum(scores[values]) / len(scores[values]))
+    tried = list(zip(*scores, strict=True))
+    tuned = tuple(
+        Tuned(place=place, values=tuple(dict.fromkeys(values)), chosen=value)
+        for place, values, value in zip(point.tune, tried, best, strict=True)
+    )
+    return [run for run in runs if run.values == best], tuned
 
 
 def measured(
-    spec: Experiment,
-    point: Point,
-    runs: Mapping[int, RunInputs[Path]],
-    reports: Mapping[Path, Report],
-    zoo: Zoo,
-    failed: str,
-) -> PointResult:
+    spec: Experiment, point: Point, runs: Sequence[RunAt], zoo: Zoo, failed: str
+) -> tuple[PointResult, dict[str, Side]]:
     """Take every measure at one point; a measure that a run does not have is left out.
 
     Args:
         spec: names the measures.
         point: whose state is looked at.
-        runs: seed → what the run and the views on it left.
-        reports: of the runs, by folder.
+        runs: what the runs and the views on them left.
         zoo: gives heads.
         failed: why there is nothing, where that is so.
+
+    Returns:
+        The result, and by measure the values by image behind it, where there are any.
     """
-    cells, reasons = {}, [failed] if failed else []
+    cells, sides, reasons = {}, {}, [failed] if failed else []
+    rights = rights_of(point, runs) if runs else None
     for measure in spec.measures:
         try:
-            values = [value_of(measure, point, run, reports[run.run], zoo) for run in runs.values()]
+            taken = take(measure, point, runs, zoo)
         except EngineError as error:
             reasons.append(str(error))
             continue
-        known = tuple(value for value in values if value is not None and math.isfinite(value))
-        if known and len(known) == len(runs):
-            mean = math.fsum(known) / len(known)
-            cells[measure.name] = Cell(values=known, mean=mean, sd=deviation(known))
-    first = next(iter(runs.values()), None)
-    return PointResult(
+        if taken is None:
+            continue
+        average = math.fsum(taken.values) / len(taken.values)
+        cells[measure.name] = Cell(values=taken.values, mean=average, sd=deviation(taken.values))
+        side = side_of(measure, point, taken, rights)
+        if side is not None:
+            sides[measure.name] = side
+    result = PointResult(
         name=point.name,
         title=point.title,
         state=point.state,
         control=point.control,
-        run=first.run.name if first else "",
-        seeds=tuple(runs),
+        run=runs[0].folder.name if runs else "",
+        seeds=tuple(dict.fromkeys(run.seed for run in runs)),
         cells=cells,
         failed=" ".join(dict.fromkeys(reasons)),
+        rights=rights,
     )
-
-
-def value_of(measure: Measure, point: Point, run: RunInputs[Path], report: Report, zoo: Zoo) -> float | None:
-    """Take one measure of one run, from its report, a view or what it left; None where the run does not have it.
-
-    Raises:
-        EngineError: there is no such analysis or view, or the view's document cannot be read.
-    """
-    if measure.analysis:
-        if measure.analysis not in ANALYSES:
-            raise EngineError(f"There is no analysis '{measure.analysis}'; there are {', '.join(ANALYSES)}.")
-        return ANALYSES[measure.analysis](run.run, report, zoo, point.state, measure.params)
-    place = measure.path.replace("{state}", point.state)
-    if measure.view:
-        return number_at(view_of(measure.view).read(run.views[measure.view]), place)
-    return number_of(report, place)
-
-
-def number_of(report: Report, place: str) -> float | None:
-    """Return a number of a report by its place; of a table of tasks the mean over in-domain tasks that have a value."""
-    found: Any = report.model_dump(mode="json", by_alias=True)
-    for part in place.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
-    if isinstance(found, dict):
-        values = [found[task] for task in report.tasks_of("in") if isinstance(found.get(task), int | float)]
-        return math.fsum(values) / len(values) if values else None
-    return float(found) if isinstance(found, int | float) else None
+    return result, sides

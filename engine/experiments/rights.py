@@ -1,0 +1,127 @@
+"""Which evaluation images a state classifies rightly, packed into text; and numbers as means over units."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..analysis.paired import Correct, Values
+from ..errors import StoreError
+from ..recipe import Frozen
+
+AVERAGE = re.compile(r"^average\.(?P<state>[^.]+)\.(?P<kind>in|out|h_score)$")
+OF_TASK = re.compile(r"^accuracy\.(?P<state>[^.]+)\.(?P<task>[^.]+)$")
+MAX_BYTES = 50_000_000
+
+
+class Rights(Frozen):
+    """Correctness of one state on evaluation images, of all training seeds of a point.
+
+    Where several groups of experts take turns, a task's name is followed by ``#`` and the number of the group.
+    """
+
+    inside: dict[str, int]  # in-domain task → its images
+    outside: dict[str, int]  # the same out of domain
+    images: str  # of which images: two equal texts mean the same ones in the same order
+    seeds: int
+    bits: str  # seeds after the first as what differs from it; zlib, base64
+
+    @classmethod
+    def pack(cls, inside: Mapping[str, Correct], outside: Mapping[str, Correct], images: str) -> Rights:
+        """Pack correctness by task, each of shape (seeds, images)."""
+        whole = np.concatenate([*inside.values(), *outside.values()], axis=1)
+        whole = np.vstack([whole[:1], whole[1:] ^ whole[:1]])
+        packed = zlib.compress(np.packbits(whole).tobytes(), 9)
+        counts = [{task: matrix.shape[1] for task, matrix in side.items()} for side in (inside, outside)]
+        text = base64.b64encode(packed).decode()
+        return cls(inside=counts[0], outside=counts[1], images=images, seeds=len(whole), bits=text)
+
+    def unpack(self) -> tuple[dict[str, Correct], dict[str, Correct]]:
+        """Return correctness by task, in domain and out of domain, each of shape (seeds, images).
+
+        Raises:
+            StoreError: the text is damaged.
+        """
+        count = sum(self.inside.values()) + sum(self.outside.values())
+        try:
+            raw = zlib.decompressobj().decompress(base64.b64decode(self.bits, validate=True), MAX_BYTES)
+            found = np.unpackbits(np.frombuffer(raw, np.uint8), count=self.seeds * count).astype(bool)
+            whole = found.reshape(self.seeds, count)
+        except (binascii.Error, zlib.error, ValueError) as error:
+            raise StoreError(f"The correctness of images cannot be read: {error}. Run the experiment again.") from error
+        whole = np.vstack([whole[:1], whole[1:] ^ whole[:1]])
+        sides: list[dict[str, Correct]] = []
+        start = 0
+        for side in (self.inside, self.outside):
+            sides.append({})
+            for task, images in side.items():
+                sides[-1][task] = whole[:, start : start + images]
+                start += images
+        return sides[0], sides[1]
+
+
+@dataclass(frozen=True)
+class Side:
+    """A number as the mean, over groups that are fixed, of means over units (images); for each training seed."""
+
+    mean: float
+    parts: Mapping[str, Values]
+
+
+def accuracy_side(rights: Rights, path: str, mean: float) -> Side | None:
+    """Return the side of an accuracy that a path of a report names, None where it names another number.
+
+    The H-score is linearised around its value: it is homogeneous of degree 1, so that the sum of both accuracies times
+    their derivatives is the score itself.
+
+    Args:
+        rights: of the point.
+        path: such as ``average.merged.in``, ``average.merged.h_score`` or ``accuracy.merged.digits``.
+        mean: the number itself.
+    """
+    inside, outside = (_percent(side, rights) for side in rights.unpack())
+    if match := OF_TASK.match(path):
+        name = _name(match["task"], rights)
+        found = {**inside, **outside}
+        return Side(mean, {name: found[name]}) if name in found else None
+    if not (match := AVERAGE.match(path)):
+        return None
+    if match["kind"] != "h_score":
+        chosen = inside if match["kind"] == "in" else outside
+        return Side(mean, chosen) if chosen else None
+    if not inside or not outside:
+        return None
+    levels = [math.fsum(float(part.mean()) for part in side.values()) / len(side) for side in (inside, outside)]
+    if min(levels) <= 0:
+        return None
+    total = sum(levels)
+    slopes = [2 * (levels[1 - place] / total) ** 2 for place in (0, 1)]
+    parts = len(inside) + len(outside)
+    return Side(
+        mean,
+        {
+            name: matrix * slopes[place] * parts / len(side)
+            for place, side in enumerate((inside, outside))
+            for name, matrix in side.items()
+        },
+    )
+
+
+def _percent(side: Mapping[str, Correct], rights: Rights) -> dict[str, Values]:
+    """Return correctness in percent; of a task that several groups of experts were scored on the mean of an image."""
+    found: dict[str, list[Correct]] = {}
+    for task, matrix in side.items():
+        found.setdefault(_name(task.partition("#")[0], rights), []).append(matrix)
+    return {name: 100.0 * np.mean(matrices, axis=0) for name, matrices in found.items()}
+
+
+def _name(task: str, rights: Rights) -> str:
+    """Return a task's name with what tells its images, so that other images are never paired."""
+    return f"{task} of {rights.images}"

@@ -1,0 +1,94 @@
+"""Sizes of a zoo that experiments are scaled to: feature width, token width, blocks, experts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import RecipeError
+from ..manifest import locate_zoo, read_manifest
+from ..zoo.encoders.architecture import architecture
+
+SIZE = re.compile(r"^(d|w|blocks)(?:(/|-)(\d+))?$")
+IN_TEXT = re.compile(r"\{((?:d|w|blocks)(?:[/-]\d+)?)\}")
+GROUP = "{each}"  # in a list of experts: those of the group whose turn it is
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A zoo as experiments see it."""
+
+    sizes: Mapping[str, int]  # d: dimensions of a feature; w: of a token; blocks
+    experts: tuple[str, ...]
+
+
+def shape_of(zoo: str) -> Shape:
+    """Read the sizes of a zoo from its manifest and its encoder's config.
+
+    Args:
+        zoo: a bundled zoo's name or a path.
+
+    Raises:
+        EngineError: there is no such zoo, or it cannot be read.
+    """
+    folder = locate_zoo(zoo)
+    manifest = read_manifest(folder)
+    config = architecture(folder, manifest)
+    vision = config["vision_cfg"]
+    found = {"d": config.get("embed_dim"), "w": vision.get("width"), "blocks": vision.get("layers")}
+    sizes = {name: value for name, value in found.items() if isinstance(value, int)}
+    return Shape(sizes, tuple(expert.name for expert in manifest.experts))
+
+
+def size(text: str, sizes: Mapping[str, int]) -> int:
+    """Return a size written as ``d``, ``d/8`` or ``blocks-1``, at least 1 of a quotient.
+
+    Raises:
+        RecipeError: the zoo's encoder has no such size.
+    """
+    name, sign, number = SIZE.match(text).groups()
+    if name not in sizes:
+        known = {"d": "feature width", "w": "token width", "blocks": "blocks"}[name]
+        raise RecipeError(f"The size '{text}' is not known: this zoo's encoder states no {known}.")
+    if sign == "-":
+        return sizes[name] - int(number)
+    return max(sizes[name] // int(number), 1) if sign else sizes[name]
+
+
+def scaled(value: Any, sizes: Mapping[str, int]) -> Any:
+    """Return parts of a recipe with every size written as a number.
+
+    Raises:
+        RecipeError: see :func:`size`.
+    """
+    if isinstance(value, Mapping):
+        return {key: scaled(entry, sizes) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [scaled(entry, sizes) for entry in value]
+    return size(value, sizes) if isinstance(value, str) and SIZE.match(value) else value
+
+
+def worded(text: str, sizes: Mapping[str, int]) -> str:
+    """Return a text with the sizes that it names in braces, such as ``{d/8}``; left as it is where they are unknown."""
+
+    def number(match: re.Match[str]) -> str:
+        return str(size(match.group(1), sizes)) if match.group(1).rstrip("0123456789-/") in sizes else match.group(1)
+
+    return IN_TEXT.sub(number, text)
+
+
+def with_group(experts: Any, group: Sequence[str]) -> Any:
+    """Return a recipe's list of experts with those of a group in the place of ``{each}``."""
+    if not isinstance(experts, list | tuple):
+        return experts
+    found: list[Any] = []
+    for entry in experts:
+        if entry == GROUP:
+            found += group
+        elif isinstance(entry, Mapping) and entry.get("name") == GROUP:
+            found += [{**entry, "name": name} for name in group]
+        else:
+            found.append(entry)
+    return found
