@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -25,6 +26,8 @@ Outcome = Literal["seen", "opposite seen", "no difference", "undecided"]
 Correct = Bool[np.ndarray, "seeds images"]
 Values = Float[np.ndarray, "seeds units"]
 CHUNK = 2_000_000  # counts that are drawn at once
+SHARED = 2_500  # units up to which parts share their draws
+SHIFT = 617  # draws between one part and the next
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,9 @@ def interval_of(
     seeds = found.pop()
     by_seed = np.mean([matrix.mean(axis=1) for matrix in parts.values()], axis=0)
     centre, generator = float(by_seed.mean()), np.random.default_rng(seed)
-    drawn = np.mean([_resampled(matrix, resamples, generator) for matrix in parts.values()], axis=0)
+    drawn = np.mean(
+        [_resampled(matrix, resamples, seed, place, generator) for place, matrix in enumerate(parts.values())], axis=0
+    )
     weights = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
     if seeds > 1:
         weights = 1 / seeds + (weights - 1 / seeds) * np.sqrt(seeds / (seeds - 1))
@@ -136,17 +141,31 @@ def _differences(
 
 
 def _resampled(
-    matrix: Float[np.ndarray, "seeds images"], resamples: int, generator: np.random.Generator
+    matrix: Values, resamples: int, seed: int, place: int, generator: np.random.Generator
 ) -> Float[np.ndarray, "resamples seeds"]:
-    """Draw images with replacement and average them, for every seed; images that agree in all seeds are drawn as one.
+    """Draw units with replacement and average them, for every seed.
 
-    A task has few patterns of differences over seeds, so drawing how often each occurs is drawing images.
+    Parts with equally many units share their draws, each from another one on, so that no two use the same draw at once.
+    Of many units those that agree in all seeds are drawn as one: how often each pattern occurs is drawn.
     """
+    units = matrix.shape[1]
+    if units <= SHARED:
+        drawn = _counts(units, resamples, seed) @ matrix.T.astype(np.float32) / units
+        return np.roll(drawn, place * SHIFT, axis=0)
     patterns, counts = np.unique(matrix, axis=1, return_counts=True)
-    images, rows = matrix.shape[1], max(CHUNK // len(counts), 1)
-    chances = counts / images
+    rows, chances = max(CHUNK // len(counts), 1), counts / units
     sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
-    return np.concatenate([generator.multinomial(images, chances, size=size) @ patterns.T / images for size in sizes])
+    return np.concatenate([generator.multinomial(units, chances, size=size) @ patterns.T / units for size in sizes])
+
+
+@lru_cache(maxsize=4)
+def _counts(units: int, resamples: int, seed: int) -> Float[np.ndarray, "resamples units"]:
+    """Return how often every unit is in every resample."""
+    drawn = np.random.default_rng([seed, units]).integers(units, size=(resamples, units), dtype=np.int32)
+    drawn += (np.arange(resamples, dtype=np.int32) * units)[:, None]
+    found = np.bincount(drawn.ravel(), minlength=resamples * units).reshape(resamples, units).astype(np.float32)
+    found.flags.writeable = False
+    return found
 
 
 def _degrees(

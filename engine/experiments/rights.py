@@ -51,7 +51,10 @@ class Rights(Frozen):
         """
         count = sum(self.inside.values()) + sum(self.outside.values())
         try:
-            raw = zlib.decompressobj().decompress(base64.b64decode(self.bits, validate=True), MAX_BYTES)
+            reader = zlib.decompressobj()
+            raw = reader.decompress(base64.b64decode(self.bits, validate=True), MAX_BYTES)
+            if not reader.eof or len(raw) != -(-self.seeds * count // 8):
+                raise ValueError(f"{len(raw)} bytes for {self.seeds} seeds of {count} images")
             found = np.unpackbits(np.frombuffer(raw, np.uint8), count=self.seeds * count).astype(bool)
             whole = found.reshape(self.seeds, count)
         except (binascii.Error, zlib.error, ValueError) as error:

@@ -9,7 +9,7 @@ from engine.experiments import Cell, Check, Rights, accuracy_side, judge
 from engine.experiments.verdict import deviation, outcome_of, over_seeds, paired_parts
 from tests.experiments.simulated import COLUMNS, outcomes
 
-QUICK = 60  # repetitions; benchmarks/verdicts.py does a thousand
+QUICK = 30  # repetitions; benchmarks/verdicts.py does a thousand
 
 
 def cell(*values):
