@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def fetch(
-    zoo: Annotated[str, typer.Argument(help="A description's name (see `zoo list`), or a path to one.")],
+    zoo: Annotated[
+        str, typer.Argument(help="A description's name (see `zoo list`), or a path to one or to a FusionBench pool.")
+    ],
     places: Annotated[
         list[Path] | None, typer.Option("--from", help="A local folder that holds the files; may be given again.")
     ] = None,
@@ -25,14 +27,22 @@ def fetch(
     without: Annotated[
         list[str] | None, typer.Option(help="A task whose images are left out, such as imagenet; may be given again.")
     ] = None,
+    templates: Annotated[
+        str, typer.Option(help="Prompts of built heads: openai, fusionbench or a file of templates; default: its own.")
+    ] = "",
 ) -> None:
     """Find or download a zoo's files, convert them and make the zoo; what is missing is listed first."""
+    from ..pipeline.foreign.fusionbench_pool import described
     from ..zoo.described.fetch import Unreachable, without_network
     from ..zoo.described.make import holding, make_zoo
 
-    found = holding(zoo, places or ())
+    asked = zoo
+    zoo, not_taken = described(zoo)
+    for sentence in not_taken:
+        say(f"Not taken from the pool: {sentence}")
+    found = holding(zoo, places or (), templates)
     if found is None:
-        say(f"The zoo '{zoo}' is ready; there is nothing to fetch.")
+        say(f"The zoo '{asked}' is ready; there is nothing to fetch.")
         return
     found = found.without_images(without or ()) if images else found.without_images()
     lines, silent = missing_lines(found)
@@ -44,6 +54,8 @@ def fetch(
         raise EngineError("Nothing was downloaded.")
     folder = make_zoo(found, progress_line(), download=True)
     say(f"The zoo '{found.manifest.name}' is ready ({folder}).")
+    if zoo != asked or found.prompts:
+        say("Recipes name it by this folder.")
 
 
 def missing_lines(found: Holding) -> tuple[list[str], Unreachable | None]:

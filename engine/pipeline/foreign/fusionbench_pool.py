@@ -16,8 +16,9 @@ import yaml
 
 from ...catalog.datasets import FURTHER_12, MERGED_8, find_dataset, recognise_dataset
 from ...errors import ZooError
-from ...manifest import Manifest
+from ...manifest import Manifest, cache_folder, known_zoos, locate_description, read_manifest
 from ...recipe import read_yaml
+from ...store.outputs import new_file
 from ..export.card import hub_id
 
 TARGET = "fusion_bench.modelpool.CLIPVisionModelPool"
@@ -61,7 +62,7 @@ def read_pool(path: Path) -> str:
     document = read_yaml(path, ZooError, "FusionBench model pool")
     if not is_fusionbench_pool(document):
         raise ZooError(f"{path.name} is no pool of CLIP image encoders: its `_target_` is not {TARGET}.")
-    models = _models(document, path)
+    models = {name: place for name, place in _models(document, path).items() if not _is_special(name)}
     base = models.pop(PRETRAINED, None)
     if base is None or not models:
         raise ZooError(f"{path.name} names no {PRETRAINED} and experts under `models`; both are needed.")
@@ -77,8 +78,83 @@ def read_pool(path: Path) -> str:
         "experts": [{"name": task, "task": task, "weights": f"hf:{repository}"} for task, repository in models.items()],
         "tasks": [_task(task) for task in models],
     }
+    zoo |= _published(zoo)
     Manifest.model_validate(zoo)
     return yaml.safe_dump(zoo, sort_keys=False, allow_unicode=True)
+
+
+def described(zoo: str) -> tuple[str, list[str]]:
+    """Return the description of a zoo that a pool's file stands for, and what of the pool cannot be taken.
+
+    Args:
+        zoo: the file of a pool, whose description is written into the cache; everything else comes back as it is.
+
+    Raises:
+        ZooError: a pool that cannot be read.
+    """
+    path = Path(zoo).expanduser()
+    if path.suffix not in (".yaml", ".yml") or not path.is_file():
+        return zoo, []
+    document = read_yaml(path, ZooError, "zoo or FusionBench model pool")
+    if not is_fusionbench_pool(document):
+        return zoo, []
+    text = read_pool(path)
+    target = cache_folder() / "pools" / f"{path.stem}.yaml"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with new_file(target, force=True) as file:
+        file.write_text(text, "utf-8")
+    return str(target), _not_taken(document, path, yaml.safe_load(text))
+
+
+def _not_taken(document: Mapping[str, Any], path: Path, zoo: Mapping[str, Any]) -> list[str]:
+    """Return what of a pool a zoo has no place for, a sentence each."""
+    said = []
+    special = [name for name in _models(document, path) if _is_special(name)]
+    if special:
+        said.append(f"Models that are no experts: {', '.join(special)}.")
+    unknown = [task["name"] for task in zoo["tasks"] if "dataset" not in task]
+    if unknown:
+        said.append(f"Images and classes of {', '.join(unknown)}: the catalogue has no such data set.")
+    without = [task["name"] for task in zoo["tasks"] if "dataset" in task and "data" not in task]
+    if without:
+        said.append(f"Images of {', '.join(without)}: the catalogue names no repository of them.")
+    datasets = [name for name in ("train_datasets", "val_datasets") if document.get(name)]
+    if datasets:
+        said.append(f"{' and '.join(datasets)}: images are the test splits of the catalogue's data sets.")
+    others = set()
+    for listed in (document.get("test_datasets"), *(value for item in _defaults(document) for value in item.values())):
+        if isinstance(listed, dict | list):
+            others |= {str(name) for name in listed if recognise_dataset(str(name).rpartition("/")[2]) is None}
+    others -= {str(name) for name in unknown}
+    if others := {name for name in others if not name.startswith(("clip-vit", "_"))}:
+        said.append(f"Data sets that the catalogue does not have: {', '.join(sorted(others))}.")
+    return said
+
+
+def _is_special(name: str) -> bool:
+    """Tell whether a name in a pool, as FusionBench writes them, stands for no expert; the base is another matter."""
+    return name != PRETRAINED and name.startswith("_") and name.endswith("_")
+
+
+def _published(zoo: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the accuracies that are published of these very experts, and the prompts they were measured with."""
+    wanted = {expert["weights"]: expert["task"] for expert in zoo["experts"]}
+    for known in known_zoos():
+        manifest = read_manifest(locate_description(known.name)) if known.described else None
+        if manifest is None or manifest.published is None or manifest.backbone.weights != zoo["backbone"]["weights"]:
+            continue
+        names = {expert.task: wanted[expert.weights] for expert in manifest.experts if expert.weights in wanted}
+        if len(names) < len(wanted):
+            continue
+        accuracy = {
+            state: {names[task]: value for task, value in values.items() if task in names}
+            for state, values in manifest.published.accuracy.items()
+        }
+        sets = {task.template_set for task in manifest.tasks}
+        templates = {"templates": sets.pop()} if len(sets) == 1 else {}
+        published = {"source": manifest.published.source, "url": manifest.published.url, "accuracy": accuracy}
+        return {**templates, "published": published}
+    return {}
 
 
 def write_pool(manifest: Manifest) -> str:

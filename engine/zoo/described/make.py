@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from ...errors import ZooError, nearest
 from ...manifest import Manifest, locate_description, made_folder, manifest_file, read_manifest, resolve_inside
 from ...types import Progress
 from ..making.brought import place_file
+from ..making.prompts import asked_prompts
 from .sources import HUB, INSIDE, TAG, Wanted, describes, find, wanted
 
 SPARE = 200 * 2**20  # bytes to be left on the disk
@@ -26,6 +29,13 @@ class Holding:
     place: Path  # the description, or the folder whose zoo.yaml names files elsewhere
     manifest: Manifest
     here: dict[Wanted, tuple[Path, ...]]
+    prompts: str = ""  # tells zoos of one description apart whose heads have other prompts than it says
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the made zoo."""
+        made = made_folder(self.place)
+        return made.with_name(f"{made.name}-{self.prompts}") if self.prompts else made
 
     @property
     def missing(self) -> list[Wanted]:
@@ -49,7 +59,7 @@ class Holding:
         tasks = tuple(t.model_copy(update={"data": None}) if t.name in names else t for t in self.manifest.tasks)
         manifest = self.manifest.model_copy(update={"tasks": tasks})
         here = {item: f for item, f in self.here.items() if item.role != "data" or item.name not in names}
-        return Holding(self.place, manifest, here)
+        return Holding(self.place, manifest, here, self.prompts)
 
     @property
     def about(self) -> int:
@@ -57,25 +67,44 @@ class Holding:
         return sum(item.about for item in self.missing)
 
 
-def holding(zoo: str, places: Sequence[Path] = ()) -> Holding | None:
+def holding(zoo: str, places: Sequence[Path] = (), templates: str = "") -> Holding | None:
     """Return which of a zoo's files are here; None for a zoo that is ready. Reads no file and sends no request.
 
     Args:
         zoo: a name or a path.
         places: local folders to look into beside the caches.
+        templates: a published set of prompts or a file of own ones, in the place of the description's.
 
     Raises:
-        ZooError: there is no such zoo, or its manifest cannot be used.
+        ZooError: there is no such zoo, or its manifest or the templates cannot be used.
     """
     place = locate_description(zoo)
     manifest = read_manifest(place)
-    if not describes(manifest) or _is_made(made_folder(place), manifest):
+    prompts = ""
+    if templates and describes(manifest):
+        manifest, prompts = _with_prompts(manifest, templates)
+    if not describes(manifest) or _is_made(Holding(place, manifest, {}, prompts).folder, manifest):
         return None
     folder = manifest_file(place).parent
     for path in places:
         if not path.is_dir():
             raise ZooError(f"{path} is no folder. Choose the folder that holds the files.")
-    return Holding(place, manifest, {item: find(item, folder, places) for item in wanted(manifest, folder)})
+    return Holding(place, manifest, {item: find(item, folder, places) for item in wanted(manifest, folder)}, prompts)
+
+
+def _with_prompts(manifest: Manifest, templates: str) -> tuple[Manifest, str]:
+    """Return a manifest whose heads are built of other prompts, and a short name of these; '' where nothing changes."""
+    if manifest.heads:
+        raise ZooError(f"'{manifest.name}' brings its heads, so no prompts make them. Leave --templates out.")
+    asked = asked_prompts(templates)
+    asked.check(manifest.task_table)
+    before = [task.model_dump(mode="json", exclude_defaults=True) for task in manifest.tasks]
+    document = manifest.model_dump(mode="json", exclude_defaults=True, exclude={"templates"})
+    changed = Manifest.model_validate({**document, "format": 1, "tasks": [asked.put_into(entry) for entry in before]})
+    if changed.tasks == manifest.tasks:
+        return manifest, ""
+    text = json.dumps([task.model_dump(mode="json") for task in changed.tasks], sort_keys=True)
+    return changed, asked.name or hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def make_zoo(found: Holding, progress: Progress, *, download: bool) -> Path:
@@ -92,7 +121,7 @@ def make_zoo(found: Holding, progress: Progress, *, download: bool) -> Path:
     Raises:
         ZooError: files are missing and not to be downloaded, or cannot be had; everything that cannot be converted.
     """
-    final = made_folder(found.place)
+    final = found.folder
     if _is_made(final, found.manifest):
         return final
     files = {**found.here, **_fetch(found, lambda f, m="": progress(0.6 * f, m), download)}
