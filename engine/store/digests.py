@@ -26,6 +26,18 @@ class FileSet:
     names: tuple[str, ...]  # relative POSIX paths, sorted
 
 
+def contents_digest(content: Path | FileSet) -> str:
+    """Return the digest of a file, or of a set of files as one, without remembering it.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if isinstance(content, FileSet):
+        lines = [f"{name}\0{sha256_of(content.root / name)}" for name in content.names]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return sha256_of(content)
+
+
 class DigestCache:
     """Remembered sha256 by (resolved path, size, modification time, inode)."""
 
@@ -67,10 +79,9 @@ class DigestCache:
             known = self._look_up(place, *stamp)
             if known is not None:
                 return known
-            lines = [f"{name}\0{sha256_of(root / name)}" for name in files.names]
+            fresh = contents_digest(FileSet(root, files.names))
         except OSError as error:
             raise StoreError(f"The file {error.filename or files.root} cannot be read: {error.strerror}.") from error
-        fresh = hashlib.sha256("\n".join(lines).encode()).hexdigest()
         if all(time.time() - status.st_mtime > SETTLED for _, status in states):
             self._keep(place, *stamp, fresh)
         return fresh

@@ -12,13 +12,14 @@ from ...catalog import MERGE_METHODS, check_experts, resolve
 from ...errors import CheckpointError, MergeError, RecipeError
 from ...merging.apply import merge as merge_experts
 from ...recipe import MethodCall, Recipe
+from ...store.digests import contents_digest
 from ...store.outputs import check_file, new_file
 from ...types import Static, Weights
 from ...weights import LazyTaskVectors, check_same_architecture, open_weights, visual, write_weights
 from ...weights.families import family_warnings, moved
 from ...zoo.folder import Zoo
 from ...zoo.metadata import describe_model, header_text, read_document
-from ..run.receipt import Made, Origin, beside, header_of, origins_of, receipt_text, sha256
+from ..run.receipt import Made, Origin, beside, header_of, origins_of, receipt_text
 from ..run.weights_only import WeightsOnly
 
 
@@ -172,5 +173,5 @@ def _by_name(paths: Sequence[Path]) -> dict[str, Path]:
 
 
 def _origins(base: Path, experts: Mapping[str, Path]) -> list[Origin]:
-    found = [Origin("base", base.name, "", sha256(base), "", "")]
-    return found + [Origin("expert", name, "", sha256(path), "", "") for name, path in experts.items()]
+    found = [Origin("base", base.name, "", contents_digest(base), "", "")]
+    return found + [Origin("expert", name, "", contents_digest(path), "", "") for name, path in experts.items()]

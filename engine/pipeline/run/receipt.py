@@ -23,6 +23,7 @@ from ...analysis.shares import FATES, Shares, shares
 from ...catalog import MERGE_METHODS, TRANSFORMS, params_of, resolve_call, row_of
 from ...merging.apply import transformed
 from ...recipe import MethodCall, Recipe
+from ...store.digests import FileSet, contents_digest
 from ...types import Progress, Weights
 from ...weights import LazyTaskVectors
 from ...weights.align import Selected
@@ -32,14 +33,14 @@ from .weights_only import WeightsOnly
 RECIPE, ORIGINS = "recipe", "origins"  # in the header
 FORMAT = 1
 DIGITS = 6  # significant digits of numbers in a receipt
-Digest = Callable[[Path], str]
+Digest = Callable[[Path | FileSet], str]
 
 
 @dataclass(frozen=True)
 class Origin:
     """A file that the merged model was made of."""
 
-    role: str  # base or expert
+    role: str  # base or expert; of methods that look at images also data and heads
     name: str
     task: str
     sha256: str
@@ -60,18 +61,22 @@ class Made:
     origins: Sequence[Origin]
 
 
-def sha256(path: Path) -> str:
-    """Return the digest of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def origins_of(zoo: Zoo, recipe: Recipe, digest: Digest = contents_digest) -> list[Origin]:
+    """Return what a recipe's merge takes of a zoo, with the digests of the files.
 
-
-def origins_of(zoo: Zoo, recipe: Recipe, digest: Digest = sha256) -> list[Origin]:
-    """Return base and experts that a recipe takes of a zoo, with the digests of their files."""
+    Base and experts; for a method that looks at images also the images of the experts' tasks, and the zoo's own heads.
+    """
     found = [Origin("base", zoo.manifest.backbone.architecture, "", digest(zoo.weights_path("base")), "", "")]
     for name, _ in zoo.choose(recipe):
         row = zoo.manifest.expert_table[name]
         found.append(Origin("expert", name, row.task, digest(zoo.weights_path(name)), row.source, row.licence))
+    if MERGE_METHODS[recipe.merge.method].needs:
+        for name in dict.fromkeys(origin.task for origin in found if origin.role == "expert"):
+            task = zoo.manifest.task_table[name]
+            if name in zoo.data:
+                found.append(Origin("data", name, name, zoo.data[name].digest(digest), task.source, task.licence))
+        if zoo.manifest.heads:
+            found.append(Origin("heads", "heads", "", digest(zoo.path(zoo.manifest.heads)), "", ""))
     return found
 
 
