@@ -180,6 +180,7 @@ def test_the_wheel_brings_its_files_types_and_entry_points(installed):
     assert (package / "py.typed").is_file()
     for place in ("zoos/mini8/zoo.yaml", "datasets/dtd.yaml", "experiments", "lessons", "examples"):
         assert (package / "assets" / place).exists(), place
+    assert not (package / "assets" / "mini8_second").exists()  # not the bundled zoo yet
     assert any((package / "reference").rglob("*.safetensors"))
     assert "mergelens = mergelens.__main__:main" in next(installed.glob("*.dist-info/entry_points.txt")).read_text()
 

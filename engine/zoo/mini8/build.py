@@ -17,7 +17,7 @@ from open_clip.model import CLIP
 
 from .captions import partners
 from .drawings.digits import ORDER_SEED, POOLS
-from .edition import Edition
+from .edition import Edition, FinetuneConfig
 from .files import halved, write_base, write_data, write_json, write_manifest, write_towers
 from .finetune import finetune
 from .first import FIRST
@@ -80,28 +80,27 @@ class Workshop:
         model.load_state_dict(state)
         return model.eval()
 
-    def tower(self, base: CLIP, name: str, tasks: list[str], steps: int) -> State:
+    def tower(self, base: CLIP, name: str, tasks: list[str], config: FinetuneConfig) -> State:
         """Return a visual tower fine-tuned on some tasks together, float32 `visual.*` tensors."""
         splits = {task: self.data[task]["train"] for task in tasks}
-        config = replace(self.edition.finetune, seed=self.expert_seed, steps=steps)
         return self.parts.take(
-            f"{name} {self.base_seed}.{self.expert_seed}",
+            f"{name} {self.base_seed}.{config.seed}",
             (base.state_dict(), splits, config),
             lambda: finetune(base, splits, text_heads(self.edition, base, tasks), config),
         )
 
     def experts(self, base: CLIP) -> dict[str, State]:
         """Return one expert per in-domain task."""
-        experts = {}
+        experts, config = {}, replace(self.edition.finetune, seed=self.expert_seed)
         for task in self.edition.in_domain:
-            experts[task.name] = self.tower(base, task.name, [task.name], self.edition.finetune.steps)
+            experts[task.name] = self.tower(base, task.name, [task.name], config)
             self.progress(f"expert {task.name} trained (seed {self.expert_seed})")
         return experts
 
     def multitask(self, base: CLIP) -> State:
-        """Return one visual tower trained on all in-domain tasks together."""
+        """Return one visual tower trained on all in-domain tasks together; of one seed for all sets of experts."""
         names = [task.name for task in self.edition.in_domain]
-        return self.tower(base, "multitask", names, self.edition.multitask_steps)
+        return self.tower(base, "multitask", names, self.edition.joint)
 
 
 def accuracies(
@@ -125,7 +124,6 @@ def accuracies(
 def settings(edition: Edition, base_seed: int, expert_seed: int) -> dict[str, Any]:
     """Return everything that determines the zoo, for its build record."""
     sizes = edition.sizes
-    finetuned = dataclasses.asdict(replace(edition.finetune, seed=expert_seed))
     return {
         "format": 1,
         "name": edition.name,
@@ -148,8 +146,8 @@ def settings(edition: Edition, base_seed: int, expert_seed: int) -> dict[str, An
         "near": {task.name: task.near for task in edition.tasks if task.near},
         "analogy": edition.analogy,
         "pretrain": dataclasses.asdict(replace(edition.pretrain, seed=base_seed)),
-        "experts": finetuned,
-        "multitask": {**finetuned, "steps": edition.multitask_steps},
+        "experts": dataclasses.asdict(replace(edition.finetune, seed=expert_seed)),
+        "multitask": dataclasses.asdict(edition.joint),
         "caption_partners": {
             task.name: {
                 task.classes[name]: task.classes[other] for name, other in enumerate(partners(edition, task, base_seed))
@@ -166,17 +164,13 @@ def build_zoo(out: Path, shop: Workshop, drawing: float) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "zoo.yaml").unlink(missing_ok=True)
     write_data(out, edition, data)
-    trained = shop.base()
-    base = rounded(edition, trained)
+    base = rounded(edition, shop.base())
     write_base(out, edition, base)
     experts, multitask = shop.experts(base), shop.multitask(base)
     write_towers(out, experts, multitask)
     started = time.monotonic()
     shipped = {name: halved(state) for name, state in experts.items()}
-    scores = {
-        "accuracy": accuracies(edition, base, data, shipped, halved(multitask)),
-        "accuracy_before_rounding": accuracies(edition, trained, data, experts, multitask),
-    }
+    scores = {"accuracy": accuracies(edition, base, data, shipped, halved(multitask))}
     seeds = (f" {shop.base_seed}", f" {shop.base_seed}.{shop.expert_seed}")
     wall = {name: seconds for name, seconds in parts.seconds.items() if name.endswith(seeds)}
     wall = {"drawing images": round(drawing, 1), **wall, "scoring": round(time.monotonic() - started, 1)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -114,6 +114,11 @@ class Edition:
     def vocabulary(self) -> Vocabulary:
         """Return the words of all prompts."""
         return Vocabulary([template.format(name) for template in TEMPLATES for name in self.class_names])
+
+    @property
+    def joint(self) -> FinetuneConfig:
+        """Return the settings of training on all tasks together."""
+        return replace(self.finetune, steps=self.multitask_steps)
 
     def index(self, task: Task) -> int:
         """Return a task's number, from which its random streams are seeded."""

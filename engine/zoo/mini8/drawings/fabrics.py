@@ -23,11 +23,6 @@ def _diamonds(rng: np.random.Generator) -> np.ndarray:
     return np.abs(fraction(x) - 0.5) + np.abs(fraction(y) - 0.5) < 0.35
 
 
-def _diagonal(rng: np.random.Generator) -> np.ndarray:
-    x, y, _ = coordinates(rng)
-    return fraction(0.7 * (x + y)) < 0.5
-
-
 def _crosses(rng: np.random.Generator) -> np.ndarray:
     x, y, _ = coordinates(rng)
     across, down = np.abs(fraction(x) - 0.5), np.abs(fraction(y) - 0.5)
@@ -50,19 +45,12 @@ def _dashed(rng: np.random.Generator) -> np.ndarray:
     return (fraction(y) < 0.35) & (fraction(x + 0.5 * (np.floor(y) % 2)) < 0.6)
 
 
-def _plaid(rng: np.random.Generator) -> np.ndarray:
-    x, y, _ = coordinates(rng)
-    return (fraction(x) < 0.45) ^ (fraction(y) < 0.3)
-
-
 FABRICS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
     "waves": _waves,
     "diamonds": _diamonds,
-    "diagonal": _diagonal,
     "crosses": _crosses,
     "spiral": _spiral,
     "basket weave": _basket,
     "dashed": _dashed,
-    "plaid": _plaid,
 }
 DRAWERS = {name: partial(draw_pattern, pattern=pattern) for name, pattern in FABRICS.items()}
