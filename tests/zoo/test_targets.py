@@ -18,7 +18,7 @@ AVERAGE = {
 
 
 def zoo(average=AVERAGE, lowest=85.0, near=90.0, pooled=94.0):
-    """What is measured of one zoo."""
+    """Return what is measured of one zoo."""
     experts = {"digits": 99.0, "signs": lowest}
     outliers = {"pooled": pooled, "near": {"letters against digits": near}}
     return {"average": average, "by_task": {"experts": experts}, "outliers": {"task_arithmetic": outliers}}
