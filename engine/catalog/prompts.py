@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,6 @@ from ..recipe import MAX_RECIPE_BYTES, Frozen, explain, read_yaml
 PROMPT_SETS = {"openai": "OpenAI's", "fusionbench": "FusionBench's"}  # name → for people
 USUAL = "a photo of a {}."  # where nobody states a template
 DOCUMENTS = (".yaml", ".yml", ".json")
-SHOWN = 3
 
 
 def _with_a_place(templates: tuple[str, ...]) -> tuple[str, ...]:
@@ -57,25 +56,6 @@ def prompts_in_words(template_set: str, templates: Sequence[str]) -> str:
         return f"CLIP's usual template, “{USUAL}”"
     many = "1 template" if len(templates) == 1 else f"{len(templates)} templates"
     return f"{PROMPT_SETS[template_set]} {many}" if template_set else f"{many} of its own"
-
-
-def sets_in_words(tasks: Iterable[tuple[str, str, Sequence[str]]]) -> str:
-    """Return which templates many tasks use, for people, grouped by set.
-
-    Args:
-        tasks: name, template set and templates of each.
-    """
-    groups: dict[str, list[str]] = {}
-    for name, template_set, templates in tasks:
-        whose = PROMPT_SETS.get(template_set) or ("own" if templates else f"CLIP's usual (“{USUAL}”)")
-        groups.setdefault(whose, []).append(name)
-    if len(groups) == 1:
-        return next(iter(groups))
-    return "; ".join(f"{whose} for {_some(names)}" for whose, names in groups.items())
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def read_prompt_file(path: Path) -> PromptSet | dict[str, PromptSet]:

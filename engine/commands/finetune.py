@@ -9,7 +9,7 @@ import typer
 
 from ..catalog import FINE_TUNING
 from ..errors import EngineError
-from ..manifest import STANDARD
+from ..manifest import STANDARD, read_manifest
 from ..rounding import rounded
 from .importing import Architecture, HeadWidth, Preprocessing, QuickGelu, Templates
 from .merge import params_from
@@ -64,6 +64,8 @@ def init(
 
         given = {"architecture": architecture, "quick_gelu": quick_gelu, "head_width": head_width}
         path = draft_manifest(folder, {**given, "preprocess": preprocess, "templates": templates})
+        if templates and (found := read_manifest(folder).backbone.origins.get("templates")):
+            say(f"Templates: {found}")
         say(f"Wrote {path}. Complete it, then check it with `zoo check {folder}`.")
         return
     if base is None or data is None:

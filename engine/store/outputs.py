@@ -15,6 +15,14 @@ from .owners import is_alive, is_neighbour, this_process
 MARK = ".writing"  # ending of a folder that is not whole yet
 
 
+def free_at(folder: Path) -> int:
+    """Return bytes that may be written to the disk of a folder, which need not exist yet."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
 def check_file(path: Path, inputs: Iterable[Path] = (), *, force: bool = False) -> None:
     """Refuse a place that a result may not be written to; called before anything is computed.
 

@@ -105,7 +105,9 @@ def _prompt_set(ident: str, row: KnownDataset | None) -> str:
     )
     whose = whose if whose in sets else sets[0]
     if row is not None:
-        st.caption(plain(f"Recognised as {row.title}. In use: {_in_words(whose, row)}."))
+        lacking = " and ".join(title for name, title in PROMPT_SETS.items() if name not in row.prompts)
+        there = f" There is none of {lacking} for it." if lacking else ""
+        st.caption(plain(f"Recognised as {row.title}. In use: {_in_words(whose, row)}.{there}"))
     else:
         st.caption(plain(f"In use: {_in_words(whose, row)}."))
     return whose

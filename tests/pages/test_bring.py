@@ -2,6 +2,7 @@
 
 import hashlib
 
+import numpy as np
 import pytest
 
 from engine.pipeline.executor import run_inline
@@ -161,6 +162,17 @@ def test_classes_and_prompts_are_asked_for_as_they_were_set(workspace, at, files
     assert asked["classes"] == list(CLASSES)
     assert len(asked["templates"]) == 80
     assert not problems(app)
+
+
+def test_a_set_that_a_data_set_lacks_is_named(workspace, at, files):
+    np.savez(files / "svhn.npz", test_x=np.zeros((20, 16, 16, 3), np.uint8), test_y=np.arange(20) % 10)
+    app = at("images")
+    app.segmented_control(key="bring.w.place.images").set_value("server").run()
+    app.text_input(key="bring.w.images.place").set_value(str(files / "svhn.npz")).run()
+    app.button(key="bring.images.add").click().run()
+    app.segmented_control(key="bring.step").set_value("classes").run()
+    words = texts(app).replace("\\", "")
+    assert "In use: FusionBench's 1 template. There is none of OpenAI's for it." in words
 
 
 def test_a_repository_of_the_hub_comes_into_the_visits_folder(workspace, open_app, files, tmp_path, monkeypatch):

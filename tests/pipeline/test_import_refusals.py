@@ -104,9 +104,13 @@ def test_an_existing_folder_is_left_alone(tmp_path, base, tuned):
     save_file(tuned["dtd"], tmp_path / "dtd.safetensors")
     (tmp_path / "zoo").mkdir()
     (tmp_path / "zoo" / "mine.txt").write_text("mine")
+    request = ask(tmp_path, tmp_path / "base.safetensors", tmp_path / "dtd.safetensors")
     with pytest.raises(ZooError, match="not empty"):
-        import_zoo(ask(tmp_path, tmp_path / "base.safetensors", tmp_path / "dtd.safetensors"), silent)
+        import_zoo(request, silent)
     assert (tmp_path / "zoo" / "mine.txt").read_text() == "mine"
+    found = survey(request, silent)
+    assert any("not empty" in fault for fault in found.faults)
+    assert found.free > 2**20, "the room there is told all the same"
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_too_few_images_for_a_calibrators_batch_are_named(zoo, store):
 
 
 def test_a_full_disk_stops_and_little_memory_warns(zoo, store, monkeypatch):
-    monkeypatch.setattr("engine.pipeline.preflight.check.free_disk", lambda folder: 1000)
+    monkeypatch.setattr("engine.pipeline.preflight.check.free_at", lambda folder: 1000)
     monkeypatch.setattr(
         "engine.pipeline.preflight.check.psutil.virtual_memory", lambda: type("M", (), {"available": 1000})
     )

@@ -4,6 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -18,6 +19,7 @@ from engine.catalog.datasets import dataset_names, known_dataset
 from engine.catalog.prompts import PROMPT_SETS, PromptSet, read_prompt_file
 from engine.errors import ZooError
 from engine.manifest import Manifest, Task, known_zoos, locate_description, read_manifest
+from engine.pipeline.zoos.new import NewZooOptions, new_zoo
 from engine.zoo.check import check_zoo
 from engine.zoo.encoders.heads import heads_in_words
 from engine.zoo.encoders.text import build_heads, prompts
@@ -201,6 +203,32 @@ def test_prompts_can_be_given_by_name_or_as_a_file(brought):
     result = CliRunner().invoke(app, words)
     assert f"templates: own (given: {lines})" in result.output
     assert read_manifest(brought / "third").task_table["dtd"].templates == ("a {} thing", "the {} thing")
+
+
+def test_where_a_set_has_no_templates_for_a_data_set_it_is_said(brought):
+    there = "OpenAI's set has none for svhn, in its place: FusionBench's"
+    (brought / "clip-vit-base-patch32_oxford-iiit-pet").rename(brought / "clip-vit-base-patch32_svhn")
+    experts = [brought / f"clip-vit-base-patch32_{name}" for name in ("dtd", "svhn")]
+    summary = import_zoo(ask(brought, brought / "base", *experts, templates="openai"), silent)
+    (fact,) = [fact for fact in summary["facts"] if fact["name"] == "templates"]
+    assert (fact["value"], fact["origin"]) == ("OpenAI's for dtd; FusionBench's for svhn", f"given: openai; {there}")
+    assert there in read_manifest(brought / "zoo").backbone.origins["templates"]
+    document = yaml.safe_load((brought / "zoo" / "zoo.yaml").read_text())
+    document["tasks"] = [{**task, "templates": []} for task in document["tasks"]]
+    (brought / "zoo" / "zoo.yaml").write_text(yaml.safe_dump({**document, "templates": "openai"}))
+    assert any(there in line for line in check_zoo(str(brought / "zoo"), silent))
+
+
+def test_a_new_zoo_says_whose_templates_stand_for_those_asked_for(brought, tmp_path):
+    import_zoo(request_of(brought), silent)
+    labels = np.arange(20) % 10
+    np.savez(tmp_path / "svhn.npz", test_x=np.zeros((20, 16, 16, 3), np.uint8), test_y=labels)
+    said = []
+    options = NewZooOptions(templates="openai", outside=("svhn",))
+    new_zoo(tmp_path / "new", str(brought / "zoo"), tmp_path / "svhn.npz", options, say=said.append)
+    whose = "FusionBench's (given: openai; OpenAI's set has none for svhn, in its place: FusionBench's)"
+    assert f"Templates: {whose}" in said
+    assert read_manifest(tmp_path / "new").backbone.origins["templates"] == whose
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from ...features import choose_device
 from ...recipe import Recipe, parse_recipe
 from ...rounding import bytes_text
 from ...store import Store
+from ...store.outputs import free_at
 from ...types import Finding, Tensors, Weights
 from ...weights import check_finite
 from ...weights.families import family_warnings
@@ -32,7 +33,7 @@ from ..run.findings import findings
 from ..run.plan import plan_run
 from ..steps import NoInputs, StepParams, step
 from ..tools import StepTools
-from .estimate import Estimate, FindingPart, Preflight, estimate, free_disk, gather
+from .estimate import Estimate, FindingPart, Preflight, estimate, gather
 from .probe import probe
 
 ORDER = {"error": 0, "warning": 1, "note": 2}
@@ -220,7 +221,7 @@ def _shares(plan: Plan, store: Store) -> dict[str, float]:
 
 def _room(guess: Estimate, store: Store) -> Iterator[Finding]:
     """Compare disk and memory with what is free."""
-    free, memory = free_disk(store.root), psutil.virtual_memory().available
+    free, memory = free_at(store.root), psutil.virtual_memory().available
     if guess.disk_bytes > SPARE * free:
         yield Finding(
             "error",

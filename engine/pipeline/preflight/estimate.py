@@ -6,7 +6,6 @@ An estimate is right within a factor of two or so; it is there to tell seconds f
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,14 +151,6 @@ def estimate(recipe: Recipe, facts: Facts, rates: Rates, shares: Mapping[str, fl
 def read_preflight(folder: Path) -> Preflight:
     """Read the result of a pre-flight."""
     return Preflight.model_validate_json((folder / "preflight.json").read_bytes())
-
-
-def free_disk(folder: Path) -> int:
-    """Return bytes that may be written to the file system of a folder, which need not exist yet."""
-    while not folder.exists():
-        folder = folder.parent
-    status = os.statvfs(folder)
-    return status.f_bavail * status.f_frsize
 
 
 def _merge_seconds(recipe: Recipe, facts: Facts, rates: Rates) -> float:

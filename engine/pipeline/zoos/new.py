@@ -25,7 +25,7 @@ from ...zoo.encoders.text import VOCABULARY, Words, build_heads, prompts, vocabu
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import VALIDATION_SHARE, hold_out
 from ...zoo.making.brought import BroughtTask, bring, find_tasks
-from ...zoo.making.prompts import asked_prompts
+from ...zoo.making.prompts import asked_prompts, sets_in_words, wish_in_words
 from ...zoo.making.set_aside import set_aside
 from ...zoo.names import safe_name
 
@@ -89,7 +89,9 @@ def new_zoo(
         for task, entry in zip(tasks, entries, strict=True):
             say(f"Bringing the images of {task.name}")
             entry["data"] = _bring(task, entry, building, options, say)
-        manifest = _write(building, folder.name, source, entries, options.heads)
+        manifest = _write(building, folder.name, source, entries, options)
+        if whose := manifest.backbone.origins.get("templates"):
+            say(f"Templates: {whose}")
         zoo = Zoo(building, manifest)
         say(f"Building heads ({options.heads}) for {len(entries)} tasks")
         _write_heads(zoo, source, options.heads)
@@ -139,9 +141,10 @@ def _bring(task: BroughtTask, entry: dict[str, Any], folder: Path, options: NewZ
     return place
 
 
-def _write(folder: Path, name: str, source: Zoo, entries: list[dict[str, Any]], heads: str) -> Manifest:
+def _write(folder: Path, name: str, source: Zoo, entries: list[dict[str, Any]], options: NewZooOptions) -> Manifest:
     """Copy the base and write zoo.yaml."""
     backbone = source.manifest.backbone.model_dump(mode="json", exclude_none=True)
+    backbone.get("origins", {}).pop("templates", None)  # of other tasks
     weights = source.weights_path("base")
     backbone["weights"] = f"base{weights.suffix}"
     shutil.copyfile(weights, folder / backbone["weights"])
@@ -153,7 +156,7 @@ def _write(folder: Path, name: str, source: Zoo, entries: list[dict[str, Any]], 
     document = {
         "format": 1,
         "name": safe_name(name),
-        "description": f"Base of {source.manifest.name}. {HEADS[heads]}",
+        "description": f"Base of {source.manifest.name}. {HEADS[options.heads]}",
         "backbone": backbone,
         "experts": [],
         "tasks": entries,
@@ -163,6 +166,10 @@ def _write(folder: Path, name: str, source: Zoo, entries: list[dict[str, Any]], 
         manifest = Manifest.model_validate(document)
     except ValueError as error:
         raise ZooError(f"No zoo can be made of this: {explain(error, Manifest)}") from error
+    if options.templates and options.heads == "text":
+        whose = f"{sets_in_words(manifest.tasks)} ({wish_in_words(options.templates, manifest.tasks)})"
+        backbone["origins"] = {**manifest.backbone.origins, "templates": whose}
+        manifest = Manifest.model_validate(document)
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
     (folder / "zoo.yaml").write_text(HEADER + text, "utf-8")
     return manifest

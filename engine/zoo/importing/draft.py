@@ -12,7 +12,7 @@ import yaml
 
 from ...catalog.datasets import recognise_dataset
 from ...errors import DataError, ZooError
-from ...manifest import Manifest
+from ...manifest import Manifest, Task
 from ...recipe import explain
 from ...types import Progress
 from ...weights import open_weights, visual
@@ -92,6 +92,10 @@ def _tasks(folder: Path, names: list[str], templates: str) -> list[FoundTask]:
     asked.check(task.name for task in found)
     for task in found:
         task.entry = asked.put_into(task.entry)
+        try:
+            Task.model_validate(task.entry)
+        except ValueError as error:
+            raise ZooError(f"No zoo.yaml can be written from these files: {explain(error, Task)}") from error
     return found
 
 

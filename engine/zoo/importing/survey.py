@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from ...errors import EngineError, ZooError
+from ...store.outputs import free_at
 from ...types import Progress
 from ...weights.families import PROJECTION, SAMPLED, family_warnings, same
 from ..encoders.heads import DEFAULT_LOGIT_SCALE, ZeroShotHead
@@ -64,6 +64,8 @@ def recognised(request: ImportRequest, progress: Progress, tasks: Sequence[Found
         _attempt(found, lambda: _find_tasks(found))
     else:
         found.tasks = list(tasks)
+    if fact := prompts_fact(found.request, found.tasks, found.heads):
+        found.facts.append(fact)
     _attempt(found, lambda: _logit_scale(found))
     if not found.faults:
         _decide(found, lambda fraction, message="": progress(0.4 + 0.6 * fraction, message))
@@ -96,8 +98,6 @@ def _attempt(found: Survey, action: Callable[[], Any]) -> Any:
 def _find_tasks(found: Survey) -> None:
     found.tasks, faults = find_tasks(found.request, [row.task for row in found.experts], found.heads)
     found.faults += faults
-    if fact := prompts_fact(found.request, found.tasks, found.heads):
-        found.facts.append(fact)
     rows = {row.task: row for row in found.experts}
     for task in found.tasks:
         if task.name in rows and task.note:
@@ -167,15 +167,12 @@ def _inspect(found: Survey, progress: Progress) -> None:
 
 def _check_target(found: Survey) -> None:
     folder = found.request.folder
+    found.free = free_at(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ZooError(f"{folder} exists already and is not empty. Give another name or place.")
-    place = folder.absolute()
-    while not place.exists():
-        place = place.parent
-    found.free = shutil.disk_usage(place).free
     if found.needed > 0.98 * found.free:
         raise ZooError(
-            f"The zoo needs {found.needed / 1e9:.2f} GB; {found.free / 1e9:.2f} GB are free at {place}. "
+            f"The zoo needs {found.needed / 1e9:.2f} GB; {found.free / 1e9:.2f} GB are free at {folder}. "
             "Choose another place, or store it in half precision."
         )
 

@@ -11,12 +11,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from ...catalog.datasets import KnownDataset, find_dataset, recognise_dataset
-from ...catalog.prompts import sets_in_words
 from ...errors import DataError, ZooError
 from ...manifest import Task
 from ...recipe import explain
 from ..making.brought import BroughtTask, open_brought
-from ..making.prompts import asked_prompts
+from ..making.prompts import asked_prompts, sets_in_words, wish_in_words
 from ..names import known_task, title_of
 from .architecture import Fact
 from .heads import BroughtHead
@@ -102,16 +101,16 @@ def prompts_fact(request: ImportRequest, tasks: Sequence[FoundTask], heads: Mapp
     """Return whose prompts heads will be built with, and how that is known; None where all heads are brought."""
     if heads or not tasks:
         return None
+    entries = [Task.model_validate(task.entry) for task in tasks]
     if request.prompts:
         origin = "given for each task"
     elif request.templates:
-        origin = f"given: {request.templates}"
+        origin = wish_in_words(request.templates, entries)
     elif _usual_set(request):
         origin = f"read: {_of_fusionbench(request)} is named like FusionBench's experts"
     else:
         origin = "the default of each data set, or its description"
-    entries = [Task.model_validate(task.entry) for task in tasks]
-    return Fact("templates", sets_in_words((t.name, t.template_set, t.templates) for t in entries), origin)
+    return Fact("templates", sets_in_words(entries), origin)
 
 
 def _usual_set(request: ImportRequest) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import torch
 
-from ...catalog.prompts import sets_in_words
 from ...errors import CheckpointError, EngineError
 from ...manifest import Task
 from ...types import Finding, Progress, Weights
@@ -16,6 +15,7 @@ from ..encoders.backbone import architecture, misfits, preprocessing
 from ..encoders.heads import read_heads
 from ..folder import Zoo
 from ..images.data import LABELLED, corrupt_message, find_corrupt
+from ..making.prompts import sets_in_words, wish_in_words
 from .agreement import agreement
 from .duplicates import duplicates
 
@@ -146,7 +146,8 @@ def _no_heads(zoo: Zoo, tasks: Sequence[Task]) -> Iterator[Finding]:
         text = f"The zoo has no heads and none can be built: {zoo.text_problem.rstrip('.')}. Nothing will be scored."
         yield Finding("warning", text)
     else:
-        whose = sets_in_words((task.name, task.template_set, task.templates) for task in tasks)
+        whose, asked = sets_in_words(tasks), zoo.manifest.templates
+        whose += f" ({wish_in_words(asked, tasks)})" if asked else ""
         yield Finding("note", f"heads: built from the base's text encoder when they are needed; templates: {whose}")
 
 

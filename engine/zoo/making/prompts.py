@@ -1,15 +1,18 @@
-"""The prompts that somebody asks for, put into the entries of zoo.yaml."""
+"""The prompts that somebody asks for, put into the entries of zoo.yaml, and told in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...catalog.datasets import find_dataset
-from ...catalog.prompts import PromptSet, is_prompt_set, read_prompt_file
+from ...catalog.prompts import PROMPT_SETS, USUAL, PromptSet, is_prompt_set, read_prompt_file
 from ...errors import ZooError, nearest
+from ...manifest import Task
+
+SHOWN = 3  # names in a list; the others are counted
 
 
 @dataclass(frozen=True)
@@ -61,3 +64,32 @@ def asked_prompts(asked: str) -> AskedPrompts:
         return AskedPrompts(asked)
     found = read_prompt_file(Path(asked).expanduser())
     return AskedPrompts(own=found) if isinstance(found, PromptSet) else AskedPrompts(by_task=found)
+
+
+def sets_in_words(tasks: Iterable[Task]) -> str:
+    """Return which templates tasks use, for people, grouped by set."""
+    groups: dict[str, list[str]] = {}
+    for task in tasks:
+        whose = PROMPT_SETS.get(task.template_set) or ("own" if task.templates else f"CLIP's usual (“{USUAL}”)")
+        groups.setdefault(whose, []).append(task.name)
+    if len(groups) == 1:
+        return next(iter(groups))
+    return "; ".join(f"{whose} for {_some(names)}" for whose, names in groups.items())
+
+
+def wish_in_words(asked: str, tasks: Iterable[Task]) -> str:
+    """Return what was asked for, for people, and where it could not be met.
+
+    Args:
+        asked: as :func:`asked_prompts` takes it.
+        tasks: with the templates that they got.
+    """
+    others = [task for task in tasks if task.template_set != asked] if asked in PROMPT_SETS else []
+    if not others:
+        return f"given: {asked}"
+    named = _some([task.name for task in others])
+    return f"given: {asked}; {PROMPT_SETS[asked]} set has none for {named}, in its place: {sets_in_words(others)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
