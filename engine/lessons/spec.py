@@ -17,7 +17,6 @@ from ..manifest import ASSETS
 from ..recipe import Frozen, explain, read_yaml
 
 FOLDER = ASSETS / "lessons"
-FIGURES = ("accuracy", "bias", "salience", "features", "points")
 
 
 class Prediction(Frozen):

@@ -36,7 +36,7 @@ class Endpoint:
         host, _, port = address.rpartition(":")
         answers = {
             "/healthz": lambda: (200, b"ok\n"),
-            "/readyz": lambda: (lambda code, text: (code, text.encode()))(*readiness(store)),
+            "/readyz": lambda: _encoded(*readiness(store)),
             "/metrics": lambda: (200, metrics_text(store, registry)),
         }
         try:
@@ -62,6 +62,10 @@ class Endpoint:
         """End."""
         self._server.shutdown()
         self._server.server_close()
+
+
+def _encoded(code: int, text: str) -> tuple[int, bytes]:
+    return code, text.encode()
 
 
 def _handler(answers: dict[str, Any]) -> type[BaseHTTPRequestHandler]:

@@ -75,11 +75,6 @@ class Zoo:
 
         return text_problem(self.folder, self.manifest)
 
-    @property
-    def can_score(self) -> bool:
-        """Return whether there are heads, or a text encoder that they can be built from."""
-        return self.manifest.heads is not None or not self.text_problem
-
     def heads(self, tasks: list[str]) -> tuple[dict[str, ZeroShotHead], list[str]]:
         """Return the heads of some tasks, and warnings to show.
 

@@ -20,7 +20,6 @@ from ...report import Report, read_report
 from ...zoo.folder import Zoo
 from ...zoo.images.thumbnails import png
 
-COMMAND = "embedding-atlas {file} --image image --vector vector --x projection_x --y projection_y"
 PROJECTIONS = ("tsne", "umap", "pca")
 BATCH = 64  # pictures that are decoded at once
 

@@ -1,4 +1,4 @@
-"""The context of a merge that has weights and nothing else."""
+"""Merging without a zoo: what a method that asks for images, an encoder or heads is told."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from ..measure import Found
 from ..reference import PremergingReference, by_name
 
 BATCHES = "batches"
-NOT_COMPARED = "the key bias, whose gradient is 0, is moved by rounding only and left out in float32"
 
 
 def small_encoder(reference: PremergingReference, model: str, precision: str) -> nn.Module:
