@@ -1,4 +1,4 @@
-"""How often the rule that judges claims errs: a thousand made experiments without a difference, and with two points.
+"""The errors of the rule that judges claims: a thousand made experiments without a difference, and with two points.
 
 python benchmarks/verdicts.py [--repetitions 1000]
 """

@@ -43,7 +43,7 @@ class Cell(Frozen):
 
 
 class Tuned(Frozen):
-    """What validation images chose at a point."""
+    """The choice of validation images at a point."""
 
     place: str
     values: tuple[Any, ...]  # that were tried

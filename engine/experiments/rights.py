@@ -1,4 +1,4 @@
-"""Which evaluation images a state classifies rightly, packed into text; and numbers as means over units."""
+"""The evaluation images that a state classifies rightly, packed into text; and numbers as means over units."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_shipped_results_belong_to_their_experiments():
 
 
 def judged_again(spec, result):
-    """What the numbers and images of a file say, beside findings whose images it does not hold."""
+    """Return what the numbers and images of a file say, beside findings whose images it does not hold."""
     table = {point.name: point.cells for point in result.points}
     sides = {}
     for point in result.points:
