@@ -12,6 +12,7 @@ from engine.figures.survey import survey_table
 from engine.manifest import bundled_zoos
 from engine.outgoing import csv_table
 from engine.store import ACTIVE
+from pages.forms.experts import first_of_each_task
 from pages.forms.params import method_notes
 from pages.sections.methods_data import missing, recipe_for, results_on
 from pages.shared.chrome import duration, empty_state, error_state, plain
@@ -70,7 +71,7 @@ def main() -> None:
     except EngineError as error:
         error_state(error)
         return
-    experts = tuple(manifest.expert_table)
+    experts = tuple(first_of_each_task(manifest))
     _at_work()
     every = results_on(zoo, experts)
     results = best_results(every)

@@ -1,4 +1,6 @@
-"""The zoo: its images by class, its experts, its prompts, and under which terms they may be used."""
+"""The zoo: its images by class, its experts and the training of more, its prompts, its terms of use."""
+
+from contextlib import suppress
 
 import streamlit as st
 
@@ -6,12 +8,13 @@ from engine.errors import EngineError
 from engine.manifest import Manifest, known_zoos, locate_zoo
 from engine.recipe import parse_recipe
 from pages.sections import zoo_parts as parts
+from pages.sections.zoo_train import train
 from pages.shared.chrome import empty_state, error_state, plain, switcher
 from pages.shared.state import RunView, find_current, store
 from pages.shared.zoos import zoo_manifest
 
 ZOO = "zoo"  # the address parameter
-VIEWS = ("Images", "Experts", "Prompts", "Licences")
+VIEWS = ("Images", "Experts", "Train experts", "Prompts", "Licences")
 LOOKED_BACK = 60  # runs whose zoos are offered
 
 
@@ -37,7 +40,7 @@ def main() -> None:
         bind="query-params",
         required=True,
         label_visibility="collapsed",
-        help="The zoo's images by class, its experts, its prompts, or their licences.",
+        help="The zoo's images by class, its experts, the training of more, its prompts, or their licences.",
     )
     own = run if run is not None and _same(run.report.recipe.zoo, zoo) else None
     if view == "Experts":
@@ -46,6 +49,11 @@ def main() -> None:
         parts.prompts(manifest)
     elif view == "Licences":
         parts.licences(manifest)
+    elif ready and view == "Train experts":
+        made = train(zoo, manifest)
+        if made:
+            _switch(made)
+            st.rerun()
     elif ready:
         parts.gallery(zoo, manifest)
     else:
@@ -86,6 +94,9 @@ def _switch(zoo: str) -> None:
 def _zoos() -> dict[str, str]:
     """Return zoos that can be shown, with what they are called."""
     found = {zoo.name: zoo.name if zoo.ready else f"{zoo.name} · to be fetched" for zoo in known_zoos()}
+    for folder in store().zoos.list():
+        with suppress(EngineError, OSError):
+            found.setdefault(str(folder), zoo_manifest(str(folder)).name)
     for row in store().runs.list(kinds=("run",), limit=LOOKED_BACK):
         try:
             zoo = parse_recipe(row.request.get("recipe")).zoo

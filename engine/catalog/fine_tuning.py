@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from .row import PARITY, FineTuningRow, NoParams, Params, Preset
 
 Target = Literal["q", "k", "v", "out", "mlp"]
+Augmentation = Literal["none", "shift", "crop", "shift_flip", "crop_flip"]
 
 
 class StandardParams(Params):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .row import Category, MergeRow, Need, Row, TransformRow
+from .row import Category, FineTuningRow, MergeRow, Need, Row, TransformRow
 
 CATEGORIES: Mapping[Category, str] = {
     "basic": "Basic",
@@ -39,7 +39,8 @@ AT_INFERENCE = {
 
 def needs_of(row: Row) -> str:
     """Return what a method needs beside the weights."""
-    return ", ".join(NEEDS[need] for need in sorted(row.needs)) or "weights alone"
+    trained = ["labelled training images"] if isinstance(row, FineTuningRow) else []
+    return ", ".join(trained + [NEEDS[need] for need in sorted(row.needs)]) or "weights alone"
 
 
 def makes(row: MergeRow | TransformRow) -> str:

@@ -26,6 +26,7 @@ WORK = (
     Kind("import", "Import"),
     Kind("fetch", "Download"),
     Kind("hub", "Download of a repository", minor=True),
+    Kind("copy", "Copy of a zoo"),
     Kind("finetune", "Fine-tuning"),
     Kind("register", "Registration of a zoo"),
     Kind("projection", "Projection", minor=True, urgent=True),

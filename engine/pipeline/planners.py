@@ -20,6 +20,7 @@ from .studies.experiment import ExperimentRequest, plan_experiment
 from .studies.sweep import plan_sweep
 from .viewing.base import View, ViewRequest
 from .views import all_views
+from .zoos.copy import CopyRequest, plan_copy
 from .zoos.fetch import FetchRequest, plan_fetch
 from .zoos.finetune import FinetuneRequest, plan_finetune
 from .zoos.hub import HubRequest, plan_hub
@@ -100,6 +101,7 @@ PLANNERS: dict[str, Planner] = {
     "register": _parsed(RegisterRequest, plan_register),
     "fetch": _parsed(FetchRequest, plan_fetch),
     "hub": _parsed(HubRequest, plan_hub),
+    "copy": _parsed(CopyRequest, plan_copy),
     "finetune": _parsed(FinetuneRequest, plan_finetune),
     "gc": _parsed(CollectRequest, plan_collect),
 }

@@ -26,6 +26,7 @@ class Rates(Frozen):
     arithmetic: float = 1.5e9  # bytes of float32 that are read, added and written
     matmul: float = 1.2e11  # operations of large float32 products
     encode: dict[str, float] = Field(default_factory=dict)  # operations of an encoder's forward pass, by architecture
+    train: dict[str, float] = Field(default_factory=dict)  # operations of training steps, by architecture
     step: dict[str, float] = Field(default_factory=dict)  # seconds of a calibrator's training step, by method and sizes
     measured: float = 0.0  # when, in seconds since the epoch; 0 for the defaults
     batches: dict[str, int] = Field(default_factory=dict)  # images at a time by architecture, as encoding found them

@@ -113,6 +113,9 @@ def _field(row: Row, name: str, value: Any, key: str) -> Any:
         if len(choices) <= 3 and sum(map(len, choices)) <= 22:
             return st.segmented_control(label, choices, key=key, help=hint, required=True)
         return st.selectbox(label, choices, key=key, help=hint)
+    several = _several(field)
+    if several:
+        return st.pills(label, several, selection_mode="multi", key=key, help=hint)
     if field.annotation is bool:
         return st.toggle(label, key=key, help=hint)
     if field.annotation is int:
@@ -137,6 +140,8 @@ def _held_value(field: FieldInfo, key: str, remembered: Any) -> Any:
     if key not in st.session_state:
         return remembered
     held = st.session_state[key]
+    if _several(field):
+        return list(held or ())
     return _parsed(held) if isinstance(held, str) and not _choices(field) else held
 
 
@@ -144,6 +149,8 @@ def _widget_value(field: FieldInfo, value: Any) -> Any:
     """Return a value in the form that its widget holds."""
     if field.annotation in (int, bool) or _choices(field):
         return value
+    if _several(field):
+        return [part for part in _several(field) if part in value]
     if _track(field):
         return float(value)
     if isinstance(value, float):
@@ -180,6 +187,14 @@ def _track(field: FieldInfo) -> tuple[float, float, float] | None:
 
 def _choices(field: FieldInfo) -> list[str] | None:
     return list(get_args(field.annotation)) if get_origin(field.annotation) is Literal else None
+
+
+def _several(field: FieldInfo) -> list[str]:
+    """Return the words of which a parameter takes any number; empty for other parameters."""
+    if get_origin(field.annotation) is not tuple:
+        return []
+    part = get_args(field.annotation)[0]
+    return list(get_args(part)) if get_origin(part) is Literal else []
 
 
 def _bound(field: FieldInfo, *names: str) -> float | None:

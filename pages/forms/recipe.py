@@ -11,8 +11,9 @@ from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, MergeRow, Tra
 from engine.catalog.words import CATEGORIES as FAMILIES
 from engine.catalog.words import at_inference, cost_of
 from engine.errors import EngineError, RecipeError
-from engine.manifest import known_zoos, locate_zoo, manifest_file
+from engine.manifest import Manifest, known_zoos, locate_zoo, manifest_file
 from engine.recipe import Recipe, parse_recipe, read_recipe
+from pages.forms.experts import choose_among, first_of_each_task
 from pages.forms.fetch import fetch_panel
 from pages.forms.params import method_notes, param_fields, seeded
 from pages.forms.preflight import preflight_line, withdraw
@@ -51,11 +52,11 @@ def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any], running: 
     said = st.container()
     merge = _merge(document["merge"])
     calibrators = _calibrators(document["calibrators"])
-    zoo, experts = _experts(document)
+    zoo, experts, forward = _experts(document)
     transforms = _transforms(document["transforms"])
     probe, seeds = _probe(document)
     built = {"zoo": zoo, "experts": experts, "transforms": transforms, "merge": merge}
-    built |= {"calibrators": calibrators, "probe": probe, "seeds": seeds}
+    built |= {"calibrators": calibrators, "probe": probe, "seeds": seeds, "forward": forward}
     st.session_state[RECIPE] = built
     recipe, problems = check(built)
     _text(recipe)
@@ -216,7 +217,8 @@ def _remove_card(ident: str) -> None:
     st.session_state["form.cards"].pop(ident, None)
 
 
-def _experts(document: Mapping[str, Any]) -> tuple[str, Any]:
+def _experts(document: Mapping[str, Any]) -> tuple[str, Any, str]:
+    """Let zoo, experts and their evaluation be chosen; returns all three."""
     options = list(
         dict.fromkeys([*(known.name for known in known_zoos()), *map(str, store().zoos.list()), document["zoo"]])
     )
@@ -229,41 +231,39 @@ def _experts(document: Mapping[str, Any]) -> tuple[str, Any]:
             manifest = zoo_manifest(zoo)
         except EngineError as error:
             st.error(plain(error))
-            return zoo, document["experts"]
+            return zoo, document["experts"], document.get("forward", "standard")
         fetch_panel(zoo)
-        names = list(manifest.expert_table)
-        if not names:
+        if not manifest.experts:
             _without_experts(zoo)
-            return zoo, "all"
-        titles = {
-            e.name: manifest.task_table[e.task].label if e.task in manifest.task_table else e.name
-            for e in manifest.experts
-        }
-        given = document["experts"]
-        before = (
-            names
-            if given == "all" or zoo != document["zoo"]
-            else [e["name"] if isinstance(e, dict) else e for e in given]
-        )
-        chosen = st.multiselect(
-            "Experts",
-            names,
-            format_func=titles.__getitem__,
-            key=seeded(f"{PREFIX}experts.{zoo}", [name for name in before if name in names]),
-            placeholder="Choose experts",
-            help="The fine-tuned models that are merged; each has a task vector, its weights minus the base's.",
-        )
+            return zoo, "all", "standard"
+        given = document["experts"] if zoo == document["zoo"] else "all"
+        chosen = choose_among(manifest, given, f"{PREFIX}experts.{zoo}")
+        forward = _forward(manifest, chosen, document.get("forward", "standard"))
     weights = {} if given == "all" else {e["name"]: e.get("weight", 1.0) for e in given if isinstance(e, dict)}
-    if len(chosen) == len(names) and all(weights.get(name, 1.0) == 1.0 for name in chosen):
-        return zoo, "all"
-    return zoo, [{"name": name, "weight": weights.get(name, 1.0)} for name in chosen]
+    if sorted(chosen) == sorted(first_of_each_task(manifest)) and all(weights.get(name, 1.0) == 1.0 for name in chosen):
+        return zoo, "all", forward
+    return zoo, [{"name": name, "weight": weights.get(name, 1.0)} for name in chosen], forward
+
+
+def _forward(manifest: Manifest, chosen: Sequence[str], before: str) -> str:
+    """Let the evaluation be chosen; experts that were trained linearised are evaluated so as well."""
+    trained = sum(manifest.expert_table[name].forward == "linearised" for name in chosen)
+    key = f"{PREFIX}forward"
+    linear = st.toggle(
+        "Evaluate linearised",
+        key=seeded(key, before == "linearised"),
+        help="By the first-order approximation around the base, f(x; θ₀) + ∇f·Σ λ τ, whose features add up exactly; "
+        "needs no training, and fits experts that were trained so.",
+    )
+    if trained and not linear:
+        st.caption(f":orange[:material/warning:] {trained} of these experts were trained linearised.")
+    return "linearised" if linear else "standard"
 
 
 def _without_experts(zoo: str) -> None:
     """Draw a zoo that was just begun: what it lacks, and the ways to get it."""
     st.info("This zoo has a base and images, but no experts yet.", icon=":material/info:")
-    st.caption("Train one expert a task from its base; what is trained appears here:")
-    st.code(f"python -m engine zoo finetune {zoo}", language="bash", wrap_lines=True)
+    st.page_link("pages/zoo.py", label="Train one expert a task from its base", icon=":material/model_training:")
     st.page_link("pages/bring.py", label="Or add checkpoints", icon=":material/add_box:")
 
 

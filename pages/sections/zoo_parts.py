@@ -7,10 +7,11 @@ import streamlit as st
 from engine.catalog.datasets import find_dataset, recognise_dataset
 from engine.catalog.prompts import USUAL
 from engine.errors import EngineError
-from engine.manifest import Manifest, Task
+from engine.manifest import Manifest, Task, locate_zoo
 from engine.outgoing import csv_table
 from engine.pipeline.zoos.pictures import SEED
 from engine.zoo.images.thumbnails import strip
+from engine.zoo.making.records import recipe_in_words, training_records
 from pages.sections.published import expert_line, source_caption
 from pages.shared.chrome import empty_state, error_state, percent, plain
 from pages.shared.on_demand import recent
@@ -124,9 +125,10 @@ def _counts(task: Task, found: Gallery) -> None:
 def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
     """Draw a card for every expert."""
     if not manifest.experts:
-        empty_state("No experts", "This zoo has a base and images, but no experts yet. Train some with `zoo finetune`.")
+        empty_state("No experts", "This zoo has a base and images, but no experts yet. Train experts, above.")
         return
     report, rows = None if run is None else run.report, recent("register")
+    records = training_records(locate_zoo(zoo))
     with st.grid("auto", min_column_width=260, gap="small"):
         for expert in manifest.experts:
             task = manifest.task_table.get(expert.task)
@@ -137,7 +139,9 @@ def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
                     zoom = max(1, TILE // tiles.shape[1]) * 2
                     st.image(strip(tiles, zoom=zoom), width="stretch", alt=f"Images of {task.label}")
                 st.caption(plain(f"Task: {task.label if task else expert.task}" + (_classes_of(task) if task else "")))
-                _accuracies(expert.task, run)
+                if run is None or expert.name in run.report.experts:
+                    _accuracies(expert.task, run)
+                st.caption(plain(recipe_in_words(expert, records.get(expert.name))))
                 if published := expert_line(expert.task, manifest, report):
                     st.markdown(published)
                 st.caption(

@@ -12,18 +12,27 @@ SHOWN = {
     "accuracy_evaluate": ("Accuracy", "{:.1f}\u00a0%"),
     "l1_evaluate": ("L1 bias", "{:.3f}"),
     "loss": ("Loss", "{:.4f}"),
+    "validation_accuracy": ("Accuracy", "{:.1f}\u00a0%"),
 }
 
 
-def live_curves(metrics: Mapping[str, Any]) -> None:
-    """Draw what is found in a run's live metrics: where each quantity is, and its curve so far."""
+OF_CALIBRATORS = "means over tasks, accuracy and bias on evaluation images"
+
+
+def live_curves(metrics: Mapping[str, Any], said: str = OF_CALIBRATORS) -> None:
+    """Draw what is found in a run's live metrics: where each quantity is, and its curve so far.
+
+    Args:
+        metrics: of the run.
+        said: what the curves are of, for people.
+    """
     for title, columns, rows in curves_in(metrics):
         frame = pd.DataFrame(rows, columns=list(columns))
         shown = [name for name in SHOWN if name in frame and frame[name].notna().any()]
         if len(frame) < 2 or not shown:
             continue
         of = f"{plain(title)}, training" if title else "Training"
-        st.caption(f"{of} step {frame['step'].iloc[-1]:,.0f}; means over tasks, accuracy and bias on evaluation images")
+        st.caption(f"{of} step {frame['step'].iloc[-1]:,.0f}; {said}")
         with st.grid(len(shown), gap="small"):
             for name in shown:
                 label, form = SHOWN[name]

@@ -22,7 +22,7 @@ from engine.pipeline.local import finetune_experts
 from engine.pipeline.planners import plan_request
 from engine.pipeline.tools import Silent
 from engine.pipeline.zoos import training as training_run
-from engine.pipeline.zoos.finetune import FinetuneConfig
+from engine.pipeline.zoos.request import FinetuneConfig
 from engine.store import Store
 from tests.tiny_zoo import CONFIG, make_zoo
 

@@ -10,120 +10,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
-from pydantic import Field, model_validator
-
-from ...catalog import FINE_TUNING, FineTuningRow, params_of, row_of
-from ...errors import DataError, RecipeError, ZooError, nearest
+from ...errors import DataError, ZooError, nearest
 from ...features import choose_device
 from ...manifest import Task
-from ...recipe import Frozen, Request
 from ...zoo.encoders.backbone import architecture, preprocessing
 from ...zoo.folder import Zoo
-from ...zoo.images.augment import Augmentation
 from ...zoo.images.splits import VALIDATION_SHARE, hold_out
-from ...zoo.making.adopt import DISTILLED
 from ..graph import Plan
 from ..run.text_heads import heads_step
 from ..sources import Sources
 from ..steps import A, Inputs, Step, StepParams, apart, step
-from .teacher import Teacher, plan_teacher
+from .foreseen import keep_training_rate
+from .request import FinetuneRequest
+from .teacher import plan_teacher
 from .training import FinetuneParams, TrainingRun, work
 
 if TYPE_CHECKING:
     from ...store import Store
     from ..tools import StepTools
-
-SMALL_ENCODER = 20_000_000  # parameters
-LEARNING_RATES = {"small": 5e-4, "large": 1e-5}  # from the bundled zoo's builder; from Task Arithmetic, Appendix B
-
-
-class FinetuneConfig(Frozen):
-    """Settings of fine-tuning; what is not given is chosen when the plan is made, and written out in the record."""
-
-    steps: int | None = Field(None, ge=1, le=1_000_000, title="Steps", description="Batches to train on (default 250).")
-    epochs: float | None = Field(
-        None, gt=0, le=10_000, title="Epochs", description="In place of steps: passes over the training images."
-    )
-    batch_size: int = Field(64, ge=1, le=8192, title="Batch size", description="Images in a step.")
-    learning_rate: float | None = Field(
-        None,
-        gt=0,
-        le=1,
-        title="Learning rate",
-        description="Highest rate; default 5e-4 for encoders below 20 million parameters, else 1e-5.",
-    )
-    warmup: int | None = Field(
-        None, ge=0, title="Warm-up", description="Steps of linear warm-up before the cosine (default a tenth)."
-    )
-    weight_decay: float = Field(0.0, ge=0, le=10, title="Weight decay", description="AdamW's decoupled decay.")
-    label_smoothing: float = Field(0.0, ge=0, lt=1, title="Label smoothing", description="Share spread over classes.")
-    augmentation: Augmentation = Field("shift", title="Augmentation", description="How training images are varied.")
-    seed: int = Field(0, ge=0, title="Seed", description="Orders the batches and draws the augmentations.")
-    dtype: Literal["float32", "float16"] = Field("float32", title="Stored as", description="Of the expert's file.")
-    method: str = Field("standard", title="Recipe", description="A row of the catalogue's table of fine-tuning.")
-    params: dict[str, Any] = Field(default_factory=dict, title="Parameters", description="Of the recipe.")
-    decay: Literal["whole", "after_warmup"] = Field(
-        "whole", title="Cosine", description="Over all steps, or over those after the warm-up (published programs)."
-    )
-
-    @property
-    def row(self) -> FineTuningRow:
-        """Return the recipe's row."""
-        return row_of(FINE_TUNING, self.method, "recipe of fine-tuning")
-
-    @model_validator(mode="after")
-    def _known_recipe(self) -> FinetuneConfig:
-        try:
-            params_of(self.row, self.params)
-        except RecipeError as error:
-            raise ValueError(str(error)) from error
-        return self
-
-    @model_validator(mode="after")
-    def _one_length(self) -> FinetuneConfig:
-        if self.steps is not None and self.epochs is not None:
-            raise ValueError("give `steps` or `epochs`, not both")
-        return self
-
-    def resolved(self, images: int, parameters: int) -> dict[str, Any]:
-        """Return all settings of one task, as JSON values: nothing is left open.
-
-        Args:
-            images: how many are trained on.
-            parameters: how many the encoder has.
-        """
-        steps = self.steps or 250
-        if self.epochs is not None:
-            steps = max(1, math.ceil(self.epochs * images / self.batch_size))
-        rate = self.learning_rate or LEARNING_RATES["small" if parameters < SMALL_ENCODER else "large"]
-        warmup = math.ceil(steps / 10) if self.warmup is None else self.warmup
-        chosen = {"steps": steps, "learning_rate": rate, "warmup": warmup}
-        later = {"method": self.method, "params": params_of(self.row, self.params).model_dump(mode="json")}
-        if later == {"method": "standard", "params": params_of(self.row, {}).model_dump(mode="json")}:
-            later = {}  # so that keys of older experts stay as they were
-        if self.decay != "whole":
-            later["decay"] = self.decay
-        return self.model_dump(mode="json", exclude={"epochs", "method", "params", "decay"}) | chosen | later
-
-
-class FinetuneRequest(Request):
-    """Request to train experts of a zoo."""
-
-    REFUSAL = "Experts cannot be trained like this"
-
-    zoo: str
-    tasks: Literal["all"] | tuple[str, ...] = "all"
-    config: FinetuneConfig = FinetuneConfig()
-    teacher: Teacher | None = None
-    replace: bool = False
-    checkpoint_every: int | None = Field(None, ge=1)
-
-    @property
-    def method(self) -> str:
-        """Return the name under which the manifest lists what is made."""
-        return self.config.method if self.teacher is None else DISTILLED
 
 
 @dataclass(frozen=True)
@@ -304,6 +210,7 @@ def finetune(inputs: FinetuneInputs[Path], params: FinetuneParams, output: Path,
         "versions": {"python": platform.python_version(), **{name: version(name) for name in ("torch", "numpy")}},
     }
     (output / "record.json").write_text(json.dumps(record, indent=1))
+    keep_training_rate(tools.store, params.architecture, params.config, run.seconds)
     run.forget_checkpoint()
 
 

@@ -6,34 +6,21 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
 from ...errors import ZooError, nearest
 from ...manifest import Preprocess, Task
-from ...recipe import Frozen
 from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing
 from ...zoo.folder import Zoo
 from ..steps import StepParams
+from .request import Teacher
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ...store import Store
     from ...zoo.images.data import TaskData
-
-
-class Teacher(Frozen):
-    """A model that teaches, and how much its predictions count."""
-
-    zoo: str = Field(title="Zoo", description="The teacher's zoo; its architecture may be another.")
-    model: str = Field(title="Model", description="One of its experts, `base` or `multitask`.")
-    task: str = Field("", title="Task", description="Of the teacher's head; by default of the same name.")
-    temperature: float = Field(2.0, ge=0.1, le=100, title="Temperature T", description="Softens both predictions.")
-    weight: float = Field(
-        0.9, ge=0, le=1, title="Weight", description="Of the teacher's predictions; the rest is the labels'. 0: labels."
-    )
 
 
 class TeacherParams(StepParams):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-Augmentation = Literal["none", "shift", "crop", "shift_flip", "crop_flip"]
+from ...catalog.fine_tuning import Augmentation
+
 AUGMENTATIONS: tuple[str, ...] = get_args(Augmentation)
 LARGEST_SHIFT = 1 / 16  # of the image's side
 SMALLEST_CROP = 0.7  # of the image's area

@@ -1,0 +1,117 @@
+"""A copy of a zoo that comes with the app, to train experts in; its training images are drawn where they are not there.
+
+Free of torch at import.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from ...errors import ZooError
+from ...manifest import SAFE_NAME, Manifest, bundled_zoos
+from ...recipe import explain, read_yaml
+from ...types import Progress
+from ..folder import Zoo
+
+DRAWN = "mini8"  # the zoo whose images are drawings
+HEADER = "# A copy of the zoo {}, made to train experts in.\n"
+
+
+def copies_of(name: str, folders: Iterable[Path]) -> list[Path]:
+    """Return the folders that hold a copy of a zoo, made to train in."""
+    found = []
+    for folder in folders:
+        with (
+            contextlib.suppress(OSError, UnicodeDecodeError),
+            (folder / "zoo.yaml").open("r", encoding="utf-8") as file,
+        ):
+            if file.read(200).startswith(HEADER.format(name)):
+                found.append(folder)
+    return found
+
+
+def check_copy(zoo: Zoo, folder: Path) -> None:
+    """Refuse a copy that cannot be made.
+
+    Raises:
+        ZooError: the name is none for a zoo, or a folder of that name is there.
+    """
+    if not re.match(SAFE_NAME, folder.name):
+        raise ZooError(
+            f"'{folder.name:.64}' is no name of a zoo: give 1 to 64 letters, digits, dots, dashes or underscores that "
+            "begin with a letter or digit."
+        )
+    if folder.name in bundled_zoos():
+        raise ZooError(f"'{folder.name}' is the name of a zoo that comes with the app. Choose another name.")
+    if folder.exists():
+        raise ZooError(f"There is a zoo or folder '{folder.name}' already. Choose another name.")
+
+
+def copy_zoo(zoo: Zoo, folder: Path, progress: Progress) -> Path:
+    """Copy everything that a zoo's folder holds; all of it appears or nothing.
+
+    Tasks of the bundled zoo get the training images that its experts were trained on, drawn again.
+
+    Args:
+        zoo: what is copied.
+        folder: the new zoo; it must not exist. Its name becomes the zoo's.
+        progress: told how far it is.
+
+    Returns:
+        The new folder.
+
+    Raises:
+        ZooError: the folder exists or cannot be written.
+    """
+    check_copy(zoo, folder)
+    building = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(zoo.folder, building, copy_function=shutil.copyfile, ignore=shutil.ignore_patterns(".*"))
+        _rename(building, folder.name, zoo.manifest)
+        missing = [task for task in _drawn(zoo) if not zoo.data[task].has("train")]
+        for place, task in enumerate(missing):
+            progress(place / len(missing), f"drawing training images of {task}")
+            _add_training_images(zoo, building, task)
+        building.rename(folder)
+    except OSError as error:
+        raise ZooError(f"{folder} cannot be written: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return folder
+
+
+def _drawn(zoo: Zoo) -> list[str]:
+    from ..mini8.training_images import drawn_tasks
+
+    return [task for task in drawn_tasks() if zoo.manifest.name == DRAWN and task in zoo.data]
+
+
+def _rename(folder: Path, name: str, manifest: Manifest) -> None:
+    """Give the copy its name, in zoo.yaml."""
+    document = read_yaml(folder / "zoo.yaml", ZooError, "manifest")
+    document |= {"name": name, "title": f"{manifest.title or manifest.name}, {name}"}
+    try:
+        Manifest.model_validate(document)
+    except ValueError as error:
+        raise ZooError(f"The copy could not be described: {explain(error, Manifest)}") from error
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
+    (folder / "zoo.yaml").write_text(HEADER.format(manifest.name) + text, "utf-8")
+
+
+def _add_training_images(zoo: Zoo, folder: Path, task: str) -> None:
+    from ..mini8.training_images import training_images
+
+    path = folder / str(zoo.manifest.task_table[task].data)
+    with np.load(path) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    published = {name.removesuffix("_x"): images for name, images in arrays.items() if name.endswith("_x")}
+    np.savez_compressed(path, **arrays, **training_images(zoo.folder, task, published))

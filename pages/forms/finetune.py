@@ -1,0 +1,172 @@
+"""The form of a training: a recipe with its equation and parameters, tasks, settings, and how long it will take."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from engine.catalog import FINE_TUNING, FineTuningRow, params_of
+from engine.errors import EngineError, RecipeError
+from engine.manifest import STANDARD, Manifest
+from engine.pipeline.zoos.foreseen import foreseen
+from engine.pipeline.zoos.request import FinetuneConfig, FinetuneRequest
+from pages.forms.params import method_notes, param_fields, seeded
+from pages.shared.chrome import duration, plain
+from pages.shared.state import store
+
+PREFIX = "train."
+MEMORY = "train.memory"  # parameters of every recipe that was looked at
+DEFAULT_STEPS = 250
+
+
+def training_form(zoo: str, manifest: Manifest, tasks: Sequence[str]) -> dict[str, Any] | None:
+    """Draw the form and return the request, None while it cannot be carried out.
+
+    Args:
+        zoo: name or folder.
+        manifest: of the zoo.
+        tasks: those that have training images.
+    """
+    row = _recipe()
+    params = param_fields(row, _memory(row.name), f"{PREFIX}{row.name}")
+    chosen = _tasks(zoo, manifest, tasks, row)
+    config = {**_settings(), "method": row.name, "params": params}
+    have = [task for task in chosen if manifest.expert_of(task, row.name)]
+    replace = bool(have) and st.toggle(
+        "Replace the experts that are there",
+        key=seeded(f"{PREFIX}replace", False),
+        help="A task has one expert by each recipe; the one there now gives way when the new one is trained.",
+    )
+    problem = _problem(row, params, chosen, have, replace)
+    request: dict[str, Any] = {"zoo": zoo, "tasks": chosen, "config": config, "replace": replace}
+    if not problem:
+        try:
+            FinetuneRequest.parse(request)
+        except RecipeError as error:
+            problem = str(error)
+    if problem:
+        st.error(plain(problem), icon=":material/error:")
+        return None
+    names = [task if row.name == STANDARD else f"{task}-{row.name}" for task in chosen]
+    st.caption(plain(f"In the zoo: {', '.join(names)}. {_foreseen(zoo, row, config, len(chosen))}"))
+    return request
+
+
+def _recipe() -> FineTuningRow:
+    with st.container(border=True):
+        name = st.selectbox(
+            "Recipe",
+            list(FINE_TUNING),
+            format_func=lambda name: FINE_TUNING[name].title,
+            key=seeded(f"{PREFIX}method", "saft"),
+            help="How the experts are trained; each recipe is a row of the catalogue.",
+        )
+        row = FINE_TUNING[name]
+        method_notes(row)
+        cost = "as much as" if row.cost == 1 else f"{row.cost:g} times"
+        forward = " Its experts are evaluated linearised." if row.forward == "linearised" else ""
+        st.caption(plain(f"A step costs {cost} standard training's.{forward}"))
+    return row
+
+
+def _tasks(zoo: str, manifest: Manifest, tasks: Sequence[str], row: FineTuningRow) -> list[str]:
+    free = [task for task in tasks if not manifest.expert_of(task, row.name)]
+    return st.multiselect(
+        "Tasks",
+        tasks,
+        format_func=lambda name: manifest.task_table[name].label,
+        key=seeded(f"{PREFIX}tasks.{zoo}.{row.name}", free),
+        placeholder="Choose tasks",
+        help="One expert is trained for each, on its training images.",
+    )
+
+
+def _settings() -> dict[str, Any]:
+    """Draw the settings of every recipe and return those that are given."""
+    with st.grid("auto", min_column_width=150, gap="small"):
+        found: dict[str, Any] = {
+            "steps": st.number_input(
+                "Steps", 1, 1_000_000, key=seeded(f"{PREFIX}steps", DEFAULT_STEPS), help=_hint("steps")
+            ),
+            "batch_size": st.number_input(
+                "Batch size", 1, 8192, key=seeded(f"{PREFIX}batch", 64), help=_hint("batch_size")
+            ),
+            "learning_rate": st.number_input(
+                "Learning rate",
+                1e-7,
+                1.0,
+                key=seeded(f"{PREFIX}rate", None),
+                format="%g",
+                placeholder="by size",
+                help=_hint("learning_rate"),
+            ),
+            "seed": st.number_input("Seed", 0, key=seeded(f"{PREFIX}seed", 0), help=_hint("seed")),
+        }
+    if st.toggle("All settings", key=seeded(f"{PREFIX}all", False), help="Schedule, decay, augmentation, storage."):
+        found |= _more_settings()
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _more_settings() -> dict[str, Any]:
+    with st.grid("auto", min_column_width=200, gap="small"):
+        return {
+            "warmup": st.number_input(
+                "Warm-up", 0, key=seeded(f"{PREFIX}warmup", None), placeholder="a tenth", help=_hint("warmup")
+            ),
+            "decay": st.selectbox(
+                "Cosine", ["whole", "after_warmup"], key=seeded(f"{PREFIX}decay", "whole"), help=_hint("decay")
+            ),
+            "weight_decay": st.number_input(
+                "Weight decay", 0.0, 10.0, key=seeded(f"{PREFIX}wd", 0.0), format="%g", help=_hint("weight_decay")
+            ),
+            "label_smoothing": st.number_input(
+                "Label smoothing",
+                0.0,
+                0.99,
+                key=seeded(f"{PREFIX}smooth", 0.0),
+                format="%g",
+                help=_hint("label_smoothing"),
+            ),
+            "augmentation": st.selectbox(
+                "Augmentation",
+                ["none", "shift", "crop", "shift_flip", "crop_flip"],
+                key=seeded(f"{PREFIX}augment", "shift"),
+                help=_hint("augmentation"),
+            ),
+            "dtype": st.selectbox(
+                "Stored as", ["float32", "float16"], key=seeded(f"{PREFIX}dtype", "float32"), help=_hint("dtype")
+            ),
+        }
+
+
+def _hint(name: str) -> str:
+    return FinetuneConfig.model_fields[name].description or ""
+
+
+def _problem(
+    row: FineTuningRow, params: Mapping[str, Any], chosen: Sequence[str], have: Sequence[str], replace: bool
+) -> str:
+    try:
+        params_of(row, dict(params))
+    except RecipeError as error:
+        return str(error)
+    if not chosen:
+        return "Choose at least one task."
+    if have and not replace:
+        return f"There is an expert by this recipe already for {', '.join(have)}: leave them out, or replace them."
+    return ""
+
+
+def _foreseen(zoo: str, row: FineTuningRow, config: Mapping[str, Any], count: int) -> str:
+    many = "one expert" if count == 1 else f"{count} experts"
+    try:
+        found = foreseen(zoo, row.name, config["steps"], config["batch_size"], count, store())
+    except EngineError:
+        found = None
+    if found is None:
+        return f"How long {many} of this architecture will take is not known before the first step."
+    return f"About {duration(found.seconds)} for {many} ({found.basis})."
+
+
+def _memory(name: str) -> dict[str, Any]:
+    return st.session_state.setdefault(MEMORY, {}).setdefault(name, {})

@@ -1,0 +1,171 @@
+"""Training from the page: a copy of the bundled zoo, the form of every recipe, the job, the choice in the Lab."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+from engine.catalog import FINE_TUNING
+from engine.manifest import read_manifest
+from engine.pipeline.executor import run_inline
+from engine.pipeline.planners import plan_request
+from engine.zoo.folder import Zoo
+from engine.zoo.mini8.images import digests
+from tests.tiny_zoo import make_zoo
+
+TRAIN = {"zoo.view": "Train experts"}
+
+
+def texts(app):
+    return " ".join(str(part.value) for part in [*app.markdown, *app.caption, *app.success, *app.info, *app.error])
+
+
+@pytest.fixture
+def trainable(tmp_path):
+    """A tiny zoo whose tasks have training images; one is without an expert."""
+    folder = make_zoo(tmp_path / "tiny", experts=("alpha", "beta"))
+    for name in ("alpha", "beta"):
+        path = folder / "data" / f"{name}.npz"
+        with np.load(path) as found:
+            arrays = {key: found[key] for key in found.files}
+        np.savez(path, **arrays, train_x=arrays["test_x"], train_y=arrays["test_y"])
+    return folder
+
+
+def carry_out(store, row):
+    """Carry out a queued row, as the engine would."""
+    assert store.runs.claim_next("test", (row.kind,)).id == row.id
+    plan = plan_request(row.kind, row.request, store)
+    run_inline(plan, store)
+    store.runs.finish(row.id, plan.result)
+
+
+def opened(open_app, zoo):
+    app = open_app("zoo", zoo=str(zoo), **TRAIN)
+    assert not app.exception
+    return app
+
+
+def test_the_bundled_zoo_is_copied_with_the_images_that_its_experts_saw(workspace, open_app, monkeypatch):
+    monkeypatch.setattr("engine.zoo.mini8.training_images.drawn_tasks", lambda: ("digits",))
+    app = opened(open_app, "mini8")
+    assert app.text_input(key="train.name.mini8-trained").value == "mini8-trained"
+    app.button(key="train.copy.button").click().run()
+    (row,) = workspace.store.runs.list(kinds=("copy",))
+    assert row.request == {"zoo": "mini8", "name": "mini8-trained"}
+    carry_out(workspace.store, row)
+    app.run()
+    folder = workspace.store.root / "zoos" / "mini8-trained"
+    assert app.query_params["zoo"] in (str(folder), [str(folder)])
+    copy, bundled = Zoo.open(str(folder)), Zoo.open("mini8")
+    assert copy.manifest.experts == bundled.manifest.experts
+    assert copy.data["digits"].lengths == {**bundled.data["digits"].lengths, "train": 2000}
+    assert np.bincount(copy.data["digits"].labels("train")).min() > 100
+    with np.load(folder / "data" / "digits.npz") as found, np.load(bundled.folder / "data" / "digits.npz") as before:
+        assert all(np.array_equal(found[name], before[name]) for name in before.files)
+        assert not digests(found["train_x"]) & digests(found["test_x"])
+    assert app.multiselect(key=f"train.tasks.{folder}.saft").value == ["digits"]
+    again = opened(open_app, "mini8")
+    assert again.button(key="train.in.mini8-trained").label.replace("\\", "") == "Train in mini8-trained"
+    assert again.text_input(key="train.name.mini8-trained-2")
+
+
+@pytest.mark.parametrize("method", FINE_TUNING)
+def test_every_recipe_has_a_form(workspace, open_app, trainable, method):
+    app = opened(open_app, trainable)
+    app.selectbox(key="train.method").set_value(method).run()
+    assert not app.exception
+    row = FINE_TUNING[method]
+    text = texts(app).replace("\\", "")
+    assert row.summary in text
+    assert row.source in text
+    assert row.equation in " ".join(part.value for part in app.latex)
+    assert "labelled training images" in text
+    if row.departure:
+        assert row.departure[:60] in text
+    button = app.button(key="train.go.button")
+    assert button.disabled == (method == "standard")  # both tasks have a standard expert
+    if not button.disabled:
+        button.click().run()
+        (asked,) = workspace.store.runs.list(kinds=("finetune",))
+        assert asked.request["config"]["method"] == method
+        assert asked.request["tasks"] == ["alpha", "beta"]
+
+
+def test_experts_are_trained_joined_and_chosen_in_the_lab(workspace, open_app, trainable):
+    app = opened(open_app, trainable)
+    app.number_input(key="train.steps").set_value(4).run()
+    app.number_input(key="train.batch").set_value(8).run()
+    assert "About " in texts(app)
+    app.button(key="train.go.button").click().run()
+    (row,) = workspace.store.runs.list(kinds=("finetune",))
+    assert "Cancel" in [button.label for button in app.button]
+    carry_out(workspace.store, row)
+    app = opened(open_app, trainable)
+    assert "2 experts in the zoo" in texts(app)
+    assert [e.name for e in read_manifest(trainable).experts] == ["alpha", "beta", "alpha-saft", "beta-saft"]
+    app.button(key="train.merge").click().run()
+    assert app.session_state["form.recipe"]["experts"] == [
+        {"name": "alpha-saft", "weight": 1.0},
+        {"name": "beta-saft", "weight": 1.0},
+    ]
+    cards = open_app("zoo", zoo=str(trainable), **{"zoo.view": "Experts"})
+    assert "Recipe: SAFT; 4 steps of 8 of 24 images" in texts(cards).replace("\\", "")
+    lab = open_app("lab")
+    lab.selectbox(key="form.w.zoo").set_value(str(trainable)).run()
+    key = f"form.w.experts.{trainable}"
+    assert lab.multiselect(key=key).value == ["alpha", "beta"]
+    assert lab.session_state["form.recipe"]["experts"] == "all"
+    assert lab.multiselect(key=key).options == [
+        "alpha · Standard",
+        "beta · Standard",
+        "alpha · SAFT",
+        "beta · SAFT",
+    ]
+    lab.session_state[key] = ["alpha-saft", "beta-saft"]
+    lab.run()
+    assert [e["name"] for e in lab.session_state["form.recipe"]["experts"]] == ["alpha-saft", "beta-saft"]
+    lab.session_state[key] = ["alpha", "alpha-saft"]
+    lab.run()
+    assert "two experts of the task 'alpha'" in texts(lab).replace("\\", "")
+
+
+def test_a_training_that_failed_can_go_on(workspace, open_app, trainable):
+    app = opened(open_app, trainable)
+    app.button(key="train.go.button").click().run()
+    (row,) = workspace.store.runs.list(kinds=("finetune",))
+    workspace.store.runs.fail(row.id, "The disk is full.", "DiskFull")
+    app = opened(open_app, trainable)
+    assert "The disk is full" in texts(app).replace("\\", "")
+    app.button(key="train.resume").click().run()
+    assert workspace.store.runs.get(row.id).state == "queued"
+    assert not [button for button in app.button if button.key == "train.resume"]
+
+
+def test_a_zoo_without_training_images_says_so(workspace, open_app):
+    app = opened(open_app, workspace.zoo)
+    assert "Test images are never trained on" in texts(app).replace("\\", "")
+
+
+def test_what_cannot_be_trained_is_said_before(workspace, open_app, trainable):
+    app = opened(open_app, trainable)
+    app.selectbox(key="train.method").set_value("lora").run()
+    app.multiselect(key=f"train.tasks.{trainable}.lora").set_value([]).run()
+    assert "Choose at least one task" in texts(app)
+    assert app.button(key="train.go.button").disabled
+
+
+def test_a_linearised_evaluation_is_kept_by_the_form(workspace, open_app, trainable):
+    document = yaml.safe_load((trainable / "zoo.yaml").read_text())
+    for expert in document["experts"]:
+        expert["forward"] = "linearised"
+    (trainable / "zoo.yaml").write_text(yaml.safe_dump(document))
+    workspace.store.zoos.add(trainable)
+    lab = open_app("lab")
+    lab.selectbox(key="form.w.zoo").set_value(str(trainable)).run()
+    assert "2 of these experts were trained linearised" in texts(lab)
+    lab.toggle(key="form.w.forward").set_value(True).run()
+    assert lab.session_state["form.recipe"]["forward"] == "linearised"
+    assert "were trained linearised" not in texts(lab)
+    assert json.dumps(lab.session_state["form.recipe"])
