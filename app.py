@@ -47,6 +47,7 @@ SECTIONS = {
         ("calibrate", "Calibrate", "How calibrators learned, what they cost, how sure they are."),
         ("salience", "Salience", "Which layers matter to which expert."),
         ("weights", "Weights", "Task vectors, what the merge kept of them, paths between models."),
+        ("premerging", "Before merging", "What training and start of the experts do to their merge."),
         ("runs", "Runs", "All runs of this store, and the examples."),
         ("learn", "Learn", "Lessons in short steps: predict, then see what was measured."),
     ),

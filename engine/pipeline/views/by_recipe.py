@@ -1,0 +1,131 @@
+"""Accuracy over λ by recipe of fine-tuning: the same tasks' experts, trained in different ways, each way added up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from ...errors import RecipeError, nearest
+from ...recipe import ExpertChoice, Recipe
+from ..steps import INLINED, A, Inputs, StepParams, step
+from ..viewing.base import View, read_document
+from ..viewing.on_weights import merge_only
+from .scaling import ScalingRequest
+from .scaling import plan as plan_scaling
+
+if TYPE_CHECKING:
+    from ..run.plan import RunSteps
+    from ..tools import StepTools
+
+FORWARDS = ("standard", "linearised")
+
+
+class ByRecipeRequest(ScalingRequest):
+    """Request for the accuracy over λ of experts by recipe."""
+
+    REFUSAL = "The recipes cannot be compared"
+
+    recipes: tuple[str, ...] = Field((), max_length=20, title="Recipes", description="Of fine-tuning; all by default.")
+
+
+class ByRecipeParams(StepParams):
+    """Parameters of the step that puts recipes together."""
+
+    recipes: tuple[str, ...]
+    experts: dict[str, dict[str, str]]  # recipe → task → expert
+    split_seed: int
+
+
+@dataclass(frozen=True)
+class ByRecipeInputs(Inputs[A]):
+    """The curves of each recipe's experts."""
+
+    recipes: Mapping[str, A] = field(default_factory=dict, metadata=INLINED)
+
+
+def plan(run: RunSteps, asked: ByRecipeRequest) -> str:
+    """Plan the curves of every recipe that has experts for the same tasks.
+
+    Raises:
+        RecipeError: a recipe that lacks an expert of one of the tasks.
+    """
+    from ..run.plan import steps_of
+
+    tasks = tuple(run.expert_of)
+    known = complete_recipes(run, tasks)
+    for name in asked.recipes:
+        if name not in known:
+            raise RecipeError(
+                f"The zoo has no expert by the recipe '{name}' for each of {', '.join(tasks)}. {nearest(name, known)}"
+            )
+    keys: dict[str, str] = {}
+    chosen = asked.recipes or tuple(known)
+    for name in chosen:
+        experts = tuple(ExpertChoice(name=expert) for expert in known[name].values())
+        other = steps_of(run.recipe.model_copy(update={"experts": experts}), run.store)
+        keys[name] = plan_scaling(other, asked)
+        run.steps.update(other.steps)
+    params = ByRecipeParams(
+        recipes=chosen, experts={name: known[name] for name in chosen}, split_seed=run.recipe.probe.split_seed
+    )
+    return run.make(by_recipe, params, ByRecipeInputs[str](keys))
+
+
+def complete_recipes(run: RunSteps, tasks: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    """Return the recipes that have an expert for each task: recipe → task → expert."""
+    from ...zoo.making.records import by_recipe as grouped
+
+    found = grouped(run.zoo.manifest.experts)
+    return {
+        name: {task: experts[task] for task in tasks}
+        for name, experts in found.items()
+        if all(task in experts for task in tasks)
+    }
+
+
+@step("by_recipe", label="Putting the recipes together", params=ByRecipeParams, inputs=ByRecipeInputs, cost=0.1)
+def by_recipe(inputs: ByRecipeInputs[Path], params: ByRecipeParams, output: Path, tools: StepTools) -> None:
+    """Average each recipe's curves over tasks; writes ``by_recipe.json``.
+
+    By recipe and forward (``standard``, ``linearised``): ``accuracy``, the mean over tasks in percent at each of the
+    ``scalings``; ``normalised``, the mean of merged over the recipe's own expert's accuracy, evaluated the same way;
+    ``expert``, the experts' mean.
+    """
+    recipes, counts, scalings = {}, set(), []
+    for name in params.recipes:
+        tasks = read_document(inputs.recipes[name], "scaling")["tasks"].values()
+        counts |= {table["images"] for table in tasks}
+        scalings = next(iter(tasks))["scalings"]
+        recipes[name] = {
+            forward: {
+                "accuracy": _mean([table[forward]["accuracy"] for table in tasks]),
+                "normalised": _mean(
+                    [
+                        [100 * value / max(table["expert"][forward], 1e-9) for value in table[forward]["accuracy"]]
+                        for table in tasks
+                    ]
+                ),
+                "expert": sum(table["expert"][forward] for table in tasks) / len(tasks),
+            }
+            for forward in FORWARDS
+        } | {"experts": params.experts[name], "departure": sum(table["departure"] for table in tasks) / len(tasks)}
+    document = {"scalings": scalings, "recipes": recipes, "images": sorted(counts), "split_seed": params.split_seed}
+    (output / "by_recipe.json").write_text(json.dumps(document))
+
+
+def _mean(rows: list[list[float]]) -> list[float]:
+    return [sum(column) / len(column) for column in zip(*rows, strict=True)]
+
+
+def _same_tasks(recipe: Recipe) -> Recipe:
+    """Return the recipe without what the curves do not depend on."""
+    chosen = merge_only(recipe)
+    return chosen.model_copy(update={"transforms": (), "merge": Recipe().merge, "forward": "standard"})
+
+
+BY_RECIPE = View("by_recipe", "Accuracy over λ by recipe", ByRecipeRequest, plan, reduced=_same_tasks)

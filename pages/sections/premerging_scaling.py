@@ -1,0 +1,103 @@
+"""The section on experts by recipe: accuracy over λ, by the ordinary and the linearised encoder."""
+
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.figures.by_recipe import best_table, by_recipe_figure
+from engine.pipeline.views.by_recipe import BY_RECIPE
+from engine.zoo.making.records import by_recipe, recipe_title
+from pages.shared.chrome import figure, plain, theme
+from pages.shared.on_demand import view_on_demand
+from pages.shared.state import RunView
+from pages.shared.tables import draw_table
+from pages.shared.zoos import zoo_manifest
+
+NUMBER = st.column_config.NumberColumn
+BEST = {
+    "recipe": "Recipe",
+    "evaluated": "Evaluated",
+    "expert": NUMBER("Experts (%)", format="%.1f", help="Each on its own task, evaluated the same way"),
+    "scaling": NUMBER("Best λ", format="%.2f", help="By normalised accuracy on the scored images: no fair choice"),
+    "accuracy": NUMBER("There (%)", format="%.1f"),
+    "normalised": NUMBER("Of the experts' (%)", format="%.1f"),
+    "at_one": NUMBER("At λ = 1 (%)", format="%.1f"),
+}
+
+
+def over_scaling(run: RunView) -> None:
+    """Draw task addition over λ for each recipe that has experts of this run's tasks."""
+    st.write(
+        "Task vectors of the same tasks, trained in different ways, added with the same λ. Solid lines are the "
+        "ordinary encoder, dashed ones its first-order approximation around the base, in which task vectors add up "
+        "exactly. A curve that stays high beyond its peak forgives a wrong λ."
+    )
+    titles = recipes_of(run)
+    chosen = list(titles)
+    if len(titles) > 1:
+        chosen = st.pills(
+            "Recipes",
+            list(titles),
+            format_func=titles.__getitem__,
+            selection_mode="multi",
+            default=list(titles),
+            key="premerging.recipes",
+            help="Recipes of fine-tuning by which this zoo has an expert for each of the run's tasks.",
+        )
+    else:
+        st.caption(
+            ":material/info: This zoo has experts of these tasks by one recipe. Train others on the page Zoo, under "
+            "Train experts, to compare them here."
+        )
+    if not chosen:
+        st.caption("Choose at least one recipe.")
+        return
+    images = st.number_input(
+        "Images a task, at most",
+        8,
+        2000,
+        60,
+        key="premerging.images",
+        bind="query-params",
+        width=220,
+        help="Drawn from the evaluation images.",
+    )
+    request = BY_RECIPE.ask(run.report.recipe, recipes=tuple(chosen), images=images)
+    folder = view_on_demand(
+        run,
+        BY_RECIPE,
+        request,
+        key="premerging.scaling",
+        label="Follow λ",
+        icon=":material/show_chart:",
+        takes=f"{len(chosen)} × {len(run.report.experts)} experts, {len(request.scalings)} values of λ, both ways.",
+    )
+    if folder is None:
+        return
+    document = BY_RECIPE.read(folder)
+    counts = document["images"]
+    said = f"{counts[0]}–{counts[-1]}" if len(counts) > 1 else str(counts[0])
+    figure(
+        by_recipe_figure(document, theme()),
+        key="premerging.scaling.figure",
+        run=run,
+        unit="Mean accuracy over tasks in percent; below, of the recipe's own experts' accuracy",
+        count=said,
+    )
+    draw_table(best_table(document), hide_index=True, key="premerging.scaling.best", column_config=BEST)
+    st.caption("Best λ is chosen on the images that are scored, which flatters every row alike.")
+
+
+def recipes_of(run: RunView) -> dict[str, str]:
+    """Return the recipes that have an expert for each of the run's tasks, with their titles."""
+    try:
+        manifest = zoo_manifest(run.report.recipe.zoo)
+    except EngineError as error:
+        st.error(plain(error))
+        return {}
+    table = manifest.expert_table
+    tasks = [table[name].task for name in run.report.experts if name in table]
+    return {
+        method: recipe_title(table[next(iter(experts.values()))])
+        for method, experts in by_recipe(manifest.experts).items()
+        if all(task in experts for task in tasks)
+    }
