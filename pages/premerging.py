@@ -2,12 +2,16 @@
 
 import streamlit as st
 
+from pages.sections.premerging_measures import disentanglement, energy, sharpness
 from pages.sections.premerging_scaling import over_scaling
 from pages.shared.chrome import context_bar
 from pages.shared.state import current_run
 
 VIEWS = {
     "scaling": ("Over λ", over_scaling),
+    "disentanglement": ("Disentanglement", disentanglement),
+    "sharpness": ("Sharpness", sharpness),
+    "energy": ("Subspaces", energy),
 }
 
 

@@ -1,0 +1,172 @@
+"""Sections on pairs and surroundings of experts: weight disentanglement, sharpness, low-rank subspaces."""
+
+import streamlit as st
+
+from engine.figures.disentanglement import disentanglement_figure, inside
+from engine.figures.drawing import number
+from engine.figures.energy import energy_figure
+from engine.figures.sharpness import sharpness_figure
+from engine.pipeline.views.disentanglement import DISENTANGLEMENT
+from engine.pipeline.views.energy import ENERGY
+from engine.pipeline.views.sharpness import SHARPNESS
+from pages.sections.weights_vectors import expert_titles
+from pages.shared.chrome import figure, theme
+from pages.shared.on_demand import view_on_demand
+from pages.shared.state import RunView
+
+QUANTITIES = {"disagreement": "Changed predictions", "features": "Distance of features"}
+
+
+def titles_of(run: RunView) -> dict[str, str]:
+    """Return the run's experts with their titles."""
+    return dict(zip(run.report.experts, expert_titles(run, run.report.experts), strict=True))
+
+
+def disentanglement(run: RunView) -> None:
+    """Draw ξ of two experts, by the ordinary encoder beside the linearised one."""
+    st.write(
+        "Two task vectors are disentangled where adding the second leaves what the first does on its own images alone, "
+        "and the other way round. ξ(α₁, α₂) counts what changes. In the linearised encoder vectors add up exactly, "
+        "which is not yet disentanglement."
+    )
+    st.latex(
+        r"\xi(\alpha_1,\alpha_2)=\sum_{t=1}^{2}\mathbb{E}_{x\in D_t}\,\mathrm{dist}\big(f(x;\theta_0+\alpha_t\tau_t),"
+        r"\,f(x;\theta_0+\alpha_1\tau_1+\alpha_2\tau_2)\big)"
+    )
+    titles = titles_of(run)
+    if len(titles) < 2:
+        st.info("This run has one expert; two are needed.", icon=":material/info:")
+        return
+    first, second, rest = st.columns((2, 2, 1), vertical_alignment="bottom")
+    one = first.selectbox(
+        "First expert", list(titles), format_func=titles.__getitem__, key="premerging.first", help="Gives τ₁ and D₁."
+    )
+    two = second.selectbox(
+        "Second expert",
+        [name for name in titles if name != one],
+        format_func=titles.__getitem__,
+        key="premerging.second",
+        help="Gives τ₂ and D₂.",
+    )
+    with rest.popover("Settings", icon=":material/tune:", key="premerging.xi.settings"):
+        points = st.number_input("Values of each α", 3, 41, 9, key="premerging.points", help="The grid is square.")
+        images = st.number_input(
+            "Images a task, at most", 8, 2000, 60, key="premerging.xi.images", help="Drawn from evaluation images."
+        )
+    request = DISENTANGLEMENT.ask(run.report.recipe, first=one, second=two, points=points, images=images)
+    folder = view_on_demand(
+        run,
+        DISENTANGLEMENT,
+        request,
+        key="premerging.xi",
+        label="Measure the disentanglement",
+        icon=":material/grid_on:",
+        takes=f"{2 * points * points} models on up to {images} images a task, and four derivatives.",
+        title=f"Disentanglement of {titles[one]} and {titles[two]}",
+    )
+    if folder is None:
+        return
+    document = DISENTANGLEMENT.read(folder)
+    quantity = st.segmented_control(
+        "Count",
+        list(QUANTITIES),
+        format_func=QUANTITIES.__getitem__,
+        default="disagreement",
+        required=True,
+        key="premerging.xi.quantity",
+        help="Images whose predicted class differs (0 to 2 over both tasks), or the mean absolute difference.",
+    )
+    figure(
+        disentanglement_figure(document, [titles[one], titles[two]], quantity, theme()),
+        key="premerging.xi.figure",
+        run=run,
+        unit=f"ξ, {QUANTITIES[quantity].lower()}, summed over both tasks; the box is where λ is searched",
+        count=" and ".join(map(str, document["images"])),
+    )
+    found = inside(document, quantity)
+    st.write(
+        f"Inside the box ξ is **{number(found['standard'], 3)}** on average by the ordinary encoder and "
+        f"**{number(found['linearised'], 3)}** linearised."
+    )
+
+
+def sharpness(run: RunView) -> None:
+    """Draw the loss around the experts of a task."""
+    st.write(
+        "Merging moves an expert by the other experts' task vectors. Flat minima forgive that: the loss of a task's "
+        "experts is followed along the others' vectors, and along random directions of the same length in every tensor."
+    )
+    tasks = {task: run.report.tasks[task].title or task for task in run.report.tasks_of("in")}
+    left, right = st.columns((2, 1), vertical_alignment="bottom")
+    task = left.selectbox(
+        "Task",
+        list(tasks),
+        format_func=tasks.__getitem__,
+        key="premerging.sharp.task",
+        help="Whose experts and images.",
+    )
+    with right.popover("Settings", icon=":material/tune:", key="premerging.sharp.settings"):
+        draws = st.number_input(
+            "Random directions", 1, 50, 3, key="premerging.draws", help="Their losses are averaged."
+        )
+        seed = st.number_input("Seed of the directions", 0, key="premerging.seed", value=0, help="Draws them.")
+        images = st.number_input(
+            "Images, at most", 8, 2000, 60, key="premerging.sharp.images", help="Evaluation images."
+        )
+    request = SHARPNESS.ask(run.report.recipe, task=task, draws=draws, seed=seed, images=images)
+    folder = view_on_demand(
+        run,
+        SHARPNESS,
+        request,
+        key="premerging.sharp",
+        label="Walk away from the experts",
+        icon=":material/landscape:",
+        takes="All experts that the zoo has of this task, whatever their recipe.",
+        title=f"Loss around experts of {tasks[task]}",
+    )
+    if folder is None:
+        return
+    document = SHARPNESS.read(folder)
+    figure(
+        sharpness_figure(document, theme()),
+        key="premerging.sharp.figure",
+        run=run,
+        unit=f"Cross-entropy on {tasks[task]}; {len(document['others'])} other experts, {draws} random directions of "
+        f"seed {seed}",
+        count=f"{document['images']} of {document['available']}",
+    )
+
+
+def energy(run: RunView) -> None:
+    """Draw the energy of own and other tasks' inputs in experts' subspaces."""
+    st.write(
+        "An update of low rank reads its input in few directions. If the other tasks' inputs have little energy there, "
+        "it leaves them alone; if its own have little too, it starves itself. Experts without stored factors are "
+        "looked at in the leading directions of their task vectors."
+    )
+    if len(run.report.experts) < 2:
+        st.info("This run has one expert; two are needed.", icon=":material/info:")
+        return
+    rank = st.number_input(
+        "Rank", 1, 256, 8, key="premerging.rank", width=160, help="Directions of experts that have no factors."
+    )
+    request = ENERGY.ask(run.report.recipe, rank=rank)
+    folder = view_on_demand(
+        run,
+        ENERGY,
+        request,
+        key="premerging.energy",
+        label="Look at the inputs",
+        icon=":material/filter_center_focus:",
+        takes=f"The base on up to {request.images} images a task; queries and values of every block.",
+    )
+    if folder is None:
+        return
+    document = ENERGY.read(folder)
+    figure(
+        energy_figure(document, titles_of(run), theme()),
+        key="premerging.energy.figure",
+        run=run,
+        unit="Percent of the squared length of the base's inputs, mean over queries' and values' matrices",
+        count=str(document["images"]),
+    )

@@ -1,0 +1,180 @@
+"""Views on experts before merging: by recipe, disentanglement, sharpness, subspaces; on a tiny zoo."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+
+from engine.analysis.interpolation import accuracy_and_loss
+from engine.errors import RecipeError
+from engine.figures.by_recipe import best_table, by_recipe_figure
+from engine.figures.disentanglement import disentanglement_figure, inside
+from engine.figures.energy import energy_figure
+from engine.figures.sharpness import sharpness_figure
+from engine.pipeline.executor import run_inline
+from engine.pipeline.planners import plan_request
+from engine.pipeline.run.encoding import encoder_of
+from engine.pipeline.tools import Silent
+from engine.recipe import parse_recipe
+from engine.store import Store
+from engine.zoo.encoders.backbone import normalised, resized
+from engine.zoo.folder import Zoo
+from tests.tiny_zoo import make_zoo
+
+SCALINGS = [0.0, 0.5, 1.0]
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    """A tiny zoo with experts of two tasks by two recipes; the second ones lie twice as far out."""
+    folder = make_zoo(tmp_path_factory.mktemp("zoo") / "tiny", experts=("alpha", "beta"))
+    base = load_file(folder / "base.safetensors")
+    document = yaml.safe_load((folder / "zoo.yaml").read_text())
+    for name in ("alpha", "beta"):
+        own = load_file(folder / "experts" / f"{name}.safetensors")
+        further = {key: base[key] + 2 * (own[key] - base[key]) for key in own}
+        save_file(further, folder / "experts" / f"{name}-saft.safetensors")
+        entry = {"name": f"{name}-saft", "task": name, "weights": f"experts/{name}-saft.safetensors"}
+        document["experts"].append({**entry, "method": "saft"})
+    (folder / "zoo.yaml").write_text(yaml.safe_dump(document))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return Store(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def view(zoo, store):
+    def make(name, experts="all", **settings):
+        recipe = parse_recipe({"zoo": str(zoo), "experts": experts})
+        plan = plan_request(name, {"recipe": recipe.model_dump(mode="json"), "images": 8, **settings}, store)
+        run_inline(plan, store, Silent())
+        return json.loads((store.find(plan.result) / f"{name}.json").read_text())
+
+    return make
+
+
+def by_hand(zoo_folder, task, vectors):
+    """Accuracy and loss on a task's first images of the base plus multiples of experts' task vectors."""
+    zoo = Zoo.open(str(zoo_folder))
+    start, model = dict(encoder_of(zoo, "pretrained").named_parameters()), encoder_of(zoo, "pretrained")
+    with torch.no_grad():
+        for name, value in vectors.items():
+            tuned = dict(encoder_of(zoo, name).named_parameters())
+            for key, parameter in model.named_parameters():
+                parameter.add_(value * (tuned[key] - start[key]))
+        chosen = np.sort(np.random.default_rng(0).choice(24, 8, replace=False))
+        pixels = resized(zoo.data[task].images("test", chosen), zoo.preprocess())
+        labels = torch.as_tensor(zoo.data[task].labels("test")[chosen]).long()
+        features = model(normalised(pixels, zoo.preprocess()))
+        return features, *accuracy_and_loss(features, zoo.heads([task])[0][task], labels)
+
+
+def test_recipes_are_added_up_each_by_itself(view, zoo):
+    document = view("by_recipe", scalings=SCALINGS)
+    assert list(document["recipes"]) == ["standard", "saft"]
+    for name, suffix in (("standard", ""), ("saft", "-saft")):
+        found = document["recipes"][name]
+        assert found["experts"] == {"alpha": f"alpha{suffix}", "beta": f"beta{suffix}"}
+        for place, scaling in enumerate(SCALINGS):
+            both = {f"alpha{suffix}": scaling, f"beta{suffix}": scaling}
+            merged = [by_hand(zoo, task, both)[1] for task in ("alpha", "beta")]
+            own = [by_hand(zoo, task, {f"{task}{suffix}": 1.0})[1] for task in ("alpha", "beta")]
+            assert found["standard"]["accuracy"][place] == pytest.approx(sum(merged) / 2)
+            expected = sum(100 * one / max(two, 1e-9) for one, two in zip(merged, own, strict=True)) / 2
+            assert found["standard"]["normalised"][place] == pytest.approx(expected)
+    # twice as far out is the same line: λ = 0.5 of the one is λ = 1 of the other
+    standard, far = (document["recipes"][name]["linearised"]["accuracy"] for name in ("standard", "saft"))
+    assert far[1] == standard[2]
+    table = best_table(document)
+    assert len(table) == 4
+    drawing = by_recipe_figure(document, "light")
+    assert len(drawing.figure.data) == 8
+    assert len(drawing.table) == 2 * 2 * len(SCALINGS)
+    only = view("by_recipe", scalings=SCALINGS, recipes=["saft"])
+    assert only["recipes"] == {"saft": document["recipes"]["saft"]}
+
+
+def test_a_recipe_without_experts_of_all_tasks_is_refused(view):
+    with pytest.raises(RecipeError, match="no expert by the recipe 'lora'"):
+        view("by_recipe", recipes=["lora"])
+
+
+def test_disentanglement_is_that_of_models_put_together(view, zoo):
+    document = view("disentanglement", points=3, reach=1.0)
+    assert document["alphas"] == [-1.0, 0.0, 1.0]
+    total = 0.0
+    for task in ("alpha", "beta"):
+        alone = by_hand(zoo, task, {task: 1.0})[0]
+        both = by_hand(zoo, task, {"alpha": 1.0, "beta": 1.0})[0]
+        total += float((alone - both).abs().mean())
+    assert document["standard"]["features"][2][2] == pytest.approx(total, rel=1e-4)
+    for forward in ("standard", "linearised"):
+        assert document[forward]["disagreement"][1][1] == 0
+        assert document[forward]["features"][1][1] == 0
+    linear = np.array(document["linearised"]["features"])
+    assert linear[2][2] == pytest.approx(linear[0][0], rel=1e-4), "linear features are odd around the base"
+    drawing = disentanglement_figure(document, ["Alpha", "Beta"], "features", "dark")
+    assert len(drawing.table) == 2 * 9
+    assert inside(document, "features")["standard"] == pytest.approx(
+        np.array(document["standard"]["features"])[1:, 1:].mean()
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"first": "alpha", "second": "alpha"}, "choose two"),
+        ({"first": "gamma"}, "no expert 'gamma'"),
+        ({"experts": ["alpha"]}, "Two experts"),
+    ],
+)
+def test_pairs_that_make_no_map_are_refused(view, settings, message):
+    with pytest.raises(RecipeError, match=message):
+        view("disentanglement", **settings)
+
+
+def test_the_loss_around_experts_is_that_of_models_moved_by_hand(view, zoo):
+    document = view("sharpness", task="beta", points=3, draws=2)
+    assert list(document["recipes"]) == ["standard", "saft"]
+    assert document["others"] == ["alpha"]
+    for name, expert in (("standard", "beta"), ("saft", "beta-saft")):
+        found = document["recipes"][name]
+        for place, distance in enumerate(document["distances"]):
+            loss = by_hand(zoo, "beta", {expert: 1.0, "alpha": distance})[2]
+            assert found["others"][0][place] == pytest.approx(loss, rel=1e-4)
+        assert len(found["random"]) == 2
+        assert found["random"][0] != found["random"][1]
+        assert all(curve[0] == pytest.approx(found["others"][0][0], rel=1e-6) for curve in found["random"])
+    drawing = sharpness_figure(document, "light")
+    assert len(drawing.figure.data) == 4
+    again = view("sharpness", task="beta", points=3, draws=2, seed=1)
+    assert again["recipes"]["saft"]["others"] == document["recipes"]["saft"]["others"]
+    assert again["recipes"]["saft"]["random"] != document["recipes"]["saft"]["random"]
+    with pytest.raises(RecipeError, match="two experts or more"):
+        view("sharpness", experts=["alpha"])
+
+
+def test_energy_of_a_subspace_is_the_share_of_the_inputs_in_it(view):
+    from engine.analysis.energy import energy_share, input_directions, orthonormal
+
+    rows = torch.randn(50, 6, generator=torch.Generator().manual_seed(0)).double()
+    moment = rows.T @ rows
+    directions = orthonormal(torch.randn(2, 6, generator=torch.Generator().manual_seed(1)))
+    expected = float((rows @ directions.T).square().sum() / rows.square().sum())
+    assert energy_share(directions, moment) == pytest.approx(expected)
+    assert energy_share(torch.eye(6).double(), moment) == pytest.approx(1)
+    update = torch.outer(torch.ones(4), torch.tensor([0.0, 3.0, 0.0]))
+    assert input_directions(update, 1).abs().tolist() == [[0.0, 1.0, 0.0]]
+    document = view("energy", rank=4)
+    assert len(document["matrices"]) == 4
+    for found in document["experts"].values():
+        assert found["random"] == [4 / 32] * 4
+        assert all(0 < value < 1 for value in [*found["own"], *found["others"]])
+        assert found["from"] == "task vector"
+    assert len(energy_figure(document, {}, "light").table) == 2 * 4
