@@ -229,6 +229,20 @@ ROWS = (
         cost=0.8,
     ),
     FineTuningRow(
+        name="joint",
+        title="Joint",
+        category="fine_tuning",
+        params=NoParams,
+        function=".training.standard:joint",
+        summary="Trains one model on all tasks together, each batch with as many images of each: what merging is "
+        "measured against.",
+        equation=r"\theta \leftarrow \mathrm{AdamW}\Big(\theta, \nabla_\theta \tfrac1T\sum_t L_t(\theta)\Big)",
+        source="Caruana, Multitask learning, Machine Learning 28, 1997, doi:10.1023/A:1007379606734",
+        url="https://doi.org/10.1023/A:1007379606734",
+        joint=True,
+        cost=1.0,
+    ),
+    FineTuningRow(
         name="gradient_ascent",
         title="Gradient ascent",
         category="fine_tuning",

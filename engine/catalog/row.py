@@ -187,6 +187,7 @@ class FineTuningRow(Row):
     """
 
     forward: Literal["standard", "linearised"] = "standard"  # how the expert is evaluated
+    joint: bool = False  # one model for all tasks together: a reference of the zoo, and no expert
     factors: bool = False  # leaves low-rank factors beside the dense expert
     cost: float = 1.0  # CPU time of a step, standard training's being 1
 

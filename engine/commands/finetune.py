@@ -86,6 +86,9 @@ def finetune(
         list[str] | None, typer.Option(help="Only this task; again for more. Default: all without an expert.")
     ] = None,
     method: Annotated[str, typer.Option(help=f"Recipe: {', '.join(FINE_TUNING)}.")] = STANDARD,
+    joint: Annotated[
+        bool, typer.Option("--joint", help="One model on all tasks together: the zoo's reference `multitask`.")
+    ] = False,
     param: Annotated[
         list[str] | None, typer.Option(help="A parameter of the recipe, such as rank=8; again for more.")
     ] = None,
@@ -112,11 +115,14 @@ def finetune(
 
     AdamW on what the recipe trains, the head frozen, linear warm-up and a cosine to zero; the last iterate is kept. A
     task may have an expert by each recipe; those by others than the standard one are called TASK-RECIPE.
+    With --joint one model learns all tasks together and becomes the zoo's reference `multitask`, which runs show.
     Stopped in the middle, the same command goes on from the last checkpoint and ends with the same expert.
     """
     from ..pipeline.local import finetune_experts
     from ..store import Store
 
+    if joint and method not in (STANDARD, "joint"):
+        raise EngineError(f"Joint training trains all weights; leave --joint or --method {method} out.")
     config = {
         "steps": steps,
         "epochs": epochs,
@@ -128,7 +134,7 @@ def finetune(
         "augmentation": augmentation,
         "seed": seed,
         "dtype": dtype,
-        "method": method,
+        "method": "joint" if joint else method,
         "params": params_from(param or []),
         "decay": decay,
     }

@@ -7,6 +7,7 @@ import re
 from torch import Tensor, nn
 
 from ..catalog.fine_tuning import AttentionParams, StandardParams
+from ..catalog.row import NoParams
 from ..errors import EngineError
 from ..zoo.encoders.training import Step, Strategy, follow, whole_encoder
 from .setting import Setting
@@ -23,6 +24,15 @@ def standard(encoder: nn.Module, params: StandardParams, setting: Setting) -> St
     """
     whole = whole_encoder(encoder)
     return Strategy(whole.model, whole.tensors, heap_up, keeps_gradients=True) if params.accumulate else whole
+
+
+def joint(encoder: nn.Module, params: NoParams, setting: Setting) -> Strategy:
+    """Train every parameter on several tasks at once; the loss of a batch is the mean over its tasks.
+
+    Source: Caruana, Machine Learning 28, 1997. Departure: the heads are frozen zero-shot classifiers, so that all
+        that the tasks share is the encoder.
+    """
+    return whole_encoder(encoder)
 
 
 def heap_up(step: Step) -> Tensor:

@@ -31,11 +31,11 @@ def training_form(zoo: str, manifest: Manifest, tasks: Sequence[str]) -> dict[st
     params = param_fields(row, _memory(row.name), f"{PREFIX}{row.name}")
     chosen = _tasks(zoo, manifest, tasks, row)
     config = {**_settings(), "method": row.name, "params": params}
-    have = [task for task in chosen if manifest.expert_of(task, row.name)]
+    have = _there(manifest, row, chosen)
     replace = bool(have) and st.toggle(
-        "Replace the experts that are there",
+        "Replace what is there",
         key=seeded(f"{PREFIX}replace", False),
-        help="A task has one expert by each recipe; the one there now gives way when the new one is trained.",
+        help="A task has one expert by each recipe, a zoo one joint model; they give way to the new ones.",
     )
     problem = _problem(row, params, chosen, have, replace)
     request: dict[str, Any] = {"zoo": zoo, "tasks": chosen, "config": config, "replace": replace}
@@ -47,8 +47,8 @@ def training_form(zoo: str, manifest: Manifest, tasks: Sequence[str]) -> dict[st
     if problem:
         st.error(plain(problem), icon=":material/error:")
         return None
-    names = [task if row.name == STANDARD else f"{task}-{row.name}" for task in chosen]
-    st.caption(plain(f"In the zoo: {', '.join(names)}. {_foreseen(zoo, row, config, len(chosen))}"))
+    names = ["multitask"] if row.joint else [task if row.name == STANDARD else f"{task}-{row.name}" for task in chosen]
+    st.caption(plain(f"In the zoo: {', '.join(names)}. {_foreseen(zoo, row, config, 1 if row.joint else len(chosen))}"))
     return request
 
 
@@ -67,6 +67,13 @@ def _recipe() -> FineTuningRow:
         forward = " Its experts are evaluated linearised." if row.forward == "linearised" else ""
         st.caption(plain(f"A step costs {cost} standard training's.{forward}"))
     return row
+
+
+def _there(manifest: Manifest, row: FineTuningRow, chosen: Sequence[str]) -> list[str]:
+    """Return what a recipe has made of these tasks already."""
+    if row.joint:
+        return [reference.name for reference in manifest.references]
+    return [expert.name for task in chosen if (expert := manifest.expert_of(task, row.name))]
 
 
 def _tasks(zoo: str, manifest: Manifest, tasks: Sequence[str], row: FineTuningRow) -> list[str]:
@@ -153,7 +160,9 @@ def _problem(
     if not chosen:
         return "Choose at least one task."
     if have and not replace:
-        return f"There is an expert by this recipe already for {', '.join(have)}: leave them out, or replace them."
+        return f"There is already, by this recipe: {', '.join(have)}. Leave it out, or replace it."
+    if row.joint and len(chosen) < 2:
+        return "Joint training needs two tasks or more."
     return ""
 
 
@@ -165,7 +174,9 @@ def _foreseen(zoo: str, row: FineTuningRow, config: Mapping[str, Any], count: in
         found = None
     if found is None:
         return f"How long {many} of this architecture will take is not known before the first step."
-    return f"About {duration(found.seconds)} for {many} ({found.basis})."
+    rough = 60 * round(found.seconds / 60) if found.seconds > 90 else max(found.seconds, 1)
+    time = duration(rough).removesuffix(" 0 s")
+    return f"About {time} for {many} ({found.basis})."
 
 
 def _memory(name: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 import math
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +18,7 @@ from ...manifest import Task
 from ...zoo.encoders.backbone import architecture, preprocessing
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import VALIDATION_SHARE, hold_out
+from ...zoo.making.adopt import JOINT
 from ..graph import Plan
 from ..run.text_heads import heads_step
 from ..sources import Sources
@@ -67,7 +68,11 @@ def plan_finetune(asked: FinetuneRequest, store: Store) -> Plan:
     zoo = Zoo.open(asked.zoo)
     tasks = _tasks(zoo, asked)
     heads = _heads(zoo, store)
-    steps = {task.name: _training(zoo, task, asked, store, heads) for task in tasks}
+    if asked.config.row.joint:
+        _check_joint(zoo, tasks, asked)
+        steps = {JOINT: _training(zoo, tasks, asked, store, heads)}
+    else:
+        steps = {task.name: _training(zoo, [task], asked, store, heads) for task in tasks}
     stamp = (zoo.folder / "zoo.yaml").stat()
     params = AdoptParams(
         folder=str(zoo.folder),
@@ -112,13 +117,13 @@ def _tasks(zoo: Zoo, wanted: FinetuneRequest) -> list[Task]:
                 "trained on."
             )
         expert = zoo.manifest.expert_of(name, wanted.method)
-        if expert is not None and not wanted.replace:
+        if expert is not None and not wanted.replace and not wanted.config.row.joint:
             raise ZooError(f"Task '{name}' has the expert '{expert.name}' already; --replace trains another one.")
     return [table[name] for name in dict.fromkeys(wanted.tasks)]
 
 
 def _can_learn(zoo: Zoo, task: Task, wanted: FinetuneRequest) -> bool:
-    free = wanted.replace or not zoo.manifest.expert_of(task.name, wanted.method)
+    free = wanted.replace or wanted.config.row.joint or not zoo.manifest.expert_of(task.name, wanted.method)
     return free and _has_images(zoo, task)
 
 
@@ -144,31 +149,54 @@ def _others(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store) -> dict
     return found
 
 
-def _training(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store, heads: Step | None) -> Step:
-    if heads is None:
-        zoo.heads([task.name])  # there is one, and it fits
-    base, data = zoo.weights("base"), zoo.data[task.name]
-    train, _ = hold_out(data, VALIDATION_SHARE)
-    parameters = sum(math.prod(base.shape(name)) for name in base.names)
-    config = wanted.config.resolved(len(train), parameters)
-    if config["batch_size"] > len(train):
-        raise DataError(
-            f"Task '{task.name}' has {len(train)} images to train on, fewer than a batch of {config['batch_size']}. "
-            "Give a smaller --batch-size."
+def _check_joint(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest) -> None:
+    """Refuse joint training of one task, or where there is a reference already."""
+    if len(tasks) < 2:
+        raise ZooError(
+            f"Joint training needs two tasks with training images or more; there is {tasks[0].name} alone. Add images, "
+            "or train an expert by another recipe."
         )
+    if not wanted.replace and any(reference.name == JOINT for reference in zoo.manifest.references):
+        raise ZooError(
+            f"The zoo '{zoo.manifest.name}' has a jointly trained model already; --replace trains another one."
+        )
+    if wanted.config.batch_size < len(tasks):
+        raise DataError(
+            f"A batch of {wanted.config.batch_size} cannot hold an image of each of {len(tasks)} tasks. Give a larger "
+            "--batch-size."
+        )
+
+
+def _training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, store: Store, heads: Step | None) -> Step:
+    """Plan the training of one model on a task, or on several together."""
+    names = [task.name for task in tasks]
+    if heads is None:
+        zoo.heads(names)  # they are there, and fit
+    base = zoo.weights("base")
+    counts = {name: len(hold_out(zoo.data[name], VALIDATION_SHARE)[0]) for name in names}
+    parameters = sum(math.prod(base.shape(name)) for name in base.names)
+    config = wanted.config.resolved(sum(counts.values()), parameters, len(tasks))
+    for name, count in counts.items():
+        if config["batch_size"] // len(tasks) > count:
+            raise DataError(
+                f"Task '{name}' has {count} images to train on, fewer than a batch of "
+                f"{config['batch_size'] // len(tasks)}. Give a smaller --batch-size."
+            )
     device, digest = choose_device().type, store.digest_file(zoo.weights_path("base"))
-    brought = zoo.manifest.heads
+    brought, digests = zoo.manifest.heads, {name: zoo.data[name].digest(store.digest_file) for name in names}
+    joint = wanted.config.row.joint
     params = FinetuneParams(
-        task=task.name,
+        task=JOINT if joint else names[0],
         base=digest,
-        data=data.digest(store.digest_file),
+        data="" if joint else digests[names[0]],
         heads=heads.key if heads else store.digest_file(zoo.path(brought)),
         architecture=architecture(zoo.folder, zoo.manifest),
         preprocess=preprocessing(zoo.folder, zoo.manifest),
         config=config,
         validation_share=VALIDATION_SHARE,
-        others=_others(zoo, task, wanted, store),
-        teacher=plan_teacher(wanted.teacher, task, store) if wanted.teacher else None,
+        joint=digests if joint else None,
+        others=None if joint else _others(zoo, tasks[0], wanted, store),
+        teacher=plan_teacher(wanted.teacher, tasks[0], store) if wanted.teacher else None,
         teacher_zoo=str(Zoo.open(wanted.teacher.zoo).folder) if wanted.teacher else "",
         checkpoint_every=wanted.checkpoint_every,
         sources=Sources(zoo=str(zoo.folder), heads=str(store.folder_of(heads.key)) if heads else ""),
@@ -176,7 +204,7 @@ def _training(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store, heads
     return finetune.plan(
         params,
         FinetuneInputs[str](heads.key if heads else None),
-        label=f"Training the expert of {task.label}",
+        label="Training one model on all tasks" if joint else f"Training the expert of {tasks[0].label}",
         device=f"{device}/float32",
         gpu=device == "cuda",
     )
@@ -199,6 +227,7 @@ def finetune(inputs: FinetuneInputs[Path], params: FinetuneParams, output: Path,
         "data": params.data,
         "heads": params.heads,
         "config": params.config,
+        **({"joint": list(params.joint)} if params.joint else {}),
         **({"teacher": params.teacher.identity()} if params.teacher else {}),
         "images": run.counts,
         "validation_accuracy": {"base": run.curve[0][2], "expert": run.curve[-1][2]},

@@ -14,6 +14,7 @@ from ...recipe import Frozen, Request
 from ...zoo.making.adopt import DISTILLED
 
 SMALL_ENCODER = 20_000_000  # parameters
+STEPS = 250  # of one expert
 LEARNING_RATES = {"small": 5e-4, "large": 1e-5}  # from the bundled zoo's builder; from Task Arithmetic, Appendix B
 
 
@@ -32,7 +33,13 @@ class Teacher(Frozen):
 class FinetuneConfig(Frozen):
     """Settings of fine-tuning; what is not given is chosen when the plan is made, and written out in the record."""
 
-    steps: int | None = Field(None, ge=1, le=1_000_000, title="Steps", description="Batches to train on (default 250).")
+    steps: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        title="Steps",
+        description="Batches to train on (default 250; of joint training 250 for each task).",
+    )
     epochs: float | None = Field(
         None, gt=0, le=10_000, title="Epochs", description="In place of steps: passes over the training images."
     )
@@ -77,14 +84,15 @@ class FinetuneConfig(Frozen):
             raise ValueError("give `steps` or `epochs`, not both")
         return self
 
-    def resolved(self, images: int, parameters: int) -> dict[str, Any]:
+    def resolved(self, images: int, parameters: int, tasks: int = 1) -> dict[str, Any]:
         """Return all settings of one task, as JSON values: nothing is left open.
 
         Args:
             images: how many are trained on.
             parameters: how many the encoder has.
+            tasks: that are trained together.
         """
-        steps = self.steps or 250
+        steps = self.steps or STEPS * tasks
         if self.epochs is not None:
             steps = max(1, math.ceil(self.epochs * images / self.batch_size))
         rate = self.learning_rate or LEARNING_RATES["small" if parameters < SMALL_ENCODER else "large"]
@@ -109,6 +117,12 @@ class FinetuneRequest(Request):
     teacher: Teacher | None = None
     replace: bool = False
     checkpoint_every: int | None = Field(None, ge=1)
+
+    @model_validator(mode="after")
+    def _no_taught_joint(self) -> FinetuneRequest:
+        if self.teacher is not None and self.config.row.joint:
+            raise ValueError("a teacher teaches one task; choose another recipe than joint training")
+        return self
 
     @property
     def method(self) -> str:

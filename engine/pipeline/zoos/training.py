@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -50,6 +51,7 @@ class FinetuneParams(StepParams):
     preprocess: Preprocess
     config: dict[str, Any]  # every setting, see :meth:`FinetuneConfig.resolved`
     validation_share: float
+    joint: dict[str, str] | None = None  # task → digest of its images, where one model learns several tasks
     others: dict[str, str] | None = None  # digests of other tasks' images, for recipes that look at them
     teacher: TeacherParams | None = None
     teacher_zoo: str = apart("")
@@ -67,6 +69,46 @@ def work(params: FinetuneParams) -> float:
     return 8.0 * FINE_TUNING[recipe_of(params.config)].cost
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """One task's part of a training: images and labels to train on, and those to be watched on."""
+
+    task: str
+    rows: np.ndarray  # of the training images, (n,)
+    images: Any  # uint8 (n, height, width, 3), read when they are indexed
+    labels: Tensor  # (n,)
+    val_images: Any
+    val_labels: Tensor
+    split: str  # where the latter are from
+
+    @classmethod
+    def of(cls, zoo: Zoo, task: str, params: FinetuneParams) -> Lesson:
+        """Read a task's images; those to be watched on are its own validation images, else held out."""
+        data = zoo.data[task]
+        train, held_out = hold_out(data, params.validation_share)
+        split = "train" if held_out is not None else "val"
+        rows = data.usable("val") if held_out is None else held_out
+        return cls(
+            task,
+            train,
+            data.images("train", train, params.preprocess),
+            torch.as_tensor(data.labels("train")[train]),
+            data.images(split, rows, params.preprocess),
+            torch.as_tensor(data.labels(split)[rows]),
+            split,
+        )
+
+    def rows_at(self, step: int, size: int, seed: int) -> np.ndarray:
+        """Return which of the images are in a step's batch; it depends on the seed and the step's number only."""
+        places, count = np.arange(step * size, (step + 1) * size), len(self.images)
+        return np.concatenate(
+            [self._shuffle(e, seed)[places[places // count == e] % count] for e in np.unique(places // count)]
+        )
+
+    def _shuffle(self, epoch: int, seed: int) -> np.ndarray:
+        return np.random.default_rng([seed, _number(self.task), 0, int(epoch)]).permutation(len(self.images))
+
+
 class TrainingRun:
     """A training that can be killed at any moment and goes on from its last checkpoint as if nothing had happened.
 
@@ -81,33 +123,33 @@ class TrainingRun:
         self.task, self.config, self.tools = params.task, params.config, tools
         self.device = choose_device() if tools.device == "cpu" else torch.device(tools.device)
         zoo = params.sources.open()
-        data = zoo.data[self.task]
         self.preprocess = params.preprocess
-        train, held_out = hold_out(data, params.validation_share)
-        self.images = data.images("train", train, self.preprocess)
-        self.labels = torch.as_tensor(data.labels("train")[train])
-        split = "train" if held_out is not None else "val"
-        rows = data.usable("val") if held_out is None else held_out
-        self.val_images, self.val_labels = (
-            data.images(split, rows, self.preprocess),
-            torch.as_tensor(data.labels(split)[rows]),
-        )
-        self.counts = {"train": len(self.images), "validation": len(self.val_images), "validation_from": split}
-        head = zoo.heads([self.task])[0][self.task]
-        self.head = head.weight.to(self.device)
+        tasks = tuple(params.joint or (self.task,))
+        heads = zoo.heads(list(tasks))[0]
+        self.lessons = [Lesson.of(zoo, task, params) for task in tasks]
+        self.counts = {
+            "train": sum(len(lesson.images) for lesson in self.lessons),
+            "validation": sum(len(lesson.val_images) for lesson in self.lessons),
+            "validation_from": self.lessons[0].split,
+        }
+        self.heads = [heads[task].weight.to(self.device) for task in tasks]
         encoder = load_encoder(params.architecture, zoo.weights("base")).to(self.device)
         names = ("steps", "learning_rate", "warmup", "weight_decay", "label_smoothing", "decay")
         schedule = Schedule(**{name: self.config[name] for name in names if name in self.config})
-        setting = Setting(self.config["seed"], len(self.head), lambda count: self._others(zoo, params, count))
+        setting = Setting(
+            self.config["seed"], max(map(len, self.heads)), lambda count: self._others(zoo, params, count)
+        )
         strategy = strategy_of(recipe_of(self.config), self.config.get("params", {}), encoder, setting)
         taught = params.teacher
         self.soft: Tensor | None = None
         if taught is not None:
-            self.soft = teacher_logits(taught, params.teacher_zoo, data, train, self.device, lambda *_: tools.check())
-            right = self.soft.argmax(dim=1).cpu() == self.labels
+            own = self.lessons[0]
+            given = (zoo.data[self.task], own.rows, self.device, lambda *_: tools.check())
+            self.soft = teacher_logits(taught, params.teacher_zoo, *given)
+            right = self.soft.argmax(dim=1).cpu() == own.labels
             self.counts["teacher"] = round(100 * float(right.double().mean()), 2)
         teaching = None if taught is None else Teaching(taught.temperature, taught.weight)
-        self.trainer = Trainer(encoder, [self.head], head.scale, schedule, strategy, teaching)
+        self.trainer = Trainer(encoder, self.heads, heads[tasks[0]].scale, schedule, strategy, teaching)
         self.every = params.checkpoint_every
         self.key = hashlib.sha256(
             json.dumps([params.identity(), self.device.type], sort_keys=True).encode()
@@ -202,30 +244,30 @@ class TrainingRun:
             )
 
     def _batch(self, step: int) -> tuple[Tensor, list[Tensor], Tensor | None]:
-        """Return the images, labels and teacher's logits of a step: consecutive parts of one shuffle after another."""
-        size, count = self.config["batch_size"], len(self.images)
-        places = np.arange(step * size, (step + 1) * size)
-        rows = np.concatenate(
-            [self._shuffle(e)[places[places // count == e] % count] for e in np.unique(places // count)]
-        )
-        images = to_tensor(self.images[rows], self.preprocess)
-        rng = np.random.default_rng([self.config["seed"], _number(self.task), 1, step])
-        images = augment(images, self.config["augmentation"], rng)
-        soft = None if self.soft is None else self.soft[torch.as_tensor(rows, device=self.device)]
-        return images.to(self.device), [self.labels[torch.as_tensor(rows)].to(self.device)], soft
+        """Return the images, labels and teacher's logits of a step: consecutive parts of one shuffle after another.
 
-    def _shuffle(self, epoch: int) -> np.ndarray:
-        return np.random.default_rng([self.config["seed"], _number(self.task), 0, int(epoch)]).permutation(
-            len(self.images)
-        )
+        Of several tasks each gives as many images as the others, and orders them by itself.
+        """
+        size, found, labels, soft = self.config["batch_size"] // len(self.lessons), [], [], None
+        for lesson in self.lessons:
+            rows = lesson.rows_at(step, size, self.config["seed"])
+            images = to_tensor(lesson.images[rows], self.preprocess)
+            rng = np.random.default_rng([self.config["seed"], _number(lesson.task), 1, step])
+            found.append(augment(images, self.config["augmentation"], rng).to(self.device))
+            labels.append(lesson.labels[torch.as_tensor(rows)].to(self.device))
+            if self.soft is not None:
+                soft = self.soft[torch.as_tensor(rows, device=self.device)]
+        return found[0] if len(found) == 1 else torch.cat(found), labels, soft
 
     def _measure(self, loss: float | None) -> None:
-        """Add a point to the curve: accuracy in percent on validation images."""
-        model = self.trainer.model.eval()
-        features = encode(model, self.val_images, self.preprocess, self.device, lambda fraction, message="": None)
+        """Add a point to the curve: accuracy in percent on validation images, of several tasks their mean."""
+        model, shares = self.trainer.model.eval(), []
+        for lesson, head in zip(self.lessons, self.heads, strict=True):
+            features = encode(model, lesson.val_images, self.preprocess, self.device, lambda fraction, message="": None)
+            right = (features @ head.cpu().T).argmax(dim=1) == lesson.val_labels
+            shares.append(100 * float(right.float().mean()))
         model.train()
-        right = (features @ self.head.cpu().T).argmax(dim=1) == self.val_labels
-        self.curve.append([self.trainer.step, loss, round(100 * float(right.float().mean()), 2)])
+        self.curve.append([self.trainer.step, loss, round(sum(shares) / len(shares), 2)])
         self.tools.metrics({self.task: {"columns": list(self.COLUMNS), "curve": self.curve}})
 
     def _mean_loss(self) -> float:

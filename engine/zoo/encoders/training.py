@@ -165,7 +165,7 @@ class Trainer:
         self.heads, self.scale, self.schedule = list(heads), scale, schedule
         self.step = 0
         self.right: Tensor | float = 0.0  # images of the last batch that were predicted rightly
-        self.parts = 1  # in which a batch of one head is computed, where all of it would not fit into memory
+        self.parts = 1  # in which a batch is computed, where all of it would not fit into memory
         self.trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         parameters = list(self.trained.values())
         fused = parameters[0].device.type in ("cpu", "cuda")
@@ -202,11 +202,7 @@ class Trainer:
         Returns:
             The loss, a scalar without gradient.
         """
-        parts = [(images, labels, soft)]
-        if self.parts > 1 and len(self.heads) == 1:
-            some = images.chunk(self.parts)
-            taught = [None] * len(some) if soft is None else soft.chunk(self.parts)
-            parts = [(a, [b], c) for a, b, c in zip(some, labels[0].chunk(self.parts), taught, strict=True)]
+        parts = [(images, labels, soft)] if self.parts == 1 else self._in_parts(images, labels, soft)
         total = torch.zeros((), device=images.device)
         self.right = 0.0
         for some, *rest in parts:
@@ -214,6 +210,18 @@ class Trainer:
             loss.backward()
             total = total + loss.detach()
         return total
+
+    def _in_parts(
+        self, images: Tensor, labels: Sequence[Tensor], soft: Tensor | None
+    ) -> list[tuple[Tensor, Sequence[Tensor], Tensor | None]]:
+        """Cut a batch into parts that each hold as many images of every head."""
+        cut = [part.chunk(self.parts) for part in images.split(len(labels[0]))]
+        known = [part.chunk(self.parts) for part in labels]
+        taught = [None] * len(cut[0]) if soft is None else soft.chunk(self.parts)
+        return [
+            (torch.cat([part[place] for part in cut]), [part[place] for part in known], taught[place])
+            for place in range(len(cut[0]))
+        ]
 
     def _loss(self, images: Tensor, labels: Sequence[Tensor], soft: Tensor | None = None) -> Tensor:
         """Return the mean over heads of the mean cross-entropy, weighed with what a teacher says."""

@@ -20,6 +20,7 @@ from ..folder import Zoo
 
 RECORD = "build.json"
 DISTILLED = "distilled"  # how an expert says that it learned from a teacher
+JOINT = "multitask"  # the reference that learned all tasks together
 EXPERT, FACTORS = "expert.safetensors", "factors.safetensors"  # of a training's folder
 SOURCE = "trained by `zoo finetune`, see build.json"
 
@@ -39,6 +40,8 @@ def adopt(zoo: Zoo, trained: Mapping[str, tuple[Path, Mapping[str, Any]]], *, re
         ZooError: a task has an expert already, a file is in the way, or the folder cannot be written; the manifest then
             stays as it was.
     """
+    if JOINT in trained:
+        return _adopt_reference(zoo, *trained[JOINT], replace)
     manifest = read_manifest(zoo.folder)
     methods = {task: DISTILLED if "teacher" in record else _recipe(record) for task, (_, record) in trained.items()}
     names = {task: _name(manifest, task, method, replace) for task, method in methods.items()}
@@ -53,6 +56,25 @@ def adopt(zoo: Zoo, trained: Mapping[str, tuple[Path, Mapping[str, Any]]], *, re
     except OSError as error:
         raise ZooError(f"The experts cannot be written to {zoo.folder}: {error.strerror}.") from error
     return names
+
+
+def _adopt_reference(zoo: Zoo, folder: Path, record: Mapping[str, Any], replace: bool) -> dict[str, str]:
+    """Name a jointly trained model as the zoo's reference; returns its name."""
+    manifest = read_manifest(zoo.folder)
+    there = next((reference for reference in manifest.references if reference.name == JOINT), None)
+    if there is not None and not replace:
+        raise ZooError("The zoo has a jointly trained model already; --replace puts the new one in place.")
+    weights = f"{JOINT}.safetensors" if there is None else there.weights
+    try:
+        _copy(folder / EXPERT, resolve_inside(zoo.folder, weights))
+        _write_record(zoo.folder, {JOINT: dict(record)})
+        if there is None:
+            document = read_yaml(zoo.folder / "zoo.yaml", ZooError, "manifest")
+            document["references"] = [*(document.get("references") or []), {"name": JOINT, "weights": weights}]
+            _rewrite(zoo.folder, document)
+    except OSError as error:
+        raise ZooError(f"The model cannot be written to {zoo.folder}: {error.strerror}.") from error
+    return {JOINT: JOINT}
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -1,0 +1,124 @@
+"""One model on all tasks together: from the command line to the reference of a run, interrupted, in parts, refused."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from engine.errors import EngineError, RecipeError
+from engine.manifest import read_manifest
+from engine.pipeline.local import finetune_experts, run_recipe
+from engine.pipeline.zoos import training as training_run
+from engine.recipe import parse_recipe
+from engine.store import Store
+from tests.tiny_zoo import make_zoo
+
+REQUEST = {"config": {"method": "joint", "steps": 12, "batch_size": 8}}
+
+
+@pytest.fixture
+def zoo(tmp_path):
+    folder = make_zoo(tmp_path / "tiny", experts=("alpha", "beta"))
+    for name in ("alpha", "beta"):
+        path = folder / "data" / f"{name}.npz"
+        with np.load(path) as found:
+            arrays = dict(found.items())
+        np.savez(path, **arrays, train_x=arrays["test_x"][:20], train_y=arrays["test_y"][:20])
+    return folder
+
+
+def request(zoo, **changes):
+    config = {**REQUEST["config"], **changes.pop("config", {})}
+    return {"zoo": str(zoo), "config": config, **changes}
+
+
+def trained(zoo):
+    return load_file(zoo / "multitask.safetensors")
+
+
+def test_a_joint_model_learns_all_tasks_and_is_shown_by_runs(zoo, tmp_path):
+    store = Store(tmp_path / "store")
+    records = finetune_experts(request(zoo, config={"steps": 40, "learning_rate": 0.003}), store)
+    record = records["multitask"]
+    assert record["joint"] == ["alpha", "beta"]
+    assert record["images"] == {"train": 40, "validation": 24, "validation_from": "val"}
+    assert record["curve"][-1][1] < record["curve"][1][1], "the loss does not fall"
+    manifest = read_manifest(zoo)
+    assert [reference.name for reference in manifest.references] == ["multitask"]
+    assert [expert.name for expert in manifest.experts] == ["alpha", "beta"]
+    assert json.loads((zoo / "build.json").read_text())["finetuned"]["multitask"]["config"]["method"] == "joint"
+    report = run_recipe(parse_recipe({"zoo": str(zoo)}), store)
+    assert set(report.accuracy["multitask"]) >= {"alpha", "beta"}
+    assert report.average["multitask"].within > report.average["pretrained"].within
+
+
+def test_interrupted_it_ends_with_the_same_model(zoo, tmp_path, monkeypatch):
+    monkeypatch.setattr("engine.pipeline.tools.PROGRESS_INTERVAL", 0)
+    finetune_experts(request(zoo), Store(tmp_path / "whole"))
+    whole = trained(zoo)
+    store = Store(tmp_path / "stopped")
+
+    def stop(fraction, message=""):
+        if "step 7 of" in message:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        finetune_experts(request(zoo, replace=True, checkpoint_every=1), store, progress=stop)
+    assert list(store.root.glob("checkpoints/*.safetensors"))
+    finetune_experts(request(zoo, replace=True, checkpoint_every=1), store)
+    assert all(torch.equal(tensor, whole[name]) for name, tensor in trained(zoo).items())
+
+
+def test_in_parts_each_part_holds_images_of_every_task(zoo, tmp_path, monkeypatch):
+    finetune_experts(request(zoo), Store(tmp_path / "whole"))
+    whole, real, sizes = trained(zoo), training_run.load_encoder, []
+
+    def limited(config, weights):
+        encoder = real(config, weights)
+
+        def refuse(module, inputs):
+            if module.training:
+                sizes.append(len(inputs[0]))
+                if len(inputs[0]) > 4:
+                    raise torch.OutOfMemoryError("CUDA out of memory")
+
+        encoder.register_forward_pre_hook(refuse)
+        return encoder
+
+    monkeypatch.setattr(training_run, "load_encoder", limited)
+    finetune_experts(request(zoo, replace=True), Store(tmp_path / "parts"))
+    assert set(sizes) == {8, 4}
+    for name, tensor in trained(zoo).items():
+        torch.testing.assert_close(tensor, whole[name], rtol=1e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tasks": ["alpha"]}, "two tasks with training images or more"),
+        ({"config": {"batch_size": 1}}, "cannot hold an image of each of 2 tasks"),
+        ({"config": {"batch_size": 64}}, "fewer than a batch of 32"),
+    ],
+)
+def test_what_cannot_be_trained_jointly_is_refused(zoo, tmp_path, changes, message):
+    with pytest.raises(EngineError, match=message):
+        finetune_experts(request(zoo, **changes), Store(tmp_path / "store"))
+    assert not (zoo / "multitask.safetensors").exists()
+
+
+def test_a_reference_is_replaced_only_if_that_is_asked(zoo, tmp_path):
+    store = Store(tmp_path / "store")
+    finetune_experts(request(zoo), store)
+    with pytest.raises(EngineError, match="jointly trained model already"):
+        finetune_experts(request(zoo, config={"seed": 1}), store)
+    before = trained(zoo)
+    finetune_experts(request(zoo, config={"seed": 1}, replace=True), store)
+    assert any(not torch.equal(tensor, before[name]) for name, tensor in trained(zoo).items())
+
+
+def test_a_teacher_teaches_no_joint_model(zoo, tmp_path):
+    teacher = {"zoo": str(zoo), "model": "alpha"}
+    with pytest.raises(RecipeError, match="a teacher teaches one task"):
+        finetune_experts(request(zoo, teacher=teacher), Store(tmp_path / "store"))
