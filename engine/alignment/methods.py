@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional
 
-from ..catalog.alignment import ActivationMatchingParams, MatchingParams, WeightMatchingParams
+from ..catalog.alignment import ActivationMatchingParams, MatchingParams, SinkhornParams, WeightMatchingParams
 from ..errors import AlignmentError
 from ..types import Tensors
 from .activations import activation_matching
 from .observing import transformer_units
+from .sinkhorn import sinkhorn_matching
 from .symmetry import Permutations, Symmetry, permuted
 from .transformer import folded, transformer_symmetry, unfolded
 from .weight_matching import weight_matching
 
 BATCH = 16
 SAME = 1e-10
-Images = Callable[[int], Tensor]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Images with labels and the head that they are scored with."""
+
+    images: Tensor  # prepared, (n, 3, h, w)
+    labels: Tensor  # (n,)
+    head: Tensor  # (classes, dim)
+    scale: float
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images that a matching may look at; each function gives at most so many."""
+
+    unlabelled: Callable[[int], Tensor]
+    labelled: Callable[[int], Labelled]
+
+    def __call__(self, count: int) -> Tensor:
+        """Return unlabelled images, prepared (n, 3, h, w)."""
+        return self.unlabelled(count)
 
 
 def symmetry_for(config: Mapping[str, Any], params: MatchingParams) -> Symmetry:
@@ -63,6 +87,35 @@ def by_activations(
         (transformer_units(fixed, part), transformer_units(other, part)) for part in images(params.images).split(BATCH)
     )
     return activation_matching(seen, symmetry, params.score).permutations
+
+
+def by_path_loss(
+    fixed: nn.Module, other: nn.Module, symmetry: Symmetry, params: SinkhornParams, images: Images
+) -> dict[str, Tensor]:
+    """Learn the order of units for which the loss on the path to another transformer is smallest.
+
+    Source: the pairwise core of Navon et al., ICML 2024, arXiv:2310.13397, with the updates of Peña et al., CVPR 2023,
+        arXiv:2212.12042.
+
+    Departure: no network predicts the order, which would need thousands of trained networks. Heads and the channels
+        inside them keep their order; the labels are those of the expert's task, on one batch. In float32.
+    """
+    taken = images.labelled(params.images)
+    pictures, head = taken.images.float(), taken.head.float()
+    template = {name: parameter.detach().float() for name, parameter in fixed.named_parameters()}
+    one, two = (
+        {name: tensor.float() for name, tensor in unfolded(dict(encoder.named_parameters())).items()}
+        for encoder in (fixed, other)
+    )
+    one, two = ({name: tensor.detach() for name, tensor in part.items()} for part in (one, two))
+
+    def loss(tensors: Tensors) -> Tensor:
+        features = functional_call(fixed, folded(dict(tensors), template), (pictures,))
+        return functional.cross_entropy(taken.scale * functional.normalize(features, dim=-1) @ head.T, taken.labels)
+
+    within = {group for heads in symmetry.heads for group in heads.groups}
+    free = Symmetry({group: axes for group, axes in symmetry.groups.items() if group not in within})
+    return sinkhorn_matching(one, two, free, loss, params.steps, params.learning_rate, params.seed)
 
 
 def reordered(tensors: Tensors, symmetry: Symmetry, orders: Permutations) -> dict[str, Tensor]:

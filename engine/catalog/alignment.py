@@ -39,6 +39,15 @@ class ActivationMatchingParams(MatchingParams):
     )
 
 
+class SinkhornParams(MatchingParams):
+    """Parameters of learned matching."""
+
+    steps: int = Field(200, ge=1, le=100_000, title="Steps", description="Of Adam; each draws a place on the path.")
+    learning_rate: float = Field(0.05, gt=0, le=10, title="Learning rate", description="Of Adam.")
+    images: int = Field(64, ge=2, le=10_000, title="Images", description="Labelled images on which the loss is taken.")
+    seed: int = Field(0, ge=0, title="Seed", description="Of the places on the path.")
+
+
 ROWS = (
     AlignmentRow(
         name="weight_matching",
@@ -63,5 +72,20 @@ ROWS = (
         source="Ainsworth et al., Git Re-Basin, ICLR 2023, arXiv:2209.04836; Verma & Elbayad, 2024, arXiv:2403.00986",
         url="https://arxiv.org/abs/2209.04836",
         needs=frozenset({"unlabelled"}),
+    ),
+    AlignmentRow(
+        name="sinkhorn",
+        title="Learned matching",
+        category="alignment",
+        params=SinkhornParams,
+        function=".alignment.methods:by_path_loss",
+        summary="Learns the order of units for which the loss on the path between both networks is smallest.",
+        equation=r"\min_{\pi} \mathbb{E}_{\lambda\sim U(0,1)}\,"
+        r" L\big(\lambda\theta_A + (1-\lambda)\,\pi(\theta_B)\big)",
+        source="Navon et al., DEEP-ALIGN, ICML 2024, arXiv:2310.13397; Peña et al., Re-basin via implicit Sinkhorn "
+        "differentiation, CVPR 2023, arXiv:2212.12042",
+        url="https://arxiv.org/abs/2310.13397",
+        needs=frozenset({"validation", "heads"}),
+        quick={"steps": 20, "images": 8},
     ),
 )

@@ -157,7 +157,7 @@ ROWS = (
         equation=r"\theta^{q,k,v,o} \leftarrow \mathrm{AdamW}\big(\theta^{q,k,v,o}, \nabla L\big)",
         source="Jin et al., Fine-tuning attention modules only, ICLR 2025, arXiv:2407.07089",
         url="https://arxiv.org/abs/2407.07089",
-        cost=0.8,
+        cost=0.84,
     ),
     FineTuningRow(
         name="lora",
@@ -171,7 +171,7 @@ ROWS = (
         url="https://arxiv.org/abs/2106.09685",
         presets=(Preset("peta", "As in L-LoRA", {"rank": 16, "alpha": 32.0, "targets": ("q",)}, "tanganke/peta"),),
         factors=True,
-        cost=0.8,
+        cost=0.82,
     ),
     FineTuningRow(
         name="l_lora",
@@ -185,7 +185,7 @@ ROWS = (
         url="https://arxiv.org/abs/2310.04742",
         presets=(Preset("peta", "Authors' program", {"rank": 16, "alpha": 32.0, "targets": ("q",)}, "tanganke/peta"),),
         factors=True,
-        cost=0.8,
+        cost=0.82,
     ),
     FineTuningRow(
         name="sam",
@@ -212,7 +212,7 @@ ROWS = (
         source=SAFT,
         url="https://arxiv.org/abs/2504.14662",
         presets=(Preset("loop", "Published loop", {"accumulate": True}, "BAIKLAB/SAFT-Merge"),),
-        cost=2.0,
+        cost=2.1,
     ),
     FineTuningRow(
         name="osrm",
@@ -226,7 +226,7 @@ ROWS = (
         url="https://arxiv.org/abs/2505.22934",
         needs=frozenset({"other_tasks"}),
         factors=True,
-        cost=0.8,
+        cost=0.82,
     ),
     FineTuningRow(
         name="joint",

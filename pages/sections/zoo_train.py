@@ -197,7 +197,7 @@ def _made(zoo: str, row: Run) -> None:
             "Merge them in the lab", key="train.merge", type="primary", icon=":material/science:"
         ):
             load(_recipe(zoo, list(records)))
-            st.switch_page("pages/lab.py")
+            st.switch_page("pages/lab.py", query_params={})  # a bare switch refuses bound parameters
         st.button("Train more", key="train.dismiss", icon=":material/add:", on_click=_dismiss, args=(row.id,))
 
 

@@ -88,7 +88,7 @@ def test_a_base_of_its_own_keeps_its_function_and_comes_nearer(method, groups, z
     save_file(theirs, zoo / "theirs.safetensors")
     save_file(moved, zoo / "experts" / "alpha.safetensors")
     own = dict(encoder_of(Zoo.open(str(zoo)), "alpha").named_parameters())
-    record = align_experts(str(zoo), method, {"groups": groups})["alpha"]
+    record = align_experts(str(zoo), method, {**ALIGNMENTS[method].quick, "groups": groups})["alpha"]
     assert record["apart"] < 1e-10
     assert any(record["moved"].values())
     assert (set(record["moved"]) == {"units_0", "units_1"}) == (groups == "units")

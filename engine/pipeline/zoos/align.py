@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...alignment.methods import check_same_function, reordered, symmetry_for
+from ...alignment.methods import Images, Labelled, check_same_function, reordered, symmetry_for
 from ...alignment.symmetry import check_same_shapes
 from ...alignment.weight_matching import objective
 from ...catalog import ALIGNMENTS, params_of, row_of
@@ -21,6 +21,7 @@ from ...zoo.folder import Zoo
 from ...zoo.making.adopt import change_experts
 
 CHECKED = 8  # images that the function is compared on
+LABELLED = ("val", "train")  # and labelled ones
 SPLITS = ("adapt", "train", "test")  # where unlabelled images are taken from, the first there is
 
 
@@ -99,15 +100,7 @@ def _aligned(
     for other in shapes[1:]:
         check_same_shapes(shapes[0], other)
     base, theirs, own = (load_encoder(config, weights).double() for weights in models.values())
-    data = zoo.data.get(expert.task)
-
-    def images(count: int) -> Tensor:
-        if data is None:
-            raise ZooError(f"Aligning '{expert.name}' needs images of '{expert.task}'. Add `data:` to that task.")
-        split = next(name for name in SPLITS if data.has(name))
-        rows = data.usable(split)
-        return to_tensor(data.images(split, rows[spread(count, len(rows))]), preprocess).double()
-
+    images, data = images_for(zoo, expert.task), zoo.data.get(expert.task)
     symmetry = symmetry_for(config, params)
     orders = match(base, theirs if params.by == "base" else own, symmetry, params, images)
     before = dict(own.named_parameters())
@@ -122,6 +115,39 @@ def _aligned(
         "apart": apart,
     }
     return record, {PREFIX + name: tensor.detach().float().contiguous() for name, tensor in after.items()}
+
+
+def images_for(zoo: Zoo, task: str) -> Images:
+    """Return the images of a task that a matching may look at, in float64; test images only where there are no others.
+
+    Raises:
+        ZooError: when they are asked for, where the task has none.
+    """
+    data, preprocess = zoo.data.get(task), preprocessing(zoo.folder, zoo.manifest)
+
+    def some(splits: Sequence[str], count: int) -> tuple[str, Any]:
+        split = None if data is None else next((name for name in splits if data.has(name)), None)
+        if data is None or split is None:
+            raise ZooError(
+                f"Aligning by this method needs {' or '.join(splits)} images of '{task}'. Add them to that task's data "
+                "in zoo.yaml, or match by weights."
+            )
+        rows = data.usable(split)
+        return split, rows[spread(count, len(rows))]
+
+    def unlabelled(count: int) -> Tensor:
+        split, rows = some(SPLITS, count)
+        return to_tensor(zoo.data[task].images(split, rows), preprocess).double()
+
+    def labelled(count: int) -> Labelled:
+        split, rows = some(LABELLED, count)
+        head = zoo.heads([task])[0][task]
+        pictures = to_tensor(zoo.data[task].images(split, rows), preprocess).double()
+        return Labelled(
+            pictures, torch.as_tensor(zoo.data[task].labels(split)[rows]).long(), head.weight, float(head.scale)
+        )
+
+    return Images(unlabelled, labelled)
 
 
 def _detached(encoder: nn.Module) -> dict[str, Tensor]:
