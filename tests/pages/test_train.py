@@ -48,7 +48,7 @@ def opened(open_app, zoo):
 
 
 def test_the_bundled_zoo_is_copied_with_the_images_that_its_experts_saw(workspace, open_app, monkeypatch):
-    monkeypatch.setattr("engine.zoo.mini8.training_images.drawn_tasks", lambda: ("digits",))
+    monkeypatch.setattr("engine.zoo.mini8.training_images.drawn_tasks", lambda folder: ("digits",))
     app = opened(open_app, "mini8")
     assert app.text_input(key="train.name.mini8-trained").value == "mini8-trained"
     app.button(key="train.copy.button").click().run()

@@ -17,7 +17,6 @@ from engine.pipeline.run.findings import findings
 from engine.pipeline.zoos.align import align_experts
 from engine.recipe import parse_recipe
 from engine.zoo.folder import Zoo
-from tests.pipeline.test_finetune import command  # noqa: F401
 from tests.tiny_zoo import CONFIG, make_zoo
 
 SYMMETRY = transformer_symmetry(CONFIG)
@@ -50,7 +49,7 @@ def zoo(tmp_path):
 @pytest.mark.parametrize(
     ("method", "by"), [("weight_matching", "base"), ("weight_matching", "expert"), ("activation_matching", "base")]
 )
-def test_a_planted_order_is_found(method, by, command, zoo):  # noqa: F811
+def test_a_planted_order_is_found(method, by, command, zoo):
     code, out, err = command("zoo", "align", zoo, "--method", method, "--param", f"by={by}")
     assert (code, err) == (0, "")
     assert "alpha: inner product" in out

@@ -90,9 +90,11 @@ def copy_zoo(zoo: Zoo, folder: Path, progress: Progress) -> Path:
 
 
 def _drawn(zoo: Zoo) -> list[str]:
+    if zoo.manifest.name != DRAWN:
+        return []
     from ..mini8.training_images import drawn_tasks
 
-    return [task for task in drawn_tasks() if zoo.manifest.name == DRAWN and task in zoo.data]
+    return [task for task in drawn_tasks(zoo.folder) if task in zoo.data]
 
 
 def _rename(folder: Path, name: str, manifest: Manifest) -> None:
@@ -108,10 +110,8 @@ def _rename(folder: Path, name: str, manifest: Manifest) -> None:
 
 
 def _add_training_images(zoo: Zoo, folder: Path, task: str) -> None:
-    from ..mini8.training_images import training_images
+    from ..mini8.training_images import add_training_images
 
-    path = folder / str(zoo.manifest.task_table[task].data)
-    with np.load(path) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    published = {name.removesuffix("_x"): images for name, images in arrays.items() if name.endswith("_x")}
-    np.savez_compressed(path, **arrays, **training_images(zoo.folder, task, published))
+    data = zoo.data[task]
+    published = {split: np.asarray(data.images(split)[:]) for split in data.lengths}
+    add_training_images(folder, task, folder / str(zoo.manifest.task_table[task].data), published)
