@@ -38,10 +38,13 @@ lock: $(VENV)/.development
 	$(BIN)/pip install --quiet --disable-pip-version-check uv==0.13.9
 	$(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --no-emit-index-url --quiet \
 		--custom-compile-command "make lock" requirements.txt --output-file requirements.lock
+	$(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --no-emit-index-url --quiet \
+		--custom-compile-command "make lock" --constraint requirements.lock deploy/postgresql.txt \
+		--output-file deploy/postgresql.lock
 
 audit: $(VENV)/.development
 	$(BIN)/pip install --quiet --disable-pip-version-check pip-audit==2.10.1
-	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements.lock
+	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements.lock -r deploy/postgresql.lock
 
 clean:
 	rm -rf $(VENV) .mergelens .pytest_cache .ruff_cache

@@ -115,7 +115,9 @@ def _backup(store: Store) -> Iterator[Finding]:
         return
     backups = store.backups.list()
     if store.database.file is None:
-        yield Finding("note", "The run table is no SQLite file; see to its backup with its own tools.")
+        yield Finding(
+            "note", "The run table is on a server, so the engine makes no backups of it.", "`pg_dump` makes one."
+        )
     elif backups:
         old = backups[0].seconds > OLD_BACKUP
         advice = "The engine makes one a day while it runs; `python -m engine runs backup` makes one now."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Annotated
 
@@ -31,6 +32,7 @@ def serve(
     if detach:
         say(client.ensure_service(store))
         return
+    from ..service.main import IDLE_MINUTES
     from ..service.main import serve as serve_forever
 
-    raise typer.Exit(serve_forever(store))
+    raise typer.Exit(serve_forever(store, idle_minutes=math.inf if client.is_apart() else IDLE_MINUTES))

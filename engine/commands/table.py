@@ -33,6 +33,11 @@ def put_back(
     if listed:
         for item in backups:
             say(f"{item.file}  {item.reason}, {item.age} old")
+    if not backups and store.database.file is None:
+        raise StoreError(
+            "The run table is on a server: `pg_restore` puts a dump of `pg_dump` in its place, and then "
+            "`python -m engine runs rebuild` adds the runs that the store has on record since."
+        )
     if not backups:
         raise StoreError(
             f"The store {store.root} has no backup. `python -m engine runs rebuild` makes the table from the store."

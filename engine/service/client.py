@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from ..errors import EngineError
 from ..store import Store
 from ..store.artefacts import ENV_DATABASE, ENV_ROOT
 from ..store.owners import is_neighbour, start_of
@@ -24,9 +25,11 @@ START_TIMEOUT = 20.0  # seconds after which a start that is not heard of counts 
 STARTING = Path("logs") / "service.starting"  # there from the launch until the service is ready
 PAGE_INTERVAL = 20.0  # seconds between two heartbeats of the pages
 STOP_TIMEOUT = 15.0
+ENV_ENGINE, APART = "MERGELENS_ENGINE", "apart"  # the engine is a unit or a container of its own
 CALM = 6.0  # seconds that the workers of a new service leave to the page it was started for
 MAX_LOG = 5_000_000  # bytes
 BEGAN = time.time()  # about when this process did
+ABSENT = "The engine is not running. It is a service of its own here: who runs this app starts it."
 OTHER = "The engine of another version of the app serves this store, and is used. Restart this app to use its own."
 
 logger = logging.getLogger(__name__)
@@ -67,6 +70,18 @@ def service_state(store: Store) -> ServiceState:
     return ServiceState("ready", f"The engine is ready: {status.workers} workers{extra}.", *facts)
 
 
+def is_apart() -> bool:
+    """Return whether the engine is started and ended by somebody else (a unit, a container), and never by pages.
+
+    Raises:
+        EngineError: MERGELENS_ENGINE says something else.
+    """
+    found = os.environ.get(ENV_ENGINE, "").strip()
+    if found not in ("", APART):
+        raise EngineError(f"{ENV_ENGINE} is '{found}'; write '{APART}', or leave it out and pages start the engine.")
+    return found == APART
+
+
 def ensure_service(store: Store) -> ServiceState:
     """Start the service in the background unless it runs; for pages, at every script run (a millisecond or two).
 
@@ -79,6 +94,8 @@ def ensure_service(store: Store) -> ServiceState:
     if time.time() - store.lease.last_page() > PAGE_INTERVAL:
         store.lease.page_seen()
     found = service_state(store)
+    if is_apart():
+        return ServiceState("absent", ABSENT) if found.state == "absent" else found
     if found.state == "outdated" and not found.busy:
         status = store.lease.status()
         if status is None or status.started >= BEGAN:

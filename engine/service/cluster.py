@@ -31,6 +31,7 @@ CONNECT_TIMEOUT = 20.0
 AWAY = 45.0  # seconds that a worker may take to come back
 SILENT = 30.0  # seconds without a word after which a worker that computes nothing is ended
 LOOPBACK = "127.0.0.1:0"
+NEAR = ("127.", "localhost:", "[::1]:")  # addresses of this machine alone
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 SETTINGS = {
@@ -229,9 +230,21 @@ def _own_cluster(store: Store, devices: tuple[str, ...]) -> SpecCluster:
 
 
 def _connect(address: str) -> Client:
+    """Join a cluster; dask's own configuration (``distributed.comm.tls``) names the certificates.
+
+    Raises:
+        StoreError: it cannot be reached, or steps would go to another machine as they are, for all to read and forge.
+    """
+    protocol, _, place = address.rpartition("://")
+    if protocol != "tls" and not place.startswith(NEAR):
+        raise StoreError(
+            f"The cluster {address} ({ENV_SCHEDULER}) is on another machine and does not speak TLS, so anybody on the "
+            "way could send steps. Start its scheduler with --protocol tls and name its certificates in dask's "
+            "configuration (distributed.comm.tls; docs/deploy.md)."
+        )
     try:
         return Client(address, timeout=CONNECT_TIMEOUT, set_as_default=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:  # TypeError: TLS without certificates
         raise StoreError(f"The cluster {address} ({ENV_SCHEDULER}) cannot be reached: {error}.") from error
 
 

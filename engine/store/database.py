@@ -6,18 +6,25 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from ..errors import DiskFull, StoreError
-from . import schema, sqlite
+from . import postgresql, schema, sqlite
 from .tables import LAYOUT
 
 PATIENCE = 90.0  # seconds to wait for a lock that another process holds
 ROOM_WAIT = 1.0  # seconds between two tries to write to a full disk
 SAY_AFTER = 2.0  # seconds of waiting after which it is said
+LOCKED = (
+    "Another program has held the run table {place} for {waited:.0f} seconds. Nothing is lost; close that program (a "
+    "database browser, a copy at work) and try again."
+)
+AWAY = "The server of the run table {place} has not answered for {waited:.0f} seconds. Nothing is lost; start it."
+BRIEFLY = {LOCKED: "The run table is locked by another program", AWAY: "The server of the run table is away"}
+IS_IT_THERE = "Is its folder there and writable"
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -28,7 +35,7 @@ class TableDamaged(StoreError):
 
 
 class TableLocked(StoreError):
-    """Another program has held the run table for longer than anybody waits."""
+    """Another program has held the run table, or its server has been away, for longer than anybody waits."""
 
 
 class Database:
@@ -46,6 +53,7 @@ class Database:
         """
         self.url = url
         self.file = sqlite.file_of(url)
+        self._is_server = postgresql.is_postgresql(url)
         self.on_wait: Callable[[float], None] | None = None  # told once when somebody waits for a lock, after seconds
         self.waits_for_room = False  # whether changes of rows wait while the disk is full, in place of failing
         self._recorded, self._backup = recorded, backup
@@ -61,8 +69,7 @@ class Database:
     @contextmanager
     def read(self, *, patience: float | None = None) -> Iterator[sa.Connection]:
         """Connect to see one consistent state and write nothing."""
-        with self._explained(), self.engine().connect() as connection:
-            self._begin(connection, patience)
+        with self._explained(), self._begun(patience, **(postgresql.READS if self._is_server else {})) as connection:
             yield connection
 
     @contextmanager
@@ -70,23 +77,21 @@ class Database:
         """Begin a transaction that may write: it waits its turn before it reads, so that what it read stays true.
 
         Args:
-            patience: seconds to wait for another process's lock; by default the database's own.
+            patience: seconds to wait for another process's lock, or a server that restarts; by default the database's.
 
         Raises:
-            TableLocked: somebody holds the table for longer.
+            TableLocked: somebody holds the table, or its server is away, for longer.
             StoreError: the store can only be read, its disk is full, its table is damaged.
         """
         with self._explained():
-            engine = self.engine()
+            self.engine()
             if self.read_only:
                 raise StoreError(
                     f"The store {self._place()} can only be read: runs can be looked at and exported. "
                     "To run anything, set MERGELENS_STORE to a folder you may write to."
                 )
-            with engine.connect().execution_options(writes=True) as connection:
-                transaction = self._begin(connection, patience)
-                with transaction:
-                    yield connection
+            with self._begun(patience, writes=True) as connection:
+                yield connection
 
     def when_there_is_room(self, change: Callable[[], T]) -> T:
         """Carry a change out; in a process that waits for room, as often as it takes.
@@ -147,7 +152,7 @@ class Database:
         if self.url.startswith("sqlite"):
             engine = sqlite.connect(self.url, self.file, read_only=self.read_only)
         else:
-            engine = sa.create_engine(self.url, pool_pre_ping=True, json_serializer=sqlite.json_text)
+            engine = postgresql.connect(self.url) if self._is_server else sa.create_engine(self.url, pool_pre_ping=True)
         self._prepare(engine)
         self._opened = self._identity()
         return engine
@@ -167,32 +172,44 @@ class Database:
                 raise self._damaged(f"it is empty, and the store has {count:,} runs on record")
             schema.create(engine)
             return
-        if self._backup is not None:
+        if self._backup is not None and self.file is not None:  # a server undoes a change that breaks off
             self._backup(f"layout-{found}")
         schema.upgrade(engine)
 
-    def _begin(self, connection: sa.Connection, patience: float | None) -> sa.Transaction:
-        """Begin a transaction; wait while another process holds the lock, and say so."""
+    @contextmanager
+    def _begun(self, patience: float | None, **options: Any) -> Iterator[sa.Connection]:
+        """Connect and begin; wait while another process holds the lock or a server restarts, and say so."""
         patience = self.patience if patience is None else patience
-        began, said = time.monotonic(), False
+        engine, began, said = self.engine(), time.monotonic(), False
         while True:
-            try:
-                return connection.begin()
-            except sa.exc.OperationalError as error:
-                waited = time.monotonic() - began
-                if not _of_sqlite(error, sqlite.is_locked):
-                    raise
-                if waited >= patience:
-                    raise TableLocked(
-                        f"Another program has held the run table {self._place()} for {waited:.0f} seconds. Nothing is "
-                        "lost; close that program (a database browser, a copy at work) and try again."
-                    ) from error
-                if not said and waited >= min(SAY_AFTER, patience / 2):
-                    said = True
-                    logger.warning("The run table is locked by another program; waiting for up to %.0f s.", patience)
-                    if self.on_wait is not None:
-                        self.on_wait(waited)
-                time.sleep(0.02)
+            waited = time.monotonic() - began
+            with ExitStack() as stack:
+                try:
+                    connection = stack.enter_context(engine.connect()).execution_options(**options)
+                    stack.enter_context(connection.begin())
+                    if self._is_server and "writes" in options:
+                        postgresql.take_turn(connection, patience - waited)
+                except sa.exc.OperationalError as error:
+                    reason = self._passing(error)
+                    if not reason:
+                        raise
+                    if waited >= patience:
+                        raise TableLocked(reason.format(place=self._place(), waited=waited)) from error
+                else:
+                    yield connection
+                    return
+            if not said and waited >= min(SAY_AFTER, patience / 2):
+                said = True
+                logger.warning("%s; waiting for up to %.0f s.", BRIEFLY[reason], patience)
+                if self.on_wait is not None:
+                    self.on_wait(waited)
+            time.sleep(0.02)
+
+    def _passing(self, error: sa.exc.DBAPIError) -> str:
+        """Return what to say of an error that passes by itself; empty for others."""
+        if _of(error, sqlite.is_locked) or _of(error, postgresql.is_locked):
+            return LOCKED
+        return AWAY if self._is_server and _of(error, postgresql.is_away) else ""
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -202,19 +219,24 @@ class Database:
         except sa.exc.NoSuchModuleError as error:
             raise StoreError(f"MERGELENS_DATABASE_URL names a database without a driver: {error}.") from error
         except sa.exc.DatabaseError as error:
-            if _of_sqlite(error, sqlite.is_damage):
+            if _of(error, sqlite.is_damage):
                 raise self._damaged(str(error.orig)) from error
-            if _of_sqlite(error, sqlite.is_full):
+            if _of(error, sqlite.is_full) or _of(error, postgresql.is_full):
                 raise DiskFull(
                     f"The disk of the run table {self._place()} is full. Make room; work goes on then."
                 ) from error
             if not isinstance(error, sa.exc.OperationalError):
                 raise
-            raise StoreError(
-                f"The run table {self._place()} cannot be used: {error.orig}. Is its folder there and writable?"
-            ) from error
+            question = "Does its server run, and may this account use it" if self._is_server else IS_IT_THERE
+            raise StoreError(f"The run table {self._place()} cannot be used: {error.orig}. {question}?") from error
 
     def _damaged(self, fault: str) -> TableDamaged:
+        if self._is_server:
+            return TableDamaged(
+                f"The run table {self._place()} is damaged: {fault}. The artefacts are not touched. `pg_restore` puts "
+                "a dump in its place; then, or without one, `python -m engine runs rebuild` adds the runs that the "
+                "store has on record."
+            )
         return TableDamaged(
             f"The run table {self._place()} is damaged: {fault}. The artefacts are not touched. "
             "`python -m engine runs restore` puts the latest backup in its place and adds the runs that the store has "
@@ -232,5 +254,5 @@ class Database:
             return (0,)
 
 
-def _of_sqlite(error: sa.exc.DBAPIError, test: Callable[[BaseException], bool]) -> bool:
+def _of(error: sa.exc.DBAPIError, test: Callable[[BaseException], bool]) -> bool:
     return error.orig is not None and test(error.orig)

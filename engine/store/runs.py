@@ -19,6 +19,7 @@ from .run import ACTIVE, ENDED, HELD, RECORDED, Run, ended, new_id, run_of
 from .tables import log as log_table
 from .tables import run as run_table
 
+MOST_KIND = run_table.c.error_kind.type.length
 EDITABLE = ("name", "notes", "tags")
 
 
@@ -320,7 +321,7 @@ class RunTable:
     def fail(self, run: str, message: str, kind: str = "error", *, owner: str | None = None) -> bool:
         """End a run that cannot be carried out, with a reason that people can read."""
         where = (run_table.c.id == run) & run_table.c.state.in_(ACTIVE)
-        return self._end(where, owner, error=message, error_kind=kind, **ended("failed"))
+        return self._end(where, owner, error=message, error_kind=kind[:MOST_KIND], **ended("failed"))
 
     def cancelled(self, run: str, *, owner: str | None = None) -> bool:
         """End a run that has stopped because somebody asked for it."""

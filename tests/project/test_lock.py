@@ -27,5 +27,14 @@ def test_every_locked_package_has_hashes():
     assert [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry] == []
 
 
+def test_the_driver_for_postgresql_is_locked_with_the_same_companions():
+    asked, extra = pins((ROOT / "deploy/postgresql.txt").read_text()), (ROOT / "deploy/postgresql.lock").read_text()
+    found, main = pins(extra), pins(LOCK)
+    assert {name: found.get(name) for name in asked} == asked
+    assert {name: main.get(name, version) for name, version in found.items()} == found
+    assert [one.splitlines()[0] for one in re.split(r"^(?=[a-z])", extra, flags=re.M)[1:] if "--hash=" not in one] == []
+
+
 def test_no_host_is_named():
-    assert not re.search(r"https?://|--index|--find-links", LOCK)
+    for text in (LOCK, (ROOT / "deploy/postgresql.lock").read_text()):
+        assert not re.search(r"https?://|--index|--find-links", text)

@@ -48,6 +48,27 @@ def test_pages_start_replace_and_stop_the_service(startable, monkeypatch):
     assert client.service_state(store).state == "absent"
 
 
+def test_an_engine_apart_is_neither_started_nor_replaced_by_pages(own_service, monkeypatch):
+    from engine.errors import EngineError
+    from engine.store.owners import this_process
+
+    monkeypatch.setenv("MERGELENS_ENGINE", "apart")
+    store, owner = own_service.store, this_process("service")
+    found = client.ensure_service(store)
+    assert (found.state, store.lease.status()) == ("absent", None)
+    assert "who runs this app starts it" in found.message
+    assert not (store.root / client.STARTING).exists()
+    assert time.time() - store.lease.last_page() < 30
+    monkeypatch.setattr(client, "BEGAN", time.time() + 60)
+    store.lease.acquire(owner, "another version")
+    store.lease.renew(owner, state="ready", busy=0)
+    assert client.ensure_service(store).state == "outdated"
+    assert not store.lease.status().stop
+    monkeypatch.setenv("MERGELENS_ENGINE", "elsewhere")
+    with pytest.raises(EngineError, match="write 'apart'"):
+        client.ensure_service(store)
+
+
 def test_an_idle_service_of_another_version_is_asked_to_go(own_service, monkeypatch):
     from engine.store.owners import this_process
 

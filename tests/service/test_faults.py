@@ -122,6 +122,22 @@ def scheduler(own_service, tmp_path):
         yield json.loads(file.read_text())["address"]
 
 
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("tcp://192.0.2.1:8786", "does not speak TLS"),
+        ("192.0.2.1:8786", "does not speak TLS"),
+        ("tls://127.0.0.1:1", "cannot be reached"),
+    ],
+)
+def test_steps_go_to_no_other_machine_without_tls(address, reason):
+    from engine.errors import StoreError
+    from engine.service.cluster import _connect
+
+    with pytest.raises(StoreError, match=reason):
+        _connect(address)
+
+
 def test_a_cluster_that_somebody_else_started(own_service, scheduler, tmp_path):
     """Steps are computed, workers that end are replaced, what does not listen is stopped; the cluster stays."""
     trace = tmp_path / "trace"

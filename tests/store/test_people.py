@@ -8,6 +8,7 @@ import time
 import pytest
 
 from engine.errors import EngineError
+from engine.store import Store
 from engine.store.desk import Desk, deeds
 from engine.store.people import AT_THE_MACHINE, NotAllowed, Person, Settings, check_allowed, person_of
 
@@ -25,6 +26,13 @@ VIEWER = Person("v@x.org", "v", "viewer")
 def claims(**changes):
     found = {"iss": ISSUER, "iat": time.time(), "email": "Anna@x.org", "name": "Anna", "groups": ["lab"], **changes}
     return {name: value for name, value in found.items() if value is not None}
+
+
+@pytest.fixture
+def store(tmp_path, database_url):
+    found = Store(tmp_path / "store", database_url=database_url)
+    yield found
+    found.database.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A run table that is damaged, emptied, locked or older; its backups, and making it again."""
+"""A run table in a file that is damaged, emptied or locked; its backups, and making it again."""
 
 from __future__ import annotations
 
@@ -7,24 +7,17 @@ import multiprocessing
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from typer.testing import CliRunner
 
 from engine.__main__ import app
 from engine.errors import StoreError
-from engine.store import Store, backups, collect, database, rebuild, schema
+from engine.store import Store, backups, collect, database, rebuild
 from engine.store.database import TableDamaged, TableLocked
 from engine.store.owners import this_process
-from engine.store.tables import LAYOUT, metadata
 from tests.store.made import made_artefact
 
 ROOT = Path(__file__).parents[2]
@@ -214,55 +207,6 @@ def test_nothing_is_replaced_under_a_service(filled):
 def test_restoring_without_a_backup_says_what_to_do(store):
     result = CliRunner().invoke(app, ["runs", "restore"])
     assert "runs rebuild" in str(result.exception)
-
-
-def _layout_one(file):
-    """A table as the layout without Alembic made it."""
-    engine = sa.create_engine(f"sqlite:///{file}")
-    with engine.begin() as connection:
-        metadata.create_all(connection)
-        connection.exec_driver_sql("DROP TABLE alembic_version")
-        connection.exec_driver_sql("DROP TABLE audit")
-        connection.exec_driver_sql("ALTER TABLE run DROP COLUMN plannings")
-        connection.exec_driver_sql("ALTER TABLE run DROP COLUMN person")
-        connection.exec_driver_sql("INSERT INTO meta VALUES ('schema', '1')")
-    engine.dispose()
-
-
-def test_an_older_layout_is_backed_up_and_changed(store):
-    store.root.mkdir()
-    _layout_one(_table(store))
-    key = made_artefact(store, "old")
-    run = store.runs.submit("run", {})
-    store.runs.set_step_keys(run.id, [key])
-    assert [backup.reason for backup in store.backups.list()] == ["layout-1"]
-    assert schema.layout_of(store.database.engine()) == LAYOUT
-    assert collect(store, grace=0).artefacts == 0  # it knows the artefacts that are older than the change
-
-
-def test_a_later_layout_is_refused(store):
-    store.runs.list()
-    with sqlite3.connect(_table(store)) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(StoreError, match="has layout 9999"):
-        Store().runs.list()
-
-
-def test_the_changes_lead_to_the_tables_of_the_code(store):
-    assert ScriptDirectory(str(schema.MIGRATIONS)).get_current_head() == LAYOUT
-    store.root.mkdir()
-    _layout_one(_table(store))
-    with store.database.read() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
-
-
-def test_processes_that_open_an_older_table_at_once_change_it_once(store):
-    store.root.mkdir()
-    _layout_one(_table(store))
-    code = "from engine.store import Store; print(len(Store().runs.list()))"
-    command = [sys.executable, "-c", code]
-    processes = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [process.communicate()[0].strip() for process in processes] == ["0"] * 3
 
 
 def _hold(file, seconds, ready):

@@ -22,8 +22,10 @@ DEAD = this_process("service").rsplit(":", 1)[0] + ":1"  # this process number, 
 
 
 @pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path, database_url=f"sqlite:///{tmp_path / 'runs.sqlite'}")
+def store(tmp_path, database_url):
+    found = Store(tmp_path, database_url=database_url)
+    yield found
+    found.database.close()
 
 
 @pytest.fixture
@@ -232,7 +234,7 @@ def test_many_processes_claim_each_run_once(store):
     code = """
         import sys
         from engine.store import Store
-        runs = Store(sys.argv[1]).runs
+        runs = Store(sys.argv[1], database_url=sys.argv[3]).runs
         if sys.argv[2] in "01":
             for _ in range(4):
                 runs.submit("run", {})
@@ -245,7 +247,7 @@ def test_many_processes_claim_each_run_once(store):
                 print(run.id)
             time.sleep(0.02)
     """
-    processes = [python(code, str(store.root), str(number)) for number in range(4)]
+    processes = [python(code, str(store.root), str(number), store.database_url) for number in range(4)]
     claimed = [line for process in processes for line in process.communicate(timeout=30)[0].split()]
     assert all(process.returncode == 0 for process in processes)
     assert len(claimed) == len(set(claimed)) == 8
