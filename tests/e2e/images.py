@@ -25,7 +25,7 @@ VARIABLE = re.compile(r"\$\{(\w+)(:\?[^}]*)?\}")
 
 @dataclass
 class Image:
-    """What a Dockerfile makes."""
+    """The outcome of a Dockerfile."""
 
     layer: Path
     environment: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What deploys the app: container file, compose file, units and document, carried out as they stand, line by line."""
+"""Container file, compose file, units and document that deploy the app, carried out as they stand, line by line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def needed(*programs):
 
 
 def check_the_door(browser, provider):
-    """What the proxy hands on to whom, and that people log in."""
+    """See that the proxy hands on what it should to whom it should, and that people log in."""
     assert browser.ask("/", port=80)[0].headers["location"] == f"https://{HOST}/"
     answer, text = browser.ask("/")
     assert (answer.status, "<title>" in text) == (200, True)
