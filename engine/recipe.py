@@ -201,8 +201,14 @@ def read_recipe(path: Path) -> Recipe:
     return parse_recipe(read_yaml(path, RecipeError, "recipe"), origin=f"recipe {path.name}")
 
 
-def read_yaml(path: Path, error_type: type[Exception], what: str) -> Any:
+def read_yaml(path: Path, error_type: type[Exception], what: str, *, several: bool = False) -> Any:
     """Read a YAML document with caps on size and aliases; objects are never constructed.
+
+    Args:
+        path: the file.
+        error_type: of the error that is raised.
+        what: the file is, for that error.
+        several: return the list of all documents of the file.
 
     Raises:
         error_type: naming the file and what is wrong with it.
@@ -219,7 +225,9 @@ def read_yaml(path: Path, error_type: type[Exception], what: str) -> Any:
     try:
         if text.count("*") > MAX_ALIASES and sum(isinstance(t, yaml.AliasToken) for t in yaml.scan(text)) > MAX_ALIASES:
             raise error_type(f"The {what} {path.name} uses more than {MAX_ALIASES} YAML aliases.")
-        found = yaml.load(text, Loader=_Loader)  # a SafeLoader: no objects
+        loaded = yaml.load_all if several else yaml.load
+        found = loaded(text, Loader=_Loader)  # a SafeLoader: no objects
+        found = list(found) if several else found
         if _expanded(found, {}) > MAX_EXPANDED:
             raise error_type(
                 f"The {what} {path.name} repeats parts by YAML aliases to more than {MAX_EXPANDED:,} values."

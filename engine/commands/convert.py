@@ -21,16 +21,24 @@ def convert(
         typer.Argument(help="A recipe or a zoo.yaml; a mergekit configuration; a FusionBench method or model pool."),
     ],
     to: Annotated[Path, typer.Option(help="The YAML file to write.")],
+    part: Annotated[
+        str, typer.Option(help="Of several merges in one mergekit file: its name; default: the last.")
+    ] = "",
     zoo: Annotated[str, typer.Option(help="The zoo whose experts a mergekit or FusionBench file means.")] = "",
     tool: Annotated[Tool, typer.Option("--for", help="The tool that a recipe is written for.")] = "mergekit",
     force: Force = False,
 ) -> None:
     """Turn recipes into mergekit's or FusionBench's YAML and back, and zoos into FusionBench's model pools and back."""
+    from ..pipeline.foreign import mergekit_multi, mergekit_read
     from ..recipe import read_yaml
 
     check_file(to, (source,), force=force)
-    document = read_yaml(source, RecipeError, "file")
-    text, remarks = _converted(source, document, zoo, tool)
+    if mergekit_multi.is_several(source):
+        named = _needed(zoo)
+        recipe = mergekit_multi.read_several(source, named, mergekit_read.expert_spellings(named), part)
+        text, remarks = recipe.to_yaml(), []
+    else:
+        text, remarks = _converted(source, read_yaml(source, RecipeError, "file"), zoo, tool)
     with new_file(to, (source,), force=force) as file:
         file.write_text(text, "utf-8")
     for remark in remarks:

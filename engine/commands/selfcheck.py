@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import ReferenceFolderError
-from ..shipped import REFERENCES
+from ..shipped import references
 from .printing import say
 
 if TYPE_CHECKING:
@@ -30,10 +30,14 @@ def selfcheck(
     """
     from ..selfcheck import check_folder
 
-    if reference is None and not REFERENCES.is_dir():
-        raise ReferenceFolderError("This installation has no reference numbers of its own; give --reference DIR.")
+    folder = reference or references()
+    if folder is None:
+        raise ReferenceFolderError(
+            "This installation has no reference numbers. They are a package of their own: run `pip install "
+            "tests/reference` in a checkout, or give --reference DIR, that folder."
+        )
     counts: dict[str, Counter[str]] = {}
-    for outcome in check_folder(reference or REFERENCES):
+    for outcome in check_folder(folder):
         if outcome.group not in counts:
             say(f"{outcome.group:42}{'float64: error (share)':>26}{'float32: error (share)':>26}")
             counts[outcome.group] = Counter()

@@ -2,7 +2,8 @@
 
 ``python -m tests.pipeline.mergekit_made`` writes ``mergekit_values.safetensors``; it needs mergekit 0.1.4 with
 transformers 4.51, in an environment of their own. ``mergekit-pytorch`` merges files with open_clip's names;
-``mergekit-yaml``'s planner merges folders with Hugging Face's names, whose architecture it infers.
+``mergekit-yaml``'s planner merges folders with Hugging Face's names, whose architecture it infers. Files of
+``mergekit-multi`` are read by mergekit's own code, and that planner makes their merges one after the other.
 """
 
 import json
@@ -198,6 +199,50 @@ def configurations(folder):
     }
 
 
+def several(folder):
+    """Files of ``mergekit-multi`` by name: merges of which the later ones take what the earlier ones give."""
+
+    def model(name, **parameters):
+        where = name if name in ("pair", "third") else f"{folder}/hf/{name}"
+        return {"model": where, "parameters": parameters}
+
+    base = {"base_model": f"{folder}/hf/base"}
+    pair = {"name": "pair", "merge_method": "linear", "models": [model("alpha", weight=1.0), model("beta", weight=3.0)]}
+    third = {
+        "name": "third",
+        "merge_method": "task_arithmetic",
+        **base,
+        "models": [model("pair", weight=0.6), model("gamma", weight=0.5)],
+        "parameters": {"lambda": 0.8},
+    }
+    last = {"merge_method": "linear", "models": [model("third", weight=2.0), model("alpha", weight=1.0)]}
+    only = {
+        "merge_method": "task_arithmetic",
+        **base,
+        "models": [model("alpha", weight=0.4), model("pair", weight=0.7)],
+    }
+    return {"multi_three": [pair, third, last], "multi_named": [third, pair], "multi_two": [only, pair]}
+
+
+def merged_by_several(documents, folder):
+    """Return the tensors of the final merge; mergekit-multi's own reading says what depends on what."""
+    from mergekit.scripts.multimerge import load_config
+
+    text = yaml.safe_dump_all([{**document, "dtype": "float32"} for document in documents])
+    place = folder / f"several-{len(list(folder.iterdir()))}"
+    configurations, needed = load_config(text, str(place))
+    done = {}
+    while len(done) < len(configurations):
+        name = next(name for name in configurations if name not in done and needed[name] <= set(done))
+        done[name] = merged_by_mergekit(yaml.safe_load(configurations[name].to_yaml()), folder)
+        if name is not None:
+            (place / name).mkdir(parents=True)
+            save_file(done[name], place / name / "model.safetensors", metadata={"format": "pt"})
+            (place / name / "config.json").write_text(json.dumps(CONFIG))
+    used = set().union(*needed.values())
+    return next(done[name] for name in done if name not in used)
+
+
 def merged_by_mergekit(document, folder):
     """Return the tensors that mergekit makes of a configuration."""
     if "/hf/" in json.dumps(document):
@@ -238,6 +283,9 @@ def write_values():
         write_models(folder)
         for title, document in configurations(folder).items():
             made = merged_by_mergekit({**document, "dtype": "float32"}, folder)
+            values |= {f"{title}/{key}": np.ascontiguousarray(value, np.float32) for key, value in made.items()}
+        for title, documents in several(folder).items():
+            made = merged_by_several(documents, folder)
             values |= {f"{title}/{key}": np.ascontiguousarray(value, np.float32) for key, value in made.items()}
     save_file(values, VALUES, metadata={"made_with": f"mergekit {VERSION}"})
 

@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 import numpy as np
@@ -42,29 +44,36 @@ def images(place):
         return arrays["test_x"]
 
 
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+OFFLINE = ["--no-deps", "--no-index"]
+MOST = 60e6  # bytes of the wheel
+
+
+def pip(*arguments):
+    done = subprocess.run([*PIP, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """A folder that holds the installed wheel and nothing else, made without a network."""
+def wheel(tmp_path_factory):
+    """The wheel, built without a network."""
     folder = tmp_path_factory.mktemp("wheel")
-    source, target = folder / "source", folder / "installed"
+    source = folder / "source"
     source.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copyfile(ROOT / name, source / name)
     shutil.copytree(ROOT / "engine", source / "engine", ignore=shutil.ignore_patterns("__pycache__"))
-    (source / "tests").mkdir()
-    for name in ("assets", "tests/reference"):
-        (source / name).symlink_to(ROOT / name)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    offline = ["--no-deps", "--no-index"]
-    for arguments in (
-        ["wheel", *offline, "--no-build-isolation", "--wheel-dir", str(folder), str(source)],
-        ["install", *offline, "--no-compile", "--target", str(target), *map(str, [folder / "mergelens.whl"])],
-    ):
-        if arguments[0] == "install":
-            (wheel,) = folder.glob("mergelens-*.whl")
-            arguments[-1] = str(wheel)
-        done = subprocess.run([*pip, *arguments], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+    (source / "assets").symlink_to(ROOT / "assets")
+    pip("wheel", *OFFLINE, "--no-build-isolation", "--wheel-dir", folder, source)
+    (found,) = folder.glob("mergelens-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel):
+    """A folder that holds the installed wheel and nothing else."""
+    target = wheel.parent / "installed"
+    pip("install", *OFFLINE, "--no-compile", "--target", target, wheel)
     return target
 
 
@@ -116,8 +125,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(installed):
     def modules(folder):
         return {str(path.relative_to(folder)) for path in folder.rglob("*.py")}
 
-    theirs = {name for name in modules(installed / "mergelens") if not name.startswith("reference/")}
-    assert theirs == modules(ROOT / "engine")
+    assert modules(installed / "mergelens") == modules(ROOT / "engine")
     assert {path.name.split("-")[0] for path in installed.iterdir()} == {"mergelens", "bin"}
 
 
@@ -142,7 +150,7 @@ for arguments in json.loads(sys.argv[2]):
 
 
 def test_the_command_works_installed_and_ends_without_tracebacks(installed, tmp_path):
-    """Alone with its dependencies: it finds its own zoo, data sets, experiments, lessons and references."""
+    """Alone with its dependencies: it finds its own zoo, data sets, experiments and lessons."""
     recipe, out = tmp_path / "recipe.yaml", tmp_path / "merged.safetensors"
     recipe.write_text("zoo: mini8\nmerge: {method: task_arithmetic, params: {scaling: 0.25}}\n")
     (tmp_path / "broken.yaml").write_text("zoo: [")
@@ -157,6 +165,7 @@ def test_the_command_works_installed_and_ends_without_tracebacks(installed, tmp_
         (["convert", str(recipe), "--for", "fusionbench", "--to", str(tmp_path / "method.yaml")], 0),
         (["zoo", "check", "mini8"], 0),
         (["runs", "list"], 0),
+        (["selfcheck"], 1),
     ]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environment["MERGELENS_STORE"] = str(tmp_path / "store")
@@ -168,21 +177,57 @@ def test_the_command_works_installed_and_ends_without_tracebacks(installed, tmp_
     assert [int(part.split()[0]) for part in parts[1:]] == [expected for _, expected in arguments], done.stderr
     assert "Usage" in parts[0]
     assert "not valid YAML" in done.stderr
+    assert "run `pip install tests/reference`" in done.stderr
     assert load_file(out)
     assert (tmp_path / "merged.receipt.json").is_file()
     assert yaml.safe_load((tmp_path / "method.yaml").read_text())["scaling_factor"] == 0.25
 
 
-def test_the_wheel_brings_its_files_types_and_entry_points(installed):
+def test_the_wheel_brings_its_files_types_and_entry_points(wheel, installed):
     package = installed / "mergelens"
-    (wheel,) = installed.parent.glob("mergelens-*.whl")
-    assert wheel.stat().st_size < 72e6
+    assert wheel.stat().st_size <= MOST
     assert (package / "py.typed").is_file()
-    for place in ("zoos/mini8/zoo.yaml", "datasets/dtd.yaml", "experiments", "lessons", "examples"):
-        assert (package / "assets" / place).exists(), place
+    for place in ("zoos/mini8/zoo.yaml", "zoos/clip-vit-b32-ta8.yaml", "datasets/dtd.yaml"):
+        assert (package / "assets" / place).is_file(), place
+    for place in ("experiments", "lessons"):
+        ours = {path.name for path in (ROOT / "assets" / place).iterdir()}
+        assert {path.name for path in (package / "assets" / place).iterdir()} == ours
     assert not (package / "assets" / "mini8_second").exists()  # not the bundled zoo yet
-    assert any((package / "reference").rglob("*.safetensors"))
     assert "mergelens = mergelens.__main__:main" in next(installed.glob("*.dist-info/entry_points.txt")).read_text()
+
+
+def test_the_console_script_works_in_an_environment_of_its_own(wheel, tmp_path):
+    """Only the dependencies come from here; the program and the reference numbers come from their wheels."""
+    venv.create(tmp_path / "own", with_pip=False)
+    python = tmp_path / "own" / "bin" / "python"
+    (site,) = (tmp_path / "own").glob("lib/python*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    source = tmp_path / "references"
+    shutil.copytree(ROOT / "tests" / "reference", source)
+    pip("wheel", *OFFLINE, "--no-build-isolation", "--wheel-dir", tmp_path, source)
+    (numbers,) = tmp_path.glob("mergelens_references-*.whl")
+    pip("--python", python, "install", *OFFLINE, "--no-compile", wheel, numbers)
+    recipe, out = tmp_path / "recipe.yaml", tmp_path / "merged.safetensors"
+    recipe.write_text("zoo: mini8\nmerge: {method: task_arithmetic}\n")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment["MERGELENS_STORE"] = str(tmp_path / "store")
+    script = [str(tmp_path / "own" / "bin" / "mergelens"), "merge", str(recipe), "--out", str(out)]
+    done = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert load_file(out)
+    looked = "import mergelens; from mergelens import shipped; print(mergelens.__file__, shipped.references())"
+    done = subprocess.run([python, "-c", looked], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    program, references = map(Path, done.stdout.split())
+    assert program.is_relative_to(site)
+    assert references.is_relative_to(site)
+
+    def contents(folder):
+        return {
+            p.relative_to(folder): p.read_bytes() for p in folder.rglob("*.*") if p.suffix in (".json", ".safetensors")
+        }
+
+    assert contents(references) == contents(ROOT / "tests" / "reference")
 
 
 def test_a_recipe_is_run_in_one_line(place, tmp_path, monkeypatch):

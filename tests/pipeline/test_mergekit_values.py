@@ -11,15 +11,19 @@ from safetensors.torch import load_file
 from engine.errors import RecipeError
 from engine.merging.apply import merge
 from engine.pipeline.foreign.mergekit import write_mergekit
+from engine.pipeline.foreign.mergekit_multi import is_several, read_several
 from engine.pipeline.foreign.mergekit_read import read_mergekit
 from engine.pipeline.run.weights_only import WeightsOnly
+from engine.recipe import read_recipe
 from engine.weights import LazyTaskVectors, Memory
 from engine.weights.huggingface import ToHuggingFace
-from tests.pipeline.mergekit_made import BLOCKS, MODELS, VALUES, VERSION, configurations, encoder
+from tests.pipeline.mergekit_made import BLOCKS, MODELS, VALUES, VERSION, configurations, encoder, several
+from tests.tiny_zoo import make_zoo
 
 FOLDER = Path("/models")
 EXPERTS = {name: (name,) for name in MODELS[1:]}
 CASES = configurations(FOLDER)
+SEVERAL = several(FOLDER)
 EXPECTED = load_file(VALUES)
 
 
@@ -41,7 +45,7 @@ def merged_by(recipe):
 
 def check(name, merged):
     """Compare with mergekit's values, under the names that it gives them."""
-    found = ToHuggingFace(merged) if name.startswith("hf") else merged
+    found = ToHuggingFace(merged) if name.startswith(("hf", "multi_")) else merged
     expected = {key.removeprefix(f"{name}/"): v for key, v in EXPECTED.items() if key.startswith(f"{name}/")}
     assert set(found.names) == set(expected)
     for key, value in expected.items():
@@ -67,7 +71,7 @@ def test_a_recipe_is_written_so_that_it_is_read_again_as_it_was(name, tmp_path):
 def test_the_values_name_their_version():
     with safe_open(VALUES, "pt") as file:
         assert file.metadata() == {"made_with": f"mergekit {VERSION}"}
-    assert {key.partition("/")[0] for key in EXPECTED} == set(CASES)
+    assert {key.partition("/")[0] for key in EXPECTED} == {*CASES, *SEVERAL}
 
 
 MODEL = {"model": "/models/alpha.safetensors", "parameters": {"weight": [0.1, 0.9]}}
@@ -92,3 +96,77 @@ def test_what_has_no_counterpart_is_refused_with_what_can_be_done(change, word, 
     document = {key: value for key, value in document.items() if value is not None}
     with pytest.raises(RecipeError, match=word):
         recipe_of(document, tmp_path)
+
+
+def several_of(documents, tmp_path, part=""):
+    path = tmp_path / "several.yaml"
+    path.write_text(yaml.safe_dump_all(documents, sort_keys=False))
+    assert is_several(path)
+    return read_several(path, "made", EXPERTS, part)
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_merges_of_merges_mean_what_mergekit_computes(name, tmp_path):
+    check(name, merged_by(several_of(SEVERAL[name], tmp_path)))
+
+
+def test_one_of_several_merges_is_chosen(tmp_path):
+    recipe = several_of(SEVERAL["multi_three"], tmp_path, "pair")
+    assert {expert.name: expert.weight for expert in recipe.experts} == {"alpha": 0.25, "beta": 0.75}
+    whole = several_of(SEVERAL["multi_three"], tmp_path)
+    expected = {"alpha": (2 * 0.48 * 0.25 + 1) / 3, "beta": 2 * 0.48 * 0.75 / 3, "gamma": 2 * 0.4 / 3}
+    assert {expert.name: expert.weight for expert in whole.experts} == pytest.approx(expected)
+
+
+PAIR, THIRD, LAST = SEVERAL["multi_three"]
+HF_BASE = {"base_model": "/models/hf/base"}
+TIES = {"merge_method": "ties", "parameters": {"density": 0.5, "weight": 1.0}, **HF_BASE}
+
+
+@pytest.mark.parametrize(
+    ("documents", "word"),
+    [
+        ([PAIR, {**TIES, "models": [{"model": "pair"}, {"model": "/models/hf/gamma"}]}], "import what it gives"),
+        (
+            [
+                {"name": "pair", **TIES, "models": [{"model": "/models/hf/alpha"}, {"model": "/models/hf/beta"}]},
+                LAST,
+                THIRD,
+            ],
+            "merged again",
+        ),
+        ([PAIR, PAIR, LAST], "two merges named pair"),
+        ([LAST, LAST], "two merges without a name"),
+        ([PAIR, {**LAST, "models": [{"model": "pair", "parameters": {"weight": [0.1, 0.9]}}]}], "one weight a model"),
+        (
+            [{**PAIR, "models": [{"model": "third", "parameters": {"weight": 1.0}}]}, THIRD, LAST],
+            "takes its own result",
+        ),
+        ([PAIR, {**THIRD, "base_model": "pair"}, LAST], "starts from another"),
+        ([PAIR, {**PAIR, "name": "other"}], "no final merge"),
+        ([PAIR, {"models": []}], "no merge_method"),
+    ],
+)
+def test_merges_that_no_recipe_can_say_are_refused(documents, word, tmp_path):
+    with pytest.raises(RecipeError, match=word):
+        several_of(documents, tmp_path)
+
+
+def test_a_merge_that_is_not_there_is_not_chosen(tmp_path):
+    with pytest.raises(RecipeError, match="Did you mean 'pair'"):
+        several_of(SEVERAL["multi_three"], tmp_path, "piar")
+
+
+def test_the_command_reads_several_merges(command, tmp_path):
+    zoo = make_zoo(tmp_path / "zoo")
+    path = tmp_path / "several.yaml"
+    models = [
+        {"model": str(zoo / "experts" / f"{name}.safetensors"), "parameters": {"weight": 1.0}} for name in EXPERTS
+    ]
+    first = {"name": "first", "merge_method": "linear", "models": models[:2]}
+    second = {"merge_method": "linear", "models": [{"model": "first", "parameters": {"weight": 3.0}}, models[2]]}
+    path.write_text(yaml.safe_dump_all([first, second]))
+    called = command("convert", path, "--zoo", zoo, "--to", tmp_path / "recipe.yaml")
+    assert called.code == 0, called.err
+    weights = {expert.name: expert.weight for expert in read_recipe(tmp_path / "recipe.yaml").experts}
+    assert weights == pytest.approx({"alpha": 0.375, "beta": 0.375, "gamma": 0.25})

@@ -48,7 +48,11 @@ def read_mergekit(path: Path, zoo: str, experts: Mapping[str, tuple[str, ...]]) 
     Raises:
         RecipeError: what cannot be expressed, by name; or a model that the zoo does not have.
     """
-    document = read_yaml(path, RecipeError, "mergekit configuration")
+    return recipe_of(read_yaml(path, RecipeError, "mergekit configuration"), path, zoo, experts)
+
+
+def recipe_of(document: Any, path: Path, zoo: str, experts: Mapping[str, tuple[str, ...]]) -> Recipe:
+    """Return the recipe that one configuration of a file stands for; see :func:`read_mergekit`."""
     if not isinstance(document, dict) or not isinstance(document.get("merge_method"), str):
         raise RecipeError(f"{path.name} is no mergekit configuration: it has no merge_method.")
     for key in document:
