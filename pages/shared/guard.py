@@ -21,10 +21,15 @@ INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 STANDARD_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 REFUSED_HOST = "This app is not served under that name. Names that it answers to are set by server.allowedHosts."
 REFUSED_ORIGIN = "Another site's page may not use this app."
+UPLOADS = "/_stcore/upload_file"  # Streamlit's, which keeps files in memory; this app has its own
+REFUSED_UPLOAD = "Files are uploaded on the page Bring your own; this place takes none."
 
 
 class Guard:
-    """ASGI middleware that refuses foreign hosts and origins, and sets the headers that bind browsers."""
+    """ASGI middleware that refuses foreign hosts and origins, and sets the headers that bind browsers.
+
+    Streamlit's own place for uploads is closed: nothing here uses it, and what it takes stays in memory.
+    """
 
     def __init__(self, app: Application, *, hosts: Iterable[str], port: int | None = None, page: Path) -> None:
         """Say what is answered.
@@ -66,7 +71,7 @@ class Guard:
             return REFUSED_HOST
         if any(origin.lower() not in _origins_of(hosts[0]) for origin in origins):
             return REFUSED_ORIGIN
-        return ""
+        return REFUSED_UPLOAD if UPLOADS in scope["path"] else ""
 
     def _serves(self, host: str, scope: Scope) -> bool:
         """Return whether a Host header names this app, with the port at which it is reached."""

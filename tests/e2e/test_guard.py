@@ -63,6 +63,15 @@ def test_probes_are_answered_beside_the_pages(address, path, said):
     assert ask(address, path, Host="evil.example").status == 403
 
 
+@pytest.mark.parametrize("method", ["PUT", "POST", "DELETE", "OPTIONS"])
+def test_streamlits_own_place_for_uploads_is_closed(address, method):
+    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=30)
+    connection.request(method, "/_stcore/upload_file/session/file", body=b"x" * 10, headers={"Host": address.netloc})
+    answer = connection.getresponse()
+    assert (answer.status, b"Bring your own" in answer.read()) == (403, True)
+    connection.close()
+
+
 @pytest.mark.parametrize("host", ["evil.example", "localhost", "localhost:1", "127.0.0.1.evil.example", "", "[::1"])
 def test_foreign_hosts_are_refused(status_of, host):
     assert status_of(Host=host) in (400, 403)
