@@ -174,7 +174,9 @@ def tiny(edition):
     )
     return replace(
         edition,
-        tasks=tuple(replace(task, seen=24 if task.seen else task.seen) for task in edition.tasks),
+        tasks=tuple(
+            replace(task, seen=24 if task.seen else task.seen, steps=task.steps and 3) for task in edition.tasks
+        ),
         sizes=sizes,
         vision={"width": 32, "layers": 2, "head_width": 16, "mlp_ratio": 1.0},
         pretrain=PretrainConfig(epochs=1, batch=64, warmup=1),
@@ -204,6 +206,8 @@ def test_tiny_zoos_are_in_order_and_say_how_they_were_made(built):
     assert records[0]["digests"]["experts"] != records[1]["digests"]["experts"]
     assert {"drawing images", "base 1", "digits 1.1", "multitask 1.1", "scoring"} <= set(records[0]["wall_s"])
     assert "digits 1.1" not in records[1]["wall_s"]
+    longer = {task.name: 3 for task in small.in_domain if task.steps}
+    assert {name: steps for name, steps in records[0]["steps_of_experts"].items() if steps != 2} == longer
 
 
 def test_a_build_goes_on_from_the_parts_that_were_kept(built):

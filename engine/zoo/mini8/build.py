@@ -91,8 +91,9 @@ class Workshop:
 
     def experts(self, base: CLIP) -> dict[str, State]:
         """Return one expert per in-domain task."""
-        experts, config = {}, replace(self.edition.finetune, seed=self.expert_seed)
+        experts, usual = {}, self.edition.finetune
         for task in self.edition.in_domain:
+            config = replace(usual, seed=self.expert_seed, steps=task.steps or usual.steps)
             experts[task.name] = self.tower(base, task.name, [task.name], config)
             self.progress(f"expert {task.name} trained (seed {self.expert_seed})")
         return experts
@@ -147,6 +148,7 @@ def settings(edition: Edition, base_seed: int, expert_seed: int) -> dict[str, An
         "analogy": edition.analogy,
         "pretrain": dataclasses.asdict(replace(edition.pretrain, seed=base_seed)),
         "experts": dataclasses.asdict(replace(edition.finetune, seed=expert_seed)),
+        "steps_of_experts": {task.name: task.steps or edition.finetune.steps for task in edition.in_domain},
         "multitask": dataclasses.asdict(edition.joint),
         "caption_partners": {
             task.name: {

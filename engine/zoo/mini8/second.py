@@ -22,6 +22,7 @@ from .drawings import (
 from .edition import Edition, FinetuneConfig, PretrainConfig, Sizes
 from .tasks import DIGITS, Drawer, Task, drawn
 
+LONGER = 600  # steps of experts whose task the base knows least
 FEW = 300  # images of a task from which the base learns its names, but hardly what they look like
 
 
@@ -47,8 +48,8 @@ SECOND = Edition(
         SIGNS,
         drawn("landcover", "Land cover from above", landcover.DRAWERS, landcover.wear, wobble=0.1),
         drawn("textures", "Textures", textures.DRAWERS, textures.wear, seen=FEW),
-        drawn("vehicles", "Vehicles", vehicles.DRAWERS, vehicles.wear, wobble=0.12, seen=FEW),
-        _outlined("vehicle_outlines", "Vehicles in outline", vehicles.DRAWERS, wobble=0.12),
+        drawn("vehicles", "Vehicles", vehicles.DRAWERS, vehicles.wear, wobble=0.12, seen=FEW, steps=LONGER),
+        _outlined("vehicle_outlines", "Vehicles in outline", vehicles.DRAWERS, wobble=0.12, steps=LONGER),
         drawn("flowers", "Flowers", flowers.DRAWERS, flowers.wear),
         drawn("charts", "Charts and diagrams", charts.DRAWERS, charts.wear, wobble=0.05, seen=FEW),
         _outlined("flower_outlines", "Flowers in outline", flowers.DRAWERS, in_domain=False, near="vehicle_outlines"),

@@ -32,7 +32,8 @@ class Task:
     `sample(rng, split, count)` returns pictures of 64 × 64 and labels of shape (count,); `wear(pixels, hardness, rng)`
     ages a 32 × 32 picture; `wobble` is the standard deviation of the affine distortion between the two. `seen` is how
     many images pretraining shows, where that is not the edition's number; `near` names a task whose classes resemble
-    these, so that its images make hard outliers there; `shifted_from` one that has the same classes in another light.
+    these, so that its images make hard outliers there; `shifted_from` one that has the same classes in another light;
+    `steps` is how long its expert trains, where that is not the edition's number.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Task:
     seen: int | None = None
     near: str | None = None
     shifted_from: str | None = None
+    steps: int | None = None
 
 
 def sample_drawings(
@@ -68,10 +70,11 @@ def drawn(
     wobble: float = 0.08,
     seen: int | None = None,
     near: str | None = None,
+    steps: int | None = None,
 ) -> Task:
     """Return the task of some drawings; its classes are their names, in their order."""
     sampler = partial(sample_drawings, drawers=drawers)
-    return Task(name, title, in_domain, tuple(drawers), sampler, wear, wobble, seen=seen, near=near)
+    return Task(name, title, in_domain, tuple(drawers), sampler, wear, wobble, seen=seen, near=near, steps=steps)
 
 
 DIGITS = Task(
