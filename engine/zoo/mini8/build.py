@@ -98,14 +98,19 @@ class Workshop:
             self.progress(f"expert {task.name} trained (seed {self.expert_seed})")
         return experts
 
-    def multitask(self, base: CLIP) -> State:
-        """Return one visual tower trained on all in-domain tasks together; of one seed for all sets of experts."""
+    def multitask(self, base: CLIP) -> State | None:
+        """Return one visual tower trained on all in-domain tasks together, where the edition has one.
+
+        It is of one seed for all sets of experts.
+        """
+        if not self.edition.multitask_steps:
+            return None
         names = [task.name for task in self.edition.in_domain]
         return self.tower(base, "multitask", names, self.edition.joint)
 
 
 def accuracies(
-    edition: Edition, base: CLIP, data: Data, experts: Mapping[str, State], multitask: State
+    edition: Edition, base: CLIP, data: Data, experts: Mapping[str, State], multitask: State | None
 ) -> dict[str, Any]:
     """Return validation and test scores of base, experts, multitask and two plain merges, and their averages."""
     start = {name: tensor for name, tensor in base.state_dict().items() if name.startswith(VISUAL_PREFIX)}
@@ -113,8 +118,9 @@ def accuracies(
         "base": None,
         "weight_average": moved(start, experts, 1 / len(experts)),
         "task_arithmetic_0.3": moved(start, experts, 0.3),
-        "multitask": multitask,
     }
+    if multitask is not None:
+        others["multitask"] = halved(multitask)
     result: dict[str, Any] = {}
     for split in ("val", "test"):
         table: Scores = Judge(edition, base, splits_of(data, split)).table(experts, others)
@@ -149,7 +155,7 @@ def settings(edition: Edition, base_seed: int, expert_seed: int) -> dict[str, An
         "pretrain": dataclasses.asdict(replace(edition.pretrain, seed=base_seed)),
         "experts": dataclasses.asdict(replace(edition.finetune, seed=expert_seed)),
         "steps_of_experts": {task.name: task.steps or edition.finetune.steps for task in edition.in_domain},
-        "multitask": dataclasses.asdict(edition.joint),
+        "multitask": dataclasses.asdict(edition.joint) if edition.multitask_steps else None,
         "caption_partners": {
             task.name: {
                 task.classes[name]: task.classes[other] for name, other in enumerate(partners(edition, task, base_seed))
@@ -172,7 +178,7 @@ def build_zoo(out: Path, shop: Workshop, drawing: float) -> None:
     write_towers(out, experts, multitask)
     started = time.monotonic()
     shipped = {name: halved(state) for name, state in experts.items()}
-    scores = {"accuracy": accuracies(edition, base, data, shipped, halved(multitask))}
+    scores = {"accuracy": accuracies(edition, base, data, shipped, multitask)}
     seeds = (f" {shop.base_seed}", f" {shop.base_seed}.{shop.expert_seed}")
     wall = {name: seconds for name, seconds in parts.seconds.items() if name.endswith(seeds)}
     wall = {"drawing images": round(drawing, 1), **wall, "scoring": round(time.monotonic() - started, 1)}

@@ -77,7 +77,7 @@ class Edition:
     """All that determines the images and the weights of the bundled zoo.
 
     `colour_bits` of every channel are kept; `stored` is the form of the published images: a compressed npz file, or
-    lossless WebP in parquet shards.
+    lossless WebP in parquet shards. Without `multitask_steps` no model is trained on all tasks together.
     """
 
     label: str

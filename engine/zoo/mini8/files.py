@@ -100,12 +100,15 @@ def write_base(folder: Path, edition: Edition, base: CLIP) -> None:
     write_tensors(folder / "heads.safetensors", {**heads, "logit_scale": base.logit_scale.detach().float().clone()})
 
 
-def write_towers(folder: Path, experts: Mapping[str, Mapping[str, Tensor]], multitask: Mapping[str, Tensor]) -> None:
-    """Write experts and the multitask reference, `visual.*` tensors in float16."""
+def write_towers(
+    folder: Path, experts: Mapping[str, Mapping[str, Tensor]], multitask: Mapping[str, Tensor] | None
+) -> None:
+    """Write experts and the multitask reference, where there is one, `visual.*` tensors in float16."""
     (folder / "experts").mkdir(exist_ok=True)
     for name, state in experts.items():
         write_tensors(folder / "experts" / f"{name}.safetensors", halved(state))
-    write_tensors(folder / "multitask.safetensors", halved(multitask))
+    if multitask is not None:
+        write_tensors(folder / "multitask.safetensors", halved(multitask))
 
 
 def _task_entry(edition: Edition, task: Task) -> dict[str, Any]:
@@ -141,13 +144,14 @@ def write_manifest(folder: Path, edition: Edition) -> None:
         "quick_gelu": False,
         "preprocess": PREPROCESS,
     }
+    reference = [{"name": "multitask", "weights": "multitask.safetensors"}] if edition.multitask_steps else []
     manifest = {
         "format": 1,
         "name": edition.name,
         "title": edition.title,
         "description": edition.description,
         "backbone": backbone,
-        "references": [{"name": "multitask", "weights": "multitask.safetensors"}],
+        "references": reference,
         "experts": experts,
         "tasks": [_task_entry(edition, task) for task in edition.tasks],
         "heads": "heads.safetensors",

@@ -84,7 +84,7 @@ SECOND = Edition(
     vision={"width": 128, "layers": 8, "head_width": 32, "mlp_ratio": 3.0},
     pretrain=PretrainConfig(epochs=10),
     finetune=FinetuneConfig(steps=250),
-    multitask_steps=600,
+    multitask_steps=0,
     colour_bits=5,
     stored="parquet",
     analogy=("vehicles", "vehicle_outlines", "flowers", "flower_outlines"),
