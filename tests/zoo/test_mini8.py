@@ -11,9 +11,10 @@ import torch
 import yaml
 from safetensors import safe_open
 
+from benchmarks.zoo import targets
 from engine.zoo.check import check_zoo
 from engine.zoo.folder import Zoo
-from engine.zoo.mini8.build import EDITIONS, build
+from engine.zoo.mini8.build import EDITIONS, build, settings
 from engine.zoo.mini8.captions import caption_targets, partners
 from engine.zoo.mini8.drawings import digits
 from engine.zoo.mini8.edition import CaptionNoise, FinetuneConfig, PretrainConfig, Sizes
@@ -305,3 +306,39 @@ def test_shipped_zoo_is_small_and_its_record_shows_a_gap():
     assert 35 < average["base"]["in"] < 60
     assert average["experts"]["in"] > 95
     assert average["base"]["in"] + 15 < average["task_arithmetic_0.3"]["in"] < average["experts"]["in"] - 12
+
+
+FROZEN = SHIPPED.parents[1] / "mini8_second"
+frozen = pytest.mark.skipif(not (FROZEN / "zoo.yaml").is_file(), reason="the second edition is not frozen yet")
+
+
+@frozen
+def test_the_frozen_second_editions_images_are_drawn_again():
+    zoo = Zoo.open(str(FROZEN))
+    for task in (SECOND.tasks[0], SECOND.tasks[-1]):
+        again = draw_split(SECOND, task, "test", SECOND.sizes.of(task)["test"])
+        data = zoo.data[task.name]
+        assert np.array_equal(np.stack([*data.images("test")[np.arange(len(again.images))]]), again.images)
+        assert np.array_equal(data.labels("test"), again.labels)
+
+
+@frozen
+def test_the_frozen_second_edition_is_what_its_recipe_says_and_its_record_is_of_it():
+    said = json.loads((FROZEN / "build.json").read_text(encoding="utf-8"))
+    recipe = json.loads(json.dumps(settings(SECOND, said["seeds"]["pretrain"], said["seeds"]["experts"])))
+    assert {key: said[key] for key in recipe if key != "versions"} == {
+        key: value for key, value in recipe.items() if key != "versions"
+    }
+    record = yaml.safe_load((FROZEN / "record.yaml").read_text(encoding="utf-8"))
+    assert record["split"] == "test"
+    assert len(record["training_seeds"]) == 5
+    assert record["zoos"][0]["seeds"] == said["seeds"]
+    assert record["zoos"][0]["by_task"]["pretrained"] == pytest.approx(
+        said["accuracy"]["test"]["by_task"]["base"], abs=0.5
+    )
+    assert json.loads(json.dumps(targets(record["zoos"]))) == record["targets"]
+
+
+@frozen
+def test_the_frozen_second_edition_is_small():
+    assert sum(file.stat().st_size for file in FROZEN.rglob("*") if file.is_file()) < 36 * MEGABYTE
