@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
 from jaxtyping import TypeCheckError, install_import_hook
@@ -50,6 +52,7 @@ except TypeCheckError:
 """
 
 
+@pytest.mark.processes
 def test_annotated_shapes_hold():
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]

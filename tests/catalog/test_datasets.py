@@ -83,6 +83,7 @@ def test_digests_of_older_manifests_stay(tmp_path):
     assert '"corrupt":"skip"' in Manifest.model_validate(document).model_dump_json()
 
 
+@pytest.mark.processes
 def test_the_catalogue_imports_no_torch():
     code = (
         "import sys; from engine.catalog.datasets import known_dataset as k; "

@@ -38,6 +38,7 @@ def test_aliases_are_counted_written_out(tmp_path, text):
         read_recipe(tmp_path / "recipe.yaml")
 
 
+@pytest.mark.processes
 def test_such_a_recipe_is_refused_within_a_gigabyte(tmp_path):
     (tmp_path / "recipe.yaml").write_text(_bomb(72))
     command = [sys.executable, "-m", "engine", "run", str(tmp_path / "recipe.yaml")]

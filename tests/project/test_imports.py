@@ -178,6 +178,7 @@ def test_every_package_is_installed():
     assert data <= named
 
 
+@pytest.mark.processes
 def test_light_rooms_stay_light():
     code = f"import sys, {', '.join(LIGHT)}; print([m for m in {HEAVY!r} if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

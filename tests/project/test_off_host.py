@@ -27,6 +27,7 @@ def test_this_process_reaches_no_other_host(forgotten):
     assert "example.org" in forgotten.read_text()
 
 
+@pytest.mark.processes
 def test_no_process_that_it_starts_does(forgotten):
     process = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
     assert "Tests ask nothing of other hosts" in process.stderr

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -14,10 +15,15 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 DOCUMENTED = (ast.Module, ast.ClassDef, *FUNCTIONS)
 
 
+@cache
+def tree(path):
+    return ast.parse(path.read_text("utf-8"))
+
+
 def test_no_docstring_begins_as_a_question():
     found = []
     for path in (*FILES, *TESTS):
-        nodes = (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, DOCUMENTED))
+        nodes = (node for node in ast.walk(tree(path)) if isinstance(node, DOCUMENTED))
         texts = (ast.get_docstring(node) or "" for node in nodes)
         found += [f"{path.relative_to(ROOT)}: {text}" for text in texts if QUESTION.match(text)]
     assert not found, f"say what it does (Return …, Draw …) or what it is: {found}"
@@ -26,7 +32,7 @@ def test_no_docstring_begins_as_a_question():
 def test_docstrings_of_functions_begin_with_a_verb():
     found = []
     for path in FILES:
-        nodes = (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, FUNCTIONS))
+        nodes = (node for node in ast.walk(tree(path)) if isinstance(node, FUNCTIONS))
         public = ((node.name, ast.get_docstring(node) or "") for node in nodes if not node.name.startswith("_"))
         found += [f"{path.name}: {name}: {text}" for name, text in public if NOUN.match(text)]
     assert not found, f"say what it does (Return …, Draw …): {found}"

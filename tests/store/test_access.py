@@ -42,6 +42,7 @@ def open_to_all(tmp_path, monkeypatch):
     shutil.rmtree(folder)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("log", [True, False])
 def test_a_store_that_can_only_be_read_is_looked_at(open_to_all, log):
     """With SQLite's log beside the table, as a killed process leaves it, and without."""
@@ -72,6 +73,7 @@ def test_a_store_that_can_only_be_read_is_looked_at(open_to_all, log):
     assert "can only be read: runs can be looked at and exported" in result.stdout
 
 
+@pytest.mark.processes
 def test_runs_of_a_store_that_can_only_be_read_are_listed_and_exported(open_to_all, tmp_path):
     from engine.pipeline.local import run_recipe
     from engine.recipe import parse_recipe

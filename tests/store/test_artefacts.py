@@ -92,6 +92,7 @@ def test_a_failing_writer_leaves_nothing(store):
     assert not (store.root / "artefacts").exists()
 
 
+@pytest.mark.processes
 def test_a_killed_writer_leaves_nothing_among_the_artefacts(store):
     code = """
         import os, signal, sys
@@ -251,6 +252,7 @@ def test_an_unusable_folder_is_explained(tmp_path):
         Store(tmp_path / "file" / "store", database_url="sqlite://").runs.list()
 
 
+@pytest.mark.processes
 def test_pages_bring_in_nothing_heavy():
     code = """
         import sys, time

@@ -114,6 +114,7 @@ def test_a_record_that_cannot_be_read_costs_one_run(filled, caplog):
     assert "cannot be read and is left out" in caplog.text
 
 
+@pytest.mark.whole
 def test_runs_come_back_from_reports_alone(tmp_path, store):
     """A store whose records are gone as well, with a run as the pipeline makes it."""
     from engine.pipeline.local import run_recipe
@@ -249,6 +250,7 @@ def test_a_lock_is_waited_out_and_shown(store, locked, caplog):
     assert "locked by another program" in caplog.text
 
 
+@pytest.mark.processes
 def test_a_lock_that_lasts_is_named(store, locked, monkeypatch):
     monkeypatch.setattr(database, "PATIENCE", 0.5)
     locked(30)
@@ -260,6 +262,7 @@ def test_a_lock_that_lasts_is_named(store, locked, monkeypatch):
     assert store.runs.list() == []  # reading does not wait for a writer
 
 
+@pytest.mark.processes
 def test_a_page_does_not_wait_to_say_that_it_is_open(store, locked):
     locked(20)
     began = time.monotonic()

@@ -229,6 +229,7 @@ def test_wait_returns_when_the_time_is_up(runs):
     assert runs.wait(run.id).state == "cancelled"
 
 
+@pytest.mark.processes
 def test_many_processes_claim_each_run_once(store):
     """Eight runs, four processes that open the new database at the same moment."""
     code = """
@@ -297,6 +298,7 @@ def test_pages_heartbeat(store):
     assert time.time() - store.lease.last_page() < 5
 
 
+@pytest.mark.processes
 def test_a_killed_process_is_known_to_be_dead():
     code = """
         import time

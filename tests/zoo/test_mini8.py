@@ -194,6 +194,7 @@ def built(request, tmp_path_factory):
     return small, folder
 
 
+@pytest.mark.slow
 def test_tiny_zoos_are_in_order_and_say_how_they_were_made(built):
     small, folder = built
     zoos = [folder / name for name in ("zoo", "zoo-experts2", "zoo-twin")]
@@ -213,6 +214,7 @@ def test_tiny_zoos_are_in_order_and_say_how_they_were_made(built):
     assert {name: steps for name, steps in records[0]["steps_of_experts"].items() if steps != 2} == longer
 
 
+@pytest.mark.slow
 def test_a_build_goes_on_from_the_parts_that_were_kept(built):
     small, folder = built
     before = {path.name for path in (folder / "parts").iterdir()}

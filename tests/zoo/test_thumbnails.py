@@ -105,6 +105,7 @@ def test_enlarging_repeats_pixels():
     np.testing.assert_array_equal(large[::3, ::3], image)
 
 
+@pytest.mark.processes
 def test_thumbnails_need_no_torch():
     code = "import sys, engine.zoo.images.thumbnails; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
