@@ -224,6 +224,7 @@ def test_a_build_goes_on_from_the_parts_that_were_kept(built):
         assert (folder / "again" / file).read_bytes() == (folder / "zoo" / file).read_bytes()
 
 
+@pytest.mark.slow
 def test_published_images_are_read_back_as_they_were_drawn(built):
     small, folder = built
     zoo = Zoo.open(str(folder / "zoo"))
