@@ -21,7 +21,7 @@ def postgresql():
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.processes)])
 def database_url(request, tmp_path):
     """URL of an empty database: a SQLite file, or a database of a PostgreSQL server."""
     if request.param == "sqlite":

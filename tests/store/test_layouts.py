@@ -67,6 +67,7 @@ def test_the_changes_lead_to_the_tables_of_the_code(store):
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("older", [True, False])
 def test_processes_that_open_a_table_at_once_make_or_change_it_once(store, older):
     if older:

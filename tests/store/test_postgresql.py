@@ -20,6 +20,8 @@ from engine.store.postgresql import TURN, json_text
 from engine.store.tables import metadata, run
 from tests.database_server import program
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def store(tmp_path, postgresql, monkeypatch):
