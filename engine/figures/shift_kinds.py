@@ -16,6 +16,8 @@ from .palette import GRID, Theme, state_colour, state_title
 
 QUANTITIES = {"accuracy": "Accuracy (%)", "l1": "L1 to the expert on the same images (feature units)"}
 KINDS = {"none": "As they are", "noise": "Noise", "blur": "Blur", "contrast": "Low contrast", "negative": "Negatives"}
+KINDS |= {"motion_blur": "Motion blur", "impulse_noise": "Impulse noise", "gaussian_noise": "Gaussian noise"}
+KINDS |= {"pixelate": "Pixelate", "spatter": "Spatter", "low_contrast": "Very low contrast", "jpeg": "JPEG"}
 ROW = 46  # px of a kind
 
 

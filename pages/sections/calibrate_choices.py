@@ -15,7 +15,7 @@ from pages.shared.state import RunView
 ALL = "all"
 
 
-def open_view(run: RunView, view: View, label: str, icon: str, takes: str) -> Path | None:
+def open_view(run: RunView, view: View, label: str, icon: str, takes: str, **chosen: str) -> Path | None:
     """Return the folder of a run's view, or draw the button that computes it and return None.
 
     Args:
@@ -24,10 +24,12 @@ def open_view(run: RunView, view: View, label: str, icon: str, takes: str) -> Pa
         label: of the button.
         icon: of the button.
         takes: says what the computation takes; ``{images}`` and the like stand for fields of the request.
+        chosen: fields of the request that are not the usual ones.
     """
-    request = view.ask(run.report.recipe)
+    request = view.ask(run.report.recipe, **chosen)
     takes = takes.format_map(dict(request))
-    return view_on_demand(run, view, request, key=f"calibrate.{view.name}", label=label, icon=icon, takes=takes)
+    key = ".".join(("calibrate", view.name, *chosen.values()))
+    return view_on_demand(run, view, request, key=key, label=label, icon=icon, takes=takes)
 
 
 def lacks_blocks(run: RunView, title: str) -> bool:

@@ -12,6 +12,7 @@ from pages.shared.chrome import figure, theme
 from pages.shared.state import RunView
 
 SEEN = "The task whose images go through the models."
+DRAWN = {"usual": "Noise, blur, contrast, negatives", "corruptions": "Seven corruptions"}
 SHORT = {"accuracy": "Accuracy", "l1": "L1 to the expert"}
 
 
@@ -73,10 +74,14 @@ def shifted(run: RunView) -> None:
     st.subheader("Does the repair hold for other images?", anchor=False)
     st.write(
         "Calibrators were fitted to images like those they are scored on. Here the evaluation images are shifted: "
-        "noise, blur, low contrast, negatives, and the zoo's own shifted versions of a task where it has some."
+        "noise, blur, low contrast, negatives, or seven corruptions of papers on merging; and the zoo's own shifted "
+        "versions of a task where it has some."
     )
     takes = "Takes up to {images} images of every task through every model, once for each kind of shift."
-    folder = open_view(run, SHIFT, "Shift the images", ":material/filter_vintage:", takes)
+    hint = "Which shifts are drawn; the seven corruptions are those of papers on merging, at their highest severity."
+    drawn = choose("Shifts", DRAWN, "usual", "shift.drawn", hint)
+    chosen = {"drawn": drawn} if drawn != "usual" else {}
+    folder = open_view(run, SHIFT, "Shift the images", ":material/filter_vintage:", takes, **chosen)
     if folder is None:
         return
     document = SHIFT.read(folder)

@@ -10,6 +10,7 @@ from engine.calibration import IntervMerge, SurgeryV2
 from engine.calibration.stitching import Network, stitched_features
 from engine.catalog import CALIBRATORS, params_of
 from engine.errors import DataError
+from engine.zoo.images.corruptions import CORRUPTIONS, IMPULSES, MUD_COLOUR
 from engine.zoo.images.shifts import SHIFTS, shift
 from tests.tiny_zoo import CONFIG
 
@@ -152,6 +153,39 @@ def test_shifts_change_images_the_same_way_every_time(kind):
     assert (found.int() - pixels.int()).abs().float().mean() > 5
     assert torch.equal(found, shift(pixels, kind, "digits", 0))
     assert (kind == "noise") != torch.equal(found, shift(pixels, kind, "digits", 1))
+
+
+CHANCE = {"impulse_noise", "gaussian_noise", "motion_blur", "spatter"}
+
+
+@pytest.mark.parametrize("kind", CORRUPTIONS)
+def test_corruptions_change_images_the_same_way_every_time(kind):
+    pixels = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    found = shift(pixels, kind, "digits", 0)
+    assert (found.dtype, found.shape) == (torch.uint8, pixels.shape)
+    assert (found.int() - pixels.int()).abs().float().mean() > 2
+    assert torch.equal(found, shift(pixels, kind, "digits", 0))
+    assert (kind in CHANCE) != torch.equal(found, shift(pixels, kind, "digits", 1))
+    assert shift(pixels[:, :, :20, :28], kind, "digits", 0).shape == (4, 3, 20, 28)
+
+
+def test_corruptions_are_what_they_say():
+    grey = torch.full((8, 3, 32, 32), 120, dtype=torch.uint8)
+    for kind in ("motion_blur", "pixelate", "low_contrast"):
+        assert torch.equal(shift(grey, kind, "a", 0), grey), kind  # nothing in them can move
+    impulses = shift(grey, "impulse_noise", "a", 0)
+    assert (impulses != 120).float().mean() == pytest.approx(IMPULSES, rel=0.1)
+    assert set(impulses.unique().tolist()) == {0, 120, 255}
+    assert shift(grey, "gaussian_noise", "a", 0).float().std() == pytest.approx(25.5, rel=0.05)
+    edge = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
+    edge[..., 16:] = 255
+    smeared = shift(edge, "motion_blur", "a", 0).float().mean((0, 1, 2))
+    assert (smeared.diff() >= 0).all()
+    assert 0 < smeared[12] < 255 == smeared[-1]
+    muddy = shift(torch.full((16, 3, 32, 32), 255, dtype=torch.uint8), "spatter", "a", 0)
+    darkest = muddy.permute(0, 2, 3, 1).reshape(-1, 3).float().min(dim=0).values / 255
+    np.testing.assert_allclose(darkest, MUD_COLOUR, atol=0.2)
+    assert 0.01 < (muddy < 255).float().mean() < 0.7
 
 
 def test_negatives_and_contrast_are_what_they_say():

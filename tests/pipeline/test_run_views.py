@@ -23,6 +23,7 @@ from engine.recipe import parse_recipe
 from engine.report import read_report
 from engine.zoo.encoders.backbone import to_tensor
 from engine.zoo.folder import Zoo
+from engine.zoo.images.corruptions import CORRUPTIONS
 from tests.tiny_zoo import EXPERTS, make_zoo, write_task
 
 CALIBRATORS = [
@@ -260,6 +261,18 @@ def test_shifted_images_are_scored_by_every_state(recipe, store, bundle):
         assert part["shifts"]["negative"]["expert"]["l1"] == 0
         assert part["shifts"]["negative"]["merged"]["l1"] != part["shifts"]["none"]["merged"]["l1"]
         assert part["shifts"]["none"]["surgery"]["l1"] == pytest.approx(report.bias["surgery"].l1[task], rel=1e-4)
+
+
+def test_corruptions_are_a_set_of_their_own(recipe, store, bundle):
+    usual = plan_request("shift", asked(recipe), store)
+    plan = plan_request("shift", asked(recipe, drawn="corruptions"), store)
+    assert plan.result != usual.result
+    run_inline(plan, store)
+    found = json.loads((store.find(plan.result) / "shift.json").read_text())["tasks"]
+    for part in found.values():
+        assert list(part["shifts"]) == ["none", *CORRUPTIONS]
+        kinds = [part["shifts"][kind]["merged"]["l1"] for kind in CORRUPTIONS]
+        assert part["mean"]["merged"]["l1"] == pytest.approx(sum(kinds) / 7)
 
 
 def test_a_zoos_own_shifted_task_is_shown_to_the_tasks_states(zoo, store, tmp_path):

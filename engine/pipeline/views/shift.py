@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
 
 from ..steps import SHARE, apart, step
 from ..viewing.base import View
@@ -26,12 +28,19 @@ class ShiftRequest(ImagesRequest):
 
     REFUSAL = "The images cannot be shifted"
 
+    drawn: Literal["usual", "corruptions"] = Field(
+        "usual",
+        title="Drawn shifts",
+        description="Noise, blur, contrast and negatives, or the seven corruptions of papers on merging.",
+    )
+
 
 class ShiftParams(TaskParams):
     """Parameters of shifting one task's images."""
 
     own: tuple[str, ...] = apart()  # the zoo's own shifted versions of the task
     own_digests: dict[str, str]  # of their images
+    drawn: str  # a set of shifts
 
 
 def plan(run: RunSteps, asked: ShiftRequest) -> str:
@@ -44,7 +53,8 @@ def plan(run: RunSteps, asked: ShiftRequest) -> str:
 
     def own(task: str) -> dict[str, Any]:
         names = [t.name for t in run.zoo.manifest.tasks if t.shifted_from == task and t.name in run.zoo.data]
-        return {"own": tuple(names), "own_digests": {name: run.data_digests[name] for name in names}}
+        digests = {name: run.data_digests[name] for name in names}
+        return {"own": tuple(names), "own_digests": digests, "drawn": asked.drawn}
 
     calls = {call.name: call.on for call in run.recipe.calibrators}
     return plan_by_task(run, shifted, asked, "Shifting the images of {}", calls, own)
@@ -56,12 +66,12 @@ def shifted(inputs: ModelInputs[Path], params: ShiftParams, output: Path, tools:
 
     Calibrators are those of the run, fitted to the task's own images. ``shifts``: kind → state → ``accuracy`` (percent)
     and ``l1`` to the expert on the same images. Kinds are ``none``, the zoo's own shifted tasks and the drawn ones;
-    ``mean`` is over the zoo's own where it has some, else over all drawn ones.
+    ``mean`` is over the zoo's own where it has some and the usual ones are drawn, else over all drawn ones.
     """
     from dataclasses import replace
 
     from ...analysis.bias import l1
-    from ...zoo.images.shifts import SHIFTS, shift
+    from ...zoo.images.shifts import SETS, shift
     from ..viewing.models import Models, pictures_of
 
     zoo, task = params.sources.open(), params.task
@@ -69,7 +79,7 @@ def shifted(inputs: ModelInputs[Path], params: ShiftParams, output: Path, tools:
     models = Models(zoo, inputs, task, own.device)
     seed = params.probe.split_seed
     sets = {NONE: own} | {name: pictures_of(zoo, name, params.probe, params.images) for name in params.own}
-    sets |= {kind: replace(own, pixels=shift(own.pixels, kind, task, seed)) for kind in SHIFTS}
+    sets |= {kind: replace(own, pixels=shift(own.pixels, kind, task, seed)) for kind in SETS[params.drawn]}
     encoders = {name: models.encoder(name) for name in ("pretrained", "merged")}
     encoders["expert"] = models.encoder(params.expert)
     calibrators = {name: (on, models.calibrator(name)) for name, on in params.calibrators.items()}
@@ -85,7 +95,8 @@ def shifted(inputs: ModelInputs[Path], params: ShiftParams, output: Path, tools:
             state: {"accuracy": pictures.accuracy(values), "l1": l1(values.numpy(), expert)}
             for state, values in features.items()
         }
-    mean = _mean([found[kind] for kind in params.own or SHIFTS])
+    own_count = params.own if params.drawn == "usual" else ()
+    mean = _mean([found[kind] for kind in own_count or SETS[params.drawn]])
     document = {
         "shifts": found,
         "mean": mean,

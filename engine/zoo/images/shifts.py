@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as tv
 
+from .corruptions import CORRUPTIONS
+
 NOISE = 0.12  # standard deviation, in units of the whole range of brightness
 BLUR = 1 / 32  # standard deviation of the kernel, in sides of the image
 CONTRAST = 0.35  # what is left of an image's contrast
@@ -45,12 +47,18 @@ SHIFTS: Mapping[str, Callable[[Tensor, torch.Generator], Tensor]] = {
 }
 
 
+SETS: Mapping[str, Mapping[str, Callable[[Tensor, torch.Generator], Tensor]]] = {
+    "usual": SHIFTS,
+    "corruptions": CORRUPTIONS,
+}
+
+
 def shift(pixels: Tensor, kind: str, task: str, seed: int) -> Tensor:
     """Shift every image of a task.
 
     Args:
         pixels: uint8 (n, 3, h, w).
-        kind: one of ``SHIFTS``.
+        kind: of one of ``SETS``.
         task: chance depends on it, on the kind and on the seed only.
         seed: the split's.
 
@@ -58,7 +66,11 @@ def shift(pixels: Tensor, kind: str, task: str, seed: int) -> Tensor:
         uint8 of the same shape.
 
     Source: Hendrycks & Dietterich, ICLR 2019, arXiv:1903.12261 (noise, blur and contrast; our own severities);
-        Hosseini et al., 2017, arXiv:1703.06857 (negatives).
+        Hosseini et al., 2017, arXiv:1703.06857 (negatives). Corruptions: the seven of AdaMerging's and FusionBench's
+        tables of robustness, with the parameters of severity 5 for images of 32 pixels (CIFAR-10-C of Hendrycks &
+        Dietterich; ``fusion_bench/dataset/image_corruption`` of FusionBench 0.2.33).
+    Departure: written from those parameters; motion is drawn at whole pixels, where ImageMagick draws it there.
     """
     generator = torch.Generator().manual_seed(zlib.crc32(f"{task}/{kind}/{seed}".encode()))
-    return SHIFTS[kind](pixels.float() / 255, generator).clamp(0, 1).mul(255).round().to(torch.uint8)
+    shifted = next(kinds[kind] for kinds in SETS.values() if kind in kinds)
+    return shifted(pixels.float() / 255, generator).clamp(0, 1).mul(255).round().to(torch.uint8)
