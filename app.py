@@ -44,6 +44,7 @@ SECTIONS = {
         ("lab", "Lab", "Merge experts, repair the merged model, see what happened."),
         ("representations", "Representations", "The same images in the features of every state, linked."),
         ("accuracy", "Accuracy", "Accuracy per task and state, and what changed."),
+        ("diagnose", "Diagnose", "Why a task loses: seven answers, from the lost images to what helps."),
         ("calibrate", "Calibrate", "How calibrators learned, what they cost, how sure they are."),
         ("salience", "Salience", "Which layers matter to which expert."),
         ("weights", "Weights", "Task vectors, what the merge kept of them, paths between models."),

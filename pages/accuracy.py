@@ -20,6 +20,7 @@ from engine.figures.drawing import task_titles
 from engine.figures.paired import difference_table
 from engine.rounding import rounded
 from pages.sections.published import draw_published
+from pages.shared.causes import CLICK, class_pick, task_pick
 from pages.shared.chrome import context_bar, empty_state, figure, plain, theme
 from pages.shared.differences import draw_differences
 from pages.shared.state import RunView, current_run, samples, samples_by_seed
@@ -46,6 +47,8 @@ def main() -> None:
         key="accuracy.bars",
         run=run,
         unit="Accuracy in percent, lines are 95 % Wilson intervals",
+        note=CLICK,
+        pick=task_pick(run),
     )
     _cost(run)
     draw_published(run)
@@ -118,7 +121,8 @@ def _differences(run: RunView) -> None:
         bind="query-params",
         help="Differences are accuracy minus that of this state, in percentage points.",
     )
-    figure(delta_heatmap(run.report, reference, theme()), key="accuracy.delta", run=run, unit="Percentage points")
+    drawing = delta_heatmap(run.report, reference, theme())
+    figure(drawing, key="accuracy.delta", run=run, unit="Percentage points", note=CLICK, pick=task_pick(run))
     _intervals(run, reference, [state for state in states if state != reference])
 
 
@@ -169,8 +173,17 @@ def _confusions(run: RunView) -> None:
             with st.container():
                 st.markdown(f"**{plain(state_title(state, run.report))}**")
                 drawing = confusion_figure(confusion_table(table, task, state, classes), state, run.report, theme())
-                figure(drawing, key=f"accuracy.confusion.{state}", run=run, unit="Percent of true class", tasks=[task])
-    st.caption("Rows are true classes. Wrong answers that pile up in one column mean that merging favours that class.")
+                figure(
+                    drawing,
+                    key=f"accuracy.confusion.{state}",
+                    run=run,
+                    unit="Percent of true class",
+                    tasks=[task],
+                    pick=class_pick(run, task),
+                )
+    st.caption(
+        f"{CLICK} Rows are true classes. Wrong answers that pile up in one column mean that merging favours that class."
+    )
 
 
 @st.fragment

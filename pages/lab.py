@@ -10,6 +10,7 @@ from pages.features.view import feature_view
 from pages.forms import recipe as forms
 from pages.sections.cards import expert_cards
 from pages.sections.story import headline, metrics, questions
+from pages.shared.causes import CLICK, task_pick
 from pages.shared.chrome import context_bar, empty_state, error_state, figure, theme
 from pages.shared.jobs import job_panel, submit
 from pages.shared.later import later
@@ -78,7 +79,8 @@ def _result(run: RunView) -> None:
 
 
 def _accuracy(run: RunView) -> None:
-    figure(accuracy_bars(run.report, theme()), key="lab.accuracy", run=run, unit="Accuracy in percent")
+    drawing = accuracy_bars(run.report, theme())
+    figure(drawing, key="lab.accuracy", run=run, unit="Accuracy in percent", note=CLICK, pick=task_pick(run))
 
 
 main()

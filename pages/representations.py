@@ -11,6 +11,7 @@ from engine.rounding import rounded
 from pages.features.film_maker import film_maker
 from pages.features.film_view import film_view, films_of
 from pages.features.view import feature_view
+from pages.shared.causes import class_pick
 from pages.shared.chrome import context_bar, empty_state, error_state, figure, plain, theme
 from pages.shared.state import RunView, current_run, samples
 
@@ -138,7 +139,8 @@ def _distances(run: RunView) -> None:
         help="The task whose classes and images are compared.",
     )
     drawing = class_bias(report, task, theme())
-    figure(drawing, key="representations.classes", run=run, unit="L1, feature units", tasks=[task])
+    pick = class_pick(run, task)
+    figure(drawing, key="representations.classes", run=run, unit="L1, feature units", tasks=[task], pick=pick)
     st.subheader("Image by image", anchor=False)
     try:
         drawing = shift_distribution(samples(run), task, report, theme())

@@ -80,3 +80,21 @@ def block_outputs(
                 found[name].append(torch.stack([tower.noted[block][name] for block in range(len(tower.blocks))]))
             found["features"].append(features.float().cpu())
     return {name: torch.cat(parts, dim=-2) for name, parts in found.items()}
+
+
+@torch.no_grad()
+def lens(encoder: nn.Module, tokens: Float[Tensor, "blocks n width"]) -> Float[Tensor, "blocks n dim"]:
+    """Return what the read-out would make of each block's class token, as if that block were the last.
+
+    Args:
+        encoder: whose final norm and projection are used.
+        tokens: what leaves each block.
+
+    Returns:
+        Un-normalised features, float32 on the CPU.
+
+    Source: nostalgebraist, Interpreting GPT: the logit lens, 2020.
+    """
+    tower = Tower(encoder)
+    given = tokens.to(tower.weight.device, tower.weight.dtype)
+    return torch.stack([tower.read_out(block[:, None]).float().cpu() for block in given])

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from ..analysis.accuracy import confusion, deltas, wilson_interval
 from ..report import Report
 from ..rounding import rounded
-from .drawing import Drawing, colour_bar, compose, listed, number, plain, task_titles, under_groups
+from .drawing import Drawing, cells, colour_bar, compose, listed, number, plain, task_titles, under_groups
 from .palette import CIVIDIS, GAP, INK, MUTED, Theme, diverging, fill, state_title
 
 NUMBERS_UP_TO = 12  # rows or columns of a heatmap up to which cells carry numbers
@@ -102,13 +102,17 @@ def delta_heatmap(report: Report, reference: str, theme: Theme) -> Drawing:
         text=[[_signed(value) for value in row] for row in values],
         texttemplate="%{text}" if small else None,
         textfont={"color": INK["dark"]} if theme == "dark" else {},
-        hovertemplate="%{y}, %{x}: %{text} points<extra></extra>",
+        hoverinfo="skip",
         xgap=2,
         ygap=2,
         colorbar=colour_bar("percentage points", theme),
     )
+    said = [[_signed(value) or "–" for value in row] for row in values]
+    marks = cells(
+        [plain(state_title(s, report)) for s in states], titles, said, "%{y}, %{x}: %{customdata} points<extra></extra>"
+    )
     figure = compose(
-        [heatmap],
+        [heatmap, marks],
         theme,
         height=150 + 34 * len(states),
         plot_bgcolor=GAP[theme],
@@ -143,18 +147,22 @@ def confusion_figure(counts: pd.DataFrame, state: str, report: Report, theme: Th
         z=share,
         x=names,
         y=names,
-        customdata=counts.to_numpy(),
         colorscale=CIVIDIS,
         zmin=0,
         zmax=100,
         texttemplate="%{z:.0f}" if size <= NUMBERS_UP_TO else None,
-        hovertemplate="true %{y}, predicted %{x}: %{z:.1f} % (%{customdata} images)<extra></extra>",
+        hoverinfo="skip",
         xgap=1,
         ygap=1,
         colorbar=colour_bar("% of the true class", theme),
     )
+    said = [
+        [f"{number(part)} % ({count} images)" for part, count in zip(*rows, strict=True)]
+        for rows in zip(share.tolist(), counts.to_numpy().tolist(), strict=True)
+    ]
+    marks = cells(names, names, said, "true %{y}, predicted %{x}: %{customdata}<extra></extra>")
     figure = compose(
-        [heatmap],
+        [heatmap, marks],
         theme,
         height=180 + max(240, 26 * size),
         plot_bgcolor=GAP[theme],

@@ -7,7 +7,7 @@ forbids it to load anything.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -84,28 +84,39 @@ def html_document(folder: Path, title: str = "") -> str:
     """
     report = read_report(folder)
     name = escape(title or _title(report))
-    colours = (
-        f"--page:{PAGE[t]};--ink:{INK[t]};--muted:{MUTED[t]};--line:{GRID[t]};--surface:{SURFACE[t]}"
-        for t in ("light", "dark")
-    )
     drawn = _figures(report)
     parts = [
         f"<h1>{name}</h1><p class=quiet>{escape(_subtitle(report))}</p>",
         *(f"<p class=warning>{escape(warning)}</p>" for warning in report.warnings),
         _numbers(report),
         _averages(report),
-        *(_figure(place, *drawing) for place, drawing in enumerate(drawn)),
+        *(figure_html(place, *drawing) for place, drawing in enumerate(drawn)),
         f"<h2>Recipe</h2><pre>{escape(report.recipe.to_yaml())}</pre>",
-        _provenance(report),
+        provenance_html(report),
     ]
-    scripts = [f"<script>{get_plotlyjs()}</script>", f"<script>{SCRIPT}</script>"] if drawn else []
+    return page_html(title or _title(report), parts, figures=bool(drawn))
+
+
+def page_html(title: str, parts: Sequence[str], *, figures: bool) -> str:
+    """Return parts as one HTML page that may load nothing.
+
+    Args:
+        title: of the page, as plain text.
+        parts: HTML.
+        figures: whether any part was made by :func:`figure_html`, so that Plotly is needed.
+    """
+    colours = (
+        f"--page:{PAGE[t]};--ink:{INK[t]};--muted:{MUTED[t]};--line:{GRID[t]};--surface:{SURFACE[t]}"
+        for t in ("light", "dark")
+    )
+    scripts = [f"<script>{get_plotlyjs()}</script>", f"<script>{SCRIPT}</script>"] if figures else []
     return "\n".join(
         [
             "<!doctype html>",
             '<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
-            f"<title>{name}</title><style>{STYLE % tuple(colours)}</style></head><body><main>",
+            f"<title>{escape(title)}</title><style>{STYLE % tuple(colours)}</style></head><body><main>",
             *parts,
             "</main>",
             *scripts,
@@ -203,20 +214,28 @@ def _figures(report: Report) -> list[tuple[str, str, dict[Theme, Drawing]]]:
     return [(title, caption, {theme: draw(theme) for theme in ("light", "dark")}) for title, caption, draw in parts]
 
 
-def _figure(place: int, title: str, caption: str, drawn: Mapping[Theme, Drawing]) -> str:
-    """Return a figure with its caption and, folded, the table behind it."""
+def figure_html(place: int, title: str, caption: str, drawn: Mapping[Theme, Drawing]) -> str:
+    """Return a figure with its heading, its caption and, folded, the table behind it.
+
+    Args:
+        place: its number in the page.
+        title: heading; '' for none.
+        caption: below the figure, without its full stop.
+        drawn: the figure for a light and a dark page.
+    """
     both = json.dumps({theme: json.loads(drawing.figure.to_json()) for theme, drawing in drawn.items()})
     safe = both.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     table, alt = drawn["light"].table, escape(drawn["light"].alt, quote=True)
+    heading = f"<h2>{escape(title)}</h2>" if title else ""
     return (
-        f"<h2>{escape(title)}</h2><figure>"
+        f"{heading}<figure>"
         f'<div class=plot role=img aria-label="{alt}" data-figure="figure-{place}"></div>'
         f"<figcaption>{escape(caption)}.</figcaption></figure><details><summary>Table</summary>{_table(table)}</details>"
         f'<script type="application/json" id="figure-{place}">{safe}</script>'
     )
 
 
-def _provenance(report: Report) -> str:
+def provenance_html(report: Report) -> str:
     """Return the facts of the measurement: zoo, images, versions and time."""
     facts = {
         "Zoo": f"{report.zoo.title or report.zoo.name} ({report.zoo.name})",

@@ -16,6 +16,7 @@ from .palette import GRID, INK, MUTED, SURFACE, Theme
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 CLEAR = "rgba(0,0,0,0)"
+CELL = 24  # px of what can be clicked in a cell of a heatmap
 UPRIGHT = 10  # labels under groups of bars that are not turned
 
 
@@ -80,6 +81,29 @@ def compose(
         "yaxis": _axis(theme, yaxis or {}),
     }
     return go.Figure(data=list(traces), layout={**look, **layout})
+
+
+def cells(
+    rows: Sequence[str], columns: Sequence[str], customdata: Sequence[Sequence[Any]], hovertemplate: str
+) -> go.Scatter:
+    """Return invisible marks over a heatmap's cells: browsers tell of clicks on marks, and not of those on cells.
+
+    Args:
+        rows: categories of the vertical axis.
+        columns: of the horizontal one.
+        customdata: by row and column.
+        hovertemplate: in the heatmap's place.
+    """
+    pairs = [(row, column) for row in range(len(rows)) for column in range(len(columns))]
+    return go.Scatter(
+        x=[columns[column] for _, column in pairs],
+        y=[rows[row] for row, _ in pairs],
+        mode="markers",
+        marker={"size": CELL, "symbol": "square", "opacity": 0},
+        customdata=[customdata[row][column] for row, column in pairs],
+        hovertemplate=hovertemplate,
+        showlegend=False,
+    )
 
 
 def vertical(x: float, theme: Theme, dash: str = "solid") -> dict[str, Any]:

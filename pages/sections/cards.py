@@ -11,18 +11,22 @@ from PIL import Image
 from engine.errors import EngineError
 from engine.manifest import locate_zoo
 from engine.report import Report
+from engine.rounding import rounded
 from engine.store import Run
 from engine.zoo.images.data import open_task
 from engine.zoo.images.thumbnails import strip
+from pages.shared.causes import address, can_diagnose
 from pages.shared.chrome import percent, plain
 from pages.shared.on_demand import recent
 from pages.shared.pictures import strip_of
+from pages.shared.selection import DIAGNOSE
 from pages.shared.state import RunView
 from pages.shared.zoos import zoo_manifest
 
 IMAGES = 6
 SIDE = 64  # px of a thumbnail, drawn at half of it on dense screens
 CLASSES_NAMED = 5
+NOTICEABLE = 0.5  # points
 MAX_BYTES = 64 * 2**20  # larger data is not opened on the page for a strip of thumbnails
 
 
@@ -36,6 +40,7 @@ def expert_cards(run: RunView) -> None:
         for task in report.tasks_of("in"):
             with st.container(border=True, height="stretch", gap="xsmall"):
                 _card(report, task, looked_at)
+                _why(run, task)
 
 
 def _description(report: Report) -> str:
@@ -57,6 +62,16 @@ def _card(report: Report, task: str, looked_at: Sequence[Run]) -> None:
     st.caption(plain(f"{len(summary.classes)} classes: {names}" + (f" and {more} more" if more > 0 else "")))
     values = {state: report.accuracy.get(state, {}).get(task) for state in ("expert", "merged")}
     st.markdown(f":small[Expert **{percent(values['expert'])}** · merged :orange[**{percent(values['merged'])}**]]")
+
+
+def _why(run: RunView, task: str) -> None:
+    """Draw the way to the diagnosis of a task that loses or gains by merging."""
+    if not can_diagnose(run.report, task):
+        return
+    change = run.report.accuracy["merged"][task] - run.report.accuracy["expert"][task]
+    if abs(change) >= NOTICEABLE:
+        said = f"Why {rounded(change, signed=True)} points?".replace("-", "−")
+        st.page_link(DIAGNOSE, label=said, icon=":material/troubleshoot:", query_params=address(run, task))
 
 
 def _strip(report: Report, task: str, looked_at: Sequence[Run]) -> bytes | None:

@@ -5,10 +5,13 @@ import streamlit as st
 from engine.catalog import MERGE_METHODS
 from engine.catalog.titles import method_title
 from engine.figures import state_title
+from engine.figures.diagnosis.lost import worst_task
+from engine.figures.drawing import task_titles
 from engine.report import Report
 from engine.rounding import rounded
 from pages.features.address import LIST
 from pages.features.picks import BROKEN
+from pages.shared.causes import address
 from pages.shared.chrome import percent, plain
 from pages.shared.state import RUN, RunView
 
@@ -69,25 +72,26 @@ def metrics(report: Report) -> None:
 
 
 def questions(run: RunView) -> None:
-    """Draw questions that the run answers, each a link to the page that does."""
-    report = run.report
+    """Draw questions that the run answers, each a link to where it does."""
+    report, worst = run.report, worst_task(run.report)
+    listed: list[tuple[str, str, dict[str, str]]] = []
+    if worst is not None:
+        change = report.accuracy["merged"][worst] - report.accuracy["expert"][worst]
+        title, asked = plain(task_titles(report)[worst]), address(run, worst)
+        if change <= -NOTICEABLE:
+            listed.append(("diagnose", f"Why does {title} lose {rounded(-change, 0)} points?", asked))
+        listed.append(("diagnose", f"How far did the features of {title} drift, and from which block on?", asked))
+        listed.append(("diagnose", f"What would help {title}, and whom would it harm?", asked))
+    if report.salience is not None:
+        listed.append(("salience", "Which layer matters most to an expert?", {RUN: run.id}))
     last = next(iter(reversed([name for name, part in report.calibrators.items() if part.on == "merged"])), None)
-    listed = [
-        ("representations", "How far did the features drift from each expert's?", {}, bool(report.bias)),
-        (
-            "representations",
-            f"Which images did {plain(state_title(last, report)) if last else ''} break?",
-            {LIST: BROKEN},
-            last is not None,
-        ),
-        ("salience", "Which layer matters most to an expert?", {}, report.salience is not None),
-        ("learn", "What is going on here? Five lessons", {}, True),
-    ]
+    if last is not None:
+        broken = f"Which images did {plain(state_title(last, report))} break?"
+        listed.append(("representations", broken, {RUN: run.id, LIST: BROKEN}))
+    listed.append(("learn", "What is going on here? Five lessons", {}))
     with st.container(horizontal=True, gap="small"):
-        for page, question, query, there in listed:
-            if there:
-                shown = {} if page == "learn" else {RUN: run.id, **query}
-                st.page_link(f"pages/{page}.py", label=question, icon=":material/arrow_forward:", query_params=shown)
+        for page, question, asked in listed:
+            st.page_link(f"pages/{page}.py", label=question, icon=":material/arrow_forward:", query_params=asked)
 
 
 def _repaired(report: Report, merged: float) -> str:

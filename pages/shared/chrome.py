@@ -31,6 +31,8 @@ FORMAT = "chrome.format"  # in the session: the file format that figures are sav
 FORMATS = {"svg": "SVG, for print", "png": "PNG, for slides"}
 PNG_SCALE = 3  # pixels of the file for each on the screen
 
+Pick = Callable[[dict], bool]  # takes the point that is clicked; returns whether the page changes
+
 logger = logging.getLogger(__name__)
 
 
@@ -189,20 +191,43 @@ def figure(
     note: str = "",
     images: bool = True,
     count: str = "",
+    pick: Pick | None = None,
 ) -> None:
-    """Draw a figure with its provenance, and its numbers as a table to read and to download."""
-    plot(drawing, key=key, name=f"{run.id}-{drawing.name}")
+    """Draw a figure with its provenance, and its numbers as a table to read and to download.
+
+    ``pick`` is called with the point of a bar or mark that is clicked; see :func:`plot`.
+    """
+    plot(drawing, key=key, name=f"{run.id}-{drawing.name}", pick=pick)
     st.caption(plain(" ".join([note, provenance(run, unit, tasks, images=images, count=count)]).strip()))
     numbers_of(drawing, key, run.id)
 
 
-def plot(drawing: Drawing, *, key: str, name: str = "") -> None:
-    """Draw a figure alone; its camera button saves it in the format that was chosen last, SVG before that."""
+def plot(drawing: Drawing, *, key: str, name: str = "", pick: Pick | None = None) -> None:
+    """Draw a figure alone; its camera button saves it in the format that was chosen last, SVG before that.
+
+    Args:
+        drawing: the figure.
+        key: of the chart.
+        name: of the saved file.
+        pick: called with the point that is clicked (``x``, ``y``, ``customdata`` …), before the page is drawn again;
+            returns whether that changed what the page shows.
+    """
     form = st.session_state.get(FORMAT, "svg")
     image = {"format": form, "filename": name or drawing.name, "scale": PNG_SCALE if form == "png" else 1}
     drawing.figure.layout.font.family = FONT  # not by update_layout, which takes as long as half a figure
     config = {"displaylogo": False, "toImageButtonOptions": image}
-    st.plotly_chart(drawing.figure, width="stretch", theme=None, key=key, config=config, alt=drawing.alt)
+    shown = {"width": "stretch", "theme": None, "config": config, "alt": drawing.alt}
+    if pick is None:
+        st.plotly_chart(drawing.figure, key=key, **shown)
+        return
+    told = f"{key}.clicks"  # a new key for each click, so that a chart does not keep the last one as its selection
+    own = f"{key}.{st.session_state.get(told, 0)}"
+    event = st.plotly_chart(drawing.figure, key=own, on_select="rerun", selection_mode="points", **shown)
+    points = event.selection.points if event else []
+    if points:
+        st.session_state[told] = st.session_state.get(told, 0) + 1
+        if pick(dict(points[0])):
+            st.rerun()
 
 
 @st.fragment

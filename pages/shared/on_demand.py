@@ -8,6 +8,7 @@ import streamlit as st
 
 from engine.errors import EngineError
 from engine.pipeline.viewing.base import View, ViewRequest
+from engine.pipeline.viewing.shipped import shipped_view
 from engine.store import Run
 from pages.shared.chrome import error_state
 from pages.shared.progress import show_progress
@@ -73,11 +74,34 @@ def view_on_demand(
         takes: said below the button: what is done with how many images.
         title: of the row, where it is not the view's own.
     """
+    shipped = shipped_view(run.folder, view, request) if run.example else None
+    if shipped is not None:
+        return shipped
     document = request.model_dump(mode="json")
     folder = on_demand(run, view.name, document, key=key, name=title or view.title, label=label, icon=icon)
     if folder is None and takes:
         st.caption(takes)
     return folder
+
+
+def view_at_hand(run: RunView, view: View, request: ViewRequest) -> Path | None:
+    """Return the folder of what a view left, where it came with the example or was computed; draws nothing."""
+    shipped = shipped_view(run.folder, view, request) if run.example else None
+    if shipped is not None:
+        return shipped
+    row = view_row(view, request)
+    return store().find(row.result, checksums=False) if row is not None and row.state == "finished" else None
+
+
+def view_row(view: View, request: ViewRequest) -> Run | None:
+    """Return the newest row that asks for a view."""
+    return latest(view.name, request.model_dump(mode="json"))
+
+
+def ask_view(run: RunView, view: View, request: ViewRequest, title: str = "") -> None:
+    """Ask for a view in the background."""
+    parent = None if run.example else run.id
+    ask(view.name, request.model_dump(mode="json"), title or view.title, parent)
 
 
 def latest(kind: str, request: Mapping[str, Any], rows: Sequence[Run] | None = None) -> Run | None:

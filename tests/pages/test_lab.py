@@ -50,6 +50,9 @@ def test_the_first_page_links_to_what_it_leaves_open(workspace, open_app):
     assert "list=broken" in broken.query_string
     assert "run=made" in broken.query_string
     assert any(link.page == "salience" for link in links.values())
+    why = [link for label, link in links.items() if label.startswith(("Why does", "How far did", "What would help"))]
+    assert [link.page for link in why] == ["diagnose"] * 3
+    assert all("task=" in link.query_string and "run=made" in link.query_string for link in why)
 
 
 def test_a_zoo_without_experts_says_how_to_get_some(workspace, open_app):

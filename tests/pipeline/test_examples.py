@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from engine.manifest import ASSETS
-from engine.pipeline.export.examples import EXAMPLES, FILMS, example_recipe, neighbour_table
+from engine.pipeline.export.examples import EXAMPLES, FILMS, example_recipe, neighbour_table, shipped_requests
 from engine.pipeline.local import run_recipe
 from engine.pipeline.run.plan import plan_run
 from engine.pipeline.run.projecting import ProjectionRequest
+from engine.pipeline.viewing.shipped import shipped_name
 from engine.report import read_report
 from engine.store import Store
 from engine.zoo.check import check_zoo
@@ -110,6 +111,15 @@ def test_films_of_an_example_are_there_and_pass_through_its_run(name, reports):
         own = values.index(OWN[place])
         for task, percent in report.accuracy["merged"].items():
             assert document["accuracy"]["merged"][task][own] == pytest.approx(percent), (place, task)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shipped_views_are_those_that_pages_ask_for(name, reports):
+    asked = {shipped_name(view, request) for view, request in shipped_requests(reports[name])}
+    there = {path.name for path in (FOLDER / name / "views").glob("*")}
+    assert there <= asked, "run `make examples`"
+    assert there == asked or name != NAMES[0], "run `make examples`"
+    assert sum(path.stat().st_size for path in (FOLDER / name / "views").glob("*/*")) <= 2_000_000
 
 
 @pytest.mark.slow

@@ -16,12 +16,33 @@ import pandas as pd
 from safetensors import safe_open
 
 from ...analysis.neighbours import nearest_neighbours
+from ...figures.diagnosis.lost import worst_task
 from ...manifest import ASSETS
 from ...recipe import Recipe, parse_recipe
+from ...report import Report
 from ...store import Store
 from ...types import Progress
 from ..local import copy_result, make_view, run_recipe
+from ..viewing.base import View, ViewRequest
+from ..viewing.on_weights import MERGED, PRETRAINED
+from ..viewing.shipped import FOLDER, shipped_name
+from ..views.attention import ATTENTION
+from ..views.blame import BLAME
+from ..views.coverage import COVERAGE
+from ..views.depth import DEPTH
+from ..views.direction import DIRECTION
 from ..views.film import FILM
+from ..views.geometry import GEOMETRY
+from ..views.interpolation import INTERPOLATION
+from ..views.outliers import OUTLIERS
+from ..views.predictions import PREDICTIONS
+from ..views.receipt import RECEIPT
+from ..views.remedies import REMEDIES
+from ..views.shift import SHIFT
+from ..views.spectra import SPECTRA
+from ..views.stitching import STITCHING
+from ..views.swaps import SWAPS
+from ..views.transplant import TRANSPLANT
 
 NEIGHBOURS = "neighbours.parquet"
 KEPT = ("report.json", "recipe.yaml", "samples.parquet", "projections", NEIGHBOURS)
@@ -43,6 +64,22 @@ EXAMPLES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 FILMS: dict[str, tuple[tuple[str, tuple[Any, ...]], ...]] = {  # example → places and their values
     "task-arithmetic": (("merge.params.scaling", tuple(round(0.05 * step, 2) for step in range(21))),),
 }
+SHIPPED: tuple[View, ...] = (  # as pages ask for them first
+    DIRECTION,
+    RECEIPT,
+    GEOMETRY,
+    SPECTRA,
+    SWAPS,
+    COVERAGE,
+    OUTLIERS,
+    PREDICTIONS,
+    DEPTH,
+    STITCHING,
+    SHIFT,
+)
+DIAGNOSED: tuple[View, ...] = (DEPTH, BLAME, TRANSPLANT, ATTENTION, REMEDIES)  # views on one task
+DECIMALS = 3  # of numbers in shipped tables
+DIAGNOSED_IMAGES = 500  # of the task, at most
 
 
 def example_recipe(parts: dict[str, Any], zoo: str = "mini8") -> Recipe:
@@ -75,6 +112,7 @@ def build_examples(store: Store, out: Path | None = None, *, zoo: str = "mini8",
             for part in KEPT:
                 shutil.move(built / part, target / part)
         build_films(name, recipe, store, target / "films", progress)
+        build_views(report, store, target / FOLDER, progress)
         index.append({"name": name, "title": title, "identity": report.identity})
     record = {"built": datetime.now(UTC).isoformat(timespec="seconds"), "examples": index}
     (out / "index.json").write_text(json.dumps(record, indent=1) + "\n")
@@ -93,6 +131,40 @@ def build_films(name: str, recipe: Recipe, store: Store, out: Path, progress: Pr
     for place, values in FILMS.get(name, ()):
         asked = FILM.ask(recipe, place=place, values=values, images="all")
         copy_result(make_view(FILM, asked, store, progress=progress), out / place)
+
+
+def shipped_requests(report: Report) -> list[tuple[View, ViewRequest]]:
+    """Return the views that an example ships: those that pages open with, and the diagnosis of its worst task."""
+    recipe, worst = report.recipe, worst_task(report)
+    found: list[tuple[View, ViewRequest]] = [(view, view.ask(recipe)) for view in SHIPPED]
+    found.append((INTERPOLATION, INTERPOLATION.ask(recipe, start=PRETRAINED, end=MERGED, points=11, images=200)))
+    if worst is not None:
+        found += [(view, view.ask(recipe, task=worst, images=DIAGNOSED_IMAGES)) for view in DIAGNOSED]
+    return found
+
+
+def build_views(report: Report, store: Store, out: Path, progress: Progress) -> None:
+    """Make an example's views.
+
+    Args:
+        report: of its run.
+        store: where they are computed.
+        out: folder that gets a folder a view, named by what is asked for.
+        progress: told how far each view is.
+    """
+    for view, asked in shipped_requests(report):
+        folder = out / shipped_name(view, asked)
+        copy_result(make_view(view, asked, store, progress=progress), folder)
+        shrink_tables(folder)
+
+
+def shrink_tables(folder: Path) -> None:
+    """Round the numbers of a view's tables to three decimals, which takes a third of the bytes."""
+    for path in folder.glob("*.parquet"):
+        table = pd.read_parquet(path)
+        numbers = table.select_dtypes("floating").columns
+        table[numbers] = table[numbers].round(DECIMALS).astype("float32")
+        table.to_parquet(path, index=False, compression="zstd", compression_level=19)
 
 
 def neighbour_table(run: Path) -> pd.DataFrame:

@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from ...errors import RecipeError
+from ...errors import RecipeError, nearest
 from ...manifest import Preprocess
-from ...recipe import Probe
+from ...recipe import LATER, Probe, Sparse
 from ..run.linearised import refuse_inside
 from ..sources import Sources
 from ..steps import INLINED, A, Inputs, StepKind, StepParams, apart, step
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from ..tools import StepTools
 
 
-class ImagesRequest(ViewRequest):
+class ImagesRequest(ViewRequest, Sparse):
     """Base of requests that name how many images are looked at."""
 
     images: int = Field(
         200, ge=8, le=2000, title="Images a task", description="At most; drawn from the evaluation images."
+    )
+    task: Annotated[str, LATER] = Field(
+        "", max_length=200, title="Task", description="The only one looked at; empty: every one."
     )
 
 
@@ -100,6 +103,8 @@ def plan_by_task(
     tasks, seed = [task.name for task in run.in_domain()], run.recipe.seeds[0]
     if not tasks:
         raise RecipeError("The experts' tasks have no images, so there is nothing to show. Add `data:` to zoo.yaml.")
+    if asked.task:
+        tasks = [_one_of(asked.task, tasks)]
     made = run.seed(seed).calibrator if calibrators else {}
     inputs = ModelInputs[str](run.merge(seed), {name: made[name] for name in calibrators}, run.heads())
     keys = {}
@@ -122,6 +127,17 @@ def plan_by_task(
         keys[task] = run.make(kind, params, inputs, label.format(task))
     together = GatherParams(view=kind.name, tasks=tuple(keys), split_seed=run.recipe.probe.split_seed)
     return run.make(gather, together, GatherInputs[str](keys))
+
+
+def _one_of(task: str, tasks: list[str]) -> str:
+    """Return a task that is there.
+
+    Raises:
+        RecipeError: it is none of them.
+    """
+    if task not in tasks:
+        raise RecipeError(f"No expert's task with images is named '{task}'. {nearest(task, tasks)}")
+    return task
 
 
 @step("view_table", label="Putting the tasks together", params=GatherParams, inputs=GatherInputs, cost=0.1)

@@ -52,10 +52,18 @@ class Pictures(Images):
     labels: np.ndarray  # (n,)
     head: ZeroShotHead
 
+    def said(self, features: Tensor) -> np.ndarray:
+        """Return the class (n,) that the task's head gives for these features."""
+        return predictions(logits(features.float().cpu().numpy(), self.head.weight.numpy(), self.head.scale))
+
     def accuracy(self, features: Tensor) -> float:
         """Return the percent of the images whose class the task's head gives for these features."""
-        scores = logits(features.float().cpu().numpy(), self.head.weight.numpy(), self.head.scale)
-        return top1(predictions(scores), self.labels)
+        return top1(self.said(features), self.labels)
+
+    @torch.no_grad()
+    def right(self, encoder: nn.Module) -> np.ndarray:
+        """Return whether (n,) the head gives the true class for what an encoder makes of each image."""
+        return self.said(torch.cat([encoder(batch).cpu() for batch in self.batches()])) == self.labels
 
 
 def images_of(zoo: Zoo, task: str, probe: Probe, most: int) -> Images:

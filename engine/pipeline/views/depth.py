@@ -1,10 +1,12 @@
-"""Bias through depth: every state's block outputs compared with the expert's."""
+"""Bias through depth: every state's block outputs compared with the expert's, and every block's own verdict."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ...catalog import CALIBRATORS, MERGE_METHODS
 from ...errors import RecipeError
@@ -45,6 +47,7 @@ def plan(run: RunSteps, asked: DepthRequest) -> str:
     label="Following images through the blocks",
     params=TaskParams,
     inputs=ModelInputs,
+    version=2,
     cost=2.0,
     gpu=True,
     threads=SHARE,
@@ -53,21 +56,30 @@ def depth(inputs: ModelInputs[Path], params: TaskParams, output: Path, tools: St
     """Compare every state's block outputs with the expert's on one task; writes ``depth.json``.
 
     Images go through in batches, and of one model beside the expert a vector an image, block and statistic is kept.
+    ``lens`` holds, where the task has a head, what each block says by itself: its class token sent through the
+    encoder's own final norm and projection to the head (state → predictions (blocks + 1, n), the features' own last;
+    with ``index`` and ``labels``), as :func:`engine.analysis.written.write_array` writes them.
+
+    Source: of the lens nostalgebraist, Interpreting GPT: the logit lens, 2020; here of vision transformers.
     """
     from ...analysis.depth import bias_by_block
-    from ...calibration.stations import block_outputs
+    from ...analysis.written import write_array
+    from ...calibration.stations import block_outputs, lens
     from ...calibration.stitching import Network
-    from ..viewing.models import Models, images_of
+    from ..viewing.models import Models, images_of, pictures_of
 
     zoo, task = params.sources.open(), params.task
-    images = images_of(zoo, task, params.probe, params.images)
+    images = (pictures_of if params.heads else images_of)(zoo, task, params.probe, params.images)
     models = Models(zoo, inputs, task, images.device)
     networks = {"expert": lambda: Network(models.encoder(params.expert))} | models.networks(params.calibrators)
-    expert, states = {}, {}
+    expert, states, said = {}, {}, {}
     for number, (state, load) in enumerate(networks.items()):
         report, network = tools.part(number / len(networks), (number + 1) / len(networks)), load()
         batches = images.batches(lambda fraction, report=report, state=state: report(fraction, f"{task}, {state}"))
         outputs = block_outputs(network.encoder, batches, network.calibrator, task)
+        if params.heads:
+            through = lens(network.encoder, outputs["class"])
+            said[state] = np.stack([*map(images.said, through), images.said(outputs["features"])])
         arrays = {name: tensor.numpy() for name, tensor in outputs.items()}
         if state == "expert":
             expert = arrays
@@ -79,6 +91,10 @@ def depth(inputs: ModelInputs[Path], params: TaskParams, output: Path, tools: St
         "available": images.available,
         "blocks": len(expert["class"]),
     }
+    if params.heads:
+        facts = {"index": images.rows.astype(np.int32), "labels": images.labels.astype(np.int16)}
+        document["lens"] = {name: write_array(values) for name, values in facts.items()}
+        document["lens"]["said"] = {state: write_array(values.astype(np.int16)) for state, values in said.items()}
     (output / "depth.json").write_text(json.dumps(document))
 
 

@@ -1,0 +1,42 @@
+"""A diagnosis as one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from ...report import Report
+from ..document import figure_html, page_html, provenance_html
+from ..palette import Theme
+from .answer import Answer, Scope
+
+
+def diagnosis_document(report: Report, run: str, scope: Scope, answers: Mapping[Theme, Sequence[Answer]]) -> str:
+    """Render the answers to why a task loses as one self-contained HTML document.
+
+    Args:
+        report: of the run.
+        run: its name.
+        scope: the images that it is about.
+        answers: for a light and a dark page.
+    """
+    name = f"What happens to {scope.words}?"
+    parts = [f"<h1>{escape(name)}</h1><p class=quiet>{escape(_subtitle(report, run, scope))}</p>"]
+    place = 0
+    for light, dark in zip(answers["light"], answers["dark"], strict=True):
+        parts.append(f"<h2>{light.number}. {escape(light.question)}</h2><p>{escape(light.sentence)}</p>")
+        parts += [f"<p>{escape(note)}</p>" for note in light.notes]
+        for pair in zip(light.drawings, dark.drawings, strict=True):
+            caption = f"{light.unit}; n = {light.images:,} of {light.available:,}"
+            parts.append(figure_html(place, "", caption, dict(zip(("light", "dark"), pair, strict=True))))
+            place += 1
+        parts.append(f"<p class=quiet>{escape(light.control)}</p>")
+    parts += [f"<h2>Recipe</h2><pre>{escape(report.recipe.to_yaml())}</pre>", provenance_html(report)]
+    return page_html(name, parts, figures=place > 0)
+
+
+def _subtitle(report: Report, run: str, scope: Scope) -> str:
+    words = [f"Task {scope.title}", f"run {run}", f"zoo {report.zoo.title or report.zoo.name}"]
+    if scope.images:
+        words.append("images " + ", ".join(map(str, scope.images)))
+    return "; ".join(words) + "."

@@ -1,0 +1,156 @@
+"""Transplants: a task's expert's parts put into the merged model, and the merged model's into the expert."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...catalog import MERGE_METHODS
+from ...errors import RecipeError
+from ..steps import SHARE, apart, step
+from ..viewing.base import View
+from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
+from ..viewing.trials import merge_alone
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ..run.plan import RunSteps
+    from ..tools import StepTools
+
+KINDS = {"block": (), "attention": ("attn.",), "mlp": ("mlp.",), "norm": ("ln_1.", "ln_2.")}  # parts of a block
+WHOLE = ("embedding", "block", "read-out")  # the control is made of these
+BLOCKS = "transformer.resblocks."
+EMBEDDING = ("conv1.", "class_embedding", "positional_embedding", "ln_pre.")
+READ_OUT = ("ln_post.", "proj")
+
+
+class TransplantRequest(ImagesRequest):
+    """Request to put an expert's parts into a merged model."""
+
+    REFUSAL = "The parts cannot be exchanged"
+
+
+class TransplantParams(TaskParams):
+    """Parameters of exchanging parts on one task."""
+
+    other: str = apart()  # another task's expert, the control; empty where there is one expert
+    other_digest: str
+
+
+def plan(run: RunSteps, asked: TransplantRequest) -> str:
+    """Plan the exchange of parts between the merged model and each task's expert.
+
+    Raises:
+        RecipeError: no images or heads of an expert's task, or weights that change from image to image.
+    """
+    row = MERGE_METHODS[run.recipe.merge.method]
+    if row.yields == "per_sample":
+        raise RecipeError(
+            f"{row.title} makes other weights for every image, so there are no parts to exchange. "
+            "Choose a run with a static merge or one by task."
+        )
+    need_heads(run)
+    names = [name for name, _ in run.experts]
+
+    def own(task: str) -> dict[str, Any]:
+        other = names[(names.index(run.expert_of[task]) + 1) % len(names)] if len(names) > 1 else ""
+        return {"other": other, "other_digest": run.digests.get(other, "")}
+
+    return plan_by_task(run, transplant, asked, "Exchanging parts on {}", {}, own)
+
+
+@step(
+    "transplant",
+    label="Exchanging parts",
+    params=TransplantParams,
+    inputs=ModelInputs,
+    cost=6.0,
+    gpu=True,
+    threads=SHARE,
+)
+def transplant(inputs: ModelInputs[Path], params: TransplantParams, output: Path, tools: StepTools) -> None:
+    """Exchange parts between the merged model and one task's expert, one at a time; writes ``transplant.json``.
+
+    ``parts`` is a list of ``block`` (from 1; 0 the embedding, blocks + 1 the read-out), ``kind`` (``block``,
+    ``attention``, ``mlp``, ``norm``, ``embedding``, ``read-out``), ``parameters``, and the images (n,) that the models
+    are right for, as :func:`engine.analysis.written.write_array` writes them: ``given`` (the merged model with the
+    expert's part), ``other`` (with another task's expert's part: the control, of whole parts), ``taken`` (the expert
+    with the merged model's part). ``right``: the same of ``pretrained``, ``merged`` and ``expert`` as they are.
+    """
+    from ...analysis.written import write_array
+    from ..viewing.models import Models, pictures_of
+
+    zoo, task = params.sources.open(), params.task
+    pictures = pictures_of(zoo, task, params.probe, params.images)
+    models = Models(zoo, inputs, task, pictures.device)
+    merged, expert = models.encoder("merged"), models.encoder(params.expert)
+    other = models.encoder(params.other) if params.other else None
+    whole = {"pretrained": models.encoder("pretrained"), "merged": merged, "expert": expert}
+    right = {name: write_array(pictures.right(encoder)) for name, encoder in whole.items()}
+    donors = [("given", merged, expert), ("other", merged, other), ("taken", expert, merged)]
+    listed, parts = parts_of(expert), []
+    for number, (block, kind, names) in enumerate(listed):
+        tools.progress(number / len(listed), f"{task}, {kind} {block}")
+        part: dict[str, Any] = {"block": block, "kind": kind, "parameters": _count(expert, names)}
+        for name, host, donor in donors:
+            if donor is not None and (name != "other" or kind in WHOLE):
+                with transplanted(host, donor, names):
+                    part[name] = write_array(pictures.right(host))
+        parts.append(part)
+    document = {
+        "parts": parts,
+        "right": right,
+        "other": params.other,
+        "index": write_array(pictures.rows.astype(np.int32)),
+        "labels": write_array(pictures.labels.astype(np.int16)),
+        "images": len(pictures.labels),
+        "available": pictures.available,
+    }
+    (output / "transplant.json").write_text(json.dumps(document))
+
+
+def parts_of(encoder: nn.Module) -> list[tuple[int, str, tuple[str, ...]]]:
+    """Return the parts of an encoder: block, kind, names of its parameters.
+
+    Raises:
+        CalibrationError: the encoder is no vision transformer with a class token.
+    """
+    from ...calibration.tower import Tower
+
+    blocks, names = len(Tower(encoder).blocks), [name for name, _ in encoder.named_parameters()]
+    found = [(0, "embedding", tuple(name for name in names if name.startswith(EMBEDDING)))]
+    for block in range(blocks):
+        inside = [name for name in names if name.startswith(f"{BLOCKS}{block}.")]
+        for kind, starts in KINDS.items():
+            own = tuple(n for n in inside if not starts or n.removeprefix(f"{BLOCKS}{block}.").startswith(starts))
+            found.append((block + 1, kind, own))
+    return [*found, (blocks + 1, "read-out", tuple(name for name in names if name.startswith(READ_OUT)))]
+
+
+@contextmanager
+def transplanted(host: nn.Module, donor: nn.Module, names: tuple[str, ...]) -> Iterator[None]:
+    """Let parameters of one encoder hold another's values within this block."""
+    own: Mapping[str, Tensor] = dict(host.named_parameters())
+    given = dict(donor.named_parameters())
+    kept = {name: own[name].data for name in names}
+    try:
+        for name in names:
+            own[name].data = given[name].data
+        yield
+    finally:
+        for name, values in kept.items():
+            own[name].data = values
+
+
+def _count(encoder: nn.Module, names: tuple[str, ...]) -> int:
+    table = dict(encoder.named_parameters())
+    return sum(table[name].numel() for name in names)
+
+
+TRANSPLANT = View("transplant", "Exchanged parts", TransplantRequest, plan, reduced=merge_alone)

@@ -1,0 +1,73 @@
+"""The task, class and images that pages speak of: one selection, in the address and in the session."""
+
+from collections.abc import Iterable, Sequence
+
+import streamlit as st
+
+from engine.figures.diagnosis.answer import Scope
+from engine.figures.diagnosis.lost import worst_task
+from engine.report import Report
+
+TASK, CLASS, IMAGES = "task", "class", "images"  # address parameters
+SELECTION = "selection"  # in the session: task, label, images
+MOST = 300  # images that an address names
+DIAGNOSE = "pages/diagnose.py"
+
+
+def selection(report: Report) -> Scope | None:
+    """Return what is selected: by the address, else in this session, else the task that loses most.
+
+    Returns:
+        None where the report scores no task by both an expert and the merged model.
+    """
+    worst = worst_task(report)
+    if worst is None:
+        return None
+    asked = _in_address(report)
+    if asked is None:
+        task, label, images = st.session_state.get(SELECTION, (worst, None, ()))
+        known = task in report.tasks_of("in") and (label is None or label < len(report.tasks[task].classes))
+        asked = (task, label, images) if known else (worst, None, ())
+    choose(report, *asked)
+    return Scope.of(report, *asked)
+
+
+def choose(report: Report, task: str, label: int | None = None, images: Iterable[int] = ()) -> None:
+    """Select a task, and a class or some images of it, in this session and in the address."""
+    picked = tuple(sorted(set(images)))[:MOST]
+    st.session_state[SELECTION] = (task, label, picked)
+    wanted = query(report, task, label, picked)
+    for name in (TASK, CLASS, IMAGES):
+        if name in wanted and st.query_params.get(name) != wanted[name]:
+            st.query_params[name] = wanted[name]
+        elif name not in wanted and name in st.query_params:
+            st.query_params.pop(name)
+
+
+def query(report: Report, task: str, label: int | None = None, images: Sequence[int] = ()) -> dict[str, str]:
+    """Return the address parameters of a selection."""
+    found = {TASK: task}
+    if label is not None:
+        found[CLASS] = report.tasks[task].classes[label]
+    if images:
+        found[IMAGES] = ",".join(map(str, images[:MOST]))
+    return found
+
+
+def _in_address(report: Report) -> tuple[str, int | None, tuple[int, ...]] | None:
+    """Return what the address selects; None where it selects nothing that the report has."""
+    task = st.query_params.get(TASK)
+    if task is None:
+        return None
+    if task not in report.tasks_of("in"):
+        st.toast(f"The address names the task '{task[:80]}', which this run has no expert of. Another one is shown.")
+        return None
+    classes, name = list(report.tasks[task].classes), st.query_params.get(CLASS)
+    if name is not None and name not in classes:
+        st.toast(f"The address names the class '{name[:80]}', which this task does not have. All classes are shown.")
+    label = classes.index(name) if name in classes else None
+    texts = [text for text in st.query_params.get(IMAGES, "").split(",") if text]
+    if not all(text.isdecimal() and len(text) < 10 for text in texts):
+        st.toast("The address names images by something else than numbers, so none is chosen.")
+        texts = []
+    return task, label, tuple(sorted({int(text) for text in texts}))[:MOST]

@@ -1,0 +1,231 @@
+"""Views behind a diagnosis through the pipeline: each against the same thing computed another way."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from engine.analysis.written import read_array
+from engine.calibration.rollout import look
+from engine.catalog import resolve
+from engine.errors import RecipeError
+from engine.pipeline.local import make_view, run_recipe
+from engine.pipeline.run.encoding import encoder_of
+from engine.pipeline.run.plan import plan_run, steps_of
+from engine.pipeline.viewing.models import pictures_of
+from engine.pipeline.views import view_of
+from engine.pipeline.views.transplant import parts_of
+from engine.recipe import parse_recipe
+from engine.report import read_report
+from engine.zoo.encoders.architecture import architecture
+from engine.zoo.encoders.backbone import load_encoder, to_tensor
+from engine.zoo.folder import Zoo
+from tests.tiny_zoo import EXPERTS
+
+TASK = "beta"
+
+
+def recipe_on(zoo, **changes):
+    calibrators = [{"method": "surgery", "params": {"steps": 30, "rank": 4}}]
+    document = {"zoo": str(zoo), "merge": {"method": "task_arithmetic"}, "calibrators": calibrators, **changes}
+    return resolve(parse_recipe(document))
+
+
+@pytest.fixture(scope="module")
+def recipe(zoo):
+    return recipe_on(zoo)
+
+
+@pytest.fixture(scope="module")
+def bundle(recipe, store):
+    run_recipe(recipe, store)
+    return store.find(plan_run(recipe, store).result)
+
+
+def made(name, recipe, store, **settings):
+    view = view_of(name)
+    return view.read(make_view(view, view.ask(recipe, **settings), store))
+
+
+def right(document):
+    return read_array(document)
+
+
+def answers(zoo, encoder):
+    """Right answers of an encoder on all images of the task, by the zoo's head."""
+    opened = Zoo.open(str(zoo))
+    data, heads = opened.data[TASK], opened.heads([TASK])[0]
+    pixels = to_tensor(data.images("test", np.arange(24)), opened.manifest.backbone.preprocess)
+    with torch.no_grad():
+        features = torch.nn.functional.normalize(encoder(pixels), dim=1)
+    return ((features @ heads[TASK].weight.T).argmax(1).numpy()) == data.labels("test")
+
+
+def test_leaving_an_expert_out_is_the_run_without_it(recipe, zoo, store, bundle):
+    part = made("blame", recipe, store, task=TASK, images=24)["tasks"][TASK]
+    assert part["experts"] == list(EXPERTS)
+    assert part["own"] == TASK
+    assert not part["refused"]
+    report = read_report(bundle)
+    assert 100 * right(part["right"]["merged"]).mean() == pytest.approx(report.accuracy["merged"][TASK])
+    assert 100 * right(part["right"]["expert"]).mean() == pytest.approx(report.accuracy["expert"][TASK])
+    fewer = run_recipe(recipe_on(zoo, experts=["beta", "gamma"], calibrators=[]), store)
+    assert 100 * right(part["right"]["without/alpha"]).mean() == pytest.approx(fewer.accuracy["merged"][TASK])
+    both = run_recipe(recipe_on(zoo, experts=["alpha", "beta"], calibrators=[]), store)
+    assert 100 * right(part["right"]["joined/alpha"]).mean() == pytest.approx(both.accuracy["merged"][TASK])
+    assert set(part["right"]) == {
+        *("pretrained", "merged", "expert", "alone", "joined/alpha", "joined/gamma", "stranger/alpha"),
+        *("stranger/gamma", *(f"{what}/{name}" for what in ("without", "replaced") for name in EXPERTS)),
+    }
+
+
+def test_a_random_vector_is_as_long_as_the_experts_and_no_more_alike(zoo):
+    from engine.pipeline.viewing.trials import Stranger
+
+    opened = Zoo.open(str(zoo))
+    base, expert = opened.weights("base"), opened.weights("alpha")
+    stranger = Stranger(base, expert, 0, "alpha")
+    again = Stranger(base, expert, 0, "alpha")
+    cosines = []
+    for name in base.names:
+        own, drawn = (weights.tensor(name) - base.tensor(name) for weights in (expert, stranger))
+        torch.testing.assert_close(drawn.norm(), own.norm(), rtol=1e-3, atol=1e-4)
+        assert torch.equal(stranger.tensor(name), again.tensor(name))
+        if own.numel() > 500:
+            cosines.append(float((own * drawn).sum() / (own.norm() * drawn.norm())))
+    assert max(map(abs, cosines)) < 0.2
+
+
+def test_an_exchanged_part_is_the_other_models_and_everything_else_stays(recipe, zoo, store, bundle):
+    part = made("transplant", recipe, store, task=TASK, images=24)["tasks"][TASK]
+    opened = Zoo.open(str(zoo))
+    config = architecture(opened.folder, opened.manifest)
+    listed = parts_of(encoder_of(opened, TASK))
+    assert [(one["block"], one["kind"]) for one in part["parts"]] == [(block, kind) for block, kind, _ in listed]
+    everything = [name for block, kind, names in listed if kind in ("block", "embedding", "read-out") for name in names]
+    assert sorted(everything) == sorted(name for name, _ in encoder_of(opened, TASK).named_parameters())
+    merged = encoder_of(opened, "merged", store.find(steps_of(recipe, store).merge(0)))
+    expert = load_encoder(config, opened.weights(TASK))
+    for one, (_, _, names) in zip(part["parts"], listed, strict=True):
+        for host, donor, exchange in ((merged, expert, "given"), (expert, merged, "taken")):
+            state = {name: value.clone() for name, value in host.state_dict().items()}
+            state |= {name: donor.state_dict()[name] for name in names}
+            mixed = load_encoder(config, opened.weights("base"))
+            mixed.load_state_dict(state)
+            assert right(one[exchange]).tolist() == answers(zoo, mixed).tolist()
+    assert right(part["right"]["merged"]).tolist() == answers(zoo, merged).tolist()
+
+
+def test_rollout_is_the_product_of_the_modules_own_attention(zoo, recipe, store, bundle):
+    opened = Zoo.open(str(zoo))
+    encoder, flow = encoder_of(opened, TASK), torch.eye(5)
+    pictures = pictures_of(opened, TASK, recipe.probe, 8)
+    seen, entered = [], []
+    blocks = encoder.transformer.resblocks
+    hooks = [
+        block.register_forward_hook(lambda module, given, out: entered.append(given[0]), always_call=True)
+        for block in blocks
+    ]
+    with torch.no_grad():
+        encoder(torch.cat(list(pictures.batches())))
+        for block, x in zip(blocks, entered, strict=True):
+            normed = block.ln_1(x)
+            seen.append(block.attn(normed, normed, normed, need_weights=True, average_attn_weights=True)[1])
+    for hook in hooks:
+        hook.remove()
+    for shares in seen:
+        flow = 0.5 * (shares + torch.eye(5)) @ flow
+    found = look(encoder, pictures.batches())
+    wanted = flow[:, 0, 1:] / flow[:, 0, 1:].sum(1, keepdim=True)
+    torch.testing.assert_close(found.rollout, wanted, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found.tokens, entered[-1][:, 1:])
+    part = made("attention", recipe, store, task=TASK, images=8)["tasks"][TASK]
+    kept = read_array(part["expert"]) * part["unit"]["expert"]
+    np.testing.assert_allclose(kept, found.rollout.numpy(), atol=part["unit"]["expert"])
+    assert read_array(part["drift"]).shape == (8, 4)
+    assert -1 <= part["alike"]["same"] <= 1
+
+
+def test_directions_are_of_the_runs_own_features(recipe, store, bundle):
+    view = view_of("direction")
+    folder = make_view(view, view.ask(recipe), store)
+    table = pd.read_parquet(folder / "direction.parquet")
+    report, samples = read_report(bundle), pd.read_parquet(bundle / "samples.parquet")
+    for task in EXPERTS:
+        own = table[table["task"] == task]
+        assert 100 * (own["margin"] > 0).mean() == pytest.approx(report.accuracy["merged"][task])
+        said = samples[(samples["task"] == task) & (samples["state"] == "merged")]
+        assert own["label"].tolist() == said["label"].tolist()
+        wrong = (own["margin"] < 0).to_numpy()
+        assert own["rival"].to_numpy()[wrong].tolist() == said["prediction"].to_numpy()[wrong].tolist()
+    assert view.read(folder)["tasks"][TASK] == {"rank": 2, "dim": 16, "images": 24}
+
+
+def test_remedies_are_the_runs_with_the_change(recipe, zoo, store, bundle):
+    part = made("remedies", recipe, store, task=TASK, images=24)["tasks"][TASK]
+    report = read_report(bundle)
+    found = {(one["kind"], one["value"]): one for one in part["remedies"]}
+    surgery = found["calibrator", "surgery"]
+    assert 100 * right(surgery["right"]).mean() == pytest.approx(report.accuracy["surgery"][TASK])
+    for task, (count, images) in surgery["others"].items():
+        assert 100 * count / images == pytest.approx(report.accuracy["surgery"][task])
+    for kind, value in (("scaling", 0.15), ("without", "gamma"), ("pruning", 0.5), ("random_layers", 0.5)):
+        one = found[kind, value]
+        asked = {**recipe.model_dump(mode="json"), "calibrators": [], **one["change"]}
+        changed = run_recipe(parse_recipe(asked), store)
+        assert 100 * right(one["right"]).mean() == pytest.approx(changed.accuracy["merged"][TASK]), kind
+        assert set(one["others"]) == {"alpha", "gamma"}
+        for task, (count, images) in one["others"].items():
+            if task in changed.accuracy["merged"]:
+                assert 100 * count / images == pytest.approx(changed.accuracy["merged"][task]), (kind, task)
+
+
+def test_without_a_calibrator_surgery_is_tried(zoo, store):
+    part = made("remedies", recipe_on(zoo, calibrators=[]), store, task=TASK, images=24)["tasks"][TASK]
+    assert [one["value"] for one in part["remedies"] if one["kind"] == "calibrator"] == ["surgery"]
+
+
+def test_merges_by_task_say_what_they_cannot_do(zoo, store):
+    by_task = recipe_on(zoo, merge={"method": "emr"}, calibrators=[])
+    part = made("blame", by_task, store, task=TASK, images=24)["tasks"][TASK]
+    assert f"without/{TASK}" in part["refused"]
+    assert "without/alpha" in part["right"]
+    part = made("transplant", by_task, store, task=TASK, images=24)["tasks"][TASK]
+    assert right(part["right"]["merged"]).shape == (24,)
+    part = made("remedies", by_task, store, task=TASK, images=24)["tasks"][TASK]
+    gone = next(one for one in part["remedies"] if one["kind"] == "without" and one["value"] == "alpha")
+    assert "alpha" not in gone["others"]
+
+
+def test_merges_by_image_are_refused_where_they_have_no_parts(zoo, store):
+    routed = recipe_on(zoo, merge={"method": "twin"}, calibrators=[])
+    for name in ("transplant", "attention"):
+        with pytest.raises(RecipeError, match="other weights for every image"):
+            made(name, routed, store, task=TASK, images=24)
+
+
+def test_a_task_that_is_not_there_is_refused_with_the_nearest(recipe, store):
+    with pytest.raises(RecipeError, match="Did you mean 'beta'"):
+        made("blame", recipe, store, task="betta", images=24)
+
+
+def test_the_lens_of_the_last_block_is_the_output(recipe, store, bundle):
+    part = made("depth", recipe.model_copy(update={"calibrators": ()}), store, task=TASK, images=24)["tasks"][TASK]
+    report = read_report(bundle)
+    labels = read_array(part["lens"]["labels"])
+    for state, rows in part["lens"]["said"].items():
+        said = read_array(rows)
+        assert said.shape == (part["blocks"] + 1, 24)
+        assert said[-1].tolist() == said[-2].tolist()
+        assert 100 * (said[-1] == labels).mean() == pytest.approx(report.accuracy[state][TASK])
+    assert set(part["lens"]["said"]) == {"pretrained", "merged", "expert"}
+
+
+def test_one_task_alone_is_part_of_all(recipe, store):
+    alone = recipe.model_copy(update={"calibrators": ()})
+    whole, one = (made("depth", alone, store, images=24, **task) for task in ({}, {"task": TASK}))
+    assert list(one["tasks"]) == [TASK]
+    assert one["tasks"][TASK] == whole["tasks"][TASK]
+    assert "task" not in json.loads(view_of("depth").ask(alone).model_dump_json())
