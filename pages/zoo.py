@@ -29,7 +29,7 @@ def main() -> None:
         error_state(error, "Choose another zoo above.")
         return
     st.title(plain(manifest.title or manifest.name), anchor=False)
-    st.caption(" · ".join(f"{name}\u00a0**{plain(value)}**" for name, value in _facts(manifest)))
+    st.caption(" · ".join(f"{name}\u00a0**{plain(value)}**" for name, value in _facts(manifest, zoo)))
     if manifest.description:
         st.write(plain(manifest.description))
     view = st.segmented_control(
@@ -106,7 +106,7 @@ def _zoos() -> dict[str, str]:
     return found
 
 
-def _facts(manifest: Manifest) -> list[tuple[str, str]]:
+def _facts(manifest: Manifest, zoo: str) -> list[tuple[str, str]]:
     domains = [task.domain for task in manifest.tasks]
     heads = "of its own" if manifest.heads else "from the text encoder, where it has one"
     return [
@@ -116,6 +116,7 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
         ("Experts", str(len(manifest.experts))),
         ("Tasks", f"{domains.count('in')} in domain, {domains.count('out')} out"),
         ("Heads", heads),
+        *([("Owner", owner)] if (owner := store().zoos.owner(locate_zoo(zoo))) else []),
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,6 +16,9 @@ from .run import ACTIVE, Run
 from .tables import audit as audit_table
 from .tables import run as run_table
 from .usage import references_of, size_of_artefact
+
+CHANGED = {"import": "out", "finetune": "zoo"}  # kind of work → what in its request names the zoo that it changes
+ZOOS = "zoos"  # the store's own folder of them
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Desk:
         cleaning = kind == "gc" and not request.get("dry")
         check_allowed(self._person, "clean" if cleaning else "run")
         self._check_quota()
+        self._take_zoo(kind, request)
         row = self._store.runs.submit(kind, request, person=self._person.id, **values)
         if cleaning:
             self._put_down("clean", row)
@@ -84,6 +89,25 @@ class Desk:
     def may_clean(self) -> bool:
         """Return whether the person may clean the store up."""
         return is_allowed(self._person, "clean")
+
+    def _take_zoo(self, kind: str, request: Mapping[str, Any]) -> None:
+        """Refuse work that would change somebody else's zoo; a new one belongs to who asks for it."""
+        place = self._zoo_changed(kind, request)
+        if place is None or not self._person.id:
+            return
+        owner = self._store.zoos.owner(place)
+        if owner or (place / "zoo.yaml").exists():
+            check_allowed(self._person, "change", owner, what="zoo")
+        self._store.zoos.own(place, owner or self._person.id)
+
+    def _zoo_changed(self, kind: str, request: Mapping[str, Any]) -> Path | None:
+        """Return the folder of the zoo that work makes or adds to; None for work that only looks at zoos."""
+        if kind == "copy":
+            return self._store.root / ZOOS / str(request.get("name"))
+        name = CHANGED.get(kind)
+        if name is None or request.get("check") or not request.get(name):
+            return None
+        return Path(str(request[name])).expanduser()
 
     def _own(self, run: str) -> Run:
         row = self._store.runs.get(run)

@@ -106,13 +106,14 @@ def person_of(claims: Mapping[str, Any], settings: Settings) -> Person:
     return Person(ident.strip().lower()[:200], name if isinstance(name, str) and name else ident, role)
 
 
-def check_allowed(person: Person, action: Action, owner: str = "") -> None:
+def check_allowed(person: Person, action: Action, owner: str = "", *, what: str = "run") -> None:
     """Refuse what somebody may not do.
 
     Args:
         person: who asks.
         action: ``look``, ``run`` (submit, copy), ``change`` (cancel, resume, rename, delete a run), ``clean``.
-        owner: id of the person whom the run belongs to; what belongs to nobody is an admin's.
+        owner: id of the person whom it belongs to; what belongs to nobody is an admin's.
+        what: is to be changed, a run or a zoo.
 
     Raises:
         NotAllowed: with a sentence that says why.
@@ -121,7 +122,9 @@ def check_allowed(person: Person, action: Action, owner: str = "") -> None:
         raise NotAllowed(MAY_NOT.get(action, MAY_NOT["run"]))
     if action == "change" and person.role != "admin" and owner != person.id:
         whose = f"to {owner}" if owner else "to nobody who logs in"
-        raise NotAllowed(f"This run belongs {whose}. You may look at it and copy it; its owner or an admin changes it.")
+        raise NotAllowed(
+            f"This {what} belongs {whose}. You may look at it and copy it; its owner or an admin changes it."
+        )
 
 
 def is_allowed(person: Person, action: Action, owner: str = "") -> bool:

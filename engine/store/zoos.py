@@ -8,6 +8,7 @@ import os
 import secrets
 import time
 from pathlib import Path
+from typing import Any
 
 from ..errors import StoreError
 
@@ -22,20 +23,24 @@ class KnownZoos:
         self._folder = root / FOLDER
 
     def add(self, folder: Path) -> None:
-        """Remember a zoo folder; once more moves it to the front.
+        """Remember a zoo folder; once more moves it to the front. It stays whose it was.
 
         Raises:
             StoreError: the store cannot be written to.
         """
-        path = folder.expanduser().resolve()
-        target = self._file(path)
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps({"path": str(path), "added": time.time()}), "utf-8")
-            temporary.replace(target)
-        except OSError as error:
-            raise StoreError(f"The store {self._folder.parent} cannot be written to: {error.strerror}.") from error
+        self._keep(folder, time.time(), self.owner(folder))
+
+    def own(self, folder: Path, person: str) -> None:
+        """Say whom a zoo folder belongs to, which may be about to be made; this alone makes it no known zoo.
+
+        Raises:
+            StoreError: the store cannot be written to.
+        """
+        self._keep(folder, self._read(folder).get("added"), person)
+
+    def owner(self, folder: Path) -> str:
+        """Return the id of whom a zoo folder belongs to; empty for nobody who logs in."""
+        return str(self._read(folder).get("person") or "")
 
     def forget(self, folder: Path) -> None:
         """Forget a zoo folder; the folder itself stays."""
@@ -52,6 +57,24 @@ class KnownZoos:
                 continue
         found.sort(key=lambda item: -item[0])
         return [path for _, path in found[:MOST] if os.access(path / "zoo.yaml", os.R_OK)]
+
+    def _keep(self, folder: Path, added: float | None, person: str) -> None:
+        path = folder.expanduser().resolve()
+        target = self._file(path)
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps({"path": str(path), "added": added, "person": person}), "utf-8")
+            temporary.replace(target)
+        except OSError as error:
+            raise StoreError(f"The store {self._folder.parent} cannot be written to: {error.strerror}.") from error
+
+    def _read(self, folder: Path) -> dict[str, Any]:
+        try:
+            found = json.loads(self._file(folder.expanduser().resolve()).read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def _file(self, path: Path) -> Path:
         return self._folder / f"{hashlib.sha256(str(path).encode()).hexdigest()[:24]}.json"

@@ -167,3 +167,31 @@ def test_owners_outlive_the_table_and_records_without_one_are_read(store, desks)
     del document["person"]
     record.write_text(json.dumps(document))
     assert {row["id"]: row["person"] for row in store.history.rows()} == {run.id: ANNA.id, other.id: ""}
+
+
+def test_zoos_belong_to_who_asked_for_them(store, desks, tmp_path):
+    """Adding experts to a zoo, and making another in its place, are changes of it."""
+    anna, ben, ida, _ = desks
+    mine, older = tmp_path / "mine", tmp_path / "older"
+    anna.submit("import", {"out": str(mine), "check": True})
+    assert store.zoos.owner(mine) == ""
+    anna.submit("import", {"out": str(mine)})
+    assert store.zoos.list() == []  # it is not there yet
+    for folder in (mine, older):
+        folder.mkdir()
+        (folder / "zoo.yaml").write_text("name: zoo")
+        store.zoos.add(folder)
+    assert (store.zoos.owner(mine), store.zoos.list()) == (ANNA.id, [older, mine])
+    changes = [("import", {"out": str(mine)}), ("finetune", {"zoo": str(tmp_path / "." / "mine")})]
+    for kind, request in changes:
+        with pytest.raises(NotAllowed, match=r"zoo belongs to a@x\.org"):
+            ben.submit(kind, request)
+        anna.submit(kind, request)
+        ida.submit(kind, request)
+    assert store.zoos.owner(mine) == ANNA.id
+    with pytest.raises(NotAllowed, match="zoo belongs to nobody who logs in"):
+        ben.submit("finetune", {"zoo": str(older)})
+    ben.submit("run", {"recipe": {"zoo": str(mine)}})  # looking at it is for all
+    ben.submit("copy", {"zoo": str(mine), "name": "his"})
+    with pytest.raises(NotAllowed, match=r"zoo belongs to b@x\.org"):
+        anna.submit("finetune", {"zoo": str(store.root / "zoos" / "his")})
