@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from ...recipe import LATER
 from ..steps import SHARE, apart, step
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
@@ -28,7 +29,7 @@ class ShiftRequest(ImagesRequest):
 
     REFUSAL = "The images cannot be shifted"
 
-    drawn: Literal["usual", "corruptions"] = Field(
+    drawn: Annotated[Literal["usual", "corruptions"], LATER] = Field(
         "usual",
         title="Drawn shifts",
         description="Noise, blur, contrast and negatives, or the seven corruptions of papers on merging.",
