@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from pages.sections.premerging_connection import connection
 from pages.sections.premerging_measures import disentanglement, energy, sharpness
 from pages.sections.premerging_scaling import over_scaling
 from pages.shared.chrome import context_bar
@@ -12,6 +13,7 @@ VIEWS = {
     "disentanglement": ("Disentanglement", disentanglement),
     "sharpness": ("Sharpness", sharpness),
     "energy": ("Subspaces", energy),
+    "connection": ("Alignment", connection),
 }
 
 

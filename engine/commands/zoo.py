@@ -18,6 +18,7 @@ app.command("fetch")(fetch.fetch)
 app.command("finetune")(finetune.finetune)
 app.command("distill")(finetune.distill)
 app.command("align")(align.align)
+app.command("connect")(align.connect)
 app.command("import")(importing.import_zoo)
 
 

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from engine.analysis.interpolation import accuracy_and_loss
 from engine.errors import RecipeError
 from engine.figures.by_recipe import best_table, by_recipe_figure
+from engine.figures.connection import barriers, connection_figure, units_table, zip_figure
 from engine.figures.disentanglement import disentanglement_figure, inside
 from engine.figures.energy import energy_figure
 from engine.figures.sharpness import sharpness_figure
@@ -178,3 +179,65 @@ def test_energy_of_a_subspace_is_the_share_of_the_inputs_in_it(view):
         assert all(0 < value < 1 for value in [*found["own"], *found["others"]])
         assert found["from"] == "task vector"
     assert len(energy_figure(document, {}, "light").table) == 2 * 4
+
+
+def test_a_shuffled_expert_is_found_again_and_the_path_is_as_before(view, zoo):
+    document = view("connection", start="alpha", end="beta", points=3)
+    plain = view("connection", start="alpha", end="beta", points=3, shuffle=False)
+    units = document["units"]
+    assert set(units["found"].values()) == {1.0}, "every planted order is undone"
+    assert max(units["moved"].values()) > 0.5
+    assert all(units["after"][group] > units["before"][group] for group in units["after"])
+    assert units["apart"] < 1e-10
+    assert all(value == 0 for value in plain["units"]["moved"].values())
+    assert set(plain["units"]["found"].values()) == {1.0}, "units of one base match themselves"
+    for task in ("alpha", "beta"):
+        first, second = document["tasks"][task], plain["tasks"][task]
+        for place in (0, -1):
+            assert first["plain"]["loss"][place] == pytest.approx(second["plain"]["loss"][place], rel=1e-4)
+        assert first["aligned"]["loss"] == pytest.approx(second["plain"]["loss"], rel=1e-4)
+        assert first["plain"]["loss"][1] != pytest.approx(second["plain"]["loss"][1], rel=1e-4)
+        assert first["deviation"]
+        ours = by_hand(zoo, task, {"alpha": 0.5, "beta": 0.5})[2]
+        assert first["aligned"]["loss"][1] == pytest.approx(ours, rel=1e-4)
+    for found in units["zips"].values():
+        assert sum(found.values()) == pytest.approx(1)
+    assert plain["units"]["zips"]["units_0"]["same"] > units["zips"]["units_0"]["same"]
+    assert len(connection_figure(document, ("Alpha", "Beta"), "light").figure.data) == 3
+    assert len(units_table(document)) == len(units["found"])
+    assert len(zip_figure(document, "dark").figure.data) == 4
+    assert set(barriers(document)) == {"plain", "aligned", "repaired"}
+
+
+def test_repair_gives_hidden_units_the_statistics_between_the_ends(view):
+    document = view("connection", start="alpha", end="pretrained", points=3, method="activation_matching")
+    found = document["tasks"]["alpha"]
+    assert all(0 < ratio < 2 for ratio in found["deviation"].values())
+    assert found["repaired"]["loss"][0] == found["aligned"]["loss"][0]
+    assert found["repaired"]["loss"][1] != found["aligned"]["loss"][1]
+
+
+def test_the_command_says_what_the_view_measures(command, zoo):
+    code, out, err = command("zoo", "connect", zoo, "alpha", "beta", "--shuffle", "--points", 3, "--images", 8, "-q")
+    assert (code, err) == (0, "")
+    assert "Loss barrier: as they are " in out
+    assert "repaired" in out
+    assert "units_0: 100 % of units put right" in out
+    assert "ZipIt" in out
+    code, _, err = command("zoo", "connect", zoo, "alpha", "gamma")
+    assert code == 1
+    assert "no model 'gamma'" in err
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"start": "alpha", "end": "alpha"}, "choose two models"),
+        ({"start": "gamma"}, "no model 'gamma'"),
+        ({"method": "zip"}, "no way to align 'zip'"),
+        ({"params": {"sweeps": 0}}, "sweeps"),
+    ],
+)
+def test_connections_that_cannot_be_are_refused(view, settings, message):
+    with pytest.raises(RecipeError, match=message):
+        view("connection", **settings)
