@@ -8,6 +8,7 @@ from engine.catalog.titles import recipe_title
 from engine.catalog.words import at_inference, cost_of
 from engine.errors import EngineError
 from engine.figures.methods import Method, Result, Row, best_results, method_table, methods
+from engine.figures.premerging import premerging_rows, premerging_table
 from engine.figures.survey import survey_table
 from engine.manifest import bundled_zoos
 from engine.outgoing import csv_table
@@ -22,7 +23,7 @@ from pages.shared.state import RUN, find_current, show_run, store
 from pages.shared.tables import draw_table
 from pages.shared.zoos import zoo_manifest
 
-VIEWS = {"ours": "Every method here", "survey": "The survey's overview"}
+VIEWS = {"ours": "Every method here", "before": "Before merging", "survey": "The survey's overview"}
 ASKED_BY = "methods"  # in the run table: tells runs of this page from those of the lab
 TICK = 1.0
 NUMBER = st.column_config.NumberColumn
@@ -58,6 +59,17 @@ SURVEY = {
 }
 
 
+BEFORE = {
+    "family": st.column_config.TextColumn("Family", width="small"),
+    "title": st.column_config.TextColumn("Method", width="medium", pinned=True),
+    "summary": st.column_config.TextColumn("In a sentence", width="large"),
+    "cost": NUMBER("Cost of a step", format="%.2f", help="CPU time, standard training's being 1"),
+    "makes": st.column_config.TextColumn("Makes", width="medium"),
+    "needs": st.column_config.TextColumn("Needs", width=190),
+    "source": COLUMNS["source"],
+}
+
+
 def main() -> None:
     """Draw the zoo, the table, what is chosen in it, and what is missing."""
     st.title("Every method, side by side", anchor=False)
@@ -85,10 +97,10 @@ def main() -> None:
         bind="query-params",
         persist_state="session",
         label_visibility="collapsed",
-        help="What is built in here, or the rows of the survey of merge methods.",
+        help="What is built in here, what acts before merging, or the rows of the survey of merge methods.",
     )
-    if view == "survey":
-        _survey(results, every)
+    if view != "ours":
+        _survey(results, every) if view == "survey" else _before()
         return
     table = method_table(results)
     picked = draw_table(
@@ -120,6 +132,34 @@ def main() -> None:
         on_click="ignore",
         icon=":material/download:",
     )
+
+
+def _before() -> None:
+    """Draw recipes of fine-tuning and ways to align, and the one chosen with its equation."""
+    table = premerging_table()
+    picked = draw_table(
+        table,
+        column_order=list(BEFORE),
+        column_config=BEFORE,
+        hide_index=True,
+        key="methods.before",
+        on_select="rerun",
+        selection_mode="single-row",
+        placeholder="–",
+        height="content",
+        width="stretch",
+        alt=f"{len(table)} methods that act before merging, with what they cost, make and need",
+    )
+    st.caption(
+        "Costs are medians of five paired steps on the encoder of mini8, batches of 64, one thread. A joint step is a "
+        "standard one on a mixed batch."
+    )
+    rows = premerging_rows()
+    for number in picked["selection"]["rows"][:1]:
+        with st.container(border=True):
+            st.markdown(f"**{plain(rows[number].title)}**")
+            method_notes(rows[number])
+    st.page_link("pages/zoo.py", label="Train experts by a recipe", icon=":material/model_training:")
 
 
 def _survey(results: dict[Method, Result], every: list[Result]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.catalog import MERGE_METHODS, TRANSFORMS, fits
+from engine.catalog import ALIGNMENTS, FINE_TUNING, MERGE_METHODS, TRANSFORMS, fits
 from engine.catalog.survey import TABLE
 from engine.figures.methods import Result, best_results, default_params, method_table, methods
 from engine.figures.survey import stands_for, survey_table
@@ -112,6 +112,18 @@ def test_the_surveys_rows_are_all_there_with_what_was_measured(workspace, open_m
     assert table.loc["Individual Models", "in"] == 96.0
     assert table.loc["Ties-Merging", "measured"] == "TIES"
     assert table.loc["WUDI-Merging", "run"] == ""
+
+
+def test_what_acts_before_merging_is_a_table_of_its_own(open_methods):
+    app = open_methods()
+    app.segmented_control(key="methods.view").set_value("before").run()
+    assert not app.exception
+    table = app.dataframe[0].value
+    assert table["title"].tolist() == [row.title for row in (*FINE_TUNING.values(), *ALIGNMENTS.values())]
+    assert table.set_index("title").loc["SAFT", "cost"] == FINE_TUNING["saft"].cost
+    assert table["summary"].str.len().min() > 20
+    assert table.set_index("title").loc["Linearised", "makes"] == "an expert evaluated linearised"
+    assert table.set_index("title").loc["OSRM", "needs"] == "labelled training images, images of other tasks"
 
 
 def test_changed_parameters_and_the_second_choice_are_said():

@@ -1,0 +1,42 @@
+"""The table of what happens before merging: recipes of fine-tuning, and ways to align networks."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ..catalog import ALIGNMENTS, FINE_TUNING, AlignmentRow, FineTuningRow
+from ..catalog.words import needs_of
+
+
+def premerging_rows() -> list[FineTuningRow | AlignmentRow]:
+    """Return the rows of the catalogue that act before merging, in its order."""
+    return [*FINE_TUNING.values(), *ALIGNMENTS.values()]
+
+
+def premerging_table() -> pd.DataFrame:
+    """Return one row for each recipe of fine-tuning and each way to align."""
+    rows = []
+    for row in premerging_rows():
+        trains = isinstance(row, FineTuningRow)
+        rows.append(
+            {
+                "family": "Fine-tuning" if trains else "Alignment",
+                "title": row.title,
+                "summary": row.summary,
+                "cost": row.cost if isinstance(row, FineTuningRow) else None,
+                "makes": _makes(row),
+                "needs": needs_of(row),
+                "source": row.url,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _makes(row: FineTuningRow | AlignmentRow) -> str:
+    """Return what a row leaves behind."""
+    if isinstance(row, AlignmentRow):
+        return "an expert in another order of units"
+    if row.joint:
+        return "a reference of the zoo"
+    kind = "an expert evaluated linearised" if row.forward == "linearised" else "an expert"
+    return f"{kind}, with low-rank factors" if row.factors else kind
