@@ -5,6 +5,7 @@ import streamlit as st
 from pages.sections.premerging_connection import connection
 from pages.sections.premerging_measures import disentanglement, energy, sharpness
 from pages.sections.premerging_scaling import over_scaling
+from pages.sections.premerging_spawning import spawning
 from pages.shared.chrome import context_bar
 from pages.shared.state import current_run
 
@@ -14,6 +15,7 @@ VIEWS = {
     "sharpness": ("Sharpness", sharpness),
     "energy": ("Subspaces", energy),
     "connection": ("Alignment", connection),
+    "spawning": ("Spawning", spawning),
 }
 
 

@@ -114,7 +114,8 @@ def test_the_surveys_rows_are_all_there_with_what_was_measured(workspace, open_m
     assert table.loc["WUDI-Merging", "run"] == ""
 
 
-def test_what_acts_before_merging_is_a_table_of_its_own(open_methods):
+def test_what_acts_before_merging_is_a_table_of_its_own(workspace, open_methods):
+    workspace.example()
     app = open_methods()
     app.segmented_control(key="methods.view").set_value("before").run()
     assert not app.exception

@@ -67,12 +67,12 @@ def plan_finetune(asked: FinetuneRequest, store: Store) -> Plan:
     """
     zoo = Zoo.open(asked.zoo)
     tasks = _tasks(zoo, asked)
-    heads = _heads(zoo, store)
+    heads = plan_heads(zoo, store)
     if asked.config.row.joint:
         _check_joint(zoo, tasks, asked)
-        steps = {JOINT: _training(zoo, tasks, asked, store, heads)}
+        steps = {JOINT: plan_training(zoo, tasks, asked, store, heads)}
     else:
-        steps = {task.name: _training(zoo, [task], asked, store, heads) for task in tasks}
+        steps = {task.name: plan_training(zoo, [task], asked, store, heads) for task in tasks}
     stamp = (zoo.folder / "zoo.yaml").stat()
     params = AdoptParams(
         folder=str(zoo.folder),
@@ -84,7 +84,7 @@ def plan_finetune(asked: FinetuneRequest, store: Store) -> Plan:
     return Plan((*([heads] if heads else []), *steps.values(), adopt), adopt.key)
 
 
-def _heads(zoo: Zoo, store: Store) -> Step | None:
+def plan_heads(zoo: Zoo, store: Store) -> Step | None:
     """Return the step that builds heads from the base's text encoder; None for a zoo that brings heads."""
     if zoo.manifest.heads:
         return None
@@ -167,7 +167,7 @@ def _check_joint(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest) -> No
         )
 
 
-def _training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, store: Store, heads: Step | None) -> Step:
+def plan_training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, store: Store, heads: Step | None) -> Step:
     """Plan the training of one model on a task, or on several together."""
     names = [task.name for task in tasks]
     if heads is None:

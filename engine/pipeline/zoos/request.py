@@ -65,6 +65,11 @@ class FinetuneConfig(Frozen):
         "whole", title="Cosine", description="Over all steps, or over those after the warm-up (published programs)."
     )
 
+    part: int | None = Field(
+        None, ge=0, title="Parts at step", description="From this step on the seed `after` orders and varies batches."
+    )
+    after: int = Field(0, ge=0, title="Seed afterwards", description="Of the part of a training that runs apart.")
+
     @property
     def row(self) -> FineTuningRow:
         """Return the recipe's row."""
@@ -103,7 +108,10 @@ class FinetuneConfig(Frozen):
             later = {}  # so that keys of older experts stay as they were
         if self.decay != "whole":
             later["decay"] = self.decay
-        return self.model_dump(mode="json", exclude={"epochs", "method", "params", "decay"}) | chosen | later
+        if self.part is not None:
+            later |= {"part": self.part, "after": self.after}
+        hidden = {"epochs", "method", "params", "decay", "part", "after"}
+        return self.model_dump(mode="json", exclude=hidden) | chosen | later
 
 
 class FinetuneRequest(Request):

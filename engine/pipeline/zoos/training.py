@@ -249,10 +249,11 @@ class TrainingRun:
         Of several tasks each gives as many images as the others, and orders them by itself.
         """
         size, found, labels, soft = self.config["batch_size"] // len(self.lessons), [], [], None
+        seed = self.config["after"] if step >= self.config.get("part", step + 1) else self.config["seed"]
         for lesson in self.lessons:
-            rows = lesson.rows_at(step, size, self.config["seed"])
+            rows = lesson.rows_at(step, size, seed)
             images = to_tensor(lesson.images[rows], self.preprocess)
-            rng = np.random.default_rng([self.config["seed"], _number(lesson.task), 1, step])
+            rng = np.random.default_rng([seed, _number(lesson.task), 1, step])
             found.append(augment(images, self.config["augmentation"], rng).to(self.device))
             labels.append(lesson.labels[torch.as_tensor(rows)].to(self.device))
             if self.soft is not None:

@@ -1,0 +1,172 @@
+"""Spawning: instability over the step at which two runs of one training part, each with batches of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, model_validator
+
+from ...errors import RecipeError, nearest
+from ...manifest import Preprocess
+from ...recipe import Probe, Recipe
+from ..sources import Sources
+from ..steps import SHARE, A, Inputs, StepParams, apart, step
+from ..viewing.base import View
+from ..viewing.by_task import ImagesRequest, need_heads
+from ..viewing.on_weights import merge_only
+
+if TYPE_CHECKING:
+    from ..run.plan import RunSteps
+    from ..tools import StepTools
+
+SEEDS = (1, 2)  # of the two runs after they part
+
+
+class SpawningRequest(ImagesRequest):
+    """Request for the instability of a training."""
+
+    REFUSAL = "The instability cannot be measured"
+
+    task: str = Field("", title="Task", description="That is trained on; the recipe's first by default.")
+    steps: int = Field(60, ge=2, le=100_000, title="Steps", description="Of each training.")
+    batch_size: int = Field(64, ge=1, le=8192, title="Batch size", description="Images in a step.")
+    parts: tuple[int, ...] = Field((0, 15, 30), min_length=1, max_length=16, title="Parting steps")
+    images: int = Field(200, ge=8, le=2000, title="Images", description="At most; drawn from the evaluation images.")
+    points: int = Field(5, ge=3, le=41, title="Points", description="Models between the two runs, both included.")
+
+    @model_validator(mode="after")
+    def _inside(self) -> SpawningRequest:
+        if list(self.parts) != sorted(set(self.parts)) or self.parts[0] < 0 or self.parts[-1] >= self.steps:
+            raise ValueError(f"name different parting steps from 0 to {self.steps - 1} in ascending order")
+        return self
+
+
+class SpawningParams(StepParams):
+    """Parameters of the paths between runs that parted."""
+
+    task: str
+    data: str  # digest of the task's images
+    images: int
+    probe: Probe
+    heads: str  # digest
+    architecture: dict[str, Any]
+    preprocess: Preprocess
+    steps: int
+    parts: tuple[int, ...]
+    alphas: tuple[float, ...]
+    sources: Sources = apart()
+
+
+@dataclass(frozen=True)
+class SpawningInputs(Inputs[A]):
+    """Both runs for each parting step, as ``STEP-SEED``."""
+
+    runs: Mapping[str, A] = field(default_factory=dict)
+    heads: A | None = None  # where they are built
+
+
+def plan(run: RunSteps, asked: SpawningRequest) -> str:
+    """Plan two trainings for each parting step, and the paths between them.
+
+    Raises:
+        RecipeError: an unknown task, or one without training images.
+    """
+    from ..zoos.finetune import plan_heads, plan_training
+    from ..zoos.request import FinetuneRequest
+
+    need_heads(run)
+    known = {task.name: task for task in run.in_domain()}
+    name = asked.task or next(iter(known))
+    if name not in known:
+        raise RecipeError(f"The recipe has no expert of a task '{name}' with images. {nearest(name, known)}")
+    if not run.zoo.data[name].has("train"):
+        raise RecipeError(
+            f"Task '{name}' has no training images, so no training of it can part. Make a copy of the zoo to train in, "
+            "on the page Zoo."
+        )
+    heads = plan_heads(run.zoo, run.store)
+    made = {}
+    for part in asked.parts:
+        for seed in SEEDS:
+            config = {"steps": asked.steps, "batch_size": asked.batch_size, "part": part, "after": seed}
+            wanted = FinetuneRequest.parse({"zoo": str(run.zoo.folder), "tasks": [name], "config": config})
+            made[f"{part}-{seed}"] = run.add(plan_training(run.zoo, [known[name]], wanted, run.store, heads))
+    params = SpawningParams(
+        task=name,
+        data=run.data_digests[name],
+        images=asked.images,
+        probe=run.recipe.probe,
+        heads=run.digests["heads"],
+        architecture=run.config,
+        preprocess=run.preprocess,
+        steps=asked.steps,
+        parts=asked.parts,
+        alphas=tuple(place / (asked.points - 1) for place in range(asked.points)),
+        sources=run.sources,
+    )
+    return run.make(spawning, params, SpawningInputs[str](made, run.heads()), f"Between runs on {name}")
+
+
+@step(
+    "spawning",
+    label="Between runs that parted",
+    params=SpawningParams,
+    inputs=SpawningInputs,
+    cost=4.0,
+    gpu=True,
+    threads=SHARE,
+)
+def spawning(inputs: SpawningInputs[Path], params: SpawningParams, output: Path, tools: StepTools) -> None:
+    """Measure the path between the two runs for each parting step; writes ``spawning.json``.
+
+    For each of ``parts``: ``error`` (percent) and ``loss`` at the ``alphas``; ``instability``, the highest error on the
+    path less the mean of its ends, in points; ``barrier`` of the loss in nats.
+
+    Source: Frankle et al., ICML 2020, arXiv:1912.05671, §2. Departure: from a pretrained base, on evaluation images.
+    """
+    import torch
+
+    from ...analysis.interpolation import Between, accuracy_and_loss, barrier
+    from ...weights import open_weights
+    from ...zoo.encoders.backbone import load_encoder
+    from ...zoo.making.adopt import EXPERT
+    from ..viewing.models import pictures_of
+
+    pictures = pictures_of(params.sources.open(), params.task, params.probe, params.images)
+    labels, found = torch.as_tensor(pictures.labels).long(), []
+    for place, part in enumerate(params.parts):
+        first, second = (open_weights(inputs.runs[f"{part}-{seed}"] / EXPERT) for seed in SEEDS)
+        values = []
+        for number, alpha in enumerate(params.alphas):
+            share = (place + number / len(params.alphas)) / len(params.parts)
+            tools.progress(share, f"runs that parted at step {part:,}")
+            encoder = load_encoder(params.architecture, Between(first, second, alpha)).to(pictures.device)
+            with torch.no_grad():
+                features = torch.cat([encoder(batch).cpu() for batch in pictures.batches()])
+            values.append(accuracy_and_loss(features, pictures.head, labels))
+        errors, losses = [100 - accuracy for accuracy, _ in values], [loss for _, loss in values]
+        found.append(
+            {
+                "part": part,
+                "error": errors,
+                "loss": losses,
+                "instability": max(errors) - (errors[0] + errors[-1]) / 2,
+                "barrier": barrier(params.alphas, losses),
+            }
+        )
+    document = params.model_dump(mode="json", include={"task", "steps", "alphas"})
+    document |= {"parts": found, "seeds": list(SEEDS), "images": len(labels), "available": pictures.available}
+    (output / "spawning.json").write_text(json.dumps(document))
+
+
+def _one_task(recipe: Recipe) -> Recipe:
+    """Return the recipe without what the trainings do not depend on."""
+    chosen = merge_only(recipe)
+    return chosen.model_copy(update={"transforms": (), "merge": Recipe().merge, "forward": "standard"})
+
+
+SPAWNING = View("spawning", "Instability of a training", SpawningRequest, plan, reduced=_one_task)

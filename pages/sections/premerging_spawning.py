@@ -1,0 +1,47 @@
+"""The section on spawning: two runs of one training that part at a step."""
+
+import streamlit as st
+
+from engine.figures.spawning import spawning_figure
+from engine.pipeline.views.spawning import SPAWNING
+from pages.shared.chrome import figure, plain, theme
+from pages.shared.on_demand import view_on_demand
+from pages.shared.state import RunView
+
+
+def spawning(run: RunView) -> None:
+    """Draw the instability over the step at which two runs of one training part."""
+    st.write(
+        "A training is copied at some step, and both copies go on with batches of their own. If the path between them "
+        "has no barrier, they ended in one basin. Experts can be averaged because they part at a pretrained base, "
+        "which is late enough."
+    )
+    tasks = {task: run.report.tasks[task].title or task for task in run.report.tasks_of("in")}
+    left, right = st.columns((2, 1), vertical_alignment="bottom")
+    task = left.selectbox(
+        "Task", list(tasks), format_func=tasks.__getitem__, key="premerging.spawn.task", help="That is trained on."
+    )
+    steps = right.number_input("Steps", 4, 100_000, 60, key="premerging.spawn.steps", help="Of each training.")
+    parts = tuple(sorted({0, steps // 4, steps // 2}))
+    request = SPAWNING.ask(run.report.recipe, task=task, steps=steps, parts=parts)
+    folder = view_on_demand(
+        run,
+        SPAWNING,
+        request,
+        key="premerging.spawn",
+        label="Train and part",
+        icon=":material/call_split:",
+        takes=f"{2 * len(parts)} trainings of {steps} steps that part at {', '.join(map(str, parts))}; needs training "
+        "images.",
+        title=plain(f"Instability on {tasks[task]}"),
+    )
+    if folder is None:
+        return
+    document = SPAWNING.read(folder)
+    figure(
+        spawning_figure(document, theme()),
+        key="premerging.spawn.figure",
+        run=run,
+        unit=f"Highest error between both runs less the mean of theirs, on {tasks[task]}; seeds 1 and 2 after parting",
+        count=f"{document['images']} of {document['available']}",
+    )
