@@ -16,7 +16,7 @@ from engine.experiments import (
     read_experiment,
     read_result,
 )
-from engine.experiments.claims import effect, fits
+from engine.experiments.claims import EARLIER, effect, fits, verdict_of
 from engine.experiments.spec import FOLDER
 from engine.figures.experiment import experiment_dots
 from engine.outgoing import csv_table
@@ -29,7 +29,16 @@ from pages.shared.state import store
 from pages.shared.tables import draw_table
 
 NAME = "experiment"  # the address parameter
-TICK = 1.0
+PRACTICE = "Checks of practice"
+LISTED = 200  # results of the store that are looked through
+COLUMNS = {
+    "Claim": st.column_config.TextColumn("Claim", width="large"),
+    "Paper": st.column_config.TextColumn("Paper", width="medium"),
+    "Part": st.column_config.TextColumn("Part", width=130),
+    "Verdict": st.column_config.TextColumn("Verdict", width=190),
+    "Effect": st.column_config.TextColumn("Effect", width=150),
+    "Does as well": st.column_config.TextColumn("Does as well", width="medium"),
+}
 VERDICTS = {
     "holds here": ":green[:material/check_circle:] **holds here**",
     "seen here": ":green[:material/check:] **seen here**",
@@ -44,6 +53,7 @@ VERDICTS = {
     "does not hold here": ":blue[:material/swap_horiz:] **does not hold here**",
     "cannot be judged on this zoo": ":gray[:material/help:] **cannot be judged on this zoo**",
 }
+BASES = {"seeds": "; over seeds alone", "points": "; over these points", "count": ""}
 OUTCOMES = {
     "yes": ":material/check: yes",
     "no": ":material/close: no",
@@ -67,26 +77,71 @@ def main() -> None:
 def _all(names: list[str]) -> None:
     st.title("What the papers claim, what you see here", anchor=False)
     st.write(
-        "Each claim is a set of recipes with its controls, run on the bundled zoo by the same engine as everything "
-        "else. Open one to see the numbers beside the published ones, and to repeat it on your own experts."
+        "Each claim is a set of recipes with its controls, run by the same engine as everything else. Small networks "
+        "on drawn images can show a mechanism, or its absence here; they do not refute results on photographs. The "
+        "same file runs on a true zoo, which is how a claim is settled."
     )
-    papers: dict[str, list[Experiment]] = {}
-    for spec in map(read_experiment, names):
-        papers.setdefault(spec.paper, []).append(spec)
-    for paper, specs in papers.items():
-        st.subheader(paper.split(",")[0] + ": " + ", ".join(paper.split(", ")[1:]), anchor=False)
-        for spec in specs:
-            with st.container(border=True, key=f"experiments.{spec.name}"):
-                _summary(spec)
+    rows = [_row(read_experiment(name)) for name in names]
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        papers = st.multiselect(
+            "Papers",
+            sorted({row["Paper"] for row in rows}),
+            key="experiments.papers",
+            bind="query-params",
+            placeholder="All papers",
+            help="Checks of practice are how results are come by; no paper claims them.",
+        )
+        verdicts = st.multiselect(
+            "Verdicts",
+            sorted({row["Verdict"] for row in rows}),
+            key="experiments.verdicts",
+            bind="query-params",
+            placeholder="All verdicts",
+            help="Of a claim with several clauses the weakest, where all are seen.",
+        )
+    shown = [
+        row for row in rows if (not papers or row["Paper"] in papers) and (not verdicts or row["Verdict"] in verdicts)
+    ]
+    shown.sort(key=lambda row: (row["Paper"] == PRACTICE, row["Paper"], row["Part"]))
+    table = pd.DataFrame(shown, columns=["Claim", "Paper", "Part", "Verdict", "Effect", "Does as well", "name"])
+    picked = draw_table(
+        table.drop(columns="name"),
+        hide_index=True,
+        key="experiments.all",
+        column_config=COLUMNS,
+        on_select="rerun",
+        selection_mode="single-row",
+        placeholder="–",
+        height=640,
+        alt=f"{len(table)} claims with paper, verdict, effect and what explains it",
+    )
+    for number in picked["selection"]["rows"]:
+        if number < len(table):
+            _open(table["name"].iloc[number])
+            st.rerun()
+    st.caption(
+        "Choose a row to see its picture, its clauses and its controls. Effect: the first clause's difference with its "
+        "95 % interval, over training seeds and images. Does as well: controls that come out as the claim does. "
+        f"{EARLIER.capitalize()}: judged on means and spreads of a few seeds, until it is recomputed."
+    )
 
 
-def _summary(spec: Experiment) -> None:
+def _row(spec: Experiment) -> dict[str, str | None]:
+    """Return a claim as a row of the table."""
     result, _ = latest(spec)
-    with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
-        st.markdown(f"**{plain(spec.title)}** :gray[· {plain(spec.part)}]", width="stretch")
-        st.button("Open", key=f"experiments.open.{spec.name}", on_click=_open, args=(spec.name,))
-    st.write(plain(spec.claim))
-    st.markdown(f"{VERDICTS[result.verdict]}: {plain(result.reason)}" if result else ":gray[Not run yet.]")
+    first = next((finding for finding in result.findings if not finding.control), None) if result else None
+    explained = result and dict.fromkeys(text for finding in result.findings for text in finding.explained_by)
+    if result and result.verdict == "explained by a control":  # of the earlier rule, which named the first one alone
+        explained = {result.reason: None}
+    return {
+        "Claim": spec.claim,
+        "Paper": spec.paper,
+        "Part": spec.part,
+        "Verdict": verdict_of(result),
+        "Effect": (effect(first).lstrip("+") or None) if first else None,  # a sign in front would be quoted
+        "Does as well": " ".join(explained) if explained else None,
+        "name": spec.name,
+    }
 
 
 def _open(name: str | None) -> None:
@@ -111,7 +166,12 @@ def _one(spec: Experiment) -> None:
     row = _job(spec)
     result, made = latest(spec)
     if result is None:
-        empty_state("Not run yet", "The numbers appear here. Run it below; progress is shown, and it may be cancelled.")
+        zoo = "" if spec.zoo == "mini8" else f" --zoo {spec.zoo}"
+        empty_state(
+            "Not computed yet",
+            f"This form of the experiment has no result here. `python -m engine experiment {spec.name}{zoo}` computes "
+            "it, or run it below; progress is shown, and it may be cancelled.",
+        )
     else:
         _result(spec, result, made)
     if row is None:
@@ -119,18 +179,26 @@ def _one(spec: Experiment) -> None:
 
 
 def latest(spec: Experiment) -> tuple[ExperimentResult | None, Run | None]:
-    """Return the newest result of this store, else the one that comes with the app."""
-    for row in store().runs.list(kinds=("experiment",), states=("finished",), limit=50):
+    """Return the newest result of this store, else the one that comes with the app; None where none fits."""
+    return next(iter(results(spec)), (None, None))
+
+
+def results(spec: Experiment) -> list[tuple[ExperimentResult, Run | None]]:
+    """Return the newest result of every zoo, those of this store first; results of an earlier form are left out."""
+    found: dict[str, tuple[ExperimentResult, Run | None]] = {}
+    for row in store().runs.list(kinds=("experiment",), states=("finished",), limit=LISTED):
         folder = store().find(row.result, checksums=False) if row.request.get("name") == spec.name else None
         if folder is not None:
             try:
-                found = read_result(folder)
+                result = read_result(folder)
             except EngineError:
                 continue
-            if fits(spec, found):
-                return found, row
-    found = _shipped(str(FOLDER / f"{spec.name}.json"))
-    return found if found is not None and fits(spec, found) else None, None
+            if fits(spec, result):
+                found.setdefault(result.zoo_digest, (result, row))
+    shipped = _shipped(str(FOLDER / f"{spec.name}.json"))
+    if shipped is not None and fits(spec, shipped):
+        found.setdefault(shipped.zoo_digest, (shipped, None))
+    return list(found.values())
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -142,8 +210,14 @@ def _shipped(path: str) -> ExperimentResult | None:
 
 
 def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> None:
-    st.markdown(f"**On this zoo it** {VERDICTS[result.verdict]}: {plain(result.reason)}")
+    st.markdown(f"{VERDICTS[result.verdict]} :gray[on {plain(result.zoo)}]: {plain(result.reason)}")
+    if result.earlier:
+        st.caption(
+            "Judged by the earlier rule, on means and spreads of up to three seeds, until it is recomputed by "
+            f"`python -m engine experiment {spec.name}`."
+        )
     _findings(spec, result)
+    _beside(spec)
     st.subheader("The numbers", anchor=False)
     there = [measure for measure in spec.measures if any(measure.name in point.cells for point in result.points)]
     if there:
@@ -166,6 +240,10 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
     for point in result.points:
         if point.failed:
             st.caption(f":orange[:material/warning:] {plain(f'{point.title}: {point.failed}')}")
+        for tuned in point.tuned:
+            tried = ", ".join(map(str, tuned.values))
+            said = f"{point.title}: {tuned.place} = {tuned.chosen}, chosen on {point.split} images of {tried}."
+            st.caption(plain(said))
     if spec.published is not None:
         _published(spec)
     if spec.remark:
@@ -173,19 +251,54 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
 
 
 def _findings(spec: Experiment, result: ExperimentResult) -> None:
+    papers = {number: check.paper for number, check in enumerate(spec.checks)}
     for heading, control in (("What the claim comes down to", False), ("Controls", True)):
-        found = [finding for finding in result.findings if finding.control == control]
-        if found:
-            lines = "\n".join(f"- {plain(finding.text)} {_outcome(finding)}" for finding in found)
-            st.markdown(f"**{heading}**\n\n{lines}")
+        lines = [
+            f"- {plain(finding.text)} {_outcome(finding)}"
+            + (f" :gray[The paper: {plain(papers[number])}.]" if papers.get(number) else "")
+            for number, finding in enumerate(result.findings)
+            if finding.control == control
+        ]
+        if lines:
+            text = "\n".join(lines)
+            st.markdown(f"**{heading}**\n\n{text}")
 
 
 def _outcome(finding: Finding) -> str:
-    text = f"**{OUTCOMES.get(finding.outcome, finding.outcome)}**"
-    if finding.left is None or finding.right is None:
+    said = OUTCOMES.get(finding.outcome, finding.outcome)
+    if finding.control and finding.basis:
+        said = {"seen": "it does", "opposite seen": "it does not"}.get(finding.outcome, said)
+    elif finding.verdict and finding.outcome != "not measured":
+        said = finding.verdict
+    text = f"**{said}**"
+    if finding.difference is None:
         return text
-    numbers = f"{finding.left:,.4g} against {finding.right:,.4g}, difference {effect(finding)}"
-    return f"{text} :gray[({numbers})]"
+    numbers = f"difference {effect(finding)}"
+    if finding.left is not None and finding.right is not None:
+        numbers = f"{finding.left:,.4g} against {finding.right:,.4g}, {numbers}"
+    return f"{text} :gray[({numbers}{BASES.get(finding.basis, '')})]"
+
+
+def _beside(spec: Experiment) -> None:
+    """Draw the clauses' verdicts and effects on every zoo that they were computed on, side by side."""
+    every = [result for result, _ in results(spec) if not result.earlier]
+    if len(every) < 2:
+        return
+    st.markdown("**Zoos side by side**")
+    clauses = [place for place, finding in enumerate(every[0].findings) if not finding.control]
+    rows = [
+        {"Clause": every[0].findings[place].text}
+        | {f"{result.zoo} ({result.zoo_digest[:6]})": _short(result, place) for result in every}
+        for place in clauses
+    ]
+    draw_table(rows, hide_index=True, key=f"experiments.zoos.{spec.name}", placeholder="–")
+
+
+def _short(result: ExperimentResult, place: int) -> str | None:
+    if place >= len(result.findings):
+        return None
+    finding = result.findings[place]
+    return f"{finding.verdict}: {effect(finding)}" if finding.difference is not None else finding.outcome
 
 
 def _published(spec: Experiment) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,49 +16,101 @@ from ..store.outputs import check_file, new_file
 from .printing import progress_line, say, say_line
 from .work import Force, Quiet
 
+if TYPE_CHECKING:
+    from ..store import Store
+
+ALL = "all"
+EVIDENCE = (
+    "Small networks on drawn images can show a mechanism or its absence; they do not refute results on photographs."
+)
 OUTCOMES = {"yes": "yes", "no": "NO", "unclear": "no clear difference", "missing": "not measured"}
 
 
 def experiment(
     name: Annotated[
-        str | None, typer.Argument(help="An experiment's name or file; without one they are listed.")
+        str | None,
+        typer.Argument(help="An experiment's name or file, or 'all'; without one they are listed."),
     ] = None,
     zoo: Annotated[str, typer.Option(help="A bundled zoo's name or a path.")] = "mini8",
     quick: Annotated[bool, typer.Option("--quick", help="Fewer images, shorter training, one seed.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Also write the result to this JSON file.")] = None,
+    foreseen: Annotated[bool, typer.Option("--foreseen", help="Only say how long it takes and what memory.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the result to this JSON file; of 'all' into this folder.")
+    ] = None,
     table: Annotated[bool, typer.Option("--table", help="Print all shipped results as a Markdown table.")] = False,
     ship: Annotated[bool, typer.Option("--ship", help="Write the result beside the experiments of the app.")] = False,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Repeat a claim of the papers on a zoo, with its controls, and judge it."""
-    if table:
-        say(claims_table())
+    """Repeat a claim of the papers on a zoo, with its controls, and judge it; 'all' goes on where it was stopped."""
+    if table or name is None:
+        say(claims_table()) if table else _listed()
         return
-    if name is None:
-        for known in experiment_names():
-            spec = read_experiment(known)
-            say_line(f"{known}: {spec.title} ({spec.paper}, {spec.part}; about {spec.minutes:g} min)")
-        return
-    from ..pipeline.local import run_experiment
     from ..store import Store
 
-    if out is not None:
-        check_file(out, force=force)
-    spec = read_experiment(name)
     if ship and (quick or zoo != "mini8"):
         raise EngineError("Only whole experiments on the bundled zoo are shipped; leave out --quick and --zoo.")
-    result = run_experiment(name, Store(), zoo=zoo, quick=quick, progress=None if quiet else progress_line())
+    store, specs = Store(), [read_experiment(each) for each in (experiment_names() if name == ALL else [name])]
+    if not quiet or foreseen:
+        say_line(_foreseen(specs, zoo, store, quick=quick))
+    if foreseen:
+        return
+
+    def one(each: str, spec: Experiment, target: Path | None) -> None:
+        known = force or ship or name == ALL
+        _one(each, spec, store, zoo=zoo, quick=quick, target=target, force=known, quiet=quiet)
+
+    if name != ALL:
+        if out is not None:
+            check_file(out, force=force)
+        one(name, specs[0], FOLDER / f"{specs[0].name}.json" if ship else out)
+        return
+    folder, lost = FOLDER if ship else out, []
+    for spec in specs:
+        try:
+            one(spec.name, spec, folder / f"{spec.name}.json" if folder else None)
+        except EngineError as error:
+            lost.append(spec.name)
+            say_line(f"{spec.name}: {error}")
+    say_line(f"{len(specs) - len(lost)} of {len(specs)} experiments are done. Ask again to go on with the others.")
+
+
+def _listed() -> None:
+    for known in experiment_names():
+        spec = read_experiment(known)
+        say_line(f"{known}: {spec.title} ({spec.paper}, {spec.part}; about {spec.minutes:g} min)")
+
+
+def _one(
+    name: str, spec: Experiment, store: Store, *, zoo: str, quick: bool, target: Path | None, force: bool, quiet: bool
+) -> None:
+    """Carry one experiment out, print it and write it down."""
+    from ..pipeline.local import run_experiment
+
+    result = run_experiment(name, store, zoo=zoo, quick=quick, progress=None if quiet else progress_line())
     say(printed(spec, result))
-    target = FOLDER / f"{spec.name}.json" if ship else out
     if target is not None:
-        with new_file(target, force=force or ship) as file:
-            file.write_text(result.model_dump_json(indent=1) + "\n", "utf-8")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(target, force=force) as file:
+            file.write_text(result.model_dump_json(indent=1, exclude_none=True) + "\n", "utf-8")
+
+
+def _foreseen(specs: list[Experiment], zoo: str, store: Store, *, quick: bool) -> str:
+    """Return what the experiments take, in a sentence, and which of them the zoo refuses wholly."""
+    from ..pipeline.preflight.experiments import estimate_experiments
+
+    found = estimate_experiments(specs, zoo, store, quick=quick)
+    text = (
+        f"Foreseen: {found.runs:,} runs, about {found.seconds / 60:,.0f} minutes, "
+        f"{found.peak_memory_bytes / 2**30:.1f} GiB of memory, {found.disk_bytes / 2**30:.1f} GiB in the store at most "
+        f"({found.basis}). What the store has already is not computed again."
+    )
+    return text + (f" This zoo allows no part of {', '.join(found.refused)}." if found.refused else "")
 
 
 def printed(spec: Experiment, result: ExperimentResult) -> str:
     """Return the result for the terminal: table, findings, verdict, provenance."""
-    lines = [spec.claim, ""]
+    lines = [spec.claim, EVIDENCE, ""]
     rows = [["", *(f"{m.title} ({m.unit})" if m.unit else m.title for m in spec.measures)]]
     for point in result.points:
         title = point.title + (" [control]" if point.control else "")
@@ -67,6 +119,13 @@ def printed(spec: Experiment, result: ExperimentResult) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     lines += ["", *(terminal(f"{point.title}: {point.failed}") for point in result.points if point.failed)]
+    lines += [
+        terminal(
+            f"{point.title}: {tuned.place} = {tuned.chosen}, chosen of {len(tuned.values)} on {point.split} images"
+        )
+        for point in result.points
+        for tuned in point.tuned
+    ]
     for finding in result.findings:
         kind = "control" if finding.control else "claim"
         numbers = "" if finding.difference is None else f" ({finding.left:.4g} against {finding.right:.4g}: "
@@ -86,7 +145,7 @@ def provenance(result: ExperimentResult) -> str:
     return (
         f"Zoo {result.zoo}, n = {images} evaluation images a task, protocol {result.protocol.replace('_', ' ')}, "
         f"split seed {result.split_seed}, up to {seeds} training seed{'s' if seeds != 1 else ''}; "
-        f"mean ± sd over seeds.{quick}"
+        f"mean ± sd over seeds; differences with 95 % intervals.{quick}"
     )
 
 

@@ -22,12 +22,13 @@ def shipped() -> list[tuple[Experiment, ExperimentResult | None]]:
 def fits(spec: Experiment, result: ExperimentResult) -> bool:
     """Return whether a result was computed with this form of its experiment.
 
-    Of a result of the earlier rule, which kept no digest, the words of its checks decide.
+    Of a result of the earlier rule, which kept no digest, the words of its checks and points decide.
     """
     if result.form:
         return result.form == spec.digest()
-    texts = [check.text for check in spec.checks]
-    return all(finding.text in texts for finding in result.findings) and bool(result.findings) == bool(texts)
+    texts, titles = [check.text for check in spec.checks], {point.name: point.title for point in spec.points}
+    same = all(titles.get(point.name) == point.title for point in result.points)
+    return same and [finding.text for finding in result.findings] == texts
 
 
 def claims_table() -> str:

@@ -31,7 +31,7 @@ Verdict = Literal[
     "does not hold here",
     "cannot be judged on this zoo",
 ]
-Basis = Literal["", "images", "seeds", "count"]
+Basis = Literal["", "images", "seeds", "points", "count"]
 
 
 class Cell(Frozen):
@@ -78,7 +78,7 @@ class Finding(Frozen):
     control: bool = False
     low: float | None = None  # the 95 % interval of the difference
     high: float | None = None
-    basis: Basis = ""  # what the interval is made of: images and seeds, seeds alone, or a count that has none
+    basis: Basis = ""  # what the interval is made of: images and seeds, seeds alone, points, or none of a count
     verdict: Verdict | None = None  # of a clause, with its controls
     explained_by: tuple[str, ...] = ()  # objections to this clause that come out as well
 

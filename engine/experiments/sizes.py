@@ -11,8 +11,8 @@ from ..errors import RecipeError
 from ..manifest import locate_zoo, read_manifest
 from ..zoo.encoders.architecture import architecture
 
-SIZE = re.compile(r"^(d|w|blocks)(?:(/|-)(\d+))?$")
-IN_TEXT = re.compile(r"\{((?:d|w|blocks)(?:[/-]\d+)?)\}")
+SIZE = re.compile(r"^(\d*)(d|w|blocks)(?:(/|-)(\d+))?$")
+IN_TEXT = re.compile(r"\{(\d*(?:d|w|blocks)(?:[/-]\d+)?)\}")
 GROUP = "{each}"  # in a list of experts: those of the group whose turn it is
 
 
@@ -43,18 +43,19 @@ def shape_of(zoo: str) -> Shape:
 
 
 def size(text: str, sizes: Mapping[str, int]) -> int:
-    """Return a size written as ``d``, ``d/8`` or ``blocks-1``, at least 1 of a quotient.
+    """Return a size written as ``d``, ``3d/8`` or ``blocks-1``, at least 1 of a quotient.
 
     Raises:
         RecipeError: the zoo's encoder has no such size.
     """
-    name, sign, number = SIZE.match(text).groups()
+    times, name, sign, number = SIZE.match(text).groups()
     if name not in sizes:
         known = {"d": "feature width", "w": "token width", "blocks": "blocks"}[name]
         raise RecipeError(f"The size '{text}' is not known: this zoo's encoder states no {known}.")
+    whole = sizes[name] * int(times or 1)
     if sign == "-":
-        return sizes[name] - int(number)
-    return max(sizes[name] // int(number), 1) if sign else sizes[name]
+        return whole - int(number)
+    return max(whole // int(number), 1) if sign else whole
 
 
 def scaled(value: Any, sizes: Mapping[str, int]) -> Any:
@@ -74,7 +75,7 @@ def worded(text: str, sizes: Mapping[str, int]) -> str:
     """Return a text with the sizes that it names in braces, such as ``{d/8}``; left as it is where they are unknown."""
 
     def number(match: re.Match[str]) -> str:
-        return str(size(match.group(1), sizes)) if match.group(1).rstrip("0123456789-/") in sizes else match.group(1)
+        return str(size(match.group(1), sizes)) if SIZE.match(match.group(1)).group(2) in sizes else match.group(1)
 
     return IN_TEXT.sub(number, text)
 

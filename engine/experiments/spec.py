@@ -39,7 +39,7 @@ from .sizes import Shape, scaled, shape_of, with_group, worded
 FOLDER = ASSETS / "experiments"
 MAX_POINTS = 60
 MAX_SEEDS = 10
-Relation = Literal["above", "below", "near", "above_or_near"]
+Relation = Literal["above", "below", "near", "above_or_near", "rises_with", "falls_with"]
 
 
 class Published(Frozen):
@@ -99,15 +99,29 @@ class Check(Frozen):
     text: str
     paper: str = ""  # what the paper says of it, by table or figure, in the paper's own terms
     measure: str
-    left: str
+    left: str = ""
     relation: Relation
-    right: str
+    right: str = ""
     right_measure: str = ""  # where the right side is another number
+    over: tuple[str, ...] = ()  # points whose two measures rise or fall with each other, in place of left and right
     margin: float = 0.5  # differences up to it count as none, in the measure's unit
     plus: float = 0.0  # what the right side is raised by before it is compared
     control: bool = False  # an objection: where it holds, the claim is not the explanation
     name: str = Field("", pattern=r"^[a-z0-9_]*$")  # of a clause, for objections to it
     explains: tuple[str, ...] = ()  # of an objection: names of clauses; empty: all of them
+
+    @property
+    def correlates(self) -> bool:
+        """Return whether it is about two measures over several points."""
+        return self.relation in ("rises_with", "falls_with")
+
+    @model_validator(mode="after")
+    def _two_sides(self) -> Check:
+        if self.correlates and (len(self.over) < 4 or not self.right_measure or self.left or self.right):
+            raise ValueError(f"check '{self.text}' needs four points or more (over) and a right_measure, and no sides")
+        if not self.correlates and (not self.left or not self.right or self.over):
+            raise ValueError(f"check '{self.text}' needs a left and a right point, and nothing in over")
+        return self
 
 
 class Quick(Frozen):
@@ -148,7 +162,7 @@ class Experiment(Frozen):
                 raise ValueError(f"two {kind}s have the same name")
         for check in self.checks:
             measured = [name for name in (check.measure, check.right_measure) if name]
-            sides = [check.left, check.right]
+            sides = [*check.over, *filter(None, (check.left, check.right))]
             for kind, asked, names in (
                 ("measure", measured, measures),
                 ("point", sides, points),
@@ -210,9 +224,14 @@ class Variant:
 
 def seed_matters(recipe: Recipe) -> bool:
     """Return whether a run trains or draws anything."""
+    return merge_matters(recipe) or bool(recipe.calibrators)
+
+
+def merge_matters(recipe: Recipe) -> bool:
+    """Return whether a run's merge learns or draws anything."""
     row = MERGE_METHODS[recipe.merge.method]
-    drawn = row.stochastic or bool(row.learns) or any(TRANSFORMS[call.method].stochastic for call in recipe.transforms)
-    return drawn or bool(recipe.calibrators)
+    drawn = any(TRANSFORMS[call.method].stochastic for call in recipe.transforms)
+    return row.stochastic or bool(row.learns) or drawn
 
 
 def experiment_names() -> list[str]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from scipy.stats import norm
 from scipy.stats import t as student
 
 from ..analysis.paired import CONFIDENCE, Difference, Values, interval_of
@@ -71,6 +72,8 @@ def conclude(checks: Sequence[Check], found: Sequence[Finding]) -> tuple[tuple[F
 
 def compare(check: Check, table: Table, sides: Sides, exact: Sequence[str] = ()) -> Finding:
     """Compare two points by one measure: by image where both have the same images, else over seeds."""
+    if check.correlates:
+        return correlation(check, table)
     names = (check.left, check.measure), (check.right, check.right_measure or check.measure)
     left, right = (table.get(point, {}).get(measure) for point, measure in names)
     if left is None or right is None:
@@ -96,6 +99,35 @@ def compare(check: Check, table: Table, sides: Sides, exact: Sequence[str] = ())
         low=found.low - check.plus if found else None,
         high=found.high - check.plus if found else None,
         basis=_basis(basis),
+    )
+
+
+def correlation(check: Check, table: Table) -> Finding:
+    """Return whether two measures rise or fall with each other over points, by Pearson's correlation.
+
+    Points stand for methods, of which there are few: the interval is Fisher's over them. Points without one of the
+    measures are left out.
+
+    Source: Fisher, Metron 1 (1921), pp. 3–32: atanh r is nearly normal with variance 1 / (n − 3).
+    """
+    rows = [table.get(point, {}) for point in check.over]
+    cells = [(row.get(check.measure), row.get(check.right_measure)) for row in rows]
+    known = [(left.mean, right.mean) for left, right in cells if left is not None and right is not None]
+    spreads = [len(set(column)) for column in zip(*known, strict=True)]
+    if len(known) < 4 or 1 in spreads:
+        return Finding(text=check.text, outcome="not measured", control=check.control)
+    value = float(np.corrcoef(np.array(known).T)[0, 1])
+    half = float(norm.ppf((1 + CONFIDENCE) / 2)) / math.sqrt(len(known) - 3)
+    centre = math.atanh(max(min(value, 1 - 1e-12), -1 + 1e-12))
+    found = Difference(value, math.tanh(centre - half), math.tanh(centre + half), 0, 1)
+    return Finding(
+        text=check.text,
+        outcome=outcome_of(check, found),
+        difference=value,
+        control=check.control,
+        low=found.low,
+        high=found.high,
+        basis="points",
     )
 
 
@@ -141,8 +173,8 @@ def over_seeds(left: Cell, right: Cell) -> Difference | None:
 def outcome_of(check: Check, found: Difference | None, margin: float | None = None) -> Outcome:
     """Return what an interval allows to say of a check's statement.
 
-    ``above`` and ``below`` are seen where the interval leaves 0 out on their side; ``near`` where all of it is within
-    the margin; ``above_or_near`` where none of it is further below than the margin.
+    ``above``, ``below`` and correlations are seen where the interval leaves 0 out on their side; ``near`` where all of
+    it is within the margin; ``above_or_near`` where none of it is further below than the margin.
     """
     if found is None:
         return "undecided"
@@ -156,7 +188,7 @@ def outcome_of(check: Check, found: Difference | None, margin: float | None = No
         if low >= -margin:
             return "seen"
         return "opposite seen" if high < 0 else "undecided"
-    if check.relation == "below":
+    if check.relation in ("below", "falls_with"):
         low, high = -high, -low
     return Difference((low + high) / 2, low, high, found.images, found.seeds).outcome(margin)
 

@@ -64,9 +64,22 @@ def finished(workspace):
 def test_every_claim_is_listed_with_its_verdict(open_app):
     app = open_app("experiments")
     assert not app.exception
-    shown = texts(app)
-    for name in experiment_names():
-        assert read_experiment(name).claim.split(";")[0][:30].split("(")[0].strip() in shown.replace("\\", "")
+    table = app.dataframe[0].value
+    assert set(table["Claim"]) == {read_experiment(name).claim for name in experiment_names()}
+    assert table["Verdict"].notna().all()
+    assert table["Paper"].iloc[-1] == "Checks of practice"  # they come last
+
+
+def test_claims_are_filtered_by_paper_and_verdict(open_app):
+    app = open_app("experiments")
+    papers = {read_experiment(name).paper for name in experiment_names()}
+    chosen = sorted(papers)[-1]
+    app.multiselect(key="experiments.papers").set_value([chosen]).run()
+    assert not app.exception
+    assert set(app.dataframe[0].value["Paper"]) == {chosen}
+    verdict = app.dataframe[0].value["Verdict"].iloc[0]
+    app.multiselect(key="experiments.verdicts").set_value([verdict]).run()
+    assert set(app.dataframe[0].value["Verdict"]) == {verdict}
 
 
 def test_an_unknown_experiment_in_the_address_shows_the_list(open_app):

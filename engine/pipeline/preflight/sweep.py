@@ -37,7 +37,7 @@ def estimate_sweep(request: SweepRequest, store: Store) -> SweepEstimate:
     merges = {
         json.dumps(point.recipe.model_dump(mode="json", exclude={"calibrators"}), sort_keys=True) for point in points
     }
-    again = (len(merges) - 1) * (one.parts.get("merge", 0.0) + one.parts.get("features", 0.0) * _merged_share(facts))
+    again = (len(merges) - 1) * (one.parts.get("merge", 0.0) + one.parts.get("features", 0.0) * merged_share(facts))
     again += (len(points) - 1) * (one.parts.get("calibrate", 0.0) * _together(first.calibrators, rates))
     again += (len(points) - 1) * one.parts.get("bundle", 0.0)
     disk = one.disk_bytes + (len(merges) - 1) * facts.tower.bytes + (len(points) - 1) * (one.disk_bytes // 2)
@@ -45,7 +45,7 @@ def estimate_sweep(request: SweepRequest, store: Store) -> SweepEstimate:
     return SweepEstimate(len(points), len(merges), seconds, disk, one.basis)
 
 
-def _merged_share(facts: Facts) -> float:
+def merged_share(facts: Facts) -> float:
     """Return the merged model's share of a run's encoding; base, references and experts are shared by all runs."""
     test, own = sum(facts.images.values()), sum(facts.images[task] for task in facts.in_domain)
     return test / max(test * (2 + facts.references) + own, 1)
