@@ -17,9 +17,10 @@ from pages.forms.experts import first_of_each_task
 from pages.forms.params import method_notes
 from pages.sections.methods_data import missing, recipe_for, results_on
 from pages.shared.chrome import duration, empty_state, error_state, plain
+from pages.shared.differences import draw_paired
 from pages.shared.progress import cancel, progress_bar
 from pages.shared.service import ask, keep_service, told_when_refused
-from pages.shared.state import RUN, find_current, show_run, store
+from pages.shared.state import RUN, find_current, open_run, show_run, store
 from pages.shared.tables import draw_table
 from pages.shared.zoos import zoo_manifest
 
@@ -123,6 +124,7 @@ def main() -> None:
     keys = list(methods())
     chosen = [keys[number] for number in picked["selection"]["rows"] if number < len(keys)]
     _actions(zoo, len(experts), results, chosen)
+    _differences(results, chosen)
     st.download_button(
         "Download CSV",
         lambda: csv_table(table).encode(),
@@ -160,6 +162,20 @@ def _before() -> None:
             st.markdown(f"**{plain(rows[number].title)}**")
             method_notes(rows[number])
     st.page_link("pages/zoo.py", label="Train experts by a recipe", icon=":material/model_training:")
+
+
+def _differences(results: dict[Method, Result], chosen: list[Method]) -> None:
+    """Draw the differences of the chosen methods to the first of them, paired by image."""
+    table = methods()
+    known = [name for name in chosen if name in results]
+    if len(known) < 2:
+        return
+    try:
+        runs = [(table[name].title, open_run(results[name].run)) for name in known]
+    except EngineError as error:
+        st.caption(plain(f"Differences have no intervals here: {error}"))
+        return
+    draw_paired(runs, "merged", "Method", f"In-domain mean minus that of {runs[0][0]}", "methods")
 
 
 def _survey(results: dict[Method, Result], every: list[Result]) -> None:

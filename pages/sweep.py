@@ -12,9 +12,10 @@ from pages.forms import recipe as forms
 from pages.forms.sweep import sweep_form
 from pages.sections.sweep_table import recipe_of, run_of_point, table_of
 from pages.shared.chrome import age, empty_state, error_state, plain, plot, switcher, theme
+from pages.shared.differences import draw_paired
 from pages.shared.progress import log_view, resume, show_progress
 from pages.shared.service import ask
-from pages.shared.state import RUN, run_title, show_run, store
+from pages.shared.state import RUN, open_run, run_title, show_run, store
 from pages.shared.tables import draw_table
 
 SWEEP = "sweep"  # the address parameter: id of the sweep shown
@@ -124,6 +125,7 @@ def _result(row: Run) -> None:
         )
         _figure(table, row, measure)
     _best(table)
+    _differences(table, row)
     _points(table, row)
 
 
@@ -174,6 +176,38 @@ def _best(table: SweepTable) -> None:
             f"{table.split} images{tie}; {shown} % on evaluation images)"
         )
     st.markdown("\n".join(lines))
+
+
+@st.fragment
+def _differences(table: SweepTable, row: Run) -> None:
+    """Draw the differences of all points to the best one of a state, paired by image, when somebody opens them."""
+    states = [state for state in table.states() if table.best(state) is not None]
+    part = st.expander(
+        "Differences to the best, with intervals",
+        icon=":material/straighten:",
+        key=f"sweep.differences.{row.id}",
+        on_change="rerun",
+    )
+    if not states or not part.open:
+        return
+    with part:
+        state = st.selectbox(
+            "State compared",
+            states,
+            format_func=sweep_state_title,
+            key=f"sweep.differences.state.{row.id}",
+            width=320,
+            help="The state whose points are compared with its best one, image by image.",
+        )
+        best = table.best(state)
+        points = [best, *(point for point in table.points if point.number != best.number)]
+        found = [(point.title, run_of_point(row, point)) for point in points]
+        try:
+            runs = [(title, open_run(child.id)) for title, child in found if child is not None]
+        except EngineError as error:
+            st.caption(plain(f"Differences have no intervals here: {error}"))
+            return
+        draw_paired(runs, state, "Value", f"In-domain mean minus that of {best.title}", f"sweep.{row.id}")
 
 
 def _points(table: SweepTable, row: Run) -> None:

@@ -1,11 +1,38 @@
 """Differences of accuracies with their intervals, as a table with what it says."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 import streamlit as st
 
 from engine.analysis.paired import MARGIN
+from engine.errors import EngineError
+from engine.figures.paired import difference_table
 from pages.shared.chrome import plain
+from pages.shared.state import RunView, samples_by_seed
 from pages.shared.tables import draw_table
+
+
+def draw_paired(runs: Sequence[tuple[str, RunView]], state: str, name: str, what: str, key: str) -> None:
+    """Draw the in-domain differences of runs to the first one, paired by image, where the images are the same.
+
+    Args:
+        runs: name and run, what is subtracted first.
+        state: that is compared.
+        name: of the table's first column.
+        what: which difference it is, for the caption.
+        key: prefix of the widget's key.
+    """
+    if len(runs) < 2:
+        return
+    first = runs[0][1]
+    try:
+        compared = {title: (samples_by_seed(run), state) for title, run in runs[1:]}
+        found = difference_table(compared, (samples_by_seed(first), state), first.report.tasks_of("in"))
+    except EngineError as error:
+        st.caption(plain(f"Differences have no intervals here: {error}"))
+        return
+    draw_differences(found, name, what, key)
 
 
 def draw_differences(found: pd.DataFrame, name: str, what: str, key: str) -> None:
