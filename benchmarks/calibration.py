@@ -133,7 +133,7 @@ def bundled() -> tuple[nn.Module, dict[str, nn.Module], dict[str, torch.Tensor]]
     for task in experts:
         chosen = select(zoo.data[task], Probe())
         rows = (chosen.adapt if chosen.adapt is not None else chosen.test)[chosen.adapt_rows]
-        images[task] = to_tensor(zoo.data[task].images(chosen.adapt_source, rows), preprocess)
+        images[task] = to_tensor(zoo.data[task].samples(chosen.adapt_source, rows), preprocess)
     encoders = {task: load_encoder(config, weights).requires_grad_(False) for task, weights in experts.items()}
     return load_encoder(config, Memory(merged)).requires_grad_(False), encoders, images
 

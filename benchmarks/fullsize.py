@@ -38,12 +38,14 @@ from benchmarks.made import Made
 from benchmarks.merging import PlainContext, peak_memory
 from engine.catalog import CALIBRATORS, params_of
 from engine.features import Batches, choose_device, device_class, encode
+from engine.manifest import Preprocess
 from engine.merging.apply import merge
 from engine.recipe import MethodCall
 from engine.types import Static
-from engine.weights import LazyTaskVectors, Memory, check_same_architecture, open_weights, visual, write_weights
-from engine.zoo.encoders.architecture import OPENAI_MEAN, OPENAI_STD, Preprocess, tower_size
+from engine.weights import LazyTaskVectors, Memory, check_same_architecture, encoder_part, open_weights, write_weights
+from engine.zoo.encoders.architecture import tower_size
 from engine.zoo.encoders.backbone import load_encoder, outline
+from engine.zoo.images.config import OPENAI_MEAN, OPENAI_STD
 
 MODELS = ("ViT-B-32", "ViT-L-14")
 METHODS = ("task_arithmetic", "ties", "lwptv+task_arithmetic", "emr")
@@ -146,8 +148,8 @@ def merge_lines(folder: Path, floor: dict[str, float]) -> Iterator[Line]:
     files = sorted(folder.glob("expert*.safetensors"))
 
     def load() -> tuple[Any, dict[str, Any]]:
-        base = visual(open_weights(folder / "base.safetensors"))
-        experts = {path.stem: visual(open_weights(path)) for path in files}
+        base = encoder_part(open_weights(folder / "base.safetensors"))
+        experts = {path.stem: encoder_part(open_weights(path)) for path in files}
         for name, weights in experts.items():
             check_same_architecture(base, weights, name)
         return base, experts
@@ -184,7 +186,7 @@ def feature_lines(folder: Path, config: dict[str, Any], floor: dict[str, float],
     device = choose_device()
     count = image_count(config, floor, device, quick)
     started = time.perf_counter()
-    encoder = load_encoder(config, visual(open_weights(folder / "base.safetensors"))).to(device)
+    encoder = load_encoder(config, encoder_part(open_weights(folder / "base.safetensors"))).to(device)
     seconds = time.perf_counter() - started
     size = (folder / "base.safetensors").stat().st_size
     yield ("load an encoder", seconds, f"{size / seconds / 1e9:.2f} GB/s", seconds * floor["read"] / size, "reading it")

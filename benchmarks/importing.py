@@ -30,7 +30,7 @@ from engine.pipeline.export.model import export_model
 from engine.pipeline.local import run_recipe
 from engine.recipe import parse_recipe
 from engine.store import Store
-from engine.weights import open_weights, visual
+from engine.weights import encoder_part, open_weights
 from engine.zoo.folder import Zoo
 from engine.zoo.importing.convert import import_zoo
 from engine.zoo.importing.layouts import find_encoder
@@ -100,7 +100,7 @@ def measure(form: str, base: Path, experts: list[Path], folder: Path) -> tuple[S
         lambda: run_recipe(recipe, store, view={"method": "pca"}, out=folder / "run"),
     )
     timed(f"{form}: export", lambda: export_model(folder / "run", folder / "hf", "hf", store.digest_file))
-    merged = visual(open_weights(folder / "run" / "merged.safetensors"))
+    merged = encoder_part(open_weights(folder / "run" / "merged.safetensors"))
     again = find_encoder(open_source(folder / "hf")).visual
     worst = max(float((merged.tensor(name) - again.tensor(name)).abs().max()) for name in merged.names)
     brought = find_encoder(open_source(base)).visual

@@ -40,7 +40,7 @@ from engine.catalog import TRANSFORMS
 from engine.merging.apply import merge
 from engine.recipe import MethodCall
 from engine.types import Static
-from engine.weights import LazyTaskVectors, Memory, open_weights, visual, write_weights
+from engine.weights import LazyTaskVectors, Memory, encoder_part, open_weights, write_weights
 
 EXPERTS = 8
 SIZES = {"ViT-B/32": (768, 12), "small": (128, 3)}  # width and blocks
@@ -117,9 +117,9 @@ class PlainContext:
 def run_one(folder: Path, what: str, threads: int, keep: bool = False) -> dict[str, float]:
     """Run one line in this process: seconds, processor seconds, and the highest resident memory in GiB."""
     torch.set_num_threads(threads)
-    base = visual(open_weights(folder / "base.safetensors"))
+    base = encoder_part(open_weights(folder / "base.safetensors"))
     files = sorted(folder.glob("expert*.safetensors"))
-    experts = {path.stem: visual(open_weights(path)) for path in files}
+    experts = {path.stem: encoder_part(open_weights(path)) for path in files}
     target = folder / f"merged-{what.replace('+', '-')}.safetensors"
     started, worked = time.perf_counter(), time.process_time()
     if what == "floor":

@@ -75,7 +75,7 @@ class Bench:
             for part in (self.split, "adapt"):
                 if data.has(part):
                     rows = np.arange(data.lengths[part])
-                    found[task, part] = to_tensor(data.images(part, rows)[: len(rows)], preprocess)
+                    found[task, part] = to_tensor(data.samples(part, rows)[: len(rows)], preprocess)
         return found
 
     @torch.inference_mode()

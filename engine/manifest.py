@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from .catalog.datasets import known_dataset, prompts_of, with_set
 from .catalog.prompts import Templates, Words, prompts_in_words
 from .errors import ZooError
+from .preparation import Preprocess, Tokenisation
 from .recipe import LATER, MAX_RECIPE_BYTES, Forward, Frozen, Sparse, explain, read_yaml
 from .shipped import ASSETS
 
@@ -26,23 +27,6 @@ STANDARD = "standard"  # the recipe of experts that name none
 SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
 
-class Preprocess(Frozen):
-    """Settings by which images become tensors."""
-
-    size: int = Field(ge=8, le=1024)
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
-    resize_mode: Literal["shortest", "squash"] = "shortest"
-
-    @field_validator("std")
-    @classmethod
-    def _positive(cls, value: tuple[float, float, float]) -> tuple[float, float, float]:
-        if min(value) <= 0:
-            raise ValueError("each standard deviation must be greater than 0")
-        return value
-
-
 class Backbone(Sparse):
     """The pretrained model that all experts start from."""
 
@@ -50,6 +34,7 @@ class Backbone(Sparse):
     weights: str
     quick_gelu: bool | None = None
     preprocess: Preprocess | None = None
+    tokenisation: Annotated[Tokenisation | None, LATER] = None
     # Fact → its value and how an import knew it, for people; they change no result.
     origins: Annotated[dict[str, str], LATER] = Field(default_factory=dict)
 
@@ -157,6 +142,7 @@ class Manifest(Sparse):
     name: str = Field(pattern=SAFE_NAME)
     title: str = ""
     description: str = ""
+    modality: Annotated[Literal["image", "text"], LATER] = "image"
     backbone: Backbone
     references: tuple[Reference, ...] = ()
     experts: tuple[Expert, ...] = ()
@@ -192,6 +178,10 @@ class Manifest(Sparse):
             for expert in self.experts:
                 if expert.task not in tasks:
                     raise ValueError(f"expert '{expert.name}' names the task '{expert.task}', which is not listed")
+        if self.modality == "text" and (self.backbone.tokenisation is None or self.backbone.preprocess is not None):
+            raise ValueError("a zoo of texts states how texts are read as `tokenisation`, and no `preprocess`")
+        if self.modality != "text" and self.backbone.tokenisation is not None:
+            raise ValueError("only a zoo of texts has a `tokenisation`; add `modality: text` or remove it")
         for task in self.tasks:
             if task.shifted_from is not None and task.shifted_from not in tasks:
                 raise ValueError(f"task '{task.name}' is shifted from '{task.shifted_from}', which is not listed")
@@ -355,4 +345,5 @@ def _named_files(manifest: Manifest) -> list[str]:
     named += [manifest.heads] if manifest.heads else []
     backbone = manifest.backbone
     named += [path for path in (backbone.architecture, backbone.weights) if "." in path]
+    named += [backbone.tokenisation.vocabulary] if backbone.tokenisation else []
     return [path for path in named if not path.startswith(ELSEWHERE)]

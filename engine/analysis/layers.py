@@ -1,13 +1,12 @@
-"""Layers of an image encoder in order of depth, by component, under short names."""
+"""Layers of an encoder in order of depth, by component, under short names."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_BLOCK = re.compile(r"(?:resblocks|blocks|layers)\.(\d+)\.(.+)$")
-_STEM = ("class_embedding", "positional_embedding", "conv1", "patch_embed", "cls_token", "pos_embed", "ln_pre")
+from ..layouts import STEMS, block_of, component_of, place_of, unwrapped
+
 COMPONENTS = ("Attention", "MLP", "Norm", "Embedding", "Projection", "Other")
 
 
@@ -30,28 +29,13 @@ class Layer:
 
 def layers_of(names: Sequence[str]) -> list[Layer]:
     """Describe parameter tensors and sort them by depth; inside a block the given order is kept."""
-    blocks = [int(found[1]) for name in names if (found := _BLOCK.search(name))]
-    last = max(blocks, default=-1) + 2
+    last = max((block for name in names if (block := block_of(name)) is not None), default=-1) + 2
     return sorted((_layer(column, name, last) for column, name in enumerate(names)), key=lambda layer: layer.depth)
 
 
 def _layer(column: int, name: str, last: int) -> Layer:
-    bare = name.removeprefix("visual.").removeprefix("trunk.")
-    found = _BLOCK.search(bare)
-    if found:
-        block = int(found[1])
-        return Layer(column, name, f"{block} {found[2]}", _component(found[2]), block + 1, block)
-    return Layer(column, name, bare, _component(bare), 0 if bare.startswith(_STEM) else last, None)
-
-
-def _component(part: str) -> str:
-    for marks, component in (
-        (("attn",), "Attention"),
-        (("mlp",), "MLP"),
-        (("ln_", "norm"), "Norm"),
-        (("embed", "conv1", "cls_token"), "Embedding"),
-        (("proj", "head"), "Projection"),
-    ):
-        if any(mark in part for mark in marks):
-            return component
-    return "Other"
+    bare, place = unwrapped(name), place_of(name)
+    if place:
+        short = f"{place.block} {place.part}"
+        return Layer(column, name, short, component_of(place.part), place.block + 1, place.block)
+    return Layer(column, name, bare, component_of(bare), 0 if bare.startswith(STEMS) else last, None)

@@ -60,7 +60,7 @@ def unpack(
 
 @app.command()
 def build(
-    name: Annotated[str, typer.Argument(help="Which bundled zoo to build; mini8 is the one there is.")],
+    name: Annotated[str, typer.Argument(help="Which zoo to build: mini8 (drawings) or mini_text (sentences).")],
     out: Annotated[Path, typer.Option(help="A new folder for it.")],
     expert_seed: Annotated[int, typer.Option(help="Seed of the experts' fine-tuning.")] = 1,
     edition: Annotated[str, typer.Option(help="Which recipe: first (the bundled one) or second.")] = "first",
@@ -70,9 +70,16 @@ def build(
         Path | None, typer.Option(help="A folder to keep trained parts in: an interrupted build goes on from them.")
     ] = None,
 ) -> None:
-    """Build a bundled zoo again, from its seeds: images, base, experts, heads and build record."""
+    """Build a small zoo from its seeds: images or sentences, base, experts, heads and build record."""
+    if name == "mini_text":
+        if edition != "first" or second or twin or parts:
+            raise EngineError("mini_text has one edition and neither twin nor parts; leave these options out.")
+        from ..zoo.mini_text.build import build as build_mini_text
+
+        build_mini_text(out, expert_seed=expert_seed, progress=say)
+        return
     if name != "mini8":
-        raise EngineError(f"There is no recipe to build the zoo '{name}'; mini8 is the one there is.")
+        raise EngineError(f"There is no recipe to build the zoo '{name}'; mini8 and mini_text are those there are.")
     from ..zoo.mini8.build import EDITIONS
     from ..zoo.mini8.build import build as build_mini8
 

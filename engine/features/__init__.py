@@ -1,4 +1,4 @@
-"""From images to feature matrices, batched and bounded in memory."""
+"""From samples to feature matrices, batched and bounded in memory."""
 
 from .batches import Batches, ran_out
 from .encode import choose_device, device_class, encode

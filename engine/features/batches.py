@@ -1,18 +1,15 @@
-"""Batch sizes: as many images as memory holds and the device gains from, fewer after running out of it."""
+"""Batch sizes: as many samples as memory holds and the device gains from, fewer after running out of it."""
 
 from __future__ import annotations
 
 import psutil
 import torch
-from torch import nn
 
 from ..errors import EngineError
 
-TRIAL = 16  # images of the first batch on an accelerator, whose memory tells how many fit
+TRIAL = 16  # samples of the first batch on an accelerator, whose memory tells how many fit
 MOST = {"cpu": 64, "cuda": 1024, "mps": 256}
 SHARE = {"cpu": 0.25, "cuda": 0.7, "mps": 0.5}  # of the free memory that a batch may take
-FLOAT = 4
-COPIES = 6  # of a block's widest activation that are alive at once
 SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "failed to allocate")
 
 
@@ -29,9 +26,9 @@ class Batches:
         self.tried = bool(known)  # nothing is left to be found out
         self.halved = False
 
-    def begin(self, encoder: nn.Module, side: int, device: torch.device) -> int:
-        """Return the size of the first batch of images of ``side`` pixels."""
-        fitting = _fitting(per_image(encoder, side), device)
+    def begin(self, each: int, device: torch.device) -> int:
+        """Return the size of the first batch of samples that take so many bytes each."""
+        fitting = _fitting(each, device)
         if not self.size:
             self.size = min(TRIAL, fitting) if device.type == "cuda" else fitting
             self.tried = device.type != "cuda"
@@ -44,7 +41,7 @@ class Batches:
 
         Args:
             taken: bytes.
-            count: images in it.
+            count: samples in it.
             device: where.
         """
         if not self.tried and count:
@@ -56,11 +53,11 @@ class Batches:
         """Halve the size after a batch that did not fit, and never exceed it again.
 
         Raises:
-            EngineError: not even one image fits.
+            EngineError: not even one sample fits.
         """
         if self.size <= 1:
             raise EngineError(
-                f"Encoding a single image ran out of memory on {device.type}. Close other programs that use it, or "
+                f"Encoding a single sample ran out of memory on {device.type}. Close other programs that use it, or "
                 "choose a smaller architecture."
             ) from error
         self.size, self.tried, self.halved = self.size // 2, True, True
@@ -78,16 +75,8 @@ def ran_out(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in SIGNS)
 
 
-def per_image(encoder: nn.Module, side: int) -> int:
-    """Estimate the bytes that one image takes in float32 at the widest place of a vision transformer."""
-    places = getattr(encoder, "positional_embedding", None)
-    widest = max((tensor.shape[0] for tensor in encoder.parameters() if tensor.ndim == 2), default=4096)
-    tokens = places.shape[0] if places is not None and places.ndim == 2 else (side // 8) ** 2
-    return FLOAT * (COPIES * tokens * widest + 3 * side**2)
-
-
 def _fitting(each: int, device: torch.device) -> int:
-    """Return the largest power of two of images that fits, within what a device gains from."""
+    """Return the largest power of two of samples that fits, within what a device gains from."""
     many = int(_free(device) * SHARE.get(device.type, 0.25)) // each
     most = min(many, MOST.get(device.type, 64))
     return 1 << max(most.bit_length() - 1, 0)

@@ -1,4 +1,4 @@
-"""Un-normalised image features through an encoder."""
+"""Un-normalised features of samples through an encoder."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..manifest import Preprocess
+from ..preparation import Preparation
 from ..types import Progress
-from ..zoo.encoders.backbone import normalised, resized
+from ..zoo.encoders.backbone import normalised, resized, sample_bytes
 from .batches import Batches, ran_out
 
 
@@ -32,35 +32,35 @@ def device_class(device: torch.device) -> str:
 
 def encode(
     encoder: nn.Module,
-    images: np.ndarray,
-    preprocess: Preprocess,
+    samples: np.ndarray,
+    preprocess: Preparation,
     device: torch.device,
     progress: Progress,
     batches: Batches | None = None,
 ) -> Tensor:
-    """Encode images.
+    """Encode samples.
 
     Args:
-        encoder: a vision tower on the CPU or the device.
-        images: uint8 (n, h, w, 3).
-        preprocess: how images become tensors.
+        encoder: on the CPU or the device.
+        samples: as task data give them, such as images uint8 (n, h, w, 3) or ids of texts int64 (n, 2, length).
+        preprocess: how they become tensors.
         device: where to compute; on CUDA the encoder runs in half precision under autocast, features stay float32.
-        progress: told the share of images done after every batch.
-        batches: finds and remembers how many images are encoded at a time; a new one by default.
+        progress: told the share of samples done after every batch.
+        batches: finds and remembers how many samples are encoded at a time; a new one by default.
 
     Returns:
-        Float32 features (n, dim) on the CPU, not normalised, rows in the order of ``images``.
+        Float32 features (n, dim) on the CPU, not normalised, rows in the order of ``samples``.
 
     Raises:
-        EngineError: not even one image fits into memory.
+        EngineError: not even one sample fits into memory.
     """
     encoder = encoder.to(device)
     batches = batches or Batches()
-    size = batches.begin(encoder, preprocess.size, device)
+    size = batches.begin(sample_bytes(encoder, preprocess), device)
     rows: list[Tensor] = []
     done, message = 0, ""
-    with _Ahead(images, preprocess, device) as ahead:
-        while done < len(images):
+    with _Ahead(samples, preprocess, device) as ahead:
+        while done < len(samples):
             try:
                 rows.append(_batch(encoder, ahead.take(done, size), preprocess, device, batches))
             except (RuntimeError, MemoryError) as error:
@@ -68,35 +68,35 @@ def encode(
                     raise
                 size = batches.halve(error, device)
                 message = f"out of memory: batches of {size} now"
-                progress(done / len(images), message)
+                progress(done / len(samples), message)
                 continue
             done += len(rows[-1])
             size = batches.size
-            progress(done / len(images), message)
+            progress(done / len(samples), message)
     return torch.cat(rows) if rows else torch.empty(0, 0)
 
 
 @torch.inference_mode()
 def _batch(
-    encoder: nn.Module, pixels: Tensor, preprocess: Preprocess, device: torch.device, batches: Batches
+    encoder: nn.Module, prepared: Tensor, preprocess: Preparation, device: torch.device, batches: Batches
 ) -> Tensor:
-    """Return the features of one batch of uint8 images (b, 3, size, size)."""
+    """Return the features of one batch of prepared samples (b, …)."""
     if device.type != "cuda":
-        return encoder(normalised(pixels.to(device), preprocess)).float().cpu()
+        return encoder(normalised(prepared.to(device), preprocess)).float().cpu()
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     half = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
     with torch.autocast("cuda", half):
-        features = encoder(normalised(pixels.to(device, non_blocking=True), preprocess)).float().cpu()
-    batches.measured(torch.cuda.max_memory_allocated(device) - before, len(pixels), device)
+        features = encoder(normalised(prepared.to(device, non_blocking=True), preprocess)).float().cpu()
+    batches.measured(torch.cuda.max_memory_allocated(device) - before, len(prepared), device)
     return features
 
 
 class _Ahead:
-    """Resizes the next images on the CPU while an accelerator encodes the current ones."""
+    """Prepares the next samples on the CPU while an accelerator encodes the current ones."""
 
-    def __init__(self, images: np.ndarray, preprocess: Preprocess, device: torch.device) -> None:
-        self._images, self._preprocess = images, preprocess
+    def __init__(self, samples: np.ndarray, preprocess: Preparation, device: torch.device) -> None:
+        self._samples, self._preprocess = samples, preprocess
         self._pool = ThreadPoolExecutor(1) if device.type == "cuda" else None
         self._next: tuple[int, int, Future[Tensor]] | None = None
 
@@ -110,18 +110,18 @@ class _Ahead:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def take(self, start: int, count: int) -> Tensor:
-        """Return images from ``start`` on, uint8 (count, 3, size, size), and prepare as many after them meanwhile."""
+        """Return prepared samples from ``start`` on, (count, …), and prepare as many after them meanwhile."""
         if self._pool is None:
-            return self._resize(start, count)
+            return self._prepare(start, count)
         if self._next is not None and self._next[:2] == (start, count):
-            pixels = self._next[2].result()
+            prepared = self._next[2].result()
         else:
-            pixels = self._resize(start, count)
+            prepared = self._prepare(start, count)
         after = start + count
-        if after < len(self._images):
-            self._next = (after, count, self._pool.submit(self._resize, after, count))
-        return pixels
+        if after < len(self._samples):
+            self._next = (after, count, self._pool.submit(self._prepare, after, count))
+        return prepared
 
-    def _resize(self, start: int, count: int) -> Tensor:
-        pixels = resized(self._images[start : start + count], self._preprocess)
-        return pixels.contiguous().pin_memory() if self._pool is not None else pixels
+    def _prepare(self, start: int, count: int) -> Tensor:
+        prepared = resized(self._samples[start : start + count], self._preprocess)
+        return prepared.contiguous().pin_memory() if self._pool is not None else prepared

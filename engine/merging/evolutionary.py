@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..catalog.learned import EvolutionaryParams
+from ..layouts import block_of
 from ..types import Context, MergeInfo, Static, TaskVectors, Weights
 from .adamerging import combine, predict
 from .assemble import add_to_base
-from .lines import BLOCK
 from .ties import elected
 
 BATCH = 64
@@ -124,8 +124,8 @@ def _strategy(start: np.ndarray, params: EvolutionaryParams, seed: int):
 
 def _group(name: str) -> str:
     """Return the block a layer belongs to, by its number."""
-    found = BLOCK.search(name)
-    return found[1] if found else OUTSIDE
+    block = block_of(name)
+    return OUTSIDE if block is None else str(block)
 
 
 class _Judge:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import torch
 from torch import Tensor
 
 from ..catalog.transforms import LinesParams
 from ..errors import MergeError
+from ..layouts import block_of
 from ..types import Context, Static, TaskVectors, Weights
 from .assemble import MergedVector, add_to_base, merged_vector
-
-BLOCK = re.compile(r"\.(?:resblocks|blocks|layers)\.(\d+)\.")
 
 
 def lines(base: Weights, task_vectors: TaskVectors, merged: Static, params: LinesParams, context: Context) -> Static:
@@ -22,7 +19,7 @@ def lines(base: Weights, task_vectors: TaskVectors, merged: Static, params: Line
     Departure: blocks are found by their name, where the authors' code looks for any dotted number; every tensor
         outside the blocks takes α, as in their code. A network with one block takes α throughout.
     """
-    numbers = {name: int(found[1]) for name in task_vectors.names if (found := BLOCK.search(name))}
+    numbers = {name: block for name in task_vectors.names if (block := block_of(name)) is not None}
     if not numbers:
         raise MergeError("LiNeS scales by depth, and these weights have no numbered blocks. Leave it out.")
     depth = max(max(numbers.values()), 1)

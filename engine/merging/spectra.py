@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ..errors import MergeError
+from ..layouts import block_of
 from ..types import Context, TaskVectors
 
 ROUNDINGS = 100  # rounding errors that a factor's residual may have; one with a larger residual is computed otherwise
-BLOCKS = (".resblocks.", ".encoder.layers.")  # in the names of open_clip and of Hugging Face
 SMALLEST = {torch.float32: 1e-2, torch.float64: 1e-9}  # least ratio of a Gram matrix's eigenvalues whose root is taken
 
 
@@ -21,8 +21,7 @@ def is_matrix(name: str, shape: tuple[int, ...], matrices: str = "all") -> bool:
     ``all``: every 2-D tensor but the text projection, positional embedding and output projection included, as in the
     authors' codes. ``blocks``: only those inside transformer blocks.
     """
-    inside = any(blocks in name for blocks in BLOCKS)
-    return len(shape) == 2 and "text_projection" not in name and (matrices == "all" or inside)
+    return len(shape) == 2 and "text_projection" not in name and (matrices == "all" or block_of(name) is not None)
 
 
 def svd(matrix: Tensor, where: str = "a task matrix") -> tuple[Tensor, Tensor, Tensor]:

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..catalog.routing import WemoeParams
 from ..errors import MergeError
+from ..layouts import LAYOUTS
 from ..types import Context, Forward, MergeInfo, PerSample, TaskVectors, Tensors, Weights
 from .adamerging import combine, entropy, predict
 from .routed import (
@@ -26,7 +27,7 @@ from .routed import (
     tensors_under,
 )
 
-LAYERS = ("c_fc", "c_proj")
+LAYERS = tuple(layout.perceptron for layout in LAYOUTS)
 GROUP = "group"  # how many images share their gates; 0: every image has its own
 
 
@@ -68,13 +69,23 @@ def perceptrons(task_vectors: TaskVectors) -> dict[str, tuple[str, ...]]:
     """
     found = {}
     for first in task_vectors.names:
-        block, marker, _ = first.rpartition("c_fc.weight")
-        names = tuple(f"{block}{layer}.{kind}" for layer in LAYERS for kind in ("weight", "bias"))
-        if marker and set(names) <= set(task_vectors.names):
-            found[block] = names
+        for layers in LAYERS:
+            block, marker, _ = first.rpartition(f"{layers[0]}.weight")
+            names = tuple(f"{block}{layer}.{kind}" for layer in layers for kind in ("weight", "bias"))
+            if marker and set(names) <= set(task_vectors.names):
+                found[block] = names
     if not found:
         raise MergeError("WEMoE mixes the perceptrons of transformer blocks, and these weights have none.")
     return found
+
+
+def _place(layer: str) -> tuple[str, bool]:
+    """Return the block that a perceptron's layer lies in, and whether the layer is its first."""
+    for first, last in LAYERS:
+        for own in (first, last):
+            if layer.endswith(f"{own}."):
+                return layer.removesuffix(f"{own}."), own == first
+    raise MergeError(f"{layer.rstrip('.')} is no dense layer of a perceptron.")
 
 
 def rebuild(base: Weights, parts: Tensors, forward: Forward) -> EnsembleEncoder:
@@ -120,7 +131,8 @@ class Mixing(TorchFunctionMode):
         """Bind weights by name, the perceptrons' task vectors (K, *shape) and the gates' parameters."""
         super().__init__()
         self.weights, self.experts, self.gates = dict(weights), experts, gates
-        self.blocks = {name.removesuffix("c_fc.weight") for name in experts if name.endswith("c_fc.weight")}
+        entered = [_place(name.removesuffix("weight")) for name in experts if name.endswith("weight")]
+        self.blocks = {block for block, first in entered if first}
         self._names = {id(weights[name]): name for name in experts if name.endswith("weight")}
         self.chosen: dict[str, Tensor] = {}
 
@@ -128,8 +140,8 @@ class Mixing(TorchFunctionMode):
         """Mix before a perceptron's linear layer; leave everything else alone."""
         if function is functional.linear and (name := self._names.get(id(args[1]))):
             layer = name.removesuffix("weight")
-            block = layer.removesuffix("c_fc.").removesuffix("c_proj.")
-            if layer.endswith("c_fc."):
+            block, first = _place(layer)
+            if first:
                 gate = gate_values(args[0], tensors_under(self.gates, block))
                 self.chosen[block] = gate.flatten(0, -2).mean(dim=0)
             return function(args[0], self.mixed(name), self.mixed(layer + "bias"))
@@ -154,7 +166,7 @@ def ensemble(mode: Mixing, encode: Forward, images: Tensor, group: int) -> Tenso
         entries = sum(stack[0].numel() for stack in mode.experts.values())
         features = per_image(lambda image: together(image[None])[0], entries, images)
     if missing := mode.blocks - mode.chosen.keys():
-        raise MergeError(f"The encoder does not run {min(missing).rstrip('.')} as an open_clip perceptron.")
+        raise MergeError(f"The encoder does not run {min(missing).rstrip('.')} as a perceptron.")
     mode.chosen.clear()
     return features
 
@@ -176,7 +188,7 @@ def _start(
     places = torch.tensor(by_name(task_vectors)).argsort()
     gates = {}
     for block in blocks:
-        width = task_vectors.shape(block + "c_fc.weight")[1]
+        width = task_vectors.shape(blocks[block][0])[1]
         if params.gate_layers == 2:
             gates[block + "fc1.weight"] = torch.randn(width, width, generator=generator).mul_(0.01)
             gates[block + "fc1.bias"] = torch.zeros(width)

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from ..errors import CheckpointError
+from ..layouts import LAYOUTS, OPEN_CLIP, Layout, bare
 from ..types import Progress, Weights
 from .files import read_into
 from .parts import ReadPart, open_parts
 
-PREFIX = "visual."
+PREFIX = OPEN_CLIP.prefix
 # What checkpoints of image encoders from 2022–2024 still carry of the text encoder; it was never trained.
 TEXT_NAMES = frozenset(
     {"positional_embedding", "text_projection", "logit_scale", "logit_bias", "token_embedding.weight", "attn_mask"}
@@ -34,6 +35,10 @@ _PARTS = (
     "out_proj",
     "weight",
     "bias",
+    "attention",
+    "self",
+    "intermediate",
+    "output",
 )
 
 
@@ -70,16 +75,20 @@ class Selected:
         return open_parts(self.weights, self.stored[name], self.dtype(name))
 
 
-def visual(weights: Weights) -> Selected:
-    """Select the image encoder's tensors, named ``visual.…``.
+def encoder_part(weights: Weights) -> Selected:
+    """Select the encoder's tensors, named ``visual.…`` of images or ``bert.…`` of texts.
 
-    Text-side leftovers of old checkpoints are dropped. Names without the prefix are accepted only where a file holds
-    nothing but an image encoder, because ``transformer.…`` and ``positional_embedding`` name parts of both encoders.
+    Text-side leftovers of old CLIP checkpoints are dropped, and heads of text classifiers. Names without the prefix
+    are accepted only where a file holds nothing but an image encoder, because ``transformer.…`` and
+    ``positional_embedding`` name parts of both of CLIP's encoders.
 
     Raises:
-        CheckpointError: nothing visual, an ambiguous file, or tensors that belong to neither encoder.
+        CheckpointError: no encoder, an ambiguous file, or tensors that belong to none.
     """
     names = weights.names
+    for layout in LAYOUTS:
+        if layout is not OPEN_CLIP and any(name.startswith(layout.prefix) for name in names):
+            return _prefixed(weights, layout)
     prefixed = [name for name in names if name.startswith(PREFIX)]
     if prefixed:
         strangers = [name for name in names if not name.startswith(PREFIX) and not _is_text(name)]
@@ -100,6 +109,18 @@ def visual(weights: Weights) -> Selected:
     else:
         stored = {PREFIX + name: name for name in names}
     return Selected(weights, {name: stored[name] for name in canonical_order(stored)})
+
+
+def _prefixed(weights: Weights, layout: Layout) -> Selected:
+    """Select the tensors with a layout's prefix; ids of positions, which some files hold, are no weights."""
+    strangers = [name for name in weights.names if not name.startswith((layout.prefix, *layout.beside))]
+    if strangers:
+        raise CheckpointError(
+            f"The file holds {_listed(strangers)}, which belong(s) to no encoder named {layout.prefix}…. Remove them "
+            "or choose another file."
+        )
+    chosen = [n for n in weights.names if n.startswith(layout.prefix) and not n.endswith(layout.derived)]
+    return Selected(weights, {name: name for name in canonical_order(chosen)})
 
 
 def canonical_order(names: Iterable[str]) -> list[str]:
@@ -164,11 +185,11 @@ def _listed(names: Iterable[str], most: int = 4) -> str:
 
 
 def _place(name: str) -> tuple[object, ...]:
-    bare = name.removeprefix(PREFIX)
-    stage = bare.split(".", maxsplit=1)[0]
+    short = bare(name)
+    stage = short.split(".", maxsplit=1)[0]
     rank = _STAGES.index(stage) if stage in _STAGES else len(_STAGES)
     places = []
-    for part in bare.split("."):
+    for part in short.split("."):
         known = _PARTS.index(part) if part in _PARTS else len(_PARTS)
         places.append((0, int(part), "") if part.isdecimal() else (1, known, part))
     return rank, places

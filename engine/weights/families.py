@@ -7,26 +7,16 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor
 
+from ..layouts import LAYOUTS
 from ..types import Weights
 
-PROJECTION = "visual.proj"
-# Small tensors of every part of the encoder: enough to tell what was trained, and whether the base is the right one.
-SAMPLED = (
-    PROJECTION,
-    "visual.class_embedding",
-    "visual.positional_embedding",
-    "visual.conv1.weight",
-    "visual.ln_pre.weight",
-    "visual.ln_post.weight",
-    "visual.transformer.resblocks.0.attn.out_proj.weight",
-    "visual.transformer.resblocks.0.mlp.c_fc.bias",
-)
 NAMED = 3
+PROJECTIONS = frozenset(layout.projection for layout in LAYOUTS)
 
 
 def moved(base: Weights, experts: Mapping[str, Weights]) -> dict[str, frozenset[str]]:
     """Find the sampled tensors that each expert has other values in than the base."""
-    sampled = [name for name in SAMPLED if name in base.names]
+    sampled = [name for layout in LAYOUTS for name in layout.sampled if name in base.names]
     values = {name: base.tensor(name).clone() for name in sampled}
     return {
         expert: frozenset(name for name in sampled if not same(values[name], weights.tensor(name)))
@@ -48,7 +38,7 @@ def family_warnings(trained: Mapping[str, Collection[str]]) -> list[str]:
     """
     sets = {name: frozenset(tensors) for name, tensors in trained.items()}
     differing = frozenset().union(*sets.values()) - frozenset.intersection(*sets.values()) if sets else frozenset()
-    ordered = sorted(differing, key=lambda name: (name != PROJECTION, name))
+    ordered = sorted(differing, key=lambda name: (name not in PROJECTIONS, name))
     return [
         f"{tensor} was fine-tuned in {_listed([n for n, t in sets.items() if tensor in t])} and kept at the base's "
         f"values in {_listed([n for n, t in sets.items() if tensor not in t])}. Families of experts that train "

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RecipeError, ZooError, nearest
-from ..manifest import ELSEWHERE, Manifest, Preprocess, locate_zoo, manifest_file, read_manifest, resolve_inside
+from ..manifest import ELSEWHERE, Manifest, locate_zoo, manifest_file, read_manifest, resolve_inside
+from ..preparation import Preparation
 from ..recipe import Recipe
 from ..store.digests import FileSet
-from .images.data import TaskData, open_task
+from .modalities import Modality, modality_of
+from .task_data import TaskData
 
 if TYPE_CHECKING:
     from ..types import Weights
@@ -62,11 +64,14 @@ class Zoo:
         """Return the data of every task that names some; each is opened and checked when it is first looked up."""
         return _Opened(self)
 
-    def preprocess(self) -> Preprocess:
-        """Return how images become tensors."""
-        from .encoders.backbone import preprocessing
+    @property
+    def modality(self) -> Modality:
+        """Return the kind of data that the zoo is of."""
+        return modality_of(self.manifest)
 
-        return preprocessing(self.folder, self.manifest)
+    def preprocess(self) -> Preparation:
+        """Return how samples become tensors."""
+        return self.modality.preprocessing(self.folder, self.manifest)
 
     @cached_property
     def text_problem(self) -> str:
@@ -96,7 +101,7 @@ class Zoo:
             DataError: the data cannot be used.
         """
         entry = self.manifest.task_table[task]
-        return open_task(self.folder, entry, self.preprocess) if entry.data else None
+        return self.modality.open_task(self.folder, entry, self.preprocess) if entry.data else None
 
     def choose(self, recipe: Recipe) -> list[tuple[str, float]]:
         """Return the experts that a recipe asks for, see :func:`choose_experts`."""
@@ -122,14 +127,14 @@ class Zoo:
         )
 
     def weights(self, model: str) -> Weights:
-        """Return the ``visual.*`` tensors of ``base``, ``multitask`` or an expert.
+        """Return the encoder's tensors of ``base``, ``multitask`` or an expert.
 
         Raises:
             CheckpointError: the file cannot be used.
         """
-        from ..weights import open_weights, visual
+        from ..weights import encoder_part, open_weights
 
-        return visual(open_weights(self.weights_path(model)))
+        return encoder_part(open_weights(self.weights_path(model)))
 
     def digest(self, digest_file: Digest) -> str:
         """Return the identity of the whole zoo: its manifest and the content of every file it names."""
@@ -151,7 +156,8 @@ class _Opened(Mapping[str, TaskData]):
 
     def __getitem__(self, name: str) -> TaskData:
         if name not in self._open:
-            self._open[name] = open_task(self._zoo.folder, self._tasks[name], self._zoo.preprocess)
+            zoo = self._zoo
+            self._open[name] = zoo.modality.open_task(zoo.folder, self._tasks[name], zoo.preprocess)
         return self._open[name]
 
     def __contains__(self, name: object) -> bool:

@@ -104,7 +104,7 @@ def _thumbnails(folder: str, task: str, modified: int) -> bytes:
         for number, label in enumerate(wanted)
     ]
     tiles = [
-        Image.fromarray(image).resize((SIDE, SIDE), Image.Resampling.NEAREST) for image in data.images("test", rows)
+        Image.fromarray(image).resize((SIDE, SIDE), Image.Resampling.NEAREST) for image in data.samples("test", rows)
     ]
     sheet = Image.new("RGBA", (IMAGES * SIDE + (IMAGES - 1) * 4, SIDE))
     for number, tile in enumerate(tiles):

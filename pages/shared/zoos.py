@@ -6,6 +6,7 @@ import streamlit as st
 
 from engine.manifest import Manifest, locate_zoo, manifest_file, read_manifest
 from engine.zoo.importing.roots import check_zoo
+from engine.zoo.modalities import only_images
 from pages.shared.state import store
 
 MANIFESTS = 1_000  # more than there are zoos: the Lab's form shows the title of every one
@@ -15,11 +16,13 @@ def zoo_manifest(zoo: str) -> Manifest:
     """Return a zoo's manifest.
 
     Raises:
-        ZooError: there is no such zoo, it lies outside the roots, or its manifest cannot be used.
+        ZooError: there is no such zoo, it lies outside the roots, its manifest cannot be used, or it is not of images.
     """
     check_zoo(zoo, store().zoos.list)
     folder = locate_zoo(zoo)
-    return _manifest(str(folder), manifest_file(folder).stat().st_mtime_ns)
+    manifest = _manifest(str(folder), manifest_file(folder).stat().st_mtime_ns)
+    only_images(manifest, "Pages are")
+    return manifest
 
 
 @st.cache_resource(max_entries=MANIFESTS, show_spinner=False)

@@ -16,7 +16,7 @@ from engine.pipeline.rates import known_rates
 from engine.pipeline.run import encoding
 from engine.recipe import parse_recipe
 from engine.store import Store
-from engine.zoo.encoders.backbone import build_encoder, outline, to_tensor
+from engine.zoo.encoders.backbone import build_encoder, outline, sample_bytes, to_tensor
 from tests.tiny_zoo import CONFIG, make_zoo
 
 CPU = torch.device("cpu")
@@ -72,25 +72,25 @@ def test_batches_are_halved_when_memory_runs_out(error):
 def test_other_errors_and_a_single_image_too_large_are_not_hidden():
     with pytest.raises(RuntimeError, match="shape"):
         encode(Small(1, RuntimeError("a wrong shape")), images(4), PREPROCESS, CPU, lambda f, m="": None)
-    with pytest.raises(EngineError, match="single image ran out of memory on cpu"):
+    with pytest.raises(EngineError, match="single sample ran out of memory on cpu"):
         encode(Small(0), images(4), PREPROCESS, CPU, lambda f, m="": None)
 
 
 def test_a_batch_is_as_large_as_memory_allows(monkeypatch):
     encoder = build_encoder(CONFIG)
-    each = batches.per_image(encoder, 16)
+    each = sample_bytes(encoder, PREPROCESS)
     monkeypatch.setattr(batches, "_free", lambda device: 4 * 20 * each)
-    assert Batches().begin(encoder, 16, CPU) == 16
-    assert Batches(known=8).begin(encoder, 16, CPU) == 8
-    assert Batches(known=64).begin(encoder, 16, CPU) == 16
+    assert Batches().begin(each, CPU) == 16
+    assert Batches(known=8).begin(each, CPU) == 8
+    assert Batches(known=64).begin(each, CPU) == 16
     monkeypatch.setattr(batches, "_free", lambda device: 1)
-    assert Batches().begin(encoder, 16, CPU) == 1
+    assert Batches().begin(each, CPU) == 1
 
 
 def test_an_accelerators_batch_grows_to_what_was_measured(monkeypatch):
     cuda, found = torch.device("cuda"), Batches()
     monkeypatch.setattr(batches, "_free", lambda device: 10**9)
-    assert found.begin(build_encoder(CONFIG), 16, cuda) == batches.TRIAL
+    assert found.begin(sample_bytes(build_encoder(CONFIG), PREPROCESS), cuda) == batches.TRIAL
     assert found.measured(16 * 10**6, 16, cuda) == 512  # 0.7 GB in images of 1 MB
     assert found.measured(16 * 10**9, 16, cuda) == 512
 

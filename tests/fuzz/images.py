@@ -51,7 +51,7 @@ def read_images(folder: Path, name: str = "data.npz") -> None:
         if split != "adapt":
             data.labels(split)
         thumbnails(folder, task, split=split)
-        data.images(split)
+        data.samples(split)
 
 
 def described(folder: Path) -> None:
@@ -162,7 +162,7 @@ def read_forms(folder: Path) -> None:
             if split != "adapt":
                 data.labels(split)
             list(data.pictures(split, range(data.lengths[split]), 48))
-            data.images(split, fit=FIT)[:4]
+            data.samples(split, fit=FIT)[:4]
 
 
 def brought(folder: Path) -> None:

@@ -22,12 +22,13 @@ from engine.pipeline.run.weights_only import WeightsOnly
 from engine.recipe import MethodCall, read_recipe
 from engine.report import read_report
 from engine.store import Store
-from engine.weights import LazyTaskVectors, check_finite, check_same_architecture, open_weights, visual
+from engine.weights import LazyTaskVectors, check_finite, check_same_architecture, encoder_part, open_weights
 from engine.zoo.check import check_zoo
-from engine.zoo.encoders.architecture import text_parameters, tower_size
+from engine.zoo.encoders.architecture import tower_size
 from engine.zoo.encoders.backbone import build_encoder
 from engine.zoo.encoders.heads import read_heads
 from engine.zoo.folder import Zoo
+from engine.zoo.images.config import text_parameters
 from tests.fuzz import containers, documents
 from tests.fuzz.bytes_ import damage
 from tests.tiny_zoo import make_zoo
@@ -78,7 +79,9 @@ def spoil_safetensors(folder: Path, rng: Random, canary: str) -> None:
 
 
 def read_models(folder: Path) -> None:
-    base, expert = (visual(open_weights(folder / name)) for name in ("base.safetensors", "experts/alpha.safetensors"))
+    base, expert = (
+        encoder_part(open_weights(folder / name)) for name in ("base.safetensors", "experts/alpha.safetensors")
+    )
     check_same_architecture(base, expert, "alpha")
     check_finite(expert, "Expert 'alpha'")
     vectors = LazyTaskVectors(base, {"alpha": expert})

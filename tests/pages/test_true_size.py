@@ -11,7 +11,7 @@ import torch
 from engine.pipeline.export.model import export_model
 from engine.pipeline.local import run_recipe
 from engine.recipe import parse_recipe
-from engine.weights import open_weights, visual
+from engine.weights import encoder_part, open_weights
 from engine.zoo.folder import Zoo
 from engine.zoo.importing.convert import import_zoo
 from engine.zoo.importing.layouts import find_encoder
@@ -105,7 +105,7 @@ def test_true_sizes_come_in_merge_go_out_and_open_in_every_page(workspace, open_
     calibrator = {"method": "surgery", "params": {"steps": 3, "rank": 4, "batch_size": 2}}
     recipe = parse_recipe({"zoo": str(zoo.folder), "calibrators": [calibrator]})
     run_recipe(recipe, workspace.store, view={"method": "pca"}, out=tmp_path / "run")
-    merged = visual(open_weights(tmp_path / "run" / "merged.safetensors"))
+    merged = encoder_part(open_weights(tmp_path / "run" / "merged.safetensors"))
     for key in ("visual.conv1.weight", "visual.transformer.resblocks.11.mlp.c_fc.weight", "visual.proj"):
         expected = base[key] + 0.3 * sum(tensors[task][key] - base[key] for task in TASKS)
         torch.testing.assert_close(merged.tensor(key), expected, rtol=0, atol=1e-6)

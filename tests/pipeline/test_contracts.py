@@ -148,7 +148,7 @@ def test_weights_per_image_reach_features_calibrators_and_report(zoo, store, tmp
     assert 0 < report.merged.extra_parameters <= stored
     if method == "wemoe":
         assert report.merged.extra_parameters == stored - whole
-    pixels = to_tensor(opened.data["outside"].images("test"), preprocessing(opened.folder, opened.manifest))
+    pixels = to_tensor(opened.data["outside"].samples("test"), preprocessing(opened.folder, opened.manifest))
     features = load_file(tmp_path / "run" / "features.safetensors")["merged/outside/evaluate"]
     with torch.no_grad():
         torch.testing.assert_close(encoder(pixels), features, rtol=1e-4, atol=1e-5)

@@ -57,7 +57,7 @@ def answers(zoo, encoder):
     """Right answers of an encoder on all images of the task, by the zoo's head."""
     opened = Zoo.open(str(zoo))
     data, heads = opened.data[TASK], opened.heads([TASK])[0]
-    pixels = to_tensor(data.images("test", np.arange(24)), opened.manifest.backbone.preprocess)
+    pixels = to_tensor(data.samples("test", np.arange(24)), opened.manifest.backbone.preprocess)
     with torch.no_grad():
         features = torch.nn.functional.normalize(encoder(pixels), dim=1)
     return ((features @ heads[TASK].weight.T).argmax(1).numpy()) == data.labels("test")

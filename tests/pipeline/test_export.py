@@ -16,7 +16,7 @@ from engine.pipeline.export.model import export_model
 from engine.pipeline.local import run_recipe
 from engine.recipe import parse_recipe
 from engine.store import Store
-from engine.weights import open_weights, visual
+from engine.weights import encoder_part, open_weights
 from engine.zoo.importing.layouts import find_encoder
 from engine.zoo.importing.sources import open_source
 from tests.tiny_zoo import CONFIG, make_zoo
@@ -55,7 +55,7 @@ def test_hugging_face_folder_comes_back(run, tmp_path):
     tensors = load_file(tmp_path / "hf" / "model.safetensors")
     assert tensors["vision_model.encoder.layers.1.self_attn.k_proj.weight"].shape == (32, 32)
     assert tensors["visual_projection.weight"].shape == (16, 32)
-    merged = visual(open_weights(folder / "merged.safetensors"))
+    merged = encoder_part(open_weights(folder / "merged.safetensors"))
     same(find_encoder(open_source(tmp_path / "hf")).visual, merged)
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert (config["hidden_act"], config["num_attention_heads"], config["intermediate_size"]) == ("gelu", 2, 64)
@@ -66,7 +66,7 @@ def test_open_clip_folder_comes_back(run, tmp_path):
 
     folder, _ = run
     export(folder, tmp_path / "oc", "open_clip")
-    merged = visual(open_weights(folder / "merged.safetensors"))
+    merged = encoder_part(open_weights(folder / "merged.safetensors"))
     same(find_encoder(open_source(tmp_path / "oc")).visual, merged)
     images = torch.randint(0, 255, (2, 16, 16, 3), dtype=torch.uint8)
     first, second = (engine.load_merged(place) for place in (folder, tmp_path / "oc" / "open_clip_model.safetensors"))
@@ -122,7 +122,7 @@ def test_peft_loads_the_adapter_and_loses_what_is_said(run, tmp_path, rank):
     export(folder, tmp_path / "hf", "hf")
     model = CLIPVisionModelWithProjection.from_pretrained(tmp_path / "hf").eval()
     merged = {name: value.clone() for name, value in model.state_dict().items()}
-    base = ToHuggingFace(visual(open_weights(zoo / "base.safetensors")))
+    base = ToHuggingFace(encoder_part(open_weights(zoo / "base.safetensors")))
     model.load_state_dict({name: base.tensor(name) for name in base.names}, strict=False)
     start = {name: value.clone() for name, value in model.state_dict().items()}
     adapted = PeftModel.from_pretrained(model, tmp_path / "lora").merge_and_unload().state_dict()
@@ -233,7 +233,7 @@ def test_a_merge_for_every_task_is_exported_for_one(run, tmp_path):
     with pytest.raises(EngineError, match="--task"):
         export(tmp_path / "run", tmp_path / "hf", "hf")
     export(tmp_path / "run", tmp_path / "hf", "hf", task="beta")
-    beta, base = (visual(open_weights(zoo / name)) for name in ("experts/beta.safetensors", "base.safetensors"))
+    beta, base = (encoder_part(open_weights(zoo / name)) for name in ("experts/beta.safetensors", "base.safetensors"))
     found = find_encoder(open_source(tmp_path / "hf")).visual
     name = "visual.conv1.weight"
     vector, wanted = found.tensor(name) - base.tensor(name), beta.tensor(name) - base.tensor(name)

@@ -62,7 +62,7 @@ def test_the_calibrator_acts_in_the_model_that_it_learned(made, zoo):
     encoder = engine.load_merged(folder / "calibrators" / "joint" / "merged.safetensors")
     data = Zoo.open(str(zoo)).data["beta"]
     chosen = select(data, report.recipe.probe)
-    pixels = encoder.preprocess(data.images("test", chosen.test[chosen.evaluate_rows]))
+    pixels = encoder.preprocess(data.samples("test", chosen.test[chosen.evaluate_rows]))
     with torch.no_grad():
         found = module.correct_features(encoder, pixels, "beta")
     kept = load_file(folder / "features.safetensors")["joint/beta/evaluate"]

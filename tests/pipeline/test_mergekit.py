@@ -12,7 +12,7 @@ from engine.pipeline.export.merge_files import merge_files
 from engine.pipeline.foreign.mergekit import write_mergekit
 from engine.pipeline.foreign.mergekit_read import read_mergekit
 from engine.recipe import MethodCall, parse_recipe, read_recipe
-from engine.weights import open_weights, visual
+from engine.weights import encoder_part, open_weights
 from tests.tiny_zoo import make_zoo
 
 EXPERTS = {"alpha": ("alpha", "experts/alpha.safetensors"), "beta": ("beta", "experts/beta.safetensors")}
@@ -109,8 +109,8 @@ def test_ties_means_what_mergekit_computes(tmp_path, normalize):
     paths = [zoo / "experts" / f"{name}.safetensors" for name in EXPERTS]
     call = MethodCall(method=recipe.merge.method, params=recipe.merge.params)
     merge_files(zoo / "base.safetensors", paths, call, [], tmp_path / "m.safetensors")
-    merged = visual(open_weights(tmp_path / "m.safetensors"))
-    base, *experts = (visual(open_weights(path)) for path in (zoo / "base.safetensors", *paths))
+    merged = encoder_part(open_weights(tmp_path / "m.safetensors"))
+    base, *experts = (encoder_part(open_weights(path)) for path in (zoo / "base.safetensors", *paths))
     for name in ("visual.conv1.weight", "visual.transformer.resblocks.0.attn.in_proj_weight"):
         start = base.tensor(name).double()
         deltas = []

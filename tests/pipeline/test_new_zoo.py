@@ -91,7 +91,7 @@ def test_every_form_becomes_a_task_that_experts_learn(init, images, tmp_path, co
     for name in tasks:
         data = zoo.data[name]
         np.testing.assert_array_equal(
-            dominant(np.asarray(data.images("train", fit=zoo.preprocess()))), data.labels("train")
+            dominant(np.asarray(data.samples("train", fit=zoo.preprocess()))), data.labels("train")
         )
     shutil.rmtree(images)  # the zoo stands for itself
     assert command("zoo", "finetune", zoo.folder, "--steps", "2", "--batch-size", "2").code == 0
@@ -165,7 +165,7 @@ def test_test_images_are_set_aside_where_there_are_no_splits(init, tmp_path):
         assert data.lengths == {"test": 3 * 2, "train": 3 * (each - 2)}, name
         np.testing.assert_array_equal(np.bincount(data.labels("test")), [2, 2, 2])
         for split in SPLITS:
-            pixels = np.asarray(data.images(split, fit=zoo.preprocess()))
+            pixels = np.asarray(data.samples(split, fit=zoo.preprocess()))
             np.testing.assert_array_equal(dominant(pixels), data.labels(split))
     names = {seed: set() for seed in (0, 1)}
     for seed in names:

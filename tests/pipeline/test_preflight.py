@@ -14,9 +14,10 @@ from engine.pipeline.preflight.estimate import LIBRARIES, estimate, gather
 from engine.pipeline.rates import Rates, keep_rates, known_rates
 from engine.recipe import parse_recipe
 from engine.store import Store
-from engine.zoo.encoders.architecture import architectures, tower_size
+from engine.zoo.encoders.architecture import tower_size
 from engine.zoo.encoders.backbone import outline
 from engine.zoo.folder import Zoo
+from engine.zoo.images.config import architectures
 from tests.tiny_zoo import make_zoo
 
 CALIBRATORS = [{"method": "surgery", "params": {"rank": 4, "steps": 20}}]

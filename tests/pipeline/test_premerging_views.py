@@ -70,7 +70,7 @@ def by_hand(zoo_folder, task, vectors):
             for key, parameter in model.named_parameters():
                 parameter.add_(value * (tuned[key] - start[key]))
         chosen = np.sort(np.random.default_rng(0).choice(24, 8, replace=False))
-        pixels = resized(zoo.data[task].images("test", chosen), zoo.preprocess())
+        pixels = resized(zoo.data[task].samples("test", chosen), zoo.preprocess())
         labels = torch.as_tensor(zoo.data[task].labels("test")[chosen]).long()
         features = model(normalised(pixels, zoo.preprocess()))
         return features, *accuracy_and_loss(features, zoo.heads([task])[0][task], labels)

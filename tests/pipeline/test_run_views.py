@@ -237,7 +237,7 @@ def test_linearity_is_that_of_the_block_outputs(zoo, recipe, store):
     assert all(len(values["cosine"]) == len(values["change"]) == 3 for values in part.values())
     assert part["pretrained"]["change"] == [None] * 3
     opened = Zoo.open(str(zoo))
-    pixels = to_tensor(opened.data["alpha"].images("test"), opened.preprocess())
+    pixels = to_tensor(opened.data["alpha"].samples("test"), opened.preprocess())
     outputs = {name: block_outputs(encoder_of(opened, name), [pixels])["class"] for name in ("pretrained", *EXPERTS)}
     target = 0.1 * outputs["pretrained"] + sum(0.3 * outputs[name] for name in EXPERTS)  # λ = 0.3, three experts
     base = outputs["pretrained"]

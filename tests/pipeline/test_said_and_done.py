@@ -17,9 +17,9 @@ from engine.pipeline.rates import Rates
 from engine.recipe import parse_recipe
 from engine.report import read_report
 from engine.store import Store
-from engine.zoo.encoders.architecture import prompt_flops
 from engine.zoo.encoders.heads import HEADS_KEY
 from engine.zoo.folder import Zoo
+from engine.zoo.images.config import prompt_flops
 from tests import foreign
 from tests.image_files import write_zip
 from tests.made_imports import ask, silent

@@ -54,7 +54,7 @@ def test_both_curves_are_those_of_models_put_together(found, zoo):
     assert table["scalings"] == SCALINGS
     assert table["images"] == 8
     chosen = np.sort(np.random.default_rng(0).choice(24, 8, replace=False))
-    pixels = resized(opened.data["alpha"].images("test", chosen), opened.preprocess())
+    pixels = resized(opened.data["alpha"].samples("test", chosen), opened.preprocess())
     labels = torch.as_tensor(opened.data["alpha"].labels("test")[chosen]).long()
     images = normalised(pixels, opened.preprocess())
     for place, scaling in enumerate(SCALINGS):

@@ -13,10 +13,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = [
-    ("archives", "errors", "outgoing", "rounding", "shipped", "types", "version"),
+    ("archives", "errors", "layouts", "outgoing", "rounding", "shipped", "types", "version"),
     ("masks",),
     ("recipe",),
-    ("report",),
+    ("preparation", "report"),
     ("catalog",),
     ("manifest",),
     ("sweeps",),
@@ -43,11 +43,13 @@ HEAVY = ("torch", "open_clip", "umap", "dask", "distributed", "sklearn")
 LIGHT = (
     "engine.archives",
     "engine.errors",
+    "engine.layouts",
     "engine.outgoing",
     "engine.rounding",
     "engine.types",
     "engine.version",
     "engine.masks",
+    "engine.preparation",
     "engine.recipe",
     "engine.report",
     "engine.catalog",
@@ -58,6 +60,7 @@ LIGHT = (
     "engine.lessons",
     "engine.figures",
     "engine.zoo.images.data",
+    "engine.zoo.modalities",
     "engine.zoo.importing.request",
     "engine.zoo.importing.roots",
     "engine.pipeline.zoos.import_checkpoints",

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine.errors import CheckpointError
-from engine.weights import LazyTaskVectors, Memory, check_finite, check_same_architecture, visual
+from engine.weights import LazyTaskVectors, Memory, check_finite, check_same_architecture, encoder_part
 from engine.weights.align import canonical_order
 from engine.weights.buffers import KEPT, Buffers
 
@@ -55,13 +55,13 @@ def test_canonical_order_is_the_state_dicts():
 
 
 def test_text_leftovers_are_dropped():
-    found = visual(ones(sorted(STATE_DICT_ORDER + LEFTOVERS)))
+    found = encoder_part(ones(sorted(STATE_DICT_ORDER + LEFTOVERS)))
     assert list(found.names) == STATE_DICT_ORDER
     assert len(found.names) == 152
 
 
 def test_an_image_encoder_alone_may_lack_the_prefix():
-    found = visual(ones(name.removeprefix("visual.") for name in STATE_DICT_ORDER))
+    found = encoder_part(ones(name.removeprefix("visual.") for name in STATE_DICT_ORDER))
     assert list(found.names) == STATE_DICT_ORDER
     assert found.shape("visual.proj") == (2,)
     assert torch.equal(found.tensor("visual.proj"), torch.ones(2))
@@ -78,7 +78,7 @@ def test_an_image_encoder_alone_may_lack_the_prefix():
 )
 def test_strangers_and_ambiguous_names_are_refused(names, message):
     with pytest.raises(CheckpointError, match=message):
-        visual(ones(dict.fromkeys(names)))
+        encoder_part(ones(dict.fromkeys(names)))
 
 
 def test_other_architectures_are_refused():

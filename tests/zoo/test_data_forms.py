@@ -57,25 +57,25 @@ def test_a_form_gives_its_images_and_labels(forms, data, lengths):
     task = open_data(forms, data)
     assert task.lengths == lengths
     for split in lengths:
-        images = task.images(split, fit=FIT)
+        images = task.samples(split, fit=FIT)
         pixels = images[:]
         assert pixels.shape == (lengths[split], 16, 16, 3)
         np.testing.assert_array_equal(dominant(pixels), task.labels(split))
         chosen = np.array([len(images) - 1, 0])
-        np.testing.assert_array_equal(task.images(split, chosen, FIT)[:], pixels[chosen])
+        np.testing.assert_array_equal(task.samples(split, chosen, FIT)[:], pixels[chosen])
         np.testing.assert_array_equal(images[chosen], pixels[chosen])
     assert find_corrupt(task, "test") == []
 
 
 def test_slices_read_ahead_give_the_same_images(forms):
-    images = open_data(forms, "shards").images("test", fit=FIT)
+    images = open_data(forms, "shards").samples("test", fit=FIT)
     parts = [images[start : start + 5] for start in range(0, len(images), 5)]
     np.testing.assert_array_equal(np.concatenate(parts), images[:])
     assert [len(part) for part in parts] == [5, 5, 2]
 
 
 def test_more_than_memory_holds_is_refused(forms, monkeypatch):
-    images = open_data(forms, "folders").images("test", fit=FIT)
+    images = open_data(forms, "folders").samples("test", fit=FIT)
     monkeypatch.setattr("engine.zoo.images.stream.MAX_ARRAY_BYTES", 5 * 3 * 16**2)
     assert len(images[:5]) == 5
     for ask in (lambda: images[:6], lambda: np.asarray(images)):
@@ -92,7 +92,7 @@ def test_torchvision_reads_what_lies_on_disk_and_downloads_nothing(tmp_path, mon
     task = open_data(tmp_path, "torchvision:MNIST", name="mnist", classes=digits)
     assert task.lengths == {"test": 12, "train": 24}
     assert task.labels("test").tolist() == [*range(10), 0, 1]
-    assert task.images("test", [3], FIT)[:].max() == 60
+    assert task.samples("test", [3], FIT)[:].max() == 60
     monkeypatch.delenv("MERGELENS_TORCHVISION")
     assert open_data(tmp_path, "torchvision:MNIST", root="sets", classes=digits).lengths["test"] == 12
     with pytest.raises(DataError, match="Did you mean 'CIFAR10'"):
@@ -111,7 +111,7 @@ def test_imagenets_folders_are_read_as_torchvision_leaves_them(tmp_path):
     task = open_data(tmp_path, "torchvision:ImageNet", root="sets", classes=("tench", "goldfish", "great white shark"))
     assert task.lengths == {"test": 3}
     assert task.labels("test").tolist() == [0, 1, 2]
-    assert dominant(task.images("test", fit=FIT)[:]).tolist() == [1, 2, 0]
+    assert dominant(task.samples("test", fit=FIT)[:]).tolist() == [1, 2, 0]
     assert "classes are taken in the data's order" in task.notes[-1]
 
 
@@ -135,7 +135,7 @@ def test_pcams_files_are_read_where_h5py_is_installed(tmp_path):
     assert task.lengths == {"test": 4, "val": 2}
     assert task.labels("test").tolist() == [0, 1, 1, 0]
     whole = Preprocess(size=96, mean=(0.5,) * 3, std=(0.3,) * 3)
-    np.testing.assert_array_equal(task.images("test", [3, 1], whole)[:], images[[3, 1]])
+    np.testing.assert_array_equal(task.samples("test", [3, 1], whole)[:], images[[3, 1]])
     (tmp_path / "sets" / "pcam" / f"{stem}_test_y.h5").write_bytes(b"no HDF5")
     with pytest.raises(DataError, match="labels of PCAM cannot be read"):
         open_data(tmp_path, "torchvision:PCAM", root="sets", classes=("healthy", "sick")).labels("test")
@@ -186,12 +186,12 @@ def test_corrupt_images_are_counted_and_named(forms):
     found = find_corrupt(task, "test")
     assert [row for row, _ in found] == [8, 9]
     with pytest.raises(DataError, match=r"2 of 12 images cannot be decoded: star/0\.jpg: .*; star/1\.png: .*skip"):
-        task.images("test", fit=FIT)[6:12]
-    assert task.images("test", fit=FIT)[:3].shape == (3, 16, 16, 3)
+        task.samples("test", fit=FIT)[6:12]
+    assert task.samples("test", fit=FIT)[:3].shape == (3, 16, 16, 3)
     kept = open_data(forms, "folders", corrupt="skip")
     assert "2 images (2 test) cannot be decoded and are left out: star/0.jpg" in kept.skipped()
     assert kept.usable("test").tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 10, 11]
-    assert kept.images("test", kept.usable("test"), FIT)[:].shape[0] == 10
+    assert kept.samples("test", kept.usable("test"), FIT)[:].shape[0] == 10
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def test_published_images_are_read_back_as_they_were_drawn(built):
     for task in small.tasks:
         drawn = draw_split(small, task, "test", 24)
         data = zoo.data[task.name]
-        assert np.array_equal(np.stack([*data.images("test")[np.arange(24)]]), drawn.images)
+        assert np.array_equal(np.stack([*data.samples("test")[np.arange(24)]]), drawn.images)
         assert np.array_equal(data.labels("test"), drawn.labels)
         assert data.has("adapt") == task.in_domain
 
@@ -321,7 +321,7 @@ def test_the_frozen_second_editions_images_are_drawn_again():
     for task in (SECOND.tasks[0], SECOND.tasks[-1]):
         again = draw_split(SECOND, task, "test", SECOND.sizes.of(task)["test"])
         data = zoo.data[task.name]
-        assert np.array_equal(np.stack([*data.images("test")[np.arange(len(again.images))]]), again.images)
+        assert np.array_equal(np.stack([*data.samples("test")[np.arange(len(again.images))]]), again.images)
         assert np.array_equal(data.labels("test"), again.labels)
 
 

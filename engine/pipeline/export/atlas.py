@@ -19,6 +19,7 @@ from ...errors import StoreError
 from ...report import Report, read_report
 from ...zoo.folder import Zoo
 from ...zoo.images.thumbnails import png
+from ...zoo.modalities import only_images
 
 PROJECTIONS = ("tsne", "umap", "pca")
 BATCH = 64  # pictures that are decoded at once
@@ -52,6 +53,7 @@ def write_atlas(run: Path, out: Path, state: str = "merged", projection: pd.Data
         raise StoreError(f"The run has no features of the state '{state}'. It has {', '.join(states)}.")
     points = _points(run, state) if projection is None else projection
     zoo, rows = Zoo.open(report.recipe.zoo), 0
+    only_images(zoo.manifest, "Atlas tables are written")
     writer: pq.ParquetWriter | None = None
     try:
         for task in report.samples:
@@ -83,7 +85,7 @@ def _task(
     classes = np.array(report.tasks[task].classes, dtype=object)
     first = samples[samples["state"] == samples["state"].iloc[0]]
     index = first["index"].to_numpy()
-    pictures = zoo.data[task].images("test", index)
+    pictures = zoo.data[task].samples("test", index)
     files = [png(one) for start in range(0, len(index), BATCH) for one in pictures[start : start + BATCH]]
     columns: dict[str, Any] = {
         "id": [f"{task}/{row}" for row in index],

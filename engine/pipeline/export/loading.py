@@ -18,7 +18,7 @@ from ...errors import CheckpointError, DataError
 from ...manifest import Preprocess
 from ...recipe import explain
 from ...types import Weights
-from ...weights import open_weights, visual
+from ...weights import encoder_part, open_weights
 from ...zoo.encoders.backbone import load_encoder, to_tensor
 from ...zoo.folder import Zoo
 from ...zoo.metadata import FORMAT, METADATA_KEY, describe_model
@@ -41,7 +41,7 @@ def load_merged(
     if opened is not None:
         known = describe_model(opened)
     if document is None:
-        weights = visual(open_weights(place))
+        weights = encoder_part(open_weights(place))
     else:
         weights = _base(document, task, Path(base) if base is not None else None, opened)
     config, preprocess = _described(known, place)
@@ -119,7 +119,7 @@ def _base(document: Mapping[str, Any], task: str | None, base: Path | None, zoo:
     if base is None and zoo is None:
         raise CheckpointError("This merged model is rebuilt from its base; give `base`, the base's weights file.")
     file = base if base is not None else zoo.weights_path("base")
-    weights = visual(open_weights(file))
+    weights = encoder_part(open_weights(file))
     expected = document.get("base")
     if expected is not None and _sha256(file) != expected:
         raise CheckpointError(f"{file.name} is not the base of this merged model: its content differs.")

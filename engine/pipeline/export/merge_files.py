@@ -15,7 +15,7 @@ from ...recipe import MethodCall, Recipe
 from ...store.digests import contents_digest
 from ...store.outputs import check_file, new_file
 from ...types import Static, Weights
-from ...weights import LazyTaskVectors, check_same_architecture, open_weights, visual, write_weights
+from ...weights import LazyTaskVectors, check_same_architecture, encoder_part, open_weights, write_weights
 from ...weights.families import family_warnings, moved
 from ...zoo.folder import Zoo
 from ...zoo.metadata import describe_model, header_text, read_document
@@ -67,8 +67,8 @@ def merge_files(
     for place in (out, beside(out)) if receipt else (out,):
         check_file(place, inputs, force=force)
     started = time.perf_counter()
-    models = {name: visual(open_weights(path)) for name, path in paths.items()}
-    base_weights = visual(open_weights(base))
+    models = {name: encoder_part(open_weights(path)) for name, path in paths.items()}
+    base_weights = encoder_part(open_weights(base))
     for name, model in models.items():
         check_same_architecture(base_weights, model, name)
     factors = {name: (weights or {}).get(name, 1.0) for name in paths}

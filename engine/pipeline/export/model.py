@@ -16,12 +16,13 @@ from ...manifest import Preprocess
 from ...report import Report, read_report
 from ...store.outputs import check_folder, new_folder
 from ...types import Progress, Weights
-from ...weights import Memory, open_weights, visual, write_weights
+from ...weights import Memory, encoder_part, open_weights, write_weights
 from ...weights.huggingface import ToHuggingFace, huggingface_config
 from ...zoo.encoders.heads import HEADS_KEY, MADE_OTHERWISE, read_heads
 from ...zoo.folder import Zoo
 from ...zoo.importing.sources import Joined
 from ...zoo.metadata import describe_model, header_text, model_document, read_document
+from ...zoo.modalities import only_images
 from ..run.merging import load_merged
 from ..run.receipt import Origin, header_of, made_by, origins_of, receipt_text
 from .adapter import write_adapter
@@ -71,6 +72,8 @@ def export_model(
             "same weights give other features there. Export a run with `forward: standard`."
         )
     zoo = _zoo(report)
+    if zoo is not None:
+        only_images(zoo.manifest, "Merged models are exported")
     weights = _weights(run, zoo, task)
     config, preprocess = _described(run, zoo)
     files = {LAYOUTS[layout]: "the merged image encoder" + (f", for the task {task}" if task else "")}
@@ -103,7 +106,7 @@ def _weights(run: Path, zoo: Zoo | None, task: str | None) -> Weights:
     if file.is_file():
         if task is not None:
             raise EngineError("This merge makes one model for all tasks; leave out --task.")
-        return visual(open_weights(file))
+        return encoder_part(open_weights(file))
     if not (run / "merged" / "merged.json").is_file():
         raise StoreError("The run left no merged weights. An example keeps only its report; run its recipe.")
     if zoo is None:

@@ -17,7 +17,7 @@ from ...errors import CheckpointError, EngineError
 from ...recipe import Recipe, parse_recipe
 from ...store import Store
 from ...types import Progress, Weights
-from ...weights import open_weights, visual
+from ...weights import encoder_part, open_weights
 from ...zoo.folder import Zoo
 from ..executor import Silent, run_inline
 from ..graph import Plan
@@ -90,7 +90,7 @@ def verify(path: Path, zoo: str | None = None, progress: Progress | None = None)
         )
     with tempfile.TemporaryDirectory(prefix="mergelens-") as folder:
         again = _with_images(recipe, Path(folder), progress) if looks else _from_files(recipe, Path(folder))
-        ours, theirs, base = visual(file), visual(open_weights(again)), source.weights("base")
+        ours, theirs, base = encoder_part(file), encoder_part(open_weights(again)), source.weights("base")
         if set(ours.names) != set(theirs.names):
             raise CheckpointError(f"{path.name} holds other tensors than the merge that its header describes.")
         differing, largest, distance = _differences(ours, theirs, base)

@@ -19,9 +19,9 @@ from ...errors import EngineError
 from ...manifest import Manifest, Task
 from ...recipe import CalibratorCall, Frozen, Recipe
 from ...store import Store
-from ...zoo.encoders.architecture import FLOAT, TowerSize, architecture, prompt_flops, tower_size
+from ...zoo.encoders.architecture import FLOAT, TowerSize, architecture, tower_size
 from ...zoo.folder import Zoo
-from ...zoo.images.data import open_task
+from ...zoo.images.config import prompt_flops
 from ..rates import Rates, known_rates
 
 LIBRARIES = 550 * 2**20  # bytes that PyTorch itself takes in each process
@@ -103,7 +103,7 @@ def gather(zoo: Zoo, recipe: Recipe) -> Facts:
         if not task.data or not (task.domain == "out" or (task.shifted_from or task.name) in chosen):
             continue
         try:
-            images[task.name], adapted[task.name] = _count(zoo.folder, task, recipe)
+            images[task.name], adapted[task.name] = _count(zoo, task, recipe)
         except EngineError:
             unknown.append(task.name)
     inside = [name for name in images if name in chosen]
@@ -250,9 +250,9 @@ def _disk(recipe: Recipe, facts: Facts, merges: int) -> int:
     return merged + features + 2**20
 
 
-def _count(folder: Path, task: Task, recipe: Recipe) -> tuple[int, int]:
+def _count(zoo: Zoo, task: Task, recipe: Recipe) -> tuple[int, int]:
     """Return the test images of a task that a recipe has encoded, and images that are only adapted on."""
-    lengths = open_task(folder, task).lengths
+    lengths = zoo.data[task.name].lengths
     most = recipe.probe.samples_per_task
     adapts = task.domain == "in" and not task.shifted_from and recipe.probe.protocol == "held_out"
     counts = (lengths["test"], lengths.get("adapt", 0) if adapts else 0)

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ...catalog import CALIBRATORS, params_of
 from ...features import choose_device, encode
-from ...manifest import Preprocess
 from ...recipe import Recipe
 from ...zoo.encoders.backbone import build_encoder
+from ...zoo.modalities import of_config
 from ..rates import Rates, keep_rates, known_rates
 from ..tools import StepTools
 from .estimate import Facts, step_name
@@ -94,19 +93,16 @@ def _matmul() -> float:
 
 
 def _encode(config: Mapping[str, Any], device: torch.device) -> float:
-    """Measure the images a second through an encoder whose weights are constants; its speed does not depend on them."""
+    """Measure the samples a second through an encoder with constant weights; its speed does not depend on them."""
     encoder = build_encoder(config)
     for tensor in encoder.state_dict().values():
         tensor.fill_(0.01)
-    size = config["vision_cfg"]["image_size"]
-    size = size if isinstance(size, int) else max(size)
-    preprocess = Preprocess(size=size, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
     count = IMAGES if device.type == "cpu" else 16 * IMAGES
 
-    def run(images: int) -> float:
-        pixels = np.zeros((images, size, size, 3), np.uint8)
+    def run(many: int) -> float:
+        samples, preparation = of_config(config).blank(config, many)
         started = time.perf_counter()
-        encode(encoder, pixels, preprocess, device, lambda fraction, message="": None)
+        encode(encoder, samples, preparation, device, lambda fraction, message="": None)
         return time.perf_counter() - started
 
     run(1)

@@ -165,7 +165,7 @@ def _deep(
     encoder = encoder_of(zoo, params.state, inputs.merge)
     images = {
         task: to_tensor(
-            zoo.data[task].images(
+            zoo.data[task].samples(
                 part.chosen.adapt_source,
                 (part.chosen.test if part.chosen.adapt_source == "test" else part.chosen.adapt)[part.chosen.adapt_rows],
             ),
@@ -189,7 +189,7 @@ def _deep(
         learned = {"merging": coefficients_of(calibrator, merge)}
     corrected = {}
     for task, own in params.targets.items():
-        pixels = to_tensor(zoo.data[task].images("test", training[own].chosen.test), preprocess)
+        pixels = to_tensor(zoo.data[task].samples("test", training[own].chosen.test), preprocess)
         corrected[task] = calibrator.correct_features(encoder, pixels, own)
         watch.tools.progress(0.99, f"correcting {task}")
     return corrected, report, learned or {}

@@ -94,11 +94,11 @@ class MergeContext:
                     "Nothing is ever chosen on evaluation images."
                 )
             rows = data.usable("val")
-            return data.images("val", rows), torch.as_tensor(data.labels("val")[rows])
+            return data.samples("val", rows), torch.as_tensor(data.labels("val")[rows])
         chosen = select(data, self._probe)
         if chosen.adapt_source == "adapt":
-            return data.images("adapt", chosen.adapt[chosen.adapt_rows]), None
-        return data.images("test", chosen.test[chosen.adapt_rows]), None
+            return data.samples("adapt", chosen.adapt[chosen.adapt_rows]), None
+        return data.samples("test", chosen.test[chosen.adapt_rows]), None
 
     @cached_property
     def _encoder(self) -> nn.Module:

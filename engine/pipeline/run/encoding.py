@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ...features import Batches, choose_device, encode
 from ...features.linearised import Linearised
-from ...manifest import Preprocess
+from ...preparation import Preparation
 from ...recipe import Probe
 from ...zoo.encoders.architecture import tower_size
 from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing
@@ -39,7 +39,7 @@ class EncodingParams(StepParams):
     data: str  # digest of the task's images
     probe: Probe
     architecture: dict[str, Any]
-    preprocess: Preprocess
+    preprocess: Preparation
     weights_of: str | None = None  # the task, for a merge that makes a model for each
     around: str | None = None  # digest of the base, where the model is evaluated linearised around it
     sources: Sources = apart()
@@ -75,9 +75,9 @@ def features(inputs: EncodingInputs[Path], params: FeaturesParams, output: Path,
     device = choose_device()
     place = _place(params, device.type)
     batches = Batches(known_rates(tools.store).batches.get(place, 0))
-    images = {"test": data.images("test", chosen.test)}
+    images = {"test": data.samples("test", chosen.test)}
     if chosen.adapt is not None and params.adapt:
-        images["adapt"] = data.images("adapt", chosen.adapt)
+        images["adapt"] = data.samples("adapt", chosen.adapt)
     total = sum(len(part) for part in images.values())
     tensors: dict[str, Tensor] = {}
     done = 0
@@ -101,9 +101,9 @@ def features(inputs: EncodingInputs[Path], params: FeaturesParams, output: Path,
 
 
 def _place(params: EncodingParams, device: str) -> str:
-    """Return the name under which a batch size that served is remembered: device, architecture, size of the images."""
+    """Return the name under which a batch size that served is remembered: device, architecture, samples' extent."""
     tower = tower_size(params.architecture)
-    return f"{device}-{tower.name if tower else 'other'}-{params.preprocess.size}"
+    return f"{device}-{tower.name if tower else 'other'}-{params.preprocess.extent}"
 
 
 def read_features(folder: Path) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from ...manifest import Manifest
 from ...recipe import CalibratorCall, Recipe
 from ...types import Finding
 from ...zoo.folder import Zoo, choose_experts
+from ...zoo.modalities import modality_of
 from . import linearised
 
 EACH = {"per_task": "task", "per_sample": "image"}
@@ -33,7 +34,7 @@ def findings(recipe: Recipe, zoo: Zoo | Manifest) -> list[Finding]:
     """
     errors = _invalid_methods(recipe)
     if not errors:
-        errors = [*_refused_experts(recipe, zoo), *_refused_calibrators(recipe), *_lacking(recipe, zoo)]
+        errors = [*_refused_experts(recipe, zoo), *_refused_calibrators(recipe, _manifest(zoo)), *_lacking(recipe, zoo)]
         errors += linearised.refused(recipe, _manifest(zoo))
     found = [Finding("error", text) for text in dict.fromkeys(errors)]
     if not errors:
@@ -88,12 +89,17 @@ def _refused_experts(recipe: Recipe, zoo: Zoo | Manifest) -> list[str]:
     return unknown or _errors_of(check_experts, recipe, len(choose_experts(manifest, recipe)))
 
 
-def _refused_calibrators(recipe: Recipe) -> Iterator[str]:
-    """List calibrators that the merge method has no place for."""
-    merge = MERGE_METHODS[recipe.merge.method]
+def _refused_calibrators(recipe: Recipe, manifest: Manifest) -> Iterator[str]:
+    """List calibrators that the zoo's encoders or the merge method have no place for."""
+    merge, modality = MERGE_METHODS[recipe.merge.method], modality_of(manifest)
     for call in recipe.calibrators:
         row = CALIBRATORS[call.method]
-        if row.learned(call.params):
+        if row.deep and modality.inside:
+            yield (
+                f"{row.title} cannot be used on {modality.many}: {modality.inside}. Choose a calibrator of the output, "
+                "such as Surgery."
+            )
+        elif row.learned(call.params):
             yield from _without_coefficients(recipe, call)
         elif row.deep and call.on == "merged" and merge.yields in EACH:
             yield (

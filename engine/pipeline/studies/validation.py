@@ -48,7 +48,7 @@ def validation_features(inputs: EncodingInputs[Path], params: EncodingParams, ou
     started = time.perf_counter()
     zoo = params.sources.open()
     data = zoo.data[params.task]
-    images = data.images("val", select_validation(data, params.probe))
+    images = data.samples("val", select_validation(data, params.probe))
     encoder = encoder_for(zoo, inputs, params)
     tensor = encode(encoder, images, preprocessing(zoo.folder, zoo.manifest), choose_device(), tools.progress)
     save_file({"val": tensor}, output / "features.safetensors")
@@ -215,7 +215,7 @@ def _deep(zoo: Zoo, calibrator: Calibrator, encoder: nn.Module, params: Validate
     preprocess, found = preprocessing(zoo.folder, zoo.manifest), {}
     for task in params.tasks:
         data = zoo.data[task]
-        pixels = to_tensor(data.images("val", select_validation(data, params.probe)), preprocess)
+        pixels = to_tensor(data.samples("val", select_validation(data, params.probe)), preprocess)
         found[task] = calibrator.correct_features(encoder, pixels, task)
     return found
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from ...errors import RecipeError, nearest
-from ...manifest import Preprocess
+from ...preparation import Preparation
 from ...recipe import LATER, Probe, Sparse
 from ..run.linearised import refuse_inside
 from ..sources import Sources
@@ -45,7 +45,7 @@ class TaskParams(StepParams):
     calibrators: dict[str, str]  # name → the state that it corrects
     heads: str | None  # digest
     architecture: dict[str, Any]
-    preprocess: Preprocess
+    preprocess: Preparation
     expert: str = apart()
     expert_digest: str
     sources: Sources = apart()

@@ -14,7 +14,7 @@ from ...analysis.accuracy import logits, predictions, top1
 from ...calibration.base import Calibrator, load_calibrator
 from ...calibration.stitching import Network
 from ...features import choose_device
-from ...manifest import Preprocess
+from ...preparation import Preparation
 from ...recipe import Probe
 from ...zoo.encoders.backbone import architecture, load_encoder, normalised, preprocessing, resized
 from ...zoo.encoders.heads import ZeroShotHead
@@ -35,7 +35,7 @@ class Images:
     rows: np.ndarray  # (n,) of the test split
     pixels: Tensor  # uint8 (n, 3, size, size), on the CPU
     available: int
-    preprocess: Preprocess
+    preprocess: Preparation
     device: torch.device
 
     def batches(self, report: Callable[[float], None] = lambda fraction: None) -> Iterator[Tensor]:
@@ -77,7 +77,7 @@ def images_of(zoo: Zoo, task: str, probe: Probe, most: int) -> Images:
     rows = chosen.test[chosen.evaluate_rows]
     if len(rows) > most:
         rows = rows[np.sort(np.random.default_rng(probe.split_seed).choice(len(rows), most, replace=False))]
-    pixels = resized(zoo.data[task].images("test", rows), preprocess).contiguous()
+    pixels = resized(zoo.data[task].samples("test", rows), preprocess).contiguous()
     return Images(task, rows, pixels, chosen.available, preprocess, choose_device())
 
 

@@ -32,7 +32,9 @@ def plan(run: RunSteps, asked: DepthRequest) -> str:
     Raises:
         RecipeError: no images of an expert's task, or weights that change from image to image.
     """
-    row = MERGE_METHODS[run.recipe.merge.method]
+    row, modality = MERGE_METHODS[run.recipe.merge.method], run.zoo.modality
+    if modality.inside:
+        raise RecipeError(f"Blocks cannot be followed on {modality.many}: {modality.inside}.")
     if row.yields == "per_sample":
         raise RecipeError(
             f"{row.title} makes other weights for every image, so there are no blocks to follow. "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from ...errors import RecipeError, nearest
-from ...manifest import Preprocess
+from ...preparation import Preparation
 from ...recipe import Probe
 from ..sources import Sources
 from ..steps import INLINED, SHARE, A, Inputs, StepParams, apart, step
@@ -65,7 +65,7 @@ class PathParams(StepParams):
     digests: dict[str, str]  # of the ends that are stored
     heads: str  # digest
     architecture: dict[str, Any]
-    preprocess: Preprocess
+    preprocess: Preparation
     sources: Sources = apart()
 
 
@@ -153,7 +153,7 @@ def path(inputs: PathInputs[Path], params: PathParams, output: Path, tools: Step
     heads, warnings = zoo.heads([task])
     chosen = select(zoo.data[task], params.probe)
     rows = chosen.test[chosen.evaluate_rows]
-    images, labels = zoo.data[task].images("test", rows), zoo.data[task].labels("test")[rows]
+    images, labels = zoo.data[task].samples("test", rows), zoo.data[task].labels("test")[rows]
     values = []
     for place, alpha in enumerate(alphas):
         tools.progress(place / len(alphas), f"{task}, model {place + 1} of {len(alphas)}")

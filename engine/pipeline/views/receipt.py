@@ -51,11 +51,11 @@ def plan(run: RunSteps, asked: ReceiptRequest) -> str:
 @step("merge_receipt", label="Telling what came from whom", params=ReceiptParams, inputs=MergeInput, cost=3.0)
 def receipt(inputs: MergeInput[Path], params: ReceiptParams, output: Path, tools: StepTools) -> None:
     """Measure every expert's part in every merged tensor; writes ``receipt.json``."""
-    from ...weights import open_weights, visual
+    from ...weights import encoder_part, open_weights
     from ..run.receipt import Made, Origin, receipt_text
 
     static = kind_of(inputs.merge) == "static"
-    merged = visual(open_weights(inputs.merge / "merged.safetensors")) if static else None
+    merged = encoder_part(open_weights(inputs.merge / "merged.safetensors")) if static else None
     base, experts = params.models()
     origins = [Origin(**origin) for origin in params.origins]
     weights = dict(zip(params.experts, params.weights, strict=True))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator
 
-from ...manifest import Preprocess
+from ...preparation import Preparation
 from ...recipe import Probe, Recipe
 from ..sources import Sources
 from ..steps import SHARE, A, Inputs, StepParams, apart, step
@@ -54,7 +54,7 @@ class ScalingParams(StepParams):
     own: str  # the task's own expert
     heads: str | None  # digest
     architecture: dict[str, Any]
-    preprocess: Preprocess
+    preprocess: Preparation
     scalings: tuple[float, ...]
     sources: Sources = apart()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from ...recipe import LATER
+from ...zoo.modalities import only_images
 from ..steps import SHARE, apart, step
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
@@ -51,6 +52,7 @@ def plan(run: RunSteps, asked: ShiftRequest) -> str:
         RecipeError: no images or heads of an expert's task.
     """
     need_heads(run)
+    only_images(run.zoo.manifest, "Shifts are scored")
 
     def own(task: str) -> dict[str, Any]:
         names = [t.name for t in run.zoo.manifest.tasks if t.shifted_from == task and t.name in run.zoo.data]
@@ -118,8 +120,9 @@ def _mean(kinds: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _features(encoder: torch.nn.Module, pictures: Pictures) -> Tensor:
     from ...features.encode import encode
+    from ...zoo.modalities import of_preparation
 
-    images = pictures.pixels.permute(0, 2, 3, 1).numpy()
+    images = of_preparation(pictures.preprocess).samples(pictures.pixels)
     return encode(encoder, images, pictures.preprocess, pictures.device, lambda fraction, message="": None)
 
 

@@ -15,10 +15,11 @@ from ...catalog import ALIGNMENTS, params_of, row_of
 from ...errors import ZooError, nearest
 from ...manifest import Expert
 from ...training.setting import spread
-from ...weights import Memory, open_weights, visual, write_weights
+from ...weights import Memory, encoder_part, open_weights, write_weights
 from ...zoo.encoders.backbone import PREFIX, architecture, load_encoder, preprocessing, to_tensor
 from ...zoo.folder import Zoo
 from ...zoo.making.adopt import change_experts
+from ...zoo.modalities import only_images
 
 CHECKED = 8  # images that the function is compared on
 LABELLED = ("val", "train")  # and labelled ones
@@ -52,6 +53,7 @@ def align_experts(
             function that would change.
     """
     opened, row = Zoo.open(zoo), row_of(ALIGNMENTS, method, "way to align")
+    only_images(opened.manifest, "Experts are aligned")
     settings = params_of(row, dict(params))
     found, changes = {}, {}
     for expert in _chosen(opened, names):
@@ -94,7 +96,7 @@ def _aligned(
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Align one expert; returns what was found and the tensors to write."""
     config, preprocess = architecture(zoo.folder, zoo.manifest), preprocessing(zoo.folder, zoo.manifest)
-    stored = visual(open_weights(zoo.path(expert.base)))
+    stored = encoder_part(open_weights(zoo.path(expert.base)))
     models = {"base": zoo.weights("base"), "theirs": stored, "expert": zoo.weights(expert.name)}
     shapes = [{name: torch.empty(w.shape(name), device="meta") for name in w.names} for w in models.values()]
     for other in shapes[1:]:
@@ -137,12 +139,12 @@ def images_for(zoo: Zoo, task: str) -> Images:
 
     def unlabelled(count: int) -> Tensor:
         split, rows = some(SPLITS, count)
-        return to_tensor(zoo.data[task].images(split, rows), preprocess).double()
+        return to_tensor(zoo.data[task].samples(split, rows), preprocess).double()
 
     def labelled(count: int) -> Labelled:
         split, rows = some(LABELLED, count)
         head = zoo.heads([task])[0][task]
-        pictures = to_tensor(zoo.data[task].images(split, rows), preprocess).double()
+        pictures = to_tensor(zoo.data[task].samples(split, rows), preprocess).double()
         return Labelled(
             pictures, torch.as_tensor(zoo.data[task].labels(split)[rows]).long(), head.weight, float(head.scale)
         )

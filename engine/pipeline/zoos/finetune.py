@@ -19,6 +19,7 @@ from ...zoo.encoders.backbone import architecture, preprocessing
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import VALIDATION_SHARE, hold_out
 from ...zoo.making.adopt import JOINT
+from ...zoo.modalities import only_images
 from ..graph import Plan
 from ..run.text_heads import heads_step
 from ..sources import Sources
@@ -66,6 +67,7 @@ def plan_finetune(asked: FinetuneRequest, store: Store) -> Plan:
         EngineError: a task without training images or head, or one that has an expert already.
     """
     zoo = Zoo.open(asked.zoo)
+    only_images(zoo.manifest, "Experts are trained")
     tasks = _tasks(zoo, asked)
     heads = plan_heads(zoo, store)
     if asked.config.row.joint:

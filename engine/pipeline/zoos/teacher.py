@@ -13,6 +13,7 @@ from ...errors import ZooError, nearest
 from ...manifest import Preprocess, Task
 from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing
 from ...zoo.folder import Zoo
+from ...zoo.modalities import only_images
 from ..steps import StepParams
 from .request import Teacher
 
@@ -44,6 +45,7 @@ def plan_teacher(asked: Teacher, student: Task, store: Store) -> TeacherParams:
         ZooError: no such zoo, model, task or head, or other classes than the student's.
     """
     zoo = Zoo.open(asked.zoo)
+    only_images(zoo.manifest, "Teachers are taken")
     manifest, name = zoo.manifest, asked.task or student.name
     models = ("base", *(reference.name for reference in manifest.references), *manifest.expert_table)
     if asked.model not in models:
@@ -91,7 +93,7 @@ def teacher_logits(
 
     zoo = Zoo.open(folder)
     encoder = load_encoder(params.architecture, zoo.weights(params.model))
-    images = data.images("train", rows, params.preprocess)
+    images = data.samples("train", rows, params.preprocess)
     features = encode(encoder, images, params.preprocess, device, report)
     head = zoo.heads([params.task])[0][params.task]
     logits = head.scale * functional.normalize(features, dim=-1) @ head.weight.T

@@ -91,9 +91,9 @@ class Lesson:
         return cls(
             task,
             train,
-            data.images("train", train, params.preprocess),
+            data.samples("train", train, params.preprocess),
             torch.as_tensor(data.labels("train")[train]),
-            data.images(split, rows, params.preprocess),
+            data.samples(split, rows, params.preprocess),
             torch.as_tensor(data.labels(split)[rows]),
             split,
         )
@@ -208,7 +208,7 @@ class TrainingRun:
         for task in params.others or {}:
             data = zoo.data[task]
             rows, _ = hold_out(data, params.validation_share)
-            images = data.images("train", rows[spread(count, len(rows))], self.preprocess)
+            images = data.samples("train", rows[spread(count, len(rows))], self.preprocess)
             found[task] = to_tensor(images, self.preprocess).to(self.device)
         return found
 

@@ -12,7 +12,8 @@ from typing import Literal
 from ...catalog.datasets import known_dataset, recognise_dataset
 from ...errors import EngineError, ZooError
 from ...manifest import ENV_CACHE, Manifest, cache_folder, resolve_inside
-from ..encoders.architecture import FLOAT, architecture, text_parameters, tower_size
+from ..encoders.architecture import FLOAT, architecture, tower_size
+from ..images.config import text_parameters
 
 HUB, LOCAL, TAG, INSIDE, NOWHERE = "hub", "local", "tag", "inside", "torchvision"
 Scheme = Literal["hub", "local", "tag", "inside", "torchvision"]

@@ -1,20 +1,22 @@
-"""The image encoder: open_clip's own vision towers, built from a config and filled with a zoo's weights."""
+"""A zoo's encoder, of whatever modality: built from a config, filled with weights, fed with prepared samples."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ...errors import ZooError
-from ...manifest import Preprocess
+from ...layouts import OPEN_CLIP, bare
+from ...preparation import Preparation
 from ...types import Weights
-from .architecture import architecture, check_config, preprocessing
+from ..modalities import of_config, of_preparation
+from .architecture import architecture, preprocessing
 
 __all__ = [
+    "PREFIX",
     "architecture",
     "build_encoder",
     "forward_with",
@@ -22,18 +24,23 @@ __all__ = [
     "misfits",
     "normalised",
     "outline",
+    "prefix_of",
     "preprocessing",
     "resized",
+    "sample_bytes",
     "to_tensor",
 ]
 
-PREFIX = "visual."
+PREFIX = OPEN_CLIP.prefix  # of image encoders' tensors
+
+
+def prefix_of(config: Mapping[str, Any]) -> str:
+    """Return what the names of an encoder's tensors begin with."""
+    return of_config(config).layout.prefix
 
 
 def build_encoder(config: Mapping[str, Any]) -> nn.Module:
-    """Return an open_clip vision tower without values yet, in evaluation mode.
-
-    Its output is the un-normalised image embedding (n, embed_dim).
+    """Return an encoder without values yet, in evaluation mode: prepared samples → un-normalised features (n, dim).
 
     Raises:
         ZooError: the config cannot be built.
@@ -42,21 +49,12 @@ def build_encoder(config: Mapping[str, Any]) -> nn.Module:
 
 
 def outline(config: Mapping[str, Any]) -> nn.Module:
-    """Return the same tower on the meta device: names and shapes, no memory.
+    """Return the same encoder on the meta device: names and shapes, no memory.
 
     Raises:
         ZooError: the config cannot be built.
     """
-    from open_clip.model import _build_vision_tower
-
-    check_config(config, "of the weights")
-    try:
-        with torch.device("meta"):
-            return _build_vision_tower(
-                config["embed_dim"], dict(config["vision_cfg"]), bool(config.get("quick_gelu", False))
-            )
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, AssertionError) as error:
-        raise ZooError(f"The backbone's config cannot be built by open_clip: {error}.") from error
+    return of_config(config).outline(config)
 
 
 def misfits(config: Mapping[str, Any], weights: Weights) -> list[str]:
@@ -65,7 +63,8 @@ def misfits(config: Mapping[str, Any], weights: Weights) -> list[str]:
     Raises:
         ZooError: the config cannot be built.
     """
-    expected = {PREFIX + name: tuple(tensor.shape) for name, tensor in outline(config).state_dict().items()}
+    prefix = prefix_of(config)
+    expected = {prefix + name: tuple(tensor.shape) for name, tensor in outline(config).state_dict().items()}
     found = set(weights.names)
     sentences = [f"They lack {name}." for name in expected if name not in found]
     sentences += [
@@ -80,15 +79,15 @@ def misfits(config: Mapping[str, Any], weights: Weights) -> list[str]:
 
 
 def load_encoder(config: Mapping[str, Any], weights: Weights) -> nn.Module:
-    """Return an encoder with the ``visual.*`` tensors of a model.
+    """Return an encoder with the tensors of a model.
 
     Raises:
         ZooError: a tensor is missing or of another shape than the architecture's.
     """
-    encoder = build_encoder(config)
+    encoder, prefix = build_encoder(config), prefix_of(config)
     with torch.no_grad():
         for name, parameter in encoder.state_dict(keep_vars=True).items():
-            stored = PREFIX + name
+            stored = prefix + name
             if stored not in weights.names:
                 raise ZooError(f"The weights hold no {stored}, which the backbone's architecture has.")
             if weights.shape(stored) != tuple(parameter.shape):
@@ -100,44 +99,32 @@ def load_encoder(config: Mapping[str, Any], weights: Weights) -> nn.Module:
     return encoder
 
 
-def forward_with(encoder: nn.Module, weights: Mapping[str, Tensor], images: Tensor) -> Tensor:
+def forward_with(encoder: nn.Module, weights: Mapping[str, Tensor], samples: Tensor) -> Tensor:
     """Return features (n, dim) with some of the encoder's weights replaced; differentiable in them.
 
     Args:
         encoder: the module that gives the structure.
-        weights: tensors by canonical name (``visual.…``).
-        images: pre-processed images (n, 3, h, w).
+        weights: tensors by canonical name (``visual.…``, ``bert.…``).
+        samples: prepared, (n, …).
     """
-    renamed = {name.removeprefix(PREFIX): tensor for name, tensor in weights.items()}
-    return torch.func.functional_call(encoder, renamed, (images,))
+    return torch.func.functional_call(encoder, {bare(name): tensor for name, tensor in weights.items()}, (samples,))
 
 
-def to_tensor(images: Any, preprocess: Preprocess) -> Tensor:
-    """Turn uint8 images (n, h, w, 3) into normalised float32 (n, 3, size, size)."""
-    return normalised(resized(images, preprocess), preprocess)
+def to_tensor(samples: Any, preparation: Preparation) -> Tensor:
+    """Turn samples, as task data give them, into what an encoder takes."""
+    return normalised(resized(samples, preparation), preparation)
 
 
-def resized(images: Any, preprocess: Preprocess) -> Tensor:
-    """Turn uint8 images (n, h, w, 3) into uint8 (n, 3, size, size)."""
-    from torchvision.transforms.v2 import functional as tv
-
-    tensor = torch.as_tensor(np.asarray(images)).permute(0, 3, 1, 2)
-    height, width = tensor.shape[-2:]
-    if (height, width) != (preprocess.size, preprocess.size):
-        target = [preprocess.size] * (1 if preprocess.resize_mode == "shortest" else 2)
-        tensor = tv.resize(tensor, target, interpolation=_interpolation(preprocess), antialias=True)
-        tensor = tv.center_crop(tensor, [preprocess.size, preprocess.size])
-    return tensor
+def resized(samples: Any, preparation: Preparation) -> Tensor:
+    """Turn samples into a compact tensor (n, …): uint8 images (n, h, w, 3) into (n, 3, size, size), ids as they are."""
+    return of_preparation(preparation).prepared(samples, preparation)
 
 
-def normalised(pixels: Tensor, preprocess: Preprocess) -> Tensor:
-    """Turn uint8 pixels (n, 3, size, size) into normalised float32, on the device that they are on."""
-    values = (preprocess.mean, preprocess.std)
-    mean, std = (torch.tensor(part, device=pixels.device).view(1, 3, 1, 1) for part in values)
-    return pixels.float().div_(255).sub_(mean).div_(std)
+def normalised(prepared: Tensor, preparation: Preparation) -> Tensor:
+    """Turn prepared samples into what an encoder takes, on the device that they are on."""
+    return of_preparation(preparation).finished(prepared, preparation)
 
 
-def _interpolation(preprocess: Preprocess) -> Any:
-    from torchvision.transforms import InterpolationMode
-
-    return InterpolationMode(preprocess.interpolation)
+def sample_bytes(encoder: nn.Module, preparation: Preparation) -> int:
+    """Estimate the bytes that one sample takes at the widest place of an encoder."""
+    return of_preparation(preparation).bytes_each(encoder, preparation.extent)

@@ -13,7 +13,7 @@ from ...errors import CheckpointError, ZooError
 from ...manifest import Manifest, resolve_inside
 from ...types import Weights
 from ...weights import open_weights
-from .architecture import architecture
+from .architecture import architecture, width_of
 
 DEFAULT_LOGIT_SCALE = math.log(100.0)
 MAX_LOGIT_SCALE = 20.0
@@ -21,6 +21,7 @@ HEADS_KEY = "heads"  # in the header of a heads file: how they were made, where 
 MADE_OTHERWISE = {
     "prototypes": "class means of the base's features on training images",
     "probe": "linear probes on the base's features of training images",
+    "pretraining": "rows that the base learned with its noisy labels",
 }
 
 
@@ -58,7 +59,7 @@ def read_heads(
     scale, warnings = _logit_scale(folder, manifest, file)
     if made := _made_otherwise(file):
         warnings.append(f"The heads are {made}, not zero-shot: accuracies of the pretrained model gain from labels.")
-    heads, width = {}, architecture(folder, manifest)["embed_dim"]
+    heads, width = {}, width_of(architecture(folder, manifest))
     for task in tasks:
         if task not in names:
             raise ZooError(

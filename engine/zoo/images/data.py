@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +13,15 @@ import numpy as np
 from ...errors import DataError
 from ...manifest import Preprocess, Task, resolve_inside
 from ...store.digests import FileSet
-from .classes import Matched, match_classes
+from ..task_data import TaskData
 from .decoding import CorruptImage, decode, shrink
 from .readers.npz import NpzArrays
 from .readers.source import LABELLED, SPLITS, Source
 from .stream import ImageStream, in_threads
 
-__all__ = ["LABELLED", "SPLITS", "Images", "TaskData", "find_corrupt", "open_task"]
+__all__ = ["LABELLED", "SPLITS", "ImageData", "Images", "TaskData", "find_corrupt", "open_task"]
 
 Images = np.ndarray | ImageStream
-Digest = Callable[[Path | FileSet], str]
 TORCHVISION = "torchvision:"
 LOOKED_AT = 256  # images between two reports
 REMEMBERED = 64  # splits whose damaged images are remembered
@@ -30,42 +29,10 @@ NAMED = 5
 
 
 @dataclass(frozen=True)
-class TaskData:
-    """Images and labels of one task; rows are positions in a split as it is stored."""
+class ImageData(TaskData):
+    """Images and labels of one task; encoded images are fitted as ``preprocess`` says where nothing else is said."""
 
-    task: Task
     source: Source
-    preprocess: Callable[[], Preprocess] | None = None  # how encoded images are fitted, where nothing else is said
-
-    @property
-    def path(self) -> Path:
-        """Return the file or folder that the manifest names."""
-        return self.source.path
-
-    @property
-    def lengths(self) -> dict[str, int]:
-        """Return images by split, damaged ones included."""
-        return self.source.lengths
-
-    @cached_property
-    def matched(self) -> Matched:
-        """Return how the data's own labels become positions in the class list."""
-        return match_classes(self.source.brought, self.task, ordered=self.source.ordered)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Return sentences that a person should know about these data."""
-        return (*(f"Task '{self.task.name}': {note}" for note in self.source.notes), *self.matched.notes)
-
-    def has(self, split: str) -> bool:
-        """Return whether the split exists and holds images."""
-        return self.lengths.get(split, 0) > 0
-
-    def usable(self, split: str) -> np.ndarray:
-        """Return rows of a split without those that are known to be damaged."""
-        rows = np.arange(self.lengths.get(split, 0))
-        passed_over = [row for row, _ in self.corrupt(split)]
-        return np.setdiff1d(rows, passed_over) if passed_over else rows
 
     def corrupt(self, split: str) -> list[tuple[int, str]]:
         """List rows of damaged images that are passed over, with reasons, where the manifest says that they are."""
@@ -86,27 +53,7 @@ class TaskData:
             f"{'; '.join(reasons[:NAMED])}{more}."
         )
 
-    def labels(self, split: str) -> np.ndarray:
-        """Return labels of a split: int64 (n,), positions in the class list.
-
-        Raises:
-            DataError: a label outside the class list, or no labels.
-        """
-        try:
-            labels = self.source.labels(split)
-        except DataError as error:
-            raise DataError(f"Task '{self.task.name}': {error}") from error
-        positions, count = self.matched.positions, len(self.task.classes)
-        limit = count if positions is None else len(positions)
-        if len(labels) and (labels.min() < 0 or labels.max() >= limit):
-            bad = labels[(labels < 0) | (labels >= limit)][0]
-            raise DataError(
-                f"Task '{self.task.name}': {split}_y holds the label {bad}, but there are {count} classes (0 to "
-                f"{count - 1}). Correct the labels or the class list in zoo.yaml."
-            )
-        return labels if positions is None else positions[labels]
-
-    def images(
+    def samples(
         self, split: str, rows: np.ndarray | Sequence[int] | None = None, fit: Preprocess | None = None
     ) -> Images:
         """Return images of a split, all or the given rows; decoded when they are indexed.
@@ -128,6 +75,20 @@ class TaskData:
         chosen = np.arange(self.lengths[split]) if rows is None else np.asarray(rows, np.int64)
         return ImageStream(self.source, split, chosen, fit, self.task.name, self.refuse_corrupt)
 
+    def stored(self, split: str, rows: Sequence[int] | np.ndarray) -> Iterator[bytes]:
+        """Yield encoded images, or pixels of arrays."""
+        if isinstance(self.source, NpzArrays):
+            images = self.source.images(split)
+            yield from (images[row].tobytes() for row in rows)
+            return
+        for row in rows:
+            raw = self.source.encoded(split, int(row))
+            yield raw.read_bytes() if isinstance(raw, Path) else raw if isinstance(raw, bytes) else raw.tobytes()
+
+    def named(self, split: str, rows: Sequence[int] | np.ndarray) -> list[str]:
+        """Return files or rows of images."""
+        return self.source.names(split, rows)
+
     def pictures(self, split: str, rows: Sequence[int], side: int) -> Iterator[np.ndarray]:
         """Return small whole pictures of some images: uint8 (side, side, 3) each; damaged ones are grey."""
 
@@ -143,9 +104,13 @@ class TaskData:
         for start in range(0, len(rows), LOOKED_AT):
             yield from in_threads(self.source, split, rows[start : start + LOOKED_AT], picture)
 
-    def digest(self, digest_file: Digest) -> str:
-        """Return the identity of the content."""
-        return digest_file(self.source.content())
+    def damaged(self, split: str) -> list[tuple[int, str]]:
+        """Decode every image of a split and tell which cannot be decoded."""
+        return find_corrupt(self, split)
+
+    def refusal(self, count: int, reasons: Sequence[str]) -> str:
+        """Return a sentence on damaged images: how many, which, and what to do."""
+        return corrupt_message(self.task, count, reasons)
 
     def refuse_corrupt(self, split: str, rows: Sequence[int]) -> None:
         """Name every damaged image among some rows.
@@ -159,7 +124,7 @@ class TaskData:
 
 
 def find_corrupt(
-    data: TaskData, split: str, rows: Sequence[int] | None = None, progress: Callable[[float], None] | None = None
+    data: ImageData, split: str, rows: Sequence[int] | None = None, progress: Callable[[float], None] | None = None
 ) -> list[tuple[int, str]]:
     """Decode images and tell which cannot be decoded: rows and reasons that name the image."""
     if isinstance(data.source, NpzArrays):
@@ -194,7 +159,7 @@ def corrupt_message(task: Task, count: int, reasons: Sequence[str]) -> str:
     )
 
 
-def open_task(folder: Path, task: Task, preprocess: Callable[[], Preprocess] | None = None) -> TaskData:
+def open_task(folder: Path, task: Task, preprocess: Callable[[], Preprocess] | None = None) -> ImageData:
     """Open a task's data and check its form; images stay on disk.
 
     Args:
@@ -213,7 +178,7 @@ def open_task(folder: Path, task: Task, preprocess: Callable[[], Preprocess] | N
         raise DataError(f"Task '{task.name}': {error}") from error
     if not source.lengths.get("test"):
         raise DataError(f"Task '{task.name}': {source.path.name} holds no test images; nothing could be scored.")
-    return TaskData(task, source, preprocess)
+    return ImageData(task, source, preprocess)
 
 
 def _source(folder: Path, task: Task) -> Source:
@@ -273,7 +238,7 @@ class _Scan:
     path: Path
     split: str
     state: str
-    data: TaskData = field(compare=False)
+    data: ImageData = field(compare=False)
 
 
 @lru_cache(maxsize=REMEMBERED)

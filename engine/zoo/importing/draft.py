@@ -15,7 +15,7 @@ from ...errors import DataError, ZooError
 from ...manifest import Manifest, Task
 from ...recipe import explain
 from ...types import Progress
-from ...weights import open_weights, visual
+from ...weights import encoder_part, open_weights
 from ..images.data import read_source
 from ..images.readers.installed import DEFAULT_ROOT
 from ..making.brought import known_classes, open_brought
@@ -64,7 +64,7 @@ def draft_manifest(folder: Path, given: Mapping[str, Any] | None = None, progres
         missing = "no base (base.safetensors)" if base is None else "no experts (experts/NAME.safetensors)"
         raise ZooError(f"{folder} holds {missing}. Put the base and the experts there, then call `zoo init` again.")
     for file in (base, *experts):
-        visual(open_weights(file))
+        encoder_part(open_weights(file))
     tasks = _tasks(folder, [expert.stem for expert in experts], str((given or {}).get("templates", "")))
     found = _recognised(folder, base, experts, tasks, given or {}, progress)
     document = _document(folder, base, experts, tasks, found)

@@ -13,7 +13,7 @@ from ...errors import CheckpointError, ZooError, nearest
 from ...manifest import Preprocess
 from ...recipe import explain
 from ...weights.pickle_machine import Made, Name
-from ..encoders.architecture import OPENAI_MEAN, OPENAI_STD
+from ..images.config import OPENAI_MEAN, OPENAI_STD
 from .sources import Source, read_json
 
 PRESETS = {  # name → mean and standard deviation of red, green and blue

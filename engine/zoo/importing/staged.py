@@ -21,7 +21,7 @@ from ...weights import Memory, write_weights
 from ..encoders.heads import DEFAULT_LOGIT_SCALE, ZeroShotHead
 from ..encoders.text import VOCABULARY, build_heads, text_problem
 from ..folder import Zoo
-from ..images.data import TaskData
+from ..images.data import ImageData
 from .found import Row, Survey, stored_dtype
 from .sources import Joined
 
@@ -32,10 +32,10 @@ class Staged(Zoo):
 
     models: Mapping[str, Weights] = field(default_factory=dict)
     text: Weights | None = None
-    images: Mapping[str, TaskData] = field(default_factory=dict)
+    images: Mapping[str, ImageData] = field(default_factory=dict)
 
     @cached_property
-    def data(self) -> Mapping[str, TaskData]:
+    def data(self) -> Mapping[str, ImageData]:
         """Return the data of every task that has images here."""
         return self.images
 
@@ -44,7 +44,7 @@ class Staged(Zoo):
         """Return why the base's text encoder gives no heads; '' where it can."""
         return text_problem(self.folder, self.manifest, self.text or Memory({}))
 
-    def open_data(self, task: str) -> TaskData | None:
+    def open_data(self, task: str) -> ImageData | None:
         """Return the data of one task, None where none lie here."""
         return self.images.get(task)
 
@@ -147,12 +147,12 @@ def stage(found: Survey, folder: Path, places: Mapping[str, str]) -> Staged:
     return Staged(folder, manifest, models=visual, text=found.text, images=images_of(found))
 
 
-def images_of(found: Survey) -> dict[str, TaskData]:
+def images_of(found: Survey) -> dict[str, ImageData]:
     """Return the images that were brought, by task, with the classes that the manifest will list."""
     preprocess = found.architecture.preprocess if found.architecture else None
     read = (lambda: preprocess) if preprocess is not None else None
     return {
-        task.name: TaskData(Task.model_validate(task.entry), task.images.source, read)
+        task.name: ImageData(Task.model_validate(task.entry), task.images.source, read)
         for task in found.tasks
         if task.images is not None
     }

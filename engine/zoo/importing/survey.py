@@ -12,9 +12,10 @@ from typing import Any
 from torch import Tensor
 
 from ...errors import EngineError, ZooError
+from ...layouts import OPEN_CLIP
 from ...store.outputs import free_at
 from ...types import Progress
-from ...weights.families import PROJECTION, SAMPLED, family_warnings, same
+from ...weights.families import family_warnings, same
 from ..encoders.heads import DEFAULT_LOGIT_SCALE, ZeroShotHead
 from ..inspection.parts import inspect
 from ..names import distinct, expert_name
@@ -181,7 +182,7 @@ def _compare_families(found: Survey) -> None:
     """Compare every expert with the base where it is cheap: what was trained, and is it the right base?"""
     if "base" not in found.models or found.faults:
         return
-    base = {name: found.models["base"].tensor(name) for name in SAMPLED if name in found.models["base"].names}
+    base = {name: found.models["base"].tensor(name) for name in OPEN_CLIP.sampled if name in found.models["base"].names}
     trained: dict[str, set[str]] = {}
     for row in found.experts:
         tensors = {name: found.models[row.name].tensor(name) for name in base}
@@ -192,14 +193,14 @@ def _compare_families(found: Survey) -> None:
                 f"Expert '{row.name}' is {100 * row.distance:.0f} % away from the base; fine-tuning moves weights by a "
                 "few percent. It probably started from another model."
             )
-    with_projection = sorted(name for name, names in trained.items() if PROJECTION in names)
+    with_projection = sorted(name for name, names in trained.items() if OPEN_CLIP.projection in names)
     without = sorted(set(trained) - set(with_projection))
     if with_projection and without:
         found.warnings.append(
             f"Two families are mixed: the projection was trained in {_listed(with_projection)}, and is the base's in "
             f"{_listed(without)}. Their task vectors differ in kind; compare results within one family."
         )
-    found.warnings += family_warnings({name: names - {PROJECTION} for name, names in trained.items()})
+    found.warnings += family_warnings({name: names - {OPEN_CLIP.projection} for name, names in trained.items()})
 
 
 def _distance(base: Mapping[str, Tensor], expert: Mapping[str, Tensor]) -> float:

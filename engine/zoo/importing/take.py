@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from ...errors import CheckpointError, ZooError
+from ...layouts import OPEN_CLIP
 from ...types import Weights
 from ...weights import check_same_architecture
 from ...weights.align import Selected
-from ...weights.families import PROJECTION
 from ..names import expert_name, safe_name
 from .architecture import Given, recognise
 from .found import Row, Survey, size_of
@@ -70,7 +70,7 @@ def take_expert(found: Survey, item: Item, name: str, base: Weights) -> None:
     else:
         encoder = find_encoder(source)
         row = _row("expert", name, "", source, encoder, found)
-        if PROJECTION not in encoder.visual.names and PROJECTION in base.names:
+        if OPEN_CLIP.projection not in encoder.visual.names and OPEN_CLIP.projection in base.names:
             _add_projection(encoder, base)
             row.notes.append("no projection of its own; the base's is taken")
             row.tensors, row.bytes = len(encoder.visual.names), size_of(encoder.visual, found.request)
@@ -121,7 +121,7 @@ def check_heads(found: Survey) -> None:
         CheckpointError: other dimensions than the base's embeddings, or different logit scales.
     """
     found.log_scale = common_scale(found.heads)
-    width = found.models["base"].shape(PROJECTION)[1] if "base" in found.models else None
+    width = found.models["base"].shape(OPEN_CLIP.projection)[1] if "base" in found.models else None
     for task, head in found.heads.items():
         if width is not None and head.rows.shape[1] != width:
             raise CheckpointError(
@@ -138,7 +138,11 @@ def check_heads(found: Survey) -> None:
 
 def _add_projection(encoder: Encoder, base: Weights) -> None:
     own = encoder.visual
-    order = {name: (base if name == PROJECTION else own) for name in base.names if name in (*own.names, PROJECTION)}
+    order = {
+        name: (base if name == OPEN_CLIP.projection else own)
+        for name in base.names
+        if name in (*own.names, OPEN_CLIP.projection)
+    }
     order |= {name: own for name in own.names if name not in order}
     encoder.visual = Joined(order)
 

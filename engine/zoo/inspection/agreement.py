@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ...errors import EngineError
-from ...manifest import Preprocess
+from ...preparation import Preparation
 from ...types import Finding, Head
 from ..encoders.backbone import architecture, load_encoder, normalised, resized
 from ..folder import Zoo
-from ..images.data import Images, TaskData
+from ..task_data import TaskData
 
 LOOKED_AT = 96  # images a task
 AT_ONCE = 32
@@ -70,7 +71,7 @@ class Judged:
 
 @torch.inference_mode()
 def classify(
-    encoder: nn.Module, head: Head, data: TaskData, rows: np.ndarray, preprocesses: Sequence[Preprocess]
+    encoder: nn.Module, head: Head, data: TaskData, rows: np.ndarray, preprocesses: Sequence[Preparation]
 ) -> list[Judged]:
     """Classify test images under one or several preprocessings.
 
@@ -83,10 +84,9 @@ def classify(
     """
     labels = torch.as_tensor(data.labels("test")[rows])
     found: list[list[Tensor]] = [[] for _ in preprocesses]
-    decoded: dict[tuple, Images] = {}
+    decoded: dict[tuple, Any] = {}
     for number, preprocess in enumerate(preprocesses):
-        key = (preprocess.size, preprocess.interpolation, preprocess.resize_mode)
-        images = decoded.setdefault(key, data.images("test", rows, preprocess))
+        images = decoded.setdefault(preprocess.reading, data.samples("test", rows, preprocess))
         for first in range(0, len(rows), AT_ONCE):
             pixels = normalised(resized(images[first : first + AT_ONCE], preprocess), preprocess)
             features = nn.functional.normalize(encoder(pixels), dim=1)
@@ -150,7 +150,7 @@ def _compare(zoo: Zoo, task: str, found: dict[str, Score]) -> Iterator[Finding]:
     for model, score in found.items():
         if model == "base":
             continue
-        said = f"{100 * score.share:.0f} % of {count} images of '{task}'"
+        said = f"{100 * score.share:.0f} % of {count} {zoo.modality.many} of '{task}'"
         if below(score.correct, base.correct):
             yield Finding(
                 "warning",
@@ -167,4 +167,4 @@ def _compare(zoo: Zoo, task: str, found: dict[str, Score]) -> Iterator[Finding]:
     expert = zoo.manifest.expert_of(task)
     shares = [f"base {100 * base.share:.0f} %"]
     shares += [f"{expert.name} {100 * found[expert.name].share:.0f} %"] if expert and expert.name in found else []
-    yield Finding("note", f"{task}: {', '.join(shares)} of {count} test images classified correctly")
+    yield Finding("note", f"{task}: {', '.join(shares)} of {count} test {zoo.modality.many} classified correctly")

@@ -6,7 +6,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +13,6 @@ from ...errors import EngineError
 from ...types import Finding
 from ..folder import Zoo
 from ..images.data import TaskData
-from ..images.readers.npz import NpzArrays
 
 CELLS = (8, 9)  # of a difference hash: every cell is compared with its right neighbour
 SIDE = 72  # of the small pictures that hashes are made of: a multiple of both
@@ -53,12 +51,12 @@ def duplicates(zoo: Zoo, task: str) -> Iterator[Finding]:
     if data is None or test is None:
         return
     for split, other in looks.items():
-        yield from _twice(data, test, other, split)
+        yield from _twice(data, test, other, split, zoo.modality.many)
 
 
 def _looks(data: TaskData, split: str) -> Looks:
     rows = data.usable(split)[:LARGEST]
-    digests = [hashlib.sha256(raw).hexdigest() for raw in _stored(data, split, rows)]
+    digests = [hashlib.sha256(raw).hexdigest() for raw in data.stored(split, rows)]
     high, wide = SIDE // CELLS[0], SIDE // CELLS[1]
     cells = np.zeros((len(rows), *CELLS), np.float32)
     for number, picture in enumerate(data.pictures(split, list(rows), SIDE)):
@@ -72,37 +70,27 @@ def _looks(data: TaskData, split: str) -> Looks:
     return Looks(rows, digests, hashes, cells.reshape(len(rows), -1))
 
 
-def _stored(data: TaskData, split: str, rows: np.ndarray) -> Iterator[bytes]:
-    if isinstance(data.source, NpzArrays):
-        images = data.source.images(split)
-        yield from (images[row].tobytes() for row in rows)
-        return
-    for row in rows:
-        raw = data.source.encoded(split, int(row))
-        yield raw.read_bytes() if isinstance(raw, Path) else raw if isinstance(raw, bytes) else raw.tobytes()
-
-
-def _twice(data: TaskData, test: Looks, other: Looks, split: str) -> Iterator[Finding]:
+def _twice(data: TaskData, test: Looks, other: Looks, split: str, many: str) -> Iterator[Finding]:
     """List the images that the test split shares with a split, or has twice itself."""
     task, inside = data.task.name, split == "test"
     counts = Counter(other.digests)
     same = [row for row, digest in enumerate(test.digests) if counts[digest] > (1 if inside else 0)]
-    where = "within the test images" if inside else f"in the test images and in {split}"
+    where = f"within the test {many}" if inside else f"in the test {many} and in {split}"
     if same:
         share = len(same) / len(test.digests)
-        named = ", ".join(data.source.names("test", [int(test.rows[row]) for row in same[:NAMED]]))
+        named = ", ".join(data.named("test", [int(test.rows[row]) for row in same[:NAMED]]))
         meaning = "They count twice." if inside else "What is learned there is tested here."
         yield Finding(
             "error" if share > MANY else "warning",
-            f"Task '{task}': {len(same)} of {len(test.digests):,} test images come twice {where}, {named} first. "
+            f"Task '{task}': {len(same)} of {len(test.digests):,} test {many} come twice {where}, {named} first. "
             f"{meaning} Leave one of each out.",
         )
     alike = _alike(test, other, inside) - set(same)
     if alike:
-        named = ", ".join(data.source.names("test", [int(test.rows[row]) for row in sorted(alike)[:NAMED]]))
+        named = ", ".join(data.named("test", [int(test.rows[row]) for row in sorted(alike)[:NAMED]]))
         yield Finding(
             "warning",
-            f"Task '{task}': {len(alike)} of {len(test.digests):,} test images look nearly like others {where}, "
+            f"Task '{task}': {len(alike)} of {len(test.digests):,} test {many} look nearly like others {where}, "
             f"{named} first.",
         )
 

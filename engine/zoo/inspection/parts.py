@@ -14,7 +14,7 @@ from ...weights import check_finite, check_same_architecture, open_weights
 from ..encoders.backbone import architecture, misfits, preprocessing
 from ..encoders.heads import read_heads
 from ..folder import Zoo
-from ..images.data import LABELLED, corrupt_message, find_corrupt
+from ..images.readers.source import LABELLED
 from ..making.prompts import sets_in_words, wish_in_words
 from .agreement import agreement
 from .duplicates import duplicates
@@ -53,7 +53,7 @@ def inspect(
         parts.append(("the text encoder", lambda: _no_heads(zoo, chosen)))
     if values:
         parts += [
-            (f"images of {task.name} that come twice", lambda task=task: duplicates(zoo, task.name))
+            (f"{zoo.modality.many} of {task.name} that come twice", lambda task=task: duplicates(zoo, task.name))
             for task in chosen
             if task.data
         ]
@@ -77,9 +77,9 @@ def _base(zoo: Zoo, values: bool) -> Iterator[Finding]:
         )
     if values:
         check_finite(weights, "The base")
-    size = preprocessing(zoo.folder, zoo.manifest).size
-    yield Finding("note", f"base: {len(weights.names)} visual tensors that fit the architecture, images of {size} px")
-    if zoo.manifest.backbone.preprocess is None:
+    said = zoo.modality.extent_in_words(preprocessing(zoo.folder, zoo.manifest))
+    yield Finding("note", f"base: {len(weights.names)} {said}")
+    if zoo.modality.name == "image" and zoo.manifest.backbone.preprocess is None:
         yield Finding(
             "warning",
             "zoo.yaml states no `preprocess`, so OpenAI's mean and standard deviation are taken. State it; where "
@@ -120,24 +120,25 @@ def _data(zoo: Zoo, task: Task, values: bool) -> Iterator[Finding]:
         return
     for split in LABELLED:
         if data.has(split):
-            yield from _classes(task, split, data.labels(split))
+            yield from _classes(task, split, data.labels(split), zoo.modality.one)
     yield from (Finding("warning", note) for note in data.notes)
     if values:
-        reasons = [reason for split in data.lengths for _, reason in find_corrupt(data, split)]
+        reasons = [reason for split in data.lengths for _, reason in data.damaged(split)]
         if reasons and task.corrupt == "skip":
             yield Finding("warning", data.skipped())
         elif reasons:
-            yield Finding("error", corrupt_message(task, sum(data.lengths.values()), reasons))
+            yield Finding("error", data.refusal(sum(data.lengths.values()), reasons))
+        yield from (Finding("warning", remark) for remark in data.remarks())
     counts = ", ".join(f"{count} {split}" for split, count in data.lengths.items())
-    yield Finding("note", f"{task.name}: {counts} images, {len(task.classes)} classes")
+    yield Finding("note", f"{task.name}: {counts} {zoo.modality.many}, {len(task.classes)} classes")
 
 
-def _classes(task: Task, split: str, labels: np.ndarray) -> Iterator[Finding]:
+def _classes(task: Task, split: str, labels: np.ndarray, sample: str) -> Iterator[Finding]:
     present = set(np.unique(labels).tolist())
     absent = [name for number, name in enumerate(task.classes) if number not in present]
     if absent:
         listed = ", ".join(absent[:SHOWN]) + (f" and {len(absent) - SHOWN} more" if len(absent) > SHOWN else "")
-        yield Finding("warning", f"Task '{task.name}': no {split} image is of class {listed}.")
+        yield Finding("warning", f"Task '{task.name}': no {split} {sample} is of class {listed}.")
 
 
 def _no_heads(zoo: Zoo, tasks: Sequence[Task]) -> Iterator[Finding]:

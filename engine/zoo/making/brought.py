@@ -15,7 +15,7 @@ import numpy as np
 from ...catalog.datasets import recognise_dataset
 from ...errors import DataError
 from ...manifest import Task
-from ..images.classes import match_classes
+from ..classes import match_classes
 from ..images.data import TORCHVISION, read_source
 from ..images.readers.installed import installed, torchvision_root
 from ..images.readers.source import Source, split_of

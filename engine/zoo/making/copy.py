@@ -113,5 +113,5 @@ def _add_training_images(zoo: Zoo, folder: Path, task: str) -> None:
     from ..mini8.training_images import add_training_images
 
     data = zoo.data[task]
-    published = {split: np.asarray(data.images(split)[:]) for split in data.lengths}
+    published = {split: np.asarray(data.samples(split)[:]) for split in data.lengths}
     add_training_images(folder, task, folder / str(zoo.manifest.task_table[task].data), published)

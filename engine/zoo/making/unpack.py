@@ -11,7 +11,7 @@ from pathlib import Path
 from ...errors import UNREADABLE_ZIP, DataError
 from ...manifest import SAFE_NAME, Task
 from ...types import Progress
-from ..images.data import TaskData, corrupt_message, find_corrupt
+from ..images.data import ImageData, corrupt_message, find_corrupt
 from ..images.readers.folders import read_folder, read_zip
 from ..images.readers.tree import check_archive
 from .brought import check_room
@@ -51,7 +51,7 @@ def unpack(archive: Path, zoo: Path, name: str, progress: Progress) -> Path:
                 _write(opened, entry, making / inside)
                 progress((number + 1) / len(entries), f"{number + 1:,} of {len(entries):,} files")
         source = read_folder(making)
-        data = TaskData(Task(name=name, domain="in", classes=("a", "b")), source)
+        data = ImageData(Task(name=name, domain="in", classes=("a", "b")), source)
         reasons = [reason for split in source.lengths for _, reason in find_corrupt(data, split)]
         if reasons:
             raise DataError(corrupt_message(data.task, sum(source.lengths.values()), reasons))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...catalog.datasets import KnownDataset, find_dataset, recognise_dataset
-from ...errors import DataError
-from ...manifest import Task
+from ..catalog.datasets import KnownDataset, find_dataset, recognise_dataset
+from ..errors import DataError
+from ..manifest import Task
 
 WORDNET = re.compile(r"^n\d{8}$")
 NAMED = 4

@@ -1,0 +1,114 @@
+"""Names of encoders' tensors: prefixes, numbered blocks and parts, declared once for every family of architectures.
+
+Free of torch. Whoever scales by depth, groups by block or orders layers asks here, so that a further family is an
+entry of its own and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# Containers of numbered blocks: open_clip's, timm's and Swin's, BERT's, T5's, GPT-2's.
+CONTAINERS = ("resblocks", "blocks", "layers", "layer", "block", "h")
+_BLOCK = re.compile(rf"(?:^|\.)(?:{'|'.join(CONTAINERS)})\.(\d+)\.(.+)$")
+WRAPPED = ("trunk.",)  # what stands between a prefix and a tower's own names
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names that one family gives its tensors."""
+
+    family: str
+    prefix: str  # of the encoder's tensors in a checkpoint
+    stem: tuple[str, ...]  # beginnings of names before the blocks, without the prefix
+    sampled: tuple[str, ...]  # small tensors of every part: enough to tell what a fine-tuning moved
+    projection: str = ""  # the tensor that makes features of the last block's output, which some fine-tunings keep
+    beside: tuple[str, ...] = ()  # beginnings of names that a checkpoint may hold beside its encoder's
+    perceptron: tuple[str, str] = ("", "")  # ends of the names of a block's two dense layers
+    derived: tuple[str, ...] = ()  # ends of names of buffers that follow from the architecture
+
+
+OPEN_CLIP = Layout(
+    family="open_clip",
+    prefix="visual.",
+    stem=("class_embedding", "positional_embedding", "conv1", "patch_embed", "cls_token", "pos_embed", "ln_pre"),
+    sampled=(
+        "visual.proj",
+        "visual.class_embedding",
+        "visual.positional_embedding",
+        "visual.conv1.weight",
+        "visual.ln_pre.weight",
+        "visual.ln_post.weight",
+        "visual.transformer.resblocks.0.attn.out_proj.weight",
+        "visual.transformer.resblocks.0.mlp.c_fc.bias",
+    ),
+    projection="visual.proj",
+    perceptron=("c_fc", "c_proj"),
+)
+BERT = Layout(
+    family="bert",
+    prefix="bert.",
+    stem=("embeddings",),
+    sampled=(
+        "bert.pooler.dense.bias",
+        "bert.embeddings.token_type_embeddings.weight",
+        "bert.embeddings.LayerNorm.weight",
+        "bert.encoder.layer.0.attention.output.dense.bias",
+        "bert.encoder.layer.0.intermediate.dense.bias",
+    ),
+    projection="bert.pooler.dense.weight",
+    perceptron=("intermediate.dense", "output.dense"),
+    beside=("classifier.", "cls."),
+    derived=(".position_ids",),
+)
+LAYOUTS = (OPEN_CLIP, BERT)
+PREFIXES = tuple(layout.prefix for layout in LAYOUTS)
+STEMS = tuple(stem for layout in LAYOUTS for stem in layout.stem)
+
+# Components by marks in a name within its block, the first that fits.
+COMPONENTS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("LayerNorm",), "Norm"),
+    (("attn", "attention"), "Attention"),
+    (("mlp", "intermediate", "output.dense"), "MLP"),
+    (("ln_", "norm"), "Norm"),
+    (("embed", "conv1", "cls_token"), "Embedding"),
+    (("proj", "head", "pooler"), "Projection"),
+)
+
+
+class Place(NamedTuple):
+    """A tensor's numbered block and its name within it."""
+
+    block: int
+    part: str
+
+
+def place_of(name: str) -> Place | None:
+    """Return the block that a tensor lies in, None where it lies in none."""
+    found = _BLOCK.search(name)
+    return Place(int(found[1]), found[2]) if found else None
+
+
+def block_of(name: str) -> int | None:
+    """Return the number of the block that a tensor lies in, None where it lies in none."""
+    place = place_of(name)
+    return place.block if place else None
+
+
+def bare(name: str) -> str:
+    """Return a tensor's name without its encoder's prefix."""
+    prefix = next((prefix for prefix in PREFIXES if name.startswith(prefix)), "")
+    return name.removeprefix(prefix)
+
+
+def unwrapped(name: str) -> str:
+    """Return a tensor's name without prefix and without what wraps the tower."""
+    short = bare(name)
+    return next((short.removeprefix(part) for part in WRAPPED if short.startswith(part)), short)
+
+
+def component_of(part: str) -> str:
+    """Return the kind of layer that a name speaks of: Attention, MLP, Norm, Embedding, Projection or Other."""
+    return next((component for marks, component in COMPONENTS if any(mark in part for mark in marks)), "Other")

@@ -1,0 +1,1 @@
+"""The bundled zoo of sentences, `mini_text`: how it is written, trained and recorded."""

@@ -1,0 +1,101 @@
+"""Images: open_clip's vision towers, pixels, and shifts as another camera would give them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...layouts import OPEN_CLIP
+from ...manifest import Manifest, Task
+from ...preparation import Preprocess
+from ..images import config as clip_config
+from ..images.data import ImageData, open_task
+from ..modality import FLOAT, TowerSize
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+COPIES = 6  # of a block's widest activation that are alive at once
+
+
+class ImageModality:
+    """uint8 images (n, h, w, 3), prepared (n, 3, size, size), through vision towers."""
+
+    name, one, many = "image", "image", "images"
+    layout = OPEN_CLIP
+    preparation = Preprocess
+    shifts = ("noise", "blur", "contrast", "negative")
+    inside = ""
+
+    def reads(self, config: Mapping[str, Any]) -> bool:
+        """Tell whether a config is one of open_clip's."""
+        return "model_type" not in config
+
+    def architecture(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
+        """Return the open_clip model config of a zoo's backbone."""
+        return clip_config.architecture(folder, manifest)
+
+    def preprocessing(self, folder: Path, manifest: Manifest) -> Preprocess:
+        """Return the zoo's own preprocessing, else OpenAI CLIP's at the architecture's image size."""
+        return clip_config.preprocessing(folder, manifest)
+
+    def extent_in_words(self, preparation: Preprocess) -> str:
+        """Return the side of images in words."""
+        return f"visual tensors that fit the architecture, images of {preparation.size} px"
+
+    def width(self, config: Mapping[str, Any]) -> int:
+        """Return the dimensions of image embeddings."""
+        return config["embed_dim"]
+
+    def size(self, config: Mapping[str, Any]) -> TowerSize | None:
+        """Count parameters and work of a vision transformer; None for towers of another kind."""
+        return clip_config.tower_size(config)
+
+    def outline(self, config: Mapping[str, Any]) -> nn.Module:
+        """Return a vision tower on the meta device."""
+        from ..images.tower import outline
+
+        return outline(config)
+
+    def prepared(self, samples: Any, preparation: Preprocess) -> Tensor:
+        """Resize and crop uint8 images (n, h, w, 3) to (n, 3, size, size)."""
+        from ..images.tower import resized
+
+        return resized(samples, preparation)
+
+    def finished(self, prepared: Tensor, preparation: Preprocess) -> Tensor:
+        """Normalise uint8 pixels (n, 3, size, size) to float32."""
+        from ..images.tower import normalised
+
+        return normalised(prepared, preparation)
+
+    def samples(self, prepared: Tensor) -> np.ndarray:
+        """Turn uint8 pixels (n, 3, h, w) back into images (n, h, w, 3)."""
+        return prepared.permute(0, 2, 3, 1).numpy()
+
+    def shifted(self, prepared: Tensor, kind: str, task: str, seed: int) -> Tensor:
+        """Shift uint8 pixels (n, 3, h, w)."""
+        from ..images.shifts import shift
+
+        return shift(prepared, kind, task, seed)
+
+    def blank(self, config: Mapping[str, Any], count: int) -> tuple[np.ndarray, Preprocess]:
+        """Return black images of the architecture's size."""
+        size = config["vision_cfg"]["image_size"]
+        size = size if isinstance(size, int) else max(size)
+        grey = (0.5, 0.5, 0.5)
+        return np.zeros((count, size, size, 3), np.uint8), Preprocess(size=size, mean=grey, std=grey)
+
+    def bytes_each(self, encoder: nn.Module, extent: int) -> int:
+        """Estimate the bytes that one image takes in float32 at the widest place of a vision transformer."""
+        places = getattr(encoder, "positional_embedding", None)
+        widest = max((tensor.shape[0] for tensor in encoder.parameters() if tensor.ndim == 2), default=4096)
+        tokens = places.shape[0] if places is not None and places.ndim == 2 else (extent // 8) ** 2
+        return FLOAT * (COPIES * tokens * widest + 3 * extent**2)
+
+    def open_task(self, folder: Path, task: Task, preparation: Callable[[], Any] | None = None) -> ImageData:
+        """Open a task's images."""
+        return open_task(folder, task, preparation)

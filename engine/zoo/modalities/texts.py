@@ -1,0 +1,110 @@
+"""Texts: BERT's encoder, rows of token ids, and shifts as another hand would give them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...layouts import BERT
+from ...manifest import Manifest, Task, resolve_inside
+from ...preparation import Tokenisation
+from ..modality import FLOAT, TowerSize
+from ..texts import config as bert_config
+from ..texts.data import TextData, open_texts
+from ..texts.words import Words
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+COPIES = 6  # of a block's widest activation that are alive at once
+
+
+class TextModality:
+    """Token ids and segments, int64 (n, 2, length), through BERT encoders."""
+
+    name, one, many = "text", "text", "texts"
+    layout = BERT
+    preparation = Tokenisation
+    shifts = ("typos", "dropped", "swapped")
+    inside = "what acts inside an encoder knows vision transformers only"
+
+    def reads(self, config: Mapping[str, Any]) -> bool:
+        """Tell whether a config is one that names its kind of model, as those of text encoders do."""
+        return "model_type" in config
+
+    def architecture(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
+        """Return the model config of a zoo's backbone."""
+        return bert_config.read_config(resolve_inside(folder, manifest.backbone.architecture))
+
+    def preprocessing(self, folder: Path, manifest: Manifest) -> Tokenisation:
+        """Return the zoo's tokenisation with the digest of its vocabulary.
+
+        Raises:
+            ZooError: the vocabulary cannot be read, or does not fit the encoder.
+        """
+        stated = manifest.backbone.tokenisation
+        words = Words.read(resolve_inside(folder, stated.vocabulary))
+        bert_config.check_words(self.architecture(folder, manifest), words, stated)
+        return stated.model_copy(update={"digest": words.digest})
+
+    def extent_in_words(self, preparation: Tokenisation) -> str:
+        """Return the length of texts in words."""
+        return f"tensors that fit the architecture, texts of up to {preparation.length} tokens"
+
+    def width(self, config: Mapping[str, Any]) -> int:
+        """Return the dimensions of pooled features."""
+        return config["hidden_size"]
+
+    def size(self, config: Mapping[str, Any]) -> TowerSize:
+        """Count parameters and work of a BERT encoder on texts of the greatest length."""
+        return bert_config.encoder_size(config)
+
+    def outline(self, config: Mapping[str, Any]) -> nn.Module:
+        """Return a BERT encoder on the meta device."""
+        import torch
+
+        from ..texts.bert import Bert
+
+        with torch.device("meta"):
+            return Bert(bert_config.checked(config, "of the weights"))
+
+    def prepared(self, samples: Any, preparation: Tokenisation) -> Tensor:
+        """Return ids as a tensor."""
+        import torch
+
+        return torch.as_tensor(np.asarray(samples), dtype=torch.int64)
+
+    def finished(self, prepared: Tensor, preparation: Tokenisation) -> Tensor:
+        """Return ids as they are."""
+        return prepared
+
+    def samples(self, prepared: Tensor) -> np.ndarray:
+        """Return ids as an array."""
+        return prepared.numpy()
+
+    def shifted(self, prepared: Tensor, kind: str, task: str, seed: int) -> Tensor:
+        """Shift rows of ids."""
+        from ..texts.shifts import shift
+
+        return shift(prepared, kind, task, seed)
+
+    def blank(self, config: Mapping[str, Any], count: int) -> tuple[np.ndarray, Tokenisation]:
+        """Return rows of one token of the greatest length."""
+        length = config["max_position_embeddings"]
+        ids = np.zeros((count, 2, length), np.int64)
+        ids[:, 0] = config["vocab_size"] - 1
+        return ids, Tokenisation(length=length)
+
+    def bytes_each(self, encoder: nn.Module, extent: int) -> int:
+        """Estimate the bytes that one text takes in float32 at the widest place of the encoder."""
+        layers = [
+            tensor.shape[0] for name, tensor in encoder.named_parameters() if "layer" in name and tensor.ndim == 2
+        ]
+        return FLOAT * (COPIES * extent * max(layers, default=4096) + extent**2)
+
+    def open_task(self, folder: Path, task: Task, preparation: Callable[[], Any] | None = None) -> TextData:
+        """Open a task's texts."""
+        return open_texts(folder, task, preparation)

@@ -1,0 +1,115 @@
+"""The protocol of a modality: all that the engine asks about a kind of data. Free of torch at import.
+
+A modality knows its encoders (config, structure, size), its samples (how they are read, prepared and shifted) and
+what a sample is called. Nobody else asks which one a zoo has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..layouts import Layout
+from ..manifest import Manifest, Task
+from ..preparation import Preparation
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor, nn
+
+    from .task_data import TaskData
+
+FLOAT = 4  # bytes
+
+
+@dataclass(frozen=True)
+class TowerSize:
+    """The size of a transformer."""
+
+    dim: int  # of its features
+    matrices: tuple[tuple[int, int], ...]  # shapes of the weight matrices of its blocks
+    parameters: int
+    flops: float  # of one sample
+    activations: int  # bytes at the widest place, for one sample
+
+    @property
+    def name(self) -> str:
+        """Return a name that tells sizes apart."""
+        return f"{self.dim}-{self.parameters}"
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes of its parameters in float32."""
+        return self.parameters * FLOAT
+
+
+class Modality(Protocol):
+    """One kind of data."""
+
+    name: str  # as zoo.yaml has it
+    one: str  # what a sample is called
+    many: str
+    layout: Layout
+    preparation: type  # of its samples
+    shifts: tuple[str, ...]  # kinds of drawn shifts
+    inside: str  # why nothing can look or act inside its encoders; '' where it can
+
+    def reads(self, config: Mapping[str, Any]) -> bool:
+        """Tell whether a model config is of one of its encoders."""
+
+    def architecture(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
+        """Return the model config of a zoo's backbone.
+
+        Raises:
+            ZooError: it is missing, unreadable or of no known architecture.
+        """
+
+    def preprocessing(self, folder: Path, manifest: Manifest) -> Preparation:
+        """Return how samples become tensors.
+
+        Raises:
+            ZooError: what is needed for it is missing.
+        """
+
+    def extent_in_words(self, preparation: Any) -> str:
+        """Return what a check says of a base that fits: whose tensors, and samples of which extent."""
+
+    def width(self, config: Mapping[str, Any]) -> int:
+        """Return the dimensions of features."""
+
+    def size(self, config: Mapping[str, Any]) -> TowerSize | None:
+        """Count parameters and work of an encoder; None where it is of another kind."""
+
+    def outline(self, config: Mapping[str, Any]) -> nn.Module:
+        """Return an encoder on the meta device: names and shapes, no memory.
+
+        Raises:
+            ZooError: the config cannot be built.
+        """
+
+    def prepared(self, samples: Any, preparation: Any) -> Tensor:
+        """Turn samples, as task data give them, into a compact tensor (n, …) on the CPU."""
+
+    def finished(self, prepared: Tensor, preparation: Any) -> Tensor:
+        """Turn prepared samples into what an encoder takes, on the device that they are on."""
+
+    def samples(self, prepared: Tensor) -> np.ndarray:
+        """Turn prepared samples back into what task data give."""
+
+    def shifted(self, prepared: Tensor, kind: str, task: str, seed: int) -> Tensor:
+        """Shift prepared samples of a task; chance depends on kind, task and seed only."""
+
+    def blank(self, config: Mapping[str, Any], count: int) -> tuple[Any, Preparation]:
+        """Return empty samples with their preparation, to measure an encoder's speed."""
+
+    def bytes_each(self, encoder: nn.Module, extent: int) -> int:
+        """Estimate the bytes that one sample of some extent takes at the widest place of an encoder."""
+
+    def open_task(self, folder: Path, task: Task, preparation: Callable[[], Preparation] | None = None) -> TaskData:
+        """Open a task's data and check its form.
+
+        Raises:
+            DataError: missing or damaged files, wrong forms, samples without labels, an empty task.
+        """

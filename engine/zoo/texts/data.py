@@ -1,0 +1,140 @@
+"""A task's texts and labels, and rows of ids made of them when they are asked for. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import DataError
+from ...manifest import Task, resolve_inside
+from ...preparation import Tokenisation
+from ..images.readers.source import LABELLED
+from ..task_data import TaskData
+from .tables import Pair, TextTable
+from .words import Words
+
+NAMED = 5
+
+
+@dataclass(frozen=True)
+class TextData(TaskData):
+    """Texts and labels of one task."""
+
+    source: TextTable
+    folder: Path = Path()  # the zoo's, where its vocabulary lies
+
+    def texts(self, split: str, rows: np.ndarray | Sequence[int] | None = None) -> list[Pair]:
+        """Return texts of a split with their second parts, '' where there is none."""
+        return self.source.texts(split, np.arange(self.lengths[split]) if rows is None else rows)
+
+    def samples(
+        self, split: str, rows: np.ndarray | Sequence[int] | None = None, fit: Tokenisation | None = None
+    ) -> np.ndarray:
+        """Return token ids and segments: int64 (n, 2, length).
+
+        Raises:
+            DataError: an empty text among them.
+            ZooError: the vocabulary cannot be read.
+        """
+        chosen = self.texts(split, rows)
+        places = np.arange(len(chosen)) if rows is None else np.asarray(rows)
+        if blank := [(int(places[number]), _reason(split, places[number])) for number in _blank(chosen)]:
+            raise DataError(self.refusal(len(chosen), [reason for _, reason in blank]))
+        fit = self._fit(fit)
+        return self._words(fit).encode(chosen, fit.length).ids
+
+    def stored(self, split: str, rows: np.ndarray | Sequence[int]) -> Iterator[bytes]:
+        """Yield both parts of texts."""
+        yield from ("\0".join(text).encode() for text in self.texts(split, rows))
+
+    def named(self, split: str, rows: np.ndarray | Sequence[int]) -> list[str]:
+        """Return splits and rows of texts."""
+        return [_reason(split, row) for row in rows]
+
+    def damaged(self, split: str) -> list[tuple[int, str]]:
+        """List empty texts."""
+        return [(row, _reason(split, row)) for row in _blank(self.texts(split))] if self.has(split) else []
+
+    def corrupt(self, split: str) -> list[tuple[int, str]]:
+        """List empty texts that are passed over, where the manifest says that they are."""
+        return self.damaged(split) if self.task.corrupt == "skip" else []
+
+    def refusal(self, count: int, reasons: Sequence[str]) -> str:
+        """Return a sentence on empty texts."""
+        more = f" and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
+        return (
+            f"Task '{self.task.name}': {len(reasons)} of {count:,} texts hold no word: {'; '.join(reasons[:NAMED])}"
+            f"{more}. Correct or remove them, or leave them out: `corrupt: skip` for this task in zoo.yaml."
+        )
+
+    def skipped(self) -> str:
+        """Return a sentence on the texts that are passed over; '' where there are none."""
+        found = [reason for split in self.lengths for _, reason in self.corrupt(split)]
+        if not found:
+            return ""
+        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        named = "; ".join(found[:NAMED])
+        return f"Task '{self.task.name}': {len(found)} texts hold no word and are left out: {named}{more}."
+
+    def remarks(self) -> list[str]:
+        """Return how many texts are cut, and how many words the vocabulary does not know."""
+        fit = self._fit(None)
+        words = self._words(fit)
+        cut = unknown = every = 0
+        for split in self.lengths:
+            found = words.encode(self.texts(split), fit.length)
+            cut += int((found.cut > 0).sum())
+            every += int((found.ids[:, 0] > 0).sum())
+            unknown += int((found.ids[:, 0] == words.index["[UNK]"]).sum())
+        name, count = self.task.name, sum(self.lengths.values())
+        said = []
+        if cut:
+            said.append(f"Task '{name}': {cut:,} of {count:,} texts have more than {fit.length} tokens and are cut.")
+        if unknown:
+            said.append(f"Task '{name}': {100 * unknown / every:.1f} % of its tokens are not in the vocabulary.")
+        return said
+
+    def _fit(self, fit: Tokenisation | None) -> Tokenisation:
+        fit = fit or (self.preprocess() if self.preprocess else None)
+        if fit is None:
+            raise ValueError("texts need to be told how to be tokenised")
+        return fit
+
+    def _words(self, fit: Tokenisation) -> Words:
+        return Words.read(resolve_inside(self.folder, fit.vocabulary))
+
+
+def open_texts(folder: Path, task: Task, preprocess: Callable[[], Tokenisation] | None = None) -> TextData:
+    """Open a task's texts.
+
+    Args:
+        folder: the zoo's folder.
+        task: its manifest entry.
+        preprocess: how texts are tokenised, where nothing else is said.
+
+    Raises:
+        DataError: missing or damaged files, other columns than expected, texts without labels, an empty task.
+    """
+    if task.data is None:
+        raise DataError(f"Task '{task.name}' names no data; add `data:` to zoo.yaml to score it.")
+    try:
+        source = TextTable(resolve_inside(folder, task.data))
+        if not source.lengths.get("test"):
+            raise DataError(f"{source.path.name} holds no test texts; nothing could be scored.")
+        for split in LABELLED:
+            if source.lengths.get(split):
+                source.labels(split)
+    except DataError as error:
+        raise DataError(f"Task '{task.name}': {error}") from error
+    return TextData(task, source, preprocess, folder)
+
+
+def _blank(texts: Sequence[Pair]) -> list[int]:
+    return [row for row, (first, _) in enumerate(texts) if not first.strip()]
+
+
+def _reason(split: str, row: int) -> str:
+    return f"{split} text {row}"

@@ -1,0 +1,201 @@
+"""Texts with labels in tables: JSON lines, CSV and parquet, one file with splits in it or a file for each split."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import DataError
+from ...store.digests import FileSet
+from ..images.readers.source import EVALUATED_INSTEAD, LABELLED, split_of
+
+MAX_BYTES = 2 * 2**30
+MAX_CELL = 10_000_000  # characters
+# Columns of a text and of its second part, as public data sets call them (those of GLUE among them).
+COLUMNS: tuple[tuple[str, str], ...] = (
+    ("text", "text_pair"),
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("text", ""),
+    ("sentence", ""),
+)
+LABELS = ("label", "labels", "class")
+SPLIT = "split"
+Pair = tuple[str, str]
+Row = dict[str, Any]
+
+
+class TextTable:
+    """Texts, second parts and labels of one task, read when it is opened."""
+
+    ordered = False
+
+    def __init__(self, path: Path) -> None:
+        """Read a file, or a folder of files that are named after splits.
+
+        Raises:
+            DataError: nothing that can be read as texts with labels.
+        """
+        self.path = path
+        self._files = _files(path)
+        rows = [(split, row) for file, split in self._files for row in _rows(file)]
+        if not rows:
+            raise DataError(f"{path.name} holds no rows.")
+        self._texts: dict[str, list[Pair]] = {}
+        found: dict[str, list[Any]] = {}
+        for given, row in rows:
+            split = given or _split(row, path)
+            text, label = _pair(row, path), next((row[name] for name in LABELS if name in row), None)
+            self._texts.setdefault(split, []).append(text)
+            found.setdefault(split, []).append(label)
+        self.brought, self._labels = _numbered(found, path)
+        self.notes: tuple[str, ...] = ()
+        if "test" not in self._texts and "val" in self._texts:
+            self._texts["test"], self._labels["test"] = self._texts.pop("val"), self._labels.pop("val")
+            self.notes = (EVALUATED_INSTEAD,)
+        self.lengths = {split: len(texts) for split, texts in self._texts.items()}
+
+    def labels(self, split: str) -> np.ndarray:
+        """Return labels of a split (n,).
+
+        Raises:
+            DataError: it has none.
+        """
+        if split not in self._labels:
+            raise DataError(f"{self.path.name} has {split} texts without labels; a column `label` is expected.")
+        return self._labels[split]
+
+    def texts(self, split: str, rows: Sequence[int] | np.ndarray) -> list[Pair]:
+        """Return texts with their second parts, '' where there is none."""
+        every = self._texts[split]
+        return [every[int(row)] for row in rows]
+
+    def content(self) -> Path | FileSet:
+        """Return the file, or all files of the folder."""
+        if self.path.is_file():
+            return self.path
+        return FileSet(self.path, tuple(sorted(file.relative_to(self.path).as_posix() for file, _ in self._files)))
+
+
+def _files(path: Path) -> list[tuple[Path, str]]:
+    """Return files with the split that their names speak of, '' where a column does."""
+    if path.is_file():
+        return [(path, "")]
+    if not path.is_dir():
+        raise DataError(f"the file {path.name} is missing from the zoo's folder.")
+    found = [
+        (file, split)
+        for file in sorted(path.iterdir())
+        if file.suffix in READERS and (split := split_of(file.stem.split("-")[0]))
+    ]
+    if not found:
+        raise DataError(
+            f"{path.name} holds no files such as train.jsonl, validation.csv or test.parquet. Name each after its "
+            "split, or give one file with a column `split`."
+        )
+    return found
+
+
+def _rows(file: Path) -> Iterator[Row]:
+    if file.suffix not in READERS:
+        raise DataError(f"{file.name} has none of the known forms: {', '.join(sorted(READERS))}.")
+    if file.stat().st_size > MAX_BYTES:
+        raise DataError(f"{file.name} has {file.stat().st_size:,} bytes; at most {MAX_BYTES:,} are read.")
+    try:
+        yield from READERS[file.suffix](file)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{file.name} is no UTF-8 text (byte {error.start:,} is {error.object[error.start]:#04x}). Save as UTF-8."
+        ) from error
+    except (OSError, ValueError, RecursionError, csv.Error) as error:
+        raise DataError(f"{file.name} cannot be read: {str(error)[:200]}.") from error
+
+
+def _json_lines(file: Path) -> Iterator[Row]:
+    with file.open(encoding="utf-8") as stream:
+        for number, line in enumerate(stream, start=1):
+            if line.strip():
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise ValueError(f"line {number} holds no object")
+                yield row
+
+
+def _table(file: Path) -> Iterator[Row]:
+    csv.field_size_limit(MAX_CELL)
+    with file.open(encoding="utf-8", newline="") as stream:
+        yield from csv.DictReader(stream, delimiter="\t" if file.suffix == ".tsv" else ",")
+
+
+def _parquet(file: Path) -> Iterator[Row]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(file) as opened:
+            names = {name for pair in COLUMNS for name in pair} | {*LABELS, SPLIT}
+            for batch in opened.iter_batches(columns=[n for n in opened.schema_arrow.names if n in names]):
+                yield from batch.to_pylist()
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from error
+
+
+READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
+    ".jsonl": _json_lines,
+    ".csv": _table,
+    ".tsv": _table,
+    ".parquet": _parquet,
+}
+
+
+def _split(row: Row, path: Path) -> str:
+    named = row.get(SPLIT)
+    if named is None:
+        return "test"
+    split = split_of(str(named))
+    if split is None:
+        raise DataError(f"{path.name} has a row of the split {str(named)!r:.40}; train, val, test or adapt are known.")
+    return split
+
+
+def _pair(row: Row, path: Path) -> Pair:
+    for first, second in COLUMNS:
+        if first in row and (not second or second in row):
+            parts = (row[first], row[second] if second else "")
+            if any(part is not None and not isinstance(part, str) for part in parts):
+                raise DataError(f"{path.name} has a `{first}` that is no text: {parts!r:.80}.")
+            return (parts[0] or "", parts[1] or "")
+    alone = next((second for _, second in COLUMNS if second and second in row), None)
+    more = f" It has `{alone}`, and no first part for it." if alone else ""
+    raise DataError(
+        f"{path.name} has the columns {', '.join(map(str, row))[:120]}, and none of a text: "
+        f"{', '.join(dict.fromkeys(first for first, _ in COLUMNS))} are known.{more}"
+    )
+
+
+def _numbered(found: dict[str, list[Any]], path: Path) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
+    """Return the data's own class names, () where labels are numbers, and labels of the splits that have some."""
+    labelled = {split: labels for split, labels in found.items() if any(label is not None for label in labels)}
+    for split, labels in labelled.items():
+        if split in LABELLED and None in labels:
+            raise DataError(f"{path.name}: {split} text {labels.index(None)} has no label; give all of them one.")
+    known = {split: labels for split, labels in labelled.items() if None not in labels}
+    every = [label for labels in known.values() for label in labels]
+    if all(_whole(label) for label in every):
+        return (), {split: np.array([int(label) for label in labels], np.int64) for split, labels in known.items()}
+    names = tuple(sorted({str(label) for label in every}))
+    place = {name: number for number, name in enumerate(names)}
+    return names, {s: np.array([place[str(label)] for label in labels], np.int64) for s, labels in known.items()}
+
+
+def _whole(label: Any) -> bool:
+    if isinstance(label, str):
+        return label.strip().lstrip("-").isdecimal()
+    return isinstance(label, int) and not isinstance(label, bool)

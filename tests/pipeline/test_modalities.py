@@ -1,0 +1,139 @@
+"""Every merge method, transform and calibrator of features over both kinds of data, and whole runs on texts."""
+
+import pytest
+import torch
+
+from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
+from engine.errors import MergeError, RecipeError
+from engine.features import encode
+from engine.merging.apply import merge
+from engine.merging.wemoe import perceptrons
+from engine.pipeline.local import run_recipe
+from engine.pipeline.run.context import MergeContext
+from engine.pipeline.run.findings import findings
+from engine.pipeline.run.plan import plan_run
+from engine.pipeline.tools import StepTools
+from engine.recipe import MethodCall, Probe, parse_recipe
+from engine.types import PerSample, PerTask
+from engine.weights import LazyTaskVectors, Memory
+from engine.zoo.check import check_zoo
+from engine.zoo.encoders.backbone import architecture, load_encoder, outline, prefix_of, to_tensor
+from engine.zoo.folder import Zoo
+from engine.zoo.modalities import MODALITIES
+from tests.tiny_text_zoo import make_text_zoo
+from tests.tiny_zoo import make_zoo
+
+CPU = torch.device("cpu")
+PLAIN = MethodCall(method="task_arithmetic")
+MAKERS = {"image": make_zoo, "text": make_text_zoo}
+
+
+@pytest.fixture(scope="module", params=MODALITIES)
+def opened(request, tmp_path_factory):
+    return Zoo.open(str(MAKERS[request.param](tmp_path_factory.mktemp(request.param) / "tiny")))
+
+
+@pytest.fixture(scope="module")
+def text_zoo(tmp_path_factory):
+    return make_text_zoo(tmp_path_factory.mktemp("text") / "tiny")
+
+
+def methods():
+    for row in MERGE_METHODS.values():
+        yield pytest.param(row, (), MethodCall(method=row.name, params=dict(row.quick)), id=row.name)
+    for row in TRANSFORMS.values():
+        yield pytest.param(row, (MethodCall(method=row.name, params=dict(row.quick)),), PLAIN, id=row.name)
+
+
+@pytest.mark.parametrize(("row", "transforms", "call"), list(methods()))
+def test_every_merge_method_and_transform_makes_an_encoder_of_either_kind(opened, store, row, transforms, call):
+    names = list(opened.manifest.expert_table)[: getattr(row, "max_experts", None) or 3]
+    base, experts = opened.weights("base"), {name: opened.weights(name) for name in names}
+    digests = {name: f"{opened.modality.name}-{name}" for name in ("base", *names)}
+    context = MergeContext(opened, tuple(names), digests, Probe(), 0, StepTools(store), device="cpu")
+    merged = merge(base, LazyTaskVectors(base, experts), transforms, call, context)
+    config = architecture(opened.folder, opened.manifest)
+    samples = to_tensor(opened.data[names[0]].samples("test", range(4)), opened.preprocess())
+    if isinstance(merged, PerSample):
+        encoder = merged.rebuild(base, merged.parts, context.forward)
+    elif isinstance(merged, PerTask):
+        encoder = load_encoder(config, merged.rebuild(base, merged.parts, names[0]))
+    else:
+        encoder = load_encoder(config, merged.weights)
+    features = encoder(samples)
+    assert features.shape == (4, 16)
+    assert features.isfinite().all()
+    before = load_encoder(config, base)(samples)
+    assert not torch.equal(features, before)
+
+
+@pytest.mark.parametrize("row", [row for row in CALIBRATORS.values() if not row.deep], ids=lambda row: row.name)
+def test_every_calibrator_of_features_brings_either_kind_nearer_to_the_expert(opened, row):
+    config, name = architecture(opened.folder, opened.manifest), next(iter(opened.manifest.expert_table))
+    samples = opened.data[name].samples("test")
+    near, far = (
+        encode(load_encoder(config, opened.weights(model)), samples, opened.preprocess(), CPU, lambda f, m="": None)
+        for model in (name, "base")
+    )
+    params = row.params(**{"steps": 60, "batch_size": 8})
+    calibrator = row.load()()
+    calibrator.fit({name: far}, {name: near}, params, 0)
+    corrected = calibrator.correct(far, name)
+    assert (corrected - near).abs().mean() < (far - near).abs().mean()
+
+
+def test_names_of_tensors_begin_as_declared(opened):
+    config = architecture(opened.folder, opened.manifest)
+    assert prefix_of(config) == opened.modality.layout.prefix
+    assert {prefix_of(config) + name for name in outline(config).state_dict()} == set(opened.weights("base").names)
+    assert set(opened.modality.layout.sampled) & set(opened.weights("base").names)
+
+
+def test_shifts_change_samples_and_repeat(opened):
+    task = next(iter(opened.manifest.task_table))
+    prepared = opened.modality.prepared(opened.data[task].samples("test"), opened.preprocess())
+    for kind in opened.modality.shifts:
+        once, again, other = (opened.modality.shifted(prepared, kind, task, seed) for seed in (0, 0, 1))
+        assert once.shape == prepared.shape
+        assert once.dtype == prepared.dtype
+        assert torch.equal(once, again)
+        assert not torch.equal(once, prepared)
+        assert kind in ("blur", "contrast", "negative") or not torch.equal(once, other)
+
+
+def test_a_run_on_texts_leaves_what_a_run_on_images_leaves(text_zoo, store, tmp_path):
+    asked = {
+        "zoo": str(text_zoo),
+        "transforms": [{"method": "lwptv", "params": {"eta": 0.3}}],
+        "merge": {"method": "ties"},
+        "calibrators": [{"method": "surgery", "params": {"rank": 16, "steps": 60, "batch_size": 8}}],
+    }
+    report = run_recipe(parse_recipe(asked), store, view={"method": "pca", "images": 40}, out=tmp_path / "run")
+    assert set(report.states()) == {"pretrained", "merged", "surgery", "expert"}
+    assert set(report.accuracy["merged"]) == {"alpha", "beta", "gamma", "outside"}
+    for part in ("recipe.yaml", "merged.safetensors", "calibrators/surgery.safetensors", "samples.parquet"):
+        assert (tmp_path / "run" / part).is_file()
+    bias = {state: report.bias[state].l1["alpha"] for state in ("merged", "surgery")}
+    assert bias["surgery"] < bias["merged"]
+
+
+def test_a_zoo_of_texts_is_checked(text_zoo, tmp_path):
+    said = check_zoo(str(text_zoo), lambda fraction, message="": None)
+    assert any("texts of up to 12 tokens" in line for line in said)
+    assert any("alpha: 24 test, 12 val, 24 adapt texts, 3 classes" in line for line in said)
+    assert not [line for line in said if "image" in line]
+
+
+def test_calibrators_inside_an_encoder_are_refused_on_texts(text_zoo, store):
+    asked = parse_recipe({"zoo": str(text_zoo), "calibrators": [{"method": "surgery_v2"}]})
+    errors = [found.text for found in findings(asked, Zoo.open(str(text_zoo))) if found.level == "error"]
+    assert len(errors) == 1
+    assert "knows vision transformers only" in errors[0]
+    with pytest.raises(RecipeError, match="Surgery"):
+        plan_run(asked, store)
+
+
+def test_mixing_perceptrons_needs_some():
+    base, moved = (Memory({"bert.pooler.dense.weight": torch.full((2, 2), value)}) for value in (0.0, 1.0))
+    with pytest.raises(MergeError, match="perceptrons of transformer blocks"):
+        perceptrons(LazyTaskVectors(base, {"alpha": moved}))
