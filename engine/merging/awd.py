@@ -9,12 +9,16 @@ from ..catalog.optimisation import AwdParams
 from ..types import Context, Static, TaskVectors, Weights
 from .assemble import add_to_base, flat
 
+SPANNED = 1e-6  # least energy of a direction, in shares of the strongest's; below lies rounding
+SQUARE = 1e-9  # least cosine of remainders that are not orthogonal
+LEFT = 1e-9  # least length of a remainder, in mean lengths of the layer's task vectors
+
 
 def awd(base: Weights, task_vectors: TaskVectors, params: AwdParams, context: Context) -> Static:
     """Make the task vectors of every layer as orthogonal as one common subtraction can, and add what is left.
 
-    Gradient descent from δ = 0 never leaves the span of the task vectors, so δ = Σ_k a_k τ_k is learned by its K
-    coefficients, from inner products alone.
+    Gradient descent from δ = 0 never leaves the span of the task vectors, so δ = Σ_k a_k τ_k is learned in that
+    span, from inner products alone.
 
     Source: Xiong et al., 2024, arXiv:2411.18729, the objective; a reconstruction.
     Departure: a reconstruction: the authors have published no code, and step size, number of steps and scope are ours.
@@ -36,29 +40,37 @@ def awd(base: Weights, task_vectors: TaskVectors, params: AwdParams, context: Co
 
 
 def redundancy(inner: Tensor, params: AwdParams) -> Tensor:
-    """Return coefficients a (K,) of the redundant vector Σ_k a_k τ_k, from inner products (K, K) of task vectors."""
+    """Return coefficients a (K,) of the redundant vector Σ_k a_k τ_k, from inner products (K, K) of task vectors.
+
+    The descent runs in an orthonormal basis of the task vectors' span: in coefficients of vectors that depend on each
+    other, steps that cancel in the sum would grow without bound.
+    """
     coefficients = torch.zeros(len(inner), dtype=inner.dtype)
     moved = inner.diagonal() > 0
     if moved.sum() < 2:
         return coefficients
     inner = inner[moved][:, moved]
-    inner = inner / inner.diagonal().sqrt().mean().square()
-    found = torch.zeros(len(inner), dtype=inner.dtype)
+    energies, directions = torch.linalg.eigh(inner / inner.diagonal().sqrt().mean().square())
+    spanned = energies > SPANNED * energies[-1]
+    lengths, directions = energies[spanned].sqrt(), directions[:, spanned]
+    vectors = directions * lengths  # (K, rank): the task vectors in the basis
+    found = torch.zeros_like(lengths)
     for step in range(params.steps):
-        found -= params.learning_rate * (1 - step / params.steps) * _slope(found, inner, params.penalty)
-    coefficients[moved] = found
+        found -= params.learning_rate * (1 - step / params.steps) * _slope(found, vectors, params.penalty)
+    coefficients[moved] = directions @ (found / lengths)
     return coefficients
 
 
-def _slope(found: Tensor, inner: Tensor, penalty: float) -> Tensor:
-    """Return the objective's gradient in δ, as coefficients of the task vectors."""
-    count = len(inner)
-    left = torch.eye(count, dtype=inner.dtype) - found  # row i: τ_i − δ in terms of the task vectors
-    norms = (left @ inner * left).sum(dim=1).clamp(min=1e-24).sqrt()
-    units = left / norms[:, None]
-    cosines = units @ inner @ units.T
-    signs = cosines.sign().fill_diagonal_(0)
+def _slope(found: Tensor, vectors: Tensor, penalty: float) -> Tensor:
+    """Return the objective's gradient in δ (rank,); a remainder of no length has no angle and does not pull."""
+    count = len(vectors)
+    left = vectors - found
+    norms = left.norm(dim=1, keepdim=True)
+    there = norms > LEFT
+    units = torch.where(there, left / norms, 0)
+    cosines = units @ units.T
+    signs = torch.where(cosines.abs() > SQUARE, cosines.sign(), 0).fill_diagonal_(0)
     pulls = signs @ units - (signs * cosines).sum(dim=1, keepdim=True) * units
-    slope = -2 * (pulls / norms[:, None]).sum(dim=0) / (count * (count - 1))
-    length = (found @ inner @ found).clamp(min=0).sqrt()
+    slope = -2 * torch.where(there, pulls / norms, 0).sum(dim=0) / (count * (count - 1))
+    length = found.norm()
     return slope + penalty * found / length if length > 0 else slope
