@@ -196,6 +196,7 @@ def _differences(table: SweepTable, row: Run) -> None:
             states,
             format_func=sweep_state_title,
             key=f"sweep.differences.state.{row.id}",
+            bind="query-params",
             width=320,
             help="The state whose points are compared with its best one, image by image.",
         )

@@ -45,7 +45,7 @@ class SinkhornParams(MatchingParams):
     steps: int = Field(200, ge=1, le=100_000, title="Steps", description="Of Adam; each draws a place on the path.")
     learning_rate: float = Field(0.05, gt=0, le=10, title="Learning rate", description="Of Adam.")
     images: int = Field(64, ge=2, le=10_000, title="Images", description="Labelled images on which the loss is taken.")
-    seed: int = Field(0, ge=0, title="Seed", description="Of the places on the path.")
+    seed: int = Field(0, ge=0, lt=2**32, title="Seed", description="Of the places on the path.")
 
 
 ROWS = (

@@ -29,7 +29,8 @@ def standard(encoder: nn.Module, params: StandardParams, setting: Setting) -> St
 def joint(encoder: nn.Module, params: NoParams, setting: Setting) -> Strategy:
     """Train every parameter on several tasks at once; the loss of a batch is the mean over its tasks.
 
-    Source: Caruana, Machine Learning 28, 1997. Departure: the heads are frozen zero-shot classifiers, so that all
+    Source: Caruana, Machine Learning 28, 1997.
+    Departure: the heads are frozen zero-shot classifiers, so that all
         that the tasks share is the encoder.
     """
     return whole_encoder(encoder)

@@ -14,9 +14,9 @@ from pages.features.data import Space, class_name, selection_table
 from pages.features.images import inline
 from pages.features.neighbours import has_neighbours, neighbours
 from pages.features.scatter import Atlas
-from pages.shared.causes import address, can_diagnose
+from pages.shared.causes import can_diagnose, diagnose
 from pages.shared.chrome import plain
-from pages.shared.selection import DIAGNOSE, MOST
+from pages.shared.selection import MOST
 from pages.shared.state import RunView
 from pages.shared.tables import draw_table
 
@@ -68,7 +68,7 @@ def inspector(
                 width=140,
                 help="Twelve images are shown at a time.",
             )
-    _why(run, space, rows)
+    _why(run, space, rows, key)
     ordered = _ordered(space, np.asarray(rows, dtype=int), order, base)
     with st.grid("auto", min_column_width=170, gap="small"):
         for row in ordered[(page - 1) * PAGE : page * PAGE].tolist():
@@ -89,7 +89,7 @@ def inspector(
     _table(run, space, ordered, states, key)
 
 
-def _why(run: RunView, space: Space, rows: Sequence[int]) -> None:
+def _why(run: RunView, space: Space, rows: Sequence[int], key: str) -> None:
     """Draw the way to the diagnosis of the selected images, of the task that most of them are of."""
     chosen = np.asarray(rows, dtype=int)
     counts = np.bincount(space.task[chosen], minlength=len(space.tasks))
@@ -100,8 +100,8 @@ def _why(run: RunView, space: Space, rows: Sequence[int]) -> None:
     images = sorted(space.index[own].tolist())
     title = task_titles(run.report)[task]
     said = "Why this image?" if len(images) == 1 else f"Why these {min(len(images), MOST)} images of {title}?"
-    asked = address(run, task, images=images)
-    st.page_link(DIAGNOSE, label=plain(said), icon=":material/troubleshoot:", query_params=asked)
+    if st.button(plain(said), icon=":material/troubleshoot:", key=f"{key}.why"):
+        diagnose(run, task, images=images)
 
 
 def _card(run: RunView, space: Space, row: int, states: Sequence[str], atlas: Atlas | None) -> None:

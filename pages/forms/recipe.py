@@ -264,6 +264,7 @@ def _without_experts(zoo: str) -> None:
     """Draw a zoo that was just begun: what it lacks, and the ways to get it."""
     st.info("This zoo has a base and images, but no experts yet.", icon=":material/info:")
     st.page_link("pages/zoo.py", label="Train one expert a task from its base", icon=":material/model_training:")
+    st.code(f"python -m engine zoo finetune {zoo}", language="bash", wrap_lines=True)
     st.page_link("pages/bring.py", label="Or add checkpoints", icon=":material/add_box:")
 
 

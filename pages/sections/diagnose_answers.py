@@ -104,6 +104,7 @@ def _which(number: int) -> int:
         default=LABELS[number][0],
         required=True,
         key=f"diagnose.{number}.picture",
+        bind="query-params",
         label_visibility="collapsed",
         help=SAYS[number],
     )

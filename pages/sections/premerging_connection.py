@@ -35,13 +35,19 @@ def connection(run: RunView) -> None:
     titles = {**titles_of(run), PRETRAINED: "Pretrained"}
     first, second, third, rest = st.columns((2, 2, 2, 1), vertical_alignment="bottom")
     start = first.selectbox(
-        "Start", list(titles), format_func=titles.__getitem__, key="premerging.start", help="Its units stay in place."
+        "Start",
+        list(titles),
+        format_func=titles.__getitem__,
+        key="premerging.start",
+        bind="query-params",
+        help="Its units stay in place.",
     )
     end = second.selectbox(
         "End",
         [name for name in titles if name != start],
         format_func=titles.__getitem__,
         key="premerging.end",
+        bind="query-params",
         help="Its units are reordered.",
     )
     method = third.selectbox(
@@ -49,14 +55,24 @@ def connection(run: RunView) -> None:
         list(ALIGNMENTS),
         format_func=lambda name: ALIGNMENTS[name].title,
         key="premerging.matching",
+        bind="query-params",
         help="A row of the catalogue's alignments.",
     )
     with rest.popover("Settings", icon=":material/tune:", key="premerging.connection.settings"):
         shuffle = st.toggle(
-            "Shuffle the end first", True, key="premerging.shuffle", help="Its function stays the same."
+            "Shuffle the end first",
+            True,
+            key="premerging.shuffle",
+            bind="query-params",
+            help="Its function stays the same.",
         )
         seed = st.number_input(
-            "Seed of the shuffle", 0, key="premerging.shuffle.seed", value=0, help="Draws the order."
+            "Seed of the shuffle",
+            0,
+            key="premerging.shuffle.seed",
+            bind="query-params",
+            value=0,
+            help="Draws the order of the units.",
         )
         method_notes(ALIGNMENTS[method])
     request = CONNECTION.ask(run.report.recipe, start=start, end=end, method=method, shuffle=shuffle, seed=seed)

@@ -39,19 +39,33 @@ def disentanglement(run: RunView) -> None:
         return
     first, second, rest = st.columns((2, 2, 1), vertical_alignment="bottom")
     one = first.selectbox(
-        "First expert", list(titles), format_func=titles.__getitem__, key="premerging.first", help="Gives τ₁ and D₁."
+        "First expert",
+        list(titles),
+        format_func=titles.__getitem__,
+        key="premerging.first",
+        bind="query-params",
+        help="Gives τ₁ and D₁.",
     )
     two = second.selectbox(
         "Second expert",
         [name for name in titles if name != one],
         format_func=titles.__getitem__,
         key="premerging.second",
+        bind="query-params",
         help="Gives τ₂ and D₂.",
     )
     with rest.popover("Settings", icon=":material/tune:", key="premerging.xi.settings"):
-        points = st.number_input("Values of each α", 3, 41, 9, key="premerging.points", help="The grid is square.")
+        points = st.number_input(
+            "Values of each α", 3, 41, 9, key="premerging.points", bind="query-params", help="The grid is square."
+        )
         images = st.number_input(
-            "Images a task, at most", 8, 2000, 60, key="premerging.xi.images", help="Drawn from evaluation images."
+            "Images a task, at most",
+            8,
+            2000,
+            60,
+            key="premerging.xi.images",
+            bind="query-params",
+            help="Drawn from evaluation images.",
         )
     request = DISENTANGLEMENT.ask(run.report.recipe, first=one, second=two, points=points, images=images)
     folder = view_on_demand(
@@ -74,6 +88,7 @@ def disentanglement(run: RunView) -> None:
         default="disagreement",
         required=True,
         key="premerging.xi.quantity",
+        bind="query-params",
         help="Images whose predicted class differs (0 to 2 over both tasks), or the mean absolute difference.",
     )
     figure(
@@ -103,15 +118,35 @@ def sharpness(run: RunView) -> None:
         list(tasks),
         format_func=tasks.__getitem__,
         key="premerging.sharp.task",
+        bind="query-params",
         help="Whose experts and images.",
     )
     with right.popover("Settings", icon=":material/tune:", key="premerging.sharp.settings"):
         draws = st.number_input(
-            "Random directions", 1, 50, 3, key="premerging.draws", help="Their losses are averaged."
+            "Random directions",
+            1,
+            50,
+            3,
+            key="premerging.draws",
+            bind="query-params",
+            help="Their losses are averaged.",
         )
-        seed = st.number_input("Seed of the directions", 0, key="premerging.seed", value=0, help="Draws them.")
+        seed = st.number_input(
+            "Seed of the directions",
+            0,
+            key="premerging.seed",
+            bind="query-params",
+            value=0,
+            help="Draws the random directions.",
+        )
         images = st.number_input(
-            "Images, at most", 8, 2000, 60, key="premerging.sharp.images", help="Evaluation images."
+            "Images, at most",
+            8,
+            2000,
+            60,
+            key="premerging.sharp.images",
+            bind="query-params",
+            help="Evaluation images.",
         )
     request = SHARPNESS.ask(run.report.recipe, task=task, draws=draws, seed=seed, images=images)
     folder = view_on_demand(
@@ -148,7 +183,14 @@ def energy(run: RunView) -> None:
         st.info("This run has one expert; two are needed.", icon=":material/info:")
         return
     rank = st.number_input(
-        "Rank", 1, 256, 8, key="premerging.rank", width=160, help="Directions of experts that have no factors."
+        "Rank",
+        1,
+        256,
+        8,
+        key="premerging.rank",
+        bind="query-params",
+        width=160,
+        help="Directions of experts that have no factors.",
     )
     request = ENERGY.ask(run.report.recipe, rank=rank)
     folder = view_on_demand(

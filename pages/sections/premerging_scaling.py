@@ -41,6 +41,7 @@ def over_scaling(run: RunView) -> None:
             selection_mode="multi",
             default=list(titles),
             key="premerging.recipes",
+            bind="query-params",
             help="Recipes of fine-tuning by which this zoo has an expert for each of the run's tasks.",
         )
     else:

@@ -19,9 +19,22 @@ def spawning(run: RunView) -> None:
     tasks = {task: run.report.tasks[task].title or task for task in run.report.tasks_of("in")}
     left, right = st.columns((2, 1), vertical_alignment="bottom")
     task = left.selectbox(
-        "Task", list(tasks), format_func=tasks.__getitem__, key="premerging.spawn.task", help="That is trained on."
+        "Task",
+        list(tasks),
+        format_func=tasks.__getitem__,
+        key="premerging.spawn.task",
+        bind="query-params",
+        help="The task that both runs are trained on.",
     )
-    steps = right.number_input("Steps", 4, 100_000, 60, key="premerging.spawn.steps", help="Of each training.")
+    steps = right.number_input(
+        "Steps",
+        4,
+        100_000,
+        60,
+        key="premerging.spawn.steps",
+        bind="query-params",
+        help="Gradient steps of each training.",
+    )
     parts = tuple(sorted({0, steps // 4, steps // 2}))
     request = SPAWNING.ask(run.report.recipe, task=task, steps=steps, parts=parts)
     folder = view_on_demand(

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
@@ -63,6 +63,7 @@ def test_images_in_other_numbers_are_refused():
         directions(state[1:], expert, labels, weight, 10.0)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     arrays(
         st.sampled_from([np.bool_, np.uint8, np.int16, np.int32, np.float32]),

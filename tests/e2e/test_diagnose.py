@@ -60,7 +60,7 @@ def test_a_click_on_a_cell_answers_for_its_class(app_page, app_address):
     cells.scroll_into_view_if_needed()
     box = cells.bounding_box()
     app_page.mouse.click(box["x"] + box["width"] * 0.55, box["y"] + box["height"] * 0.25)
-    expect(app_page.get_by_role("heading", name=re.compile(r"^What happens to .+ \\(Vehicles\\)\\?$"))).to_be_visible()
+    expect(app_page.get_by_role("heading", name=re.compile(r"^What happens to .+ \(Vehicles\)\?$"))).to_be_visible()
 
 
 def test_one_image_goes_through_all_seven_answers(app_page, app_address):

@@ -28,7 +28,13 @@ CONTROLS = {
 ROWS = [*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values()]
 WORDS = 4  # fewer say nothing
 BRING = {"bring", *(f"sections/bring_{part}" for part in ("files", "images", "classes", "check"))}
-ASKED_FOR = {*BRING, "sections/runs_details", "sections/runs_storage", "features/film_maker"}  # and all forms
+ASKED_FOR = {
+    *BRING,
+    "sections/runs_details",
+    "sections/runs_storage",
+    "features/film_maker",
+    "sections/zoo_train",
+}  # and all forms
 NO_VIEW = {
     "Log",
     "The camera of figures saves",

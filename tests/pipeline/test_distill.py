@@ -14,7 +14,7 @@ from engine.manifest import read_manifest
 from engine.pipeline.local import finetune_experts
 from engine.store import Store
 from engine.zoo.encoders.training import Schedule, Teaching, Trainer
-from tests.pipeline.test_finetune import base, command, images, zoo  # noqa: F401
+from tests.pipeline.test_finetune import base, images, zoo  # noqa: F401
 from tests.tiny_zoo import CONFIG
 
 DEEPER = CONFIG | {"embed_dim": 12, "vision_cfg": {**CONFIG["vision_cfg"], "layers": 3, "width": 16, "head_width": 8}}

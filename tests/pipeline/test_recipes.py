@@ -16,7 +16,7 @@ from engine.pipeline.zoos import training as training_run
 from engine.recipe import parse_recipe
 from engine.store import Store
 from engine.zoo.folder import Zoo, choose_experts
-from tests.pipeline.test_finetune import base, command, experts_of, images, zoo  # noqa: F401
+from tests.pipeline.test_finetune import base, experts_of, images, zoo  # noqa: F401
 
 SMALL = {"rank": 2, "images": 8}
 RECIPES = [

@@ -10,46 +10,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ...catalog import resolve
 from ...errors import MergeError
 from ...merging.apply import merge as merge_experts
 from ...merging.chance import normal
-from ...recipe import MethodCall, Recipe
+from ...recipe import MethodCall
 from ...types import PerTask, Static, Tensors, Weights
 from ...weights import LazyTaskVectors
 from ...zoo.encoders.backbone import architecture, build_encoder, forward_with, load_encoder
 from ...zoo.folder import Zoo
 from ..run.context import MergeContext
-from ..steps import apart
-from .by_task import TaskParams
+from .anew import TrialParams
 
 if TYPE_CHECKING:
-    from ..run.plan import RunSteps
     from ..tools import StepTools
-
-
-class TrialParams(TaskParams):
-    """Parameters of a step that merges anew."""
-
-    experts: tuple[tuple[str, float], ...]  # names with their weights
-    digests: dict[str, str] = apart()  # by the expert's name and ``base``
-    experts_digests: tuple[str, ...]
-    transforms: tuple[MethodCall, ...]
-    merge: MethodCall
-    seed: int
-
-    @staticmethod
-    def own(run: RunSteps) -> dict[str, Any]:
-        """Return what these parameters have beside those of every step on a task."""
-        names = [name for name, _ in run.experts]
-        return {
-            "experts": run.experts,
-            "digests": run.digests_of(*names),
-            "experts_digests": tuple(run.digests[name] for name in names),
-            "transforms": run.recipe.transforms,
-            "merge": run.recipe.merge,
-            "seed": run.recipe.seeds[0],
-        }
 
 
 @dataclass(frozen=True)
@@ -157,11 +130,6 @@ class _Apart(MergeContext):
     def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
         """Return tensors that depend on one expert only, kept where it is one of the zoo."""
         return compute() if expert not in self._digests else super().cached(expert, quantity, params, compute)
-
-
-def merge_alone(recipe: Recipe) -> Recipe:
-    """Return a recipe without calibrators and with its first seed, written out: what a merge depends on."""
-    return resolve(recipe.model_copy(update={"calibrators": (), "seeds": recipe.seeds[:1]}))
 
 
 def _origin(name: str) -> str:

@@ -11,9 +11,9 @@ import numpy as np
 from ...catalog import MERGE_METHODS
 from ...errors import RecipeError
 from ..steps import SHARE, step
+from ..viewing.anew import merge_alone
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, plan_by_task
-from ..viewing.trials import merge_alone
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps

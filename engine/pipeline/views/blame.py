@@ -10,9 +10,9 @@ import numpy as np
 
 from ...errors import EngineError, RecipeError
 from ..steps import SHARE, step
+from ..viewing.anew import TrialParams, merge_alone
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, need_heads, plan_by_task
-from ..viewing.trials import TrialParams, merge_alone
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps

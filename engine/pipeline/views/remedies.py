@@ -14,9 +14,9 @@ from ...catalog import resolve
 from ...errors import EngineError
 from ...recipe import CalibratorCall, MethodCall, Recipe
 from ..steps import SHARE, apart, step
+from ..viewing.anew import TrialParams
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, need_heads, plan_by_task
-from ..viewing.trials import TrialParams
 
 if TYPE_CHECKING:
     from torch import nn
