@@ -205,6 +205,7 @@ def _use(run: RunView, scope: Scope, folder: Path) -> None:
             "Remedy",
             list(offered),
             key=f"diagnose.remedy.{scope.task}",
+            bind="query-params",
             format_func=lambda name: name[:1].upper() + name[1:],
             width=240,
             help="A change of the recipe that was tried here.",

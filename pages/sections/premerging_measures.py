@@ -146,7 +146,7 @@ def sharpness(run: RunView) -> None:
             60,
             key="premerging.sharp.images",
             bind="query-params",
-            help="Evaluation images.",
+            help="Evaluation images that are taken of the task.",
         )
     request = SHARPNESS.ask(run.report.recipe, task=task, draws=draws, seed=seed, images=images)
     folder = view_on_demand(
