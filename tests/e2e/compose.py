@@ -36,7 +36,7 @@ class Containers:
         stack.callback(self.host.close)
         copy_tracked(self.host.upper / "opt/mergelens", tracked())
         self.certificate = certificate(folder / "tls")
-        self.host.put(folder / "tls", "/root")
+        self.host.put(folder / "tls", "/srv/certificate")
         self._place = self.host.upper / "opt/mergelens/deploy"
         self.processes: dict[str, Process] = {}
         self._machines: dict[str, Machine] = {}

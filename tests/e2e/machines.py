@@ -204,9 +204,9 @@ class Machine:
         return done.stdout
 
     def put(self, folder: Path, place: str) -> None:
-        """Copy a folder's files into one of the machine, also into one in memory."""
+        """Copy a folder's files into one of the machine, also into one in memory; made where it is missing."""
         for file in folder.iterdir():
-            command = self._command(["sh", "-c", f"cat > {place}/{file.name}"], "root", "/")
+            command = self._command(["sh", "-c", f"mkdir -p {place} && cat > {place}/{file.name}"], "root", "/")
             subprocess.run(command, input=file.read_bytes(), env=self._told(None), check=True)
 
     def close(self) -> None:

@@ -169,7 +169,7 @@ class Server:
         stack.callback(self.machine.close)
         copy_tracked(self.machine.upper / "opt/mergelens", tracked())
         self.certificate = certificate(folder / "tls")
-        self.machine.put(folder / "tls", "/root")
+        self.machine.put(folder / "tls", "/srv/certificate")
         self.units = Units(self.machine, folder)
         otherwise = {
             "apt-get install": lambda _: None,  # what this test needs was looked for at its beginning
