@@ -10,7 +10,6 @@ from engine.errors import EngineError
 from engine.experiments import (
     Experiment,
     ExperimentResult,
-    Finding,
     Measure,
     experiment_names,
     read_experiment,
@@ -22,6 +21,7 @@ from engine.figures.experiment import experiment_dots
 from engine.outgoing import csv_table
 from engine.pipeline.viewing.by_task import ImagesRequest
 from engine.store import Run
+from pages.sections.experiment_findings import beside, findings
 from pages.shared.chrome import age, empty_state, error_state, plain, plot, theme
 from pages.shared.progress import log_view, show_progress
 from pages.shared.service import ask
@@ -52,15 +52,6 @@ VERDICTS = {
     "explained by a control": ":orange[:material/balance:] **holds, but a control does as well**",
     "does not hold here": ":blue[:material/swap_horiz:] **does not hold here**",
     "cannot be judged on this zoo": ":gray[:material/help:] **cannot be judged on this zoo**",
-}
-BASES = {"seeds": "; over seeds alone", "points": "; over these points", "count": ""}
-OUTCOMES = {
-    "yes": ":material/check: yes",
-    "no": ":material/close: no",
-    "unclear": "no clear difference",
-    "missing": "not measured",
-    "seen": ":material/check: seen",
-    "opposite seen": ":material/swap_horiz: opposite seen",
 }
 
 
@@ -216,8 +207,8 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
             "Judged by the earlier rule, on means and spreads of up to three seeds, until it is recomputed by "
             f"`python -m engine experiment {spec.name}`."
         )
-    _findings(spec, result)
-    _beside(spec)
+    findings(spec, result)
+    beside(spec, [other for other, _ in results(spec) if not other.earlier])
     st.subheader("The numbers", anchor=False)
     there = [measure for measure in spec.measures if any(measure.name in point.cells for point in result.points)]
     if there:
@@ -248,57 +239,6 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
         _published(spec)
     if spec.remark:
         st.info(plain(spec.remark), icon=":material/info:")
-
-
-def _findings(spec: Experiment, result: ExperimentResult) -> None:
-    papers = {number: check.paper for number, check in enumerate(spec.checks)}
-    for heading, control in (("What the claim comes down to", False), ("Controls", True)):
-        lines = [
-            f"- {plain(finding.text)} {_outcome(finding)}"
-            + (f" :gray[The paper: {plain(papers[number])}.]" if papers.get(number) else "")
-            for number, finding in enumerate(result.findings)
-            if finding.control == control
-        ]
-        if lines:
-            text = "\n".join(lines)
-            st.markdown(f"**{heading}**\n\n{text}")
-
-
-def _outcome(finding: Finding) -> str:
-    said = OUTCOMES.get(finding.outcome, finding.outcome)
-    if finding.control and finding.basis:
-        said = {"seen": "it does", "opposite seen": "it does not"}.get(finding.outcome, said)
-    elif finding.verdict and finding.outcome != "not measured":
-        said = finding.verdict
-    text = f"**{said}**"
-    if finding.difference is None:
-        return text
-    numbers = f"difference {effect(finding)}"
-    if finding.left is not None and finding.right is not None:
-        numbers = f"{finding.left:,.4g} against {finding.right:,.4g}, {numbers}"
-    return f"{text} :gray[({numbers}{BASES.get(finding.basis, '')})]"
-
-
-def _beside(spec: Experiment) -> None:
-    """Draw the clauses' verdicts and effects on every zoo that they were computed on, side by side."""
-    every = [result for result, _ in results(spec) if not result.earlier]
-    if len(every) < 2:
-        return
-    st.markdown("**Zoos side by side**")
-    clauses = [place for place, finding in enumerate(every[0].findings) if not finding.control]
-    rows = [
-        {"Clause": every[0].findings[place].text}
-        | {f"{result.zoo} ({result.zoo_digest[:6]})": _short(result, place) for result in every}
-        for place in clauses
-    ]
-    draw_table(rows, hide_index=True, key=f"experiments.zoos.{spec.name}", placeholder="–")
-
-
-def _short(result: ExperimentResult, place: int) -> str | None:
-    if place >= len(result.findings):
-        return None
-    finding = result.findings[place]
-    return f"{finding.verdict}: {effect(finding)}" if finding.difference is not None else finding.outcome
 
 
 def _published(spec: Experiment) -> None:

@@ -1,0 +1,71 @@
+"""The clauses of a claim with their outcomes, on one zoo and on several side by side."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from engine.experiments import Experiment, ExperimentResult, Finding
+from engine.experiments.claims import effect
+from pages.shared.chrome import plain
+from pages.shared.tables import draw_table
+
+BASES = {"seeds": "; over seeds alone", "points": "; over these points", "count": ""}
+OUTCOMES = {
+    "yes": ":material/check: yes",
+    "no": ":material/close: no",
+    "unclear": "no clear difference",
+    "missing": "not measured",
+    "seen": ":material/check: seen",
+    "opposite seen": ":material/swap_horiz: opposite seen",
+}
+
+
+def findings(spec: Experiment, result: ExperimentResult) -> None:
+    """Draw what the claim comes down to, clause by clause, and its controls."""
+    papers = {number: check.paper for number, check in enumerate(spec.checks)}
+    for heading, control in (("What the claim comes down to", False), ("Controls", True)):
+        lines = [
+            f"- {plain(finding.text)} {_outcome(finding)}"
+            + (f" :gray[The paper: {plain(papers[number])}.]" if papers.get(number) else "")
+            for number, finding in enumerate(result.findings)
+            if finding.control == control
+        ]
+        if lines:
+            text = "\n".join(lines)
+            st.markdown(f"**{heading}**\n\n{text}")
+
+
+def _outcome(finding: Finding) -> str:
+    said = OUTCOMES.get(finding.outcome, finding.outcome)
+    if finding.control and finding.basis:
+        said = {"seen": "it does", "opposite seen": "it does not"}.get(finding.outcome, said)
+    elif finding.verdict and finding.outcome != "not measured":
+        said = finding.verdict
+    text = f"**{said}**"
+    if finding.difference is None:
+        return text
+    numbers = f"difference {effect(finding)}"
+    if finding.left is not None and finding.right is not None:
+        numbers = f"{finding.left:,.4g} against {finding.right:,.4g}, {numbers}"
+    return f"{text} :gray[({numbers}{BASES.get(finding.basis, '')})]"
+
+
+def beside(spec: Experiment, every: Sequence[ExperimentResult]) -> None:
+    """Draw the clauses' verdicts and effects on every zoo that they were computed on, side by side."""
+    if len(every) < 2:
+        return
+    st.markdown("**Zoos side by side**")
+    clauses = [place for place, finding in enumerate(every[0].findings) if not finding.control]
+    rows = [
+        {"Clause": every[0].findings[place].text}
+        | {f"{result.zoo} ({result.zoo_digest[:6]})": _short(result, place) for result in every}
+        for place in clauses
+    ]
+    draw_table(rows, hide_index=True, key=f"experiments.zoos.{spec.name}", placeholder="–")
+
+
+def _short(result: ExperimentResult, place: int) -> str | None:
+    if place >= len(result.findings):
+        return None
+    finding = result.findings[place]
+    return f"{finding.verdict}: {effect(finding)}" if finding.difference is not None else finding.outcome
