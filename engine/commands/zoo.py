@@ -63,7 +63,6 @@ def build(
     name: Annotated[str, typer.Argument(help="Which zoo to build: mini8 (drawings) or mini_text (sentences).")],
     out: Annotated[Path, typer.Option(help="A new folder for it.")],
     expert_seed: Annotated[int, typer.Option(help="Seed of the experts' fine-tuning.")] = 1,
-    edition: Annotated[str, typer.Option(help="Which recipe: first (the bundled one) or second.")] = "first",
     second: Annotated[bool, typer.Option(help="Also OUT-experts2: the same base, experts of the next seed.")] = False,
     twin: Annotated[bool, typer.Option(help="Also OUT-twin: a base of the next seed, and its experts.")] = False,
     parts: Annotated[
@@ -72,22 +71,18 @@ def build(
 ) -> None:
     """Build a small zoo from its seeds: images or sentences, base, experts, heads and build record."""
     if name == "mini_text":
-        if edition != "first" or second or twin or parts:
-            raise EngineError("mini_text has one edition and neither twin nor parts; leave these options out.")
+        if second or twin or parts:
+            raise EngineError("mini_text has no second set, twin or parts; leave these options out.")
         from ..zoo.mini_text.build import build as build_mini_text
 
         build_mini_text(out, expert_seed=expert_seed, progress=say)
         return
     if name != "mini8":
         raise EngineError(f"There is no recipe to build the zoo '{name}'; mini8 and mini_text are those there are.")
-    from ..zoo.mini8.build import EDITIONS
     from ..zoo.mini8.build import build as build_mini8
 
-    if edition not in EDITIONS:
-        raise EngineError(f"mini8 has no edition '{edition}'; its editions are {' and '.join(EDITIONS)}.")
     build_mini8(
         out,
-        edition=EDITIONS[edition],
         expert_seed=expert_seed,
         second=second,
         twin=twin,

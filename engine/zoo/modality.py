@@ -6,11 +6,13 @@ what a sample is called. Nobody else asks which one a zoo has.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..errors import ZooError
 from ..layouts import Layout
 from ..manifest import Manifest, Task
 from ..preparation import Preparation
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from .task_data import TaskData
 
 FLOAT = 4  # bytes
+MAX_CONFIG_BYTES = 100_000
 
 
 @dataclass(frozen=True)
@@ -113,3 +116,17 @@ class Modality(Protocol):
         Raises:
             DataError: missing or damaged files, wrong forms, samples without labels, an empty task.
         """
+
+
+def read_json(path: Path) -> Any:
+    """Return what a model config holds, whatever kind of data its encoder is for.
+
+    Raises:
+        ZooError: it is missing, unreadable or too large.
+    """
+    try:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise ZooError(f"{path.name} is too large for a model config.")
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ZooError(f"The backbone's config {path.name} cannot be read: {error}.") from error

@@ -28,10 +28,10 @@ def test_the_bundled_zoo_opens_with_its_images(open_app):
     assert "Eight small drawings" in text
     assert "**zero**" in text
     assert app.selectbox(key="zoo.task").value == "digits"
-    app.selectbox(key="zoo.task").set_value("scenes").run()
-    assert "**bedroom**" in shown(app)
-    app.multiselect(key="zoo.classes.scenes").set_value(["beach"]).run()
-    assert "**bedroom**" not in shown(app)
+    app.selectbox(key="zoo.task").set_value("flowers").run()
+    assert "**daisy**" in shown(app)
+    app.multiselect(key="zoo.classes.flowers").set_value(["tulip"]).run()
+    assert "**daisy**" not in shown(app)
 
 
 def test_experts_show_the_accuracies_of_the_run_shown(workspace, open_app):

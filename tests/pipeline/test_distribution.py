@@ -192,7 +192,6 @@ def test_the_wheel_brings_its_files_types_and_entry_points(wheel, installed):
     for place in ("experiments", "lessons"):
         ours = {path.name for path in (ROOT / "assets" / place).iterdir()}
         assert {path.name for path in (package / "assets" / place).iterdir()} == ours
-    assert not (package / "assets" / "mini8_second").exists()  # not the bundled zoo yet
     assert "mergelens = mergelens.__main__:main" in next(installed.glob("*.dist-info/entry_points.txt")).read_text()
 
 

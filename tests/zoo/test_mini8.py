@@ -14,29 +14,23 @@ from safetensors import safe_open
 from benchmarks.zoo import targets
 from engine.zoo.check import check_zoo
 from engine.zoo.folder import Zoo
-from engine.zoo.mini8.build import EDITIONS, build, settings
+from engine.zoo.mini8.build import build, settings
+from engine.zoo.mini8.bundled import MINI8
 from engine.zoo.mini8.captions import caption_targets, partners
 from engine.zoo.mini8.drawings import digits
 from engine.zoo.mini8.edition import CaptionNoise, FinetuneConfig, PretrainConfig, Sizes
-from engine.zoo.mini8.first import FIRST
 from engine.zoo.mini8.images import Split, check_disjoint, coarsened, digests, draw_split, published
 from engine.zoo.mini8.parts import Parts, fingerprint
 from engine.zoo.mini8.pretrain import training_set
-from engine.zoo.mini8.second import SECOND
 
 SHIPPED = Path(__file__).resolve().parents[2] / "assets" / "zoos" / "mini8"
 MEGABYTE = 1_000_000
-EVERY = [(edition, task) for edition in EDITIONS.values() for task in edition.tasks]
-by_task = pytest.mark.parametrize(
-    ("edition", "task"), EVERY, ids=[f"{edition.label}-{task.name}" for edition, task in EVERY]
-)
-by_edition = pytest.mark.parametrize("edition", EDITIONS.values(), ids=list(EDITIONS))
-shipped = pytest.mark.skipif(not (SHIPPED / "zoo.yaml").is_file(), reason="the bundled zoo has not been built")
+by_task = pytest.mark.parametrize("task", MINI8.tasks, ids=[task.name for task in MINI8.tasks])
 
 
 @by_task
-def test_images_are_small_colour_pictures_of_every_class(edition, task):
-    split = draw_split(edition, task, "test", 60, seed=3)
+def test_images_are_small_colour_pictures_of_every_class(task):
+    split = draw_split(MINI8, task, "test", 60, seed=3)
     assert split.images.shape == (60, 32, 32, 3)
     assert split.images.dtype == np.uint8
     assert set(split.labels) == set(range(len(task.classes)))
@@ -46,49 +40,48 @@ def test_images_are_small_colour_pictures_of_every_class(edition, task):
 
 
 @by_task
-def test_a_seed_repeats_and_seeds_and_splits_differ(edition, task):
-    first, again, other = (draw_split(edition, task, "val", 12, seed=seed) for seed in (5, 5, 6))
+def test_a_seed_repeats_and_seeds_and_splits_differ(task):
+    first, again, other = (draw_split(MINI8, task, "val", 12, seed=seed) for seed in (5, 5, 6))
     assert np.array_equal(first.images, again.images)
     assert np.array_equal(first.labels, again.labels)
     assert not digests(first.images) & digests(other.images)
-    assert not digests(first.images) & digests(draw_split(edition, task, "test", 12, seed=5).images)
+    assert not digests(first.images) & digests(draw_split(MINI8, task, "test", 12, seed=5).images)
 
 
-@by_edition
-def test_tasks_have_distinct_names_and_classes_that_the_text_encoder_reads(edition):
-    assert len({task.name for task in edition.tasks}) == len(edition.tasks)
-    assert len(set(edition.class_names)) == len(edition.class_names)
-    for task in edition.tasks:
-        assert edition.vocabulary.encode([f"a photo of {name}" for name in task.classes]).shape[0] == len(task.classes)
+def test_tasks_have_distinct_names_and_classes_that_the_text_encoder_reads():
+    assert len({task.name for task in MINI8.tasks}) == len(MINI8.tasks)
+    assert len(set(MINI8.class_names)) == len(MINI8.class_names)
+    for task in MINI8.tasks:
+        assert MINI8.vocabulary.encode([f"a photo of {name}" for name in task.classes]).shape[0] == len(task.classes)
     with pytest.raises(ValueError, match="unknown words"):
-        edition.vocabulary.encode(["a photo of nothing"])
+        MINI8.vocabulary.encode(["a photo of nothing"])
 
 
-def test_the_second_edition_has_what_claims_need():
-    tasks = {task.name: task for task in SECOND.tasks}
-    usual = SECOND.sizes.in_domain["pretrain"]
-    lacking = [task for task in SECOND.in_domain if SECOND.sizes.of(task)["pretrain"] <= usual / 3]
-    assert len(SECOND.in_domain) == 8
-    assert len(lacking) >= len(SECOND.in_domain) / 2
-    assert SECOND.vision["layers"] >= 8
-    assert sum(task.near in {task.name for task in SECOND.in_domain} for task in SECOND.tasks) >= 4
-    *pairs, fourth = SECOND.analogy
+def test_the_zoo_has_what_claims_need():
+    tasks = {task.name: task for task in MINI8.tasks}
+    usual = MINI8.sizes.in_domain["pretrain"]
+    lacking = [task for task in MINI8.in_domain if MINI8.sizes.of(task)["pretrain"] <= usual / 3]
+    assert len(MINI8.in_domain) == 8
+    assert len(lacking) >= len(MINI8.in_domain) / 2
+    assert MINI8.vision["layers"] >= 8
+    assert sum(task.near in {task.name for task in MINI8.in_domain} for task in MINI8.tasks) >= 4
+    *pairs, fourth = MINI8.analogy
     assert all(tasks[name].in_domain for name in pairs)
     assert not tasks[fourth].in_domain
-    (fog,) = (task for task in SECOND.tasks if task.shifted_from)
+    (fog,) = (task for task in MINI8.tasks if task.shifted_from)
     assert fog.classes == tasks[fog.shifted_from].classes
-    assert "pretrain" not in SECOND.sizes.of(fog)
+    assert "pretrain" not in MINI8.sizes.of(fog)
 
 
 def test_an_analogy_is_the_same_things_drawn_otherwise():
-    a, b, c, d = ({task.name: task for task in SECOND.tasks}[name] for name in SECOND.analogy)
+    a, b, c, d = ({task.name: task for task in MINI8.tasks}[name] for name in MINI8.analogy)
     assert b.classes == tuple(f"outlined {name}" for name in a.classes)
     assert d.classes == tuple(f"outlined {name}" for name in c.classes)
 
 
-def test_the_base_sees_as_many_images_as_the_edition_says():
-    tasks = tuple(replace(task, seen=24 if task.seen else 36) for task in SECOND.captioned)
-    small = replace(SECOND, tasks=tasks)
+def test_the_base_sees_as_many_images_as_the_recipe_says():
+    tasks = tuple(replace(task, seen=24 if task.seen else 36) for task in MINI8.captioned)
+    small = replace(MINI8, tasks=tasks)
     splits = {task.name: draw_split(small, task, "pretrain", task.seen) for task in tasks}
     images, targets = training_set(small, splits, small.pretrain)
     assert len(images) == len(targets) == sum(task.seen for task in tasks)
@@ -126,10 +119,10 @@ def test_adaptation_images_are_published_without_labels():
 
 
 def test_captions_name_the_partner_more_often_the_harder_the_image():
-    task = FIRST.tasks[1]
+    task = MINI8.tasks[1]
     split = Split(np.zeros((2, 1, 1, 3), np.uint8), np.array([4, 4]), np.array([0.0, 1.0]))
-    targets = caption_targets(FIRST, task, split, CaptionNoise(0.15, 0.8, 0.0), seed=1)
-    partner = partners(FIRST, task, seed=1)
+    targets = caption_targets(MINI8, task, split, CaptionNoise(0.15, 0.8, 0.0), seed=1)
+    partner = partners(MINI8, task, seed=1)
     assert targets.sum(axis=1) == pytest.approx([1, 1])
     assert targets[0].argmax() == 4
     assert targets[1].argmax() == partner[4]
@@ -166,30 +159,28 @@ def test_a_fingerprint_tells_contents_orders_and_types_apart():
     assert fingerprint(things[0]) == fingerprint({"a": np.arange(3), "b": 1})
 
 
-def tiny(edition):
-    """An edition's recipe with few images and a minute network."""
+def tiny():
+    """The recipe with few images and a minute network."""
     sizes = Sizes(
         {"pretrain": 24, "train": 24, "adapt": 24, "val": 24, "test": 24},
         {"pretrain": 24, "val": 24, "test": 24},
         {"val": 24, "test": 24},
     )
     return replace(
-        edition,
-        tasks=tuple(
-            replace(task, seen=24 if task.seen else task.seen, steps=task.steps and 3) for task in edition.tasks
-        ),
+        MINI8,
+        tasks=tuple(replace(task, seen=24 if task.seen else task.seen, steps=task.steps and 3) for task in MINI8.tasks),
         sizes=sizes,
         vision={"width": 32, "layers": 2, "head_width": 16, "mlp_ratio": 1.0},
         pretrain=PretrainConfig(epochs=1, batch=64, warmup=1),
         finetune=FinetuneConfig(steps=2, batch=16),
-        multitask_steps=2 if edition.multitask_steps else 0,
+        multitask_steps=2,
     )
 
 
-@pytest.fixture(scope="module", params=EDITIONS.values(), ids=list(EDITIONS))
-def built(request, tmp_path_factory):
-    """A tiny edition, and the folder that holds its zoo, the two beside it, and the parts that were kept."""
-    small, folder = tiny(request.param), tmp_path_factory.mktemp(request.param.label)
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A tiny recipe, and the folder that holds its zoo, the two beside it, and the parts that were kept."""
+    small, folder = tiny(), tmp_path_factory.mktemp("zoo")
     build(folder / "zoo", edition=small, second=True, twin=True, parts=folder / "parts", progress=lambda text: None)
     return small, folder
 
@@ -207,8 +198,8 @@ def test_tiny_zoos_are_in_order_and_say_how_they_were_made(built):
     assert all(r["digests"]["images"] == records[0]["digests"]["images"] for r in records)
     assert records[0]["digests"]["experts"] != records[1]["digests"]["experts"]
     assert {"drawing images", "base 1", "digits 1.1", "scoring"} <= set(records[0]["wall_s"])
-    joint = small.multitask_steps > 0
-    assert ("multitask 1.1" in records[0]["wall_s"]) is (zoos[0] / "multitask.safetensors").is_file() is joint
+    assert "multitask 1.1" in records[0]["wall_s"]
+    assert (zoos[0] / "multitask.safetensors").is_file()
     assert "digits 1.1" not in records[1]["wall_s"]
     longer = {task.name: 3 for task in small.in_domain if task.steps}
     assert {name: steps for name, steps in records[0]["steps_of_experts"].items() if steps != 2} == longer
@@ -236,11 +227,17 @@ def test_published_images_are_read_back_as_they_were_drawn(built):
         assert data.has("adapt") == task.in_domain
 
 
-def test_the_first_editions_shipped_images_are_drawn_again():
-    for task in FIRST.tasks[:2]:
-        again = draw_split(FIRST, task, "test", FIRST.sizes.in_domain["test"])
-        assert np.array_equal(again.images, arrays(task.name)["test_x"])
-        assert np.array_equal(again.labels, arrays(task.name)["test_y"])
+@pytest.mark.parametrize("task", [MINI8.tasks[0], MINI8.tasks[-1]], ids=lambda task: task.name)
+def test_the_shipped_images_are_drawn_again(task):
+    again = draw_split(MINI8, task, "test", MINI8.sizes.of(task)["test"])
+    data = bundled().data[task.name]
+    assert np.array_equal(np.stack([*data.samples("test")[np.arange(len(again.images))]]), again.images)
+    assert np.array_equal(data.labels("test"), again.labels)
+
+
+@cache
+def bundled():
+    return Zoo.open(str(SHIPPED))
 
 
 @cache
@@ -248,33 +245,23 @@ def manifest():
     return yaml.safe_load((SHIPPED / "zoo.yaml").read_text(encoding="utf-8"))
 
 
-@cache
-def arrays(task):
-    with np.load(SHIPPED / "data" / f"{task}.npz") as file:
-        return dict(file)
-
-
-@shipped
-@pytest.mark.parametrize("task", FIRST.tasks, ids=[task.name for task in FIRST.tasks])
+@pytest.mark.parametrize("task", MINI8.tasks, ids=[task.name for task in MINI8.tasks])
 def test_shipped_splits_have_their_sizes_and_are_disjoint(task):
-    data = arrays(task.name)
-    sizes = FIRST.sizes.of(task)
-    splits = {split: data[f"{split}_x"] for split in ("test", "adapt", "val") if split in sizes}
-    assert {split: len(images) for split, images in splits.items()} == {split: sizes[split] for split in splits}
+    data, sizes = bundled().data[task.name], MINI8.sizes.of(task)
+    assert dict(data.lengths) == {split: sizes[split] for split in ("test", "adapt", "val") if split in sizes}
+    splits = {split: np.stack([*data.samples(split)[np.arange(count)]]) for split, count in data.lengths.items()}
     assert all(images.dtype == np.uint8 and images.shape[1:] == (32, 32, 3) for images in splits.values())
-    assert set(data["test_y"]) == set(range(len(task.classes)))
-    assert "adapt_y" not in data
+    assert set(data.labels("test").tolist()) == set(range(len(task.classes)))
     check_disjoint(task.name, splits)
 
 
-@shipped
 def test_shipped_heads_match_the_class_lists():
     entries = {entry["name"]: entry for entry in manifest()["tasks"]}
-    assert list(entries) == [task.name for task in FIRST.tasks]
+    assert list(entries) == [task.name for task in MINI8.tasks]
     with safe_open(SHIPPED / "heads.safetensors", "np") as heads:
         assert set(heads.keys()) == {*entries, "logit_scale"}
         assert heads.get_tensor("logit_scale").shape == ()
-        for task in FIRST.tasks:
+        for task in MINI8.tasks:
             head = heads.get_tensor(task.name)
             assert entries[task.name]["classes"] == list(task.classes)
             assert head.dtype == np.float32
@@ -289,7 +276,6 @@ def visual_tensors(path):
         return {name: (tuple(file.get_slice(name).get_shape()), file.get_slice(name).get_dtype()) for name in names}
 
 
-@shipped
 def test_shipped_experts_hold_the_visual_tensors_of_the_base():
     expected = visual_tensors(SHIPPED / "base.safetensors")
     files = [entry["weights"] for entry in manifest()["experts"]] + [manifest()["references"][0]["weights"]]
@@ -299,40 +285,13 @@ def test_shipped_experts_hold_the_visual_tensors_of_the_base():
         assert visual_tensors(SHIPPED / file) == expected
 
 
-@shipped
-def test_shipped_zoo_is_small_and_its_record_shows_a_gap():
-    weights = sum(file.stat().st_size for file in SHIPPED.rglob("*.safetensors"))
-    images = sum(file.stat().st_size for file in SHIPPED.rglob("*.npz"))
-    assert weights < 36 * MEGABYTE
-    assert images < 30 * MEGABYTE
-    average = json.loads((SHIPPED / "build.json").read_text(encoding="utf-8"))["accuracy"]["test"]["average"]
-    assert 35 < average["base"]["in"] < 60
-    assert average["experts"]["in"] > 95
-    assert average["base"]["in"] + 15 < average["task_arithmetic_0.3"]["in"] < average["experts"]["in"] - 12
-
-
-FROZEN = SHIPPED.parents[1] / "mini8_second"
-frozen = pytest.mark.skipif(not (FROZEN / "zoo.yaml").is_file(), reason="the second edition is not frozen yet")
-
-
-@frozen
-def test_the_frozen_second_editions_images_are_drawn_again():
-    zoo = Zoo.open(str(FROZEN))
-    for task in (SECOND.tasks[0], SECOND.tasks[-1]):
-        again = draw_split(SECOND, task, "test", SECOND.sizes.of(task)["test"])
-        data = zoo.data[task.name]
-        assert np.array_equal(np.stack([*data.samples("test")[np.arange(len(again.images))]]), again.images)
-        assert np.array_equal(data.labels("test"), again.labels)
-
-
-@frozen
-def test_the_frozen_second_edition_is_what_its_recipe_says_and_its_record_is_of_it():
-    said = json.loads((FROZEN / "build.json").read_text(encoding="utf-8"))
-    recipe = json.loads(json.dumps(settings(SECOND, said["seeds"]["pretrain"], said["seeds"]["experts"])))
+def test_the_shipped_zoo_is_what_its_recipe_says_and_its_record_is_of_it():
+    said = json.loads((SHIPPED / "build.json").read_text(encoding="utf-8"))
+    recipe = json.loads(json.dumps(settings(MINI8, said["seeds"]["pretrain"], said["seeds"]["experts"])))
     assert {key: said[key] for key in recipe if key != "versions"} == {
         key: value for key, value in recipe.items() if key != "versions"
     }
-    record = yaml.safe_load((FROZEN / "record.yaml").read_text(encoding="utf-8"))
+    record = yaml.safe_load((SHIPPED / "record.yaml").read_text(encoding="utf-8"))
     assert record["split"] == "test"
     assert len(record["training_seeds"]) == 5
     assert record["zoos"][0]["seeds"] == said["seeds"]
@@ -342,6 +301,9 @@ def test_the_frozen_second_edition_is_what_its_recipe_says_and_its_record_is_of_
     assert json.loads(json.dumps(targets(record["zoos"]))) == record["targets"]
 
 
-@frozen
-def test_the_frozen_second_edition_is_small():
-    assert sum(file.stat().st_size for file in FROZEN.rglob("*") if file.is_file()) < 36 * MEGABYTE
+def test_the_shipped_zoo_is_small_and_its_record_shows_a_gap():
+    assert sum(file.stat().st_size for file in SHIPPED.rglob("*") if file.is_file()) < 37 * MEGABYTE
+    average = json.loads((SHIPPED / "build.json").read_text(encoding="utf-8"))["accuracy"]["test"]["average"]
+    assert 35 < average["base"]["in"] < 60
+    assert average["experts"]["in"] > 93
+    assert average["base"]["in"] + 12 < average["task_arithmetic_0.3"]["in"] < average["multitask"]["in"] - 12

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -12,9 +11,8 @@ from typing import Any
 
 from ...errors import ZooError, nearest
 from ...manifest import Manifest, Preprocess, resolve_inside
-from ..modality import FLOAT, TowerSize
+from ..modality import FLOAT, TowerSize, read_json
 
-MAX_CONFIG_BYTES = 100_000
 OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
 OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
 LARGEST = {
@@ -103,13 +101,7 @@ def _one(value: Any) -> int:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ZooError(f"{path.name} is too large for a model config.")
-        config = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ZooError(f"The backbone's config {path.name} cannot be read: {error}.") from error
-    return check_config(config, path.name)
+    return check_config(read_json(path), path.name)
 
 
 def check_config(config: Any, origin: str) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def _drawn(zoo: Zoo) -> list[str]:
         return []
     from ..mini8.training_images import drawn_tasks
 
-    return [task for task in drawn_tasks(zoo.folder) if task in zoo.data]
+    return [task for task in drawn_tasks() if task in zoo.data]
 
 
 def _rename(folder: Path, name: str, manifest: Manifest) -> None:
@@ -114,4 +114,4 @@ def _add_training_images(zoo: Zoo, folder: Path, task: str) -> None:
 
     data = zoo.data[task]
     published = {split: np.asarray(data.samples(split)[:]) for split in data.lengths}
-    add_training_images(folder, task, folder / str(zoo.manifest.task_table[task].data), published)
+    add_training_images(task, folder / str(zoo.manifest.task_table[task].data), published)

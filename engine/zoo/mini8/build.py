@@ -15,20 +15,18 @@ from typing import Any
 import torch
 from open_clip.model import CLIP
 
+from .bundled import MINI8
 from .captions import partners
 from .drawings.digits import ORDER_SEED, POOLS
 from .edition import Edition, FinetuneConfig
 from .files import halved, write_base, write_data, write_json, write_manifest, write_towers
 from .finetune import finetune
-from .first import FIRST
 from .images import Split, draw_task
 from .model import VISUAL_PREFIX, new_model, text_heads
 from .parts import Parts, fingerprint
 from .pretrain import pretrain
 from .scores import Judge, Scores, State, averages, moved
-from .second import SECOND
 
-EDITIONS = {edition.label: edition for edition in (FIRST, SECOND)}
 PACKAGES = ("torch", "open_clip_torch", "numpy", "pillow", "scikit-learn", "safetensors")
 Data = dict[str, dict[str, Split]]
 Progress = Callable[[str], None]
@@ -134,7 +132,6 @@ def settings(edition: Edition, base_seed: int, expert_seed: int) -> dict[str, An
     return {
         "format": 1,
         "name": edition.name,
-        "edition": edition.label,
         "model": edition.configuration(),
         "seeds": {
             "data": edition.data_seed,
@@ -195,7 +192,7 @@ def build_zoo(out: Path, shop: Workshop, drawing: float) -> None:
 def build(
     out: Path,
     *,
-    edition: Edition = FIRST,
+    edition: Edition = MINI8,
     expert_seed: int = 1,
     second: bool = False,
     twin: bool = False,

@@ -1,11 +1,11 @@
-"""One edition of the bundled zoo: its tasks, its sizes and every setting that its training takes."""
+"""A recipe of the bundled zoo: its tasks, its sizes and every setting that its training takes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from .tasks import TEMPLATES, Task
 from .vocabulary import Vocabulary
@@ -76,11 +76,9 @@ class Sizes:
 class Edition:
     """All that determines the images and the weights of the bundled zoo.
 
-    `colour_bits` of every channel are kept; `stored` is the form of the published images: a compressed npz file, or
-    lossless WebP in parquet shards. Without `multitask_steps` no model is trained on all tasks together.
+    `colour_bits` of every channel are kept. Without `multitask_steps` no model is trained on all tasks together.
     """
 
-    label: str
     name: str
     title: str
     description: str
@@ -92,7 +90,6 @@ class Edition:
     multitask_steps: int = 1500
     data_seed: int = 1000
     colour_bits: int = 8
-    stored: Literal["npz", "parquet"] = "npz"
     analogy: tuple[str, str, str, str] | None = None
 
     @cached_property

@@ -43,30 +43,14 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_data(folder: Path, edition: Edition, data: Mapping[str, Mapping[str, Split]]) -> None:
-    """Write the published images of every task in the edition's form."""
-    write = write_npz if edition.stored == "npz" else write_parquet
+    """Write the published images of every task."""
     for task in edition.tasks:
-        path = folder / data_path(edition, task)
+        path = folder / "data" / task.name
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, task, published(dict(data[task.name])))
+        write_images(path, task, published(dict(data[task.name])))
 
 
-def data_path(edition: Edition, task: Task) -> str:
-    """Return where a task's images lie inside the zoo."""
-    return f"data/{task.name}.npz" if edition.stored == "npz" else f"data/{task.name}"
-
-
-def write_npz(path: Path, task: Task, splits: Published) -> None:
-    """Write one compressed npz file."""
-    arrays: dict[str, np.ndarray] = {}
-    for split, (images, labels) in splits.items():
-        arrays[f"{split}_x"] = images
-        if labels is not None:
-            arrays[f"{split}_y"] = labels
-    np.savez_compressed(path, **arrays)
-
-
-def write_parquet(path: Path, task: Task, splits: Published) -> None:
+def write_images(path: Path, task: Task, splits: Published) -> None:
     """Write a folder with a parquet shard for each split, in the image layout of Hugging Face's data sets.
 
     Images are lossless WebP; labels come with the class names, images to adapt on without labels.
@@ -111,14 +95,14 @@ def write_towers(
         write_tensors(folder / "multitask.safetensors", halved(multitask))
 
 
-def _task_entry(edition: Edition, task: Task) -> dict[str, Any]:
+def _task_entry(task: Task) -> dict[str, Any]:
     shifted = {"shifted_from": task.shifted_from} if task.shifted_from else {}
     return {
         "name": task.name,
         "title": task.title,
         "domain": "in" if task.in_domain else "out",
         **shifted,
-        "data": data_path(edition, task),
+        "data": f"data/{task.name}",
         "classes": list(task.classes),
         "templates": list(TEMPLATES),
         "source": task.source,
@@ -153,7 +137,7 @@ def write_manifest(folder: Path, edition: Edition) -> None:
         "backbone": backbone,
         "references": reference,
         "experts": experts,
-        "tasks": [_task_entry(edition, task) for task in edition.tasks],
+        "tasks": [_task_entry(task) for task in edition.tasks],
         "heads": "heads.safetensors",
     }
     text = yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True, width=110)

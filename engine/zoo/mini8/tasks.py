@@ -1,4 +1,4 @@
-"""Tasks of mini8: how a task is described, and those that more than one edition has."""
+"""Tasks of mini8: how a task is described."""
 
 from __future__ import annotations
 

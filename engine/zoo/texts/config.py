@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,10 +9,9 @@ from typing import Any
 
 from ...errors import ZooError
 from ...preparation import Tokenisation
-from ..modality import FLOAT, TowerSize
+from ..modality import FLOAT, TowerSize, read_json
 from .words import Words
 
-MAX_CONFIG_BYTES = 100_000
 KINDS = ("bert",)
 LARGEST = {
     "vocab_size": 5_000_000,
@@ -34,13 +32,7 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         ZooError: it is missing, unreadable, or of an encoder that is not known.
     """
-    try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ZooError(f"{path.name} is too large for a model config.")
-        config = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ZooError(f"The backbone's config {path.name} cannot be read: {error}.") from error
-    return checked(config, path.name)
+    return checked(read_json(path), path.name)
 
 
 def checked(config: Any, origin: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The second edition of mini8: six tasks whose features the base lacks, an analogy, near outliers, a shifted task."""
+"""The recipe of mini8: eight tasks, the base lacks the features of six; an analogy, near outliers, a shifted task."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ def _outlined(name: str, title: str, drawers: Mapping[str, Drawer], **more: Any)
 
 SIGNS = drawn("signs", "Traffic signs", signs.DRAWERS, signs.wear, wobble=0.05, seen=FEW)
 
-SECOND = Edition(
-    label="second",
+MINI8 = Edition(
     name="mini8",
     title="Eight small drawings",
     description=(
@@ -84,8 +83,7 @@ SECOND = Edition(
     vision={"width": 128, "layers": 8, "head_width": 32, "mlp_ratio": 3.0},
     pretrain=PretrainConfig(epochs=10),
     finetune=FinetuneConfig(steps=250),
-    multitask_steps=0,
+    multitask_steps=2700,
     colour_bits=5,
-    stored="parquet",
     analogy=("vehicles", "vehicle_outlines", "flowers", "flower_outlines"),
 )
