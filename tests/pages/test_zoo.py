@@ -78,7 +78,7 @@ def test_licences_are_listed(open_app):
     app = open_app("zoo", zoo="mini8", **{"zoo.view": "Licences"})
     shown(app)
     table = app.dataframe[0].value
-    assert len(table) == 8 + 12
+    assert len(table) == 8 + 14
     assert "Apache-2.0" in table["licence"].tolist()
 
 
