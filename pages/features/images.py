@@ -16,7 +16,7 @@ from engine.errors import EngineError
 from engine.manifest import Task, locate_zoo
 from engine.pipeline.zoos.pictures import pictures_at
 from engine.report import Report
-from engine.zoo.images.thumbnails import SIDE, is_ready, thumbnails
+from engine.zoo.images.thumbnails import SIDE, is_open, is_ready, thumbnails
 from pages.features.scatter import Atlas
 from pages.shared.on_demand import latest, recent
 from pages.shared.pictures import run_request
@@ -80,7 +80,7 @@ class Atlases:
         try:
             folder, tasks = _tasks(images, report)
             known = recent("register")
-            rows = [latest("register", run_request(report, task), known) for task in tasks if _is_decoded(task)]
+            rows = [latest("register", run_request(report, task), known) for task in tasks if not is_open(folder, task)]
         except (EngineError, OSError):
             return False
         with self._lock:
@@ -95,10 +95,10 @@ class Atlases:
         folder, tasks = _tasks(images, report)
         if len(tasks) < len(images.tasks):
             return None
-        places = _registered(report, [task for task in tasks if _is_decoded(task)])
+        places = _registered(report, [task for task in tasks if not is_open(folder, task)])
         if not all(places.values()):
             return None
-        arrays = [task for task in tasks if not _is_decoded(task)]
+        arrays = [task for task in tasks if is_open(folder, task)]
         if not all(is_ready(folder, task, cache=self._cache) for task in arrays):
             self._prepare(folder, arrays)
             return None
@@ -155,11 +155,6 @@ def atlases() -> Atlases:
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _atlases(cache: str) -> Atlases:
     return Atlases(Path(cache))
-
-
-def _is_decoded(task: Task) -> bool:
-    """Return whether a task's images have to be decoded, which is the engine's work."""
-    return not (task.data or "").endswith(".npz")
 
 
 def _tasks(images: ImageRows, report: Report) -> tuple[Path, list[Task]]:

@@ -14,7 +14,7 @@ from engine.pipeline.zoos.pictures import COUNTS, PER_CLASS, SEED
 from engine.report import Report
 from engine.store import Run
 from engine.zoo.images.data import LABELLED, SPLITS, open_task
-from engine.zoo.images.thumbnails import is_ready, thumbnails
+from engine.zoo.images.thumbnails import is_open, is_ready, thumbnails
 from pages.shared.on_demand import latest, on_demand, recent, refresh_when
 from pages.shared.service import ask, told_when_refused
 from pages.shared.state import store
@@ -63,7 +63,7 @@ def strip_of(
     """
     try:
         folder = locate_zoo(zoo)
-        if _is_array(folder, task) and is_ready(folder, task, cache=store().root / "thumbnails"):
+        if is_ready(folder, task, cache=store().root / "thumbnails"):
             stamp = f"{(folder / task.data).stat().st_mtime_ns}:{task.classes}"
             return _few(str(folder), manifest, task.name, stamp, count)
         place = _finished(latest("register", request_of(zoo, task), rows))
@@ -132,15 +132,11 @@ def request_of(zoo: str, task: Task) -> dict[str, object]:
 def small(zoo: str, task: Task) -> bool:
     """Return whether the page may open the file itself."""
     folder = locate_zoo(zoo)
-    if not _is_array(folder, task):
+    if not is_open(folder, task):
         return False
     cache = store().root / "thumbnails"
     data = open_task(folder, task)
     return all(is_ready(folder, task, split=split, cache=cache) for split in SPLITS if data.has(split))
-
-
-def _is_array(folder: Path, task: Task) -> bool:
-    return (task.data or "").endswith(".npz") and (folder / task.data).is_file()
 
 
 @st.cache_resource(max_entries=128, show_spinner=False)

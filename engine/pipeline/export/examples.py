@@ -102,9 +102,12 @@ def build_examples(store: Store, out: Path | None = None, *, zoo: str = "mini8",
     for name, title, parts in EXAMPLES:
         recipe = example_recipe(parts, zoo)
         with tempfile.TemporaryDirectory(dir=out, prefix=".building-") as scratch:
-            built = Path(scratch) / "run"
+            built = Path(scratch) / VIEWS[0]
             for view in VIEWS:
-                report = run_recipe(recipe, store, view={"method": view}, out=built, progress=progress)
+                place = Path(scratch) / view
+                report = run_recipe(recipe, store, view={"method": view}, out=place, progress=progress)
+                if place != built:
+                    shutil.move(place / "projections" / view, built / "projections" / view)
             neighbour_table(built).to_parquet(built / NEIGHBOURS, index=False)
             target = out / name
             shutil.rmtree(target, ignore_errors=True)

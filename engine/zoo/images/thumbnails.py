@@ -1,8 +1,9 @@
 """Small pictures of a task's images, the only images that pages show. Free of torch.
 
 Reading an .npz file streams through it, so memory stays small whatever the size of the images, and the result is kept:
-in memory for this process and, where a cache folder is given, on disk for all of them. Images of other forms have to be
-decoded: the step ``register`` does that ahead, and here only those are looked at that are asked for.
+in memory for this process and, where a cache folder is given, on disk for all of them. The images of bundled zoos,
+which the program brings, are kept likewise. Other images in files have to be decoded: the step ``register`` does that
+ahead, and here only those are looked at that are asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from PIL import Image
 
 from ...errors import DataError
-from ...manifest import Task
+from ...manifest import ASSETS, Task
 from .data import TaskData, open_task, state_of
 from .readers.npz import DAMAGE, NpzArrays
 
@@ -62,10 +63,17 @@ def thumbnails(
     chosen = np.arange(count) if rows is None else np.asarray(rows, dtype=np.int64)
     if chosen.size and (chosen.min() < 0 or chosen.max() >= count):
         raise DataError(f"Task '{task.name}' has {count} {split} images; image {int(chosen.max())} was asked for.")
-    if not isinstance(data.source, NpzArrays):
+    if not is_open(folder, task):
         return _decoded(data, split, chosen, side)
-    sheet = _sheet(data, split, side, cache)
+    sheet = _sheet(folder, task, split, side, cache)
     return np.asarray(sheet if rows is None else sheet[chosen])
+
+
+def is_open(folder: Path, task: Task) -> bool:
+    """Return whether a page may read a task's images itself: arrays, and what the program brings."""
+    if (task.data or "").endswith(".npz"):
+        return (folder / task.data).is_file()
+    return bool(task.data) and folder.resolve().is_relative_to(ASSETS / "zoos")
 
 
 def content_key(data: TaskData, split: str, side: int = SIDE) -> str:
@@ -80,9 +88,9 @@ def content_key(data: TaskData, split: str, side: int = SIDE) -> str:
 
 def is_ready(folder: Path, task: Task, *, split: str = "test", side: int = SIDE, cache: Path | None = None) -> bool:
     """Return whether the pictures are at hand or quickly made, so that a page may ask for them without waiting."""
-    data = open_task(folder, task)
-    if not isinstance(data.source, NpzArrays):
+    if not is_open(folder, task):
         return False
+    data = open_task(folder, task)
     if (data.path, content_key(data, split, side)) in _seen or (cache and _file(cache, data, split, side).is_file()):
         return True
     return data.path.stat().st_size <= CHUNK_BYTES // 4
@@ -122,9 +130,12 @@ def png(image: np.ndarray, zoom: int = 1) -> bytes:
 _seen: set[tuple[Path, str]] = set()
 
 
-def _sheet(data: TaskData, split: str, side: int, cache: Path | None) -> np.ndarray:
+def _sheet(folder: Path, task: Task, split: str, side: int, cache: Path | None) -> np.ndarray:
+    data = open_task(folder, task)
     key = content_key(data, split, side)
-    sheet = _remembered(data.path, f"{split}_x", side, key, _file(cache, data, split, side) if cache else None)
+    sheet = _remembered(
+        folder, task.model_dump_json(), split, side, key, _file(cache, data, split, side) if cache else None
+    )
     _seen.add((data.path, key))
     return sheet
 
@@ -134,14 +145,18 @@ def _file(cache: Path, data: TaskData, split: str, side: int) -> Path:
 
 
 @lru_cache(maxsize=KEPT_TASKS)
-def _remembered(path: Path, array: str, side: int, key: str, file: Path | None) -> np.ndarray:
+def _remembered(folder: Path, task: str, split: str, side: int, key: str, file: Path | None) -> np.ndarray:
     """Return pictures of a whole split; the key makes a changed file another entry."""
     if file is not None and file.is_file():
         try:
             return np.load(file, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError):
             file.unlink(missing_ok=True)  # half-written by an interrupted process of old; made again
-    sheet = _make(path, array, side)
+    data = open_task(folder, Task.model_validate_json(task))
+    if isinstance(data.source, NpzArrays):
+        sheet = _make(data.path, f"{split}_x", side)
+    else:
+        sheet = _small(np.stack([*data.samples(split)[:]]), side)
     if file is None:
         return sheet
     file.parent.mkdir(parents=True, exist_ok=True)
