@@ -1,6 +1,7 @@
 """Small pictures of any zoo's images."""
 
 import io
+import shutil
 import subprocess
 import sys
 
@@ -9,7 +10,8 @@ import pytest
 from PIL import Image
 
 from engine.errors import DataError
-from engine.manifest import Task
+from engine.manifest import Task, locate_zoo, read_manifest
+from engine.zoo.folder import Zoo
 from engine.zoo.images.data import open_task
 from engine.zoo.images.thumbnails import content_key, is_ready, png, strip, thumbnails
 from tests.image_files import CLASSES, write_folders, write_parquet, write_table, write_zip
@@ -109,3 +111,15 @@ def test_enlarging_repeats_pixels():
 def test_thumbnails_need_no_torch():
     code = "import sys, engine.zoo.images.thumbnails; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_images_of_a_bundled_zoo_are_read_at_once_and_those_of_a_strangers_parquet_are_not(tmp_path):
+    zoo = locate_zoo("mini8")
+    task = read_manifest(zoo).tasks[0]
+    assert is_ready(zoo, task)
+    found = thumbnails(zoo, task, cache=tmp_path / "cache")
+    assert found.shape[1:] == (32, 32, 3)
+    np.testing.assert_array_equal(found[:3], np.stack([*Zoo.open("mini8").data[task.name].samples("test")[:3]]))
+    assert len(list((tmp_path / "cache").glob("*.npy"))) == 1
+    shutil.copytree(zoo / task.data, tmp_path / task.data)
+    assert not is_ready(tmp_path, task)

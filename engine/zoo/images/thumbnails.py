@@ -23,6 +23,7 @@ from PIL import Image
 from ...errors import DataError
 from ...manifest import ASSETS, Task
 from .data import TaskData, open_task, state_of
+from .decoding import decode
 from .readers.npz import DAMAGE, NpzArrays
 
 SIDE = 48  # px, at most
@@ -156,7 +157,8 @@ def _remembered(folder: Path, task: str, split: str, side: int, key: str, file: 
     if isinstance(data.source, NpzArrays):
         sheet = _make(data.path, f"{split}_x", side)
     else:
-        sheet = _small(np.stack([*data.samples(split)[:]]), side)
+        every = range(data.lengths[split])
+        sheet = _small(np.stack([np.asarray(decode(data.source.encoded(split, row), split)) for row in every]), side)
     if file is None:
         return sheet
     file.parent.mkdir(parents=True, exist_ok=True)
