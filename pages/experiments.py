@@ -22,6 +22,7 @@ from engine.outgoing import csv_table
 from engine.pipeline.viewing.by_task import ImagesRequest
 from engine.store import Run
 from pages.sections.experiment_findings import beside, findings
+from pages.sections.experiments_elsewhere import draw_elsewhere
 from pages.shared.chrome import age, empty_state, error_state, plain, plot, theme
 from pages.shared.progress import log_view, show_progress
 from pages.shared.service import ask
@@ -115,6 +116,7 @@ def _all(names: list[str]) -> None:
         "95 % interval, over training seeds and images. Does as well: controls that come out as the claim does. "
         f"{EARLIER.capitalize()}: judged on means and spreads of a few seeds, until it is recomputed."
     )
+    draw_elsewhere()
 
 
 def _row(spec: Experiment) -> dict[str, str | None]:

@@ -10,6 +10,7 @@ import typer
 from ..errors import EngineError
 from ..experiments import Experiment, ExperimentResult, experiment_names, read_experiment
 from ..experiments.claims import claims_table, effect
+from ..experiments.elsewhere import elsewhere_table
 from ..experiments.spec import FOLDER
 from ..outgoing import terminal
 from ..store.outputs import check_file, new_file
@@ -44,7 +45,7 @@ def experiment(
 ) -> None:
     """Repeat a claim of the papers on a zoo, with its controls, and judge it; 'all' goes on where it was stopped."""
     if table or name is None:
-        say(claims_table()) if table else _listed()
+        say(f"{claims_table()}\n\n{elsewhere_table()}") if table else _listed()
         return
     from ..store import Store
 

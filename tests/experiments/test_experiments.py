@@ -7,6 +7,7 @@ from engine.analysis.outliers import prototype_distance, prototypes
 from engine.errors import DataError, EngineError, RecipeError
 from engine.experiments import accuracy_side, experiment_names, judge, read_experiment, read_result
 from engine.experiments.claims import claims_table, fits
+from engine.experiments.elsewhere import elsewhere, elsewhere_table
 from engine.experiments.places import number_at
 from engine.experiments.spec import FOLDER
 from engine.experiments.verdict import conclude
@@ -129,6 +130,23 @@ def test_prototypes_are_class_means_and_distances_euclidean():
 def test_the_claims_are_those_of_the_shipped_results():
     page = (FOLDER.parent.parent / "docs" / "claims.md").read_text("utf-8")
     assert claims_table() in page, "put the output of `python -m engine experiment --table` into docs/claims.md"
+
+
+def test_what_only_other_models_show_names_what_there_is():
+    page = (FOLDER.parent.parent / "docs" / "claims.md").read_text("utf-8")
+    assert elsewhere_table() in page
+    assert len(elsewhere()) >= 10
+    for entry in elsewhere():
+        for words in map(str.split, (entry.command or "").split(" && ")):
+            if words[:1] == ["experiment"]:
+                assert words[1] in experiment_names()
+            if words[:1] == ["zoo"]:
+                assert words[1] == "fetch"
+                assert (FOLDER.parent / "zoos" / f"{words[2]}.yaml").is_file()
+            if "--zoo" in words and words[-1] != "FOLDER":
+                assert (FOLDER.parent / "zoos" / f"{words[-1]}.yaml").is_file()
+            if words[:1] and words[0].startswith("benchmarks/"):
+                assert (FOLDER.parents[1] / words[0]).is_file()
 
 
 def test_shipped_results_belong_to_their_experiments():
