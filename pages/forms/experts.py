@@ -1,5 +1,6 @@
-"""The choice of experts: of several of one task, those of one recipe."""
+"""The choice of experts: of several of one task, those of one recipe; and how much of each takes part."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -10,6 +11,9 @@ from engine.recipe import Recipe
 from engine.zoo.folder import choose_experts
 from engine.zoo.making.records import by_recipe, recipe_title
 from pages.forms.params import seeded
+from pages.shared.chrome import plain
+
+LOWEST, HIGHEST, STEP = -1.0, 1.5, 0.05  # weights that sliders offer; a recipe as text may go further
 
 
 def first_of_each_task(manifest: Manifest) -> list[str]:
@@ -47,6 +51,82 @@ def choose_among(manifest: Manifest, given: Any, key: str) -> list[str]:
         placeholder="Choose experts",
         help="The fine-tuned models that are merged; each has a task vector, its weights minus the base's.",
     )
+
+
+def weigh(manifest: Manifest, chosen: Sequence[str], given: Mapping[str, float], key: str) -> dict[str, float]:
+    """Draw a slider for the weight of every chosen expert's task vector, and presets; returns the weights by name.
+
+    Args:
+        manifest: of the zoo.
+        chosen: experts.
+        given: weights as a recipe names them; 1 where it names none.
+        key: of the choice of experts; the widgets' keys begin with it.
+    """
+    several = len(manifest.experts) > len({expert.task for expert in manifest.experts})
+    title = {name: _title(manifest, name, several) for name in manifest.expert_table}
+    before = any(given.get(name, 1.0) != 1.0 for name in chosen)
+    on = st.toggle(
+        "Weigh each expert",
+        key=seeded(f"{key}.weighed", before),
+        help="Scales each task vector before the merge: 0 leaves an expert out, a negative weight makes the model "
+        "forget its task.",
+    )
+    if not on:
+        return {}
+    _presets(list(manifest.expert_table), title, key)
+    return {
+        name: st.slider(
+            plain(title[name]),
+            min(LOWEST, given.get(name, 1.0)),
+            max(HIGHEST, given.get(name, 1.0)),
+            step=STEP,
+            format="%.2f",
+            key=seeded(f"{key}.weight.{name}", given.get(name, 1.0)),
+        )
+        for name in chosen
+    }
+
+
+def _presets(names: Sequence[str], title: Mapping[str, str], key: str) -> None:
+    """Offer negation and analogy, Ilharco et al.'s operations on task vectors."""
+
+    def take(weights: Mapping[str, float]) -> None:
+        st.session_state[key] = list(weights)
+        for name in names:
+            st.session_state[f"{key}.weight.{name}"] = weights.get(name, 1.0)
+
+    with st.popover("Presets", icon=":material/tune:", width="stretch"):
+        st.button(
+            "All with weight 1",
+            key=f"{key}.level",
+            width="stretch",
+            on_click=take,
+            args=(dict.fromkeys(st.session_state[key], 1.0),),
+        )
+        forgotten = st.selectbox("Forget a task", names, format_func=title.__getitem__, key=f"{key}.forgotten")
+        st.button(
+            f"Subtract {plain(title[forgotten])}",
+            key=f"{key}.forget",
+            width="stretch",
+            on_click=take,
+            args=({forgotten: -1.0},),
+            help="Negation: the base minus λ times this task vector.",
+        )
+        if len(names) < 3:
+            return
+        st.markdown("Analogy: A is to B as C is to D, which no expert has learned")
+        first, second, third = (
+            st.selectbox(letter, names, index=place, format_func=title.__getitem__, key=f"{key}.{letter}")
+            for place, letter in enumerate("ABC")
+        )
+        st.button(
+            "Set C + B − A",
+            key=f"{key}.analogy",
+            width="stretch",
+            disabled=len({first, second, third}) < 3,
+            on_click=take,
+            args=({third: 1.0, second: 1.0, first: -1.0},),
+        )
 
 
 def _recipes(manifest: Manifest, groups: dict[str, dict[str, str]], key: str) -> None:

@@ -13,7 +13,7 @@ from engine.catalog.words import at_inference, cost_of
 from engine.errors import EngineError, RecipeError
 from engine.manifest import Manifest, known_zoos, locate_zoo, manifest_file
 from engine.recipe import Recipe, parse_recipe, read_recipe
-from pages.forms.experts import choose_among, first_of_each_task
+from pages.forms.experts import choose_among, first_of_each_task, weigh
 from pages.forms.fetch import fetch_panel
 from pages.forms.params import method_notes, param_fields, seeded
 from pages.forms.preflight import preflight_line, withdraw
@@ -237,9 +237,10 @@ def _experts(document: Mapping[str, Any]) -> tuple[str, Any, str]:
             _without_experts(zoo)
             return zoo, "all", "standard"
         given = document["experts"] if zoo == document["zoo"] else "all"
+        said = {} if given == "all" else {e["name"]: e.get("weight", 1.0) for e in given if isinstance(e, dict)}
         chosen = choose_among(manifest, given, f"{PREFIX}experts.{zoo}")
+        weights = weigh(manifest, chosen, said, f"{PREFIX}experts.{zoo}")
         forward = _forward(manifest, chosen, document.get("forward", "standard"))
-    weights = {} if given == "all" else {e["name"]: e.get("weight", 1.0) for e in given if isinstance(e, dict)}
     if sorted(chosen) == sorted(first_of_each_task(manifest)) and all(weights.get(name, 1.0) == 1.0 for name in chosen):
         return zoo, "all", forward
     return zoo, [{"name": name, "weight": weights.get(name, 1.0)} for name in chosen], forward

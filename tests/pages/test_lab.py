@@ -15,7 +15,7 @@ from pages.forms.recipes import check
 from pages.sections import story
 from pages.shared.chrome import plain
 from pages.shared.curves import curves_in
-from tests.made_run import made_report
+from tests.made_run import TASKS, made_report
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("torch", "open_clip", "umap", "dask", "distributed", "sklearn")
@@ -148,6 +148,37 @@ def test_a_bad_parameter_is_named_in_place_and_cannot_be_run(workspace, open_app
     assert not problems(app)
     app.multiselect(key=f"form.w.experts.{workspace.zoo}").set_value([]).run()
     assert any("no expert is chosen" in problem for problem in problems(app))
+
+
+def test_experts_are_weighed_and_forgotten_by_sliders(workspace, open_app):
+    workspace.example()
+    app, key = open_app(), f"form.w.experts.{workspace.zoo}"
+    app.toggle(key=f"{key}.weighed").set_value(True).run()
+    assert app.session_state[forms.RECIPE]["experts"] == "all"
+    first, *others = app.multiselect(key=key).value
+    app.slider(key=f"{key}.weight.{first}").set_value(0.5).run()
+    assert app.session_state[forms.RECIPE]["experts"] == [
+        {"name": first, "weight": 0.5},
+        *({"name": name, "weight": 1.0} for name in others),
+    ]
+    app.selectbox(key=f"{key}.forgotten").set_value(others[0]).run()
+    app.button(key=f"{key}.forget").click().run()
+    assert not problems(app)
+    assert app.session_state[forms.RECIPE]["experts"] == [{"name": others[0], "weight": -1.0}]
+    app.toggle(key=f"{key}.weighed").set_value(False).run()
+    assert app.session_state[forms.RECIPE]["experts"] == [{"name": others[0], "weight": 1.0}]
+
+
+def test_an_unusual_weight_of_a_recipe_stays_in_the_form(workspace, open_app):
+    workspace.example()
+    app, (first, *_) = open_app(), list(TASKS)
+    recipe = parse_recipe({"zoo": str(workspace.zoo), "experts": [{"name": first, "weight": -1.75}]})
+    app.session_state["form.paste"] = recipe.to_yaml()
+    app.session_state["form.w.text.card"] = True
+    app.run()
+    app.button(key="form.use").click().run()
+    assert not problems(app)
+    assert app.session_state[forms.RECIPE]["experts"] == [{"name": first, "weight": -1.75}]
 
 
 def test_a_pasted_recipe_sets_the_form_or_says_what_is_wrong(workspace, open_app):
