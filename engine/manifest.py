@@ -80,6 +80,11 @@ class Task(Sparse):
     root: Annotated[str | None, LATER] = None  # folder of torchvision's data sets, inside the zoo
     corrupt: Annotated[Literal["error", "skip"], LATER] = "error"  # what to do about images that cannot be decoded
 
+    @property
+    def role(self) -> Literal["in", "out", "shifted"]:
+        """Return the domain; ``shifted`` for another task's classes in other images, which no average counts."""
+        return "shifted" if self.shifted_from else self.domain
+
     @model_validator(mode="before")
     @classmethod
     def _from_catalogue(cls, value: Any) -> Any:

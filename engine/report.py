@@ -30,7 +30,7 @@ class TaskSummary(Frozen):
     """A task as the report's reader needs it."""
 
     title: str
-    domain: Literal["in", "out"]
+    domain: Literal["in", "out", "shifted"]  # shifted: another task's classes in other images; in no average
     classes: tuple[str, ...]
     expert: str | None = None
     head: str = ""  # how its head was made, for people; '' in reports of earlier versions
@@ -136,7 +136,7 @@ class Report(Frozen):
         last = [name for name in ("multitask", "expert") if name in self.accuracy]
         return [*first, *self.calibrators, *last]
 
-    def tasks_of(self, domain: Literal["in", "out"]) -> list[str]:
+    def tasks_of(self, domain: Literal["in", "out", "shifted"]) -> list[str]:
         """Return task names of one domain, in the zoo's order."""
         return [name for name, task in self.tasks.items() if task.domain == domain]
 

@@ -107,7 +107,7 @@ def _zoos() -> dict[str, str]:
 
 
 def _facts(manifest: Manifest, zoo: str) -> list[tuple[str, str]]:
-    domains = [task.domain for task in manifest.tasks]
+    domains = [task.role for task in manifest.tasks]
     heads = "of its own" if manifest.heads else "from the text encoder, where it has one"
     return [
         ("Zoo", manifest.name),

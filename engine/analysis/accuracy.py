@@ -130,7 +130,7 @@ def averages(accuracy: Mapping[str, float | None], domains: Mapping[str, str]) -
 
     Args:
         accuracy: task → percent.
-        domains: task → ``in`` or ``out``.
+        domains: task → ``in``, ``out``, or something else for a task that no average takes.
 
     Returns:
         ``in``, ``out`` and ``h_score``.

@@ -24,7 +24,7 @@ SHOWN_IMAGES = 12  # of a class
 CARD_IMAGES = 6
 TILE = 48  # px a thumbnail is brought to, in whole steps
 SPLIT_TITLES = {"test": "Test", "adapt": "Adapt", "val": "Validation", "train": "Train"}
-DOMAINS = {"in": "in domain", "out": "out of domain"}
+DOMAINS = {"in": "in domain", "out": "out of domain", "shifted": "another task's classes in other images"}
 
 
 def gallery(zoo: str, manifest: Manifest) -> None:
@@ -81,7 +81,7 @@ def _classes(task: Task, found: Gallery, split: str) -> None:
         placeholder=f"All {len(task.classes)} classes, or choose some",
         help="None chosen: all of them, twelve at a time.",
     )
-    st.caption(plain(f"{task.label}, {DOMAINS[task.domain]}: {len(task.classes)} classes."))
+    st.caption(plain(f"{task.label}, {DOMAINS[task.role]}: {len(task.classes)} classes."))
     names = chosen or list(task.classes)
     pages = -(-len(names) // SHOWN_CLASSES)
     page = 1
@@ -157,7 +157,7 @@ def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
 
 
 def _classes_of(task: Task) -> str:
-    return f", {len(task.classes)} classes, {DOMAINS[task.domain]}"
+    return f", {len(task.classes)} classes, {DOMAINS[task.role]}"
 
 
 def _accuracies(task: str, run: RunView | None) -> None:

@@ -227,7 +227,7 @@ def _trainable(folder: str, modified: int) -> list[str]:
     zoo, found = Zoo.open(folder), []
     for task in zoo.manifest.tasks:
         try:
-            if task.domain == "in" and not task.shifted_from and task.data and zoo.data[task.name].has("train"):
+            if task.role == "in" and task.data and zoo.data[task.name].has("train"):
                 found.append(task.name)
         except EngineError:
             continue

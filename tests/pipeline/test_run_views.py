@@ -293,6 +293,10 @@ def test_a_zoos_own_shifted_task_is_shown_to_the_tasks_states(zoo, store, tmp_pa
     for state in ("expert", "merged", "surgery"):
         score = found["alpha"]["shifts"]["alpha_dark"][state]["accuracy"]
         assert score == pytest.approx(report.accuracy[state]["alpha_dark"])
+    assert report.tasks["alpha_dark"].domain == "shifted"
+    merged = report.accuracy["merged"]
+    assert report.average["merged"].within == pytest.approx((merged["alpha"] + merged["beta"]) / 2)
+    assert report.average["merged"].out == pytest.approx(merged["outside"])
 
 
 def test_what_cannot_be_stitched_is_refused(recipe, store):

@@ -184,7 +184,7 @@ def _splits(zoo: Zoo, recipe: Recipe, tasks: list[str]) -> Iterator[Finding]:
         except EngineError:
             continue  # said by the check of the data
         task = zoo.manifest.task_table[name]
-        adapted = task.domain == "in" and not task.shifted_from
+        adapted = task.role == "in"
         if adapted and len(chosen.adapt_rows) < needed:
             yield Finding(
                 "error",

@@ -254,7 +254,7 @@ def _count(zoo: Zoo, task: Task, recipe: Recipe) -> tuple[int, int]:
     """Return the test images of a task that a recipe has encoded, and images that are only adapted on."""
     lengths = zoo.data[task.name].lengths
     most = recipe.probe.samples_per_task
-    adapts = task.domain == "in" and not task.shifted_from and recipe.probe.protocol == "held_out"
+    adapts = task.role == "in" and recipe.probe.protocol == "held_out"
     counts = (lengths["test"], lengths.get("adapt", 0) if adapts else 0)
     return tuple(count if most == "all" else min(count, most) for count in counts)
 

@@ -102,7 +102,7 @@ class Scene:
         return {task: len(self.zoo.manifest.task_table[task].classes) for task in self.chosen}
 
 
-@step("bundle", label="Measuring accuracy and bias", params=BundleParams, inputs=BundleInputs)
+@step("bundle", label="Measuring accuracy and bias", params=BundleParams, inputs=BundleInputs, version=2)
 def bundle(inputs: BundleInputs[Path], params: BundleParams, output: Path, tools: StepTools) -> None:
     """Measure every state and write the report, samples, features, weights and calibrators."""
     recipe = Recipe.model_validate({**params.recipe, "zoo": params.recipe_zoo})
@@ -238,7 +238,7 @@ def _report(scene: Scene, measured: list[Measured], inputs: BundleInputs[Path], 
         tasks={
             task: TaskSummary(
                 title=manifest.task_table[task].label,
-                domain=manifest.task_table[task].domain,
+                domain=manifest.task_table[task].role,
                 classes=manifest.task_table[task].classes,
                 expert=expert_of.get(manifest.task_table[task].shifted_from or task),
                 head=heads_in_words(scene.zoo.folder, manifest, task),
@@ -260,7 +260,7 @@ def _report(scene: Scene, measured: list[Measured], inputs: BundleInputs[Path], 
         seeds=recipe.seeds,
         accuracy=mean,
         accuracy_sd={state: _over_seeds(measured, state, _sd) for state in mean} if len(measured) > 1 else {},
-        average=_averages(mean, {task: manifest.task_table[task].domain for task in scene.chosen}),
+        average=_averages(mean, {task: manifest.task_table[task].role for task in scene.chosen}),
         bias={state: BiasParts.model_validate(_mean_bias(measured, state)) for state in measured[0].bias},
         salience=_salience(inputs.salience, recipe),
         merged=MergedPart.model_validate({name: merged[name] for name in MergedPart.model_fields}),

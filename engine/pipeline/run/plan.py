@@ -195,7 +195,7 @@ class RunSteps:
 
     def features(self, model: str, task: Task, merged: str | None = None, *, adapt: bool = True) -> str:
         """Add the features of one model on one task; of the adaptation images only where a step reads them."""
-        params = FeaturesParams(**self.encoding(model, task, merged), adapt=adapt and task.domain == "in")
+        params = FeaturesParams(**self.encoding(model, task, merged), adapt=adapt and task.role == "in")
         title = "pretrained" if model == "base" else model
         label = f"Encoding {task.label} with {title}" + (" expert" if model in self.zoo.manifest.expert_table else "")
         return self.make(features, params, EncodingInputs[str](merged), label)

@@ -116,9 +116,10 @@ def rights_of(point: Point, runs: Sequence[RunAt]) -> Rights | None:
     for parts in seeds.values():
         for number, run in enumerate(parts):
             for task, right in _right(run, point.state).items():
-                within = task in run.report.tasks_of("in")
+                domain = run.report.tasks[task].domain
                 name = task if len(parts) == 1 else f"{task}#{number}"
-                (inside if within else outside).setdefault(name, []).append(right)
+                if domain != "shifted":
+                    (inside if domain == "in" else outside).setdefault(name, []).append(right)
     whole = [{name: rows for name, rows in side.items() if len(rows) == len(seeds)} for side in (inside, outside)]
     if not any(whole):
         return None

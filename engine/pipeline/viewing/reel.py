@@ -186,7 +186,7 @@ class Reel:
             {
                 "name": scene.task.name,
                 "title": scene.task.label,
-                "domain": scene.task.domain,
+                "domain": scene.task.role,
                 "classes": list(scene.task.classes),
                 "drawn": len(scene.drawn),
                 "evaluated": len(scene.labels),

@@ -204,7 +204,7 @@ def _in_order(run: RunSteps, order: Iterable[str]) -> list[tuple[str, float]]:
     return [(name, weights[name]) for name in names]
 
 
-@step("film", label="Making the film", params=FilmParams, inputs=FilmInputs, cost=2.0)
+@step("film", label="Making the film", params=FilmParams, inputs=FilmInputs, cost=2.0, version=2)
 def film(inputs: FilmInputs[Path], params: FilmParams, output: Path, tools: StepTools) -> None:
     """Gather the frames: points in one map, predictions, distances to the expert, accuracies and biases.
 

@@ -130,8 +130,7 @@ def _can_learn(zoo: Zoo, task: Task, wanted: FinetuneRequest) -> bool:
 
 
 def _has_images(zoo: Zoo, task: Task) -> bool:
-    own = task.domain == "in" and not task.shifted_from
-    return own and task.name in zoo.data and zoo.data[task.name].has("train")
+    return task.role == "in" and task.name in zoo.data and zoo.data[task.name].has("train")
 
 
 def _others(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store) -> dict[str, str] | None:
