@@ -38,8 +38,8 @@ def test_the_bundled_zoo_is_in_order():
     lines = [str(finding) for finding in findings]
     scored = [line for line in lines if "classified correctly" in line]
     alike = [line for line in lines if "look nearly like others" in line]
-    assert len(scored) == 8 + 4  # tasks of the experts, and the others
-    assert len(lines) - len(scored) - len(alike) == 1 + 1 + 8 + 12 + 1
+    assert len(scored) == 8 + 6  # tasks of the experts, and the others
+    assert len(lines) - len(scored) - len(alike) == 1 + 1 + 8 + 14 + 1
 
 
 @pytest.mark.skipif(
@@ -85,7 +85,7 @@ def test_merging_costs_accuracy_and_calibrators_win_it_back_on_other_images(repo
     assert 35 <= means["pretrained"] <= 60
     assert means["merged"] >= means["pretrained"] + 15
     assert means["merged"] <= means["expert"] - 12
-    assert report.average["surgery"].recovered >= 60
+    assert report.average["surgery"].recovered >= 50
     assert report.average["prob_surgery"].recovered >= report.average["surgery"].recovered
     assert max(means["surgery"], means["prob_surgery"]) <= means["expert"] - 2
     assert all(value > 0 for value in report.bias["merged"].l1.values())
