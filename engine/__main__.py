@@ -12,6 +12,7 @@ from .commands import (
     doctor,
     experiment,
     film,
+    lesson,
     merge,
     preflight,
     receipt,
@@ -48,6 +49,7 @@ app.command("export")(runs.export)
 app.command("receipt")(receipt.receipt)
 app.command("verify")(verify.verify)
 app.command("convert")(convert.convert)
+app.add_typer(lesson.app, name="lesson")
 app.add_typer(zoo.app, name="zoo")
 app.add_typer(table.app, name="runs")
 

@@ -254,19 +254,20 @@ def _expanded(value: Any, known: dict[int, int]) -> int:
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """Turn pydantic's findings into sentences that name the place and the nearest valid key."""
-    sentences = []
-    for item in error.errors()[:5]:
-        place = ".".join(str(part) for part in item["loc"] if not str(part).startswith(("tuple[", "literal[", "dict[")))
-        if item["type"] == "extra_forbidden":
-            options = _fields_at(model, item["loc"][:-1])
-            sentences.append(f"unknown key '{_shortened(place)}'. {nearest(str(item['loc'][-1]), options)}")
-        elif item["type"] == "missing":
-            sentences.append(f"'{place}' is missing.")
-        else:
-            message = _shortened(item["msg"].removeprefix("Value error, "))
-            found = "" if isinstance(item["input"], dict) else f" (found {item['input']!r:.80})"
-            sentences.append(f"'{place}': {message}{found}." if place else f"{message}.")
-    return " ".join(dict.fromkeys(sentences))
+    return " ".join(dict.fromkeys(explain_item(item, model) for item in error.errors()[:5]))
+
+
+def explain_item(item: Mapping[str, Any], model: type[BaseModel]) -> str:
+    """Turn one of pydantic's findings into a sentence that names the place and the nearest valid key."""
+    place = ".".join(str(part) for part in item["loc"] if not str(part).startswith(("tuple[", "literal[", "dict[")))
+    if item["type"] == "extra_forbidden":
+        options = _fields_at(model, item["loc"][:-1])
+        return f"unknown key '{_shortened(place)}'. {nearest(str(item['loc'][-1]), options)}"
+    if item["type"] == "missing":
+        return f"'{place}' is missing."
+    message = _shortened(item["msg"].removeprefix("Value error, "))
+    found = "" if isinstance(item["input"], dict) else f" (found {item['input']!r:.80})"
+    return f"'{place}': {message}{found}." if place else f"{message}."
 
 
 class Request(Frozen):

@@ -1,6 +1,5 @@
 """Experiments: what the papers claim, what comes out on this zoo, and whether a control explains it."""
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,9 +12,8 @@ from engine.experiments import (
     Measure,
     experiment_names,
     read_experiment,
-    read_result,
 )
-from engine.experiments.claims import EARLIER, effect, fits, verdict_of
+from engine.experiments.claims import EARLIER, effect, verdict_of
 from engine.experiments.spec import FOLDER
 from engine.figures.experiment import experiment_dots
 from engine.outgoing import csv_table
@@ -25,13 +23,13 @@ from pages.sections.experiment_findings import beside, findings
 from pages.sections.experiments_elsewhere import draw_elsewhere
 from pages.shared.chrome import age, empty_state, error_state, plain, plot, theme
 from pages.shared.progress import log_view, show_progress
+from pages.shared.results import latest, results
 from pages.shared.service import ask
 from pages.shared.state import store
 from pages.shared.tables import draw_table
 
 NAME = "experiment"  # the address parameter
 PRACTICE = "Checks of practice"
-LISTED = 200  # results of the store that are looked through
 COLUMNS = {
     "Claim": st.column_config.TextColumn("Claim", width="large"),
     "Paper": st.column_config.TextColumn("Paper", width="medium"),
@@ -169,37 +167,6 @@ def _one(spec: Experiment) -> None:
         _result(spec, result, made)
     if row is None:
         _again(spec)
-
-
-def latest(spec: Experiment) -> tuple[ExperimentResult | None, Run | None]:
-    """Return the newest result of this store, else the one that comes with the app; None where none fits."""
-    return next(iter(results(spec)), (None, None))
-
-
-def results(spec: Experiment) -> list[tuple[ExperimentResult, Run | None]]:
-    """Return the newest result of every zoo, those of this store first; results of an earlier form are left out."""
-    found: dict[str, tuple[ExperimentResult, Run | None]] = {}
-    for row in store().runs.list(kinds=("experiment",), states=("finished",), limit=LISTED):
-        folder = store().find(row.result, checksums=False) if row.request.get("name") == spec.name else None
-        if folder is not None:
-            try:
-                result = read_result(folder)
-            except EngineError:
-                continue
-            if fits(spec, result):
-                found.setdefault(result.zoo_digest, (result, row))
-    shipped = _shipped(str(FOLDER / f"{spec.name}.json"))
-    if shipped is not None and fits(spec, shipped):
-        found.setdefault(shipped.zoo_digest, (shipped, None))
-    return list(found.values())
-
-
-@st.cache_resource(max_entries=64, show_spinner=False)
-def _shipped(path: str) -> ExperimentResult | None:
-    try:
-        return read_result(Path(path))
-    except EngineError:
-        return None
 
 
 def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> None:

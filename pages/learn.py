@@ -5,26 +5,23 @@ from pathlib import Path
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.experiments import ExperimentResult, read_experiment, read_result
-from engine.experiments.spec import FOLDER as EXPERIMENTS
-from engine.figures import accuracy_bars, bias_bars, salience_heatmap
-from engine.figures.experiment import experiment_dots
-from engine.lessons import Lesson, Numbers, Prediction, Step, lesson_names, read_lesson
-from engine.rounding import rounded
-from pages.features.view import feature_view
-from pages.shared.chrome import empty_state, error_state, figure, numbers_of, plain, plot, theme
-from pages.shared.state import RunView, open_run
+from engine.lessons import Lesson, lesson_names, own_folder, own_lessons, read_lesson
+from pages.sections.lesson_numbers import choose_run, numbers_of_lesson
+from pages.sections.lesson_steps import draw_step
+from pages.shared.chrome import error_state, plain
+from pages.shared.state import RunView, store
 
 LESSON, STEP, CLASS = "lesson", "step", "class"  # address parameters: which lesson, which step, shown to a class
-ANSWERS = "learn.answers"  # in the session: (lesson, step) → number of the option chosen
 
 
 def main() -> None:
     """Draw the lessons, or one step of one of them."""
-    names = lesson_names()
-    asked = st.query_params.get(LESSON)
+    names, asked = lesson_names(), st.query_params.get(LESSON)
+    own = {path.stem: path for path in _own() if path.stem not in names}
     if asked in names:
         _lesson(read_lesson(asked))
+    elif asked in own:
+        _opened(own[asked])
     else:
         _all(names)
 
@@ -36,13 +33,49 @@ def _all(names: list[str]) -> None:
         "is staged, and some of it is not what the papers say."
     )
     for number, name in enumerate(names, 1):
-        lesson = read_lesson(name)
-        with st.container(border=True, key=f"learn.card.{name}"):
-            with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
-                st.markdown(f"**{number}. {plain(lesson.title)}** :gray[· {len(lesson.steps)} steps]", width="stretch")
-                st.button("Start", key=f"learn.start.{name}", on_click=_go, args=(name, 1))
-            st.write(plain(lesson.summary))
-            st.caption(plain(lesson.paper))
+        _card(read_lesson(name), str(number))
+    if own := _own():
+        st.subheader("Your own lessons", anchor=False)
+        for path in own:
+            _own_card(path, taken=path.stem in names)
+
+
+def _card(lesson: Lesson, number: str = "") -> None:
+    title = f"{number}. {plain(lesson.title)}" if number else plain(lesson.title)
+    with st.container(border=True, key=f"learn.card.{lesson.name}"):
+        with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
+            st.markdown(f"**{title}** :gray[· {len(lesson.steps)} steps]", width="stretch")
+            st.button("Start", key=f"learn.start.{lesson.name}", on_click=_go, args=(lesson.name, 1))
+        st.write(plain(lesson.summary))
+        st.caption(plain(lesson.paper))
+
+
+def _own() -> list[Path]:
+    """Return the files of the reader's own lessons."""
+    return own_lessons(own_folder(store().root))
+
+
+def _own_card(path: Path, *, taken: bool) -> None:
+    try:
+        lesson = read_lesson(path)
+        if taken or lesson.name != path.stem:
+            raise EngineError(
+                f"The lesson {path.name} needs a name of its own, the same in the file and of the file: it says "
+                f"'{lesson.name}'."
+            )
+    except EngineError as error:
+        error_state(error, f"`python -m engine lesson check {path.name}` names the lines.")
+        return
+    _card(lesson)
+
+
+def _opened(path: Path) -> None:
+    try:
+        lesson = read_lesson(path)
+    except EngineError as error:
+        error_state(error, f"`python -m engine lesson check {path.name}` names the lines.")
+        return
+    _lesson(lesson.model_copy(update={"name": path.stem}))
 
 
 def _go(lesson: str | None, step: int = 1) -> None:
@@ -56,18 +89,17 @@ def _go(lesson: str | None, step: int = 1) -> None:
 
 def _lesson(lesson: Lesson) -> None:
     number = _step_number(lesson)
-    step = lesson.steps[number - 1]
-    classroom = _classroom()
+    _classroom()
     _top(lesson, number)
     try:
-        run = open_run(lesson.run)
-        numbers = Numbers(run.report, {name: found for name in _named(lesson) if (found := _result(name))})
+        run = choose_run(lesson)
+        numbers = numbers_of_lesson(lesson, run)
     except EngineError as error:
         error_state(error, "The lesson needs the example runs that come with the app.")
         return
-    st.title(plain(step.title), anchor=False)
-    wide = _page(lesson, number, step, run, numbers)
-    _bottom(lesson, number, classroom, wide)
+    st.title(plain(numbers.fill(lesson.steps[number - 1].title)), anchor=False)
+    answered = draw_step(lesson, number, run, numbers)
+    _bottom(lesson, number, run, answered)
 
 
 def _step_number(lesson: Lesson) -> int:
@@ -75,12 +107,10 @@ def _step_number(lesson: Lesson) -> int:
     return min(max(int(text) if text.isdigit() else 1, 1), len(lesson.steps))
 
 
-def _classroom() -> bool:
+def _classroom() -> None:
     """Set large type without a sidebar, for a class, where the address asks for it."""
-    on = st.query_params.get(CLASS) == "1"
-    if on:
+    if st.query_params.get(CLASS) == "1":
         st.html("<style>[data-testid=stMain] {zoom: 1.3;}</style>")
-    return on
 
 
 def _top(lesson: Lesson, number: int) -> None:
@@ -106,142 +136,7 @@ def _switch_classroom() -> None:
         st.query_params.pop(CLASS, None)
 
 
-def _page(lesson: Lesson, number: int, step: Step, run: RunView, numbers: Numbers) -> bool:
-    """Draw text, equation, prediction, control and figure of a step; returns whether its answer is known."""
-    try:
-        st.markdown(numbers.fill(step.text))
-        if step.equation:
-            st.latex(numbers.fill(step.equation))
-            st.caption(plain(numbers.fill(step.equation_says)))
-        answered = step.predict is None or _predict(lesson, number, step.predict, numbers)
-        if not answered:
-            return False
-        if step.after:
-            st.markdown(numbers.fill(step.after))
-        if step.control:
-            _control(lesson, number, step, numbers)
-        _figure(lesson, number, step, run, numbers)
-    except EngineError as error:
-        error_state(error, "Run the experiments of the app again to fill it in.")
-    return True
-
-
-def _predict(lesson: Lesson, number: int, asked: Prediction, numbers: Numbers) -> bool:
-    """Draw the question, and once it is answered what was measured; returns whether it is answered."""
-    right = numbers.answer(asked)
-    answers = st.session_state.setdefault(ANSWERS, {})
-    place = (lesson.name, number)
-    options = range(len(asked.options))
-    with st.container(border=True, key="learn.prediction"):
-        st.markdown(f"**Your prediction.** {numbers.fill(asked.question)}")
-        chosen = st.pills(
-            "Your prediction",
-            options,
-            format_func=lambda option: asked.options[option],
-            default=answers.get(place),
-            key=f"learn.answer.{lesson.name}.{number}",
-            label_visibility="collapsed",
-            help="Predict first; the measured answer appears beside yours.",
-        )
-        if chosen is None:
-            st.caption("Choose one; then the measured answer appears.")
-            answers.pop(place, None)
-            return False
-        answers[place] = chosen
-        if chosen == right:
-            st.success(
-                f"You said **{plain(asked.options[chosen])}**, and so it is. {numbers.fill(asked.because)}",
-                icon=":material/check:",
-            )
-        else:
-            st.warning(
-                f"You said **{plain(asked.options[chosen])}**; measured was **{plain(asked.options[right])}**. "
-                f"{numbers.fill(asked.because)}",
-                icon=":material/lightbulb:",
-            )
-    return True
-
-
-def _control(lesson: Lesson, number: int, step: Step, numbers: Numbers) -> None:
-    """Draw one setting with its presets; each is a run that was measured."""
-    control = step.control
-    presets = range(len(control.presets))
-    chosen = st.select_slider(
-        control.label,
-        presets,
-        value=control.start,
-        format_func=lambda at: control.presets[at].label,
-        key=f"learn.control.{lesson.name}.{number}",
-        bind="query-params",
-        help="Every preset is a run that was measured; nothing is computed here.",
-    )
-    spec = read_experiment(control.experiment)
-    titles = {measure.name: measure for measure in spec.measures}
-    with st.grid("auto", min_column_width=150, gap="small"):
-        for name in control.measures:
-            place = f"{control.experiment}.{{}}.{name}"
-            value = numbers.value(place.format(control.presets[chosen].point))
-            first = numbers.value(place.format(control.presets[control.start].point))
-            measure = titles[name]
-            digits = 1 if measure.unit == "%" else 0 if value >= 100 else 2
-            unit = "\u00a0%" if measure.unit == "%" else ""
-            change = None if chosen == control.start else rounded(value - first, digits, signed=True, grouped=True)
-            st.metric(
-                measure.title,
-                f"{rounded(value, digits, grouped=True)}{unit}",
-                change,
-                height="stretch",
-                delta_color="off" if measure.unit != "%" else "normal",
-            )
-    _points_caption(numbers.results[control.experiment])
-
-
-def _figure(lesson: Lesson, number: int, step: Step, run: RunView, numbers: Numbers) -> None:
-    key = f"learn.figure.{lesson.name}.{number}"
-    report = run.report
-    if step.figure == "accuracy":
-        figure(accuracy_bars(report, theme()), key=key, run=run, unit="Accuracy in percent")
-    elif step.figure == "bias":
-        figure(bias_bars(report, "l1", theme()), key=key, run=run, unit="L1 distance to the expert's features")
-    elif step.figure == "salience" and report.salience is not None:
-        figure(
-            salience_heatmap(report.salience, theme(), logarithmic=True),
-            key=key,
-            run=run,
-            images=False,
-            unit="Salience, mean |τ − mean τ|",
-        )
-    elif step.figure == "features":
-        feature_view(run, key=key, compact=True)
-    elif step.figure == "points":
-        _points(step, numbers, key)
-
-
-def _points(step: Step, numbers: Numbers, key: str) -> None:
-    result = numbers.results.get(step.experiment)
-    if result is None:
-        empty_state("Not measured", "The experiment that this step shows has not been run.")
-        return
-    spec = read_experiment(step.experiment)
-    measure = next(measure for measure in spec.measures if measure.name == step.measure)
-    drawing = experiment_dots(spec, result, measure, theme())
-    plot(drawing, key=key)
-    _points_caption(result)
-    numbers_of(drawing, key, result.name)
-
-
-def _points_caption(result: ExperimentResult) -> None:
-    low, high = result.images or (0, 0)
-    images = f"{low:,}" if low == high else f"{low:,}–{high:,}"
-    st.caption(
-        plain(
-            f"Experiment {result.name} on the zoo {result.zoo}; n = {images} test images a task; split seed "
-            f"{result.split_seed}; means over training seeds. Hollow marks are controls."
-        )
-    )
-
-
-def _bottom(lesson: Lesson, number: int, classroom: bool, answered: bool) -> None:
+def _bottom(lesson: Lesson, number: int, run: RunView, answered: bool) -> None:
     last = number == len(lesson.steps)
     with st.container(horizontal=True, horizontal_alignment="distribute"):
         st.button(
@@ -255,7 +150,7 @@ def _bottom(lesson: Lesson, number: int, classroom: bool, answered: bool) -> Non
         )
         if last:
             if st.button("Open this run in the Lab", key="learn.lab", type="primary", icon=":material/science:"):
-                st.switch_page("pages/lab.py", query_params={"run": lesson.run})
+                st.switch_page("pages/lab.py", query_params={"run": run.id})
         else:
             st.button(
                 "Next",
@@ -268,24 +163,6 @@ def _bottom(lesson: Lesson, number: int, classroom: bool, answered: bool) -> Non
                 shortcut="N",
                 help=None if answered else "You may go on without an answer.",
             )
-
-
-def _named(lesson: Lesson) -> list[str]:
-    """Return experiments that a lesson may ask for: all that were run."""
-    return [path.stem for path in sorted(EXPERIMENTS.glob("*.json"))]
-
-
-@st.cache_resource(max_entries=64, show_spinner=False)
-def _read(path: str, modified: int) -> ExperimentResult | None:
-    try:
-        return read_result(Path(path))
-    except EngineError:
-        return None
-
-
-def _result(name: str) -> ExperimentResult | None:
-    path = EXPERIMENTS / f"{name}.json"
-    return _read(str(path), path.stat().st_mtime_ns)
 
 
 main()

@@ -1,6 +1,39 @@
 """Lessons: short steps that ask for a prediction and then show what was measured. Free of torch."""
 
-from .numbers import Numbers
-from .spec import Control, Lesson, Prediction, Step, lesson_names, read_lesson
+from .check import Problem, check_lesson, shown
+from .measured import (
+    Networks,
+    current,
+    quoted,
+    read_networks,
+    shipped_result,
+    shipped_results,
+    source_names,
+    source_of,
+)
+from .numbers import Numbers, places_in
+from .spec import Control, Lesson, Prediction, Step, lesson_names, own_folder, own_lessons, read_lesson
 
-__all__ = ["Control", "Lesson", "Numbers", "Prediction", "Step", "lesson_names", "read_lesson"]
+__all__ = [
+    "Control",
+    "Lesson",
+    "Networks",
+    "Numbers",
+    "Prediction",
+    "Problem",
+    "Step",
+    "check_lesson",
+    "current",
+    "lesson_names",
+    "own_folder",
+    "own_lessons",
+    "places_in",
+    "quoted",
+    "read_lesson",
+    "read_networks",
+    "shipped_result",
+    "shipped_results",
+    "shown",
+    "source_names",
+    "source_of",
+]

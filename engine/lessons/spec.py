@@ -1,12 +1,15 @@
-"""Lessons: YAML files under ``assets/lessons/``.
+"""Lessons: YAML files under ``assets/lessons/``, and a lecturer's own in a folder.
 
 Texts and equations may hold numbers in the form ``{scaling.at_030.accuracy}`` (experiment, point, measure) or
-``{run.average.merged.in}`` (a place in the report of the lesson's example run); they are filled in from what was
-measured, so that no number of a lesson is written by hand.
+``{run.average.merged.in}`` (a place in the report of the lesson's run); they are filled in from what was measured, so
+that no number of a lesson is written by hand. What is said of a measured order stands in as many sentences as a
+prediction has options, and the measured one is shown.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +20,9 @@ from ..manifest import ASSETS
 from ..recipe import Frozen, explain, read_yaml
 
 FOLDER = ASSETS / "lessons"
+ENV_FOLDER = "MERGELENS_LESSONS"  # of one's own lessons, in place of the store's
+OWN = "lessons"  # their folder in the store
+Figure = Literal["", "accuracy", "bias", "salience", "features", "points", "findings", "path"]
 
 
 class Prediction(Frozen):
@@ -28,7 +34,7 @@ class Prediction(Frozen):
     minus: str = ""  # another number that is taken off it
     edges: tuple[float, ...] = ()
     largest: tuple[str, ...] = ()  # or: numbers, one an option; the largest is right
-    because: str  # one sentence, shown with the answer
+    because: str | tuple[str, ...]  # shown with the answer; or a text for each option, of which the right one's is
 
     @model_validator(mode="after")
     def _decidable(self) -> Prediction:
@@ -40,7 +46,18 @@ class Prediction(Frozen):
             raise ValueError("edges ascend")
         if self.largest and len(self.largest) != len(self.options):
             raise ValueError("one number an option is needed")
+        if not isinstance(self.because, str) and len(self.because) != len(self.options):
+            raise ValueError(f"because is one text, or one for each of the {len(self.options)} options")
         return self
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Return the places of the numbers that decide."""
+        return tuple(filter(None, (self.value, self.minus, *self.largest)))
+
+    def because_of(self, option: int) -> str:
+        """Return what is said where this option is the right one."""
+        return self.because if isinstance(self.because, str) else self.because[option]
 
 
 class Preset(Frozen):
@@ -57,7 +74,14 @@ class Control(Frozen):
     experiment: str
     measures: tuple[str, ...] = Field(min_length=1)
     presets: tuple[Preset, ...] = Field(min_length=2, max_length=8)
-    start: int = 0
+    start: int = Field(0, ge=0)
+    film: str = ""  # the place of the setting in the run's recipe; where there is a film over it, that is shown
+
+    @model_validator(mode="after")
+    def _starts_inside(self) -> Control:
+        if self.start >= len(self.presets):
+            raise ValueError(f"start counts from 0, and there are {len(self.presets)} presets")
+        return self
 
 
 class Step(Frozen):
@@ -68,15 +92,41 @@ class Step(Frozen):
     equation: str = ""  # LaTeX
     equation_says: str = ""  # the equation in words, for those who do not read it
     predict: Prediction | None = None
-    after: str = ""  # shown once the prediction is made, at once where there is none
+    after: str | tuple[str, ...] = ""  # shown once the prediction is made, at once where there is none
     control: Control | None = None
-    figure: Literal["", "accuracy", "bias", "salience", "features", "points"] = ""
-    experiment: str = ""  # whose points the figure shows
+    figure: Figure = ""
+    experiment: str = ""  # whose points or findings the figure shows
     measure: str = ""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Step:
+        if not isinstance(self.after, str) and (self.predict is None or len(self.after) != len(self.predict.options)):
+            raise ValueError("after is one text, or one for each option of the prediction")
+        if self.figure in ("points", "findings", "path") and not self.experiment:
+            raise ValueError(f"the figure '{self.figure}' needs an experiment")
+        if self.figure == "points" and not self.measure:
+            raise ValueError("the figure 'points' needs a measure of its experiment")
+        return self
+
+    def after_of(self, option: int | None) -> str:
+        """Return what follows the prediction, where this option is the right one (None: not known)."""
+        if isinstance(self.after, str):
+            return self.after
+        return "" if option is None else self.after[option]
+
+    def texts(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Yield every text that may hold numbers, with its place in the step."""
+        for name in ("text", "equation", "equation_says"):
+            yield (name,), getattr(self, name)
+        yield from _each(("after",), self.after)
+        if self.predict:
+            yield ("predict", "question"), self.predict.question
+            yield from _each(("predict", "options"), self.predict.options)
+            yield from _each(("predict", "because"), self.predict.because)
 
 
 class Lesson(Frozen):
-    """A lesson of five to seven steps on a finished example run."""
+    """A lesson of five to eight steps on a finished example run."""
 
     format: Literal[1] = 1
     name: str = Field(pattern=r"^[a-z0-9-]+$")
@@ -89,8 +139,15 @@ class Lesson(Frozen):
     steps: tuple[Step, ...] = Field(min_length=5, max_length=8)
 
 
+def _each(place: tuple[str | int, ...], texts: str | tuple[str, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    if isinstance(texts, str):
+        yield place, texts
+    else:
+        yield from (((*place, number), text) for number, text in enumerate(texts))
+
+
 def lesson_names() -> list[str]:
-    """Return the lessons in their order."""
+    """Return the lessons that come with the app, in their order."""
     return [lesson.name for lesson in sorted(map(read_lesson, _files()), key=lambda lesson: lesson.order)]
 
 
@@ -101,7 +158,7 @@ def read_lesson(name: str | Path) -> Lesson:
         RecipeError: there is none, or what is wrong with it.
     """
     path = Path(name)
-    if path.suffix != ".yaml":
+    if path.suffix not in (".yaml", ".yml"):
         names = [file.stem for file in _files()]
         if str(name) not in names:
             raise RecipeError(f"There is no lesson '{name}'. {nearest(str(name), names)}")
@@ -111,6 +168,17 @@ def read_lesson(name: str | Path) -> Lesson:
         return Lesson.model_validate(document)
     except ValidationError as error:
         raise RecipeError(f"The lesson {path.name} cannot be used: {explain(error, Lesson)}") from error
+
+
+def own_folder(root: Path) -> Path:
+    """Return the folder of one's own lessons: that of the environment, else the one in a store's folder."""
+    told = os.environ.get(ENV_FOLDER)
+    return Path(told).expanduser() if told else root / OWN
+
+
+def own_lessons(folder: Path) -> list[Path]:
+    """Return the files of lessons in a folder, by name; none where there is no folder."""
+    return sorted(path for path in folder.glob("*.y*ml") if path.suffix in (".yaml", ".yml")) if folder.is_dir() else []
 
 
 def _files() -> list[Path]:

@@ -88,7 +88,7 @@ def questions(run: RunView) -> None:
     if last is not None:
         broken = f"Which images did {plain(state_title(last, report))} break?"
         listed.append(("representations", broken, {RUN: run.id, LIST: BROKEN}))
-    listed.append(("learn", "What is going on here? Five lessons", {}))
+    listed.append(("learn", "What is going on here? Lessons in short steps", {}))
     with st.container(horizontal=True, gap="small"):
         for page, question, asked in listed:
             st.page_link(f"pages/{page}.py", label=question, icon=":material/arrow_forward:", query_params=asked)

@@ -24,20 +24,20 @@ def test_a_lesson_from_start_to_end_with_a_wrong_and_a_right_prediction(app_page
     app_page.goto(f"{app_address}/learn")
     expect(headline(app_page)).to_have_text("Learn")
     app_page.get_by_role("button", name="Start").first.click()
-    expect(headline(app_page)).to_have_text("Eight experts")
+    expect(headline(app_page)).to_have_text("One expert a task")
     expect(app_page).to_have_url(re.compile(f"lesson={LESSON}.*step=1"))
     expect(app_page.get_by_role("button", name="Back")).to_be_disabled()
 
     settle(app_page)  # until then nothing listens to keys
     headline(app_page).click()
     app_page.keyboard.press("n")  # the key steps on
-    expect(headline(app_page)).to_have_text("One model instead of eight")
+    expect(headline(app_page)).to_have_text("One model instead of many")
     settle(app_page)
     expect(app_page.get_by_text("Choose one; then the measured answer appears.")).to_be_visible()
     expect(app_page.locator(".js-plotly-plot")).to_have_count(0)  # the answer is not given away
-    app_page.get_by_role("radio", name="above 90 %").click()
+    app_page.get_by_role("radio", name="above 80 %").click()
     verdict = app_page.get_by_test_id("stAlert")
-    expect(verdict).to_contain_text("You said above 90 %; measured was")
+    expect(verdict).to_contain_text("You said above 80 %; measured was")
     right = re.search(r"measured was ([^.]+)\.", verdict.inner_text())[1]
     expect(app_page.locator(".js-plotly-plot").first).to_be_visible()
     app_page.get_by_role("radio", name=right).click()
@@ -46,18 +46,18 @@ def test_a_lesson_from_start_to_end_with_a_wrong_and_a_right_prediction(app_page
     settle(app_page)
     headline(app_page).click()
     app_page.keyboard.press("b")
-    expect(headline(app_page)).to_have_text("Eight experts")
+    expect(headline(app_page)).to_have_text("One expert a task")
     settle(app_page)
     app_page.keyboard.press("n")
     expect(verdict).to_contain_text("and so it is")  # the answer is remembered
     app_page.reload()
-    expect(headline(app_page)).to_have_text("One model instead of eight")
+    expect(headline(app_page)).to_have_text("One model instead of many")
 
     titles = []
     for _ in range(5):
         settle(app_page)  # until then the button of the step before is there too
         app_page.get_by_role("button", name="Next").click()
-        expect(headline(app_page)).not_to_have_text(titles[-1] if titles else "One model instead of eight")
+        expect(headline(app_page)).not_to_have_text(titles[-1] if titles else "One model instead of many")
         titles.append(headline(app_page).inner_text())
     assert titles == ["How much to add", "Where the accuracy went", "A small repair", "Is it repair?", "Now you"]
     settle(app_page)

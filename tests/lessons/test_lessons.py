@@ -1,34 +1,14 @@
-"""Lessons: every number they ask for was measured, every answer follows from one."""
+"""Lessons: everything that they name exists, every number that was measured is found, every answer follows from one."""
 
 import pytest
 
 from engine.errors import RecipeError, StoreError
-from engine.experiments import read_experiment, read_result
-from engine.experiments.spec import FOLDER as EXPERIMENTS
-from engine.lessons import Lesson, Numbers, Prediction, lesson_names, read_lesson
+from engine.lessons import Lesson, Numbers, Prediction, check_lesson, lesson_names, quoted, read_lesson, shipped_results
+from engine.lessons.spec import FOLDER, Control, Step
 from engine.manifest import ASSETS
 from engine.report import read_report
 
 CASES = {"options": ("low", "high"), "question": "?", "because": "So."}
-
-
-def experiments_of(lesson):
-    known = {path.stem for path in EXPERIMENTS.glob("*.yaml")}
-    numbers = Numbers(read_report(ASSETS / "examples" / lesson.run), {})
-    texts = [text for step in lesson.steps for text in texts_of(step)]
-    named = {place.split(".")[0] for text in texts for place in numbers.places(text)}
-    for step in lesson.steps:
-        named |= {step.experiment} if step.experiment else set()
-        named |= {step.control.experiment} if step.control else set()
-        for place in (step.predict.value, step.predict.minus, *step.predict.largest) if step.predict else ():
-            named |= {place.split(".")[0]} if place else set()
-    return named & known, named - known - {"run"}
-
-
-def texts_of(step):
-    yield from (step.text, step.equation, step.after)
-    if step.predict:
-        yield from (step.predict.question, step.predict.because, *step.predict.options)
 
 
 @pytest.fixture(params=lesson_names())
@@ -38,31 +18,35 @@ def lesson(request):
 
 @pytest.fixture
 def numbers(lesson):
-    names, unknown = experiments_of(lesson)
-    assert unknown == set()
-    results = {name: read_result(EXPERIMENTS / f"{name}.json") for name in names}
-    return Numbers(read_report(ASSETS / "examples" / lesson.run), results)
+    return Numbers(read_report(ASSETS / "examples" / lesson.run), shipped_results(quoted(lesson)))
 
 
-def test_there_are_five_lessons_in_order():
-    assert len(lesson_names()) >= 5
-    assert lesson_names()[0] == "what-merging-breaks"
+def test_the_lessons_are_in_order_and_each_has_a_place_of_its_own():
+    names = lesson_names()
+    assert names[0] == "what-merging-breaks"
+    orders = [read_lesson(name).order for name in names]
+    assert orders == sorted(set(orders))
 
 
-def test_every_number_was_measured(lesson, numbers):
+def test_everything_that_a_lesson_names_exists(lesson):
+    found, problems = check_lesson(FOLDER / f"{lesson.name}.yaml")
+    assert found == lesson
+    assert [str(problem) for problem in problems if problem.fault] == []
+
+
+def test_every_number_of_what_was_measured_is_there(lesson, numbers):
     for step in lesson.steps:
-        for text in texts_of(step):
-            filled = numbers.fill(text)
-            assert not numbers.places(filled)
-        if step.predict:
-            assert 0 <= numbers.answer(step.predict) < len(step.predict.options)
-        if step.control:
-            for preset in step.control.presets:
-                for measure in step.control.measures:
-                    numbers.value(f"{step.control.experiment}.{preset.point}.{measure}")
-        if step.figure == "points":
-            spec = read_experiment(step.experiment)
-            assert step.measure in [measure.name for measure in spec.measures]
+        for place in numbers.missing(step):
+            name, point, *_ = place.split(".")
+            assert name != "run", place
+            result = numbers.results.get(name)
+            assert result is None or any(one.name == point and one.failed for one in result.points), place
+        for _, text in step.texts():
+            assert not numbers.places(numbers.fill(text))
+        if step.predict and numbers.decided(step.predict):
+            right = numbers.answer(step.predict)
+            assert numbers.fill(step.predict.because_of(right))
+            assert 0 <= right < len(step.predict.options)
 
 
 def test_each_lesson_asks_and_ends_in_free_exploration(lesson):
@@ -79,6 +63,13 @@ def test_a_wrong_lesson_is_refused():
         Prediction.model_validate(CASES)
     with pytest.raises(ValueError, match="one number an option"):
         Prediction.model_validate({**CASES, "largest": ["a.b.c"]})
+    with pytest.raises(ValueError, match="one for each of the 2 options"):
+        Prediction.model_validate({**CASES, "largest": ["a.b.c", "a.b.d"], "because": ["One."]})
+    presets = [{"label": "a", "point": "a"}, {"label": "b", "point": "b"}]
+    with pytest.raises(ValueError, match="there are 2 presets"):
+        Control.model_validate({"label": "", "experiment": "e", "measures": ["m"], "presets": presets, "start": 2})
+    with pytest.raises(ValueError, match="needs a measure"):
+        Step.model_validate({"title": "", "text": "", "figure": "points", "experiment": "scaling"})
     with pytest.raises(ValueError, match="at least 5 items"):
         Lesson.model_validate(
             {"name": "a", "order": 1, "title": "", "summary": "", "run": "", "paper": "", "steps": []}
@@ -91,11 +82,28 @@ def test_places_are_looked_up_and_answers_follow():
     within = report.average["merged"].within
     assert numbers.fill("{run.average.merged.in} and {run.average.merged.in:0}") == f"{within:.1f} and {within:.0f}"
     assert numbers.fill(r"\mathrm{ReLU}(x)") == r"\mathrm{ReLU}(x)"
+    assert numbers.fill("{run.experts:0} experts") == f"{len(report.experts)} experts"
     mean = sum(report.bias["merged"].l1.values()) / len(report.bias["merged"].l1)
     assert numbers.value("run.bias.merged.l1") == pytest.approx(mean)
     asked = Prediction.model_validate({**CASES, "value": "run.average.merged.in", "edges": [within]})
     assert numbers.answer(asked) == 1
-    by_size = {**CASES, "largest": ["run.average.expert.in", "run.average.merged.in"]}
-    assert numbers.answer(Prediction.model_validate(by_size)) == 0
+    by_size = {**CASES, "largest": ["run.average.expert.in", "run.average.merged.in"], "because": ["Up.", "Down."]}
+    ordered = Prediction.model_validate(by_size)
+    assert ordered.because_of(numbers.answer(ordered)) == "Up."
     with pytest.raises(StoreError, match=r"scaling\.at_030\.accuracy"):
         numbers.value("scaling.at_030.accuracy")
+
+
+def test_what_was_not_measured_is_a_dash_and_decides_nothing():
+    numbers = Numbers(read_report(ASSETS / "examples" / "task-arithmetic"), {})
+    step = read_lesson("what-merging-breaks").steps[2]
+    assert not numbers.decided(step.predict)
+    assert "scaling.at_010.accuracy" in numbers.missing(step)
+    assert numbers.fill("{scaling.at_010.accuracy} % and {-scaling.at_010.l1:2}") == "– % and –"
+
+
+def test_the_networks_of_the_lesson_on_matching_came_out_as_their_controls_demand():
+    result = shipped_results(["re-basin"])["re-basin"]
+    assert all(len(point.seeds) == 5 and not point.failed for point in result.points)
+    assert result.cell("unshuffled", "found").values == (100.0,) * 5
+    assert result.cell("unshuffled", "barrier").mean < 1e-4 < result.cell("shuffled", "barrier").mean

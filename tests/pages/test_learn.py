@@ -1,15 +1,17 @@
-"""Lessons: the list, predictions right and wrong, steps, the classroom."""
+"""Lessons: the list, predictions right and wrong, steps, missing numbers, one's own zoo and files, the classroom."""
 
 import pytest
 
 from engine.lessons import lesson_names, read_lesson
 from engine.manifest import ASSETS
+from tests.lessons.test_check import GOOD
 
 FIRST = "what-merging-breaks"
+NETWORKS = "when-networks-connect"  # its numbers belong to no zoo and come with the app
 
 
 def texts(app):
-    kinds = ("markdown", "caption", "title", "success", "warning", "error")
+    kinds = ("markdown", "caption", "title", "success", "warning", "error", "info")
     return "\n".join(item.value for kind in kinds for item in getattr(app, kind)).replace("\\", "")
 
 
@@ -17,6 +19,7 @@ def texts(app):
 def lesson_app(open_app, workspace, monkeypatch):
     """A lesson opened at a step, on the examples that come with the app."""
     monkeypatch.setattr("pages.shared.state.EXAMPLES", ASSETS / "examples")
+    monkeypatch.delenv("MERGELENS_LESSONS", raising=False)
 
     def start(lesson, step):
         app = open_app("learn")
@@ -27,11 +30,18 @@ def lesson_app(open_app, workspace, monkeypatch):
     return start
 
 
+@pytest.fixture
+def nothing_measured(monkeypatch, tmp_path):
+    """As if no experiment had been run."""
+    monkeypatch.setattr("engine.lessons.measured.EXPERIMENTS", tmp_path)
+
+
 def test_all_lessons_are_listed_and_start(lesson_app):
     app = lesson_app("nothing", 1)
     assert not app.exception
     for name in lesson_names():
         assert read_lesson(name).title in texts(app)
+    assert "Your own lessons" not in [item.value for item in app.subheader]
     app.button(key=f"learn.start.{FIRST}").click().run()
     assert app.title[0].value == read_lesson(FIRST).steps[0].title
 
@@ -39,36 +49,99 @@ def test_all_lessons_are_listed_and_start(lesson_app):
 @pytest.mark.parametrize("name", lesson_names())
 def test_every_step_of_every_lesson_is_drawn(lesson_app, name):
     app = lesson_app(name, 1)
-    for number, step in enumerate(read_lesson(name).steps, 1):
+    steps = read_lesson(name).steps
+    for number, step in enumerate(steps, 1):
         assert not app.exception
         assert not app.error
         assert app.title[0].value.replace("\\", "") == step.title
+        if step.predict:
+            app.button_group(key=f"learn.answer.{name}.{number}").set_value(0).run()
+            assert not app.exception
+            assert not app.error
         assert "{" not in "".join(item.value for item in app.markdown)
-        if number < len(read_lesson(name).steps):
+        if number < len(steps):
             app.button(key="learn.next").click().run()
     assert app.button(key="learn.lab")
 
 
 def test_a_prediction_comes_before_its_answer_and_is_set_beside_it(lesson_app):
-    app = lesson_app(FIRST, 3)
-    asked = read_lesson(FIRST).steps[2].predict
+    app = lesson_app(NETWORKS, 4)
+    asked = read_lesson(NETWORKS).steps[3].predict
     assert not app.get("select_slider")
     assert "measured was" not in texts(app)
-    app.button_group(key=f"learn.answer.{FIRST}.3").set_value(3).run()  # λ = 1.0 is wrong
+    app.button_group(key=f"learn.answer.{NETWORKS}.4").set_value(0).run()  # the narrowest network is wrong
     assert "measured was" in texts(app)
-    assert asked.options[1] in texts(app)
-    assert app.select_slider(key=f"learn.control.{FIRST}.3")
-    app.button_group(key=f"learn.answer.{FIRST}.3").set_value(1).run()
+    assert asked.options[2] in texts(app)
+    assert app.select_slider(key=f"learn.control.{NETWORKS}.4")
+    app.button_group(key=f"learn.answer.{NETWORKS}.4").set_value(2).run()
     assert "and so it is" in texts(app)
 
 
 def test_a_control_shows_what_was_measured_at_its_preset(lesson_app):
-    app = lesson_app(FIRST, 3)
-    app.button_group(key=f"learn.answer.{FIRST}.3").set_value(1).run()
+    app = lesson_app(NETWORKS, 4)
+    app.button_group(key=f"learn.answer.{NETWORKS}.4").set_value(1).run()
     before = [item.value for item in app.metric]
-    app.select_slider(key=f"learn.control.{FIRST}.3").set_value(6).run()
+    app.select_slider(key=f"learn.control.{NETWORKS}.4").set_value(2).run()
     assert not app.exception
     assert [item.value for item in app.metric] != before
+
+
+def test_a_control_is_a_film_where_the_run_has_one(lesson_app):
+    app = lesson_app(FIRST, 3)
+    app.button_group(key=f"learn.answer.{FIRST}.3").set_value(1).run()
+    assert not app.exception
+    assert not app.get("select_slider")
+    assert app.button_group(key="filmcolour").value == "correct"
+    assert "between two frames points are interpolated" in texts(app)
+
+
+def test_a_lesson_whose_numbers_are_missing_opens_and_says_so(lesson_app, nothing_measured):
+    app = lesson_app("interference-and-ties", 2)
+    app.button_group(key="learn.answer.interference-and-ties.2").set_value(1).run()
+    assert not app.exception
+    assert not app.error
+    assert "The answer has not been measured here yet" in texts(app)
+    assert "Not measured yet on this zoo: ties-interference" in texts(app)
+    assert "python -m engine experiment ties-interference" in texts(app)
+    assert {item.value for item in app.metric} == {"–"}
+
+
+def test_a_lesson_runs_on_ones_own_zoo(lesson_app, workspace):
+    merged = {"method": "task_arithmetic", "params": {"scaling": 0.4}}
+    row = workspace.finished("Mine", merge=merged)
+    workspace.finished("Another method", merge={"method": "weight_average"})
+    app = lesson_app(FIRST, 2)
+    chooser = app.selectbox(key="on")
+    assert len(chooser.options) == 2  # the example, and the run that merges as it does
+    app.selectbox(key="on").set_value(row.id).run()
+    assert not app.exception
+    assert not app.error
+    assert "λ = 0.40" in texts(app)
+    app.query_params["step"] = "3"
+    app.run()
+    app.button_group(key=f"learn.answer.{FIRST}.3").set_value(1).run()
+    assert "Not measured yet on this zoo: scaling" in texts(app)
+    app.button(key="learn.measure").click().run()
+    asked = [run.request for run in workspace.store.runs.list(kinds=("experiment",))]
+    assert [(one["name"], one["zoo"], one["quick"]) for one in asked] == [("scaling", str(workspace.zoo), True)]
+
+
+def test_ones_own_lessons_are_listed_and_a_faulty_one_says_what_is_wrong(lesson_app, workspace):
+    folder = workspace.store.root / "lessons"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(GOOD, "utf-8")
+    (folder / "broken.yaml").write_text(GOOD.replace("title: Mine", "titel: Mine"), "utf-8")
+    (folder / "uncertainty.yaml").write_text(GOOD.replace("name: mine", "name: uncertainty"), "utf-8")
+    app = lesson_app("nothing", 1)
+    assert not app.exception
+    assert "Your own lessons" in [item.value for item in app.subheader]
+    said = " ".join(item.value for item in app.error).replace("\\", "")
+    assert "unknown key 'titel'" in said
+    assert "needs a name of its own" in said
+    app.button(key="learn.start.mine").click().run()
+    assert not app.exception
+    assert app.title[0].value == "Half way"
+    assert "lesson check broken.yaml" in texts(lesson_app("broken", 1))
 
 
 def test_a_step_that_does_not_exist_is_the_nearest_one(lesson_app):

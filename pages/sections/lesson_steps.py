@@ -1,0 +1,185 @@
+"""A step of a lesson: its text, its prediction, what may be moved, and its figure."""
+
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.experiments import ExperimentResult
+from engine.figures import accuracy_bars, bias_bars, salience_heatmap
+from engine.figures.connection import connection_figure
+from engine.figures.experiment import experiment_dots
+from engine.lessons import Control, Lesson, Numbers, Prediction, Step, read_networks, source_of
+from engine.rounding import rounded
+from pages.features.film_view import film_view, films_of
+from pages.features.view import feature_view
+from pages.sections.experiment_findings import findings
+from pages.sections.lesson_numbers import say_missing
+from pages.shared.chrome import error_state, figure, numbers_of, plain, plot, theme
+from pages.shared.state import RunView
+
+ANSWERS = "learn.answers"  # in the session: (lesson, step) → number of the option chosen
+
+
+def draw_step(lesson: Lesson, number: int, run: RunView, numbers: Numbers) -> bool:
+    """Draw text, equation, prediction, control and figure of a step; returns whether its answer is known."""
+    step = lesson.steps[number - 1]
+    try:
+        st.markdown(numbers.fill(step.text))
+        if step.equation:
+            st.latex(numbers.fill(step.equation))
+            st.caption(plain(numbers.fill(step.equation_says)))
+        answered = step.predict is None or _predict(lesson, number, step.predict, numbers)
+        if not answered:
+            return False
+        right = numbers.answer(step.predict) if step.predict and numbers.decided(step.predict) else None
+        if after := step.after_of(right):
+            st.markdown(numbers.fill(after))
+        if step.control:
+            _control(lesson, number, step.control, run, numbers)
+        _figure(lesson, number, step, run, numbers)
+        say_missing(step, run, numbers)
+    except EngineError as error:
+        error_state(error, "`python -m engine lesson check` says more of a lesson of your own.")
+    return True
+
+
+def _predict(lesson: Lesson, number: int, asked: Prediction, numbers: Numbers) -> bool:
+    """Draw the question, and once it is answered what was measured; returns whether it is answered."""
+    answers = st.session_state.setdefault(ANSWERS, {})
+    place = (lesson.name, number)
+    options = range(len(asked.options))
+    decided = numbers.decided(asked)
+    with st.container(border=True, key="learn.prediction"):
+        st.markdown(f"**Your prediction.** {numbers.fill(asked.question)}")
+        chosen = st.pills(
+            "Your prediction",
+            options,
+            format_func=lambda option: numbers.fill(asked.options[option]),
+            default=answers.get(place),
+            key=f"learn.answer.{lesson.name}.{number}",
+            label_visibility="collapsed",
+            help="Predict first; the measured answer appears beside yours.",
+        )
+        if chosen is None:
+            answers.pop(place, None)
+            st.caption("Choose one; then the measured answer appears.")
+            return False
+        answers[place] = chosen
+        said = plain(numbers.fill(asked.options[chosen]))
+        if not decided:
+            st.info(
+                f"You said **{said}**. The answer has not been measured here yet.",
+                icon=":material/hourglass_empty:",
+            )
+            return True
+        right = numbers.answer(asked)
+        because = numbers.fill(asked.because_of(right))
+        if chosen == right:
+            st.success(f"You said **{said}**, and so it is. {because}", icon=":material/check:")
+        else:
+            st.warning(
+                f"You said **{said}**; measured was **{plain(numbers.fill(asked.options[right]))}**. {because}",
+                icon=":material/lightbulb:",
+            )
+    return True
+
+
+def _control(lesson: Lesson, number: int, control: Control, run: RunView, numbers: Numbers) -> None:
+    """Draw one setting: a film over it where the run has one, else presets of which each is a run that was measured."""
+    film = next((entry for entry in films_of(run) if entry.place == control.film), None) if control.film else None
+    if film is not None:
+        film_view(run, [film], f"learn.film.{lesson.name}.{number}")
+        return
+    presets = range(len(control.presets))
+    chosen = st.select_slider(
+        control.label,
+        presets,
+        value=control.start,
+        format_func=lambda at: control.presets[at].label,
+        key=f"learn.control.{lesson.name}.{number}",
+        bind="query-params",
+        help="Every preset is a run that was measured; nothing is computed here.",
+    )
+    titles = {measure.name: measure for measure in source_of(control.experiment).measures}
+    with st.grid("auto", min_column_width=150, gap="small"):
+        for name in control.measures:
+            measure, places = titles[name], [f"{control.experiment}.{at.point}.{name}" for at in control.presets]
+            if not numbers.known(places[chosen]):
+                st.metric(measure.title, "–", height="stretch")
+                continue
+            value = numbers.value(places[chosen])
+            first = numbers.value(places[control.start]) if numbers.known(places[control.start]) else None
+            digits = 1 if measure.unit == "%" else 0 if value >= 100 else 2
+            unit = f"\u00a0{measure.unit}" if measure.unit in ("%", "nats") else ""
+            moved = first is not None and chosen != control.start
+            st.metric(
+                measure.title,
+                f"{rounded(value, digits, grouped=True)}{unit}",
+                rounded(value - first, digits, signed=True, grouped=True) if moved else None,
+                height="stretch",
+                delta_color="off" if measure.unit != "%" else "normal",
+            )
+    if control.experiment in numbers.results:
+        _points_caption(numbers.results[control.experiment])
+
+
+def _figure(lesson: Lesson, number: int, step: Step, run: RunView, numbers: Numbers) -> None:
+    key = f"learn.figure.{lesson.name}.{number}"
+    report = run.report
+    if step.figure == "accuracy":
+        figure(accuracy_bars(report, theme()), key=key, run=run, unit="Accuracy in percent")
+    elif step.figure == "bias":
+        figure(bias_bars(report, "l1", theme()), key=key, run=run, unit="L1 distance to the expert's features")
+    elif step.figure == "salience" and report.salience is not None:
+        figure(
+            salience_heatmap(report.salience, theme(), logarithmic=True),
+            key=key,
+            run=run,
+            images=False,
+            unit="Salience, mean |τ − mean τ|",
+        )
+    elif step.figure == "features":
+        feature_view(run, key=key, compact=True)
+    elif step.figure in ("points", "findings"):
+        _experiment(step, numbers, key)
+    elif step.figure == "path":
+        _path(step, numbers, key)
+
+
+def _experiment(step: Step, numbers: Numbers, key: str) -> None:
+    """Draw an experiment's points by one measure, or its clauses; what is missing is said below the step."""
+    result, spec = numbers.results.get(step.experiment), source_of(step.experiment)
+    if result is None:
+        return
+    if step.figure == "findings":
+        st.markdown(f"**The claim.** {plain(spec.claim)} :gray[{plain(spec.paper)}, {plain(spec.part)}.]")
+        findings(spec, result)
+    else:
+        measure = next(measure for measure in spec.measures if measure.name == step.measure)
+        drawing = experiment_dots(spec, result, measure, theme())
+        plot(drawing, key=key)
+        numbers_of(drawing, key, result.name)
+    _points_caption(result)
+
+
+def _path(step: Step, numbers: Numbers, key: str) -> None:
+    """Draw the losses on the way from one network to another."""
+    networks = read_networks(step.experiment)
+    if networks is None or not networks.path:
+        return
+    drawing = connection_figure(networks.path, networks.ends, theme())
+    plot(drawing, key=key)
+    _points_caption(networks.result)
+    numbers_of(drawing, key, networks.result.name)
+
+
+def _points_caption(result: ExperimentResult) -> None:
+    low, high = result.images or (0, 0)
+    images = f"{low:,}" if low == high else f"{low:,}–{high:,}"
+    seeds = max((len(point.seeds) for point in result.points), default=0)
+    st.caption(
+        plain(
+            f"Experiment {result.name} on {result.zoo}; n = {images} test images a task; split seed "
+            f"{result.split_seed}; means over training seeds, {seeds} where anything depends on them"
+            f"{'; quick form' if result.quick else ''}. Hollow marks and controls are objections."
+        )
+    )

@@ -1,0 +1,50 @@
+"""Results of experiments: those of this store, and those that come with the app."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.experiments import Experiment, ExperimentResult, read_result
+from engine.experiments.claims import fits
+from engine.experiments.spec import FOLDER
+from engine.store import Run
+from pages.shared.state import store
+
+LISTED = 200  # results of the store that are looked through
+
+
+def latest(spec: Experiment) -> tuple[ExperimentResult | None, Run | None]:
+    """Return the newest result of this store, else the one that comes with the app; None where none fits."""
+    return next(iter(results(spec)), (None, None))
+
+
+def results(spec: Experiment) -> list[tuple[ExperimentResult, Run | None]]:
+    """Return the newest result of every zoo, those of this store first; results of an earlier form are left out."""
+    found: dict[str, tuple[ExperimentResult, Run | None]] = {}
+    for row in store().runs.list(kinds=("experiment",), states=("finished",), limit=LISTED):
+        folder = store().find(row.result, checksums=False) if row.request.get("name") == spec.name else None
+        if folder is not None:
+            try:
+                result = read_result(folder)
+            except EngineError:
+                continue
+            if fits(spec, result):
+                found.setdefault(result.zoo_digest, (result, row))
+    shipped = shipped_file(FOLDER / f"{spec.name}.json")
+    if shipped is not None and fits(spec, shipped):
+        found.setdefault(shipped.zoo_digest, (shipped, None))
+    return list(found.values())
+
+
+def shipped_file(path: Path) -> ExperimentResult | None:
+    """Return a result that comes with the app; None where there is none that can be read."""
+    return _read(str(path), path.stat().st_mtime_ns) if path.is_file() else None
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _read(path: str, modified: int) -> ExperimentResult | None:
+    try:
+        return read_result(Path(path))
+    except EngineError:
+        return None
