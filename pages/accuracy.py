@@ -23,6 +23,7 @@ from pages.sections.published import draw_published
 from pages.shared.causes import CLICK, class_pick, task_pick
 from pages.shared.chrome import context_bar, empty_state, figure, plain, theme
 from pages.shared.differences import draw_differences
+from pages.shared.nouns import called, kind_of
 from pages.shared.state import RunView, current_run, samples, samples_by_seed
 from pages.shared.tables import draw_table
 
@@ -210,7 +211,8 @@ def _training(run: RunView) -> None:
     figure(
         training_curves(run.report, quantity, theme()), key="accuracy.curves", run=run, unit=QUANTITIES[quantity].axis
     )
-    st.caption("The last step is what is reported: the best step would be a choice made on evaluation images.")
+    said = "The last step is what is reported: the best step would be a choice made on evaluation images."
+    st.caption(called(said, kind_of(run.report)))
 
 
 main()

@@ -12,6 +12,7 @@ from pages.sections.calibrate_image import one_image
 from pages.sections.calibrate_stitched import shifted, stitched
 from pages.sections.calibrate_views import coverage, depth, learned, outliers, wrong_task
 from pages.shared.chrome import context_bar, empty_state, figure, percent, plain, theme
+from pages.shared.nouns import called, kind_of
 from pages.shared.state import RunView, current_run, samples
 from pages.shared.tables import draw_table
 
@@ -89,7 +90,7 @@ def _training(run: RunView) -> None:
     )
     curves, fitted = curve_table(report, task), QUANTITIES[quantity].adapt
     both = fitted in curves and curves[fitted].notna().any() and QUANTITIES[quantity].evaluate
-    st.caption((BOTH if both else "") + LAST)
+    st.caption(called((BOTH if both else "") + LAST, kind_of(report)))
 
 
 def _task_of_curves(run: RunView) -> str | None:
@@ -136,7 +137,10 @@ def _cost(run: RunView) -> None:
         "In-domain (%)": st.column_config.NumberColumn(format="%.1f"),
         "Gap closed (%)": st.column_config.NumberColumn(format="%.0f"),
         "Fitted − scored": st.column_config.NumberColumn(
-            format="%+.1f", help="Accuracy on the images it was fitted to minus accuracy on the scored ones, in points."
+            format="%+.1f",
+            help=called(
+                "Accuracy on the images it was fitted to minus accuracy on the scored ones, in points.", kind_of(report)
+            ),
         ),
         "Parameters": st.column_config.NumberColumn(format="localized"),
         "Seconds": st.column_config.NumberColumn(format="%.1f"),
@@ -160,8 +164,11 @@ def _uncertainty(run: RunView) -> None:
     if not states:
         empty_state(
             "No calibrator with uncertainty",
-            "ProbSurgery predicts a spread σ for every image. Add it to the recipe to see whether images with a "
-            "large σ are those that stay far from the expert.",
+            called(
+                "ProbSurgery predicts a spread σ for every image. Add it to the recipe to see whether images with a "
+                "large σ are those that stay far from the expert.",
+                kind_of(run.report),
+            ),
         )
         return
     titles = {ALL: "All tasks", **task_titles(run.report, run.report.tasks_of("in"))}
@@ -182,7 +189,7 @@ def _uncertainty(run: RunView) -> None:
             width=260,
             key="calibrate.task",
             bind="query-params",
-            help="The task whose images are ranked by predicted σ, or all of them.",
+            help=f"The task whose {kind_of(run.report).many} are ranked by predicted σ, or all of them.",
         )
     chosen = None if task == ALL else task
     found = agreement(table, state, chosen)

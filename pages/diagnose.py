@@ -8,8 +8,10 @@ from engine.figures.drawing import task_titles
 from engine.rounding import rounded
 from pages.sections.diagnose_answers import answer_section, answers_of
 from pages.sections.diagnose_report import report_section
-from pages.sections.diagnose_views import QUESTIONS_WITH_VIEWS, compute_all
+from pages.sections.diagnose_views import compute_all, views_of
+from pages.sections.occlusion import occlusion_section
 from pages.shared.chrome import context_bar, empty_state, plain
+from pages.shared.nouns import IMAGE, called, kind_of
 from pages.shared.selection import choose, selection
 from pages.shared.state import RunView, current_run, samples
 
@@ -27,15 +29,21 @@ def main() -> None:
         empty_state(
             "Nothing to diagnose",
             "Here a task's loss is followed to its causes. This run scored no task by both an expert and the merged "
-            "model. Run a recipe on a zoo with images and heads.",
+            "model. Run a recipe on a zoo with data and heads.",
         )
         return
     st.title(plain(headline(run, scope)), anchor=False)
     _choices(run, scope)
     compute_all(run, scope)
+    kind, views = kind_of(run.report), views_of(run)
     for number in range(1, 8):
-        answer_section(run, scope, number)
-    report_section(run, scope, lambda theme: answers_of(run, scope, theme), len(QUESTIONS_WITH_VIEWS) + 1)
+        if number == 6 and kind is not IMAGE:
+            occlusion_section(run, scope)
+        elif number == 1 or number in views:
+            answer_section(run, scope, number)
+    if kind.inside:
+        st.caption(plain(f"Depth and exchanged parts (3 and 5) are left out: {kind.inside}."))
+    report_section(run, scope, lambda theme: answers_of(run, scope, theme), len(views) + 1)
 
 
 def headline(run: RunView, scope: Scope) -> str:
@@ -50,7 +58,7 @@ def headline(run: RunView, scope: Scope) -> str:
 
 def _choices(run: RunView, scope: Scope) -> None:
     """Draw the lists of tasks, classes and lost images; each draws the page again for what is chosen."""
-    report = run.report
+    report, kind = run.report, kind_of(run.report)
     titles = task_titles(report, report.tasks_of("in"))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium", key="diagnose.choices"):
         task_key = f"diagnose.task.{scope.task}"
@@ -73,7 +81,7 @@ def _choices(run: RunView, scope: Scope) -> None:
             key=class_key,
             width=220,
             on_change=lambda: choose(report, scope.task, st.session_state[class_key]),
-            help="Only the images of one true class.",
+            help=f"Only the {kind.many} of one true class.",
         )
         lost, count = _lost(run, scope)
         image_key = f"diagnose.image.{scope.task}.{scope.label}.{scope.images}"
@@ -82,16 +90,21 @@ def _choices(run: RunView, scope: Scope) -> None:
         if shown not in options:
             options.append(shown)
         st.selectbox(
-            f"Image ({count} lost)" if lost else "Image",
+            called(f"Image ({count} lost)" if lost else "Image", kind),
             options,
             index=options.index(shown),
-            format_func=lambda value: {EVERY: "All images", "chosen": f"{len(scope.images)} chosen images"}.get(
-                value, lost.get(value, f"Image {value}")
+            format_func=lambda value: called(
+                {EVERY: "All images", "chosen": f"{len(scope.images)} chosen images"}.get(
+                    value, lost.get(value, f"Image {value}")
+                ),
+                kind,
             ),
             key=image_key,
             width=280,
             on_change=lambda: _choose_image(run, scope, st.session_state[image_key]),
-            help=f"One image that the expert knows and the merged model does not; the first {LISTED} are listed.",
+            help=called(
+                f"One image that the expert knows and the merged model does not; the first {LISTED} are listed.", kind
+            ),
         )
 
 

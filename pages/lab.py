@@ -14,6 +14,7 @@ from pages.shared.causes import CLICK, task_pick
 from pages.shared.chrome import context_bar, empty_state, error_state, figure, theme
 from pages.shared.jobs import job_panel, submit
 from pages.shared.later import later
+from pages.shared.nouns import called, kind_of
 from pages.shared.state import RunView, find_current
 
 SEEN = "lab.seen"  # id and recipe of the run last shown, to tell whether the form was changed since
@@ -67,7 +68,7 @@ def _result(run: RunView) -> None:
     st.title(headline(run.report), anchor=False)
     metrics(run.report)
     questions(run)
-    st.subheader("The same images in the features of every state", anchor=False)
+    st.subheader(called("The same images in the features of every state", kind_of(run.report)), anchor=False)
     try:
         feature_view(run, key="lab.features", compact=True)
     except Exception as error:  # the rest of the page does not depend on it

@@ -28,6 +28,7 @@ VIEWS = {"ours": "Every method here", "before": "Before merging", "survey": "The
 ASKED_BY = "methods"  # in the run table: tells runs of this page from those of the lab
 TICK = 1.0
 NUMBER = st.column_config.NumberColumn
+KINDS = st.column_config.TextColumn("Data", width="small", help="Kinds of data whose encoders it knows")
 COLUMNS = {
     "category": st.column_config.TextColumn("Family", width=150),
     "title": st.column_config.TextColumn("Method", width="medium", pinned=True),
@@ -37,6 +38,7 @@ COLUMNS = {
     "seconds": NUMBER("Merge (s)", format="%.2f", help="As computed first; encoding not counted"),
     "parameters": st.column_config.TextColumn("Parameters", width="small"),
     "needs": st.column_config.TextColumn("Needs", width=190),
+    "kinds": KINDS,
     "learns": "Learns",
     "yields": "Makes",
     "source": st.column_config.LinkColumn("Source", display_text="paper", width="small"),
@@ -67,6 +69,7 @@ BEFORE = {
     "cost": NUMBER("Cost of a step", format="%.2f", help="CPU time, standard training's being 1"),
     "makes": st.column_config.TextColumn("Makes", width="medium"),
     "needs": st.column_config.TextColumn("Needs", width=190),
+    "kinds": KINDS,
     "source": COLUMNS["source"],
 }
 

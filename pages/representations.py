@@ -13,6 +13,7 @@ from pages.features.film_view import film_view, films_of
 from pages.features.view import feature_view
 from pages.shared.causes import class_pick
 from pages.shared.chrome import context_bar, empty_state, error_state, figure, plain, theme
+from pages.shared.nouns import called, kind_of
 from pages.shared.state import RunView, current_run, samples
 
 WHICH = """
@@ -31,9 +32,9 @@ def main() -> None:
     context_bar(run)
     st.title("Where merging moves the features", anchor=False)
     st.write(
-        "An encoder turns an image into a feature, a point in a space of many dimensions; the head reads the class off "
-        "that point. Averaging weights moves the points away from where each expert put them, and the head no longer "
-        "finds them. That drift is the representation bias."
+        f"An encoder turns {called('an image', kind_of(run.report))} into a feature, a point in a space of many "
+        "dimensions; the head reads the class off that point. Averaging weights moves the points away from where each "
+        "expert put them, and the head no longer finds them. That drift is the representation bias."
     )
     _drift(run)
     _features(run)
@@ -63,7 +64,7 @@ def _features(run: RunView) -> None:
             bind="query-params",
             persist_state="session",
             label_visibility="collapsed",
-            help="A film shows the same images at every value of one parameter.",
+            help=f"A film shows the same {kind_of(run.report).many} at every value of one parameter.",
         )
     if shown == "run":
         feature_view(run, key="features")
@@ -113,17 +114,17 @@ def _distances(run: RunView) -> None:
         help="How a state's features are compared with the expert's. L1 is the representation "
         "bias of [Surgery](https://arxiv.org/abs/2402.02705).",
     )
-    known = MEASURES[measure]
+    known, kind = MEASURES[measure], kind_of(report)
     figure(
         bias_bars(report, measure, theme()), key="representations.bias", run=run, unit=f"{known.title}, {known.unit}"
     )
     _means(run, measure)
     st.caption(
-        f"{known.title} is the {known.explanation}, on evaluation images and in feature space; {known.closer}. "
+        f"{known.title} is the {known.explanation}, on evaluation {kind.many} and in feature space; {known.closer}. "
         "Distances are never read off the projection."
     )
     with st.expander("Which distance says what", key="representations.which"):
-        st.markdown(WHICH)
+        st.markdown(called(WHICH, kind))
     tasks = [task for task in report.tasks if any(task in part.l1_by_class for part in report.bias.values())]
     if not tasks:
         return
@@ -136,19 +137,20 @@ def _distances(run: RunView) -> None:
         key="representations.task",
         bind="query-params",
         width=320,
-        help="The task whose classes and images are compared.",
+        help=f"The task whose classes and {kind.many} are compared.",
     )
     drawing = class_bias(report, task, theme())
     pick = class_pick(run, task)
     figure(drawing, key="representations.classes", run=run, unit="L1, feature units", tasks=[task], pick=pick)
-    st.subheader("Image by image", anchor=False)
+    st.subheader(called("Image by image", kind).capitalize(), anchor=False)
     try:
         drawing = shift_distribution(samples(run), task, report, theme())
     except EngineError as error:
         error_state(error)
         return
     figure(drawing, key="representations.shift", run=run, unit="Euclidean distance, feature units", tasks=[task])
-    st.caption("The box holds half of the images, the line 5 to 95 %. A long line to the right: some images went far.")
+    said = "The box holds half of the images, the line 5 to 95 %. A long line to the right: some images went far."
+    st.caption(called(said, kind))
 
 
 def _means(run: RunView, measure: str) -> None:

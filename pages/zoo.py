@@ -7,14 +7,17 @@ import streamlit as st
 from engine.errors import EngineError
 from engine.manifest import Manifest, known_zoos, locate_zoo
 from engine.recipe import parse_recipe
+from engine.zoo.modalities import modality_of
 from pages.sections import zoo_parts as parts
 from pages.sections.zoo_train import train
 from pages.shared.chrome import empty_state, error_state, plain, switcher
+from pages.shared.nouns import IMAGE
 from pages.shared.state import RunView, find_current, store
 from pages.shared.zoos import zoo_manifest
 
 ZOO = "zoo"  # the address parameter
 VIEWS = ("Images", "Experts", "Train experts", "Prompts", "Licences")
+TEXT_VIEWS = {"Images": "Texts", "Experts": "Experts", "Licences": "Licences"}  # those that a zoo of texts has
 LOOKED_BACK = 60  # runs whose zoos are offered
 
 
@@ -32,15 +35,18 @@ def main() -> None:
     st.caption(" · ".join(f"{name}\u00a0**{plain(value)}**" for name, value in _facts(manifest, zoo)))
     if manifest.description:
         st.write(plain(manifest.description))
+    kind = modality_of(manifest)
+    titles = {view: view for view in VIEWS} if kind is IMAGE else TEXT_VIEWS
     view = st.segmented_control(
         "What to show",
-        VIEWS,
+        list(titles),
+        format_func=titles.get,
         default=VIEWS[0],
         key="zoo.view",
         bind="query-params",
         required=True,
         label_visibility="collapsed",
-        help="The zoo's images by class, its experts, the training of more, its prompts, or their licences.",
+        help=f"The zoo's {kind.many} by class, its experts and what there is of them.",
     )
     own = run if run is not None and _same(run.report.recipe.zoo, zoo) else None
     if view == "Experts":

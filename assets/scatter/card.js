@@ -1,4 +1,4 @@
-// The hover card: thumbnail, true class, what each panel predicts, and the colour variable.
+// The hover card: thumbnail or text, true class, what each panel predicts, and the colour variable.
 
 const SHEETS_KEPT = 6;
 const THUMBNAIL_SIDE = 84;
@@ -55,15 +55,16 @@ function describePoint(scatter, index) {
   const text = values.map((value) => describeValue(colour, value)).join(" · ");
   const known = rows.some((row) => row.value === text) || text === word(groups, index);
   if (!known) rows.push({ name: colour.title, value: text });
+  const sentence = scatter.thumbnails?.header.texts?.[index] ?? null;
   const title = `${noun[0][0].toUpperCase()}${noun[0].slice(1)} ${index.toLocaleString("en")}`;
-  return { title, group: word(groups, index), rows };
+  return { title, group: word(groups, index), rows, sentence };
 }
 
 /** The same in one sentence, for the live region. */
 function sayPoint(scatter, index) {
-  const { title, group, rows } = describePoint(scatter, index);
+  const { title, group, rows, sentence } = describePoint(scatter, index);
   const verdict = (row) => (row.right === null || row.right === undefined ? "" : row.right ? ", right" : ", wrong");
-  return [group ? `${title}, ${group}` : title, ...rows.map((row) => `${row.name}: ${row.value}${verdict(row)}`)].join(". ");
+  return [group ? `${title}, ${group}` : title, ...(sentence ? [sentence] : []), ...rows.map((row) => `${row.name}: ${row.value}${verdict(row)}`)].join(". ");
 }
 
 function showCard(scatter, plot, index) {
@@ -79,7 +80,7 @@ function showCard(scatter, plot, index) {
 
 function fillCard(scatter, index) {
   const { card } = scatter.frame;
-  const { title, group, rows } = describePoint(scatter, index);
+  const { title, group, rows, sentence } = describePoint(scatter, index);
   card.dataset.index = String(index);
   card.dataset.stamp = String(scatter.stamp);
   const list = make("dl");
@@ -91,8 +92,9 @@ function fillCard(scatter, index) {
   }
   const head = make("div", { className: "card-head" }, make("strong", { textContent: title }));
   if (group) head.append(make("span", { textContent: group }));
-  card.replaceChildren(make("div", { className: "card-text" }, head, list));
-  if (!scatter.thumbnails || index >= scatter.thumbnails.header.images) return;
+  const said = sentence === null ? [] : [make("p", { className: "sentence", textContent: sentence })];
+  card.replaceChildren(make("div", { className: "card-text" }, head, ...said, list));
+  if (!scatter.thumbnails || scatter.thumbnails.header.texts || index >= scatter.thumbnails.header.images) return;
   const canvas = make("canvas", { className: "thumbnail" });
   canvas.dataset.index = String(index);
   const [width, height] = scatter.thumbnails.header.size;

@@ -1,6 +1,7 @@
 // What a film's frame says below the panels: a bar a task and state, and the images that merging lost and repair brought back.
 
 const LISTED = 16; // images shown of a list
+const LISTED_TEXTS = 5; // sentences take a line each
 const SMALL_SIDE = 38;
 const MEASURES = { accuracy: "Accuracy", l1: "Distance to the expert" };
 
@@ -148,7 +149,7 @@ function showChanges(scatter) {
 function showImages(scatter, entry) {
   const { film, thumbnails } = scatter;
   const { vocabulary } = scatter.content.header;
-  const shown = spread(entry.rows, LISTED);
+  const shown = spread(entry.rows, thumbnails.header.texts ? LISTED_TEXTS : LISTED);
   while (entry.cells.length < shown.length) entry.cells.push(imageCell(scatter));
   if (entry.images.children.length !== shown.length + 1) entry.images.replaceChildren(...entry.cells.slice(0, shown.length), entry.rest);
   shown.forEach((i, place) => {
@@ -158,8 +159,11 @@ function showImages(scatter, entry) {
     if (cell.title !== title) cell.title = title;
     if (cell.dataset.index === String(i)) return;
     cell.dataset.index = cell.canvas.dataset.index = String(i);
-    cell.setAttribute("aria-label", `Image ${i}`);
-    thumbnails.draw(i, cell.canvas).catch(() => {});
+    const sentence = thumbnails.header.texts?.[i];
+    cell.classList.toggle("film-text", sentence !== undefined);
+    cell.replaceChildren(sentence ?? cell.canvas);
+    cell.setAttribute("aria-label", sentence ?? `Image ${i}`);
+    if (sentence === undefined) thumbnails.draw(i, cell.canvas).catch(() => {});
   });
   const more = entry.rows.length - shown.length;
   entry.rest.textContent = more > 0 ? `+ ${more}` : "";

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ..catalog import MERGE_METHODS, TRANSFORMS, MergeRow, TransformRow, params_of
-from ..catalog.words import CATEGORIES, learns, makes, needs_of
+from ..catalog.words import CATEGORIES, kinds_of, learns, makes, needs_of
 from ..errors import EngineError
 
 BEHIND = "task_arithmetic"  # the merge that transforms are measured with
@@ -79,6 +79,7 @@ def method_table(results: Mapping[Method, Result]) -> pd.DataFrame:
                 "category": CATEGORIES[row.category],
                 "title": row.title,
                 "needs": needs_of(row),
+                "kinds": kinds_of(row),
                 "learns": learns(row),
                 "yields": makes(row),
                 "in": result.within if result else None,

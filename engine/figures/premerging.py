@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ..catalog import ALIGNMENTS, FINE_TUNING, AlignmentRow, FineTuningRow
-from ..catalog.words import needs_of
+from ..catalog.words import kinds_of, needs_of
 
 
 def premerging_rows() -> list[FineTuningRow | AlignmentRow]:
@@ -26,6 +26,7 @@ def premerging_table() -> pd.DataFrame:
                 "cost": row.cost if isinstance(row, FineTuningRow) else None,
                 "makes": _makes(row),
                 "needs": needs_of(row),
+                "kinds": kinds_of(row),
                 "source": row.url,
             }
         )

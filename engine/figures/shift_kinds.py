@@ -18,6 +18,7 @@ QUANTITIES = {"accuracy": "Accuracy (%)", "l1": "L1 to the expert on the same im
 KINDS = {"none": "As they are", "noise": "Noise", "blur": "Blur", "contrast": "Low contrast", "negative": "Negatives"}
 KINDS |= {"motion_blur": "Motion blur", "impulse_noise": "Impulse noise", "gaussian_noise": "Gaussian noise"}
 KINDS |= {"pixelate": "Pixelate", "spatter": "Spatter", "low_contrast": "Very low contrast", "jpeg": "JPEG"}
+KINDS |= {"typos": "Misspelt words", "dropped": "Missing words", "swapped": "Swapped words"}
 ROW = 46  # px of a kind
 
 

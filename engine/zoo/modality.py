@@ -56,7 +56,7 @@ class Modality(Protocol):
     many: str
     layout: Layout
     preparation: type  # of its samples
-    shifts: tuple[str, ...]  # kinds of drawn shifts
+    shifts: Mapping[str, tuple[str, ...]]  # set of drawn shifts → its kinds
     inside: str  # why nothing can look or act inside its encoders; '' where it can
 
     def reads(self, config: Mapping[str, Any]) -> bool:

@@ -18,6 +18,7 @@ from pages.features.images import images_coming, images_of
 from pages.features.packing import Panel, ScatterDataError, content_name
 from pages.features.scatter import linked_scatter
 from pages.shared.chrome import error_state, plain
+from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import recent, refresh_when
 from pages.shared.state import RunView, store
 
@@ -123,9 +124,10 @@ def _draw(run: RunView, film: Film, choice: str, key: str) -> None:
         colour=film_colour(film, states, choice),
         thumbnails=atlas,
         height=340,
+        noun=(kind_of(run.report).one, kind_of(run.report).many),
         film=_position(view, content_name(content), film, recipe),
     )
-    st.caption(plain(_caption(film)))
+    st.caption(plain(called(_caption(film), kind_of(run.report))))
     if atlas is None and images_coming(film, run.report):
         refresh_when(lambda: not images_coming(film, run.report))
 

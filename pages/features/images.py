@@ -16,8 +16,11 @@ from engine.errors import EngineError
 from engine.manifest import Task, locate_zoo
 from engine.pipeline.zoos.pictures import pictures_at
 from engine.report import Report
-from engine.zoo.images.thumbnails import SIDE, is_open, is_ready, thumbnails
-from pages.features.scatter import Atlas
+from engine.zoo.images.thumbnails import SIDE, is_open, is_ready, png, thumbnails
+from pages.features.scatter import Atlas, Sentences
+from pages.features.texts import texts_of
+from pages.shared.chrome import plain
+from pages.shared.nouns import IMAGE, kind_of
 from pages.shared.on_demand import latest, recent
 from pages.shared.pictures import run_request
 from pages.shared.service import ask
@@ -25,6 +28,7 @@ from pages.shared.state import store
 from pages.shared.zoos import zoo_manifest
 
 KEPT = 8  # atlases held in memory
+ZOOM_TO = 160  # px that small images are enlarged to, pixel by pixel
 Places = Mapping[str, Path | None]  # task → folder of its pictures; None while they are being made
 
 logger = logging.getLogger(__name__)
@@ -132,14 +136,40 @@ class Atlases:
                     self._wanted.pop(folder)
 
 
-def images_of(images: ImageRows, report: Report) -> Atlas | None:
-    """Return thumbnails of images; None where the zoo's data is not at hand, or not yet."""
+def images_of(images: ImageRows, report: Report) -> Atlas | Sentences | None:
+    """Return thumbnails of images, or texts; None where the zoo's data is not at hand, or not yet."""
+    if not is_seen(report):
+        return texts_of(images, report)
     return atlases().find(images, report)
 
 
 def images_coming(images: ImageRows, report: Report) -> bool:
-    """Return whether thumbnails that are not at hand are being made."""
+    """Return whether thumbnails that are not at hand are being made; texts need not be."""
+    if not is_seen(report):
+        return False
     return atlases().are_coming(images, report)
+
+
+def show_sample(found: Atlas | Sentences, row: int, name: str, *, enlarged: int = ZOOM_TO, width: int = 96) -> None:
+    """Draw one image or one text.
+
+    Args:
+        found: pictures or texts.
+        row: of it.
+        name: the true class.
+        enlarged: px that small images are enlarged to, pixel by pixel.
+        width: px at which an image is drawn.
+    """
+    if isinstance(found, Sentences):
+        st.write(plain(found.texts[row]))
+        return
+    image = found.images[row]
+    st.image(inline(png(image, max(1, enlarged // image.shape[0]))), width=width, alt=f"An image of {name}")
+
+
+def is_seen(report: Report) -> bool:
+    """Return whether a run's samples are pictures."""
+    return kind_of(report) is IMAGE
 
 
 def inline(picture: bytes) -> str:

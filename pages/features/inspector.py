@@ -1,6 +1,6 @@
 """The selected images of the feature view, with every model's prediction and how far correction moved them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import streamlit as st
@@ -8,25 +8,32 @@ import streamlit as st
 from engine.figures.drawing import task_titles
 from engine.figures.palette import state_title
 from engine.outgoing import csv_table
+from engine.pipeline.views.occlusion import OCCLUSION
 from engine.rounding import rounded
-from engine.zoo.images.thumbnails import png
 from pages.features.data import Space, class_name, selection_table
-from pages.features.images import inline
+from pages.features.images import show_sample
 from pages.features.neighbours import has_neighbours, neighbours
-from pages.features.scatter import Atlas
+from pages.features.scatter import Atlas, Sentences
+from pages.features.words import marked, occlusion_folder
 from pages.shared.causes import can_diagnose, diagnose
 from pages.shared.chrome import plain
+from pages.shared.nouns import called, kind_of
 from pages.shared.selection import MOST
 from pages.shared.state import RunView
 from pages.shared.tables import draw_table
 
 PAGE = 12  # images shown at once
-ZOOM_TO = 160  # px that small images are enlarged to, pixel by pixel
 ORDERS = {"shift": "Largest shift first", "margin": "Smallest margin first", "row": "In order of the data"}
 
 
 def inspector(
-    run: RunView, space: Space, rows: Sequence[int], states: Sequence[str], atlas: Atlas | None, key: str, picked: str
+    run: RunView,
+    space: Space,
+    rows: Sequence[int],
+    states: Sequence[str],
+    atlas: Atlas | Sentences | None,
+    key: str,
+    picked: str,
 ) -> None:
     """Draw images and table of the selected rows.
 
@@ -35,18 +42,20 @@ def inspector(
         space: the images.
         rows: which are selected.
         states: of the panels, in order.
-        atlas: thumbnails of all rows of the space, if there are any.
+        atlas: thumbnails or texts of all rows of the space, if there are any.
         key: prefix of the widgets.
         picked: where in the session the view looks for a selection to take over.
     """
     if not rows:
         st.caption("Nothing is selected. Drag a line around points, click one, or use a button above.")
         return
+    kind = kind_of(run.report)
     base = "merged" if "merged" in states else states[0]
     alone = len(rows) > 1 and atlas is not None and has_neighbours(run)
     pages, page = -(-len(rows) // PAGE), 1
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.subheader(f"{len(rows):,} image{'s' if len(rows) != 1 else ''} selected", anchor=False, width="stretch")
+        said = f"{len(rows):,} {kind.many if len(rows) != 1 else kind.one} selected"
+        st.subheader(said, anchor=False, width="stretch")
         order = "row"
         if len(rows) > 1:
             order = st.selectbox(
@@ -66,27 +75,30 @@ def inspector(
                 key=f"{key}.page.{pages}",
                 bind="query-params",
                 width=140,
-                help="Twelve images are shown at a time.",
+                help=called("Twelve images are shown at a time.", kind),
             )
     _why(run, space, rows, key)
     ordered = _ordered(space, np.asarray(rows, dtype=int), order, base)
-    with st.grid("auto", min_column_width=170, gap="small"):
+    words = _words_of(run, space, ordered) if isinstance(atlas, Sentences) else {}
+    with st.grid("auto", min_column_width=240 if isinstance(atlas, Sentences) else 170, gap="small"):
         for row in ordered[(page - 1) * PAGE : page * PAGE].tolist():
             with st.container(border=True, height="stretch", gap="xsmall"):
-                _card(run, space, row, states, atlas)
+                _card(run, space, row, states, atlas, words)
                 if alone:
                     st.button(
                         "Neighbours",
                         key=f"{key}.alone.{row}",
                         type="tertiary",
                         icon=":material/hub:",
-                        help="Select this image alone: its nearest images in every feature space appear below.",
+                        help=called(
+                            "Select this image alone: its nearest images in every feature space appear below.", kind
+                        ),
                         on_click=_alone,
                         args=(picked, row),
                     )
     if len(ordered) == 1 and atlas is not None:
         neighbours(run, space, int(ordered[0]), states, atlas)
-    _table(run, space, ordered, states, key)
+    _table(run, space, ordered, states, atlas, key)
 
 
 def _why(run: RunView, space: Space, rows: Sequence[int], key: str) -> None:
@@ -100,17 +112,35 @@ def _why(run: RunView, space: Space, rows: Sequence[int], key: str) -> None:
     images = sorted(space.index[own].tolist())
     title = task_titles(run.report)[task]
     said = "Why this image?" if len(images) == 1 else f"Why these {min(len(images), MOST)} images of {title}?"
-    if st.button(plain(said), icon=":material/troubleshoot:", key=f"{key}.why"):
+    if st.button(plain(called(said, kind_of(run.report))), icon=":material/troubleshoot:", key=f"{key}.why"):
         diagnose(run, task, images=images)
 
 
-def _card(run: RunView, space: Space, row: int, states: Sequence[str], atlas: Atlas | None) -> None:
-    """Draw one image: true class, what every state says, and its distance to the expert's feature before and after."""
+def _words_of(run: RunView, space: Space, rows: np.ndarray) -> dict[tuple[str, int], str]:
+    """Return texts with the words marked that move features most, by task and row, where words have been hidden."""
+    found = {}
+    for task in {space.tasks[number] for number in space.task[rows].tolist()}:
+        if (folder := occlusion_folder(run, task)) is not None:
+            parts = OCCLUSION.read(folder)["tasks"][task]["texts"]
+            found |= {(task, text["index"]): marked(text) for text in parts}
+    return found
+
+
+def _card(
+    run: RunView,
+    space: Space,
+    row: int,
+    states: Sequence[str],
+    atlas: Atlas | Sentences | None,
+    words: Mapping[tuple[str, int], str],
+) -> None:
+    """Draw one image or text: true class, what every state says, its distance to the expert's feature."""
     task = space.tasks[space.task[row]]
     truth = class_name(run.report, task, int(space.label[row]))
-    if atlas is not None:
-        image = atlas.images[row]
-        st.image(inline(png(image, max(1, ZOOM_TO // image.shape[0]))), width=96, alt=f"An image of {truth}")
+    if said := words.get((task, int(space.index[row]))):
+        st.markdown(said)
+    elif atlas is not None:
+        show_sample(atlas, row, truth)
     st.markdown(f"**{plain(truth)}**")
     lines = []
     for state in states:
@@ -133,8 +163,12 @@ def _card(run: RunView, space: Space, row: int, states: Sequence[str], atlas: At
     st.caption("  \n".join(lines))
 
 
-def _table(run: RunView, space: Space, rows: np.ndarray, states: Sequence[str], key: str) -> None:
+def _table(
+    run: RunView, space: Space, rows: np.ndarray, states: Sequence[str], atlas: Atlas | Sentences | None, key: str
+) -> None:
     table = selection_table(space, rows, states, run.report)
+    if isinstance(atlas, Sentences):
+        table.insert(2, "text", [atlas.texts[row] for row in rows.tolist()])
     with st.expander("Table and download", icon=":material/table_rows:"):
         draw_table(table, width="stretch", hide_index=True, key=f"{key}.table")
         st.download_button(

@@ -11,8 +11,9 @@ from engine.figures.palette import state_title
 from engine.zoo.images.thumbnails import strip
 from pages.features.data import Space, class_name
 from pages.features.images import inline
-from pages.features.scatter import Atlas
+from pages.features.scatter import Atlas, Sentences
 from pages.shared.chrome import plain
+from pages.shared.nouns import called, kind_of
 from pages.shared.state import RunView, samples
 
 FEATURES, KEPT = "features.safetensors", "neighbours.parquet"  # a run has all features, an example what is nearest
@@ -26,15 +27,16 @@ def has_neighbours(run: RunView) -> bool:
     return any((run.folder / name).is_file() for name in (FEATURES, KEPT))
 
 
-def neighbours(run: RunView, space: Space, row: int, states: Sequence[str], atlas: Atlas) -> None:
+def neighbours(run: RunView, space: Space, row: int, states: Sequence[str], atlas: Atlas | Sentences) -> None:
     """Draw the images most like one image, a line for every state shown."""
-    task = space.tasks[space.task[row]]
+    task, kind = space.tasks[space.task[row]], kind_of(run.report)
     found, among = searched(run, space, row, states) or looked_up(run, space, row, states) or ({}, 0)
     if not found:
         if has_neighbours(run):
-            st.caption("Neighbours of this image are not kept with the example; run its recipe to have them for all.")
+            said = "Neighbours of this image are not kept with the example; run its recipe to have them for all."
+            st.caption(called(said, kind))
         return
-    st.markdown(f"**Nearest in feature space** (cosine distance, among {among} images of this task)")
+    st.markdown(f"**Nearest in feature space** (cosine distance, among {among} {kind.many} of this task)")
     for state, (rows, away) in found.items():
         same = int((space.label[rows] == space.label[row]).sum())
         names = ", ".join(class_name(run.report, task, int(space.label[near])) for near in rows)
@@ -42,6 +44,13 @@ def neighbours(run: RunView, space: Space, row: int, states: Sequence[str], atla
             f"{plain(state_title(state, run.report))}: {same} of {len(rows)} are of the same class, "
             f"distances {away[0]:.3f} to {away[-1]:.3f}"
         )
+        if isinstance(atlas, Sentences):
+            classes = [class_name(run.report, task, int(space.label[near])) for near in rows]
+            lines = [
+                f"- {plain(atlas.texts[near])} :gray[({plain(name)})]" for near, name in zip(rows, classes, strict=True)
+            ]
+            st.markdown("\n".join(lines))
+            continue
         zoom = max(1, SIDE // atlas.images.shape[1])
         st.image(inline(strip(atlas.images[rows], gap=3, zoom=zoom)), width="content", alt=names)
 

@@ -7,6 +7,7 @@ packet     holds                                   changes with              siz
 ========== ======================================= ========================= =============================
 content    coordinates, true and predicted classes the run or the projection 272 KB
 thumbnails JPEG sheets of 1,024 thumbnails         the images                2.8 MB of 32 × 32, 350 B each
+ or texts  the texts themselves                    the texts                 60 B each
 view       titles, colours, filter, selection      a widget that recolours   17 KB, 33 KB if continuous
 ========== ======================================= ========================= =============================
 
@@ -141,6 +142,25 @@ class Atlas:
     key: str
     images: np.ndarray
 
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+@dataclass(frozen=True, eq=False)
+class Sentences:
+    """Texts for the hover card, in place of thumbnails.
+
+    Args:
+        key: names the content; other texts need another key.
+        texts: one a point; both parts of a pair, joined.
+    """
+
+    key: str
+    texts: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
 
 def content_packet(panels: Sequence[Panel], labels: Labels | None, key: str) -> bytes:
     """Pack the coordinates and the hover card's columns.
@@ -185,6 +205,12 @@ def thumbnail_packet(atlas: Atlas) -> bytes:
         "perSheet": THUMBNAILS_PER_SHEET,
     }
     return pack(header, {f"sheet{number}": np.frombuffer(sheet, np.uint8) for number, sheet in enumerate(sheets)})
+
+
+def sentence_packet(sentences: Sentences) -> bytes:
+    """Pack texts, where pictures would have thumbnails."""
+    header = {"key": thumbnails_name(sentences.key), "images": len(sentences), "texts": list(sentences.texts)}
+    return pack(header, {})
 
 
 def view_packet(

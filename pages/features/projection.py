@@ -13,6 +13,7 @@ from engine.figures.drawing import task_titles
 from engine.pipeline.run.projecting import TITLES, ProjectionRequest, projection_step
 from engine.store import Run
 from pages.shared.chrome import error_state, stale_state
+from pages.shared.nouns import kind_of
 from pages.shared.on_demand import latest
 from pages.shared.progress import show_progress
 from pages.shared.service import ask, told_when_refused
@@ -78,7 +79,7 @@ def _settings(run: RunView, key: str, method: str, default: ProjectionRequest) -
     ask("seed", 1, 0, 10_000)
     tasks = task_titles(run.report)
     values["task"] = st.selectbox(
-        "Images of",
+        f"{kind_of(run.report).many.capitalize()} of",
         ["all", *tasks],
         format_func=lambda name: tasks.get(name, "all tasks with an expert"),
         key=f"{key}.task",

@@ -24,9 +24,11 @@ from pages.features.packing import (
     Labels,
     Panel,
     ScatterDataError,
+    Sentences,
     content_name,
     content_packet,
     point_count,
+    sentence_packet,
     thumbnail_packet,
     thumbnails_name,
     view_packet,
@@ -45,6 +47,7 @@ __all__ = [
     "Panel",
     "ScatterDataError",
     "Selection",
+    "Sentences",
     "linked_scatter",
 ]
 
@@ -94,7 +97,7 @@ def linked_scatter(
     content_key: str,
     colour: Categorical | Continuous,
     labels: Labels | None = None,
-    thumbnails: Atlas | None = None,
+    thumbnails: Atlas | Sentences | None = None,
     visible: Any = None,
     selection: Sequence[int] | None = None,
     height: int = 380,
@@ -116,7 +119,7 @@ def linked_scatter(
         colour: what the points' colour says. A click on a category in the legend focuses it; the other points turn grey
             and do not answer to brush and pointer.
         labels: true class and predictions for the hover card.
-        thumbnails: images of the hover card, cached under their own key.
+        thumbnails: images or texts of the hover card, cached under their own key.
         visible: of shape (n,), bool, optional; hidden points are neither drawn nor selected.
         selection: rows selected from outside, by a worklist or the address. A value that is new since the last run
             replaces the selection; a repeated one, or the selection handed back, does not. None leaves it alone.
@@ -132,10 +135,8 @@ def linked_scatter(
     Raises: ScatterDataError: arrays that do not fit each other, an unknown title in ``morph``.
     """
     count = point_count(panels)
-    if thumbnails is not None and len(thumbnails.images) != count:
-        raise ScatterDataError(
-            f"There are {len(thumbnails.images)} thumbnails for {count} points; expected one a point."
-        )
+    if thumbnails is not None and len(thumbnails) != count:
+        raise ScatterDataError(f"There are {len(thumbnails)} thumbnails for {count} points; expected one a point.")
     header = {
         "key": key,
         "content": content_name(content_key),
@@ -183,5 +184,5 @@ def _content(_packed: Callable[[], bytes], content_key: str) -> bytes:
 
 
 @st.cache_resource(max_entries=4, ttl="6h", show_spinner=False)
-def _thumbnails(_atlas: Atlas, key: str) -> bytes:
-    return thumbnail_packet(_atlas)
+def _thumbnails(_atlas: Atlas | Sentences, key: str) -> bytes:
+    return sentence_packet(_atlas) if isinstance(_atlas, Sentences) else thumbnail_packet(_atlas)

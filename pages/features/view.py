@@ -16,9 +16,11 @@ from pages.features.film_view import film_view, films_of
 from pages.features.images import images_coming, images_of
 from pages.features.inspector import inspector
 from pages.features.picks import picks_of
-from pages.features.scatter import Panel, ScatterDataError, linked_scatter
+from pages.features.scatter import Panel, ScatterDataError, Sentences, linked_scatter
+from pages.features.texts import search
 from pages.features.worklists import worklists
 from pages.shared.chrome import empty_state, error_state, percent, plain, theme
+from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import refresh_when
 from pages.shared.state import RunView, samples
 
@@ -52,7 +54,8 @@ def feature_view(run: RunView, key: str, compact: bool = False) -> None:
         compact: panels and caption only: of the run's films, else of whichever projection exists.
     """
     if "expert" not in run.report.accuracy:
-        empty_state("No features to show", WHAT + " This run scored no images of an expert's task, so there are none.")
+        said = WHAT + " This run scored no images of an expert's task, so there are none."
+        empty_state("No features to show", called(said, kind_of(run.report)))
         return
     films = films_of(run) if compact else []
     if films:
@@ -67,7 +70,7 @@ def _view(run: RunView, key: str, compact: bool) -> None:
     try:
         found, wanted = _projection(run, key, bar)
         if found is None:
-            empty_state("Not projected yet", WHAT)
+            empty_state("Not projected yet", called(WHAT, kind_of(run.report)))
             projection.compute(run, wanted, key, stale=False)
             return
         space = _space(run, found)
@@ -184,7 +187,7 @@ def _colouring(run: RunView, space: Space, key: str) -> tuple[str, str]:
             key=f"{key}.shown",
             bind="query-params",
             persist_state="session",
-            help="The task whose images are shown; the others are taken out of panels and lists.",
+            help=f"The task whose {kind_of(run.report).many} are shown; the others are taken out of panels and lists.",
         )
     task = space.tasks[0] if len(space.tasks) == 1 else task
     if colour in NEEDS_ONE_TASK and task == "all":
@@ -212,7 +215,9 @@ def _draw(
     subset = space.only(shown.task) if shown.colour in NEEDS_ONE_TASK else space
     colour = colour_of(subset, shown.states, shown.colour, run.report, theme())
     colour = faded(colour, theme()) if stale else colour
-    atlas = images_of(space, run.report)
+    atlas, kind = images_of(space, run.report), kind_of(run.report)
+    if isinstance(atlas, Sentences) and not compact:
+        search(atlas, visible, kind.many, key)
     rows = hashlib.sha256(f"{run.stamp}{space.tasks}{space.index.tobytes()}".encode("utf-8", "replace"))
     with place:
         selection = linked_scatter(
@@ -226,9 +231,11 @@ def _draw(
             selection=st.session_state.pop(f"{key}.picked", None),
             height=320 if compact else 400,
             morph=[] if compact else _morph(run, shown),
+            noun=(kind.one, kind.many),
         )
         coming = atlas is None and images_coming(space, run.report)
-        st.caption(plain(_caption(found, space, visible, "" if atlas is not None else COMING if coming else MISSING)))
+        where = "" if atlas is not None else called(COMING if coming else MISSING, kind)
+        st.caption(plain(called(_caption(found, space, visible, where), kind)))
         if coming:
             refresh_when(lambda: not images_coming(space, run.report))
     if not compact:

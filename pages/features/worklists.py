@@ -11,6 +11,7 @@ from pages.features.address import LIST
 from pages.features.data import Space
 from pages.features.picks import BROKEN, COUNTED, LOST, REPAIRED, SHIFTED, UNCERTAIN, class_table, rows_of_class
 from pages.shared.chrome import plain
+from pages.shared.nouns import called, kind_of
 from pages.shared.tables import draw_table
 
 TITLES = {
@@ -53,7 +54,7 @@ def worklists(
                 f"{plain(TITLES[name].format(**names))} ({len(rows)})",
                 key=f"{key}.pick.{name}",
                 type="tertiary",
-                help=plain(SAID[name].format(**names)),
+                help=plain(called(SAID[name].format(**names), kind_of(report))),
                 on_click=_choose,
                 args=(name,),
             )
@@ -76,7 +77,7 @@ def _classes(
     columns = {
         "task": "Task",
         "class": "Class",
-        "images": "Images",
+        "images": called("Images", kind_of(report)),
         "shift": st.column_config.NumberColumn("Mean shift, merged", format="%.2f"),
     }
     columns |= {name: TITLES[name].format(calibrator=calibrator) for name in COUNTED if name in table}
@@ -92,10 +93,11 @@ def _classes(
         placeholder="–",
         alt=f"{len(table)} classes with their mean shift and how many images were lost, repaired and broken",
     )
-    st.caption(
+    said = (
         "Counts are of the images shown. Click a count to select those images in every panel, a name to select all "
         "images of the class. Shift: distance of merged features to the expert's, feature units."
     )
+    st.caption(called(said, kind_of(report)))
     cells = chosen["selection"]["cells"]
     cell = tuple(cells[0]) if cells else None
     seen = f"{key}.classes.seen"

@@ -13,12 +13,14 @@ from engine.catalog.words import at_inference, cost_of
 from engine.errors import EngineError, RecipeError
 from engine.manifest import Manifest, known_zoos, locate_zoo, manifest_file
 from engine.recipe import Recipe, parse_recipe, read_recipe
+from engine.zoo.modalities import Modality
 from pages.forms.experts import choose_among, first_of_each_task, weigh
 from pages.forms.fetch import fetch_panel
 from pages.forms.params import method_notes, param_fields, seeded
 from pages.forms.preflight import preflight_line, withdraw
 from pages.forms.recipes import check, differences
 from pages.shared.chrome import plain, stale_state
+from pages.shared.nouns import called, kind_of_zoo
 from pages.shared.state import store
 from pages.shared.zoos import zoo_manifest
 
@@ -54,7 +56,7 @@ def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any], running: 
     calibrators = _calibrators(document["calibrators"])
     zoo, experts, forward = _experts(document)
     transforms = _transforms(document["transforms"])
-    probe, seeds = _probe(document)
+    probe, seeds = _probe(document, kind_of_zoo(zoo))
     built = {"zoo": zoo, "experts": experts, "transforms": transforms, "merge": merge}
     built |= {"calibrators": calibrators, "probe": probe, "seeds": seeds, "forward": forward}
     st.session_state[RECIPE] = built
@@ -293,31 +295,31 @@ def _transforms(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return built
 
 
-def _probe(document: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-    probe = document["probe"]
-    with st.expander("Images and seeds", icon=":material/image_search:", key=f"{PREFIX}probe.card"):
+def _probe(document: Mapping[str, Any], kind: Modality) -> tuple[dict[str, Any], Any]:
+    probe, many = document["probe"], kind.many.capitalize()
+    with st.expander(f"{many} and seeds", icon=":material/image_search:", key=f"{PREFIX}probe.card"):
         limit = probe.get("samples_per_task", "all")
         samples = st.number_input(
-            "Images a task, at most",
+            f"{many} a task, at most",
             min_value=2,
             key=seeded(f"{PREFIX}samples", None if limit == "all" else limit),
             placeholder="all",
-            help="Fewer images run faster and are less exact. Drawn evenly over the classes.",
+            help=f"Fewer {kind.many} run faster and are less exact. Drawn evenly over the classes.",
         )
         protocol = st.radio(
             "Protocol",
             list(PROTOCOLS),
             format_func=lambda name: PROTOCOLS[name][0],
-            captions=[text for _, text in PROTOCOLS.values()],
+            captions=[called(text, kind) for _, text in PROTOCOLS.values()],
             key=seeded(f"{PREFIX}protocol", probe.get("protocol", "held_out")),
-            help="On which unlabelled images calibrators and learned merges adapt, and on which they are scored.",
+            help=f"On which unlabelled {kind.many} calibrators and learned merges adapt, and on which they are scored.",
         )
         split = st.number_input(
             "Split seed",
             min_value=0,
             step=1,
             key=seeded(f"{PREFIX}split", probe.get("split_seed", 0)),
-            help="Draws which images are adapted on and which are scored.",
+            help=f"Draws which {kind.many} are adapted on and which are scored.",
         )
         text = st.text_input(
             "Training seeds",

@@ -9,6 +9,7 @@ import streamlit as st
 from engine.figures.drawing import task_titles
 from engine.pipeline.viewing.base import View
 from pages.shared.chrome import empty_state
+from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
 
@@ -27,13 +28,17 @@ def open_view(run: RunView, view: View, label: str, icon: str, takes: str, **cho
         chosen: fields of the request that are not the usual ones.
     """
     request = view.ask(run.report.recipe, **chosen)
-    takes = takes.format_map(dict(request))
+    kind = kind_of(run.report)
+    takes, label = called(takes.format_map(dict(request)), kind), called(label, kind)
     key = ".".join(("calibrate", view.name, *chosen.values()))
     return view_on_demand(run, view, request, key=key, label=label, icon=icon, takes=takes)
 
 
 def lacks_blocks(run: RunView, title: str) -> bool:
-    """Return whether the merge is of a kind whose blocks cannot be followed, and say so under a title."""
+    """Return whether merge or encoder are of a kind whose blocks cannot be followed, and say so under a title."""
+    if inside := kind_of(run.report).inside:
+        empty_state(title, f"{inside[:1].upper()}{inside[1:]}.")
+        return True
     if run.report.merged.kind != "per_sample":
         return False
     empty_state(title, "This merge makes other weights for every image.")
@@ -64,6 +69,6 @@ def choose_tasks(run: RunView, document: Mapping[str, Any], view: View, hint: st
         width=260,
         key=f"calibrate.{view.name}.task",
         bind="query-params",
-        help=hint,
+        help=called(hint, kind_of(run.report)),
     )
     return list(document["tasks"]) if task == ALL else [task]

@@ -10,10 +10,10 @@ from engine.figures import state_title
 from engine.figures.drawing import task_titles
 from engine.figures.one_image import FATES, fates, one_image_figure
 from engine.pipeline.views.predictions import PREDICTIONS
-from engine.zoo.images.thumbnails import png
 from pages.features.data import class_name
-from pages.features.images import images_of
+from pages.features.images import images_of, show_sample
 from pages.shared.chrome import empty_state, figure, plain, theme
+from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView, samples
 
@@ -39,15 +39,16 @@ class _Images:
 
 def one_image(run: RunView) -> None:
     """Draw the likeliest classes of an image before and after a correction, and for its expert."""
-    st.subheader("What a correction does to one image", anchor=False)
+    kind = kind_of(run.report)
+    st.subheader(called("What a correction does to one image", kind), anchor=False)
     folder = view_on_demand(
         run,
         PREDICTIONS,
         PREDICTIONS.ask(run.report.recipe),
         key="calibrate.predictions",
-        label="Look at single images",
+        label=called("Look at single images", kind),
         icon=":material/image_search:",
-        takes="Asks every model for its five likeliest classes of every evaluation image.",
+        takes=called("Asks every model for its five likeliest classes of every evaluation image.", kind),
     )
     if folder is None:
         return
@@ -60,7 +61,7 @@ def one_image(run: RunView) -> None:
             key="calibrate.one.by",
             bind="query-params",
             format_func=lambda name: state_title(name, run.report),
-            help="The calibrator whose correction of the image is shown.",
+            help=called("The calibrator whose correction of the image is shown.", kind),
         )
         task = st.selectbox(
             "Task",
@@ -69,7 +70,7 @@ def one_image(run: RunView) -> None:
             format_func=titles.get,
             key="calibrate.one.task",
             bind="query-params",
-            help="The task whose images can be chosen.",
+            help=called("The task whose images can be chosen.", kind),
         )
     before = run.report.calibrators[state].on
     rows = samples(run)
@@ -85,20 +86,20 @@ def one_image(run: RunView) -> None:
         format_func=lambda name: f"{FATES[name]} ({counts.get(name, 0)})",
         key=f"calibrate.one.fate.{run.id}.{state}.{task}",
         bind="query-params",
-        help="Images by whether the model was right before correction and is right after it.",
+        help=f"{kind.many.capitalize()} by whether the model was right before correction and is right after it.",
     )
     chosen = found.index[found == fate].to_numpy()
     if not len(chosen):
-        empty_state("No such image", "Choose another group above.")
+        empty_state(called("No such image", kind), "Choose another group above.")
         return
     place = st.number_input(
-        f"Image of {len(chosen)}",
+        called(f"Image of {len(chosen)}", kind),
         1,
         len(chosen),
         width=160,
         key=f"calibrate.one.{run.id}.{state}.{task}.{fate}",
         bind="query-params",
-        help="The image whose features are followed below.",
+        help=called("The image whose features are followed below.", kind),
     )
     _image(run, own[own["index"] == chosen[place - 1]], task, state, int(labels[chosen[place - 1]]))
 
@@ -113,14 +114,9 @@ def _image(run: RunView, rows: pd.DataFrame, task: str, state: str, truth: int) 
     with st.grid("auto", min_column_width=300, gap="small"):
         with st.container(gap="xsmall"):
             if atlas is not None:
-                image = atlas.images[int(np.flatnonzero(all_of_task == index)[0])]
-                st.image(
-                    png(image, max(1, SIDE // image.shape[0])),
-                    width=SIDE,
-                    output_format="PNG",
-                    alt=f"An image of {name}",
-                )
-            st.markdown(f"**{plain(name)}** :gray[· image {index}]")
+                place = int(np.flatnonzero(all_of_task == index)[0])
+                show_sample(atlas, place, name, enlarged=SIDE, width=SIDE)
+            st.markdown(f"**{plain(name)}** :gray[· {kind_of(run.report).one} {index}]")
             after = plain(state_title(state, run.report))
             st.write(
                 f"Its feature is {shift[before]:.3f} away from the expert's, with {after} {shift[state]:.3f} "

@@ -9,10 +9,15 @@ from engine.pipeline.views.shift import SHIFT
 from engine.pipeline.views.stitching import STITCHING
 from pages.sections.calibrate_choices import choose, choose_tasks, lacks_blocks, open_view
 from pages.shared.chrome import figure, theme
+from pages.shared.nouns import called, kind_of
 from pages.shared.state import RunView
 
 SEEN = "The task whose images go through the models."
 DRAWN = {"usual": "Noise, blur, contrast, negatives", "corruptions": "Seven corruptions"}
+SHIFTS = {
+    "image": "noise, blur, low contrast, negatives, or seven corruptions of papers on merging",
+    "text": "one word in seven misspelt, left out, or swapped with the next",
+}
 SHORT = {"accuracy": "Accuracy", "l1": "L1 to the expert"}
 
 
@@ -71,15 +76,20 @@ def _linearity(run: RunView, document: dict, tasks: list[str]) -> None:
 
 def shifted(run: RunView) -> None:
     """Draw every state on images that no calibrator was fitted to, of another kind than those it was."""
-    st.subheader("Does the repair hold for other images?", anchor=False)
+    kind = kind_of(run.report)
+    st.subheader(called("Does the repair hold for other images?", kind), anchor=False)
     st.write(
-        "Calibrators were fitted to images like those they are scored on. Here the evaluation images are shifted: "
-        "noise, blur, low contrast, negatives, or seven corruptions of papers on merging; and the zoo's own shifted "
-        "versions of a task where it has some."
+        called("Calibrators were fitted to images like those they are scored on. ", kind)
+        + f"Here the evaluation {kind.many} are shifted: {SHIFTS[kind.name]}; "
+        "and the zoo's own shifted versions of a task where it has some."
     )
     takes = "Takes up to {images} images of every task through every model, once for each kind of shift."
-    hint = "Which shifts are drawn; the seven corruptions are those of papers on merging, at their highest severity."
-    drawn = choose("Shifts", DRAWN, "usual", "shift.drawn", hint)
+    drawn = "usual"
+    if len(kind.shifts) > 1:
+        hint = (
+            "Which shifts are drawn; the seven corruptions are those of papers on merging, at their highest severity."
+        )
+        drawn = choose("Shifts", DRAWN, drawn, "shift.drawn", hint)
     chosen = {"drawn": drawn} if drawn != "usual" else {}
     folder = open_view(run, SHIFT, "Shift the images", ":material/filter_vintage:", takes, **chosen)
     if folder is None:

@@ -18,6 +18,7 @@ from engine.pipeline.views.swaps import SWAPS
 from pages.sections.calibrate_choices import choose, choose_tasks, lacks_blocks, open_view
 from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import empty_state, figure, percent, plain, theme
+from pages.shared.nouns import called, kind_of
 from pages.shared.state import RunView
 from pages.shared.tables import draw_table
 
@@ -124,7 +125,8 @@ def learned(run: RunView) -> None:
 
 def outliers(run: RunView) -> None:
     """Draw out-of-domain images told by their distance to class prototypes."""
-    st.subheader("Can it tell images that belong to no task?", anchor=False)
+    kind = kind_of(run.report)
+    st.subheader(called("Can it tell images that belong to no task?", kind), anchor=False)
     if not run.report.tasks_of("out"):
         empty_state(
             "No out-of-domain task",
@@ -145,7 +147,7 @@ def outliers(run: RunView) -> None:
         width=260,
         key="calibrate.out.task",
         bind="query-params",
-        help="Whose images are told apart from those of tasks that no expert was tuned on.",
+        help=f"Whose {kind.many} are told apart from those of tasks that no expert was tuned on.",
     )
     states = [state for state in aurocs if task in aurocs[state]]
     figure(

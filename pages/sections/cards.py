@@ -15,6 +15,8 @@ from engine.rounding import rounded
 from engine.store import Run
 from engine.zoo.images.data import open_task
 from engine.zoo.images.thumbnails import strip
+from pages.features.images import is_seen
+from pages.features.texts import few_texts
 from pages.shared.causes import address, can_diagnose
 from pages.shared.chrome import percent, plain
 from pages.shared.on_demand import recent
@@ -24,6 +26,7 @@ from pages.shared.state import RunView
 from pages.shared.zoos import zoo_manifest
 
 IMAGES = 6
+TEXTS = 3
 SIDE = 64  # px of a thumbnail, drawn at half of it on dense screens
 CLASSES_NAMED = 5
 NOTICEABLE = 0.5  # points
@@ -54,7 +57,9 @@ def _description(report: Report) -> str:
 def _card(report: Report, task: str, looked_at: Sequence[Run]) -> None:
     summary = report.tasks[task]
     st.markdown(f"**{plain(summary.title or task)}**")
-    strip = _strip(report, task, looked_at)
+    strip = _strip(report, task, looked_at) if is_seen(report) else None
+    if lines := [] if is_seen(report) else _lines(report, task):
+        st.markdown("\n".join(f"- {plain(line)}" for line in lines))
     if strip is not None:
         st.image(strip, width="stretch", alt=f"{IMAGES} images of {summary.title or task}")
     names = ", ".join(summary.classes[:CLASSES_NAMED])
@@ -72,6 +77,15 @@ def _why(run: RunView, task: str) -> None:
     if abs(change) >= NOTICEABLE:
         said = f"Why {rounded(change, signed=True)} points?".replace("-", "−")
         st.page_link(DIAGNOSE, label=said, icon=":material/troubleshoot:", query_params=address(run, task))
+
+
+def _lines(report: Report, task: str) -> list[str]:
+    """Return a few test texts of as many classes; none where the data is not at hand."""
+    try:
+        folder, entry = locate_zoo(report.recipe.zoo), zoo_manifest(report.recipe.zoo).task_table.get(task)
+        return [] if entry is None or not entry.data else few_texts(folder, entry, TEXTS)
+    except EngineError:
+        return []
 
 
 def _strip(report: Report, task: str, looked_at: Sequence[Run]) -> bytes | None:

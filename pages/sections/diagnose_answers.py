@@ -19,10 +19,12 @@ from engine.figures.diagnosis.transplant import transplant_answer
 from engine.figures.palette import Theme
 from engine.pipeline.views.direction import TABLE
 from pages.features.images import images_of
+from pages.features.scatter import Atlas
 from pages.forms import recipe as forms
-from pages.sections.diagnose_views import QUESTIONS_WITH_VIEWS, at_hand, folder_of
+from pages.sections.diagnose_views import QUESTIONS_WITH_VIEWS, at_hand, folder_of, views_of
 from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import error_state, figure, plain, theme
+from pages.shared.nouns import called, kind_of
 from pages.shared.selection import choose
 from pages.shared.state import RunView, samples
 
@@ -46,8 +48,8 @@ def answer_section(run: RunView, scope: Scope, number: int) -> None:
 def answers_of(run: RunView, scope: Scope, shown: Theme) -> list[Answer]:
     """Return the answers that are there, for a report."""
     found = []
-    for number in range(1, 8):
-        folder = at_hand(run, scope, number) if number in QUESTIONS_WITH_VIEWS else run.folder
+    for number in (1, *views_of(run)):
+        folder = run.folder if number == 1 else at_hand(run, scope, number)
         if folder is not None:
             try:
                 found.append(_answer(run, scope, number, folder, shown))
@@ -74,10 +76,11 @@ def _draw(run: RunView, scope: Scope, number: int) -> None:
         return
     answer = _answer(run, scope, number, folder, theme())
     with said:
-        st.write(plain(answer.sentence))
+        kind = kind_of(run.report)
+        st.write(plain(called(answer.sentence, kind)))
         for note in answer.notes:
-            st.write(plain(note))
-        st.caption(plain(answer.control))
+            st.write(plain(called(note, kind)))
+        st.caption(plain(called(answer.control, kind)))
         if number == 7:
             _use(run, scope, folder)
     with drawn:
@@ -172,7 +175,7 @@ def _pictures(run: RunView, scope: Scope, rows: list[int]) -> np.ndarray | None:
     """Return small pictures of some images of the task, uint8 (n, side, side, 3); None where they are not at hand."""
     images = _Images(f"diagnose:{scope.task}:{hash(tuple(rows))}", (scope.task,), np.asarray(rows))
     atlas = images_of(images, run.report)
-    return None if atlas is None else np.asarray(atlas.images)
+    return np.asarray(atlas.images) if isinstance(atlas, Atlas) else None
 
 
 class _Images:

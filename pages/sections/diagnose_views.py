@@ -12,6 +12,7 @@ from engine.pipeline.views.depth import DEPTH
 from engine.pipeline.views.direction import DIRECTION
 from engine.pipeline.views.remedies import REMEDIES
 from engine.pipeline.views.transplant import TRANSPLANT
+from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import ask_view, view_at_hand, view_on_demand, view_row
 from pages.shared.service import told_when_refused
 from pages.shared.state import RunView
@@ -25,6 +26,7 @@ QUESTIONS_WITH_VIEWS: dict[int, View] = {
     6: ATTENTION,
     7: REMEDIES,
 }
+INSIDE = (3, 5, 6)  # answers that look inside the encoder
 TAKES = {
     2: "Compares the features of every evaluation image with the expert's, as the head sees them.",
     3: "Takes up to {images} images of this task through every block of every model.",
@@ -33,6 +35,13 @@ TAKES = {
     6: "Follows attention through merged model and expert; up to {images} images.",
     7: "Merges with each change of the recipe and scores this task (up to {images} images) and all others (64 each).",
 }
+
+
+def views_of(run: RunView) -> dict[int, View]:
+    """Return the views behind the answers that there are for a run's kind of data."""
+    if not kind_of(run.report).inside:
+        return QUESTIONS_WITH_VIEWS
+    return {number: view for number, view in QUESTIONS_WITH_VIEWS.items() if number not in INSIDE}
 
 
 def request_of(run: RunView, number: int, task: str) -> ViewRequest:
@@ -51,7 +60,7 @@ def folder_of(run: RunView, scope: Scope, number: int) -> Path | None:
         key=f"diagnose.{number}.{scope.task}",
         label=f"Answer: {QUESTIONS[number - 1]}",
         icon=":material/troubleshoot:",
-        takes=TAKES[number].format(images=IMAGES),
+        takes=called(TAKES[number].format(images=IMAGES), kind_of(run.report)),
         title=_title(view, number, scope),
     )
 
@@ -64,13 +73,13 @@ def at_hand(run: RunView, scope: Scope, number: int) -> Path | None:
 def compute_all(run: RunView, scope: Scope) -> None:
     """Draw a button that asks for all answers that are not there yet; nothing where they are, or are coming."""
     wanted = []
-    for number, view in QUESTIONS_WITH_VIEWS.items():
+    for number, view in views_of(run).items():
         request = request_of(run, number, scope.task)
         row = view_row(view, request)
         if at_hand(run, scope, number) is None and not (row and row.active):
             wanted.append(number)
     if len(wanted) > 1:
-        which = "all" if len(wanted) == len(QUESTIONS_WITH_VIEWS) else f"the {len(wanted)} missing"
+        which = "all" if len(wanted) == len(views_of(run)) else f"the {len(wanted)} missing"
         st.button(
             f"Compute {which} answers",
             key=f"diagnose.all.{scope.task}",

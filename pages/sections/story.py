@@ -13,6 +13,7 @@ from pages.features.address import LIST
 from pages.features.picks import BROKEN
 from pages.shared.causes import address
 from pages.shared.chrome import percent, plain
+from pages.shared.nouns import kind_of
 from pages.shared.state import RUN, RunView
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -86,7 +87,7 @@ def questions(run: RunView) -> None:
         listed.append(("salience", "Which layer matters most to an expert?", {RUN: run.id}))
     last = next(iter(reversed([name for name, part in report.calibrators.items() if part.on == "merged"])), None)
     if last is not None:
-        broken = f"Which images did {plain(state_title(last, report))} break?"
+        broken = f"Which {kind_of(report).many} did {plain(state_title(last, report))} break?"
         listed.append(("representations", broken, {RUN: run.id, LIST: BROKEN}))
     listed.append(("learn", "What is going on here? Lessons in short steps", {}))
     with st.container(horizontal=True, gap="small"):

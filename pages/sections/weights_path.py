@@ -11,6 +11,7 @@ from engine.pipeline.viewing.on_weights import MERGED, PRETRAINED
 from engine.pipeline.views.interpolation import INTERPOLATION
 from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import figure, plain, theme
+from pages.shared.nouns import kind_of
 from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
 from pages.shared.tables import draw_table
@@ -37,7 +38,7 @@ def path(run: RunView) -> None:
         "the line between its ends, both models lie in one basin (linear mode connectivity), and averaging them is "
         "safe; a barrier says how far it rises above."
     )
-    models = _models(run)
+    models, many = _models(run), kind_of(run.report).many
     first, second, rest = st.columns((2, 2, 1), vertical_alignment="bottom")
     start = first.selectbox(
         "Start",
@@ -68,13 +69,13 @@ def path(run: RunView) -> None:
             help="Weights are interpolated linearly between both ends; every point is a model that is scored.",
         )
         images = st.number_input(
-            "Images a task, at most",
+            f"{many.capitalize()} a task, at most",
             2,
             100_000,
             200,
             key="weights.images",
             bind="query-params",
-            help="Drawn evenly over classes from the evaluation images.",
+            help=f"Drawn evenly over classes from the evaluation {many}.",
         )
     if start == end:
         st.info("Choose two different models.", icon=":material/info:")
@@ -88,7 +89,7 @@ def path(run: RunView) -> None:
         key="weights.path",
         label="Walk the path",
         icon=":material/timeline:",
-        takes=f"Encodes up to {images} images of every task with {points} models.",
+        takes=f"Encodes up to {images} {many} of every task with {points} models.",
         title=" to ".join(ends),
     )
     if folder is None:

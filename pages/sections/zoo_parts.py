@@ -12,8 +12,11 @@ from engine.outgoing import csv_table
 from engine.pipeline.zoos.pictures import SEED
 from engine.zoo.images.thumbnails import strip
 from engine.zoo.making.records import recipe_in_words, training_records
+from engine.zoo.modalities import modality_of
 from pages.sections.published import expert_line, source_caption
+from pages.sections.zoo_texts import sample_lines, text_gallery
 from pages.shared.chrome import empty_state, error_state, percent, plain
+from pages.shared.nouns import IMAGE
 from pages.shared.on_demand import recent
 from pages.shared.pictures import Gallery, gallery_of, offer_pictures, strip_of
 from pages.shared.state import RunView
@@ -28,7 +31,7 @@ DOMAINS = {"in": "in domain", "out": "out of domain", "shifted": "another task's
 
 
 def gallery(zoo: str, manifest: Manifest) -> None:
-    """Draw every task's images by class."""
+    """Draw every task's images or texts by class."""
     tasks = {task.name: task for task in manifest.tasks if task.data}
     if not tasks:
         empty_state("No images", "This zoo names no images. Its experts can be merged, but nothing can be scored.")
@@ -40,9 +43,12 @@ def gallery(zoo: str, manifest: Manifest) -> None:
         format_func=lambda name: tasks[name].label,
         key="zoo.task",
         bind="query-params",
-        help="The task whose images are shown.",
+        help=f"The task whose {modality_of(manifest).many} are shown.",
     )
     task = tasks[name]
+    if modality_of(manifest) is not IMAGE:
+        text_gallery(zoo, task, right)
+        return
     try:
         found = gallery_of(zoo, manifest, task, key=f"zoo.images.{task.name}")
     except (EngineError, OSError) as error:
@@ -128,13 +134,16 @@ def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
         empty_state("No experts", "This zoo has a base and images, but no experts yet. Train experts, above.")
         return
     report, rows = None if run is None else run.report, recent("register")
-    records = training_records(locate_zoo(zoo))
+    records, seen = training_records(locate_zoo(zoo)), modality_of(manifest) is IMAGE
     with st.grid("auto", min_column_width=260, gap="small"):
         for expert in manifest.experts:
             task = manifest.task_table.get(expert.task)
             with st.container(border=True, height="stretch", gap="xsmall"):
                 st.markdown(f"**{plain(expert.name)}**")
-                tiles = strip_of(zoo, manifest, task, CARD_IMAGES, report, rows) if task and task.data else None
+                there = task is not None and bool(task.data)
+                tiles = strip_of(zoo, manifest, task, CARD_IMAGES, report, rows) if there and seen else None
+                if there and not seen:
+                    sample_lines(zoo, task)
                 if tiles is not None:
                     zoom = max(1, TILE // tiles.shape[1]) * 2
                     st.image(strip(tiles, zoom=zoom), width="stretch", alt=f"Images of {task.label}")
@@ -148,7 +157,7 @@ def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
                     plain(f"Source: {expert.source or 'not stated'}. Licence: {expert.licence or 'not stated'}.")
                 )
     pictured = [manifest.task_table[e.task] for e in manifest.experts if e.task in manifest.task_table]
-    offer_pictures(zoo, [task for task in pictured if task.data], "zoo.experts")
+    offer_pictures(zoo, [task for task in pictured if task.data and seen], "zoo.experts")
     if run is None:
         st.caption("Accuracies appear once a run of this zoo is shown: run a recipe in the lab.")
     else:
@@ -236,7 +245,8 @@ def licences(manifest: Manifest) -> None:
     rows = [("Expert", e.name, e.source, e.licence, "") for e in manifest.experts]
     for task in manifest.tasks:
         known = recognise_dataset(task.dataset or task.name)
-        rows.append(("Images", task.label, task.source, task.licence, known.homepage if known and task.dataset else ""))
+        kind = modality_of(manifest).many.capitalize()
+        rows.append((kind, task.label, task.source, task.licence, known.homepage if known and task.dataset else ""))
     table = pd.DataFrame(rows, columns=["kind", "name", "source", "licence", "homepage"])
     table[["source", "licence"]] = table[["source", "licence"]].replace("", "not stated")
     if not table["homepage"].any():

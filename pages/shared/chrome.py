@@ -17,6 +17,7 @@ from engine.outgoing import csv_table
 from engine.recipe import MethodCall
 from engine.report import Report
 from engine.rounding import rounded
+from pages.shared.nouns import called, kind_of
 from pages.shared.state import RunView, finished_runs, show_run
 from pages.shared.tables import draw_table
 
@@ -145,7 +146,8 @@ def facts(report: Report) -> list[tuple[str, str]]:
     calibrators = [calibrator_title(call.name, call.method) for call in recipe.calibrators]
     found += [("Transforms", ", ".join(transforms))] if transforms else []
     found += [("Calibrators", ", ".join(calibrators) or "none")]
-    found += [("Images a task", counts(report)), ("Split", split(report))]
+    many = kind_of(report).many.capitalize()
+    found += [(f"{many} a task", counts(report)), ("Split", split(report))]
     return [*found, ("Seeds" if len(report.seeds) > 1 else "Seed", ", ".join(map(str, report.seeds)))]
 
 
@@ -170,13 +172,15 @@ def provenance(
 
     ``count`` stands for n of N where a view took fewer images than the run.
     """
-    report = run.report
+    report, kind = run.report, kind_of(run.report)
     source = f"{'example' if run.example else 'run'} {run.id}"
+    unit = called(unit, kind)
     if not images:
         return f"{unit}; weights of {len(report.experts)} experts of the zoo {report.zoo.name}; {source}"
     seeds = ", ".join(map(str, report.seeds))
     return (
-        f"{unit}; n = {count or counts(report, tasks)} test images a task; {PROTOCOLS[report.protocol]}; "
+        f"{unit}; n = {count or counts(report, tasks)} test {kind.many} a task; "
+        f"{called(PROTOCOLS[report.protocol], kind)}; "
         f"split seed {report.split_seed}, training seed{'s' if len(report.seeds) > 1 else ''} {seeds}; {source}"
     )
 
@@ -198,7 +202,8 @@ def figure(
     ``pick`` is called with the point of a bar or mark that is clicked; see :func:`plot`.
     """
     plot(drawing, key=key, name=f"{run.id}-{drawing.name}", pick=pick)
-    st.caption(plain(" ".join([note, provenance(run, unit, tasks, images=images, count=count)]).strip()))
+    said = " ".join([called(note, kind_of(run.report)), provenance(run, unit, tasks, images=images, count=count)])
+    st.caption(plain(said.strip()))
     numbers_of(drawing, key, run.id)
 
 

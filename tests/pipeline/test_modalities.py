@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
+from engine.catalog.words import kinds_of
 from engine.errors import MergeError, RecipeError
 from engine.features import encode
 from engine.merging.apply import merge
@@ -92,7 +93,7 @@ def test_names_of_tensors_begin_as_declared(opened):
 def test_shifts_change_samples_and_repeat(opened):
     task = next(iter(opened.manifest.task_table))
     prepared = opened.modality.prepared(opened.data[task].samples("test"), opened.preprocess())
-    for kind in opened.modality.shifts:
+    for kind in opened.modality.shifts["usual"]:
         once, again, other = (opened.modality.shifted(prepared, kind, task, seed) for seed in (0, 0, 1))
         assert once.shape == prepared.shape
         assert once.dtype == prepared.dtype
@@ -137,3 +138,10 @@ def test_mixing_perceptrons_needs_some():
     base, moved = (Memory({"bert.pooler.dense.weight": torch.full((2, 2), value)}) for value in (0.0, 1.0))
     with pytest.raises(MergeError, match="perceptrons of transformer blocks"):
         perceptrons(LazyTaskVectors(base, {"alpha": moved}))
+
+
+def test_the_table_of_methods_says_which_kinds_of_data_they_know(opened):
+    known = {row.name: kinds_of(row) for row in (*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values())}
+    for name, kinds in known.items():
+        deep = name in CALIBRATORS and CALIBRATORS[name].deep
+        assert (opened.modality.many in kinds) is not (deep and bool(opened.modality.inside)), name

@@ -34,7 +34,9 @@ def plan(run: RunSteps, asked: AttentionRequest) -> str:
     Raises:
         RecipeError: no images of an expert's task, or weights that change from image to image.
     """
-    row = MERGE_METHODS[run.recipe.merge.method]
+    row, modality = MERGE_METHODS[run.recipe.merge.method], run.zoo.modality
+    if modality.inside:
+        raise RecipeError(f"Attention cannot be followed on {modality.many}: {modality.inside}.")
     if row.yields == "per_sample":
         raise RecipeError(
             f"{row.title} makes other weights for every image, so there is no attention to follow. "

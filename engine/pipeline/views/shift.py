@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from ...errors import RecipeError
 from ...recipe import LATER
-from ...zoo.modalities import only_images
 from ..steps import SHARE, apart, step
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
@@ -33,7 +33,8 @@ class ShiftRequest(ImagesRequest):
     drawn: Annotated[Literal["usual", "corruptions"], LATER] = Field(
         "usual",
         title="Drawn shifts",
-        description="Noise, blur, contrast and negatives, or the seven corruptions of papers on merging.",
+        description="Of images noise, blur, contrast and negatives, of texts misspelt, missing and swapped words; or "
+        "the seven corruptions of images of papers on merging.",
     )
 
 
@@ -52,7 +53,10 @@ def plan(run: RunSteps, asked: ShiftRequest) -> str:
         RecipeError: no images or heads of an expert's task.
     """
     need_heads(run)
-    only_images(run.zoo.manifest, "Shifts are scored")
+    if asked.drawn not in run.zoo.modality.shifts:
+        raise RecipeError(
+            f"The shifts '{asked.drawn}' are drawn of images; {run.zoo.modality.many} have the usual ones."
+        )
 
     def own(task: str) -> dict[str, Any]:
         names = [t.name for t in run.zoo.manifest.tasks if t.shifted_from == task and t.name in run.zoo.data]
@@ -74,15 +78,17 @@ def shifted(inputs: ModelInputs[Path], params: ShiftParams, output: Path, tools:
     from dataclasses import replace
 
     from ...analysis.bias import l1
-    from ...zoo.images.shifts import SETS, shift
+    from ...zoo.modalities import modality_of
     from ..viewing.models import Models, pictures_of
 
     zoo, task = params.sources.open(), params.task
+    modality = modality_of(zoo.manifest)
+    kinds = modality.shifts[params.drawn]
     own = pictures_of(zoo, task, params.probe, params.images)
     models = Models(zoo, inputs, task, own.device)
     seed = params.probe.split_seed
     sets = {NONE: own} | {name: pictures_of(zoo, name, params.probe, params.images) for name in params.own}
-    sets |= {kind: replace(own, pixels=shift(own.pixels, kind, task, seed)) for kind in SETS[params.drawn]}
+    sets |= {kind: replace(own, pixels=modality.shifted(own.pixels, kind, task, seed)) for kind in kinds}
     encoders = {name: models.encoder(name) for name in ("pretrained", "merged")}
     encoders["expert"] = models.encoder(params.expert)
     calibrators = {name: (on, models.calibrator(name)) for name, on in params.calibrators.items()}
@@ -99,7 +105,7 @@ def shifted(inputs: ModelInputs[Path], params: ShiftParams, output: Path, tools:
             for state, values in features.items()
         }
     own_count = params.own if params.drawn == "usual" else ()
-    mean = _mean([found[kind] for kind in own_count or SETS[params.drawn]])
+    mean = _mean([found[kind] for kind in own_count or kinds])
     document = {
         "shifts": found,
         "mean": mean,

@@ -49,7 +49,9 @@ def plan(run: RunSteps, asked: TransplantRequest) -> str:
     Raises:
         RecipeError: no images or heads of an expert's task, or weights that change from image to image.
     """
-    row = MERGE_METHODS[run.recipe.merge.method]
+    row, modality = MERGE_METHODS[run.recipe.merge.method], run.zoo.modality
+    if modality.inside:
+        raise RecipeError(f"Parts cannot be exchanged on {modality.many}: {modality.inside}.")
     if row.yields == "per_sample":
         raise RecipeError(
             f"{row.title} makes other weights for every image, so there are no parts to exchange. "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -27,7 +27,18 @@ class ImageModality:
     name, one, many = "image", "image", "images"
     layout = OPEN_CLIP
     preparation = Preprocess
-    shifts = ("noise", "blur", "contrast", "negative")
+    shifts: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "usual": ("noise", "blur", "contrast", "negative"),
+        "corruptions": (
+            "motion_blur",
+            "impulse_noise",
+            "gaussian_noise",
+            "pixelate",
+            "spatter",
+            "low_contrast",
+            "jpeg",
+        ),
+    }
     inside = ""
 
     def reads(self, config: Mapping[str, Any]) -> bool:

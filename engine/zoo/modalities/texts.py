@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class TextModality:
     name, one, many = "text", "text", "texts"
     layout = BERT
     preparation = Tokenisation
-    shifts = ("typos", "dropped", "swapped")
+    shifts: ClassVar[Mapping[str, tuple[str, ...]]] = {"usual": ("typos", "dropped", "swapped")}
     inside = "what acts inside an encoder knows vision transformers only"
 
     def reads(self, config: Mapping[str, Any]) -> bool:

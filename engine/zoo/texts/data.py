@@ -14,7 +14,7 @@ from ...preparation import Tokenisation
 from ..images.readers.source import LABELLED
 from ..task_data import TaskData
 from .tables import Pair, TextTable
-from .words import Words
+from .words import Words, places_of
 
 NAMED = 5
 
@@ -96,6 +96,11 @@ class TextData(TaskData):
         if unknown:
             said.append(f"Task '{name}': {100 * unknown / every:.1f} % of its tokens are not in the vocabulary.")
         return said
+
+    def words(self, ids: np.ndarray) -> list[list[str]]:
+        """Return the words of rows of token ids (n, 2, length), as the vocabulary has them."""
+        known = list(self._words(self._fit(None)).index)
+        return [[known[token] for token in row[places_of(row)]] for row in ids[:, 0]]
 
     def _fit(self, fit: Tokenisation | None) -> Tokenisation:
         fit = fit or (self.preprocess() if self.preprocess else None)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .words import PAD, SPECIAL, UNK
+from .words import PAD, UNK, places_of
 
 SHARE = 0.15  # of a text's words that are changed
 
@@ -60,7 +60,7 @@ def shift(samples: Tensor, kind: str, task: str, seed: int) -> Tensor:
     chance = np.random.default_rng(zlib.crc32(f"{task}/{kind}/{seed}".encode()))
     rows = samples.numpy().copy()
     for number, row in enumerate(rows):
-        words = np.flatnonzero((row[0] >= len(SPECIAL)) | (row[0] == UNK))
+        words = places_of(row[0])
         if len(words) > 1:
             rows[number] = SHIFTS[kind](row.copy(), words, chance)
     return torch.from_numpy(rows)

@@ -96,6 +96,11 @@ def split_words(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
+def places_of(ids: np.ndarray) -> np.ndarray:
+    """Return the columns (k,) of a row of token ids (length,) that hold words, unknown ones included."""
+    return np.flatnonzero((ids >= len(SPECIAL)) | (ids == UNK))
+
+
 def _fitted(parts: list[list[int]], room: int) -> list[list[int]]:
     """Cut the longer part word by word until everything fits."""
     kept = [len(part) for part in parts]

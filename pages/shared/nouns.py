@@ -1,0 +1,43 @@
+"""Names of samples: sentences that speak of images, said of another kind of data."""
+
+import re
+
+from engine.errors import EngineError
+from engine.report import Report
+from engine.zoo.modalities import MODALITIES, Modality, modality_of
+from pages.shared.zoos import zoo_manifest
+
+IMAGE = MODALITIES["image"]
+NAMED = re.compile(r"\b(?P<article>[Aa]n )?(?P<noun>[Ii]mages?)\b")
+
+
+def kind_of(report: Report) -> Modality:
+    """Return the kind of data of a run's zoo; images where the zoo is gone."""
+    return kind_of_zoo(report.recipe.zoo)
+
+
+def kind_of_zoo(zoo: str) -> Modality:
+    """Return the kind of data of a zoo; images where it is gone."""
+    try:
+        return modality_of(zoo_manifest(zoo))
+    except EngineError:
+        return IMAGE
+
+
+def called(text: str, kind: Modality) -> str:
+    """Return a sentence about images as one about samples of another kind.
+
+    Args:
+        text: with the words "image" and "images".
+        kind: of data.
+    """
+    if kind is IMAGE:
+        return text
+
+    def name(found: re.Match[str]) -> str:
+        noun = kind.many if found["noun"].endswith("s") else kind.one
+        noun = noun.capitalize() if found["noun"][0] == "I" else noun
+        article = found["article"] or ""
+        return (article[0] + " " if article and noun[0].lower() not in "aeiou" else article) + noun
+
+    return NAMED.sub(name, text)
