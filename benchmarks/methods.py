@@ -24,6 +24,7 @@ from engine.errors import EngineError
 from engine.pipeline.local import run_recipe
 from engine.recipe import parse_recipe
 from engine.report import Report
+from engine.rounding import rounded
 from engine.store import Store
 
 # Budgets of methods whose defaults are made for accelerators.
@@ -82,7 +83,7 @@ def cells(report: Report, state: str) -> str:
     """In, out and H-score of a state."""
     average = report.average[state]
     return " | ".join(
-        "–" if value is None else f"{value:.1f}" for value in (average.within, average.out, average.h_score)
+        "–" if value is None else rounded(value) for value in (average.within, average.out, average.h_score)
     )
 
 

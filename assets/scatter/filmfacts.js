@@ -4,6 +4,7 @@ const LISTED = 16; // images shown of a list
 const LISTED_TEXTS = 5; // sentences take a line each
 const SMALL_SIDE = 38;
 const MEASURES = { accuracy: "Accuracy", l1: "Distance to the expert" };
+const ASIDES = { out: "Out of domain", shifted: "In other images" }; // above the first task of a domain
 
 function buildFilmFacts(scatter) {
   const measures = Object.entries(MEASURES).map(([measure, text]) => {
@@ -31,11 +32,11 @@ function buildFilmFacts(scatter) {
 function dressFacts(scatter) {
   const { film, filmFacts: facts } = scatter;
   const within = film.facts.tasks.map((task, number) => ({ ...task, number }));
-  const ordered = [...within.filter((task) => task.domain === "in"), ...within.filter((task) => task.domain !== "in")];
+  const ordered = ["in", "out", "shifted"].flatMap((domain) => within.filter((task) => task.domain === domain));
   facts.entries = ordered.map((task) => taskRow(scatter, task));
-  const firstOut = facts.entries.find(({ task }) => task.domain !== "in");
+  const headed = new Map(Object.keys(ASIDES).map((domain) => [facts.entries.find(({ task }) => task.domain === domain), ASIDES[domain]]));
   facts.rows.replaceChildren(
-    ...facts.entries.flatMap((entry) => (entry === firstOut ? [make("div", { className: "film-aside", textContent: "Out of domain" }), entry.row] : [entry.row])),
+    ...facts.entries.flatMap((entry) => (headed.has(entry) ? [make("div", { className: "film-aside", textContent: headed.get(entry) }), entry.row] : [entry.row])),
   );
   facts.changes = changesOf(film).map((change) => changeList(scatter, change));
   facts.lists.replaceChildren(...facts.changes.map(({ part }) => part));
