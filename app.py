@@ -4,6 +4,7 @@
 ``streamlit run app.py`` does the same the other way round.
 """
 
+import gc
 import logging
 import os
 import sys
@@ -96,6 +97,7 @@ def serve() -> None:
     for name in LOADED_AHEAD:
         import_module(name)
     caching.disabled = False
+    gc.freeze()  # what is loaded now stays, and is not looked at by every collection
     set_up()
     uvicorn.Config = partial(uvicorn.Config, timeout_graceful_shutdown=FAREWELL)
     if "--insecure" in sys.argv:

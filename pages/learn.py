@@ -104,7 +104,8 @@ def _lesson(lesson: Lesson) -> None:
 
 def _step_number(lesson: Lesson) -> int:
     text = st.query_params.get(STEP, "1")
-    return min(max(int(text) if text.isdigit() else 1, 1), len(lesson.steps))
+    known = text.isdecimal() and len(text) < 10  # int() takes neither ² nor thousands of digits
+    return min(max(int(text) if known else 1, 1), len(lesson.steps))
 
 
 def _classroom() -> None:

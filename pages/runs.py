@@ -141,24 +141,23 @@ def _actions(ids: Sequence[str], rows: Sequence[Run], deleted: bool) -> None:
     """Draw the buttons for the chosen rows."""
     one = rows[0] if len(ids) == 1 and rows else None
     chosen = [row.id for row in rows]
+    refused = next(filter(None, map(desk().refusal, rows)), "")
+    bound = {"disabled": bool(refused), "help": plain(refused) or None}
     with st.container(horizontal=True):
         if len(ids) == 1 and not deleted:
             _open(ids[0], one)
         if len(ids) > 1 and not deleted:
             _compare(ids, rows)
         if one and one.state in ("failed", "cancelled") and not deleted:
-            st.button("Try again", key="runs.resume", icon=":material/replay:", on_click=_resume, args=(one.id,))
-        if deleted:
-            st.button("Restore", key="runs.restore", icon=":material/undo:", on_click=_restore, args=(chosen,))
-        elif chosen:
             st.button(
-                "Delete",
-                key="runs.delete",
-                icon=":material/delete:",
-                disabled=not all(desk().may_change(row) for row in rows),
-                on_click=_delete,
-                args=(chosen,),
+                "Try again", key="runs.resume", icon=":material/replay:", on_click=_resume, args=(one.id,), **bound
             )
+        if deleted:
+            st.button("Restore", key="runs.restore", icon=":material/undo:", on_click=_restore, args=(chosen,), **bound)
+        elif chosen:
+            st.button("Delete", key="runs.delete", icon=":material/delete:", on_click=_delete, args=(chosen,), **bound)
+    if refused:
+        st.caption(plain(refused))
     if one is not None:
         details(one)
 

@@ -14,7 +14,7 @@ from pages.sections.sweep_table import recipe_of, run_of_point, table_of
 from pages.shared.chrome import age, empty_state, error_state, plain, plot, switcher, theme
 from pages.shared.differences import draw_paired
 from pages.shared.progress import log_view, resume, show_progress
-from pages.shared.service import ask
+from pages.shared.service import ask, told_when_refused
 from pages.shared.state import RUN, open_run, run_title, show_run, store
 from pages.shared.tables import draw_table
 
@@ -47,6 +47,7 @@ def main() -> None:
         _result(row)
 
 
+@told_when_refused
 def start(request: SweepRequest) -> None:
     """Ask for a sweep and show it."""
     row = ask("sweep", request.model_dump(mode="json"), sweep_title(request))

@@ -111,7 +111,7 @@ def _foreseen(specs: list[Experiment], zoo: str, store: Store, *, quick: bool) -
 
 def printed(spec: Experiment, result: ExperimentResult) -> str:
     """Return the result for the terminal: table, findings, verdict, provenance."""
-    lines = [spec.claim, EVIDENCE, ""]
+    lines = [terminal(" ".join(spec.claim.split())), EVIDENCE, ""]
     rows = [["", *(f"{m.title} ({m.unit})" if m.unit else m.title for m in spec.measures)]]
     for point in result.points:
         title = point.title + (" [control]" if point.control else "")
@@ -133,7 +133,7 @@ def printed(spec: Experiment, result: ExperimentResult) -> str:
         numbers += f"{effect(finding)})" if numbers else ""
         said = OUTCOMES.get(finding.outcome, finding.outcome)
         lines.append(terminal(f"{kind}: {finding.text} {finding.verdict or said}{numbers}"))
-    lines += ["", f"{result.verdict}: {result.reason}", provenance(result)]
+    lines += ["", terminal(f"{result.verdict}: {result.reason}"), terminal(provenance(result))]
     return "\n".join(lines)
 
 

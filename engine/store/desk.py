@@ -82,9 +82,13 @@ class Desk:
         self._put_down("undelete", self._own(run))
         return self._store.runs.undelete(run)
 
-    def may_change(self, row: Run) -> bool:
-        """Return whether the person may cancel, rename, resume or delete a run."""
-        return is_allowed(self._person, "change", row.person)
+    def refusal(self, row: Run) -> str:
+        """Say why the person may not cancel, rename, label, resume or delete a run; empty when they may."""
+        try:
+            check_allowed(self._person, "change", row.person)
+        except NotAllowed as error:
+            return str(error)
+        return ""
 
     def may_clean(self) -> bool:
         """Return whether the person may clean the store up."""

@@ -16,7 +16,7 @@ from engine.rounding import bytes_text
 from engine.store import Run
 from pages.shared.chrome import duration, plain
 from pages.shared.people import desk
-from pages.shared.service import ask
+from pages.shared.service import ask_unasked
 from pages.shared.state import store
 
 ASKED = "preflight.asked"  # in the session: what was asked to be checked last (facets and the row's id)
@@ -63,8 +63,8 @@ def _check_row(recipe: Recipe, shown: Recipe | None) -> Run | None:
         return None
     withdraw()
     request = {"recipe": recipe.model_dump(mode="json")}
-    row = ask("preflight", request, f"Check of {recipe_title(recipe)}")
-    st.session_state[ASKED] = {"facets": facets, "row": row.id}
+    row = ask_unasked("preflight", request, f"Check of {recipe_title(recipe)}")
+    st.session_state[ASKED] = {"facets": facets, "row": row.id if row else ""}
     return row
 
 

@@ -14,7 +14,7 @@ from engine.zoo.names import safe_name
 from pages.sections import bring_draft as draft
 from pages.shared.chrome import plain
 from pages.shared.progress import show_progress
-from pages.shared.service import ask
+from pages.shared.service import ask, told_when_refused
 from pages.shared.state import store
 from pages.shared.tables import draw_table
 
@@ -146,12 +146,14 @@ def _settings() -> dict[str, Any]:
     return {"name": name, "title": title, "out": out, "dtype": dtype, **given}
 
 
+@told_when_refused
 def _ask_for_check(document: dict[str, Any]) -> None:
     row = ask("import", {**document, "check": True}, "Check of an import")
     st.session_state[CHECK], st.session_state[ASKED] = row.id, document
     st.rerun()
 
 
+@told_when_refused
 def _import(document: dict[str, Any]) -> None:
     request = {**document, "token": secrets.token_hex(8)}
     st.query_params[JOB] = ask("import", request, f"Import of {document['name']}").id

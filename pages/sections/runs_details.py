@@ -36,11 +36,15 @@ def _facts(row: Run) -> None:
     used = usage_of(store(), row)
     parts = [
         f"{kind_title(row.kind)} {row.id}",
-        f"{row.state}, asked for {age(row.created)}" + (f" by the {row.requested_by}" if row.requested_by else ""),
+        f"{row.state}, asked for {age(row.created)}" + _asked_by(row),
         f"took {duration(row.elapsed)}" if row.started else "",
         f"{used.total / 1e6:,.1f} MB, of which {used.own / 1e6:,.1f} MB are not shared with other runs",
     ]
     st.caption(plain(" · ".join(part for part in parts if part)))
+
+
+def _asked_by(row: Run) -> str:
+    return f" by {row.person}" if row.person else f" by the {row.requested_by}" if row.requested_by else ""
 
 
 def _inside(row: Run) -> None:
@@ -74,7 +78,8 @@ def _place(row: Run) -> tuple[int, float]:
 
 
 def _labels(row: Run) -> None:
-    """Name, tags and notes, kept when they are saved."""
+    """Name, tags and notes, kept when they are saved by who may change them."""
+    fixed = bool(desk().refusal(row))
     known = sorted({tag for other in store().runs.list(limit=500) for tag in other.tags})
     with st.form(f"runs.labels.{row.id}", border=True):
         name = st.text_input(
@@ -82,6 +87,7 @@ def _labels(row: Run) -> None:
             run_title(row),
             max_chars=MAX_NAME,
             key=f"runs.name.{row.id}",
+            disabled=fixed,
             help="What the run is called in lists; its recipe and results stay as they are.",
         )
         tags = st.multiselect(
@@ -90,6 +96,7 @@ def _labels(row: Run) -> None:
             default=row.tags,
             accept_new_options=True,
             key=f"runs.tags.{row.id}",
+            disabled=fixed,
             placeholder="Choose or type tags",
             help="Short words to find it again: the search looks at them too.",
         )
@@ -98,10 +105,11 @@ def _labels(row: Run) -> None:
             row.notes,
             max_chars=MAX_NOTES,
             key=f"runs.notes.{row.id}",
+            disabled=fixed,
             height="content",
             help="Free text about this run; the search looks at it too.",
         )
-        if st.form_submit_button("Save", key=f"runs.save.{row.id}", icon=":material/save:"):
+        if st.form_submit_button("Save", key=f"runs.save.{row.id}", icon=":material/save:", disabled=fixed):
             _save(row, name, tags, notes)
 
 

@@ -11,19 +11,19 @@ from pages.shared.chrome import duration, error_id, plain
 from pages.shared.curves import live_curves
 from pages.shared.people import person
 from pages.shared.progress import log_toggle, log_view, resume, show_progress
-from pages.shared.service import PAGE, ask
+from pages.shared.service import PAGE, ask, ask_unasked, told_when_refused
 from pages.shared.state import run_title, show_run, store
 
 JOB = "job"  # the address parameter and, in the session, the id of the run at work
 CURVE_TICK = 1.5
 
 
-def submit(recipe: Recipe) -> Run:
+@told_when_refused
+def submit(recipe: Recipe) -> None:
     """Ask for a run and follow it; its projection is asked for once the result can be shown (see `_project`)."""
     request = {"recipe": recipe.model_dump(mode="json"), "projection": None}
     row = ask("run", request, recipe_title(recipe))
     follow(row.id)
-    return row
 
 
 def follow(run: str) -> None:
@@ -83,7 +83,7 @@ def _project(row: Run) -> None:
     view = ProjectionRequest()
     if store().find(projection_step(view, row.result).key, checksums=False) is None:
         request = {**view.model_dump(mode="json"), "bundle": row.result}
-        ask("projection", request, view.title, row.id)
+        ask_unasked("projection", request, view.title, row.id)
 
 
 def _curves(run: str) -> None:

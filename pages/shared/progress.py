@@ -44,12 +44,14 @@ def progress_bar(row: Run, text: str = "") -> None:
 
 
 def cancel_button(row: Run, key: str) -> None:
-    """Offer to stop a row at work."""
+    """Offer to stop a row at work; whoever may not is told why."""
+    refused = desk().refusal(row)
     st.button(
         "Cancel",
         key=key,
         icon=":material/stop_circle:",
-        disabled=row.state == "cancelling" or not desk().may_change(row),
+        help=plain(refused) or None,
+        disabled=row.state == "cancelling" or bool(refused),
         on_click=cancel,
         args=(row.id,),
     )

@@ -11,6 +11,7 @@ import streamlit as st
 from engine.errors import EngineError
 from engine.service.client import ensure_service
 from engine.store import Run, Store
+from engine.store.people import NotAllowed
 from engine.zoo.importing.roots import check_zoo, named_zoos
 from pages.shared.chrome import plain
 from pages.shared.people import desk
@@ -80,6 +81,14 @@ def ask(kind: str, request: Mapping[str, Any], name: str, parent: str | None = N
     row = desk().submit(kind, dict(request), name=name, parent=parent, requested_by=by)
     keep_service(now=True)
     return row
+
+
+def ask_unasked(kind: str, request: Mapping[str, Any], name: str, parent: str | None = None) -> Run | None:
+    """Ask as :func:`ask` does for what a page wants by itself; None where its person may start nothing now."""
+    try:
+        return ask(kind, request, name, parent)
+    except NotAllowed:
+        return None
 
 
 def told_when_refused(action: Callable[P, None]) -> Callable[P, None]:

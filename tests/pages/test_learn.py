@@ -146,6 +146,10 @@ def test_ones_own_lessons_are_listed_and_a_faulty_one_says_what_is_wrong(lesson_
 
 def test_a_step_that_does_not_exist_is_the_nearest_one(lesson_app):
     assert lesson_app(FIRST, 99).title[0].value == "Now you"
+    for odd in ("²", "9" * 5000, "-1", "x"):
+        app = lesson_app(FIRST, odd)
+        assert not app.error
+        assert app.title[0].value == read_lesson(FIRST).steps[0].title
 
 
 def test_the_classroom_is_part_of_the_address(lesson_app):

@@ -4,7 +4,9 @@ import pytest
 
 from engine.store.desk import Desk
 from engine.store.people import Person, Settings
+from pages.forms import recipe as forms
 from tests.pages.test_lab import problems, texts
+from tests.pages.test_runs import choose
 
 ME = "test@example.com"  # whom Streamlit's own test runner logs in
 
@@ -31,6 +33,19 @@ def test_runs_of_others_are_not_cancelled(workspace, open_app, logged_in):
     assert states == ["cancelled", "queued"]
 
 
+def test_labels_of_others_are_read(workspace, open_app, logged_in):
+    mine, other = submitted(workspace, ME), submitted(workspace, "ben@example.com")
+    for row in (mine, other):
+        workspace.store.runs.request_cancel(row.id)
+    for row, fixed in ((mine, False), (other, True)):
+        app = choose(open_app("runs"), row.name)
+        widgets = [app.text_input(key=f"runs.name.{row.id}"), app.text_area(key=f"runs.notes.{row.id}")]
+        widgets += [app.multiselect(key=f"runs.tags.{row.id}"), app.button(key=f"runs.save.{row.id}")]
+        widgets += [app.button(key="runs.delete"), app.button(key="runs.resume")]
+        assert [widget.disabled for widget in widgets] == [fixed] * len(widgets)
+        assert ("belongs to ben@example.com" in texts(app).replace("\\", "")) == fixed
+
+
 def test_people_see_who_they_are(workspace, open_app, logged_in):
     workspace.example()
     assert f"{ME} · member" in [caption.value.replace("\\", "") for caption in open_app().sidebar.caption]
@@ -43,6 +58,24 @@ def test_a_viewer_is_told_why_nothing_starts(workspace, open_app, logged_in, mon
     app.button(key="methods.missing").click().run()
     assert not app.exception
     assert "start nothing" in " ".join(toast.value for toast in app.toast)
+    assert workspace.store.runs.list() == []
+
+
+def test_who_may_start_nothing_now_is_told_so_and_may_try_settings(workspace, open_app, logged_in, monkeypatch):
+    """Pages ask for some things by themselves, such as the check of a recipe."""
+    monkeypatch.setitem(forms.FIRST_RECIPE, "zoo", str(workspace.zoo))
+    for setting, reason in (
+        ("MERGELENS_ROLES", "start nothing"),
+        ("MERGELENS_QUOTA_RUNS", "the most a person may have"),
+    ):
+        monkeypatch.setenv(setting, {"MERGELENS_ROLES": "viewer=*", "MERGELENS_QUOTA_RUNS": "0"}[setting])
+        app = open_app()
+        assert not app.exception
+        assert not problems(app)
+        app.button(key="form.run").click().run()
+        assert not app.exception
+        assert reason in " ".join(toast.value for toast in app.toast)
+        monkeypatch.setenv("MERGELENS_ROLES", "member=*")
     assert workspace.store.runs.list() == []
 
 

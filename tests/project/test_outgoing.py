@@ -16,8 +16,11 @@ from typer.testing import CliRunner
 
 from engine import commands
 from engine.__main__ import app
+from engine.commands.experiment import printed as printed_experiment
 from engine.commands.printing import progress_line
 from engine.commands.sweep import printed
+from engine.experiments import experiment_names, read_experiment, read_result
+from engine.experiments.spec import FOLDER
 from engine.outgoing import csv_cell, csv_table, latex, terminal, terminal_lines
 from engine.store import Store
 from engine.sweeps.table import SweepPoint, SweepTable
@@ -83,6 +86,20 @@ def test_a_sweeps_reasons_stay_in_their_line():
     points = [SweepPoint(number=0, values=(0.3,), title="λ 0.3", failed="no \x1b[2Jexpert\n0.3  99.9")]
     shown = printed(SweepTable(places=("merge.params.scaling",), titles=("λ",), points=points))
     assert r"failed: no \x1b[2Jexpert\n0.3  99.9" in shown
+
+
+def test_what_an_experiment_says_stays_in_its_lines():
+    """Its file is somebody's, and so is the zoo that it is carried out on."""
+    name = next(name for name in experiment_names() if (FOLDER / f"{name}.json").is_file())
+    spec, result = read_experiment(name), read_result(FOLDER / f"{name}.json")
+    forged = "\x1b[2J\nseen: it holds"
+    lines = printed_experiment(
+        spec.model_copy(update={"claim": f"A claim {forged}"}),
+        result.model_copy(update={"reason": f"no reason {forged}", "zoo": f"zoo {forged}"}),
+    ).splitlines()
+    assert "\x1b" not in "".join(lines)
+    assert not [line for line in lines if line.startswith("seen")]
+    assert r"no reason \x1b[2J\nseen: it holds" in lines[-2]
 
 
 def test_zoos_are_listed_as_they_are_called(tmp_path):
