@@ -35,6 +35,12 @@ class Preprocess(Frozen):
         """Return what decoded images depend on; equal preparations in this differ in their normalisation only."""
         return self.size, self.interpolation, self.resize_mode
 
+    @property
+    def words(self) -> str:
+        """Return the settings in a line, for people."""
+        mean, std = ("/".join(f"{number:.4g}" for number in part) for part in (self.mean, self.std))
+        return f"{self.size} px, {self.interpolation}, {self.resize_mode}, mean {mean}, std {std}"
+
 
 class Tokenisation(Sparse):
     """Settings by which texts become rows of token ids."""

@@ -37,6 +37,7 @@ def main() -> None:
         st.write(plain(manifest.description))
     kind = modality_of(manifest)
     titles = {view: view for view in VIEWS} if kind is IMAGE else TEXT_VIEWS
+    parts.known_facts(manifest)
     view = st.segmented_control(
         "What to show",
         list(titles),

@@ -1,5 +1,6 @@
 """Settings of an import, the look at its files before anything is written, and the import itself."""
 
+import re
 import secrets
 from typing import Any
 
@@ -27,11 +28,14 @@ DTYPES = {
     "float16": "Half precision (float16)",
     "bfloat16": "Half precision (bfloat16)",
 }
+OWN = "own"  # two lines of numbers follow
+OWN_NUMBERS = re.compile(r"mean={0};std={0}".format(r"\s*\d*\.?\d+\s*(?:,\s*\d*\.?\d+\s*){2}"))
 PREPROCESSING = {
     "": "Recognised",
     "openai": "OpenAI CLIP's",
     "inception": "Mean and deviation 0.5",
     "imagenet": "ImageNet's",
+    OWN: "Own mean and deviation",
 }
 
 
@@ -80,6 +84,8 @@ def problem_of(document: dict[str, Any]) -> str:
     tasks = [safe_name(item["task"]) for item in draft.images().values()]
     if twice := next((task for task in tasks if tasks.count(task) > 1), ""):
         return f"Two entries of images are for the task '{twice}'; a task has one."
+    if document["preprocess"].startswith("mean=") and not OWN_NUMBERS.fullmatch(document["preprocess"]):
+        return "Mean and deviation need three numbers each, such as 0.5, 0.5, 0.5."
     try:
         parse_request({"name": "zoo", "out": "zoo", **document})
     except EngineError as error:
@@ -133,17 +139,44 @@ def _settings() -> dict[str, Any]:
             help="Mean and standard deviation that images are normalised with, where no file beside the base says it. "
             "The wrong one costs many points of accuracy without any error.",
         )
-        heads = st.number_input(
-            "Width of an attention head",
-            min_value=1,
-            max_value=4096,
-            placeholder="recognised",
-            key=draft.kept("heads"),
-            help="64 in most models. Needed only where no file says it and the sizes are of no known architecture.",
-        )
+        prepared = _own_preprocessing() if prepared == OWN else prepared
+        with st.container(horizontal=True):
+            heads = st.number_input(
+                "Width of an attention head",
+                min_value=1,
+                max_value=4096,
+                placeholder="recognised",
+                key=draft.kept("heads"),
+                help="64 in most models. Needed only where no file says it and the sizes are of no known architecture.",
+            )
+            scale = st.number_input(
+                "Logit scale",
+                min_value=0.01,
+                max_value=1e6,
+                placeholder="recognised",
+                key=draft.kept("scale"),
+                help="The factor of the cosines between images and heads; CLIP ends its training at 100. Needed only "
+                "where heads of unit norm come without it.",
+            )
     out = place or str(draft.zoos_folder() / name)
-    given = {"quick_gelu": GELUS[gelu], "preprocess": prepared, "head_width": heads}
+    given = {"quick_gelu": GELUS[gelu], "preprocess": prepared, "head_width": heads, "logit_scale": scale}
     return {"name": name, "title": title, "out": out, "dtype": dtype, **given}
+
+
+def _own_preprocessing() -> str:
+    """Draw mean and deviation by colour; returns what the engine reads of them."""
+    with st.container(horizontal=True):
+        mean, std = (
+            st.text_input(
+                name,
+                key=draft.kept(f"own.{part}", ""),
+                placeholder="0.5, 0.5, 0.5",
+                max_chars=100,
+                help="Of red, green and blue, where colours go from 0 to 1.",
+            )
+            for name, part in (("Mean", "mean"), ("Deviation", "std"))
+        )
+    return f"mean={mean};std={std}"
 
 
 @told_when_refused

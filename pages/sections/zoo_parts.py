@@ -28,6 +28,52 @@ CARD_IMAGES = 6
 TILE = 48  # px a thumbnail is brought to, in whole steps
 SPLIT_TITLES = {"test": "Test", "adapt": "Adapt", "val": "Validation", "train": "Train"}
 DOMAINS = {"in": "in domain", "out": "out of domain", "shifted": "another task's classes in other images"}
+FACTS = {  # as origins in zoo.yaml name them
+    "architecture": "Architecture",
+    "head_width": "Width of attention heads",
+    "quick_gelu": "Activation",
+    "preprocess": "Preprocessing",
+    "projection": "Projection",
+    "logit_scale": "Logit scale",
+    "dtype": "Number format",
+    "templates": "Templates",
+}
+STATED = "stated in zoo.yaml"
+
+
+def known_facts(manifest: Manifest) -> None:
+    """Draw every fact about the models with the way in which it is known."""
+    part = st.expander("Facts and their sources", icon=":material/fact_check:", key="zoo.facts", on_change="rerun")
+    if part.open:
+        with part:
+            draw_table(fact_rows(manifest), hide_index=True, width="stretch", key="zoo.facts.table")
+
+
+def fact_rows(manifest: Manifest) -> list[dict[str, str]]:
+    """Return facts, their values and sources: what an import kept, else what zoo.yaml says."""
+    backbone = manifest.backbone
+    gelu = {True: "QuickGELU", False: "GELU", None: ""}[backbone.quick_gelu]
+    prepared = backbone.preprocess.words if backbone.preprocess else ""
+    rows = {
+        "architecture": (backbone.architecture, STATED),
+        "quick_gelu": (gelu, STATED) if gelu else ("that of the architecture", "zoo.yaml does not say"),
+        "preprocess": (prepared, STATED) if prepared else ("OpenAI CLIP's", "zoo.yaml does not say; the default"),
+    }
+    if backbone.tokenisation is not None:
+        rows = {"architecture": rows["architecture"]}
+    rows |= {name: _origin(text) for name, text in backbone.origins.items()}
+    order = sorted(rows, key=lambda name: (*FACTS, name).index(name))
+    return [{"Fact": FACTS.get(n, n), "Value": rows[n][0], "How it is known": rows[n][1]} for n in order]
+
+
+def _origin(text: str) -> tuple[str, str]:
+    """Return the value and the source in an entry of origins, ``value (source)``; either may hold parentheses."""
+    depth = 0 if text.endswith(")") else len(text)
+    for place in range(len(text) - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(text[place], 0)
+        if not depth:
+            return text[:place].rstrip(), text[place + 1 : -1]
+    return text, STATED
 
 
 def gallery(zoo: str, manifest: Manifest) -> None:

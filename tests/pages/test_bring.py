@@ -132,6 +132,27 @@ def test_a_change_needs_a_new_check_and_steps_keep_what_was_set(workspace, at, f
     assert app.button(key="bring.import").disabled
 
 
+def test_what_no_file_says_is_given_in_the_form(workspace, at, files):
+    app = at("check")
+    app.selectbox(key="bring.w.preprocess").set_value("own").run()
+    app.button(key="bring.check.button").run()
+    assert app.button(key="bring.check.button").disabled
+    assert "need three numbers each" in texts(app)
+    app.text_input(key="bring.w.own.mean").set_value("0.5, 0.4, 0.5").run()
+    app.text_input(key="bring.w.own.std").set_value("0.27, 0.27, 0.3").run()
+    app.number_input(key="bring.w.scale").set_value(50.0).run()
+    app.number_input(key="bring.w.heads").set_value(16).run()
+    app.button(key="bring.check.button").click().run()
+    carry_out(workspace.store)
+    app.run()
+    assert not problems(app)
+    facts = next(part.value for part in app.dataframe if "Fact" in part.value).set_index("Fact")
+    assert facts.loc["preprocess", "Value"].endswith("mean 0.5/0.4/0.5, std 0.27/0.27/0.3")
+    assert facts.loc["preprocess", "How it is known"].startswith("given")
+    assert tuple(facts.loc["logit scale"]) == ("50", "given")
+    assert tuple(facts.loc["head width"]) == ("16 (2 heads)", "given")
+
+
 def test_uploaded_files_are_listed_and_removed_with_their_entry(workspace, open_app, files, tmp_path):
     tray = brought(workspace, write_zip(tmp_path / "shapes.zip"), "shapes.zip")
     app = open_app("bring", files=tray)

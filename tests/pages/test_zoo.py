@@ -104,6 +104,29 @@ def test_an_address_opens_no_folder_outside_the_roots(workspace, open_app, monke
     assert "A made zoo" not in texts(app)
 
 
+def test_every_fact_is_shown_with_its_source(workspace, open_app):
+    document = yaml.safe_load((workspace.zoo / "zoo.yaml").read_text())
+    document["backbone"]["quick_gelu"] = True
+    document["backbone"]["origins"] = {
+        "head_width": "32 (4 heads) (read: config.json of expert 'digits')",
+        "logit_scale": "100 (given)",
+        "preprocess": "32 px, bicubic, shortest (decided by images of digits (90.0 %))",
+    }
+    (workspace.zoo / "zoo.yaml").write_text(yaml.safe_dump(document))
+    app = open_app("zoo", zoo=str(workspace.zoo))
+    assert not [part for part in app.dataframe if "How it is known" in part.value]
+    app.session_state["zoo.facts"] = True
+    app.run()
+    shown(app)
+    table = next(part.value for part in app.dataframe if "How it is known" in part.value)
+    rows = {row["Fact"]: (row["Value"], row["How it is known"]) for _, row in table.iterrows()}
+    assert rows["Width of attention heads"] == ("32 (4 heads)", "read: config.json of expert 'digits'")
+    assert rows["Logit scale"] == ("100", "given")
+    assert rows["Preprocessing"] == ("32 px, bicubic, shortest", "decided by images of digits (90.0 %)")
+    assert rows["Activation"] == ("QuickGELU", "stated in zoo.yaml")
+    assert rows["Architecture"][1] == "stated in zoo.yaml"
+
+
 def test_an_unknown_zoo_is_explained(open_app):
     app = open_app("zoo", zoo="nowhere")
     assert not app.exception

@@ -19,7 +19,7 @@ from tests import foreign
 from tests.made_imports import silent
 
 EXPERTS = ("digits", "signs")
-HEADS = {"head_width": "32 (6 heads)", "quick_gelu": "GELU"}
+HEADS = {"head_width": "32 (4 heads)", "quick_gelu": "GELU"}
 
 
 def ask(tmp_path, base, experts, *, heads=True, data=True, **more):
@@ -55,7 +55,7 @@ def expected():
 
 def test_the_foreign_models_compute_the_same(expected):
     pixels = torch.randn(3, 3, 32, 32)
-    tokens = torch.tensor([[5, 9, 134, 0, 0, 0, 0, 0, 0, 0, 0, 0]])
+    tokens = torch.tensor([[5, 9, foreign.CONFIG["text_cfg"]["vocab_size"] - 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]])
     for model in ("base", "digits"):
         ours, theirs = foreign.clip(model), foreign.hugging_face(model)
         with torch.no_grad():
@@ -79,6 +79,18 @@ def test_hugging_face_folders(tmp_path, expected, base, expert):
     assert scores(zoo) == pytest.approx(expected, abs=0.01)
     facts = {fact["name"]: fact for fact in summary["facts"]}
     assert {name: facts[name]["value"] for name in HEADS} == HEADS
+    assert set(zoo.manifest.backbone.origins) == {
+        *HEADS,
+        "architecture",
+        "preprocess",
+        "projection",
+        "logit_scale",
+        "dtype",
+    }
+    assert facts["architecture"]["value"].startswith("ViT, 8 blocks of width 128, patches of 8 px, images of 32 px")
+    whose = f"the base's, for {', '.join(EXPERTS)}" if expert == "bare" else "each expert's own"
+    assert facts["projection"]["value"] == whose
+    assert facts["dtype"] == {"name": "dtype", "value": "float32", "origin": "read: the weights, and kept"}
     assert facts["preprocess"]["origin"] == "read: preprocessor_config.json"
     assert zoo.preprocess().std == foreign.STD
     assert "read: preprocessor_config.json" in zoo.manifest.backbone.origins["preprocess"]
@@ -122,7 +134,7 @@ def test_bare_weights_without_images_are_refused_with_what_was_tried(tmp_path):
         with pytest.raises(ZooError) as caught:
             import_zoo(request, silent)
         text = str(caught.value)
-        for words in ("--head-width", "32 (6 heads)", "--quick-gelu", "--preprocess", "inception"):
+        for words in ("--head-width", "32 (4 heads)", "--quick-gelu", "--preprocess", "inception"):
             assert words in text, words
         assert not (tmp_path / "zoo").exists()
 
@@ -158,8 +170,8 @@ def test_images_and_heads_decide_what_nobody_says(tmp_path, expected):
 def test_a_word_against_the_files_is_said(tmp_path):
     start = foreign.write_hub(tmp_path / "base", "base")
     experts = {name: foreign.write_hub(tmp_path / name, name) for name in EXPERTS}
-    found = survey(ask(tmp_path, start, experts, head_width=96), silent)
-    assert any("96 is taken" in text and "32 is said elsewhere" in text for text in found.warnings)
+    found = survey(ask(tmp_path, start, experts, head_width=64), silent)
+    assert any("64 is taken" in text and "32 is said elsewhere" in text for text in found.warnings)
 
 
 def test_an_expert_below_its_base_is_a_finding(tmp_path):
@@ -187,9 +199,10 @@ def test_the_projects_own_files_say_everything(tmp_path, expected):
     merge_recipe(recipe, tmp_path / "alone" / "merged.safetensors")
     third = ask(tmp_path, tmp_path / "alone" / "merged.safetensors", own, out=str(tmp_path / "third"))
     summary = import_zoo(third, silent)
-    assert {f["origin"] for f in summary["facts"] if f["name"] != "logit_scale"} == {
-        "read: the header of merged.safetensors"
+    asked = {
+        f["name"]: f["origin"] for f in summary["facts"] if f["name"] in ("head_width", "quick_gelu", "preprocess")
     }
+    assert asked == dict.fromkeys(asked, "read: the header of merged.safetensors")
 
 
 def test_a_complete_clip_of_custom_size_keeps_its_text_side(tmp_path):
@@ -252,7 +265,7 @@ def test_an_experts_own_places_say_what_the_bases_do_not(tmp_path, expected):
     import_zoo(ask(tmp_path, start, experts, data=False), silent)
     zoo = Zoo.open(str(tmp_path / "zoo"))
     origins = zoo.manifest.backbone.origins
-    assert origins["head_width"] == "32 (6 heads) (read: config.json of expert 'digits')"
+    assert origins["head_width"] == "32 (4 heads) (read: config.json of expert 'digits')"
     assert origins["preprocess"].endswith("(read: preprocessor_config.json of expert 'digits')")
     brought = {name: foreign.write_head(tmp_path / f"{name}.pt", name) for name in EXPERTS}
     assert zoo.preprocess().std == foreign.STD
@@ -263,7 +276,7 @@ def test_experts_that_disagree_decide_nothing(tmp_path):
     start = foreign.write_state(tmp_path / "base.pt", "base")
     experts = {name: foreign.write_hf(tmp_path / name, name) for name in EXPERTS}
     other = json.loads((experts["signs"] / "config.json").read_text())
-    (experts["signs"] / "config.json").write_text(json.dumps({**other, "num_attention_heads": 12}))
+    (experts["signs"] / "config.json").write_text(json.dumps({**other, "num_attention_heads": 8}))
     found = survey(ask(tmp_path, start, experts, data=False), silent)
     assert [fault for fault in found.faults if "--head-width" in fault]
     assert not [fault for fault in found.faults if "--preprocess" in fault]

@@ -99,7 +99,7 @@ def test_a_draft_decides_what_no_file_says_by_the_images(plain):
     draft_manifest(plain, given)
     manifest = read_manifest(plain)
     assert json.loads((plain / "config.json").read_text())["vision_cfg"]["head_width"] == 32
-    assert manifest.backbone.origins["head_width"].startswith("32 (6 heads) (decided by images of digits, signs")
+    assert manifest.backbone.origins["head_width"].startswith("32 (4 heads) (decided by images of digits, signs")
     assert manifest.backbone.origins["preprocess"].endswith("(given: mean=0.5,0.5,0.5;std=0.27,0.27,0.27)")
     assert manifest.backbone.quick_gelu is False
     assert not [text for text in check_zoo(str(plain), QUIET) if "below its base" in text]
@@ -115,7 +115,7 @@ def test_a_draft_refuses_what_nothing_decides(plain):
     words = ["zoo", "init", str(plain), "--head-width", "32", "--no-quick-gelu", "--preprocess", "openai"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
-    assert read_manifest(plain).backbone.origins["head_width"] == "32 (6 heads) (given)"
+    assert read_manifest(plain).backbone.origins["head_width"] == "32 (4 heads) (given)"
     (plain / "zoo.yaml").unlink()
     other = json.loads((plain / "config.json").read_text())
     other["vision_cfg"]["head_width"] = 64

@@ -166,6 +166,8 @@ def recognise(source: Source, visual: Weights, given: Given = Given()) -> Archit
     shapes = _from_shapes(visual)
     size, width = shapes["vision_cfg"]["image_size"], shapes["vision_cfg"]["width"]
     found = _Found(shapes, given, _fitting(source, shapes, read_stated(source, size, width)))
+    fits = f", which fit {given.architecture} as given" if given.architecture else ""
+    found.facts.append(Fact("architecture", _sizes_in_words(shapes), f"read: the shapes of the weights{fits}"))
     if given.architecture:
         asked = _asked_config(given.architecture)
         _compare(asked, shapes, given.architecture)
@@ -292,7 +294,7 @@ def _preprocess(found: _Found, source: Source, size: int) -> Preprocess | None:
     if value is not None:
         if isinstance(given, str) and given:
             origin = f"given: {given}"
-        found.facts.append(Fact("preprocess", in_words(value), origin))
+        found.facts.append(Fact("preprocess", value.words, origin))
         return value
     name, place = named_checkpoint(source)
     hint = next((value for preset, value in usual(size) if preset == PUBLISHED), None) if name else None
@@ -329,13 +331,13 @@ def shown(value: Any) -> str:
     """Return a fact's value for people."""
     if isinstance(value, bool):
         return "QuickGELU" if value else "GELU"
-    return in_words(value) if isinstance(value, Preprocess) else str(value)
+    return value.words if isinstance(value, Preprocess) else str(value)
 
 
-def in_words(preprocess: Preprocess) -> str:
-    """Return a preprocessing in a line."""
-    mean, std = ("/".join(f"{number:.4g}" for number in part) for part in (preprocess.mean, preprocess.std))
-    return f"{preprocess.size} px, {preprocess.interpolation}, {preprocess.resize_mode}, mean {mean}, std {std}"
+def _sizes_in_words(shapes: dict[str, Any]) -> str:
+    vision = shapes["vision_cfg"]
+    inside = f"{vision['layers']} blocks of width {vision['width']}, patches of {vision['patch_size']} px"
+    return f"ViT, {inside}, images of {vision['image_size']} px, embeddings of {shapes['embed_dim']}"
 
 
 def _of_shapes(shapes: dict[str, Any]) -> list[dict[str, Any]]:

@@ -50,6 +50,7 @@ class Survey:
     heads: dict[str, BroughtHead] = field(default_factory=dict)  # by task
     tasks: list[FoundTask] = field(default_factory=list)
     log_scale: float | None = None
+    projected: list[str] = field(default_factory=list)  # experts without a projection, which take the base's
     free: int = 0  # bytes on the target's disk
 
     @property

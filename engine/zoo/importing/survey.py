@@ -25,7 +25,7 @@ from .readings import settle, trials_of
 from .request import RESERVED, ImportRequest
 from .staged import images_of, stage
 from .stated import read_stated
-from .take import check_heads, take_base, take_expert, take_heads
+from .take import check_heads, facts_of_models, take_base, take_expert, take_heads
 from .tasks import FoundTask, find_tasks, own_name, prompts_fact, said_names
 
 FAR = 0.5  # ‖θ_k − θ₀‖ / ‖θ₀‖ over the sampled tensors; fine-tuning moves weights by a few hundredths
@@ -83,6 +83,7 @@ def _open(found: Survey, progress: Progress) -> None:
         progress(number / (len(names) + 1), f"Looking at {name}")
         if base is not None:
             _attempt(found, lambda item=item, name=name: take_expert(found, item, name, base))
+    found.facts += facts_of_models(found)
     progress(len(names) / (len(names) + 1), "Looking at heads and the disk")
     for item in request.heads:
         _attempt(found, lambda item=item: take_heads(found, item, said))

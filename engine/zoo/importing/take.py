@@ -12,7 +12,7 @@ from ...types import Weights
 from ...weights import check_same_architecture
 from ...weights.align import Selected
 from ..names import expert_name, safe_name
-from .architecture import Given, recognise
+from .architecture import Fact, Given, recognise
 from .found import Row, Survey, size_of
 from .heads import common_scale, read_brought_heads
 from .layouts import LAYOUTS, Encoder, find_encoder
@@ -73,6 +73,7 @@ def take_expert(found: Survey, item: Item, name: str, base: Weights) -> None:
         if OPEN_CLIP.projection not in encoder.visual.names and OPEN_CLIP.projection in base.names:
             _add_projection(encoder, base)
             row.notes.append("no projection of its own; the base's is taken")
+            found.projected.append(name)
             row.tensors, row.bytes = len(encoder.visual.names), size_of(encoder.visual, found.request)
     check_same_architecture(base, encoder.visual, name)
     if encoder.text is not None and encoder.layout != "huggingface":
@@ -134,6 +135,23 @@ def check_heads(found: Survey) -> None:
     extra = sorted(set(found.heads) - tasks)
     if extra:
         found.warnings.append(f"No expert for the heads of {', '.join(extra)}; they become out-of-domain tasks.")
+
+
+def facts_of_models(found: Survey) -> list[Fact]:
+    """Return whose projection the experts have, and the number format that weights are stored in."""
+    models = [row for row in found.rows if row.role != "head"]
+    if "base" not in found.models or not found.experts:
+        return []
+    whose = f"the base's, for {', '.join(found.projected)}" if found.projected else "each expert's own"
+    dtypes = list(dict.fromkeys(row.dtype for row in models))
+    own = "; ".join(f"{dtype} ({_names(models, dtype)})" for dtype in dtypes) if len(dtypes) > 1 else dtypes[0]
+    given = found.request.dtype != "keep"
+    kept = Fact("dtype", found.request.dtype, "given") if given else Fact("dtype", own, "read: the weights, and kept")
+    return [Fact("projection", whose, "read: the tensors that each file has"), kept]
+
+
+def _names(rows: Sequence[Row], dtype: str) -> str:
+    return ", ".join(row.name for row in rows if row.dtype == dtype)
 
 
 def _add_projection(encoder: Encoder, base: Weights) -> None:
