@@ -9,6 +9,7 @@ import typer
 
 from ..errors import RecipeError
 from ..store.outputs import check_file, new_file
+from .inputs import files_of_zoo
 from .printing import say
 from .work import Force
 
@@ -32,14 +33,15 @@ def convert(
     from ..pipeline.foreign import mergekit_multi, mergekit_read
     from ..recipe import read_yaml
 
-    check_file(to, (source,), force=force)
+    inputs = (source, *files_of_zoo(zoo))
+    check_file(to, inputs, force=force)
     if mergekit_multi.is_several(source):
         named = _needed(zoo)
         recipe = mergekit_multi.read_several(source, named, mergekit_read.expert_spellings(named), part)
         text, remarks = recipe.to_yaml(), []
     else:
         text, remarks = _converted(source, read_yaml(source, RecipeError, "file"), zoo, tool)
-    with new_file(to, (source,), force=force) as file:
+    with new_file(to, inputs, force=force) as file:
         file.write_text(text, "utf-8")
     for remark in remarks:
         say(remark)

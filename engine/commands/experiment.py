@@ -14,6 +14,7 @@ from ..experiments.elsewhere import elsewhere_table
 from ..experiments.spec import FOLDER
 from ..outgoing import terminal
 from ..store.outputs import check_file, new_file
+from .inputs import files_of_zoo
 from .printing import progress_line, say, say_line
 from .work import Force, Quiet
 
@@ -57,13 +58,15 @@ def experiment(
     if foreseen:
         return
 
+    inputs = [Path(name), *files_of_zoo(zoo)]
+
     def one(each: str, spec: Experiment, target: Path | None) -> None:
-        known = force or ship or name == ALL
-        _one(each, spec, store, zoo=zoo, quick=quick, target=target, force=known, quiet=quiet)
+        known = force or ship or (name == ALL and _is_result(target, spec))
+        _one(each, spec, store, zoo=zoo, quick=quick, target=target, inputs=inputs, force=known, quiet=quiet)
 
     if name != ALL:
         if out is not None:
-            check_file(out, force=force)
+            check_file(out, inputs, force=force)
         one(name, specs[0], FOLDER / f"{specs[0].name}.json" if ship else out)
         return
     folder, lost = FOLDER if ship else out, []
@@ -76,6 +79,14 @@ def experiment(
     say_line(f"{len(specs) - len(lost)} of {len(specs)} experiments are done. Ask again to go on with the others.")
 
 
+def _is_result(target: Path | None, spec: Experiment) -> bool:
+    """Return whether a file holds an earlier result of the same experiment, which a new one may replace."""
+    try:
+        return target is not None and ExperimentResult.model_validate_json(target.read_bytes()).name == spec.name
+    except (OSError, ValueError):
+        return False
+
+
 def _listed() -> None:
     for known in experiment_names():
         spec = read_experiment(known)
@@ -83,16 +94,27 @@ def _listed() -> None:
 
 
 def _one(
-    name: str, spec: Experiment, store: Store, *, zoo: str, quick: bool, target: Path | None, force: bool, quiet: bool
+    name: str,
+    spec: Experiment,
+    store: Store,
+    *,
+    zoo: str,
+    quick: bool,
+    target: Path | None,
+    inputs: list[Path],
+    force: bool,
+    quiet: bool,
 ) -> None:
     """Carry one experiment out, print it and write it down."""
     from ..pipeline.local import run_experiment
 
+    if target is not None and target.exists():
+        check_file(target, inputs, force=force)
     result = run_experiment(name, store, zoo=zoo, quick=quick, progress=None if quiet else progress_line())
     say(printed(spec, result))
     if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(target, force=force) as file:
+        with new_file(target, inputs, force=force) as file:
             file.write_text(result.model_dump_json(indent=1, exclude_none=True) + "\n", "utf-8")
 
 

@@ -17,6 +17,7 @@ from ..report import Report, read_report
 from ..rounding import rounded
 from ..store import Run, Store, collect
 from ..store.outputs import new_file
+from .inputs import files_of_zoo
 from .printing import say, say_line
 from .work import Force
 
@@ -119,6 +120,7 @@ def export(
         raise EngineError(f"{option} is for a model's folder (--format hf, open_clip or peft); leave it out.")
     else:
         inputs = [path for path in folder.rglob("*") if path.is_file()]
+        inputs += files_of_zoo(read_report(folder).recipe.zoo) if (folder / "report.json").is_file() else []
         with new_file(to, inputs, force=force) as file:
             _mergekit(folder, file) if layout else _export_part(folder, file)
         if to.suffix == ".safetensors":

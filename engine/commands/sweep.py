@@ -12,6 +12,7 @@ from ..rounding import rounded
 from ..store.outputs import check_file, new_file
 from ..sweeps import SweepTable, parse_setting
 from ..sweeps.grid import value_text
+from .inputs import files_of_zoo
 from .printing import progress_line, say
 from .work import Force, Quiet
 
@@ -35,13 +36,14 @@ def sweep(
     from ..recipe import read_recipe
     from ..store import Store
 
+    settings, document = [parse_setting(text) for text in setting], read_recipe(recipe)
+    inputs = (recipe, *files_of_zoo(document.zoo))
     if out is not None:
-        check_file(out, (recipe,), force=force)
-    settings = [parse_setting(text) for text in setting]
-    table = run_sweep(read_recipe(recipe), settings, Store(), progress=None if quiet else progress_line())
+        check_file(out, inputs, force=force)
+    table = run_sweep(document, settings, Store(), progress=None if quiet else progress_line())
     say(printed(table))
     if out is not None:
-        with new_file(out, (recipe,), force=force) as file:
+        with new_file(out, inputs, force=force) as file:
             file.write_text(table.to_csv(), "utf-8")
 
 

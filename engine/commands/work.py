@@ -50,6 +50,8 @@ def examples(
     from ..pipeline.export.examples import build_examples
     from ..store import Store
 
+    if out is not None:
+        check_folder(out)
     build_examples(Store(), out, progress=progress_line())
 
 

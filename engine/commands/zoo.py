@@ -9,6 +9,7 @@ import typer
 
 from ..errors import EngineError
 from ..manifest import known_zoos, locate_zoo, read_manifest
+from ..store.outputs import check_folder
 from . import align, fetch, finetune, importing
 from .printing import progress_line, say, say_line
 
@@ -70,6 +71,8 @@ def build(
     ] = None,
 ) -> None:
     """Build a small zoo from its seeds: images or sentences, base, experts, heads and build record."""
+    for ending in ("", *(["-experts2"] if second else []), *(["-twin"] if twin else [])):
+        check_folder(out.with_name(out.name + ending))
     if name == "mini_text":
         if second or twin or parts:
             raise EngineError("mini_text has no second set, twin or parts; leave these options out.")

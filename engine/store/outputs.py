@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,8 +34,8 @@ def check_file(path: Path, inputs: Iterable[Path] = (), *, force: bool = False) 
     Raises:
         EngineError: an input, a folder, an existing file, or a folder that is missing or cannot be written to.
     """
-    for source in inputs:
-        if path.exists() and source.exists() and path.samefile(source):
+    for source in inputs if path.exists() else ():
+        if source.exists() and path.samefile(source):
             raise EngineError(
                 f"{path} is an input of this command ({source}); a result never replaces what it is made of. "
                 "Give another name."
@@ -47,8 +47,17 @@ def check_file(path: Path, inputs: Iterable[Path] = (), *, force: bool = False) 
     parent = path.absolute().parent
     if not parent.is_dir():
         raise EngineError(f"The folder {parent} does not exist; make it or give another name.")
-    if not os.access(parent, os.W_OK | os.X_OK):
+    if not _takes_files(parent):
         raise EngineError(f"{parent} cannot be written to; give another place.")
+
+
+def _takes_files(folder: Path) -> bool:
+    """Return whether a file can be made in a folder; permissions alone do not say it (read-only disks, superusers)."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 @contextmanager
@@ -88,7 +97,7 @@ def check_folder(final: Path) -> None:
     place = final.absolute().parent
     while not place.exists():
         place = place.parent
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+    if not place.is_dir() or not _takes_files(place):
         raise EngineError(f"{final} cannot be made, because {place} cannot be written to; give another place.")
 
 

@@ -2,11 +2,14 @@
 
 import hashlib
 import os
+from pathlib import Path
 
 import pytest
 import yaml
 
 from engine.errors import EngineError
+from engine.experiments.spec import FOLDER
+from engine.store import Store
 from engine.store.outputs import new_file, new_folder
 from tests.tiny_zoo import make_zoo
 
@@ -95,13 +98,79 @@ def test_a_file_that_is_not_finished_leaves_the_old_one(tmp_path):
     assert path.read_text() == "old"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind the superuser")
 def test_a_folder_that_cannot_be_written_is_said_before_work_begins(command, zoo, tmp_path):
+    """Fault 14: a run was computed, then ended with "Unexpected …"; permissions alone say nothing to the superuser."""
     recipe, shut = tmp_path / "recipe.yaml", tmp_path / "shut"
     recipe.write_text(yaml.safe_dump({"zoo": str(zoo)}))
     shut.mkdir(mode=0o555)
-    code, _, err = command("run", recipe, "--out", shut / "run", "-q")
-    assert code == 1
-    assert "cannot be written" in err
-    with pytest.raises(EngineError, match="cannot be written"), new_folder(shut / "run"):
-        pass
+    closed = [Path("/proc/run"), *([shut / "run"] if os.geteuid() else [])]
+    for out in closed:
+        for words in (
+            ("run", recipe, "--out", out, "-q"),
+            ("merge", recipe, "--out", out),
+            ("zoo", "build", "mini8", "--out", out),
+        ):
+            code, _, err = command(*words)
+            assert code == 1, words
+            assert err.startswith("Error: "), err
+            assert "cannot be written" in err
+        with pytest.raises(EngineError, match="cannot be written"), new_folder(out):
+            pass
+    assert not list(Store().artefacts())
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_no_command_replaces_what_its_zoo_holds(command, zoo, tmp_path, force):
+    """Fault 1's neighbours: exports, tables and conversions onto files that they are made of."""
+    recipe, folder, mergekit = (tmp_path / name for name in ("recipe.yaml", "run", "mergekit.yaml"))
+    recipe.write_text(yaml.safe_dump({"zoo": str(zoo)}))
+    assert command("run", recipe, "--out", folder, "-q").code == 0
+    assert command("convert", recipe, "--to", mergekit).code == 0
+    (tmp_path / "link.csv").symlink_to(zoo / "data" / "alpha.npz")
+    more = ["--force"] if force else []
+    before = digests(zoo)
+    setting = ("--set", "merge.params.scaling=0.1,0.2", "-q")
+    for words in (
+        ("export", folder, "--to", zoo / "experts" / "alpha.safetensors"),
+        ("export", folder, "--to", zoo / "zoo.yaml", "--format", "mergekit"),
+        ("export", folder, "--to", tmp_path / "link.csv"),
+        ("convert", mergekit, "--zoo", zoo, "--to", zoo / "zoo.yaml"),
+        ("sweep", recipe, "--out", tmp_path / "link.csv", *setting),
+        ("experiment", "best-on-test", "--zoo", zoo, "--out", zoo / "config.json", "--quick", "-q"),
+    ):
+        code, _, err = command(*words, *more)
+        assert code == 1, words
+        assert "is an input of this command" in err, (words, err)
+    assert digests(zoo) == before
+
+
+def test_folders_that_hold_something_are_left_alone(command, zoo, tmp_path):
+    for words in (
+        ("zoo", "build", "mini8", "--out", zoo),
+        ("zoo", "build", "mini_text", "--out", zoo),
+        ("examples", "--out", zoo),
+        ("zoo", "init", zoo),
+    ):
+        before = digests(zoo)
+        code, _, err = command(*words)
+        assert (code, err.startswith("Error: ")) == (1, True), err
+        assert digests(zoo) == before
+    (zoo / "zoo.yaml").unlink()
+    (zoo / "config.json").unlink()
+    (zoo / "experts" / "beta.safetensors").write_bytes(b"broken")
+    before = digests(zoo)
+    assert command("zoo", "init", zoo, "--head-width", "16", "--no-quick-gelu", "--preprocess", "openai").code == 1
+    assert digests(zoo) == before
+
+
+def test_results_of_experiments_are_replaced_by_themselves_only(tmp_path):
+    """`experiment all --out` goes on in its own folder."""
+    from engine.commands.experiment import _is_result
+    from engine.experiments import experiment_names, read_experiment
+
+    name = next(name for name in experiment_names() if (FOLDER / f"{name}.json").is_file())
+    other = next(known for known in experiment_names() if known != name)
+    assert _is_result(FOLDER / f"{name}.json", read_experiment(name))
+    assert not _is_result(FOLDER / f"{name}.json", read_experiment(other))
+    (tmp_path / "mine.json").write_text("{}")
+    assert not _is_result(tmp_path / "mine.json", read_experiment(name))

@@ -1,7 +1,8 @@
 """A run in MLflow's file store, which other trackers import: parameters, metrics, tags and files.
 
 Facts: the layout of MLflow's file store (``mlruns/EXPERIMENT/RUN`` with ``meta.yaml``, ``params``, ``metrics``,
-``tags`` and ``artifacts``; one line ``milliseconds value step`` a metric), as MLflow 3 reads it.
+``tags`` and ``artifacts``; one line ``milliseconds value step`` a metric), as MLflow 3.17.2 reads it where
+``MLFLOW_ALLOW_FILE_STORE`` is ``true``, and moves it into a database with ``mlflow migrate-filestore``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import yaml
 
 from ...errors import EngineError
 from ...report import Report, read_report
+from ...store.outputs import new_file, new_folder
 
 ACTIVE, FINISHED, LOCAL = "active", 3, 4  # MLflow's codes: lifecycle, status, kind of source
 NAME = re.compile(r"[^A-Za-z0-9_.\- /]")
@@ -53,21 +55,23 @@ def write_mlflow(run: Path, store: Path, *, created: float, seconds: float, name
     if place.exists():
         raise EngineError(f"{store} has this run already, as {identity}.")
     start, end = int(created * 1000), int((created + seconds) * 1000)
-    (store / experiment).mkdir(parents=True, exist_ok=True)
-    if not (store / experiment / "meta.yaml").is_file():
-        _write_meta(store / experiment / "meta.yaml", _experiment(report, store, experiment, start))
-    for folder in ("params", "metrics", "tags", "artifacts"):
-        (place / folder).mkdir(parents=True)
-    for key, value in _params(report):
-        _write(place / "params", key, str(value)[:LONGEST])
-    for key, value in _metrics(report):
-        _write(place / "metrics", key, f"{end} {value!r} 0\n")
-    for key, value in _tags(report, name).items():
-        _write(place / "tags", key, value)
-    for file in FILES:
-        if (run / file).is_file():
-            shutil.copyfile(run / file, place / "artifacts" / file)
-    _write_meta(place / "meta.yaml", _run(place, experiment, identity, name, start, end))  # last: now it counts
+    with new_folder(place) as making:
+        for folder in ("params", "metrics", "tags", "artifacts"):
+            (making / folder).mkdir()
+        for key, value in _params(report):
+            _write(making / "params", key, str(value)[:LONGEST])
+        for key, value in _metrics(report):
+            _write(making / "metrics", key, f"{end} {value!r} 0\n")
+        for key, value in _tags(report, name).items():
+            _write(making / "tags", key, value)
+        for file in FILES:
+            if (run / file).is_file():
+                shutil.copyfile(run / file, making / "artifacts" / file)
+        _write_meta(making / "meta.yaml", _run(place, experiment, identity, name, start, end))
+        about = store / experiment / "meta.yaml"
+        if not about.is_file():
+            with new_file(about) as file:
+                _write_meta(file, _experiment(report, store, experiment, start))
     return identity
 
 

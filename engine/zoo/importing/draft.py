@@ -14,6 +14,7 @@ from ...catalog.datasets import recognise_dataset
 from ...errors import DataError, ZooError
 from ...manifest import Manifest, Task
 from ...recipe import explain
+from ...store.outputs import new_file
 from ...types import Progress
 from ...weights import encoder_part, open_weights
 from ..images.data import read_source
@@ -72,7 +73,12 @@ def draft_manifest(folder: Path, given: Mapping[str, Any] | None = None, progres
         Manifest.model_validate(document)
     except ValueError as error:
         raise ZooError(f"No zoo.yaml can be written from these files: {explain(error, Manifest)}") from error
-    path.write_text(HEADER + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110), "utf-8")
+    config = folder / document["backbone"]["architecture"]
+    if config.suffix == ".json" and not config.exists() and found.architecture is not None:
+        with new_file(config) as file:
+            file.write_text(json.dumps(found.architecture.config, indent=1), "utf-8")
+    with new_file(path) as file:
+        file.write_text(HEADER + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110), "utf-8")
     return path
 
 
@@ -132,7 +138,7 @@ def _document(folder: Path, base: Path, experts: list[Path], tasks: list[FoundTa
         "name": folder.resolve().name,
         "title": "",
         "backbone": {
-            "architecture": architecture.name or _config_file(folder, architecture.config),
+            "architecture": architecture.name or _config_file(folder, architecture.config).name,
             "weights": base.name,
             "quick_gelu": bool(architecture.config["quick_gelu"]),
             "preprocess": architecture.preprocess.model_dump(mode="json"),
@@ -148,15 +154,13 @@ def _document(folder: Path, base: Path, experts: list[Path], tasks: list[FoundTa
     return document
 
 
-def _config_file(folder: Path, config: dict[str, Any]) -> str:
-    """Return the file with an architecture of its own; one that says something else stays as it is."""
+def _config_file(folder: Path, config: dict[str, Any]) -> Path:
+    """Return the file for an architecture of its own, which may be there; one that says something else stays."""
     for name in (CONFIG, "architecture.json"):
         found = read_json(folder / name)
-        if "vision_cfg" in found and filled(found, name)["vision_cfg"] == config["vision_cfg"]:
-            return name
-        if not (folder / name).exists():
-            (folder / name).write_text(json.dumps(config, indent=1), "utf-8")
-            return name
+        same = "vision_cfg" in found and filled(found, name)["vision_cfg"] == config["vision_cfg"]
+        if same or not (folder / name).exists():
+            return folder / name
     raise ZooError(f"{folder / 'architecture.json'} describes another model. Remove it, then call `zoo init` again.")
 
 
