@@ -119,13 +119,16 @@ def test_values_that_a_dtype_cannot_hold_are_refused(files, base):
 
 def test_the_check_of_an_import_ends_with_1_on_any_fault(files, base):
     """Fault 10: it ended with 0, and did not look for NaN."""
-    broken = {**base, "visual.ln_post.bias": torch.full_like(base["visual.ln_post.bias"], float("nan"))}
-    save_file(broken, files / "broken.safetensors")
+    bias = base["visual.ln_post.bias"]
+    for value, name in ((float("nan"), "broken"), (float("-inf"), "infinite")):
+        save_file({**base, "visual.ln_post.bias": torch.full_like(bias, value)}, files / f"{name}.safetensors")
     words = ["zoo", "import", "--check", "--base", str(files / "base"), "--out", str(files / "zoo")]
     words += ["--preprocess", "openai", "--expert"]
     result = CliRunner().invoke(app, [*words, f"birds={files / 'broken.safetensors'}"])
     assert result.exit_code == 1
     assert "Fault: Expert 'birds' has 32 NaN" in result.output
+    result = CliRunner().invoke(app, [*words, f"birds={files / 'infinite.safetensors'}"])
+    assert (result.exit_code, "32 infinite values" in result.output) == (1, True)
     result = CliRunner().invoke(app, [*words, f"birds={files / 'expert'}"])
     assert result.exit_code == 0
     assert "preprocess: 16 px, bicubic, shortest" in result.output
@@ -161,14 +164,60 @@ def test_images_that_only_look_alike_are_a_warning(tmp_path):
     assert [text for text in check_zoo(str(zoo), silent) if "look nearly like others" in text]
 
 
+def write_booleans(path, labels):
+    """Images as PatchCamelyon's parquet files have them on the hub."""
+    images = [{"bytes": encoded(picture(n % 3, n)), "path": f"{n}.png"} for n in range(len(labels))]
+    pq.write_table(pa.table({"image": images, "label": labels}), path)
+    return path
+
+
 def test_labels_of_patchcamelyon_are_booleans(tmp_path):
     """Fault 7: its parquet files say True and False."""
     from engine.zoo.images.readers.parquet import ParquetShards
 
-    images = [{"bytes": encoded(picture(n % 3, n)), "path": f"{n}.png"} for n in range(6)]
-    table = pa.table({"image": images, "label": [True, False, None, True, False, True]})
-    pq.write_table(table, tmp_path / "test.parquet")
-    assert ParquetShards(tmp_path / "test.parquet").labels("test").tolist() == [1, 0, -1, 1, 0, 1]
+    path = write_booleans(tmp_path / "test.parquet", [True, False, None, True, False, True])
+    assert ParquetShards(path).labels("test").tolist() == [1, 0, -1, 1, 0, 1]
+
+
+def test_patchcamelyon_is_scored(files):
+    """Fault 7: six of twelve described zoos have it; classes come from the catalogue."""
+    from engine.pipeline.local import run_recipe
+    from engine.recipe import parse_recipe
+    from engine.store import Store
+
+    labels = [n % 3 == 0 for n in range(24)]
+    data = write_booleans(files / "pcam.parquet", labels)
+    write_head(files / "head.pt", torch.randn(2, 16))
+    import_zoo(brought(files, "pcam", data={"pcam": str(data)}), silent)
+    task = Zoo.open(str(files / "zoo")).manifest.task_table["pcam"]
+    assert len(task.classes) == 2
+    report = run_recipe(parse_recipe({"zoo": str(files / "zoo")}), Store(files / "store"))
+    assert report.samples["pcam"].available == 24
+    assert 0 <= report.accuracy["expert"]["pcam"] <= 100
+
+
+def test_bombs_as_data_are_refused(files):
+    """Fault 9: only the check of a finished zoo objected."""
+    import zipfile
+    import zlib
+
+    def part(kind, content):
+        return len(content).to_bytes(4, "big") + kind + content + zlib.crc32(kind + content).to_bytes(4, "big")
+
+    header = (60_000).to_bytes(4, "big") * 2 + b"\x08\x02\0\0\0"
+    huge = (
+        b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + part(b"IDAT", zlib.compress(bytes(10_000))) + part(b"IEND", b"")
+    )
+    place = folders(files / "huge", ("ant", "bee", "cat"))
+    (place / "ant" / "0.png").write_bytes(huge)
+    with pytest.raises(ZooError, match=r"ant/0\.png"):
+        import_zoo(brought(files, data={"birds": str(place)}), silent)
+    with zipfile.ZipFile(files / "images.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("ant", "bee", "cat"):
+            archive.writestr(f"{name}/0.png", bytes(50_000_000))
+    with pytest.raises(ZooError, match=r"images\.zip|0\.png"):
+        import_zoo(brought(files, data={"birds": str(files / "images.zip")}), silent)
+    assert not (files / "zoo").exists()
 
 
 def test_a_folder_without_a_base_says_what_it_holds(files):

@@ -136,6 +136,32 @@ def test_peft_loads_the_adapter_and_loses_what_is_said(run, tmp_path, rank):
             assert torch.allclose(merged[name], adapted[name], atol=TOLERANCE), name
 
 
+def test_an_adapter_is_brought_back_as_an_expert(run, tmp_path):
+    """Round trip through PEFT's form, all of the task vector kept."""
+    from tests.made_imports import ask, done
+
+    folder, zoo = run
+    export(folder, tmp_path / "lora", "peft", rank=64)
+    brought, summary = done(ask(tmp_path, zoo / "base.safetensors", ("again", tmp_path / "lora"), preprocess=""))
+    assert "LoRA" in summary["rows"][1]["layout"]
+    merged, again = encoder_part(open_weights(folder / "merged.safetensors")), brought.weights("again")
+    base, exact = encoder_part(open_weights(zoo / "base.safetensors")), 0
+    for name in merged.names:
+        if name.endswith(("in_proj_weight", "out_proj.weight", "c_fc.weight", "c_proj.weight")):
+            assert torch.allclose(again.tensor(name), merged.tensor(name), rtol=0, atol=TOLERANCE), name
+            exact += not torch.equal(merged.tensor(name), base.tensor(name))
+    assert exact >= 8
+
+
+def test_the_hubs_own_library_reads_a_card(run, tmp_path):
+    from huggingface_hub import ModelCard
+
+    export(run[0], tmp_path / "hf", "hf")
+    data = ModelCard.load(tmp_path / "hf" / "README.md").data
+    assert (data.library_name, data.license) == ("transformers", "unknown")
+    assert {"merge", "mergelens"} <= set(data.tags)
+
+
 @pytest.mark.parametrize("layout", ["hf", "open_clip"])
 def test_an_export_is_brought_back_without_a_word(run, tmp_path, layout):
     """Fault 4: the own export came back neither here nor in open_clip."""

@@ -107,6 +107,7 @@ def test_a_run_in_mlflows_file_store(run, tmp_path):
     assert (tags["split"], tags["seeds"], tags["protocol"]) == ("evaluate", "0", "held_out")
     assert (place / "artifacts" / "report.json").read_bytes() == (folder / "report.json").read_bytes()
     assert "already" in str(export(folder, store, "--format", "mlflow").exception)
+    assert {path.name for path in store.rglob("*.writing")} == set()
     other = tmp_path / "other"
     other.mkdir()
     (other / "mine.txt").write_text("mine")
