@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from open_clip.model import CLIP
 
+from ...store.outputs import new_folder
 from .bundled import MINI8
 from .captions import partners
 from .drawings.digits import ORDER_SEED, POOLS
@@ -164,10 +165,17 @@ def settings(edition: Edition, base_seed: int, expert_seed: int) -> dict[str, An
 
 
 def build_zoo(out: Path, shop: Workshop, drawing: float) -> None:
-    """Build one zoo's folder; files of an earlier build are replaced."""
+    """Build one zoo's folder, which appears when it is whole.
+
+    Raises:
+        EngineError: the folder is there already and not empty, or cannot be written.
+    """
+    with new_folder(out) as folder:
+        _write_zoo(folder, shop, drawing)
+
+
+def _write_zoo(out: Path, shop: Workshop, drawing: float) -> None:
     edition, data, parts = shop.edition, shop.data, shop.parts
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "zoo.yaml").unlink(missing_ok=True)
     write_data(out, edition, data)
     base = rounded(edition, shop.base())
     write_base(out, edition, base)
@@ -202,7 +210,7 @@ def build(
     """Build the whole zoo into a folder; under an hour on two cores.
 
     Args:
-        out: the zoo folder, created if it is missing; files of an earlier build are replaced.
+        out: the zoo folder; it must not be there yet, or be empty.
         edition: the recipe.
         expert_seed: seed of the experts.
         second: build a second zoo beside it, `OUT-experts2`: the same base, experts of the next seed.

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ...store.outputs import new_folder
 from ..mini8.build import one_thread
 from ..texts.bert import Bert
 from ..texts.words import Words
@@ -108,10 +109,13 @@ def build(out: Path, *, expert_seed: int = 1, recipe: Recipe | None = None, prog
     """Build the whole zoo into a folder; under twenty minutes on two cores.
 
     Args:
-        out: the zoo folder, created if it is missing; files of an earlier build are replaced.
+        out: the zoo folder, which appears when it is whole; it must not be there yet, or be empty.
         expert_seed: seed of the experts.
         recipe: settings; the zoo's own by default.
         progress: receives one line of text per finished part.
+
+    Raises:
+        EngineError: the folder is there already and not empty, or cannot be written.
     """
     recipe = recipe or Recipe()
     recipe = dataclasses.replace(
@@ -119,8 +123,11 @@ def build(out: Path, *, expert_seed: int = 1, recipe: Recipe | None = None, prog
         experts=dataclasses.replace(recipe.experts, seed=expert_seed),
         multitask=dataclasses.replace(recipe.multitask, seed=expert_seed),
     )
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "zoo.yaml").unlink(missing_ok=True)
+    with new_folder(out) as folder:
+        _write_zoo(folder, recipe, progress)
+
+
+def _write_zoo(out: Path, recipe: Recipe, progress: Progress) -> None:
     watch = Stopwatch(progress)
     with one_thread():
         with watch.part("writing sentences"):
