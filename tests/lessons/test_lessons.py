@@ -83,7 +83,8 @@ def test_places_are_looked_up_and_answers_follow():
     assert numbers.fill("{run.average.merged.in} and {run.average.merged.in:0}") == f"{within:.1f} and {within:.0f}"
     assert numbers.fill(r"\mathrm{ReLU}(x)") == r"\mathrm{ReLU}(x)"
     assert numbers.fill("{run.experts:0} experts") == f"{len(report.experts)} experts"
-    mean = sum(report.bias["merged"].l1.values()) / len(report.bias["merged"].l1)
+    inside = report.tasks_of("in")
+    mean = sum(report.bias["merged"].l1[task] for task in inside) / len(inside)
     assert numbers.value("run.bias.merged.l1") == pytest.approx(mean)
     asked = Prediction.model_validate({**CASES, "value": "run.average.merged.in", "edges": [within]})
     assert numbers.answer(asked) == 1
