@@ -204,7 +204,8 @@ def _step_lines(step: Step, numbers: Numbers, specs: dict[str, Experiment]) -> l
         asked = step.predict
         right = numbers.answer(asked) if numbers.decided(asked) else None
         lines.append(f"? {numbers.fill(asked.question)}")
-        lines += [f"  {'→' if number == right else ' '} {text}" for number, text in enumerate(asked.options)]
+        marked = [] if right is None else numbers.right(asked)
+        lines += [f"  {'→' if number in marked else ' '} {text}" for number, text in enumerate(asked.options)]
         lines.append("  Not measured yet." if right is None else f"  {numbers.fill(asked.because_of(right))}")
     if after := step.after_of(right):
         lines.append(numbers.fill(after))

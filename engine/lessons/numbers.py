@@ -112,6 +112,19 @@ class Numbers:
         value = self.value(prediction.value) - (self.value(prediction.minus) if prediction.minus else 0)
         return sum(value >= edge for edge in prediction.edges)
 
+    def right(self, prediction: Prediction) -> list[int]:
+        """Return the options that count as right: the measured one, and those that are near enough to it.
+
+        Raises:
+            StoreError: a number that decides was not measured.
+        """
+        best = self.answer(prediction)
+        if not prediction.largest or not prediction.near:
+            return [best]
+        values = [self.value(place) for place in prediction.largest]
+        close = [number for number, value in enumerate(values) if values[best] - value < prediction.near]
+        return [best, *(number for number in close if number != best)]
+
     def _mean(self, table: Mapping[str, Any]) -> float | None:
         """Return the mean over in-domain tasks of a table of tasks."""
         values = [table[task] for task in self.report.tasks_of("in") if isinstance(table.get(task), int | float)]

@@ -34,6 +34,7 @@ class Prediction(Frozen):
     minus: str = ""  # another number that is taken off it
     edges: tuple[float, ...] = ()
     largest: tuple[str, ...] = ()  # or: numbers, one an option; the largest is right
+    near: float = Field(0, ge=0)  # with largest: options so near to it are as right, in the numbers' unit
     because: str | tuple[str, ...]  # shown with the answer; or a text for each option, of which the right one's is
 
     @model_validator(mode="after")

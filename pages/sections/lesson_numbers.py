@@ -70,9 +70,11 @@ def say_missing(step: Step, run: RunView, numbers: Numbers) -> None:
     parts = []
     if experiments:
         command = f"python -m engine experiment {experiments[0]}" + ("" if run.example else f" --zoo {_zoo(run)}")
-        parts.append(f"Not measured yet on this zoo: {_listed(experiments)} (`{command}` does). A dash is shown.")
+        parts.append(
+            f"Not measured yet on this zoo: {_listed(experiments)} (`{command}` does); a dash stands for a number."
+        )
     if lacks := [place for place in missing if place.startswith(f"{RUN}.")]:
-        parts.append(f"This run has no {_listed(lacks[:NAMED])}; a dash is shown.")
+        parts.append(f"This run has no {_listed(lacks[:NAMED])}; a dash stands for a number.")
     st.caption(f":orange[:material/hourglass_empty:] {' '.join(parts)}")
     if experiments and not run.example:
         _offer(experiments, run)

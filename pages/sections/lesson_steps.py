@@ -34,7 +34,7 @@ def draw_step(lesson: Lesson, number: int, run: RunView, numbers: Numbers) -> bo
         if after := step.after_of(right):
             st.markdown(numbers.fill(after))
         if step.control:
-            _control(lesson, number, step.control, run, numbers)
+            _control(lesson, number, step, step.control, run, numbers)
         _figure(lesson, number, step, run, numbers)
         say_missing(step, run, numbers)
     except EngineError as error:
@@ -71,19 +71,23 @@ def _predict(lesson: Lesson, number: int, asked: Prediction, numbers: Numbers) -
                 icon=":material/hourglass_empty:",
             )
             return True
-        right = numbers.answer(asked)
-        because = numbers.fill(asked.because_of(right))
-        if chosen == right:
+        right = numbers.right(asked)
+        because = numbers.fill(asked.because_of(right[0]))
+        if len(right) > 1:
+            because += f" The options {_listed(right, asked, numbers)} differ by less than {asked.near:g}."
+        if chosen in right:
             st.success(f"You said **{said}**, and so it is. {because}", icon=":material/check:")
         else:
-            st.warning(
-                f"You said **{said}**; measured was **{plain(numbers.fill(asked.options[right]))}**. {because}",
-                icon=":material/lightbulb:",
-            )
+            best = plain(numbers.fill(asked.options[right[0]]))
+            st.warning(f"You said **{said}**; measured was **{best}**. {because}", icon=":material/lightbulb:")
     return True
 
 
-def _control(lesson: Lesson, number: int, control: Control, run: RunView, numbers: Numbers) -> None:
+def _listed(numbered: list[int], asked: Prediction, numbers: Numbers) -> str:
+    return " and ".join(f"*{plain(numbers.fill(asked.options[number]))}*" for number in numbered)
+
+
+def _control(lesson: Lesson, number: int, step: Step, control: Control, run: RunView, numbers: Numbers) -> None:
     """Draw one setting: a film over it where the run has one, else presets of which each is a run that was measured."""
     film = next((entry for entry in films_of(run) if entry.place == control.film), None) if control.film else None
     if film is not None:
@@ -118,7 +122,7 @@ def _control(lesson: Lesson, number: int, control: Control, run: RunView, number
                 height="stretch",
                 delta_color="off" if measure.unit != "%" else "normal",
             )
-    if control.experiment in numbers.results:
+    if control.experiment in numbers.results and control.experiment != step.experiment:  # whose figure says it
         _points_caption(numbers.results[control.experiment])
 
 
@@ -158,7 +162,7 @@ def _experiment(step: Step, numbers: Numbers, key: str) -> None:
         drawing = experiment_dots(spec, result, measure, theme())
         plot(drawing, key=key)
         numbers_of(drawing, key, result.name)
-    _points_caption(result)
+    _points_caption(result, dots=step.figure == "points")
 
 
 def _path(step: Step, numbers: Numbers, key: str) -> None:
@@ -172,14 +176,14 @@ def _path(step: Step, numbers: Numbers, key: str) -> None:
     numbers_of(drawing, key, networks.result.name)
 
 
-def _points_caption(result: ExperimentResult) -> None:
+def _points_caption(result: ExperimentResult, *, dots: bool = False) -> None:
     low, high = result.images or (0, 0)
     images = f"{low:,}" if low == high else f"{low:,}–{high:,}"
     seeds = max((len(point.seeds) for point in result.points), default=0)
     st.caption(
         plain(
             f"Experiment {result.name} on {result.zoo}; n = {images} test images a task; split seed "
-            f"{result.split_seed}; means over training seeds, {seeds} where anything depends on them"
-            f"{'; quick form' if result.quick else ''}. Hollow marks and controls are objections."
+            f"{result.split_seed}; {f'means over up to {seeds} training seeds' if seeds > 1 else 'one training seed'}"
+            f"{'; quick form' if result.quick else ''}." + (" Hollow marks are controls." if dots else "")
         )
     )

@@ -91,6 +91,8 @@ def test_places_are_looked_up_and_answers_follow():
     by_size = {**CASES, "largest": ["run.average.expert.in", "run.average.merged.in"], "because": ["Up.", "Down."]}
     ordered = Prediction.model_validate(by_size)
     assert ordered.because_of(numbers.answer(ordered)) == "Up."
+    assert numbers.right(ordered) == [0]
+    assert numbers.right(Prediction.model_validate({**by_size, "near": 100})) == [0, 1]
     with pytest.raises(StoreError, match=r"scaling\.at_030\.accuracy"):
         numbers.value("scaling.at_030.accuracy")
 
