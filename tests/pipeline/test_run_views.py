@@ -297,6 +297,8 @@ def test_a_zoos_own_shifted_task_is_shown_to_the_tasks_states(zoo, store, tmp_pa
     merged = report.accuracy["merged"]
     assert report.average["merged"].within == pytest.approx((merged["alpha"] + merged["beta"]) / 2)
     assert report.average["merged"].out == pytest.approx(merged["outside"])
+    routed = run_recipe(parse_recipe({"zoo": str(folder), "merge": {"method": "emr"}}), store)
+    assert routed.accuracy["merged"]["alpha_dark"] is not None  # by the weights of alpha
 
 
 def test_what_cannot_be_stitched_is_refused(recipe, store):

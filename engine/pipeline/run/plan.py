@@ -181,7 +181,7 @@ class RunSteps:
             "probe": self.recipe.probe,
             "architecture": self.config,
             "preprocess": self.preprocess,
-            "weights_of": task.name if merged and self.by_task else None,
+            "weights_of": self._domain_of(task) if merged and self.by_task else None,
             "around": self.digests["base"] if self.linearised(model) else None,
             "sources": self.sources,
         }
