@@ -63,18 +63,28 @@ def settle(page: Any) -> None:
     page.wait_for_function(DRAWN, timeout=PATIENCE)
 
 
-@contextmanager
-def serve(
-    script: str, environment: dict[str, str], *, alone: bool = False, health: str = "/_stcore/health"
-) -> Iterator[str]:
-    """Serve a Streamlit script on a free port, with the project's configuration; yields its address.
-
-    ``alone``: the script starts Streamlit itself, and has to end by itself when it is told to. ``health``: the address
-    that answers once it serves.
-    """
+def free_port() -> int:
+    """Find a port that nobody listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def serve(
+    script: str,
+    environment: dict[str, str],
+    *,
+    alone: bool = False,
+    health: str = "/_stcore/health",
+    port: int = 0,
+) -> Iterator[str]:
+    """Serve a Streamlit script with the project's configuration; yields its address.
+
+    ``alone``: the script starts Streamlit itself, and has to end by itself when it is told to. ``health``: the address
+    that answers once it serves. ``port``: a free one where it is 0.
+    """
+    port = port or free_port()
     start = [] if alone else ["-m", "streamlit", "run"]
     command = [sys.executable, *start, script, "--server.port", str(port)]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as server:
@@ -86,11 +96,11 @@ def serve(
 
 
 @contextmanager
-def serve_app(store: Path, *, alone: bool = False, health: str = "/_stcore/health") -> Iterator[str]:
+def serve_app(store: Path, *, alone: bool = False, health: str = "/_stcore/health", port: int = 0) -> Iterator[str]:
     """Start the app on a store; yields its address, ends app and engine service."""
     environment = {**os.environ, "MERGELENS_STORE": str(store)}
     try:
-        with serve("app.py", environment, alone=alone, health=health) as address:
+        with serve("app.py", environment, alone=alone, health=health, port=port) as address:
             yield address
     finally:
         stop = [sys.executable, "-m", "engine", "serve", "--stop"]
