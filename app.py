@@ -36,9 +36,12 @@ LOGO = f"""<svg xmlns="http://www.w3.org/2000/svg" width="176" height="32" viewB
 <text x="40" y="23" {NAME} fill="{{ink}}">MergeLens</text></svg>"""
 FAREWELL = 2  # seconds that connections have to close when the app ends; an unused one would keep it for ever
 CONTRAST = Path(__file__).parent / "assets" / "theme" / "contrast.css"
-LOADED_AHEAD = tuple(  # what the first page imports
-    f"pages.{name}"
-    for name in ("features.view", "forms.recipe", "sections.cards", "sections.story", "shared.jobs", "shared.later")
+LOADED_AHEAD = (  # what the first page imports
+    *(
+        f"pages.{name}"
+        for name in ("features.view", "forms.recipe", "sections.cards", "sections.story", "shared.jobs", "shared.later")
+    ),
+    "engine.zoo.images.readers.parquet",
 )
 SECTIONS = {
     "": (

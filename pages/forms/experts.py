@@ -82,6 +82,7 @@ def weigh(manifest: Manifest, chosen: Sequence[str], given: Mapping[str, float],
             step=STEP,
             format="%.2f",
             key=seeded(f"{key}.weight.{name}", given.get(name, 1.0)),
+            help="How much of this task vector takes part; the merge's own λ comes on top.",
         )
         for name in chosen
     }
@@ -100,10 +101,17 @@ def _presets(names: Sequence[str], title: Mapping[str, str], key: str) -> None:
             "All with weight 1",
             key=f"{key}.level",
             width="stretch",
+            help="The experts that are chosen, each as it is.",
             on_click=take,
             args=(dict.fromkeys(st.session_state[key], 1.0),),
         )
-        forgotten = st.selectbox("Forget a task", names, format_func=title.__getitem__, key=f"{key}.forgotten")
+        forgotten = st.selectbox(
+            "Forget a task",
+            names,
+            format_func=title.__getitem__,
+            key=f"{key}.forgotten",
+            help="The only expert that takes part, with a negative weight.",
+        )
         st.button(
             f"Subtract {plain(title[forgotten])}",
             key=f"{key}.forget",
@@ -116,7 +124,14 @@ def _presets(names: Sequence[str], title: Mapping[str, str], key: str) -> None:
             return
         st.markdown("Analogy: A is to B as C is to D, which no expert has learned")
         first, second, third = (
-            st.selectbox(letter, names, index=place, format_func=title.__getitem__, key=f"{key}.{letter}")
+            st.selectbox(
+                letter,
+                names,
+                index=place,
+                format_func=title.__getitem__,
+                key=f"{key}.{letter}",
+                help="An expert; A's task vector is subtracted, those of B and C are added.",
+            )
             for place, letter in enumerate("ABC")
         )
         st.button(
@@ -124,6 +139,7 @@ def _presets(names: Sequence[str], title: Mapping[str, str], key: str) -> None:
             key=f"{key}.analogy",
             width="stretch",
             disabled=len({first, second, third}) < 3,
+            help="Three different experts, the first with weight −1.",
             on_click=take,
             args=({third: 1.0, second: 1.0, first: -1.0},),
         )

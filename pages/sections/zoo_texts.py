@@ -45,6 +45,7 @@ def text_gallery(zoo: str, task: Task, beside: DeltaGenerator) -> None:
     asked = st.text_input(
         "Find texts",
         key=f"zoo.search.{task.name}",
+        bind="query-params",
         max_chars=80,
         icon=":material/search:",
         placeholder="words, such as: not good",

