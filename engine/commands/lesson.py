@@ -21,8 +21,9 @@ from ..lessons import (
 )
 from ..lessons.check import changes
 from ..rounding import rounded
+from ..store.outputs import check_file, new_file
 from .printing import say, say_line
-from .work import Quiet
+from .work import Force, Quiet
 
 app = typer.Typer(no_args_is_help=True, help="Write lessons for the page Learn.")
 
@@ -87,6 +88,7 @@ def check(
 def measure(
     name: Annotated[str, typer.Argument(help="Numbers of networks that belong to no zoo, such as re-basin.")],
     out: Annotated[Path | None, typer.Option(help="Write them to this JSON file; default: beside the lessons.")] = None,
+    force: Force = False,
     quiet: Quiet = False,
 ) -> None:
     """Train and compare the small networks of a lesson, in seconds, and write their numbers down."""
@@ -97,10 +99,11 @@ def measure(
 
     if name not in STUDIES:
         raise RecipeError(f"There are no networks '{name}'. {nearest(name, STUDIES)}")
-    found = STUDIES[name](None if quiet else progress_line())
     target = out or NETWORKS / f"{name}.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(found.model_dump_json(indent=1, exclude_none=True) + "\n", "utf-8")
+    check_file(target, force=force)
+    found = STUDIES[name](None if quiet else progress_line())
+    with new_file(target, force=force) as file:
+        file.write_text(found.model_dump_json(indent=1, exclude_none=True) + "\n", "utf-8")
     from .experiment import printed
 
     say(printed(found.experiment, found.result))

@@ -20,13 +20,7 @@ class Elsewhere(Frozen):
     part: str
     shows: str
     needs: str
-    command: str | None  # after ``python -m engine``, or a script of ``benchmarks/``; None: there is none
-
-    def commands(self) -> list[str]:
-        """Return the commands, one after the other; none where there is none."""
-        if self.command is None or self.command.startswith("benchmarks/"):
-            return [f"python {self.command}"] if self.command else []
-        return [f"python -m engine {part}" for part in self.command.split(" && ")]
+    commands: tuple[str, ...]  # one after the other; none where nothing makes it yet
 
 
 @cache
@@ -47,6 +41,6 @@ def elsewhere_table() -> str:
     """Return the list as a Markdown table."""
     lines = ["| paper | shows | needs | command |", "|---|---|---|---|"]
     for entry in elsewhere():
-        authors, command = entry.paper.split(",")[0], ", then ".join(f"`{part}`" for part in entry.commands()) or "none"
+        authors, command = entry.paper.split(",")[0], ", then ".join(f"`{part}`" for part in entry.commands) or "none"
         lines.append(f"| {authors}, {entry.part} | {entry.shows} | {entry.needs} | {command} |")
     return "\n".join(lines)

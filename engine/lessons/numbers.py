@@ -92,10 +92,6 @@ class Numbers:
 
         return PLACE.sub(shown, text)
 
-    def places(self, text: str) -> list[str]:
-        """Return the places that a text names."""
-        return places_in(text)
-
     def decided(self, prediction: Prediction) -> bool:
         """Return whether the numbers that decide were measured."""
         return all(map(self.known, prediction.places))

@@ -31,7 +31,7 @@ def draw_elsewhere() -> None:
             "Part": entry.part,
             "Shows": entry.shows,
             "Needs": entry.needs,
-            "Command": " && ".join(entry.commands()) or None,
+            "Command": " && ".join(entry.commands) or None,
         }
         for entry in elsewhere()
     ]

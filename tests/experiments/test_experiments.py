@@ -137,16 +137,16 @@ def test_what_only_other_models_show_names_what_there_is():
     assert elsewhere_table() in page
     assert len(elsewhere()) >= 10
     for entry in elsewhere():
-        for words in map(str.split, (entry.command or "").split(" && ")):
-            if words[:1] == ["experiment"]:
-                assert words[1] in experiment_names()
-            if words[:1] == ["zoo"]:
-                assert words[1] == "fetch"
-                assert (FOLDER.parent / "zoos" / f"{words[2]}.yaml").is_file()
-            if "--zoo" in words and words[-1] != "FOLDER":
-                assert (FOLDER.parent / "zoos" / f"{words[-1]}.yaml").is_file()
-            if words[:1] and words[0].startswith("benchmarks/"):
+        for command in entry.commands:
+            python, *words = command.split()
+            assert python == "python"
+            if words[0].startswith("benchmarks/"):
                 assert (FOLDER.parents[1] / words[0]).is_file()
+                continue
+            assert words[:2] == ["-m", "engine"]
+            zoo = words[words.index("--zoo") + 1] if "--zoo" in words else words[4] if words[2] == "zoo" else "FOLDER"
+            assert zoo == "FOLDER" or (FOLDER.parent / "zoos" / f"{zoo}.yaml").is_file()
+            assert words[2:4] == ["zoo", "fetch"] or (words[2] == "experiment" and words[3] in experiment_names())
 
 
 def test_shipped_results_belong_to_their_experiments():

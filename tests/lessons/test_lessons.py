@@ -4,6 +4,7 @@ import pytest
 
 from engine.errors import RecipeError, StoreError
 from engine.lessons import Lesson, Numbers, Prediction, check_lesson, lesson_names, quoted, read_lesson, shipped_results
+from engine.lessons.numbers import places_in
 from engine.lessons.spec import FOLDER, Control, Step
 from engine.manifest import ASSETS
 from engine.report import read_report
@@ -42,7 +43,7 @@ def test_every_number_of_what_was_measured_is_there(lesson, numbers):
             result = numbers.results.get(name)
             assert result is None or any(one.name == point and one.failed for one in result.points), place
         for _, text in step.texts():
-            assert not numbers.places(numbers.fill(text))
+            assert not places_in(numbers.fill(text))
         if step.predict and numbers.decided(step.predict):
             right = numbers.answer(step.predict)
             assert numbers.fill(step.predict.because_of(right))

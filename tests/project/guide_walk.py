@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 from engine.experiments import read_experiment, read_result
 from engine.experiments.spec import FOLDER
 from engine.lessons import Numbers, lesson_names, read_lesson
+from engine.lessons.numbers import places_in
 from engine.manifest import ASSETS
 from engine.pipeline.executor import run_inline
 from engine.pipeline.kinds import all_kinds
@@ -130,6 +131,6 @@ def test_the_lesson_quotes_the_experiment():
     assert numbers.answer(asked[0]) == int(share > result.cell("mean", "share").mean)
     for step in lesson.steps:
         for text in (step.text, *((step.predict.because,) if step.predict else ())):
-            assert not numbers.places(numbers.fill(text))
+            assert not places_in(numbers.fill(text))
     spec = read_experiment(EXPERIMENT)
     assert {step.measure for step in lesson.steps if step.experiment == spec.name} <= {m.name for m in spec.measures}

@@ -97,19 +97,14 @@ class Workshop:
             self.progress(f"expert {task.name} trained (seed {self.expert_seed})")
         return experts
 
-    def multitask(self, base: CLIP) -> State | None:
-        """Return one visual tower trained on all in-domain tasks together, where the edition has one.
-
-        It is of one seed for all sets of experts.
-        """
-        if not self.edition.multitask_steps:
-            return None
+    def multitask(self, base: CLIP) -> State:
+        """Return one visual tower trained on all in-domain tasks together, of one seed for all sets of experts."""
         names = [task.name for task in self.edition.in_domain]
         return self.tower(base, "multitask", names, self.edition.joint)
 
 
 def accuracies(
-    edition: Edition, base: CLIP, data: Data, experts: Mapping[str, State], multitask: State | None
+    edition: Edition, base: CLIP, data: Data, experts: Mapping[str, State], multitask: State
 ) -> dict[str, Any]:
     """Return validation and test scores of base, experts, multitask and two plain merges, and their averages."""
     start = {name: tensor for name, tensor in base.state_dict().items() if name.startswith(VISUAL_PREFIX)}
@@ -117,9 +112,8 @@ def accuracies(
         "base": None,
         "weight_average": moved(start, experts, 1 / len(experts)),
         "task_arithmetic_0.3": moved(start, experts, 0.3),
+        "multitask": halved(multitask),
     }
-    if multitask is not None:
-        others["multitask"] = halved(multitask)
     result: dict[str, Any] = {}
     for split in ("val", "test"):
         table: Scores = Judge(edition, base, splits_of(data, split)).table(experts, others)
@@ -153,7 +147,7 @@ def settings(edition: Edition, base_seed: int, expert_seed: int) -> dict[str, An
         "pretrain": dataclasses.asdict(replace(edition.pretrain, seed=base_seed)),
         "experts": dataclasses.asdict(replace(edition.finetune, seed=expert_seed)),
         "steps_of_experts": {task.name: task.steps or edition.finetune.steps for task in edition.in_domain},
-        "multitask": dataclasses.asdict(edition.joint) if edition.multitask_steps else None,
+        "multitask": dataclasses.asdict(edition.joint),
         "caption_partners": {
             task.name: {
                 task.classes[name]: task.classes[other] for name, other in enumerate(partners(edition, task, base_seed))

@@ -76,7 +76,7 @@ class Sizes:
 class Edition:
     """All that determines the images and the weights of the bundled zoo.
 
-    `colour_bits` of every channel are kept. Without `multitask_steps` no model is trained on all tasks together.
+    `colour_bits` of every channel are kept; `multitask_steps` are those of the model that learns all tasks together.
     """
 
     name: str
@@ -85,12 +85,12 @@ class Edition:
     tasks: tuple[Task, ...]
     sizes: Sizes
     vision: Mapping[str, int | float]
-    pretrain: PretrainConfig = PretrainConfig()
-    finetune: FinetuneConfig = FinetuneConfig()
-    multitask_steps: int = 1500
+    pretrain: PretrainConfig
+    finetune: FinetuneConfig
+    multitask_steps: int
+    colour_bits: int
+    analogy: tuple[str, str, str, str]
     data_seed: int = 1000
-    colour_bits: int = 8
-    analogy: tuple[str, str, str, str] | None = None
 
     @cached_property
     def in_domain(self) -> tuple[Task, ...]:

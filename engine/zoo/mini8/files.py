@@ -84,15 +84,12 @@ def write_base(folder: Path, edition: Edition, base: CLIP) -> None:
     write_tensors(folder / "heads.safetensors", {**heads, "logit_scale": base.logit_scale.detach().float().clone()})
 
 
-def write_towers(
-    folder: Path, experts: Mapping[str, Mapping[str, Tensor]], multitask: Mapping[str, Tensor] | None
-) -> None:
-    """Write experts and the multitask reference, where there is one, `visual.*` tensors in float16."""
+def write_towers(folder: Path, experts: Mapping[str, Mapping[str, Tensor]], multitask: Mapping[str, Tensor]) -> None:
+    """Write experts and the multitask reference, `visual.*` tensors in float16."""
     (folder / "experts").mkdir(exist_ok=True)
     for name, state in experts.items():
         write_tensors(folder / "experts" / f"{name}.safetensors", halved(state))
-    if multitask is not None:
-        write_tensors(folder / "multitask.safetensors", halved(multitask))
+    write_tensors(folder / "multitask.safetensors", halved(multitask))
 
 
 def _task_entry(task: Task) -> dict[str, Any]:
@@ -128,14 +125,13 @@ def write_manifest(folder: Path, edition: Edition) -> None:
         "quick_gelu": False,
         "preprocess": PREPROCESS,
     }
-    reference = [{"name": "multitask", "weights": "multitask.safetensors"}] if edition.multitask_steps else []
     manifest = {
         "format": 1,
         "name": edition.name,
         "title": edition.title,
         "description": edition.description,
         "backbone": backbone,
-        "references": reference,
+        "references": [{"name": "multitask", "weights": "multitask.safetensors"}],
         "experts": experts,
         "tasks": [_task_entry(task) for task in edition.tasks],
         "heads": "heads.safetensors",
