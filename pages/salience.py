@@ -15,6 +15,7 @@ from engine.figures import (
     ranked_layers,
     salience_heatmap,
 )
+from engine.figures.drawing import expert_titles
 from engine.figures.palette import Theme
 from engine.figures.salience import Kept
 from engine.report import SaliencePart
@@ -44,7 +45,7 @@ def main() -> None:
         "the mean change of all experts. High: the layer holds something of that task's own. Low: it moved as in the "
         "others, or hardly at all. Dropping the least salient layers keeps the pretrained weights there."
     )
-    titles = _titles(run, part)
+    titles = expert_titles(run.report, list(part.score))
     _one_expert(run, part, titles)
     st.subheader("All layers and experts", anchor=False)
     components, by_value, logarithmic = _choose_layers(part)
@@ -59,13 +60,6 @@ def main() -> None:
     )
     _pruning(run, part, titles, components, by_value)
     pruning_sweep(run, part.eta if part.applied else None)
-
-
-def _titles(run: RunView, part: SaliencePart) -> list[str]:
-    """Return experts by the title of their task, by their name where that is not known."""
-    of = {task.expert: task.title for task in run.report.tasks.values() if task.expert and task.title}
-    found = [of.get(name, name) for name in part.score]
-    return found if len(set(found)) == len(found) else list(part.score)
 
 
 @st.fragment

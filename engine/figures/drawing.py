@@ -165,6 +165,13 @@ def task_titles(report: Report, tasks: Iterable[str] | None = None) -> dict[str,
     return {name: f"{title} ({name})" if found.count(title) > 1 else title for name, title in titles.items()}
 
 
+def expert_titles(report: Report, names: Sequence[str]) -> list[str]:
+    """Return experts by the title of the task that they know, by their name where that is not known or not unique."""
+    of = {report.tasks[task].expert: report.tasks[task].title for task in report.tasks_of("in")}
+    found = [of.get(name) or name for name in names]
+    return found if len(set(found)) == len(found) else list(names)
+
+
 def listed(values: Sequence[tuple[str, float | None]], unit: str = " %", digits: int = 1) -> str:
     """Return name and number pairs as a phrase for alternative texts."""
     return ", ".join(f"{name} {number(value, digits)}{unit if value is not None else ''}" for name, value in values)

@@ -8,7 +8,7 @@ from engine.figures import state_title
 from engine.figures.block_bias import QUANTITIES, STATISTICS, block_figure
 from engine.figures.coefficients import coefficient_figure, coefficients_of
 from engine.figures.coverage import coverage_figure, dimension_figure
-from engine.figures.drawing import task_titles
+from engine.figures.drawing import expert_titles, task_titles
 from engine.figures.outliers import auroc_table, prototype_map, roc_figure, score_histograms
 from engine.figures.wrong_task import own_and_others, wrong_task_figure
 from engine.pipeline.views.coverage import COVERAGE
@@ -16,7 +16,6 @@ from engine.pipeline.views.depth import DEPTH
 from engine.pipeline.views.outliers import OUTLIERS
 from engine.pipeline.views.swaps import SWAPS
 from pages.sections.calibrate_choices import choose, choose_tasks, lacks_blocks, open_view
-from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import empty_state, figure, percent, plain, theme
 from pages.shared.nouns import called, kind_of
 from pages.shared.state import RunView
@@ -114,7 +113,7 @@ def learned(run: RunView) -> None:
         title = plain(state_title(name, run.report))
         st.subheader(f"Merging coefficients that learned with {title}", anchor=False)
         figure(
-            coefficient_figure(found, expert_titles(run, found.experts), theme()),
+            coefficient_figure(found, expert_titles(run.report, found.experts), theme()),
             key=f"calibrate.lambda.{name}",
             run=run,
             unit="Learned coefficient λ",

@@ -16,13 +16,13 @@ from engine.figures.diagnosis.lens import lens_answer
 from engine.figures.diagnosis.lost import lost_answer, lost_images
 from engine.figures.diagnosis.remedies import changed, effects, remedies_answer
 from engine.figures.diagnosis.transplant import transplant_answer
+from engine.figures.drawing import expert_titles
 from engine.figures.palette import Theme
 from engine.pipeline.views.direction import TABLE
 from pages.features.images import images_of
 from pages.features.scatter import Atlas
 from pages.forms import recipe as forms
 from pages.sections.diagnose_views import QUESTIONS_WITH_VIEWS, at_hand, folder_of, views_of
-from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import error_state, figure, plain, theme
 from pages.shared.nouns import called, kind_of
 from pages.shared.selection import choose
@@ -155,7 +155,7 @@ def _answer(run: RunView, scope: Scope, number: int, folder: Path, shown: Theme)
 
 def _titles(run: RunView) -> dict[str, str]:
     experts = run.report.experts
-    return dict(zip(experts, expert_titles(run, experts), strict=True))
+    return dict(zip(experts, expert_titles(run.report, experts), strict=True))
 
 
 def _telling(run: RunView, scope: Scope) -> tuple[int | None, str]:

@@ -3,13 +3,12 @@
 import streamlit as st
 
 from engine.figures.disentanglement import disentanglement_figure, inside
-from engine.figures.drawing import number
+from engine.figures.drawing import expert_titles, number
 from engine.figures.energy import energy_figure
 from engine.figures.sharpness import sharpness_figure
 from engine.pipeline.views.disentanglement import DISENTANGLEMENT
 from engine.pipeline.views.energy import ENERGY
 from engine.pipeline.views.sharpness import SHARPNESS
-from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import figure, theme
 from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
@@ -19,7 +18,7 @@ QUANTITIES = {"disagreement": "Changed predictions", "features": "Distance of fe
 
 def titles_of(run: RunView) -> dict[str, str]:
     """Return the run's experts with their titles."""
-    return dict(zip(run.report.experts, expert_titles(run, run.report.experts), strict=True))
+    return dict(zip(run.report.experts, expert_titles(run.report, run.report.experts), strict=True))
 
 
 def disentanglement(run: RunView) -> None:

@@ -8,9 +8,9 @@ import streamlit as st
 from engine.catalog import resolve
 from engine.errors import EngineError
 from engine.figures.coefficients import Learned, amplification_table, coefficient_figure, learned_coefficients
+from engine.figures.drawing import expert_titles
 from engine.pipeline.viewing.on_weights import merge_only
 from engine.recipe import MethodCall, Recipe, parse_recipe
-from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import empty_state, figure, theme
 from pages.shared.on_demand import on_demand
 from pages.shared.state import RunView, open_run, store
@@ -32,7 +32,7 @@ def coefficients(run: RunView) -> None:
         recipe = run.report.recipe.model_copy(update={"merge": MethodCall(**LAYER_WISE), "transforms": ()})
         _run_it(run, recipe, "Learn layer-wise coefficients", "weights.learn")
         return
-    titles = expert_titles(run, learned.experts)
+    titles = expert_titles(run.report, learned.experts)
     st.write(
         "How much of every expert's task vector AdaMerging adds, learned without labels by making predictions on the "
         "tasks' images certain."

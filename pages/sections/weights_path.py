@@ -5,11 +5,10 @@ from typing import Any
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.figures.drawing import task_titles
+from engine.figures.drawing import expert_titles, task_titles
 from engine.figures.interpolation import barrier_table, path_figure
 from engine.pipeline.viewing.on_weights import MERGED, PRETRAINED
 from engine.pipeline.views.interpolation import INTERPOLATION
-from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import figure, plain, theme
 from pages.shared.nouns import kind_of
 from pages.shared.on_demand import view_on_demand
@@ -139,5 +138,5 @@ def _models(run: RunView) -> dict[str, str]:
     except EngineError:
         references = []
     found |= {name: name.capitalize() for name in references}
-    named = expert_titles(run, report.experts)
+    named = expert_titles(run.report, report.experts)
     return found | {name: f"Expert, {title}" for name, title in zip(report.experts, named, strict=True)}

@@ -2,10 +2,10 @@
 
 import streamlit as st
 
+from engine.figures.drawing import expert_titles
 from engine.figures.receipt import COLUMNS, PERCENT, SHARES, receipt_arrays, receipt_table
 from engine.figures.weights import layer_heatmap
 from engine.pipeline.views.receipt import RECEIPT
-from pages.sections.weights_vectors import expert_titles
 from pages.shared.chrome import figure, theme
 from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
@@ -45,7 +45,7 @@ def receipt(run: RunView) -> None:
 
 
 def _numbers(run: RunView, document: dict) -> None:
-    titles = expert_titles(run, list(document["experts"]))
+    titles = expert_titles(run.report, list(document["experts"]))
     number = st.column_config.NumberColumn
     columns = {n: number(title, format="%.1f %%" if n in PERCENT else "%.3f") for n, title in COLUMNS.items()}
     draw_table(

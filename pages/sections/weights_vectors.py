@@ -6,6 +6,7 @@ from pathlib import Path
 import streamlit as st
 
 from engine.figures import COMPONENTS, layers_of
+from engine.figures.drawing import expert_titles
 from engine.figures.spectra import MERGED, RANKS, rank_figure, spectrum_figure
 from engine.figures.weight_measures import GEOMETRY, KEPT, LayerMeasure
 from engine.figures.weights import fate_bars, layer_figure, pair_matrix
@@ -19,13 +20,6 @@ from pages.shared.state import RunView
 PAIRS = {"cosine": "Cosine", "conflict": "Sign conflict"}
 
 
-def expert_titles(run: RunView, names: Sequence[str]) -> list[str]:
-    """Return experts by the title of their task, by their name where that is not known or not unique."""
-    of = {task.expert: task.title for task in run.report.tasks.values() if task.expert and task.title}
-    found = [of.get(name, name) for name in names]
-    return found if len(set(found)) == len(found) else list(names)
-
-
 def task_vectors(run: RunView) -> None:
     """Draw norms, angles and signs of the experts' task vectors."""
     st.write(
@@ -36,7 +30,7 @@ def task_vectors(run: RunView) -> None:
     if folder is None:
         return
     view = _read(str(folder), "geometry")
-    titles = expert_titles(run, view.document["models"])
+    titles = expert_titles(run.report, view.document["models"])
     measure = _choice(GEOMETRY, "weights.geometry")
     components = _components(view.document["layers"], "weights.components")
     figure(
@@ -103,7 +97,7 @@ def what_was_kept(run: RunView) -> None:
     if folder is None:
         return
     view = _read(str(folder), "kept")
-    titles = expert_titles(run, view.document["models"])
+    titles = expert_titles(run.report, view.document["models"])
     figure(
         fate_bars(view.arrays, titles, theme()),
         key="weights.fate",
@@ -147,7 +141,7 @@ def spectra(run: RunView) -> None:
         return
     view = _read(str(folder), "spectra")
     models = view.document["models"]
-    titles = [*expert_titles(run, [m for m in models if m != MERGED]), *(["Merged"] if MERGED in models else [])]
+    titles = [*expert_titles(run.report, [m for m in models if m != MERGED]), *(["Merged"] if MERGED in models else [])]
     kind = st.selectbox(
         "Measure",
         list(RANKS),
