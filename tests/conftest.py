@@ -12,6 +12,7 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 import pytest
 
+from tests import database_server
 from tests.off_host import sitecustomize
 
 # No process of the tests asks anything of another host; sitecustomize is loaded by each that Python starts.
@@ -75,3 +76,12 @@ def _nothing_leaves_the_host():
 def _store_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("MERGELENS_STORE", str(tmp_path / "store"))
     monkeypatch.delenv("MERGELENS_DATABASE_URL", raising=False)
+
+
+@pytest.fixture(scope="session")
+def postgresql():
+    """A PostgreSQL server; tests that need one are skipped where none is installed."""
+    if reason := database_server.why_not():
+        pytest.skip(reason)
+    with database_server.server() as server:
+        yield server

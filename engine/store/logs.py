@@ -38,11 +38,14 @@ class Logs:
         if not rows:
             return
         kept = sa.select(log_table.c.seq).where(log_table.c.run == run).order_by(log_table.c.seq.desc())
-        with self._database.write() as connection:
+
+        def append(connection: sa.Connection) -> None:
             connection.execute(sa.insert(log_table), rows)
             oldest = connection.execute(kept.offset(MAX_LOG_LINES - 1).limit(1)).scalar()
             if oldest is not None:
                 connection.execute(sa.delete(log_table).where(log_table.c.run == run, log_table.c.seq < oldest))
+
+        self._database.write(append)
 
     def read(self, run: str, *, after: int = 0, limit: int = MAX_LOG_LINES, trace: bool = False) -> list[LogLine]:
         """Return the lines of a run's log in order.
@@ -56,5 +59,4 @@ class Logs:
         where = [log_table.c.run == run, log_table.c.seq > after, *([] if trace else [log_table.c.level != "trace"])]
         columns = (log_table.c.seq, log_table.c.time, log_table.c.level, log_table.c.line)
         query = sa.select(*columns).where(*where).order_by(log_table.c.seq).limit(limit)
-        with self._database.read() as connection:
-            return [LogLine(*row) for row in connection.execute(query)]
+        return self._database.read(lambda connection: [LogLine(*row) for row in connection.execute(query)])

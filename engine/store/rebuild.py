@@ -68,8 +68,7 @@ def rebuild(store: Store, *, aside: Path | None = None) -> Rebuilt:
     known = store.runs.count()
     recorded = store.runs.add_recorded(store.history.rows())
     reported = store.runs.add_recorded(_rows_of_reports(store))
-    with store.database.write() as connection:
-        schema.set_known_since(connection, 0.0)
+    store.database.write(lambda connection: schema.set_known_since(connection, 0.0))
     return Rebuilt(known, recorded, reported, aside)
 
 

@@ -80,8 +80,7 @@ class RunTable:
             "requested_by": requested_by,
             "person": person,
         }
-        with self._database.write() as connection:
-            connection.execute(sa.insert(run_table).values(**row))
+        self._database.write(lambda connection: connection.execute(sa.insert(run_table).values(**row)))
         return self._kept(row["id"])
 
     def adopt(
@@ -115,11 +114,15 @@ class RunTable:
             "person": self.get(parent).person,
         }
         there = sa.select(run_table.c.id).where(run_table.c.parent == parent, run_table.c.result == result)
-        with self._database.write() as connection:
-            if connection.execute(there).first() is not None:
-                return
-            connection.execute(sa.insert(run_table).values(**values))
-        self._kept(values["id"])
+
+        def add(connection: sa.Connection) -> bool:
+            new = connection.execute(there).first() is None
+            if new:
+                connection.execute(sa.insert(run_table).values(**values))
+            return new
+
+        if self._database.write(add):
+            self._kept(values["id"])
 
     def add_recorded(self, rows: Iterable[Mapping[str, Any]]) -> int:
         """Add rows that the store has on record and the table has lost; see rebuild.py.
@@ -130,29 +133,32 @@ class RunTable:
         Returns:
             How many were added; rows that the table has stay as they are.
         """
-        found, added = list(rows), []
-        with self._database.write() as connection:
-            known = set(connection.execute(sa.select(run_table.c.id)).scalars())
+        found = list(rows)
+
+        def add(connection: sa.Connection) -> list[dict[str, Any]]:
+            known, added = set(connection.execute(sa.select(run_table.c.id)).scalars()), []
             for row in found:
                 if row["id"] not in known:
                     values = {**row, "metrics": {}, "fraction": float(row["state"] == "finished")}
-                    values |= LOST if row["state"] in ACTIVE else {}
-                    added.append(values)
+                    added.append(values | (LOST if row["state"] in ACTIVE else {}))
             for values in added:
                 connection.execute(sa.insert(run_table).values(**values))
+            return added
+
+        added = self._database.write(add)
         for values in added:
             self._kept(values["id"])
         return len(added)
 
     def count(self) -> int:
         """Return how many rows there are, deleted ones included."""
-        with self._database.read() as connection:
-            return connection.execute(sa.select(sa.func.count()).select_from(run_table)).scalar() or 0
+        query = sa.select(sa.func.count()).select_from(run_table)
+        return self._database.read(lambda connection: connection.execute(query).scalar()) or 0
 
     def find(self, run: str) -> Run | None:
         """Return a row, None when there is none."""
-        with self._database.read() as connection:
-            row = connection.execute(sa.select(run_table).where(run_table.c.id == run)).mappings().first()
+        query = sa.select(run_table).where(run_table.c.id == run)
+        row = self._database.read(lambda connection: connection.execute(query).mappings().first())
         return run_of(row) if row else None
 
     def get(self, run: str) -> Run:
@@ -173,8 +179,7 @@ class RunTable:
             limit: at most so many.
             filters: those of :func:`engine.store.queries.matching`.
         """
-        with self._database.read() as connection:
-            return [run_of(row) for row in connection.execute(matching(**filters).limit(limit)).mappings()]
+        return self._rows(matching(**filters).limit(limit))
 
     def edit(self, run: str, **changes: Any) -> Run:
         """Change name, notes or tags.
@@ -237,12 +242,16 @@ class RunTable:
 
     def purge(self, before: float) -> list[str]:
         """Remove the rows and logs of runs that were deleted before a time."""
-        with self._database.write() as connection:
-            query = sa.select(run_table.c.id).where(run_table.c.deleted < before)
+        query = sa.select(run_table.c.id).where(run_table.c.deleted < before)
+
+        def remove(connection: sa.Connection) -> list[str]:
             ids = list(connection.execute(query).scalars())
             for part in (ids[start : start + 500] for start in range(0, len(ids), 500)):
                 connection.execute(sa.delete(log_table).where(log_table.c.run.in_(part)))
                 connection.execute(sa.delete(run_table).where(run_table.c.id.in_(part)))
+            return ids
+
+        ids = self._database.write(remove)
         self._history.forget(ids)
         return ids
 
@@ -252,8 +261,8 @@ class RunTable:
         Args:
             without: ids of runs that do not count.
         """
-        with self._database.read() as connection:
-            found = connection.execute(sa.select(run_table.c.id, run_table.c.step_keys, run_table.c.result)).all()
+        query = sa.select(run_table.c.id, run_table.c.step_keys, run_table.c.result)
+        found = self._database.read(lambda connection: connection.execute(query).all())
         rows = [(keys, result) for ident, keys, result in found if ident not in without]
         return {key for keys, result in rows for key in (*keys, result) if key}
 
@@ -268,18 +277,18 @@ class RunTable:
 
     def claim_next(self, owner: str, kinds: Iterable[str] | None = None) -> Run | None:
         """Take up the oldest queued row of who has the fewest at work; two processes never take the same one."""
-        waiting, now = next_in_turn(kinds), time.time()
-        with self._database.read() as connection:
-            if connection.execute(waiting).scalar() is None:
-                return None
-        with self._database.write() as connection:
-            found = connection.execute(waiting).scalar()
-            taken = found and connection.execute(
-                sa.update(run_table)
-                .where(run_table.c.id == found, run_table.c.state == "queued")
-                .values(state="running", owner=owner, heartbeat=now, started=now, attempts=run_table.c.attempts + 1)
-            )
-        return self.get(found) if taken and taken.rowcount else None
+        waiting, more = next_in_turn(kinds), run_table.c.attempts + 1
+        if self._database.read(lambda connection: connection.execute(waiting).scalar()) is None:
+            return None
+
+        def take(connection: sa.Connection) -> str | None:
+            found, now = connection.execute(waiting).scalar(), time.time()
+            values = {"state": "running", "owner": owner, "heartbeat": now, "started": now, "attempts": more}
+            where = (run_table.c.id == found) & (run_table.c.state == "queued")
+            return found if connection.execute(sa.update(run_table).where(where).values(**values)).rowcount else None
+
+        found = self._database.write(take)
+        return self.get(found) if found else None
 
     def heartbeat(self, owner: str) -> None:
         """Say that a process still works on its rows."""
@@ -301,8 +310,7 @@ class RunTable:
     def cancelling(self, owner: str) -> list[str]:
         """Return the ids of a process's rows that somebody asked to stop."""
         query = sa.select(run_table.c.id).where(run_table.c.owner == owner, run_table.c.state == "cancelling")
-        with self._database.read() as connection:
-            return list(connection.execute(query).scalars())
+        return self._database.read(lambda connection: list(connection.execute(query).scalars()))
 
     def finish(self, run: str, result: str, *, owner: str | None = None) -> bool:
         """End a run that is done.
@@ -349,9 +357,7 @@ class RunTable:
         Returns:
             Ids of the rows that are queued again.
         """
-        query = sa.select(run_table).where(run_table.c.state.in_(HELD))
-        with self._database.read() as connection:
-            rows = [run_of(row) for row in connection.execute(query).mappings()]
+        rows = self._rows(sa.select(run_table).where(run_table.c.state.in_(HELD)))
         return [row.id for row in rows if is_orphan(row, service) and self._take_away(row)]
 
     def _take_away(self, row: Run) -> bool:
@@ -375,12 +381,18 @@ class RunTable:
         """Change rows, and put on record what a rebuilt table would need."""
         change = sa.update(run_table).where(where).values(**values)
         if not set(values) & set(RECORDED):
-            with self._database.write() as connection:
-                return connection.execute(change).rowcount
+            return self._database.write(lambda connection: connection.execute(change).rowcount)
         changed = self._database.when_there_is_room(lambda: self._changed(change))
         self._history.keep(changed)
         return len(changed)
 
     def _changed(self, change: sa.Update) -> list[Run]:
-        with self._database.write() as connection:
-            return [run_of(row) for row in connection.execute(change.returning(run_table)).mappings()]
+        returning = change.returning(run_table)
+        return [run_of(row) for row in self._database.write(lambda connection: _records(connection, returning))]
+
+    def _rows(self, query: sa.Select) -> list[Run]:
+        return [run_of(row) for row in self._database.read(lambda connection: _records(connection, query))]
+
+
+def _records(connection: sa.Connection, statement: Any) -> list[Any]:
+    return list(connection.execute(statement).mappings())

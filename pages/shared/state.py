@@ -171,7 +171,7 @@ def _modified(folder: Path) -> int:
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _store(root: str, database: str) -> Store:
     opened = Store(root or None, database_url=database or None)
-    opened.database.on_wait = lambda seconds: st.toast("Another program holds the run table; waiting for it.")
+    opened.database.on_wait = lambda reason: st.toast(f"{reason}; it is waited for.")
     return opened
 
 

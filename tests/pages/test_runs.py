@@ -201,7 +201,7 @@ def test_a_page_that_waits_for_a_locked_table_says_so(workspace, open_app):
     threading.Timer(5, other.rollback).start()
     app.button(key="runs.gc.preview").click().run()
     assert not app.exception
-    assert any("Another program holds the run table" in toast.value for toast in app.toast)
+    assert any("The run table is locked by another program" in toast.value for toast in app.toast)
     assert workspace.store.runs.list(kinds=["gc"])
 
 

@@ -24,8 +24,8 @@ class Service:
 
     patience = 120.0  # seconds that something is waited for, where many work on few cores
 
-    def __init__(self, root: Path) -> None:
-        self.store = Store(root, database_url=f"sqlite:///{root / 'runs.sqlite'}")
+    def __init__(self, root: Path, database_url: str | None = None) -> None:
+        self.store = Store(root, database_url=database_url or f"sqlite:///{root / 'runs.sqlite'}")
         self.process: subprocess.Popen | None = None
         self.launched: list[subprocess.Popen] = []
         self.script = "run_service.py"
@@ -35,7 +35,7 @@ class Service:
     def launch(self, *arguments: str) -> subprocess.Popen:
         paths = os.pathsep.join([str(HERE), str(HERE.parents[1]), os.environ["PYTHONPATH"]])
         environment = {**os.environ, ENV_ROOT: str(self.store.root), "PYTHONPATH": paths}
-        environment.pop(ENV_DATABASE, None)
+        environment[ENV_DATABASE] = self.store.database_url
         environment.pop("MERGELENS_SCHEDULER", None)
         environment |= {"TOY_SETTINGS": json.dumps(self.settings), **self.environment}
         self.store.root.mkdir(parents=True, exist_ok=True)
@@ -97,6 +97,16 @@ def own_service(tmp_path):
     service = Service(tmp_path / "store")
     yield service
     service.kill()
+
+
+@pytest.fixture
+def service_on_postgresql(tmp_path, postgresql):
+    """A service of the test's own whose run table is in PostgreSQL, not started yet."""
+    with postgresql.database() as url:
+        service = Service(tmp_path / "store", url)
+        yield service
+        service.kill()
+        service.store.database.close()
 
 
 @pytest.fixture(scope="session")

@@ -54,8 +54,8 @@ def test_an_older_layout_is_changed_and_a_file_copied_before(store):
 
 def test_a_later_layout_is_refused(store):
     store.runs.list()
-    with store.database.write() as connection:
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    later = "UPDATE alembic_version SET version_num = '9999'"
+    store.database.write(lambda connection: connection.exec_driver_sql(later))
     with pytest.raises(StoreError, match="has layout 9999"):
         Store(store.root, database_url=store.database_url).runs.list()
 
@@ -63,8 +63,8 @@ def test_a_later_layout_is_refused(store):
 def test_the_changes_lead_to_the_tables_of_the_code(store):
     assert ScriptDirectory(str(schema.MIGRATIONS)).get_current_head() == LAYOUT
     _layout_one(store.database_url)
-    with store.database.read() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    compared = store.database.read(lambda found: compare_metadata(MigrationContext.configure(found), metadata))
+    assert compared == []
 
 
 @pytest.mark.processes

@@ -18,6 +18,7 @@ from engine.store import Store, rebuild
 from engine.store.database import TableDamaged, TableLocked
 from engine.store.postgresql import TURN, json_text
 from engine.store.tables import metadata, run
+from tests.cut_wire import CutWire
 from tests.database_server import program
 
 pytestmark = pytest.mark.processes
@@ -101,8 +102,8 @@ def test_a_lock_is_waited_out_and_shown(store, held, caplog):
 
 
 def test_a_lock_that_lasts_is_named_and_readers_do_not_wait(store, held):
-    with pytest.raises(TableLocked, match="Nothing is lost; close that program"), store.database.write(patience=0.5):
-        pass
+    with pytest.raises(TableLocked, match="Nothing is lost; close that program"):
+        store.database.write(lambda connection: None, patience=0.5)
     assert store.runs.list() == []
 
 
@@ -116,12 +117,65 @@ def test_a_server_that_restarts_is_waited_for(store, postgresql, caplog):
     assert "The server of the run table is away" in caplog.text
 
 
+def _end_connections(store):
+    engine = sa.create_engine(store.database_url, isolation_level="AUTOCOMMIT")
+    others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f"SELECT pg_terminate_backend(pid) {others}")
+    engine.dispose()
+
+
+def test_work_whose_connection_is_cut_is_repeated_and_counts_once(store):
+    row, calls = store.runs.submit("run", {}), []
+
+    def more(connection):
+        connection.execute(sa.update(run).values(plannings=run.c.plannings + 1))
+        calls.append(1)
+        if len(calls) < 3:
+            _end_connections(store)
+        return connection.execute(sa.select(run.c.plannings)).scalar()
+
+    assert store.database.write(more) == 1
+    assert len(calls) == 3
+    assert store.runs.get(row.id).plannings == 1
+
+    def look(connection):
+        calls.append(1)
+        if len(calls) == 4:
+            _end_connections(store)
+        return connection.execute(sa.select(run.c.id)).scalars().all()
+
+    assert store.database.read(look) == [row.id]
+    assert len(calls) == 5
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["committed", "undone"])
+def test_a_commit_whose_answer_is_lost_counts_once(store, heard):
+    """The wire is cut when the commit is sent; the server has heard it, or has not."""
+    row = store.runs.submit("run", {})
+    with CutWire(store.database_url, heard=heard) as wire:
+        behind, calls = Store(store.root, database_url=wire.url), []
+        behind.runs.list()  # connected
+
+        def more(connection):
+            calls.append(1)
+            connection.execute(sa.update(run).values(plannings=run.c.plannings + 1))
+            return "done"
+
+        wire.armed.set()
+        assert behind.database.write(more) == "done"
+        assert not wire.armed.is_set()
+        behind.database.close()
+    assert len(calls) == (1 if heard else 2)
+    assert store.runs.get(row.id).plannings == 1
+
+
 def test_a_server_that_stays_away_is_named(store, postgresql):
     store.runs.list()
     postgresql.stop()
     try:
-        with pytest.raises(TableLocked, match="has not answered for"), store.database.write(patience=0.5):
-            pass
+        with pytest.raises(TableLocked, match="has not answered for"):
+            store.database.write(lambda connection: None, patience=0.5)
         with pytest.raises(StoreError, match="Does its server run, and may this account use it"):
             Store(store.root, database_url=store.database_url).runs.list()
     finally:
@@ -152,17 +206,20 @@ def test_every_kind_fits_its_column():
 def test_what_is_read_is_of_one_moment(store):
     store.runs.submit("run", {})
     count = sa.select(sa.func.count()).select_from(run)
-    with store.database.read() as connection:
+
+    def look_twice(connection):
         before = connection.execute(count).scalar()
         Store(store.root, database_url=store.database_url).runs.submit("run", {})
-        assert connection.execute(count).scalar() == before == 1
+        return before, connection.execute(count).scalar()
+
+    assert store.database.read(look_twice) == (1, 1)
     assert store.runs.count() == 2
 
 
 def test_readers_write_nothing(store):
     store.runs.list()
-    with pytest.raises(Exception, match="read-only transaction"), store.database.read() as connection:
-        connection.execute(sa.delete(run))
+    with pytest.raises(Exception, match="read-only transaction"):
+        store.database.read(lambda connection: connection.execute(sa.delete(run)))
 
 
 def test_the_environment_names_the_database(store):
