@@ -151,8 +151,10 @@ def printed(spec: Experiment, result: ExperimentResult) -> str:
     ]
     for finding in result.findings:
         kind = "control" if finding.control else "claim"
-        numbers = "" if finding.difference is None else f" ({finding.left:.4g} against {finding.right:.4g}: "
-        numbers += f"{effect(finding)})" if numbers else ""
+        numbers = effect(finding)
+        if numbers and finding.left is not None and finding.right is not None:
+            numbers = f"{finding.left:.4g} against {finding.right:.4g}: {numbers}"
+        numbers = f" ({numbers})" if numbers else ""
         said = OUTCOMES.get(finding.outcome, finding.outcome)
         lines.append(terminal(f"{kind}: {finding.text} {finding.verdict or said}{numbers}"))
     lines += ["", terminal(f"{result.verdict}: {result.reason}"), terminal(provenance(result))]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from engine.analysis.outliers import prototype_distance, prototypes
+from engine.commands.experiment import printed
 from engine.errors import DataError, EngineError, RecipeError
 from engine.experiments import accuracy_side, experiment_names, judge, read_experiment, read_result
 from engine.experiments.claims import claims_table, fits
@@ -159,6 +160,14 @@ def test_shipped_results_belong_to_their_experiments():
             continue
         assert [point.name for point in result.points] == [point.name for point in spec.points]
         assert judged_again(spec, result) == (result.findings, result.verdict, result.reason)
+
+
+def test_shipped_results_are_printed_with_what_was_measured():
+    spec, result = read_experiment("prob-surgery-gap"), read_result("prob-surgery-gap")
+    text = printed(spec, result)
+    correlation = next(finding for finding in result.findings if finding.left is None)
+    assert result.verdict in text
+    assert f"{correlation.text} {correlation.verdict} (" in text, "a correlation has no two sides"
 
 
 def judged_again(spec, result):
