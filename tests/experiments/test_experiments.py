@@ -159,15 +159,23 @@ def test_shipped_results_belong_to_their_experiments():
         if result.earlier or not fits(spec, result):
             continue
         assert [point.name for point in result.points] == [point.name for point in spec.points]
-        assert judged_again(spec, result) == (result.findings, result.verdict, result.reason)
+        findings, *verdict = judged_again(spec, result)
+        assert verdict == [result.verdict, result.reason]
+        assert list(map(rounded, findings)) == list(map(rounded, result.findings)), "but for the order of sums"
 
 
 def test_shipped_results_are_printed_with_what_was_measured():
-    spec, result = read_experiment("prob-surgery-gap"), read_result("prob-surgery-gap")
+    spec, result = read_experiment("prob-surgery-gap"), read_result(FOLDER / "prob-surgery-gap.json")
     text = printed(spec, result)
     correlation = next(finding for finding in result.findings if finding.left is None)
     assert result.verdict in text
     assert f"{correlation.text} {correlation.verdict} (" in text, "a correlation has no two sides"
+
+
+def rounded(finding):
+    """Leave out digits of a finding's numbers that depend on how many threads add them up."""
+    numbers = {name: getattr(finding, name) for name in ("left", "right", "difference", "sd", "low", "high")}
+    return finding.model_copy(update={name: value and round(value, 4) for name, value in numbers.items()})
 
 
 def judged_again(spec, result):
