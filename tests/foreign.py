@@ -36,14 +36,32 @@ WHERE = "src.modeling"
 
 @cache
 def clip(model: str = "base") -> CLIP:
-    """open_clip's own model with the base's text side and the image encoder of the base or an expert."""
+    """open_clip's own model with the base's text side and the image encoder of the base or an expert.
+
+    Of `digits:8` the matrices of the blocks move along 8 directions, as an adapter of rank 8 moves them; the rest is
+    the base's.
+    """
     state = {name: value.float() for name, value in load_file(ZOO / "base.safetensors").items()}
-    if model != "base":
-        state |= {n: v.float() for n, v in load_file(ZOO / "experts" / f"{model}.safetensors").items()}
+    expert, _, rank = model.partition(":")
+    if expert != "base":
+        tuned = {n: v.float() for n, v in load_file(ZOO / "experts" / f"{expert}.safetensors").items()}
+        state |= low_rank(state, tuned, int(rank)) if rank else tuned
     found = CLIP(**CONFIG).eval()
     found.load_state_dict(state)
     found.visual.image_mean, found.visual.image_std = MEAN, STD
     found.visual.preprocess_cfg = {"size": 32, "mean": MEAN, "std": STD, "interpolation": "bicubic"}
+    return found
+
+
+def low_rank(base: dict, tuned: dict, rank: int) -> dict[str, torch.Tensor]:
+    """The base's matrices moved by the largest directions of an expert's; query, key and value each by their own."""
+    found = {}
+    for name in tuned:
+        if name.endswith(("in_proj_weight", "out_proj.weight", "c_fc.weight", "c_proj.weight")):
+            moves = (tuned[name] - base[name]).chunk(3 if "in_proj" in name else 1)
+            split = [torch.linalg.svd(move, full_matrices=False) for move in moves]
+            kept = [(left[:, :rank] * values[:rank]) @ right[:rank] for left, values, right in split]
+            found[name] = base[name] + torch.cat(kept)
     return found
 
 
