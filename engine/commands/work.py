@@ -45,14 +45,15 @@ def schema() -> None:
 
 def examples(
     out: Annotated[Path | None, typer.Option(help="Where to put them (default: the app's assets).")] = None,
+    films: Annotated[bool, typer.Option("--films", help="Only the films of the examples that are there.")] = False,
 ) -> None:
     """Rebuild the finished example runs that ship with the app."""
-    from ..pipeline.export.examples import build_examples
+    from ..pipeline.export.examples import build_examples, rebuild_films
     from ..store import Store
 
-    if out is not None:
+    if out is not None and not films:
         check_folder(out)
-    build_examples(Store(), out, progress=progress_line())
+    (rebuild_films if films else build_examples)(Store(), out, progress=progress_line())
 
 
 def summary(report: Report) -> str:

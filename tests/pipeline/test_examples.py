@@ -20,6 +20,11 @@ FOLDER = ASSETS / "examples"
 NAMES = [name for name, _, _ in EXAMPLES]
 OWN = {  # what the examples' recipes have at the places that their films vary
     "merge.params.scaling": 0.3,
+    "merge.params.density": 0.2,
+    "transforms.0.params.eta": 0.7,
+    "calibrators.0.params.steps": 1000,
+    "calibrators.1.params.steps": 1000,
+    "experts": 8,
 }
 
 

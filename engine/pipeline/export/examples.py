@@ -19,7 +19,7 @@ from ...analysis.neighbours import nearest_neighbours
 from ...figures.diagnosis.lost import worst_task
 from ...manifest import ASSETS
 from ...recipe import Recipe, parse_recipe
-from ...report import Report
+from ...report import Report, read_report
 from ...store import Store
 from ...types import Progress
 from ..local import copy_result, make_view, run_recipe
@@ -46,6 +46,7 @@ from ..views.transplant import TRANSPLANT
 
 NEIGHBOURS = "neighbours.parquet"
 KEPT = ("report.json", "recipe.yaml", "samples.parquet", "projections", NEIGHBOURS)
+FILM_FOLDER = "films"
 NEAREST = 8
 VIEWS = ("tsne", "umap", "pca")
 LWPTV = [{"method": "lwptv", "params": {"eta": 0.7}}]
@@ -61,8 +62,16 @@ EXAMPLES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("ties", "TIES", {"merge": TIES}),
     ("ties-lwptv", "TIES with LwPTV", {"merge": TIES, "transforms": LWPTV}),
 )
+TRAINING = (1, 10, 20, 50, 100, 200, 300, 500, 700, 1000)  # steps of a calibrator
 FILMS: dict[str, tuple[tuple[str, tuple[Any, ...]], ...]] = {  # example → places and their values
-    "task-arithmetic": (("merge.params.scaling", tuple(round(0.05 * step, 2) for step in range(21))),),
+    "task-arithmetic": (
+        ("merge.params.scaling", tuple(round(0.05 * step, 2) for step in range(21))),
+        ("experts", tuple(range(9))),
+        ("calibrators.0.params.steps", TRAINING),
+        ("calibrators.1.params.steps", TRAINING),
+    ),
+    "task-arithmetic-lwptv": (("transforms.0.params.eta", tuple(round(0.1 * step, 1) for step in range(10))),),
+    "ties": (("merge.params.density", (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)),),
 }
 SHIPPED: tuple[View, ...] = (  # as pages ask for them first
     DIRECTION,
@@ -114,11 +123,31 @@ def build_examples(store: Store, out: Path | None = None, *, zoo: str = "mini8",
             target.mkdir()
             for part in KEPT:
                 shutil.move(built / part, target / part)
-        build_films(name, recipe, store, target / "films", progress)
+        build_films(name, recipe, store, target / FILM_FOLDER, progress)
         build_views(report, store, target / FOLDER, progress)
         index.append({"name": name, "title": title, "identity": report.identity})
     record = {"built": datetime.now(UTC).isoformat(timespec="seconds"), "examples": index}
     (out / "index.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def rebuild_films(store: Store, out: Path | None = None, *, progress: Progress) -> None:
+    """Make the films of examples that are there already, and leave all else of them as it is.
+
+    Args:
+        store: where the frames are computed.
+        out: the folder of examples; by default the one that ships with the app.
+        progress: told how far each film is.
+
+    Raises:
+        StoreError: an example that has films is not there.
+    """
+    for name in FILMS:
+        example = (out or ASSETS / "examples") / name
+        report = read_report(example)
+        with tempfile.TemporaryDirectory(dir=example, prefix=".building-") as scratch:
+            build_films(name, report.recipe, store, Path(scratch) / FILM_FOLDER, progress)
+            shutil.rmtree(example / FILM_FOLDER, ignore_errors=True)
+            shutil.move(Path(scratch) / FILM_FOLDER, example / FILM_FOLDER)
 
 
 def build_films(name: str, recipe: Recipe, store: Store, out: Path, progress: Progress) -> None:
