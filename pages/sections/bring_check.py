@@ -13,6 +13,7 @@ from engine.store import Run
 from engine.zoo.importing.request import parse_request
 from engine.zoo.names import safe_name
 from pages.sections import bring_draft as draft
+from pages.sections.zoo_parts import FACTS
 from pages.shared.chrome import plain
 from pages.shared.progress import show_progress
 from pages.shared.service import ask, told_when_refused
@@ -127,6 +128,7 @@ def _settings() -> dict[str, Any]:
         gelu = st.segmented_control(
             "Activation",
             list(GELUS),
+            format_func=lambda name: name[0].upper() + name[1:],
             key=draft.kept("gelu", "recognised"),
             required=True,
             help="OpenAI's weights need QuickGELU. The wrong one computes something else without any error.",
@@ -140,7 +142,7 @@ def _settings() -> dict[str, Any]:
             "The wrong one costs many points of accuracy without any error.",
         )
         prepared = _own_preprocessing() if prepared == OWN else prepared
-        with st.container(horizontal=True):
+        with st.container(horizontal=True, vertical_alignment="bottom"):
             heads = st.number_input(
                 "Width of an attention head",
                 min_value=1,
@@ -219,7 +221,11 @@ def _preview(summary: dict[str, Any]) -> None:
     if summary["facts"]:
         draw_table(
             [
-                {"Fact": fact["name"].replace("_", " "), "Value": fact["value"], "How it is known": fact["origin"]}
+                {
+                    "Fact": FACTS.get(fact["name"], fact["name"]),
+                    "Value": fact["value"],
+                    "How it is known": fact["origin"],
+                }
                 for fact in summary["facts"]
             ],
             hide_index=True,

@@ -90,7 +90,7 @@ def test_from_files_to_the_lab(workspace, at, files):
     assert list(table["Name"]) == ["base", "textures", "stanford_cars"]
     assert set(table["Format"]) == {"Hugging Face CLIP"}
     facts = next(part.value for part in app.dataframe if "Fact" in part.value)
-    assert "given" in facts.set_index("Fact").loc["preprocess", "How it is known"]
+    assert "given" in facts.set_index("Fact").loc["Preprocessing", "How it is known"]
     app.button(key="bring.import").click().run()
     carry_out(workspace.store)
     app.run()
@@ -147,10 +147,10 @@ def test_what_no_file_says_is_given_in_the_form(workspace, at, files):
     app.run()
     assert not problems(app)
     facts = next(part.value for part in app.dataframe if "Fact" in part.value).set_index("Fact")
-    assert facts.loc["preprocess", "Value"].endswith("mean 0.5/0.4/0.5, std 0.27/0.27/0.3")
-    assert facts.loc["preprocess", "How it is known"].startswith("given")
-    assert tuple(facts.loc["logit scale"]) == ("50", "given")
-    assert tuple(facts.loc["head width"]) == ("16 (2 heads)", "given")
+    assert facts.loc["Preprocessing", "Value"].endswith("mean 0.5/0.4/0.5, std 0.27/0.27/0.3")
+    assert facts.loc["Preprocessing", "How it is known"].startswith("given")
+    assert tuple(facts.loc["Logit scale"]) == ("50", "given")
+    assert tuple(facts.loc["Width of attention heads"]) == ("16 (2 heads)", "given")
 
 
 def test_uploaded_files_are_listed_and_removed_with_their_entry(workspace, open_app, files, tmp_path):
