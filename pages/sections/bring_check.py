@@ -13,7 +13,7 @@ from engine.store import Run
 from engine.zoo.importing.request import parse_request
 from engine.zoo.names import safe_name
 from pages.sections import bring_draft as draft
-from pages.sections.zoo_parts import FACTS
+from pages.sections.zoo_parts import FACTS, draw_facts
 from pages.shared.chrome import plain
 from pages.shared.progress import show_progress
 from pages.shared.service import ask, told_when_refused
@@ -219,7 +219,7 @@ def _preview(summary: dict[str, Any]) -> None:
     for warning in summary["warnings"]:
         st.warning(plain(warning), icon=":material/warning:")
     if summary["facts"]:
-        draw_table(
+        draw_facts(
             [
                 {
                     "Fact": FACTS.get(fact["name"], fact["name"]),
@@ -227,10 +227,7 @@ def _preview(summary: dict[str, Any]) -> None:
                     "How it is known": fact["origin"],
                 }
                 for fact in summary["facts"]
-            ],
-            hide_index=True,
-            width="stretch",
-            key="bring.facts",
+            ]
         )
     draw_table(
         [

@@ -46,7 +46,12 @@ def known_facts(manifest: Manifest) -> None:
     part = st.expander("Facts and their sources", icon=":material/fact_check:", key="zoo.facts", on_change="rerun")
     if part.open:
         with part:
-            draw_table(fact_rows(manifest), hide_index=True, width="stretch", key="zoo.facts.table")
+            draw_facts(fact_rows(manifest))
+
+
+def draw_facts(rows: list[dict[str, str]]) -> None:
+    """Draw facts, values and sources all to be read at once: what is long takes several lines, on a phone too."""
+    st.table(pd.DataFrame(rows).map(plain), hide_index=True)
 
 
 def fact_rows(manifest: Manifest) -> list[dict[str, str]]:

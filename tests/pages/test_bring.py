@@ -50,6 +50,12 @@ def at(open_app):
     return go
 
 
+def facts_of(app):
+    """The table of facts as it is read on the page, by the names of the facts."""
+    found = next(part.value for part in app.table if "Fact" in part.value)
+    return found.map(lambda text: text.replace("\\", "")).set_index("Fact")
+
+
 def brought(workspace, path, name):
     """A file that came into the visit's folder, as an upload leaves it."""
     tray = uploads().new_tray()
@@ -89,8 +95,8 @@ def test_from_files_to_the_lab(workspace, at, files):
     table = next(part.value for part in app.dataframe if "Format" in part.value)
     assert list(table["Name"]) == ["base", "textures", "stanford_cars"]
     assert set(table["Format"]) == {"Hugging Face CLIP"}
-    facts = next(part.value for part in app.dataframe if "Fact" in part.value)
-    assert "given" in facts.set_index("Fact").loc["Preprocessing", "How it is known"]
+    facts = facts_of(app)
+    assert "given" in facts.loc["Preprocessing", "How it is known"]
     app.button(key="bring.import").click().run()
     carry_out(workspace.store)
     app.run()
@@ -146,7 +152,7 @@ def test_what_no_file_says_is_given_in_the_form(workspace, at, files):
     carry_out(workspace.store)
     app.run()
     assert not problems(app)
-    facts = next(part.value for part in app.dataframe if "Fact" in part.value).set_index("Fact")
+    facts = facts_of(app)
     assert facts.loc["Preprocessing", "Value"].endswith("mean 0.5/0.4/0.5, std 0.27/0.27/0.3")
     assert facts.loc["Preprocessing", "How it is known"].startswith("given")
     assert tuple(facts.loc["Logit scale"]) == ("50", "given")
