@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PARALLEL := -n auto --maxprocesses 4 --no-loadscope-reorder
 
-.PHONY: app test quick lint examples schema screenshots benchmark fuzz lock audit clean
+.PHONY: app test quick lint examples schema screenshots benchmark fuzz soak lock audit clean
 
 app: $(VENV)/.runtime
 	$(BIN)/python -m engine serve --detach
@@ -33,6 +33,12 @@ benchmark: $(VENV)/.runtime
 
 fuzz: $(VENV)/.development
 	$(BIN)/python -m tests.fuzz --cases 10000
+
+MINUTES ?= 60
+SEED ?= 0
+
+soak: $(VENV)/.development
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED)
 
 lock: $(VENV)/.development
 	$(BIN)/pip install --quiet --disable-pip-version-check uv==0.13.9

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,8 +35,15 @@ def why_not() -> str:
 class Server:
     """A server that listens on a socket in a folder of its own, and waits for no disk."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, within: Sequence[str] = (), address: str = "") -> None:
+        """Make a server and start it.
+
+        Args:
+            folder: for its data and its socket.
+            within: a command that starts others in a namespace, which it is to run in.
+            address: of the network there, where it listens too and trusts everybody.
+        """
+        self._folder, self._within, self._address = folder, within, address
         self._as = ["setpriv", f"--reuid={ACCOUNT}", "--clear-groups"] if os.geteuid() == 0 else []
         if self._as:
             shutil.chown(folder, ACCOUNT)
@@ -54,13 +61,21 @@ class Server:
         ]
         command += ["--no-sync", "--no-locale"]
         subprocess.run(command, check=True, capture_output=True, cwd=folder)
+        if address:
+            with (folder / "data" / "pg_hba.conf").open("a") as rules:
+                rules.write(f"host all all {address}/24 trust\n")
         self.start()
 
     def start(self) -> None:
         """Start, and wait until it answers."""
-        settings = [f"unix_socket_directories={self._folder}", "listen_addresses=", "fsync=off", "max_connections=60"]
+        settings = [
+            f"unix_socket_directories={self._folder}",
+            f"listen_addresses={self._address}",
+            "fsync=off",
+            "max_connections=60",
+        ]
         options = [word for setting in settings for word in ("-c", setting)]
-        command = [*self._as, program("postgres"), "-D", str(self._folder / "data"), *options]
+        command = [*self._within, *self._as, program("postgres"), "-D", str(self._folder / "data"), *options]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)
         deadline = time.monotonic() + 60
@@ -73,6 +88,11 @@ class Server:
                 if time.monotonic() > deadline or self._process.poll() is not None:
                     raise
                 time.sleep(0.05)
+
+    @property
+    def running(self) -> bool:
+        """Return whether it has not ended."""
+        return self._process.poll() is None
 
     def stop(self) -> None:
         """End at once, whoever is connected."""

@@ -1,0 +1,168 @@
+"""Faults of a soak: processes are killed and suspended, the disk fills, the database's server restarts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import psutil
+
+from engine.store import Store
+from engine.store.artefacts import ENV_DATABASE, ENV_ROOT
+from tests.database_server import Server
+from tests.full_disk import fill
+
+ROOT = Path(__file__).resolve().parents[2]
+SUSPENDED = (3.0, 20.0)  # seconds
+FULL = (3.0, 12.0)
+AWAY = (1.0, 8.0)
+LEFT = (0, 4_000_000)  # bytes that a full disk still has
+SERVICE = "engine.service"
+
+
+class People:
+    """The processes of those who click; whoever is killed comes back."""
+
+    def __init__(self, store: Store, journal: Path, zoo: Path, seed: int, count: int) -> None:
+        self._store, self._journal, self._zoo, self._seed = store, journal, zoo, seed
+        self._lives: Counter[int] = Counter()
+        self._processes = {number: self._start(number) for number in range(count)}
+
+    def look_after(self) -> None:
+        """Bring back who has ended."""
+        for number, process in self._processes.items():
+            if process.poll() is not None:
+                self._processes[number] = self._start(number)
+
+    def kill(self, number: int) -> None:
+        """Kill one of them."""
+        self._processes[number % len(self._processes)].kill()
+
+    def processes(self) -> list[psutil.Process]:
+        """Return those that live."""
+        return [psutil.Process(process.pid) for process in self._processes.values() if process.poll() is None]
+
+    def close(self) -> None:
+        """End them all."""
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+    def _start(self, number: int) -> subprocess.Popen[bytes]:
+        self._lives[number] += 1
+        seed = f"{self._seed}:{self._lives[number]}"
+        command = [sys.executable, "-m", "tests.soak.people", str(self._journal), seed, str(number), str(self._zoo)]
+        told = {**os.environ, ENV_ROOT: str(self._store.root), ENV_DATABASE: self._store.database_url}
+        with self._journal.with_suffix(".people").open("ab") as log:
+            return subprocess.Popen(command, cwd=ROOT, env=told, stdout=log, stderr=log)
+
+
+def processes_of(store: Store) -> list[psutil.Process]:
+    """Return the services of a store and their children, found by what their environment names."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        with contextlib.suppress(psutil.Error):
+            if SERVICE in (process.info["cmdline"] or ()) and process.environ().get(ENV_ROOT) == str(store.root):
+                found += [process, *process.children(recursive=True)]
+    return found
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """Return whether a process computes steps."""
+    with contextlib.suppress(psutil.Error):
+        return "spawn_main" in " ".join(process.cmdline())
+    return False
+
+
+def is_service(process: psutil.Process) -> bool:
+    """Return whether a process is a service."""
+    with contextlib.suppress(psutil.Error):
+        return SERVICE in process.cmdline()
+    return False
+
+
+class Faults:
+    """Lets one thing after another go wrong, chosen by chance."""
+
+    def __init__(self, store: Store, people: People, rng: Random, *, disk: bool, server: Server | None) -> None:
+        self._store, self._people, self._rng, self._server = store, people, rng, server
+        self.counts: Counter[str] = Counter()  # what happened, how often
+        self._later: list[tuple[float, Callable[[], None]]] = []  # when something ends again
+        chances = {"worker": 40, "workers": 10, "service": 14, "person": 12, "suspend": 8}
+        self._chances = chances | ({"disk": 6} if disk else {}) | ({"restart": 8} if server else {})
+
+    @property
+    def kills(self) -> int:
+        """Return how many processes were killed."""
+        return sum(self.counts[name] for name in ("worker", "service", "person"))
+
+    def happen(self) -> None:
+        """Let something go wrong."""
+        (what,) = self._rng.choices(list(self._chances), list(self._chances.values()))
+        with contextlib.suppress(psutil.NoSuchProcess):
+            getattr(self, f"_{what}")()
+
+    def pass_by(self, *, now: bool = False) -> None:
+        """End what is over by now, or all of it."""
+        due = [entry for entry in self._later if now or time.monotonic() >= entry[0]]
+        self._later = [entry for entry in self._later if entry not in due]
+        for _, end in due:
+            end()
+
+    def _until(self, span: tuple[float, float], end: Callable[[], None]) -> None:
+        self._later.append((time.monotonic() + self._rng.uniform(*span), end))
+
+    def _kill(self, process: psutil.Process, what: str) -> None:
+        process.kill()
+        self.counts[what] += 1
+
+    def _worker(self) -> None:
+        if found := [process for process in processes_of(self._store) if is_worker(process)]:
+            self._kill(self._rng.choice(found), "worker")
+
+    def _workers(self) -> None:
+        for process in filter(is_worker, processes_of(self._store)):
+            self._kill(process, "worker")
+
+    def _service(self) -> None:
+        """Kill the service with its scheduler and its nannies, which are one process."""
+        for process in processes_of(self._store):
+            if is_service(process):
+                self._kill(process, "service")
+
+    def _person(self) -> None:
+        self._people.kill(self._rng.randrange(100))
+        self.counts["person"] += 1
+
+    def _suspend(self) -> None:
+        if found := [one for one in processes_of(self._store) if is_worker(one) or is_service(one)]:
+            process = self._rng.choice(found)
+            process.suspend()
+            self.counts["suspended"] += 1
+            self._until(SUSPENDED, lambda: _resume(process))
+
+    def _disk(self) -> None:
+        if (self._store.root / "ballast").exists():
+            return
+        ballast = fill(self._store.root, self._rng.choice(LEFT))
+        self.counts["disk full"] += 1
+        self._until(FULL, lambda: ballast.unlink(missing_ok=True))
+
+    def _restart(self) -> None:
+        if self._server is not None and self._server.running:
+            self._server.stop()
+            self.counts["database away"] += 1
+            self._until(AWAY, self._server.start)
+
+
+def _resume(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(signal.SIGCONT)
