@@ -4,7 +4,8 @@
 
 Several zoos are sets of experts of one recipe: every target takes the mean over them and over the training seeds of the
 calibrators. ``--split val`` measures on validation images instead, for whoever changes the recipe. Merges and
-calibrators take the catalog's defaults, sizes follow the feature width d: Surgery rank d/8, ProbSurgery width d/2.
+calibrators take the catalog's defaults, sizes follow the feature width d: Surgery rank d/8 (and d/32), ProbSurgery width
+d/2.
 Calibrators are fitted on adaptation images, without labels. No target favours a method over its controls.
 """
 
@@ -67,8 +68,8 @@ class Bench:
         return Memory({name: found.tensor(name).float() for name in found.names})
 
     @cached_property
-    def images(self) -> dict[tuple[str, str], torch.Tensor]:
-        """Return prepared images by task and part: those that are scored, and those to adapt on."""
+    def samples(self) -> dict[tuple[str, str], torch.Tensor]:
+        """Return prepared samples by task and part: those that are scored, and those to adapt on."""
         preprocess, found = self.zoo.preprocess(), {}
         for task in self.labels:
             data = self.zoo.data[task]
@@ -80,9 +81,9 @@ class Bench:
 
     @torch.inference_mode()
     def encode(self, weights: Weights, keys: list[tuple[str, str]]) -> dict[tuple[str, str], torch.Tensor]:
-        """Return features (n, d) of some images."""
+        """Return features (n, d) of some samples."""
         encoder = load_encoder(architecture(self.zoo.folder, self.zoo.manifest), weights).eval()
-        return {key: torch.cat([encoder(part) for part in self.images[key].split(BATCH)]) for key in keys}
+        return {key: torch.cat([encoder(part) for part in self.samples[key].split(BATCH)]) for key in keys}
 
     def score(self, task: str, features: torch.Tensor) -> float:
         """Return the percent of a task's scored images that are right."""
@@ -120,7 +121,7 @@ class Bench:
             outside = {other: prototype_distance(parts[other, self.split], centres) for other in self.outside}
             pooled.append(100 * auroc(inside, np.concatenate(list(outside.values()))))
             for other, distances in outside.items():
-                if self.recipe["near"].get(other) == task:
+                if self.recipe.get("near", {}).get(other) == task:
                     near[f"{other} against {task}"] = round(100 * auroc(inside, distances), 2)
         return {"pooled": round(float(np.mean(pooled)), 2), "near": near}
 
@@ -140,14 +141,15 @@ class Bench:
     def measure(self, seeds: int) -> dict[str, Any]:
         """Return everything that is measured of one zoo."""
         own = {t: self.encode(w, [(t, self.split), (t, "adapt")]) for t, w in self.experts.items()}
-        states = {"pretrained": self.encode(self.base, list(self.images))}
-        states |= {name: self.encode(self.merged(call), list(self.images)) for name, call in MERGES.items()}
+        states = {"pretrained": self.encode(self.base, list(self.samples))}
+        states |= {name: self.encode(self.merged(call), list(self.samples)) for name, call in MERGES.items()}
         by_task = {"experts": {task: self.score(task, found[task, self.split]) for task, found in own.items()}}
         by_task |= {name: self.scores(found) for name, found in states.items()}
         target = {task: found[task, "adapt"] for task, found in own.items()}
         dim = next(iter(target.values())).shape[1]
         sizes = {
             "surgery": (Surgery, SurgeryParams(rank=dim // 8)),
+            "surgery d/32": (Surgery, SurgeryParams(rank=max(1, dim // 32))),
             "prob_surgery": (ProbSurgery, ProbSurgeryParams(hidden=dim // 2)),
         }
         for (name, (kind, params)), on in (
@@ -186,13 +188,19 @@ def targets(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     base, arithmetic, experts = mean("pretrained"), mean("task_arithmetic"), mean("experts")
     lowest = min(np.mean([zoo["by_task"]["experts"][task] for zoo in found]) for task in found[0]["by_task"]["experts"])
     average, prob = mean("weight_average"), mean("prob_surgery on task_arithmetic")
-    near = np.mean([value for zoo in found for value in zoo["outliers"]["task_arithmetic"]["near"].values()])
+    near = [value for zoo in found for value in zoo["outliers"]["task_arithmetic"]["near"].values()]
     pooled = np.mean([zoo["outliers"]["task_arithmetic"]["pooled"] for zoo in found])
     out = mean("pretrained", "out") - mean("task_arithmetic", "out")
     rows = [
         (
             "Surgery: on Task Arithmetic above on the pretrained",
             mean("surgery on task_arithmetic") - mean("surgery on pretrained"),
+            5,
+            None,
+        ),
+        (
+            "Surgery of rank d/32: on Task Arithmetic above on the pretrained",
+            mean("surgery d/32 on task_arithmetic") - mean("surgery d/32 on pretrained"),
             5,
             None,
         ),
@@ -207,7 +215,7 @@ def targets(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
         ("Task Arithmetic below the experts", experts - arithmetic, 12, None),
         ("TSV-M above Weight Averaging and Task Arithmetic", mean("tsv_m") - max(average, arithmetic), 0, None),
         ("out of domain, Task Arithmetic below pretrained", out, 8, None),
-        ("AUROC of near outliers, Task Arithmetic", near, 80, 95),
+        *([("AUROC of near outliers, Task Arithmetic", float(np.mean(near)), 80, 95)] if near else []),
         ("AUROC of all outliers, Task Arithmetic", pooled, 80, 95),
     ]
     return [

@@ -25,7 +25,7 @@ from .scores import Judge, Scores, averages, moved
 from .sentences import DATA_SEED, SIZES, Split, partners, vocabulary, write_all
 from .tasks import IN_DOMAIN, TASKS
 
-MULTITASK_STEPS = 900
+MULTITASK_STEPS = 1200
 PACKAGES = ("torch", "numpy", "safetensors")
 Data = Mapping[str, Mapping[str, Split]]
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 import yaml
 from safetensors.torch import save_file
@@ -46,17 +48,20 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_data(folder: Path, data: Mapping[str, Mapping[str, Split]]) -> None:
-    """Write one file of JSON lines a task; labels of the adaptation split stay unknown."""
-    (folder / "data").mkdir(parents=True, exist_ok=True)
+    """Write a folder a task with a parquet shard for each split; labels of the adaptation split stay unknown."""
     for task, splits in data.items():
-        lines = []
-        for split in PUBLISHED:
-            for (text, second), label in zip(splits[split].texts, splits[split].labels.tolist(), strict=True):
-                row = {"split": split, "text": text, "text_pair": second, "label": label}
-                left_out = {"text_pair"} if not second else set()
-                left_out |= {"label"} if split == "adapt" else set()
-                lines.append(json.dumps({key: value for key, value in row.items() if key not in left_out}))
-        (folder / "data" / f"{task}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        place = folder / "data" / task
+        place.mkdir(parents=True, exist_ok=True)
+        for name in PUBLISHED:
+            split = splits[name]
+            texts, seconds = zip(*split.texts, strict=True)
+            columns: dict[str, Any] = {"text": texts}
+            if any(seconds):
+                columns["text_pair"] = seconds
+            if name != "adapt":
+                columns["label"] = split.labels
+            path = place / f"{name}-00000-of-00001.parquet"
+            pq.write_table(pa.table(columns), path, compression="zstd", compression_level=19)
 
 
 def write_base(folder: Path, base: Pretrained, state: State, words: Words) -> None:
@@ -105,7 +110,7 @@ def write_manifest(folder: Path) -> None:
                 "name": task.name,
                 "title": task.title,
                 "domain": "in" if task.in_domain else "out",
-                "data": f"data/{task.name}.jsonl",
+                "data": f"data/{task.name}",
                 "classes": list(task.classes),
                 "source": GENERATED,
                 "licence": LICENCE,

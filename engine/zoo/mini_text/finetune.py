@@ -22,7 +22,7 @@ class FinetuneConfig:
     """Settings of fine-tuning; `seed` orders the batches."""
 
     seed: int = 1
-    steps: int = 300
+    steps: int = 400
     batch: int = 64
     learning_rate: float = 1e-3
     warmup: int = 20

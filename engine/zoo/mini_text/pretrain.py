@@ -34,8 +34,10 @@ class PretrainConfig:
     weight_decay: float = 0.05
     warmup: int = 100
     masked: float = 0.15
-    masked_weight: float = 0.5
-    noise_in: LabelNoise = field(default_factory=lambda: LabelNoise(floor=0.15, slope=0.8, spread=0.15))
+    masked_weight: float = 0.2
+    noise_in: LabelNoise = field(
+        default_factory=lambda: LabelNoise(floor=0.24, slope=0.9, spread=0.15, decoy_share=0.75)
+    )
     noise_out: LabelNoise = field(default_factory=lambda: LabelNoise(floor=0.02, slope=0.2, spread=0.02))
 
 
