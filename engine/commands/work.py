@@ -45,15 +45,16 @@ def schema() -> None:
 
 def examples(
     out: Annotated[Path | None, typer.Option(help="Where to put them (default: the app's assets).")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="An example to rebuild; the others stay as they are.")] = None,
     films: Annotated[bool, typer.Option("--films", help="Only the films of the examples that are there.")] = False,
 ) -> None:
     """Rebuild the finished example runs that ship with the app."""
     from ..pipeline.export.examples import build_examples, rebuild_films
     from ..store import Store
 
-    if out is not None and not films:
+    if out is not None and not films and not only:
         check_folder(out)
-    (rebuild_films if films else build_examples)(Store(), out, progress=progress_line())
+    (rebuild_films if films else build_examples)(Store(), out, only=only or (), progress=progress_line())
 
 
 def summary(report: Report) -> str:

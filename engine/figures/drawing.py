@@ -40,6 +40,11 @@ def plain(text: object) -> str:
     return escaped.replace("%{", "%&#8203;{")
 
 
+def begun(text: str) -> str:
+    """Return a text with a capital letter, but for symbols such as λ, whose capitals are other symbols."""
+    return text[:1].upper() + text[1:] if text[:1].isascii() else text
+
+
 def compose(
     traces: Sequence[Any],
     theme: Theme,

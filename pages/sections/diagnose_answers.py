@@ -16,7 +16,7 @@ from engine.figures.diagnosis.lens import lens_answer
 from engine.figures.diagnosis.lost import lost_answer, lost_images
 from engine.figures.diagnosis.remedies import changed, effects, remedies_answer
 from engine.figures.diagnosis.transplant import transplant_answer
-from engine.figures.drawing import expert_titles
+from engine.figures.drawing import begun, expert_titles
 from engine.figures.palette import Theme
 from engine.pipeline.views.direction import TABLE
 from pages.features.images import images_of
@@ -209,7 +209,7 @@ def _use(run: RunView, scope: Scope, folder: Path) -> None:
             list(offered),
             key=f"diagnose.remedy.{scope.task}",
             bind="query-params",
-            format_func=lambda name: name[:1].upper() + name[1:],
+            format_func=begun,
             width=240,
             help="A change of the recipe that was tried here.",
         )

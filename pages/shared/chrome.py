@@ -17,7 +17,7 @@ from engine.outgoing import csv_table
 from engine.recipe import MethodCall
 from engine.report import Report
 from engine.rounding import rounded
-from pages.shared.nouns import called, kind_of
+from pages.shared.nouns import called, figure_called, kind_of
 from pages.shared.state import RunView, finished_runs, show_run
 from pages.shared.tables import draw_table
 
@@ -201,8 +201,10 @@ def figure(
 
     ``pick`` is called with the point of a bar or mark that is clicked; see :func:`plot`.
     """
+    kind = kind_of(run.report)
+    figure_called(drawing.figure, kind)
     plot(drawing, key=key, name=f"{run.id}-{drawing.name}", pick=pick)
-    said = " ".join([called(note, kind_of(run.report)), provenance(run, unit, tasks, images=images, count=count)])
+    said = " ".join([called(note, kind), provenance(run, unit, tasks, images=images, count=count)])
     st.caption(plain(said.strip()))
     numbers_of(drawing, key, run.id)
 

@@ -2,6 +2,8 @@
 
 import re
 
+import plotly.graph_objects as go
+
 from engine.errors import EngineError
 from engine.report import Report
 from engine.zoo.modalities import MODALITIES, Modality, modality_of
@@ -41,3 +43,21 @@ def called(text: str, kind: Modality) -> str:
         return (article[0] + " " if article and noun[0].lower() not in "aeiou" else article) + noun
 
     return NAMED.sub(name, text)
+
+
+def figure_called(figure: go.Figure, kind: Modality) -> None:
+    """Change a figure about images into one about samples of another kind: its legend, hints and axes.
+
+    Args:
+        figure: changed in place; doing it twice changes nothing more.
+        kind: of data.
+    """
+    if kind is IMAGE:
+        return
+    for trace in figure.data:
+        for name in ("name", "hovertemplate"):
+            if isinstance(text := getattr(trace, name, None), str):
+                trace[name] = called(text, kind)
+    for axis in (*figure.select_xaxes(), *figure.select_yaxes()):
+        if axis.title.text:
+            axis.title.text = called(axis.title.text, kind)

@@ -6,8 +6,16 @@ import pandas as pd
 import pytest
 import torch
 
+from engine.errors import RecipeError
 from engine.manifest import ASSETS
-from engine.pipeline.export.examples import EXAMPLES, FILMS, example_recipe, neighbour_table, shipped_requests
+from engine.pipeline.export.examples import (
+    EXAMPLES,
+    FILMS,
+    build_examples,
+    example_recipe,
+    neighbour_table,
+    shipped_requests,
+)
 from engine.pipeline.local import run_recipe
 from engine.pipeline.run.plan import plan_run
 from engine.pipeline.run.projecting import ProjectionRequest
@@ -54,6 +62,12 @@ def test_the_bundled_zoo_is_in_order():
 def test_an_example_is_the_run_that_its_recipe_asks_for(name, parts, reports, store):
     plan = plan_run(example_recipe(parts), store)
     assert reports[name].identity == plan.result, "run `make examples`"
+
+
+def test_an_unknown_example_is_refused_before_anything_is_run(store, tmp_path):
+    with pytest.raises(RecipeError, match="no example 'tis'. Did you mean 'ties'"):
+        build_examples(store, tmp_path / "out", only=["tis"], progress=lambda *said: None)
+    assert not (tmp_path / "out").exists()
 
 
 def test_examples_are_listed_in_order():

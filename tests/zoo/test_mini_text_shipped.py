@@ -9,6 +9,7 @@ from safetensors import safe_open
 
 from benchmarks.zoo import targets
 from engine.manifest import ASSETS
+from engine.zoo.check import check_zoo
 from engine.zoo.folder import Zoo
 from engine.zoo.mini_text.build import Recipe, settings
 from engine.zoo.mini_text.sentences import SIZES, vocabulary, write_all
@@ -45,6 +46,13 @@ def test_the_shipped_sentences_are_written_again(zoo, written):
         assert np.array_equal(data.labels("test"), splits["test"].labels)
         rows = np.arange(20)
         assert data.texts("test", rows) == splits["test"].texts[:20]
+
+
+def test_the_shipped_zoo_is_in_order():
+    lines = [str(finding) for finding in check_zoo("mini_text", progress=lambda fraction, message="": None)]
+    assert sum("test texts classified correctly" in line for line in lines) == len(TASKS)
+    assert not any(line.startswith("Error") for line in lines)
+    assert sum(line.startswith("Warning") for line in lines) == 1, "of the heads alone"
 
 
 def test_every_expert_holds_the_tensors_of_the_base():

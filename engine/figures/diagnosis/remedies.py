@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from ...catalog.titles import calibrator_title
 from ...recipe import Recipe
 from ...rounding import rounded
-from ..drawing import Drawing, compose, number, plain
+from ..drawing import Drawing, begun, compose, number, plain
 from ..palette import TASKS, Theme, state_colour
 from .answer import NAMED, Answer, Gain, Scope, Verdicts, gain, joined, signed
 
@@ -93,7 +93,7 @@ def remedies_answer(
     else:
         said.append("without training nothing that was tried helps")
     sentence = "; ".join(said) + "."
-    sentence = sentence[0].upper() + sentence[1:]
+    sentence = begun(sentence)
     control = next((effect for effect in found if effect.kind == "random_layers"), None)
     words = (
         f"The control of dropping layers: as much of the vector dropped at random, {control.here.words} here."
@@ -137,7 +137,7 @@ def _change(remedy: Mapping[str, Any], recipe: Recipe) -> Mapping[str, Any] | No
 
 def _figure(found: list[Effect], scope: Scope, theme: Theme) -> Drawing:
     shown = found[::-1]
-    names = [plain(effect.title[:1].upper() + effect.title[1:]) for effect in shown]
+    names = [plain(begun(effect.title)) for effect in shown]
     tones = {
         "calibrator": state_colour("corrected", theme),
         "scaling": TASKS[theme][4],

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ import pandas as pd
 from safetensors import safe_open
 
 from ...analysis.neighbours import nearest_neighbours
+from ...errors import RecipeError, nearest
 from ...figures.diagnosis.lost import worst_task
-from ...manifest import ASSETS
+from ...manifest import ASSETS, locate_zoo, read_manifest
 from ...recipe import Recipe, parse_recipe
 from ...report import Report, read_report
 from ...store import Store
 from ...types import Progress
+from ...zoo.modalities import modality_of
 from ..local import copy_result, make_view, run_recipe
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_weights import MERGED, PRETRAINED
@@ -34,6 +37,7 @@ from ..views.direction import DIRECTION
 from ..views.film import FILM
 from ..views.geometry import GEOMETRY
 from ..views.interpolation import INTERPOLATION
+from ..views.occlusion import OCCLUSION
 from ..views.outliers import OUTLIERS
 from ..views.predictions import PREDICTIONS
 from ..views.receipt import RECEIPT
@@ -54,6 +58,10 @@ CALIBRATORS = [
     {"method": "surgery", "params": {"rank": 16, "steps": 1000}},
     {"method": "prob_surgery", "params": {"hidden": 128, "steps": 1000}},
 ]
+TEXT_CALIBRATORS = [
+    {"method": "surgery", "params": {"rank": 8, "steps": 1000}},
+    {"method": "prob_surgery", "params": {"hidden": 32, "steps": 1000}},
+]
 TASK_ARITHMETIC = {"method": "task_arithmetic", "params": {"scaling": 0.3}}
 TIES = {"method": "ties", "params": {"density": 0.2, "merge": "sum", "scaling": 0.3}}
 EXAMPLES: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -61,6 +69,11 @@ EXAMPLES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("task-arithmetic-lwptv", "Task Arithmetic with LwPTV", {"merge": TASK_ARITHMETIC, "transforms": LWPTV}),
     ("ties", "TIES", {"merge": TIES}),
     ("ties-lwptv", "TIES with LwPTV", {"merge": TIES, "transforms": LWPTV}),
+    (
+        "text-task-arithmetic",
+        "Task Arithmetic on sentences",
+        {"zoo": "mini_text", "merge": TASK_ARITHMETIC, "calibrators": TEXT_CALIBRATORS},
+    ),
 )
 TRAINING = (1, 10, 20, 50, 100, 200, 300, 500, 700, 1000)  # steps of a calibrator
 FILMS: dict[str, tuple[tuple[str, tuple[Any, ...]], ...]] = {  # example → places and their values
@@ -71,6 +84,7 @@ FILMS: dict[str, tuple[tuple[str, tuple[Any, ...]], ...]] = {  # example → pla
         ("calibrators.1.params.steps", TRAINING),
     ),
     "task-arithmetic-lwptv": (("transforms.0.params.eta", tuple(round(0.1 * step, 1) for step in range(10))),),
+    "text-task-arithmetic": (("merge.params.scaling", tuple(round(0.05 * step, 2) for step in range(21))),),
     "ties": (("merge.params.density", (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)),),
 }
 SHIPPED: tuple[View, ...] = (  # as pages ask for them first
@@ -87,29 +101,46 @@ SHIPPED: tuple[View, ...] = (  # as pages ask for them first
     SHIFT,
 )
 DIAGNOSED: tuple[View, ...] = (DEPTH, BLAME, TRANSPLANT, ATTENTION, REMEDIES)  # views on one task
-DECIMALS = 3  # of numbers in shipped tables
+INSIDE = (DEPTH, STITCHING, TRANSPLANT, ATTENTION)  # views that look inside the encoder
+HIDDEN_WORDS = 300  # texts of the task, at most, whose words are hidden in turn
+DECIMALS = 3  # of numbers in tables of shipped views
+SAMPLE_DECIMALS = 4  # of numbers of single samples
 DIAGNOSED_IMAGES = 500  # of the task, at most
 
 
-def example_recipe(parts: dict[str, Any], zoo: str = "mini8") -> Recipe:
+def _check_names(names: Collection[str]) -> None:
+    known = [name for name, _, _ in EXAMPLES]
+    if unknown := [name for name in names if name not in known]:
+        raise RecipeError(f"There is no example '{unknown[0]}'. {nearest(unknown[0], known)}")
+
+
+def example_recipe(parts: dict[str, Any]) -> Recipe:
     """Return the recipe of an example: two calibrators, three training seeds, held out."""
-    return parse_recipe({"zoo": zoo, "calibrators": CALIBRATORS, "seeds": [0, 1, 2], **parts})
+    return parse_recipe({"zoo": "mini8", "calibrators": CALIBRATORS, "seeds": [0, 1, 2], **parts})
 
 
-def build_examples(store: Store, out: Path | None = None, *, zoo: str = "mini8", progress: Progress) -> None:
-    """Run every example and keep its small parts: report, recipe, samples and projections.
+def build_examples(store: Store, out: Path | None = None, *, only: Collection[str] = (), progress: Progress) -> None:
+    """Run examples and keep their small parts: report, recipe, samples and projections.
 
     Args:
         store: where the runs are computed.
         out: the folder of examples; by default the one that ships with the app.
-        zoo: the zoo to run on.
+        only: names of those that are run; the others stay as they are. All by default.
         progress: told how far each run is.
+
+    Raises:
+        StoreError: an example that is to stay is not there.
+        RecipeError: there is no example of a name.
     """
+    _check_names(only)
     out = out or ASSETS / "examples"
     out.mkdir(parents=True, exist_ok=True)
     index = []
     for name, title, parts in EXAMPLES:
-        recipe = example_recipe(parts, zoo)
+        if only and name not in only:
+            index.append({"name": name, "title": title, "identity": read_report(out / name).identity})
+            continue
+        recipe = example_recipe(parts)
         with tempfile.TemporaryDirectory(dir=out, prefix=".building-") as scratch:
             built = Path(scratch) / VIEWS[0]
             for view in VIEWS:
@@ -123,6 +154,7 @@ def build_examples(store: Store, out: Path | None = None, *, zoo: str = "mini8",
             target.mkdir()
             for part in KEPT:
                 shutil.move(built / part, target / part)
+            shrink_tables(target, SAMPLE_DECIMALS)
         build_films(name, recipe, store, target / FILM_FOLDER, progress)
         build_views(report, store, target / FOLDER, progress)
         index.append({"name": name, "title": title, "identity": report.identity})
@@ -130,18 +162,21 @@ def build_examples(store: Store, out: Path | None = None, *, zoo: str = "mini8",
     (out / "index.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
-def rebuild_films(store: Store, out: Path | None = None, *, progress: Progress) -> None:
+def rebuild_films(store: Store, out: Path | None = None, *, only: Collection[str] = (), progress: Progress) -> None:
     """Make the films of examples that are there already, and leave all else of them as it is.
 
     Args:
         store: where the frames are computed.
         out: the folder of examples; by default the one that ships with the app.
+        only: names of those whose films are made. All by default.
         progress: told how far each film is.
 
     Raises:
         StoreError: an example that has films is not there.
+        RecipeError: there is no example of a name.
     """
-    for name in FILMS:
+    _check_names(only)
+    for name in [name for name in FILMS if name in (only or FILMS)]:
         example = (out or ASSETS / "examples") / name
         report = read_report(example)
         with tempfile.TemporaryDirectory(dir=example, prefix=".building-") as scratch:
@@ -168,11 +203,15 @@ def build_films(name: str, recipe: Recipe, store: Store, out: Path, progress: Pr
 def shipped_requests(report: Report) -> list[tuple[View, ViewRequest]]:
     """Return the views that an example ships: those that pages open with, and the diagnosis of its worst task."""
     recipe, worst = report.recipe, worst_task(report)
+    kind = modality_of(read_manifest(locate_zoo(recipe.zoo)))
     found: list[tuple[View, ViewRequest]] = [(view, view.ask(recipe)) for view in SHIPPED]
     found.append((INTERPOLATION, INTERPOLATION.ask(recipe, start=PRETRAINED, end=MERGED, points=11, images=200)))
     if worst is not None:
         found += [(view, view.ask(recipe, task=worst, images=DIAGNOSED_IMAGES)) for view in DIAGNOSED]
-    return found
+    if not kind.inside:
+        return found
+    hidden = [] if worst is None else [(OCCLUSION, OCCLUSION.ask(recipe, task=worst, images=HIDDEN_WORDS))]
+    return [(view, asked) for view, asked in found if view not in INSIDE] + hidden
 
 
 def build_views(report: Report, store: Store, out: Path, progress: Progress) -> None:
@@ -190,12 +229,12 @@ def build_views(report: Report, store: Store, out: Path, progress: Progress) -> 
         shrink_tables(folder)
 
 
-def shrink_tables(folder: Path) -> None:
-    """Round the numbers of a view's tables to three decimals, which takes a third of the bytes."""
+def shrink_tables(folder: Path, decimals: int = DECIMALS) -> None:
+    """Round the numbers of a folder's tables, which takes a third of the bytes."""
     for path in folder.glob("*.parquet"):
         table = pd.read_parquet(path)
         numbers = table.select_dtypes("floating").columns
-        table[numbers] = table[numbers].round(DECIMALS).astype("float32")
+        table[numbers] = table[numbers].round(decimals).astype("float32")
         table.to_parquet(path, index=False, compression="zstd", compression_level=19)
 
 
