@@ -3,10 +3,10 @@
     python benchmarks/zoo.py ZOO [ZOO …] --split test --seeds 5 --record record.yaml
 
 Several zoos are sets of experts of one recipe: every target takes the mean over them and over the training seeds of the
-calibrators. ``--split val`` measures on validation images instead, for whoever changes the recipe. Merges and
-calibrators take the catalog's defaults, sizes follow the feature width d: Surgery rank d/8 (and d/32), ProbSurgery width
-d/2.
-Calibrators are fitted on adaptation images, without labels. No target favours a method over its controls.
+calibrators. ``--split val`` measures on validation samples instead, for whoever changes the recipe. Merges and
+calibrators take the catalog's defaults, sizes follow the feature width d: Surgery rank d/8 and d/32, ProbSurgery width
+d/2. Calibrators are fitted on adaptation samples, without labels. No target favours a method over its
+controls.
 """
 
 from __future__ import annotations

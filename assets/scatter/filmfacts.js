@@ -105,7 +105,7 @@ function showFacts(scatter) {
   const accuracy = measure === "accuracy";
   const counts = film.facts.tasks.map((task) => task.evaluated);
   const images = Math.min(...counts) === Math.max(...counts) ? counts[0] : `${Math.min(...counts)}–${Math.max(...counts)}`;
-  facts.unit.textContent = `${accuracy ? "percent" : "L1, feature units"}, ${images} images a task`;
+  facts.unit.textContent = `${accuracy ? "percent" : "L1, feature units"}, ${images} ${scatter.noun[1]} a task`;
   const most = accuracy ? 100 : Math.max(...film.panels.flatMap((panel) => panel.l1.flat()).filter((value) => value !== null), 1e-9);
   const write = (value) => (value === null ? "–" : accuracy ? PERCENT.format(value) : value.toFixed(3));
   for (const { task, row, bars, mark, numbers } of facts.entries) {

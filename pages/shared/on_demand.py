@@ -11,6 +11,7 @@ from engine.pipeline.viewing.base import View, ViewRequest
 from engine.pipeline.viewing.shipped import shipped_view
 from engine.store import Run
 from pages.shared.chrome import error_state
+from pages.shared.nouns import called, kind_of
 from pages.shared.progress import show_progress
 from pages.shared.service import ask, keep_service, told_when_refused
 from pages.shared.state import RunView, store
@@ -80,7 +81,7 @@ def view_on_demand(
     document = request.model_dump(mode="json")
     folder = on_demand(run, view.name, document, key=key, name=title or view.title, label=label, icon=icon)
     if folder is None and takes:
-        st.caption(takes)
+        st.caption(called(takes, kind_of(run.report)))
     return folder
 
 

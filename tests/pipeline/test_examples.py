@@ -65,7 +65,7 @@ def test_an_example_is_the_run_that_its_recipe_asks_for(name, parts, reports, st
 
 
 def test_an_unknown_example_is_refused_before_anything_is_run(store, tmp_path):
-    with pytest.raises(RecipeError, match="no example 'tis'. Did you mean 'ties'"):
+    with pytest.raises(RecipeError, match=r"no example 'tis'\. Did you mean 'ties'"):
         build_examples(store, tmp_path / "out", only=["tis"], progress=lambda *said: None)
     assert not (tmp_path / "out").exists()
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 from safetensors import safe_open
+from safetensors.numpy import save
 
 from ...analysis.neighbours import nearest_neighbours
 from ...errors import RecipeError, nearest
@@ -154,7 +155,8 @@ def build_examples(store: Store, out: Path | None = None, *, only: Collection[st
             target.mkdir()
             for part in KEPT:
                 shutil.move(built / part, target / part)
-            shrink_tables(target, SAMPLE_DECIMALS)
+            for folder in (target, *(target / "projections").iterdir()):
+                shrink_tables(folder, SAMPLE_DECIMALS)
         build_films(name, recipe, store, target / FILM_FOLDER, progress)
         build_views(report, store, target / FOLDER, progress)
         index.append({"name": name, "title": title, "identity": report.identity})
@@ -227,6 +229,7 @@ def build_views(report: Report, store: Store, out: Path, progress: Progress) -> 
         folder = out / shipped_name(view, asked)
         copy_result(make_view(view, asked, store, progress=progress), folder)
         shrink_tables(folder)
+        shrink_arrays(folder)
 
 
 def shrink_tables(folder: Path, decimals: int = DECIMALS) -> None:
@@ -236,6 +239,15 @@ def shrink_tables(folder: Path, decimals: int = DECIMALS) -> None:
         numbers = table.select_dtypes("floating").columns
         table[numbers] = table[numbers].round(decimals).astype("float32")
         table.to_parquet(path, index=False, compression="zstd", compression_level=19)
+
+
+def shrink_arrays(folder: Path) -> None:
+    """Write a folder's arrays in single precision, which is more than a figure shows."""
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, "numpy") as file:
+            metadata, arrays = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        halved = {name: a.astype("float32") if a.dtype == "float64" else a for name, a in arrays.items()}
+        path.write_bytes(save(halved, metadata))
 
 
 def neighbour_table(run: Path) -> pd.DataFrame:
