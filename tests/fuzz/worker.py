@@ -18,7 +18,7 @@ from typing import Any
 
 SECONDS = 5.0  # of computation, so that a busy machine does not count
 STALLED = 25.0  # of waiting, whatever for
-MEMORY = 1536 * 2**20  # beyond what the libraries take
+MEMORY = 2**30  # beyond what the libraries take
 FORBIDDEN = (
     "os.system",
     "os.exec",
