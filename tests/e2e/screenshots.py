@@ -42,7 +42,9 @@ def main() -> int:
         serve_app(options.store or Path(scratch)) as address,
         open_browser() as browser,
     ):
-        for name, theme, label in itertools.product(names if options.pages is None else options.pages, ("light", "dark"), SIZES):
+        for name, theme, label in itertools.product(
+            names if options.pages is None else options.pages, ("light", "dark"), SIZES
+        ):
             target = options.out / f"{name}-{theme}-{label}.png"
             take(browser, f"{address}/{'' if name == 'lab' else name}", SIZES[label], theme, target, watch)
         if options.readme:

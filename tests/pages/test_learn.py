@@ -96,13 +96,13 @@ def test_a_control_is_a_film_where_the_run_has_one(lesson_app):
 
 
 def test_a_lesson_whose_numbers_are_missing_opens_and_says_so(lesson_app, nothing_measured):
-    app = lesson_app("interference-and-ties", 2)
-    app.button_group(key="learn.answer.interference-and-ties.2").set_value(1).run()
+    app = lesson_app("representation-bias", 4)
+    app.button_group(key="learn.answer.representation-bias.4").set_value(1).run()
     assert not app.exception
     assert not app.error
     assert "The answer has not been measured here yet" in texts(app)
-    assert "Not measured yet on this zoo: ties-interference" in texts(app)
-    assert "python -m engine experiment ties-interference" in texts(app)
+    assert "Not measured yet on this zoo: prob-surgery-width" in texts(app)
+    assert "python -m engine experiment prob-surgery-width" in texts(app)
     assert {item.value for item in app.metric} == {"–"}
 
 
