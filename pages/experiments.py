@@ -13,7 +13,7 @@ from engine.experiments import (
     experiment_names,
     read_experiment,
 )
-from engine.experiments.claims import EARLIER, effect, verdict_of
+from engine.experiments.claims import effect, verdict_of
 from engine.experiments.spec import FOLDER
 from engine.figures.experiment import experiment_dots
 from engine.outgoing import csv_table
@@ -47,10 +47,6 @@ VERDICTS = {
     "opposite seen here": ":blue[:material/swap_horiz:] **opposite seen here**",
     "differs by clause": ":blue[:material/rule:] **differs by clause**",
     "not judged": ":gray[:material/remove:] **not judged**",
-    "holds": ":green[:material/check_circle:] **holds here**",
-    "explained by a control": ":orange[:material/balance:] **holds, but a control does as well**",
-    "does not hold here": ":blue[:material/swap_horiz:] **does not hold here**",
-    "cannot be judged on this zoo": ":gray[:material/help:] **cannot be judged on this zoo**",
 }
 
 
@@ -111,8 +107,7 @@ def _all(names: list[str]) -> None:
             st.rerun()
     st.caption(
         "Choose a row to see its picture, its clauses and its controls. Effect: the first clause's difference with its "
-        "95 % interval, over training seeds and images. Does as well: controls that come out as the claim does. "
-        f"{EARLIER.capitalize()}: judged on means and spreads of a few seeds, until it is recomputed."
+        "95 % interval, over training seeds and images. Does as well: controls that come out as the claim does."
     )
     draw_elsewhere()
 
@@ -122,8 +117,6 @@ def _row(spec: Experiment) -> dict[str, str | None]:
     result, _ = latest(spec)
     first = next((finding for finding in result.findings if not finding.control), None) if result else None
     explained = result and dict.fromkeys(text for finding in result.findings for text in finding.explained_by)
-    if result and result.verdict == "explained by a control":  # of the earlier rule, which named the first one alone
-        explained = {result.reason: None}
     return {
         "Claim": spec.claim,
         "Paper": spec.paper,
@@ -171,13 +164,8 @@ def _one(spec: Experiment) -> None:
 
 def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> None:
     st.markdown(f"{VERDICTS[result.verdict]} :gray[on {plain(result.zoo)}]: {plain(result.reason)}")
-    if result.earlier:
-        st.caption(
-            "Judged by the earlier rule, on means and spreads of up to three seeds, until it is recomputed by "
-            f"`python -m engine experiment {spec.name}`."
-        )
     findings(spec, result)
-    beside(spec, [other for other, _ in results(spec) if not other.earlier])
+    beside(spec, [other for other, _ in results(spec)])
     st.subheader("The numbers", anchor=False)
     there = [measure for measure in spec.measures if any(measure.name in point.cells for point in result.points)]
     if there:

@@ -4,7 +4,7 @@ const LISTED = 16; // images shown of a list
 const LISTED_TEXTS = 5; // sentences take a line each
 const SMALL_SIDE = 38;
 const MEASURES = { accuracy: "Accuracy", l1: "Distance to the expert" };
-const ASIDES = { out: "Out of domain", shifted: "In other images" }; // above the first task of a domain
+const ASIDES = { out: "Out of domain", shifted: "Shifted" }; // above the first task of a domain
 
 function buildFilmFacts(scatter) {
   const measures = Object.entries(MEASURES).map(([measure, text]) => {

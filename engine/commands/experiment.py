@@ -25,7 +25,6 @@ ALL = "all"
 EVIDENCE = (
     "Small networks on drawn images can show a mechanism or its absence; they do not refute results on photographs."
 )
-OUTCOMES = {"yes": "yes", "no": "NO", "unclear": "no clear difference", "missing": "not measured"}
 
 
 def experiment(
@@ -155,8 +154,7 @@ def printed(spec: Experiment, result: ExperimentResult) -> str:
         if numbers and finding.left is not None and finding.right is not None:
             numbers = f"{finding.left:.4g} against {finding.right:.4g}: {numbers}"
         numbers = f" ({numbers})" if numbers else ""
-        said = OUTCOMES.get(finding.outcome, finding.outcome)
-        lines.append(terminal(f"{kind}: {finding.text} {finding.verdict or said}{numbers}"))
+        lines.append(terminal(f"{kind}: {finding.text} {finding.verdict or finding.outcome}{numbers}"))
     lines += ["", terminal(f"{result.verdict}: {result.reason}"), terminal(provenance(result))]
     return "\n".join(lines)
 

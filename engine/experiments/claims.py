@@ -6,7 +6,6 @@ from .result import ExperimentResult, Finding, read_result
 from .spec import FOLDER, Experiment, experiment_names, read_experiment
 
 PENDING = "to be recomputed"
-EARLIER = "by the earlier rule"  # means and spreads over a few seeds
 
 
 def shipped() -> list[tuple[Experiment, ExperimentResult | None]]:
@@ -20,15 +19,8 @@ def shipped() -> list[tuple[Experiment, ExperimentResult | None]]:
 
 
 def fits(spec: Experiment, result: ExperimentResult) -> bool:
-    """Return whether a result was computed with this form of its experiment.
-
-    Of a result of the earlier rule, which kept no digest, the words of its checks and points decide.
-    """
-    if result.form:
-        return result.form == spec.digest()
-    texts, titles = [check.text for check in spec.checks], {point.name: point.title for point in spec.points}
-    same = all(titles.get(point.name) == point.title for point in result.points)
-    return same and [finding.text for finding in result.findings] == texts
+    """Return whether a result was computed with this form of its experiment."""
+    return result.form == spec.digest()
 
 
 def claims_table() -> str:
@@ -41,10 +33,8 @@ def claims_table() -> str:
 
 
 def verdict_of(result: ExperimentResult | None) -> str:
-    """Return the verdict in words, with the rule that it was judged by where that is the earlier one."""
-    if result is None:
-        return PENDING
-    return f"{result.verdict} ({EARLIER})" if result.earlier else result.verdict
+    """Return the verdict in words."""
+    return PENDING if result is None else result.verdict
 
 
 def reason_of(spec: Experiment, result: ExperimentResult | None) -> str:
@@ -52,12 +42,7 @@ def reason_of(spec: Experiment, result: ExperimentResult | None) -> str:
     if result is None:
         zoo = "" if spec.zoo == "mini8" else f" --zoo {spec.zoo}"
         return f"`python -m engine experiment {spec.name}{zoo}`"
-    if not result.earlier:
-        return "; ".join(clause(finding) for finding in result.findings if not finding.control) or result.reason
-    decided = next((finding for finding in result.findings if finding.text in result.reason), None)
-    if decided is None or decided.left is None or decided.right is None:
-        return result.reason
-    return f"{result.reason} ({decided.left:,.4g} against {decided.right:,.4g})"
+    return "; ".join(clause(finding) for finding in result.findings if not finding.control) or result.reason
 
 
 def clause(finding: Finding) -> str:

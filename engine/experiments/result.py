@@ -12,12 +12,8 @@ from ..recipe import Frozen
 from .rights import Rights
 
 FILE = "experiment.json"
-# Of a check's statement; the last four are those of the rule on means and spreads that came before.
-Outcome = Literal[
-    "seen", "opposite seen", "no difference", "undecided", "not measured", "yes", "no", "unclear", "missing"
-]
-# Of a clause and of the claim; the last four are those of the rule on means and spreads that came before.
-Verdict = Literal[
+Outcome = Literal["seen", "opposite seen", "no difference", "undecided", "not measured"]  # of a check's statement
+Verdict = Literal[  # of a clause and of the claim
     "holds here",
     "seen here",
     "seen, and a control does as well",
@@ -26,10 +22,6 @@ Verdict = Literal[
     "opposite seen here",
     "differs by clause",
     "not judged",
-    "holds",
-    "explained by a control",
-    "does not hold here",
-    "cannot be judged on this zoo",
 ]
 Basis = Literal["", "images", "seeds", "points", "count"]
 
@@ -86,9 +78,9 @@ class Finding(Frozen):
 class ExperimentResult(Frozen):
     """The answer of one zoo to one experiment."""
 
-    schema_version: Literal[1, 2] = 2  # 1: judged by means and spreads
+    schema_version: Literal[2] = 2
     name: str
-    form: str = ""  # digest of the experiment's form that was run; empty where it was not kept
+    form: str  # digest of the experiment's form that was run
     quick: bool
     zoo: str
     zoo_digest: str
@@ -101,11 +93,6 @@ class ExperimentResult(Frozen):
     reason: str
     seconds: float  # of computation, whatever of it was in the store already
     environment: dict[str, str] = Field(default_factory=dict)
-
-    @property
-    def earlier(self) -> bool:
-        """Return whether it was judged by the earlier rule, on means and spreads of a few seeds."""
-        return self.schema_version == 1
 
     def cell(self, point: str, measure: str) -> Cell | None:
         """Return a measure at a point; None where it could not be had."""

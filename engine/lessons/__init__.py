@@ -3,7 +3,6 @@
 from .check import Problem, check_lesson, shown
 from .measured import (
     Networks,
-    current,
     quoted,
     read_networks,
     shipped_result,
@@ -23,7 +22,6 @@ __all__ = [
     "Problem",
     "Step",
     "check_lesson",
-    "current",
     "lesson_names",
     "own_folder",
     "own_lessons",

@@ -65,14 +65,9 @@ def shipped_result(name: str) -> ExperimentResult | None:
     file = EXPERIMENTS / f"{name}.json"
     try:
         result = read_result(file)
-        return result if current(read_experiment(name), result) else None
+        return result if fits(read_experiment(name), result) else None
     except EngineError:
         return None
-
-
-def current(spec: Experiment, result: ExperimentResult) -> bool:
-    """Return whether a lesson may quote a result: it fits its experiment and was judged by today's rule."""
-    return fits(spec, result) and not result.earlier
 
 
 def shipped_results(names: Iterable[str]) -> dict[str, ExperimentResult]:

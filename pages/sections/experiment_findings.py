@@ -11,10 +11,6 @@ from pages.shared.tables import draw_table
 
 BASES = {"seeds": "; over seeds alone", "points": "; over these points", "count": ""}
 OUTCOMES = {
-    "yes": ":material/check: yes",
-    "no": ":material/close: no",
-    "unclear": "no clear difference",
-    "missing": "not measured",
     "seen": ":material/check: seen",
     "opposite seen": ":material/swap_horiz: opposite seen",
 }

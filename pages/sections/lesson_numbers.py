@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.lessons import Lesson, Numbers, Step, current, quoted, read_networks, shipped_results, source_of
+from engine.experiments.claims import fits
+from engine.lessons import Lesson, Numbers, Step, quoted, read_networks, shipped_results, source_of
 from engine.lessons.numbers import RUN
 from engine.recipe import Recipe, parse_recipe
 from pages.shared.chrome import plain
@@ -54,7 +55,7 @@ def numbers_of_lesson(lesson: Lesson, run: RunView) -> Numbers:
             found[name] = networks.result
             continue
         for result, _ in results(spec):
-            if result.zoo_digest == run.report.zoo.digest and current(spec, result):
+            if result.zoo_digest == run.report.zoo.digest and fits(spec, result):
                 found[name] = result
     return Numbers(run.report, found)
 

@@ -27,7 +27,7 @@ SHOWN_IMAGES = 12  # of a class
 CARD_IMAGES = 6
 TILE = 48  # px a thumbnail is brought to, in whole steps
 SPLIT_TITLES = {"test": "Test", "adapt": "Adapt", "val": "Validation", "train": "Train"}
-DOMAINS = {"in": "in domain", "out": "out of domain", "shifted": "another task's classes in other images"}
+DOMAINS = {"in": "in domain", "out": "out of domain", "shifted": "another task's classes, shifted"}
 FACTS = {  # as origins in zoo.yaml name them
     "architecture": "Architecture",
     "head_width": "Width of attention heads",
