@@ -15,6 +15,7 @@ from engine.figures.pareto import AXES, point_table
 from pages.shared.choice import choose_runs
 from pages.shared.chrome import empty_state, numbers_of, plain, plot, theme
 from pages.shared.differences import draw_differences
+from pages.shared.nouns import kind_of
 from pages.shared.state import RunView, samples_by_seed
 from pages.shared.tables import draw_table
 
@@ -76,7 +77,7 @@ def _results(runs: Sequence[Compared], views: Sequence[RunView]) -> str:
     """Draw averages and tasks of one state; returns the state."""
     states = comparable_states(runs)
     if not states:
-        empty_state("No accuracies", "These runs merged weights only: their zoos have no images or no heads.")
+        empty_state("No accuracies", "These runs merged weights only: their zoos have no data or no heads.")
         return ""
     st.subheader("What came out", anchor=False)
     state = st.selectbox(
@@ -122,7 +123,7 @@ def _intervals(runs: Sequence[Compared], views: Sequence[RunView], state: str) -
 
 def _tasks(table: pd.DataFrame, runs: Sequence[Compared]) -> None:
     """Draw accuracies task by task."""
-    columns = {"title": "Task", "domain": "Domain", "n": st.column_config.TextColumn("n", help="Images scored")}
+    columns = {"title": "Task", "domain": "Domain", "n": st.column_config.TextColumn("n", help="Samples scored")}
     numbers = {
         name: st.column_config.NumberColumn(
             f"{name} (%)" if len(name) == 1 else name, format="%.1f" if len(name) == 1 else "%+.1f"
@@ -137,7 +138,8 @@ def _tasks(table: pd.DataFrame, runs: Sequence[Compared]) -> None:
         placeholder="–",
         height="content" if len(table) <= 12 else 460,
     )
-    st.caption(f"Accuracy in percent of n test images; differences in percentage points against {runs[0].letter}.")
+    many = kind_of(runs[0].report).many
+    st.caption(f"Accuracy in percent of n test {many}; differences in percentage points against {runs[0].letter}.")
 
 
 def _pareto(runs: Sequence[Compared]) -> None:
@@ -173,7 +175,7 @@ def _reading(runs: Sequence[Compared], axis: str) -> str:
     if axis == "seconds" and len(machines) > 1:
         text += "Seconds were taken on different machines. "
     apart = point_table(runs, axis)["group"].nunique() > 1
-    return text + ("Runs that were measured on different images have fronts of their own." if apart else "")
+    return text + ("Runs that were measured on different samples have fronts of their own." if apart else "")
 
 
 def _files(runs: Sequence[Compared], views: Sequence[RunView], state: str) -> None:

@@ -13,6 +13,7 @@ from pages.forms.sweep import sweep_form
 from pages.sections.sweep_table import recipe_of, run_of_point, table_of
 from pages.shared.chrome import age, empty_state, error_state, plain, plot, switcher, theme
 from pages.shared.differences import draw_paired
+from pages.shared.nouns import kind_of_zoo
 from pages.shared.progress import log_view, resume, show_progress
 from pages.shared.service import ask, told_when_refused
 from pages.shared.state import RUN, open_run, run_title, show_run, store
@@ -109,7 +110,7 @@ def _ended(row: Run) -> None:
 def _result(row: Run) -> None:
     table = table_of(row)
     if table is None or not any(point.evaluation or point.failed for point in table.points):
-        empty_state("No numbers", "No run of this sweep left accuracies: it was ended early, or its zoo has no images.")
+        empty_state("No numbers", "No run of this sweep left accuracies: it was ended early, or its zoo has no data.")
         return
     there = [name for name in MEASURES if any(s not in ("expert",) for s in measured_states(table, name))]
     if there:
@@ -125,7 +126,7 @@ def _result(row: Run) -> None:
             help="Mean over in-domain tasks, over out-of-domain tasks, or their harmonic mean H.",
         )
         _figure(table, row, measure)
-    _best(table)
+    _best(table, kind_of_zoo(str(row.request["recipe"]["zoo"])).many)
     _differences(table, row)
     _points(table, row)
 
@@ -161,8 +162,8 @@ def _span(row: Run) -> list[float] | None:
     return [min(values) - margin, max(values) + margin]
 
 
-def _best(table: SweepTable) -> None:
-    """Draw the best point of every state, in words."""
+def _best(table: SweepTable, many: str) -> None:
+    """Draw the best point of every state, in words; ``many`` is what samples are called."""
     found = [(state, best) for state in table.states() if (best := table.best(state)) is not None]
     if not found:
         return
@@ -174,7 +175,7 @@ def _best(table: SweepTable) -> None:
         shown = "–" if value is None else rounded(value)
         lines.append(
             f"- **{plain(sweep_state_title(state))}**: {plain(point.title)} ({rounded(point.choice[state])} % on "
-            f"{table.split} images{tie}; {shown} % on evaluation images)"
+            f"{table.split} {many}{tie}; {shown} % on evaluation {many})"
         )
     st.markdown("\n".join(lines))
 
@@ -199,7 +200,7 @@ def _differences(table: SweepTable, row: Run) -> None:
             key=f"sweep.differences.state.{row.id}",
             bind="query-params",
             width=320,
-            help="The state whose points are compared with its best one, image by image.",
+            help="The state whose points are compared with its best one, sample by sample.",
         )
         best = table.best(state)
         points = [best, *(point for point in table.points if point.number != best.number)]
