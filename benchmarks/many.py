@@ -45,7 +45,7 @@ READY = 120.0  # seconds for the engine to start
 
 @dataclass
 class Crowd:
-    """What the people measured; each list is only appended to."""
+    """Measurements of all people, in seconds, and errors that they met; each list is only appended to."""
 
     loads: list[float] = field(default_factory=list)
     reruns: list[float] = field(default_factory=list)

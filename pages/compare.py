@@ -15,7 +15,7 @@ from engine.figures.pareto import AXES, point_table
 from pages.shared.choice import choose_runs
 from pages.shared.chrome import empty_state, numbers_of, plain, plot, theme
 from pages.shared.differences import draw_differences
-from pages.shared.nouns import kind_of
+from pages.shared.nouns import called, kind_of
 from pages.shared.state import RunView, samples_by_seed
 from pages.shared.tables import draw_table
 
@@ -175,7 +175,8 @@ def _reading(runs: Sequence[Compared], axis: str) -> str:
     if axis == "seconds" and len(machines) > 1:
         text += "Seconds were taken on different machines. "
     apart = point_table(runs, axis)["group"].nunique() > 1
-    return text + ("Runs that were measured on different samples have fronts of their own." if apart else "")
+    different = called("Runs that were measured on different images have fronts of their own.", kind_of(runs[0].report))
+    return text + (different if apart else "")
 
 
 def _files(runs: Sequence[Compared], views: Sequence[RunView], state: str) -> None:
