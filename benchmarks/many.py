@@ -94,7 +94,7 @@ def at_work(store: Store) -> Iterator[None]:
             raise SystemExit(f"A run that was to keep the engine at work was {ended[0]} too early.")
     finally:
         for row in rows:
-            store.runs.cancel(row.id)
+            store.runs.request_cancel(row.id)
 
 
 def measure(address: str, people: int, seconds: float, seed: int) -> tuple[Crowd, list[float]]:
