@@ -12,6 +12,7 @@ import hashlib
 import io
 import os
 import secrets
+import threading
 import zipfile
 from collections.abc import Sequence
 from functools import lru_cache
@@ -129,14 +130,16 @@ def png(image: np.ndarray, zoom: int = 1) -> bytes:
 
 
 _seen: set[tuple[Path, str]] = set()
+_making = tuple(threading.Lock() for _ in range(32))  # by the key of what is made
 
 
 def _sheet(folder: Path, task: Task, split: str, side: int, cache: Path | None) -> np.ndarray:
     data = open_task(folder, task)
     key = content_key(data, split, side)
-    sheet = _remembered(
-        folder, task.model_dump_json(), split, side, key, _file(cache, data, split, side) if cache else None
-    )
+    with _making[hash(key) % len(_making)]:  # people who come together wait for one of them
+        sheet = _remembered(
+            folder, task.model_dump_json(), split, side, key, _file(cache, data, split, side) if cache else None
+        )
     _seen.add((data.path, key))
     return sheet
 
