@@ -266,10 +266,17 @@ def made_folder(place: Path) -> Path:
     file = manifest_file(place)
     digest = "none"  # also of what is too large to be a manifest, which reading it will say
     with contextlib.suppress(OSError):
-        if file.stat().st_size <= MAX_RECIPE_BYTES:
-            digest = hashlib.sha256(file.read_bytes()).hexdigest()[:8]
+        found = file.stat()
+        if found.st_size <= MAX_RECIPE_BYTES:
+            digest = _digest_of(file, found.st_size, found.st_mtime_ns)
     stem = file.stem if file.name != "zoo.yaml" else file.parent.name
     return cache_folder() / "zoos" / f"{stem}-{digest}"
+
+
+@lru_cache(maxsize=1_000)
+def _digest_of(file: Path, size: int, modified: int) -> str:
+    """Return the digest of a description; size and time make a changed file another entry."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:8]
 
 
 @dataclass(frozen=True)

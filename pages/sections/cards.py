@@ -99,9 +99,14 @@ def _strip(report: Report, task: str, looked_at: Sequence[Run]) -> bytes | None:
         if path.suffix == ".npz" and path.is_file() and path.stat().st_size <= MAX_BYTES:
             return _thumbnails(str(folder), task, path.stat().st_mtime_ns)
         tiles = strip_of(report.recipe.zoo, zoo_manifest(report.recipe.zoo), entry, IMAGES, report, looked_at)
-        return None if tiles is None else strip(tiles)
+        return None if tiles is None else _row(tiles)
     except EngineError:
         return None
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def _row(tiles: np.ndarray) -> bytes:
+    return strip(tiles)
 
 
 @st.cache_data(max_entries=128, show_spinner=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -89,12 +90,17 @@ def check_zoo(zoo: str, known: Callable[[], Iterable[Path]] = tuple) -> Path:
         ZooError: there is no such zoo, or it lies elsewhere.
     """
     place = locate_description(zoo)
-    if place.resolve().is_relative_to(ASSETS.resolve()):
+    if place.resolve().is_relative_to(_resolved(ASSETS)):
         return place
     try:
         return inside_roots(place)
     except ZooError:
         return inside_roots(place, also=known())
+
+
+@lru_cache(maxsize=8)
+def _resolved(folder: Path) -> Path:
+    return folder.resolve()  # asked for at every look at a zoo
 
 
 def named_zoos(request: Any) -> Iterator[str]:
