@@ -11,8 +11,8 @@ from ..errors import RecipeError
 from ..manifest import locate_zoo, read_manifest
 from ..zoo.encoders.architecture import architecture
 
-SIZE = re.compile(r"^(\d*)(d|w|blocks)(?:(/|-)(\d+))?$")
-IN_TEXT = re.compile(r"\{(\d*(?:d|w|blocks)(?:[/-]\d+)?)\}")
+SIZE = re.compile(r"^(?P<times>\d*)(?P<name>d|w|blocks)(?:/(?P<parts>\d+|blocks)|-(?P<less>\d+))?$")
+IN_TEXT = re.compile(r"\{(\d*(?:d|w|blocks)(?:/(?:\d+|blocks)|-\d+)?)\}")
 GROUP = "{each}"  # in a list of experts: those of the group whose turn it is
 
 
@@ -43,19 +43,22 @@ def shape_of(zoo: str) -> Shape:
 
 
 def size(text: str, sizes: Mapping[str, int]) -> int:
-    """Return a size written as ``d``, ``3d/8`` or ``blocks-1``, at least 1 of a quotient.
+    """Return a size written as ``d``, ``3d/8``, ``w/blocks`` or ``blocks-1``, at least 1 of a quotient.
 
     Raises:
         RecipeError: the zoo's encoder has no such size.
     """
-    times, name, sign, number = SIZE.match(text).groups()
-    if name not in sizes:
-        known = {"d": "feature width", "w": "token width", "blocks": "blocks"}[name]
-        raise RecipeError(f"The size '{text}' is not known: this zoo's encoder states no {known}.")
-    whole = sizes[name] * int(times or 1)
-    if sign == "-":
-        return whole - int(number)
-    return max(whole // int(number), 1) if sign else whole
+    parts = SIZE.match(text)
+    for name in (parts["name"], "blocks" if parts["parts"] == "blocks" else parts["name"]):
+        if name not in sizes:
+            known = {"d": "feature width", "w": "token width", "blocks": "blocks"}[name]
+            raise RecipeError(f"The size '{text}' is not known: this zoo's encoder states no {known}.")
+    whole = sizes[parts["name"]] * int(parts["times"] or 1)
+    if parts["less"]:
+        return whole - int(parts["less"])
+    if parts["parts"]:
+        return max(whole // (sizes["blocks"] if parts["parts"] == "blocks" else int(parts["parts"])), 1)
+    return whole
 
 
 def scaled(value: Any, sizes: Mapping[str, int]) -> Any:
@@ -75,7 +78,10 @@ def worded(text: str, sizes: Mapping[str, int]) -> str:
     """Return a text with the sizes that it names in braces, such as ``{d/8}``; left as it is where they are unknown."""
 
     def number(match: re.Match[str]) -> str:
-        return str(size(match.group(1), sizes)) if SIZE.match(match.group(1)).group(2) in sizes else match.group(1)
+        try:
+            return str(size(match.group(1), sizes))
+        except RecipeError:
+            return match.group(1)
 
     return IN_TEXT.sub(number, text)
 

@@ -284,13 +284,13 @@ def test_a_zoos_own_shifted_task_is_shown_to_the_tasks_states(zoo, store, tmp_pa
     write_task(folder / "data" / "alpha_dark.npz", 7, 12, adapt=False)
     heads = load_file(folder / "heads.safetensors")
     save_file({**heads, "alpha_dark": heads["alpha"].clone()}, folder / "heads.safetensors")
-    made = parse_recipe({"zoo": str(folder), "merge": {"method": "ties"}, "calibrators": CALIBRATORS[:1]})
+    made = parse_recipe({"zoo": str(folder), "merge": {"method": "ties"}, "calibrators": CALIBRATORS})
     report = run_recipe(made, store)
     plan = plan_request("shift", asked(made), store)
     run_inline(plan, store)
     found = json.loads((store.find(plan.result) / "shift.json").read_text())["tasks"]
     assert (found["alpha"]["own"], found["beta"]["own"]) == (["alpha_dark"], [])
-    for state in ("expert", "merged", "surgery"):
+    for state in ("expert", "merged", "surgery", "surgery_v2", "interv_merge"):
         score = found["alpha"]["shifts"]["alpha_dark"][state]["accuracy"]
         assert score == pytest.approx(report.accuracy[state]["alpha_dark"])
     assert report.tasks["alpha_dark"].domain == "shifted"

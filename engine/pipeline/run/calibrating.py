@@ -87,13 +87,12 @@ def calibrate(inputs: CalibrateInputs[Path], params: CalibrateParams, output: Pa
     data = _read(zoo, inputs, params, config.share)
     watch = _Watch(params.name, data, config.steps, tools)
     calibrator: Calibrator = row.load()()
-    training = {task: data[task] for task in params.tasks}
     every, learned = max(1, config.steps // MONITORED), {}
     if row.deep:
-        corrected, report, learned = _deep(calibrator, zoo, training, inputs, params, config, watch, every, output)
+        corrected, report, learned = _deep(calibrator, zoo, data, inputs, params, config, watch, every, output)
     else:
-        merged = {task: part.state_adapt for task, part in training.items()}
-        expert = {task: part.expert_adapt for task, part in training.items()}
+        merged = {task: data[task].state_adapt for task in params.tasks}
+        expert = {task: data[task].expert_adapt for task in params.tasks}
         report = calibrator.fit(merged, expert, config, params.seed, watch, every)
         corrected = {task: calibrator.correct(data[task].state, own) for task, own in params.targets.items()}
     if report.steps == 0 and report.diverged_at is not None:
@@ -150,7 +149,7 @@ def _shared_out(chosen: Selection, share: float, seed: int, task: str) -> Select
 def _deep(
     calibrator: Calibrator,
     zoo: Zoo,
-    training: Mapping[str, TaskFeatures],
+    data: Mapping[str, TaskFeatures],
     inputs: CalibrateInputs[Path],
     params: CalibrateParams,
     config: Any,
@@ -161,6 +160,7 @@ def _deep(
     """Train a calibrator that acts inside the encoder; its metrics are computed at the end, not on the way."""
     from ...zoo.encoders.backbone import preprocessing, to_tensor
 
+    training = {task: data[task] for task in params.tasks}
     preprocess = preprocessing(zoo.folder, zoo.manifest)
     encoder = encoder_of(zoo, params.state, inputs.merge)
     images = {
@@ -189,7 +189,7 @@ def _deep(
         learned = {"merging": coefficients_of(calibrator, merge)}
     corrected = {}
     for task, own in params.targets.items():
-        pixels = to_tensor(zoo.data[task].samples("test", training[own].chosen.test), preprocess)
+        pixels = to_tensor(zoo.data[task].samples("test", data[task].chosen.test), preprocess)
         corrected[task] = calibrator.correct_features(encoder, pixels, own)
         watch.tools.progress(0.99, f"correcting {task}")
     return corrected, report, learned or {}
