@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,6 +36,7 @@ class TowerSize:
     parameters: int
     flops: float  # of one sample
     activations: int  # bytes at the widest place, for one sample
+    inner: Mapping[str, int] = field(default_factory=dict)  # dim, width, blocks, tokens: where something can act inside
 
     @property
     def name(self) -> str:

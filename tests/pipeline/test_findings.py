@@ -51,6 +51,14 @@ CASES = {
         {**merging("ties"), "calibrators": [{"method": "interv_merge", "params": {"coefficients": "task"}}]},
         ["interv_merge: merging coefficients can learn after"],
     ),
+    "dimensions that a token does not have": (
+        intact,
+        {
+            **merging("ties"),
+            "calibrators": [{"method": "interv_merge", "params": {"mini": "shifted", "mini_dims": 60}}],
+        },
+        ["interv_merge: A mini-intervention of 60 dimensions (shifted) in block"],
+    ),
     "no images": (
         without_images,
         {**merging("regmean"), **SURGERY},
@@ -64,7 +72,7 @@ CASES = {
     "no heads": (without_heads, merging("adamerging"), ["AdaMerging needs classification heads (none: "]),
     "no heads to repair for": (without_heads, SURGERY, ["Calibrators need images and heads"]),
 }
-OF_FILES = ("no validation images", "no heads", "no heads to repair for")
+OF_FILES = ("no validation images", "no heads", "no heads to repair for", "dimensions that a token does not have")
 
 
 @pytest.fixture

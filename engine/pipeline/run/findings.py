@@ -8,11 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, MergeRow, TransformRow, check_experts, resolve_call
+from ...catalog import (
+    CALIBRATORS,
+    MERGE_METHODS,
+    TRANSFORMS,
+    MergeRow,
+    TransformRow,
+    check_experts,
+    params_of,
+    resolve_call,
+)
 from ...errors import DataError, EngineError, RecipeError
 from ...manifest import Manifest
 from ...recipe import CalibratorCall, Recipe
 from ...types import Finding
+from ...zoo.encoders.architecture import architecture, tower_size
 from ...zoo.folder import Zoo, choose_experts
 from ...zoo.modalities import modality_of
 from . import linearised
@@ -27,7 +37,7 @@ def findings(recipe: Recipe, zoo: Zoo | Manifest) -> list[Finding]:
     Args:
         recipe: what is asked for, with or without its defaults.
         zoo: the zoo that it names, or its manifest alone. Of a manifest is assumed that its tasks have labelled
-            validation images and that heads can be built where it names none.
+            validation images, that heads can be built where it names none, and that calibrators fit into its encoder.
 
     Returns:
         Errors, then warnings.
@@ -35,7 +45,7 @@ def findings(recipe: Recipe, zoo: Zoo | Manifest) -> list[Finding]:
     errors = _invalid_methods(recipe)
     if not errors:
         errors = [*_refused_experts(recipe, zoo), *_refused_calibrators(recipe, _manifest(zoo)), *_lacking(recipe, zoo)]
-        errors += linearised.refused(recipe, _manifest(zoo))
+        errors += [*linearised.refused(recipe, _manifest(zoo)), *_misfits(recipe, zoo)]
     found = [Finding("error", text) for text in dict.fromkeys(errors)]
     if not errors:
         doubts = [*linearised.doubtful(recipe, _manifest(zoo)), *_unaligned(recipe, _manifest(zoo))]
@@ -106,6 +116,18 @@ def _refused_calibrators(recipe: Recipe, manifest: Manifest) -> Iterator[str]:
                 f"{row.title} acts inside one merged encoder, but {merge.title} makes one for each "
                 f"{EACH[merge.yields]}. Choose a calibrator of the output, such as Surgery, or another merge method."
             )
+
+
+def _misfits(recipe: Recipe, zoo: Zoo | Manifest) -> Iterator[str]:
+    """List calibrators that ask for blocks, tokens or dimensions that the zoo's encoder does not have."""
+    deep = [call for call in recipe.calibrators if CALIBRATORS[call.method].deep]
+    if not deep or not isinstance(zoo, Zoo):
+        return
+    with suppress(EngineError):  # an encoder that cannot be read is no matter of a recipe
+        size = tower_size(architecture(zoo.folder, zoo.manifest))
+        for call in deep if size and size.inner else ():
+            params = params_of(CALIBRATORS[call.method], call.params)
+            yield from (f"{call.name}: {text}" for text in _errors_of(params.shapes, size.inner))
 
 
 def _without_coefficients(recipe: Recipe, call: CalibratorCall) -> Iterator[str]:

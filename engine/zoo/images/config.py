@@ -74,7 +74,8 @@ def tower_size(config: Mapping[str, Any]) -> TowerSize | None:
     products = sum(2 * math.prod(shape) for shape in matrices) * tokens + depth * 4 * tokens**2 * width
     flops = float(products + 2 * stem * tokens + 2 * head)
     widest = tokens * (hidden + 6 * width) + tokens**2 * max(1, width // vision.get("head_width", 64)) + 3 * size**2
-    return TowerSize(dim, matrices, parameters, flops, FLOAT * widest)
+    inner = {"dim": dim, "width": width, "blocks": depth, "tokens": tokens}
+    return TowerSize(dim, matrices, parameters, flops, FLOAT * widest, inner)
 
 
 def text_parameters(config: Mapping[str, Any]) -> int:
