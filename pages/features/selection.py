@@ -44,7 +44,8 @@ def read_selection(state: Any, count: int) -> Selection:
             packed = np.frombuffer(base64.b64decode(state["bits"], validate=True), np.uint8)
         except (binascii.Error, ValueError):
             return Selection()
-        rows = np.flatnonzero(np.unpackbits(packed, bitorder="little")).tolist()
+        known = packed[: -(-count // 8)]  # a message may hold any number of bits
+        rows = np.flatnonzero(np.unpackbits(known, bitorder="little")).tolist()
     else:
         listed = state.get("ids")
         rows = sorted({row for row in listed if isinstance(row, int)}) if isinstance(listed, list) else []

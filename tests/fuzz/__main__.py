@@ -15,21 +15,24 @@ import subprocess
 import sys
 import threading
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 20.0  # seconds after which a worker that says nothing is stuck below Python
+PROGRAMS = ("tests.fuzz.worker", "tests.fuzz.visitor")  # that read files, and that visit the app
+PATIENCE = 60.0  # seconds after which a worker that says nothing is stuck below Python
 START = 180.0
+FAREWELL = 10.0
 
 
 class Worker:
     """A worker process; a new one takes its place when it dies."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuzz.worker"],
+            [sys.executable, "-m", program],
             cwd=ROOT,
             env=environment,
             text=True,
@@ -40,10 +43,15 @@ class Worker:
         )
         self.lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
-        self.targets: list[str] = self._next(START)["ready"]
+
+    @cached_property
+    def targets(self) -> list[str]:
+        """Return what kinds of input it knows, once it is ready."""
+        return self._next(START)["ready"]
 
     def ask(self, case: str) -> dict[str, Any]:
         """The outcome of a case."""
+        assert self.targets
         assert self.process.stdin is not None
         self.process.stdin.write(case + "\n")
         self.process.stdin.flush()
@@ -51,8 +59,13 @@ class Worker:
 
     def stop(self) -> None:
         """End the process."""
-        self.process.kill()
-        self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(FAREWELL)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
     def _listen(self) -> None:
         for line in self.process.stdout or ():
@@ -73,16 +86,23 @@ class Fuzzer:
     """Asks a worker for one outcome after another, and starts another worker when one dies."""
 
     def __init__(self, say: Any = print) -> None:
-        self.say, self.worker = say, Worker()
+        self.say, self.workers = say, {program: Worker(program) for program in PROGRAMS}
+        self.kinds = {kind: program for program, worker in self.workers.items() for kind in worker.targets}
 
     def outcome(self, case: str) -> dict[str, Any]:
         """Return what came of a case; a worker's death is a failure of the case."""
+        program = self.kinds[case.rpartition(":")[0]]
         try:
-            return self.worker.ask(case)
+            return self.workers[program].ask(case)
         except (ProcessLookupError, BrokenPipeError) as error:
-            self.worker.stop()
-            self.worker = Worker()
+            self.workers[program].stop()
+            self.workers[program] = Worker(program)
             return {"case": case, "outcome": "failed", "reason": str(error)}
+
+    def stop(self) -> None:
+        """End the workers."""
+        for worker in self.workers.values():
+            worker.stop()
 
     def run(self, cases: list[str]) -> dict[str, Any]:
         """Carry cases out, telling failures at once and progress now and then."""
@@ -102,7 +122,7 @@ class Fuzzer:
 
     def cases(self, count: int, seed: int = 0, only: list[str] | None = None) -> list[str]:
         """Names of cases that go through all kinds of input in turn."""
-        kinds = only or self.worker.targets
+        kinds = only or list(self.kinds)
         return [f"{kinds[number % len(kinds)]}:{seed + number // len(kinds)}" for number in range(count)]
 
 
@@ -119,7 +139,7 @@ def main() -> int:
         print(last.get("trace") or json.dumps(last, indent=1, ensure_ascii=False))
         return last["outcome"] == "failed"
     found = fuzzer.run(fuzzer.cases(given.cases, given.seed, given.only))
-    fuzzer.worker.stop()
+    fuzzer.stop()
     for name in sorted({key.split()[0] for key in found["counts"]}):
         parts = {outcome: found["counts"][f"{name} {outcome}"] for outcome in ("refused", "read", "failed")}
         print(f"{name:<14}" + "".join(f"{count:>7} {outcome}" for outcome, count in parts.items()))

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -163,6 +164,11 @@ def test_the_browser_reports_lists_and_bit_sets():
     packed = {"revision": 5, "bits": base64.b64encode(bits.tobytes()).decode()}
     assert read_selection(packed, 20) == Selection((2, 3, 19), 5)
     assert read_selection(packed, 10) == Selection((2, 3), 5)
+    endless = base64.b64encode(b"\xff" * 4_000_000).decode()  # as a list, a gigabyte
+    tracemalloc.start()
+    assert read_selection({"revision": 5, "bits": endless}, 20).indices == tuple(range(20))
+    assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    tracemalloc.stop()
     assert read_selection({"revision": 1, "ids": [3, 1, 3, 99, -1, "x"]}, 20) == Selection((1, 3), 1)
 
 
