@@ -17,6 +17,7 @@ from ..outgoing import terminal
 from ..service.client import service_state
 from ..store import Store
 from ..store.artefacts import SPARE
+from ..store.mounts import ENV, mounts
 from ..store.sqlite import fault_of_pages
 from ..version import code_version
 from ..zoo.importing.roots import configured_roots
@@ -44,7 +45,7 @@ def doctor() -> None:
     """Look at what is installed, reachable and writable, how old the backup is, and say what to do."""
     store = Store()
     worst = "ok"
-    for look in (_packages, _folder, _room, _table, _backup, _engine, _roots):
+    for look in (_packages, _folder, _room, _table, _backup, _engine, _mounts, _roots):
         for finding in _found(look, store):
             say(str(finding))
             worst = "fault" if "fault" in (finding.state, worst) else worst
@@ -134,6 +135,14 @@ def _engine(store: Store) -> Iterator[Finding]:
     yield Finding("ok" if state.ready else "note", state.message, advice)
     if scheduler := os.environ.get("MERGELENS_SCHEDULER"):
         yield Finding("note", f"Steps go to the scheduler {scheduler}.")
+
+
+def _mounts(store: Store) -> Iterator[Finding]:
+    for theirs, ours in mounts():
+        if os.access(ours, os.R_OK | os.X_OK):
+            yield Finding("ok", f"What the engine's machine sees at {theirs} lies at {ours} here.")
+        else:
+            yield Finding("fault", f"{ours} cannot be read, where {ENV} says that {theirs} lies.", "Mount it.")
 
 
 def _roots(store: Store) -> Iterator[Finding]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..recipe import Frozen
+from ..store.mounts import here
 
 if TYPE_CHECKING:
     from ..zoo.folder import Zoo
 
 
 class Sources(Frozen):
-    """Folders of a zoo, for steps that open it."""
+    """Folders of a zoo as the engine sees them, for steps that open it."""
 
     zoo: str
     heads: str = ""  # what the step left that built the heads, where the zoo brings none
@@ -24,4 +25,4 @@ class Sources(Frozen):
         """
         from ..zoo.folder import Zoo
 
-        return Zoo.open(self.zoo).with_heads(self.heads)
+        return Zoo.open(here(self.zoo)).with_heads(here(self.heads))

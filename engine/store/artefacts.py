@@ -46,6 +46,7 @@ from .files import (
 )
 from .history import History
 from .leases import Claims, Lease
+from .mounts import here, url_here
 from .owners import is_alive, this_process
 from .runs import RunTable
 from .zoos import KnownZoos
@@ -361,9 +362,7 @@ class Store:
         except (OSError, StoreError):
             logger.warning("Artefact %s is damaged (%s) and counts as absent.", folder.name, fault)
             return  # the store can only be read
-        logger.warning(
-            "Artefact %s is damaged (%s); it was moved to %s and counts as absent.", folder.name, fault, target
-        )
+        logger.warning("Artefact %s is damaged (%s), was moved to %s and counts as absent.", folder.name, fault, target)
 
     @staticmethod
     def _abandoned(folder: Path) -> bool:
@@ -397,4 +396,4 @@ def _of_full_disk(error: BaseException) -> bool:
 @lru_cache(maxsize=8)
 def _reopen(root: str, url: str) -> Store:
     """Return the store that a pickle names, for each the same one in this process: its database stays open."""
-    return Store(root, database_url=url)
+    return Store(here(root), database_url=url_here(url))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import StoreError
+from .mounts import here, there
 
 FOLDER = "known-zoos"
 MOST = 200
@@ -52,7 +53,7 @@ class KnownZoos:
         for file in self._folder.glob("*.json") if self._folder.is_dir() else ():
             try:
                 document = json.loads(file.read_text("utf-8"))
-                found.append((float(document["added"]), Path(document["path"])))
+                found.append((float(document["added"]), Path(here(document["path"]))))
             except (OSError, ValueError, KeyError, TypeError):
                 continue
         found.sort(key=lambda item: -item[0])
@@ -64,7 +65,7 @@ class KnownZoos:
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps({"path": str(path), "added": added, "person": person}), "utf-8")
+            temporary.write_text(json.dumps({"path": there(str(path)), "added": added, "person": person}), "utf-8")
             temporary.replace(target)
         except OSError as error:
             raise StoreError(f"The store {self._folder.parent} cannot be written to: {error.strerror}.") from error
@@ -77,4 +78,4 @@ class KnownZoos:
         return found if isinstance(found, dict) else {}
 
     def _file(self, path: Path) -> Path:
-        return self._folder / f"{hashlib.sha256(str(path).encode()).hexdigest()[:24]}.json"
+        return self._folder / f"{hashlib.sha256(there(str(path)).encode()).hexdigest()[:24]}.json"

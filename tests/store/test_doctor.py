@@ -59,3 +59,11 @@ def test_a_missing_package_is_named(monkeypatch, package):
     found = look()
     assert found.exit_code == 1
     assert "no-such-package is not installed" in found.output
+
+
+def test_folders_that_lie_elsewhere_are_looked_for(monkeypatch, tmp_path):
+    monkeypatch.setenv("MERGELENS_MOUNTS", f"/srv/zoos={tmp_path}:/srv/store={tmp_path / 'nowhere'}")
+    found = look()
+    assert f"/srv/zoos lies at {tmp_path} here" in found.output
+    assert f"{tmp_path / 'nowhere'} cannot be read" in found.output
+    assert found.exit_code == 1

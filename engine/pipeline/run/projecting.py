@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 from ...errors import RecipeError
 from ...recipe import Request
 from ...report import read_report
+from ...store.mounts import here
 from ..steps import UNHASHED, A, Inputs, Step, StepParams, apart, step
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def projection(inputs: ProjectionInputs[Path], params: ProjectionParams, output:
     Writes ``projection.parquet`` (state, task, index, x, y) and ``projection.json`` (parameters, n of N,
     trustworthiness and neighbour overlap).
     """
-    project_folder(inputs.bundle or Path(params.folder), params.view, output, tools)
+    project_folder(inputs.bundle or Path(here(params.folder)), params.view, output, tools)
 
 
 def project_folder(folder: Path, view: ProjectionRequest, output: Path, tools: StepTools) -> None:

@@ -12,6 +12,7 @@ from pydantic import Field
 from ...manifest import SAFE_NAME
 from ...recipe import Request
 from ...store import Store
+from ...store.mounts import there
 from ...zoo.folder import Zoo
 from ...zoo.making.copy import check_copy
 from ..graph import Plan
@@ -63,4 +64,4 @@ def copy(inputs: NoInputs[Path], params: CopyParams, output: Path, tools: StepTo
     if not (folder / "zoo.yaml").is_file():  # else a worker was lost after its work was done
         copy_zoo(params.sources.open(), folder, tools.progress)
     tools.store.zoos.add(folder)
-    (output / "copied.json").write_text(json.dumps({"folder": str(folder)}), "utf-8")
+    (output / "copied.json").write_text(json.dumps({"folder": there(str(folder))}), "utf-8")

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from ...recipe import Request
 from ...store import Store
+from ...store.mounts import here, there
 from ..graph import Plan
 from ..steps import NoInputs, StepParams, step
 
@@ -52,9 +53,9 @@ def fetch(inputs: NoInputs[Path], params: FetchParams, output: Path, tools: Step
     """Make the zoo; writes ``fetched.json`` with its folder."""
     from ...zoo.described.make import holding, make_zoo
 
-    found = holding(params.zoo, [Path(place).expanduser() for place in params.places])
+    found = holding(params.zoo, [Path(place).expanduser() for place in here(params.places)])
     folder = ""
     if found is not None:
         found = found if params.images else found.without_images()
-        folder = str(make_zoo(found, tools.progress, download=params.download))
+        folder = there(str(make_zoo(found, tools.progress, download=params.download)))
     (output / "fetched.json").write_text(json.dumps({"zoo": params.zoo, "folder": folder}), "utf-8")

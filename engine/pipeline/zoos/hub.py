@@ -11,6 +11,7 @@ from pydantic import Field
 
 from ...recipe import Request
 from ...store import Store
+from ...store.mounts import there
 from ...store.uploads import TRAY, Uploads
 from ..graph import Plan
 from ..steps import NoInputs, StepParams, step
@@ -56,5 +57,5 @@ def hub(inputs: NoInputs[Path], params: HubParams, output: Path, tools: StepTool
     files = download(listing, tools.progress)
     beside = [files[0].parent / name for name in BESIDE if not params.images and (files[0].parent / name).is_file()]
     folder = Uploads(tools.store.root).keep(params.tray, item.repository.replace("/", "--"), [*files, *beside])
-    document = {"repository": item.repository, "revision": listing.revision, "folder": str(folder)}
+    document = {"repository": item.repository, "revision": listing.revision, "folder": there(str(folder))}
     (output / "hub.json").write_text(json.dumps(document), "utf-8")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...catalog.prompts import PROMPT_SETS
 from ...store import Store
+from ...store.mounts import here, there
 from ...zoo.importing.request import REMOTE, parse_request
 from ...zoo.importing.roots import inside_roots
 from ..graph import Plan
@@ -58,7 +59,7 @@ def check_import(inputs: NoInputs[Path], params: ImportParams, output: Path, too
     """Look at the files of an import and say what it would do."""
     from ...zoo.importing.survey import survey
 
-    found = survey(parse_request(params.request), tools.progress)
+    found = survey(parse_request(here(params.request)), tools.progress)
     _write(output, found.to_json())
 
 
@@ -67,7 +68,7 @@ def carry_out_import(inputs: NoInputs[Path], params: ImportParams, output: Path,
     """Write the zoo folder and remember it."""
     from ...zoo.importing.convert import import_zoo, read_record
 
-    request = parse_request(params.request)
+    request = parse_request(here(params.request))
     made = read_record(request) if request.token else None
     summary = made or import_zoo(request, tools.progress)
     for warning in summary["warnings"]:
@@ -82,7 +83,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 
 def _write(output: Path, summary: Mapping[str, Any]) -> None:
-    (output / SUMMARY).write_text(json.dumps(summary, ensure_ascii=False), "utf-8")
+    (output / SUMMARY).write_text(json.dumps(there(summary), ensure_ascii=False), "utf-8")
 
 
 def _stamps(path: Path) -> list[tuple[str, int, int]]:

@@ -17,6 +17,7 @@ from ...catalog import FINE_TUNING
 from ...errors import Cancelled, CheckpointError, EngineError
 from ...features import choose_device, encode, ran_out
 from ...manifest import STANDARD, Preprocess
+from ...store.mounts import here
 from ...training import Setting, strategy_of
 from ...training.setting import spread
 from ...weights import Memory, SafetensorsFile, write_weights
@@ -145,7 +146,7 @@ class TrainingRun:
         if taught is not None:
             own = self.lessons[0]
             given = (zoo.data[self.task], own.rows, self.device, lambda *_: tools.check())
-            self.soft = teacher_logits(taught, params.teacher_zoo, *given)
+            self.soft = teacher_logits(taught, here(params.teacher_zoo), *given)
             right = self.soft.argmax(dim=1).cpu() == own.labels
             self.counts["teacher"] = round(100 * float(right.double().mean()), 2)
         teaching = None if taught is None else Teaching(taught.temperature, taught.weight)
