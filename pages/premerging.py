@@ -6,7 +6,8 @@ from pages.sections.premerging_connection import connection
 from pages.sections.premerging_measures import disentanglement, energy, sharpness
 from pages.sections.premerging_scaling import over_scaling
 from pages.sections.premerging_spawning import spawning
-from pages.shared.chrome import context_bar
+from pages.shared.chrome import context_bar, plain
+from pages.shared.nouns import kind_of
 from pages.shared.state import current_run
 
 VIEWS = {
@@ -17,6 +18,7 @@ VIEWS = {
     "connection": ("Alignment", connection),
     "spawning": ("Spawning", spawning),
 }
+INSIDE = ("energy", "connection", "spawning")  # look inside an encoder, or train it
 
 
 def main() -> None:
@@ -36,6 +38,10 @@ def main() -> None:
         label_visibility="collapsed",
         help="Everything here looks at the experts of the run shown and at their base.",
     )
+    kind = kind_of(run.report)
+    if kind.inside and chosen in INSIDE:
+        st.info(plain(f"This is not drawn for {kind.many}: {kind.inside}."), icon=":material/info:")
+        return
     VIEWS[chosen][1](run)
 
 

@@ -22,7 +22,9 @@ from ..recipe import Frozen, explain, read_yaml
 FOLDER = ASSETS / "lessons"
 ENV_FOLDER = "MERGELENS_LESSONS"  # of one's own lessons, in place of the store's
 OWN = "lessons"  # their folder in the store
-Figure = Literal["", "accuracy", "bias", "salience", "features", "points", "findings", "path"]
+Figure = Literal[
+    "", "accuracy", "bias", "salience", "features", "scaling", "disentanglement", "points", "findings", "path"
+]
 
 
 class Prediction(Frozen):

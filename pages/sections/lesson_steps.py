@@ -13,6 +13,8 @@ from pages.features.film_view import film_view, films_of
 from pages.features.view import feature_view
 from pages.sections.experiment_findings import findings
 from pages.sections.lesson_numbers import say_missing
+from pages.sections.premerging_measures import draw_disentanglement
+from pages.sections.premerging_scaling import MOST, draw_scaling, recipes_of
 from pages.shared.chrome import error_state, figure, numbers_of, plain, plot, theme
 from pages.shared.state import RunView
 
@@ -143,6 +145,10 @@ def _figure(lesson: Lesson, number: int, step: Step, run: RunView, numbers: Numb
         )
     elif step.figure == "features":
         feature_view(run, key=key, compact=True)
+    elif step.figure == "scaling":
+        draw_scaling(run, tuple(recipes_of(run)), MOST, key)
+    elif step.figure == "disentanglement" and len(report.experts) > 1:
+        draw_disentanglement(run, (report.experts[0], report.experts[1]), key)
     elif step.figure in ("points", "findings"):
         _experiment(step, numbers, key)
     elif step.figure == "path":

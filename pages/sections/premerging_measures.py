@@ -10,6 +10,7 @@ from engine.pipeline.views.disentanglement import DISENTANGLEMENT
 from engine.pipeline.views.energy import ENERGY
 from engine.pipeline.views.sharpness import SHARPNESS
 from pages.shared.chrome import figure, theme
+from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
 
@@ -23,10 +24,14 @@ def titles_of(run: RunView) -> dict[str, str]:
 
 def disentanglement(run: RunView) -> None:
     """Draw ξ of two experts, by the ordinary encoder beside the linearised one."""
+    kind = kind_of(run.report)
     st.write(
-        "Two task vectors are disentangled where adding the second leaves what the first does on its own images alone, "
-        "and the other way round. ξ(α₁, α₂) counts what changes. In the linearised encoder vectors add up exactly, "
-        "which is not yet disentanglement."
+        called(
+            "Two task vectors are disentangled where adding the second leaves what the first does on its own images "
+            "alone, and the other way round. ξ(α₁, α₂) counts what changes. In the linearised encoder vectors add up "
+            "exactly, which is not yet disentanglement.",
+            kind,
+        )
     )
     st.latex(
         r"\xi(\alpha_1,\alpha_2)=\sum_{t=1}^{2}\mathbb{E}_{x\in D_t}\,\mathrm{dist}\big(f(x;\theta_0+\alpha_t\tau_t),"
@@ -58,24 +63,38 @@ def disentanglement(run: RunView) -> None:
             "Values of each α", 3, 41, 9, key="premerging.points", bind="query-params", help="The grid is square."
         )
         images = st.number_input(
-            "Images a task, at most",
+            called("Images a task, at most", kind),
             8,
             2000,
             60,
             key="premerging.xi.images",
             bind="query-params",
-            help="Drawn from evaluation images.",
+            help=called("Drawn from evaluation images.", kind),
         )
-    request = DISENTANGLEMENT.ask(run.report.recipe, first=one, second=two, points=points, images=images)
+    draw_disentanglement(run, (one, two), "premerging.xi", points=points, images=images)
+
+
+def draw_disentanglement(run: RunView, pair: tuple[str, str], key: str, **settings: int) -> None:
+    """Draw ξ of two experts both ways, or what stands in for it.
+
+    Args:
+        run: whose experts they are.
+        pair: their names.
+        key: prefix of the widgets' keys.
+        settings: of the view's request, where they are not its own: ``points``, ``images``.
+    """
+    titles, kind = titles_of(run), kind_of(run.report)
+    request = DISENTANGLEMENT.ask(run.report.recipe, first=pair[0], second=pair[1], **settings)
+    names = [titles[name] for name in pair]
     folder = view_on_demand(
         run,
         DISENTANGLEMENT,
         request,
-        key="premerging.xi",
+        key=key,
         label="Measure the disentanglement",
         icon=":material/grid_on:",
-        takes=f"{2 * points * points} models on up to {images} images a task, and four derivatives.",
-        title=f"Disentanglement of {titles[one]} and {titles[two]}",
+        takes=f"{2 * request.points**2} models on up to {request.images} images a task, and four derivatives.",
+        title=f"Disentanglement of {names[0]} and {names[1]}",
     )
     if folder is None:
         return
@@ -86,13 +105,15 @@ def disentanglement(run: RunView) -> None:
         format_func=QUANTITIES.__getitem__,
         default="disagreement",
         required=True,
-        key="premerging.xi.quantity",
+        key=f"{key}.quantity",
         bind="query-params",
-        help="Images whose predicted class differs (0 to 2 over both tasks), or the mean absolute difference.",
+        help=called(
+            "Images whose predicted class differs (0 to 2 over both tasks), or the mean absolute difference.", kind
+        ),
     )
     figure(
-        disentanglement_figure(document, [titles[one], titles[two]], quantity, theme()),
-        key="premerging.xi.figure",
+        disentanglement_figure(document, names, quantity, theme()),
+        key=f"{key}.figure",
         run=run,
         unit=f"ξ, {QUANTITIES[quantity].lower()}, summed over both tasks; the box is where λ is searched",
         count=" and ".join(map(str, document["images"])),
@@ -118,7 +139,7 @@ def sharpness(run: RunView) -> None:
         format_func=tasks.__getitem__,
         key="premerging.sharp.task",
         bind="query-params",
-        help="Whose experts and images.",
+        help=called("Whose experts and images.", kind_of(run.report)),
     )
     with right.popover("Settings", icon=":material/tune:", key="premerging.sharp.settings"):
         draws = st.number_input(
@@ -139,13 +160,13 @@ def sharpness(run: RunView) -> None:
             help="Draws the random directions.",
         )
         images = st.number_input(
-            "Images, at most",
+            called("Images, at most", kind_of(run.report)),
             8,
             2000,
             60,
             key="premerging.sharp.images",
             bind="query-params",
-            help="Evaluation images that are taken of the task.",
+            help=called("Evaluation images that are taken of the task.", kind_of(run.report)),
         )
     request = SHARPNESS.ask(run.report.recipe, task=task, draws=draws, seed=seed, images=images)
     folder = view_on_demand(

@@ -1,5 +1,8 @@
 """The section on experts by recipe: accuracy over λ, by the ordinary and the linearised encoder."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import streamlit as st
 
 from engine.errors import EngineError
@@ -7,17 +10,19 @@ from engine.figures.by_recipe import best_table, by_recipe_figure
 from engine.pipeline.views.by_recipe import BY_RECIPE
 from engine.zoo.making.records import by_recipe, recipe_title
 from pages.shared.chrome import figure, plain, theme
+from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
 from pages.shared.tables import draw_table
 from pages.shared.zoos import zoo_manifest
 
+MOST = 60  # images a task
 NUMBER = st.column_config.NumberColumn
 BEST = {
     "recipe": "Recipe",
     "evaluated": "Evaluated",
     "expert": NUMBER("Experts (%)", format="%.1f", help="Each on its own task, evaluated the same way"),
-    "scaling": NUMBER("Best λ", format="%.2f", help="By normalised accuracy on the scored images: no fair choice"),
+    "scaling": NUMBER("Best λ", format="%.2f", help="By normalised accuracy on what is scored: no fair choice"),
     "accuracy": NUMBER("There (%)", format="%.1f"),
     "normalised": NUMBER("Of the experts' (%)", format="%.1f"),
     "at_one": NUMBER("At λ = 1 (%)", format="%.1f"),
@@ -52,40 +57,56 @@ def over_scaling(run: RunView) -> None:
     if not chosen:
         st.caption("Choose at least one recipe.")
         return
+    kind = kind_of(run.report)
     images = st.number_input(
-        "Images a task, at most",
+        called("Images a task, at most", kind),
         8,
         2000,
-        60,
+        MOST,
         key="premerging.images",
         bind="query-params",
         width=220,
-        help="Drawn from the evaluation images.",
+        help=called("Drawn from the evaluation images.", kind),
     )
-    request = BY_RECIPE.ask(run.report.recipe, recipes=tuple(chosen), images=images)
+    document = draw_scaling(run, chosen, images, "premerging.scaling")
+    if document is None:
+        return
+    draw_table(best_table(document), hide_index=True, key="premerging.scaling.best", column_config=BEST)
+    st.caption(called("Best λ is chosen on the images that are scored, which flatters every row alike.", kind))
+
+
+def draw_scaling(run: RunView, recipes: Sequence[str], images: int, key: str) -> dict[str, Any] | None:
+    """Draw accuracy over λ both ways, or what stands in for it; returns the view's document where it is there.
+
+    Args:
+        run: whose experts' tasks are looked at.
+        recipes: of fine-tuning, by name.
+        images: of each task, at most.
+        key: prefix of the widgets' keys.
+    """
+    request = BY_RECIPE.ask(run.report.recipe, recipes=tuple(recipes), images=images)
     folder = view_on_demand(
         run,
         BY_RECIPE,
         request,
-        key="premerging.scaling",
+        key=key,
         label="Follow λ",
         icon=":material/show_chart:",
-        takes=f"{len(chosen)} × {len(run.report.experts)} experts, {len(request.scalings)} values of λ, both ways.",
+        takes=f"{len(recipes)} × {len(run.report.experts)} experts, {len(request.scalings)} values of λ, both ways.",
     )
     if folder is None:
-        return
+        return None
     document = BY_RECIPE.read(folder)
     counts = document["images"]
     said = f"{counts[0]}–{counts[-1]}" if len(counts) > 1 else str(counts[0])
     figure(
         by_recipe_figure(document, theme()),
-        key="premerging.scaling.figure",
+        key=f"{key}.figure",
         run=run,
         unit="Mean accuracy over tasks in percent; below, of the recipe's own experts' accuracy",
         count=said,
     )
-    draw_table(best_table(document), hide_index=True, key="premerging.scaling.best", column_config=BEST)
-    st.caption("Best λ is chosen on the images that are scored, which flatters every row alike.")
+    return document
 
 
 def recipes_of(run: RunView) -> dict[str, str]:

@@ -33,6 +33,7 @@ SPEC = {
     "measures": [
         {"name": "l1", "title": "L1", "path": "bias.{state}.l1", "unit": "feature units"},
         {"name": "accuracy", "title": "Accuracy", "path": "average.{state}.in"},
+        {"name": "normalised", "title": "Normalised", "analysis": "normalised"},
         {"name": "fitted", "title": "Fitted", "analysis": "curve_end", "params": {"column": "l1_adapt"}},
         {"name": "sigma", "title": "σ", "analysis": "sigma"},
         {"name": "away", "title": "Away", "analysis": "distance", "params": {"to": "pretrained", "domain": "out"}},
@@ -99,6 +100,8 @@ def test_measures_are_those_of_the_runs(zoo, store, file, result):
     mean = sum(report.bias["surgery"].l1.values()) / len(report.bias["surgery"].l1)
     assert result.cell("surgery", "l1").values[1] == pytest.approx(mean)
     assert result.cell("surgery", "accuracy").values[1] == pytest.approx(report.average["surgery"].within)
+    shares = [report.accuracy["surgery"][task] / report.accuracy["expert"][task] for task in report.tasks_of("in")]
+    assert result.cell("surgery", "normalised").values[1] == pytest.approx(100 * sum(shares) / len(shares))
     columns = report.calibrators["surgery"].curve_columns
     last = dict(zip(columns, report.calibrators["surgery"].curve[-1], strict=True))
     assert result.cell("surgery", "fitted").values[1] == pytest.approx(last["l1_adapt"])

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from safetensors import safe_open
 from safetensors.numpy import save
@@ -25,6 +26,7 @@ from ...recipe import Recipe, parse_recipe
 from ...report import Report, read_report
 from ...store import Store
 from ...types import Progress
+from ...zoo.making.records import by_recipe
 from ...zoo.modalities import modality_of
 from ..local import copy_result, make_view, run_recipe
 from ..viewing.base import View, ViewRequest
@@ -32,9 +34,13 @@ from ..viewing.on_weights import MERGED, PRETRAINED
 from ..viewing.shipped import FOLDER, shipped_name
 from ..views.attention import ATTENTION
 from ..views.blame import BLAME
+from ..views.by_recipe import BY_RECIPE
+from ..views.connection import CONNECTION
 from ..views.coverage import COVERAGE
 from ..views.depth import DEPTH
 from ..views.direction import DIRECTION
+from ..views.disentanglement import DISENTANGLEMENT
+from ..views.energy import ENERGY
 from ..views.film import FILM
 from ..views.geometry import GEOMETRY
 from ..views.interpolation import INTERPOLATION
@@ -43,6 +49,7 @@ from ..views.outliers import OUTLIERS
 from ..views.predictions import PREDICTIONS
 from ..views.receipt import RECEIPT
 from ..views.remedies import REMEDIES
+from ..views.sharpness import SHARPNESS
 from ..views.shift import SHIFT
 from ..views.spectra import SPECTRA
 from ..views.stitching import STITCHING
@@ -102,9 +109,10 @@ SHIPPED: tuple[View, ...] = (  # as pages ask for them first
     SHIFT,
 )
 DIAGNOSED: tuple[View, ...] = (DEPTH, BLAME, TRANSPLANT, ATTENTION, REMEDIES)  # views on one task
-INSIDE = (DEPTH, STITCHING, TRANSPLANT, ATTENTION)  # views that look inside the encoder
+INSIDE = (DEPTH, STITCHING, TRANSPLANT, ATTENTION, ENERGY, CONNECTION)  # views that look inside the encoder
 HIDDEN_WORDS = 300  # texts of the task, at most, whose words are hidden in turn
 DECIMALS = 3  # of numbers in tables of shipped views
+DIGITS = 4  # significant ones of numbers in shipped tables
 SAMPLE_DECIMALS = 4  # of numbers of single samples
 DIAGNOSED_IMAGES = 500  # of the task, at most
 
@@ -208,12 +216,26 @@ def shipped_requests(report: Report) -> list[tuple[View, ViewRequest]]:
     kind = modality_of(read_manifest(locate_zoo(recipe.zoo)))
     found: list[tuple[View, ViewRequest]] = [(view, view.ask(recipe)) for view in SHIPPED]
     found.append((INTERPOLATION, INTERPOLATION.ask(recipe, start=PRETRAINED, end=MERGED, points=11, images=200)))
+    found += before_merging(report)
     if worst is not None:
         found += [(view, view.ask(recipe, task=worst, images=DIAGNOSED_IMAGES)) for view in DIAGNOSED]
     if not kind.inside:
         return found
     hidden = [] if worst is None else [(OCCLUSION, OCCLUSION.ask(recipe, task=worst, images=HIDDEN_WORDS))]
     return [(view, asked) for view, asked in found if view not in INSIDE] + hidden
+
+
+def before_merging(report: Report) -> list[tuple[View, ViewRequest]]:
+    """Return what the page Before merging opens with: experts by recipe, the first two, the first task."""
+    recipe, (one, two, *_) = report.recipe, report.experts
+    ways = tuple(by_recipe(read_manifest(locate_zoo(recipe.zoo)).experts))
+    return [
+        (BY_RECIPE, BY_RECIPE.ask(recipe, recipes=ways, images=60)),
+        (DISENTANGLEMENT, DISENTANGLEMENT.ask(recipe, first=one, second=two)),
+        (SHARPNESS, SHARPNESS.ask(recipe, task=report.tasks_of("in")[0])),
+        (ENERGY, ENERGY.ask(recipe)),
+        (CONNECTION, CONNECTION.ask(recipe, start=one, end=two)),
+    ]
 
 
 def build_views(report: Report, store: Store, out: Path, progress: Progress) -> None:
@@ -233,11 +255,14 @@ def build_views(report: Report, store: Store, out: Path, progress: Progress) -> 
 
 
 def shrink_tables(folder: Path, decimals: int = DECIMALS) -> None:
-    """Round the numbers of a folder's tables, which takes a third of the bytes."""
+    """Round the numbers of a folder's tables to so many decimals and four digits, which takes a third of the bytes."""
     for path in folder.glob("*.parquet"):
         table = pd.read_parquet(path)
-        numbers = table.select_dtypes("floating").columns
-        table[numbers] = table[numbers].round(decimals).astype("float32")
+        for name in table.select_dtypes("floating"):
+            values = table[name].to_numpy(dtype=float)
+            size = np.abs(np.nan_to_num(values, posinf=1.0, neginf=1.0))
+            places = np.clip(DIGITS - 1 - np.floor(np.log10(np.maximum(size, 1e-9))), 0, decimals)
+            table[name] = (np.round(values * 10**places) / 10**places).astype("float32")
         table.to_parquet(path, index=False, compression="zstd", compression_level=19)
 
 

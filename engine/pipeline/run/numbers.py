@@ -251,10 +251,35 @@ def kept_coefficient(folder: Path, report: Report, zoo: Zoo, state: str, params:
     return float(values[:, list(salience.shared_mask)].mean())
 
 
+def normalised(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> Units | None:
+    """Return 100 / (accuracy of the task's expert) for each evaluation image that the state classifies rightly, else 0.
+
+    The mean over tasks of their means is the normalised accuracy in percent. Experts are evaluated as the run evaluates
+    its merge. None where an expert is never right.
+
+    Source: Ortiz-Jimenez et al., NeurIPS 2023, arXiv:2305.12827, Section 2.
+    """
+    file = folder / "samples.parquet"
+    if not file.is_file():
+        return None
+    table = pd.read_parquet(file, columns=["task", "state", "split", "label", "prediction"])
+    table["right"] = table["prediction"] == table["label"]
+    scored = table[(table["split"] == "evaluate") & table["task"].isin(report.tasks_of("in"))]
+    right = {
+        who: dict(list(scored[scored["state"] == who].groupby("task", sort=False)["right"]))
+        for who in (state, "expert")
+    }
+    experts = {task: float(rows.mean()) for task, rows in right["expert"].items()}
+    if not right[state] or not all(experts.get(task) for task in right[state]):
+        return None
+    return {task: 100 * rows.to_numpy(dtype=float) / experts[task] for task, rows in right[state].items()}
+
+
 ANALYSES: dict[str, Analysis] = {
     "kept_coefficient": kept_coefficient,
     "kept_layers": kept_layers,
     "clusters": clusters,
+    "normalised": normalised,
     "curve_best": curve_best,
     "curve_end": curve_end,
     "sigma": sigma,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ...features.linearised import tangent
-from ...zoo.encoders.backbone import PREFIX, load_encoder
+from ...zoo.encoders.backbone import load_encoder, prefix_of
 from ...zoo.folder import Zoo
 from .models import Pictures
 
@@ -38,11 +38,11 @@ class TaskAddition:
             pictures: what is looked at.
         """
         encoder = load_encoder(architecture, zoo.weights("base")).to(pictures.device)
-        start, vectors = dict(encoder.named_parameters()), {}
+        start, vectors, prefix = dict(encoder.named_parameters()), {}, prefix_of(architecture)
         for name, weight in experts.items():
             tuned = zoo.weights(name)
             vectors[name] = {
-                key: weight * (tuned.tensor(PREFIX + key).to(own.device, own.dtype) - own) for key, own in start.items()
+                key: weight * (tuned.tensor(prefix + key).to(own.device, own.dtype) - own) for key, own in start.items()
             }
         return cls(encoder, vectors, pictures)
 

@@ -119,8 +119,10 @@ def plan(run: RunSteps, asked: ConnectionRequest) -> str:
     """Plan the matching of two models and the path between them.
 
     Raises:
-        RecipeError: a model that the recipe does not have, or nothing to score.
+        RecipeError: another kind of data than images, a model that the recipe does not have, or nothing to score.
     """
+    if run.zoo.modality.inside:
+        raise RecipeError(f"Units cannot be matched on {run.zoo.modality.many}: {run.zoo.modality.inside}.")
     need_heads(run)
     table, tasks = run.zoo.manifest.expert_table, [task.name for task in run.in_domain()]
     known = [*(name for name, _ in run.experts), PRETRAINED]

@@ -58,8 +58,10 @@ def plan(run: RunSteps, asked: EnergyRequest) -> str:
     """Plan the energies of a recipe's experts.
 
     Raises:
-        RecipeError: fewer than two experts' tasks have images.
+        RecipeError: a zoo of another kind of data than images; fewer than two experts' tasks have images.
     """
+    if run.zoo.modality.inside:
+        raise RecipeError(f"Inputs of blocks cannot be followed on {run.zoo.modality.many}: {run.zoo.modality.inside}.")
     experts = {run.expert_of[task.name]: task.name for task in run.in_domain()}
     if len(experts) < 2:
         raise RecipeError("Two experts whose tasks have images are needed. Choose a run with more experts.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from ...errors import RecipeError, nearest
-from ...manifest import Preprocess
+from ...preparation import Preparation
 from ...recipe import Probe, Recipe
 from ..sources import Sources
 from ..steps import SHARE, A, Inputs, StepParams, apart, step
@@ -48,7 +48,7 @@ class SharpnessParams(StepParams):
     digests: dict[str, str]  # of base and experts
     heads: str | None  # digest
     architecture: dict[str, Any]
-    preprocess: Preprocess
+    preprocess: Preparation
     distances: tuple[float, ...]
     draws: int
     seed: int

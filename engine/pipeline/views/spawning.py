@@ -73,8 +73,10 @@ def plan(run: RunSteps, asked: SpawningRequest) -> str:
     """Plan two trainings for each parting step, and the paths between them.
 
     Raises:
-        RecipeError: an unknown task, or one without training images.
+        RecipeError: a zoo of another kind of data than images; an unknown task, or one without training images.
     """
+    if run.zoo.modality.inside:
+        raise RecipeError(f"Nothing can be trained on {run.zoo.modality.many}: {run.zoo.modality.inside}.")
     from ..zoos.finetune import plan_heads, plan_training
     from ..zoos.request import FinetuneRequest
 
