@@ -17,14 +17,13 @@ from engine.figures import (
 )
 from engine.figures.curves import QUANTITIES
 from engine.figures.drawing import task_titles
-from engine.figures.paired import difference_table
 from engine.rounding import rounded
 from pages.sections.published import draw_published
 from pages.shared.causes import CLICK, class_pick, task_pick
 from pages.shared.chrome import context_bar, empty_state, figure, plain, theme
-from pages.shared.differences import draw_differences
+from pages.shared.differences import draw_differences, paired_table
 from pages.shared.nouns import called, kind_of
-from pages.shared.state import RunView, current_run, samples, samples_by_seed
+from pages.shared.state import RunView, current_run, samples, scored_by_task
 from pages.shared.tables import draw_table
 
 MATRICES = 3  # confusion matrices side by side
@@ -129,9 +128,7 @@ def _differences(run: RunView) -> None:
 
 def _intervals(run: RunView, reference: str, states: Sequence[str]) -> None:
     """Draw the differences of in-domain averages with their intervals, paired by image."""
-    tables = samples_by_seed(run)
-    compared = {state_title(state, run.report): (tables, state) for state in states}
-    found = difference_table(compared, (tables, reference), run.report.tasks_of("in"))
+    found = paired_table({state_title(state, run.report): (run, state) for state in states}, (run, reference))
     draw_differences(found, "State", f"In-domain mean minus that of {state_title(reference, run.report)}", "accuracy")
 
 
@@ -139,8 +136,8 @@ def _intervals(run: RunView, reference: str, states: Sequence[str]) -> None:
 def _confusions(run: RunView) -> None:
     """Draw confusion matrices of one task, states side by side on one scale."""
     st.subheader("Which classes are confused", anchor=False)
-    table, titles = samples(run), task_titles(run.report)
-    tasks = [task for task in titles if (table["task"] == task).any()]
+    scored, titles = scored_by_task(run), task_titles(run.report)
+    tasks = [task for task in titles if task in scored]
     if not tasks:
         empty_state("No predictions", "Here you see true against predicted classes. The run keeps no predictions.")
         return
@@ -154,7 +151,7 @@ def _confusions(run: RunView) -> None:
             width=260,
             help="The task whose confusions are shown.",
         )
-        there = [s for s in scored_states(run.report) if ((table["task"] == task) & (table["state"] == s)).any()]
+        there = [state for state in scored_states(run.report) if state in scored[task]]
         last = [state for state in run.report.calibrators if state in there][-1:]
         wanted = [state for state in ("merged", *last, "expert") if state in there][:MATRICES]
         states = st.pills(
@@ -173,7 +170,8 @@ def _confusions(run: RunView) -> None:
         for state in states:
             with st.container():
                 st.markdown(f"**{plain(state_title(state, run.report))}**")
-                drawing = confusion_figure(confusion_table(table, task, state, classes), state, run.report, theme())
+                counts = _counts(run.stamp, task, state, tuple(classes), run)
+                drawing = confusion_figure(counts, state, run.report, theme())
                 figure(
                     drawing,
                     key=f"accuracy.confusion.{state}",
@@ -185,6 +183,11 @@ def _confusions(run: RunView) -> None:
     st.caption(
         f"{CLICK} Rows are true classes. Wrong answers that pile up in one column mean that merging favours that class."
     )
+
+
+@st.cache_data(max_entries=512, show_spinner=False)
+def _counts(stamp: str, task: str, state: str, classes: tuple[str, ...], _run: RunView) -> pd.DataFrame:
+    return confusion_table(samples(_run), task, state, classes)
 
 
 @st.fragment

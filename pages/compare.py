@@ -10,13 +10,12 @@ from engine.figures import average_table, html_document, lettered, pareto_figure
 from engine.figures.compare import Compared, comparable_states, state_label, state_of
 from engine.figures.differences import measurement_warnings
 from engine.figures.exchange import EXPORTS, measured
-from engine.figures.paired import difference_table
 from engine.figures.pareto import AXES, point_table
 from pages.shared.choice import choose_runs
 from pages.shared.chrome import empty_state, numbers_of, plain, plot, theme
-from pages.shared.differences import draw_differences
+from pages.shared.differences import draw_differences, paired_table
 from pages.shared.nouns import called, kind_of
-from pages.shared.state import RunView, samples_by_seed
+from pages.shared.state import RunView
 from pages.shared.tables import draw_table
 
 MEANS = {
@@ -112,12 +111,11 @@ def _intervals(runs: Sequence[Compared], views: Sequence[RunView], state: str) -
     if first[2] is None or not known:
         return
     try:
-        compared = {f"{run.letter} − {first[0].letter}": (samples_by_seed(view), name) for run, view, name in known}
-        reference = samples_by_seed(first[1]), first[2]
+        compared = {f"{run.letter} − {first[0].letter}": (view, name) for run, view, name in known}
+        found = paired_table(compared, (first[1], first[2]))
     except StoreError as error:
         st.caption(plain(f"Differences have no intervals here: {error}"))
         return
-    found = difference_table(compared, reference, first[0].report.tasks_of("in"))
     draw_differences(found, "Runs", f"{state_label(state, runs)}, in-domain mean", "compare")
 
 

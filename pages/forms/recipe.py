@@ -11,7 +11,7 @@ from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, MergeRow, Tra
 from engine.catalog.words import CATEGORIES as FAMILIES
 from engine.catalog.words import at_inference, cost_of
 from engine.errors import EngineError, RecipeError
-from engine.manifest import Manifest, known_zoos, locate_zoo, manifest_file
+from engine.manifest import Manifest, known_zoos, manifest_file
 from engine.recipe import Recipe, parse_recipe, read_recipe
 from engine.zoo.modalities import Modality
 from pages.forms.experts import choose_among, first_of_each_task, weigh
@@ -22,7 +22,7 @@ from pages.forms.recipes import check, differences
 from pages.shared.chrome import plain, stale_state
 from pages.shared.nouns import called, kind_of_zoo
 from pages.shared.state import store
-from pages.shared.zoos import zoo_manifest
+from pages.shared.zoos import zoo_folder, zoo_manifest
 
 RECIPE = "form.recipe"  # the recipe as set, in the session; no widget owns this key
 MEMORY = "form.memory"  # parameters of every method that was looked at, so that they survive a change of method
@@ -383,5 +383,5 @@ def _zoo_title(zoo: str) -> str:
         manifest = zoo_manifest(zoo)
     except EngineError:
         return Path(zoo).name
-    away = manifest_file(locate_zoo(zoo)).name != "zoo.yaml"
+    away = manifest_file(zoo_folder(zoo)).name != "zoo.yaml"
     return f"{manifest.title or manifest.name} ({manifest.name})" + (" · to be fetched" if away else "")

@@ -1,15 +1,14 @@
 """A card per expert: some of its images, its classes, and what merging does to its task."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import streamlit as st
 from PIL import Image
 
-from engine.errors import EngineError
-from engine.manifest import locate_zoo
+from engine.errors import DataError, EngineError
 from engine.report import Report
 from engine.rounding import rounded
 from engine.store import Run
@@ -23,7 +22,7 @@ from pages.shared.on_demand import recent
 from pages.shared.pictures import strip_of
 from pages.shared.selection import DIAGNOSE
 from pages.shared.state import RunView
-from pages.shared.zoos import zoo_manifest
+from pages.shared.zoos import zoo_folder, zoo_manifest
 
 IMAGES = 6
 TEXTS = 3
@@ -82,7 +81,7 @@ def _why(run: RunView, task: str) -> None:
 def _lines(report: Report, task: str) -> list[str]:
     """Return a few test texts of as many classes; none where the data is not at hand."""
     try:
-        folder, entry = locate_zoo(report.recipe.zoo), zoo_manifest(report.recipe.zoo).task_table.get(task)
+        folder, entry = zoo_folder(report.recipe.zoo), zoo_manifest(report.recipe.zoo).task_table.get(task)
         return [] if entry is None or not entry.data else few_texts(folder, entry, TEXTS)
     except EngineError:
         return []
@@ -91,14 +90,19 @@ def _lines(report: Report, task: str) -> list[str]:
 def _strip(report: Report, task: str, looked_at: Sequence[Run]) -> bytes | None:
     """Return a row of test images as PNG; None where the data is not at hand."""
     try:
-        folder = locate_zoo(report.recipe.zoo)
-        entry = zoo_manifest(report.recipe.zoo).task_table.get(task)
+        folder, manifest = zoo_folder(report.recipe.zoo), zoo_manifest(report.recipe.zoo)
+        entry = manifest.task_table.get(task)
         if entry is None or not entry.data:
             return None
         path = folder / entry.data
-        if path.suffix == ".npz" and path.is_file() and path.stat().st_size <= MAX_BYTES:
-            return _thumbnails(str(folder), task, path.stat().st_mtime_ns)
-        tiles = strip_of(report.recipe.zoo, zoo_manifest(report.recipe.zoo), entry, IMAGES, report, looked_at)
+        found = path.stat() if path.exists() else None  # of a folder, as far as it tells
+        if found and path.suffix == ".npz" and found.st_size <= MAX_BYTES:
+            return _thumbnails(str(folder), task, found.st_mtime_ns)
+        given = (report.recipe.zoo, manifest, entry, IMAGES, report, looked_at)
+        if found is not None:
+            stamp = (found.st_mtime_ns, found.st_size, *entry.classes)
+            return _row_of_file(str(path), stamp, lambda: strip_of(*given))
+        tiles = strip_of(*given)
         return None if tiles is None else _row(tiles)
     except EngineError:
         return None
@@ -106,6 +110,15 @@ def _strip(report: Report, task: str, looked_at: Sequence[Run]) -> bytes | None:
 
 @st.cache_data(max_entries=256, show_spinner=False)
 def _row(tiles: np.ndarray) -> bytes:
+    return strip(tiles)
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def _row_of_file(path: str, stamp: tuple[object, ...], _tiles: Callable[[], np.ndarray | None]) -> bytes:
+    """Return a row of images of a file or folder; it is kept, whoever looks at it."""
+    tiles = _tiles()
+    if tiles is None:
+        raise DataError("These images are not at hand.")  # which is not kept
     return strip(tiles)
 
 

@@ -1,6 +1,6 @@
 """Differences of accuracies with their intervals, as a table with what it says."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -27,12 +27,37 @@ def draw_paired(runs: Sequence[tuple[str, RunView]], state: str, name: str, what
         return
     first = runs[0][1]
     try:
-        compared = {title: (samples_by_seed(run), state) for title, run in runs[1:]}
-        found = difference_table(compared, (samples_by_seed(first), state), first.report.tasks_of("in"))
+        found = paired_table({title: (run, state) for title, run in runs[1:]}, (first, state))
     except EngineError as error:
         st.caption(plain(f"Differences have no intervals here: {error}"))
         return
     draw_differences(found, name, what, key)
+
+
+def paired_table(compared: Mapping[str, tuple[RunView, str]], reference: tuple[RunView, str]) -> pd.DataFrame:
+    """Return :func:`engine.figures.paired.difference_table` of states of runs, computed once for all who look at it.
+
+    Args:
+        compared: name → run and state.
+        reference: run and state of what is subtracted, over whose in-domain tasks the mean is taken.
+
+    Raises:
+        EngineError: a run has no table of samples.
+    """
+    sides = tuple((name, run.stamp, state) for name, (run, state) in compared.items())
+    return _paired_table(sides, (reference[0].stamp, reference[1]), compared, reference)
+
+
+@st.cache_data(max_entries=128, show_spinner=False)
+def _paired_table(
+    sides: tuple[tuple[str, str, str], ...],
+    base: tuple[str, str],
+    _compared: Mapping[str, tuple[RunView, str]],
+    _reference: tuple[RunView, str],
+) -> pd.DataFrame:
+    tables = {name: (samples_by_seed(run), state) for name, (run, state) in _compared.items()}
+    run, state = _reference
+    return difference_table(tables, (samples_by_seed(run), state), run.report.tasks_of("in"))
 
 
 def draw_differences(found: pd.DataFrame, name: str, what: str, key: str) -> None:

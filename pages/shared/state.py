@@ -136,6 +136,11 @@ def samples_by_seed(view: RunView) -> list[pd.DataFrame]:
     return [samples(view), *(_samples(str(path.parent), view.stamp) for path in others)]
 
 
+def scored_by_task(view: RunView) -> dict[str, set[str]]:
+    """Return task → states that answered images of it, as the run's table of samples has them."""
+    return _scored_by_task(str(view.folder), view.stamp)
+
+
 def run_title(row: Run) -> str:
     """Return the title of a row: its name, else its recipe in one line."""
     if row.name:
@@ -186,6 +191,12 @@ def _samples(folder: str, stamp: str) -> pd.DataFrame:
         return pd.read_parquet(Path(folder) / "samples.parquet")
     except OSError as error:
         raise StoreError(f"The run has no table of samples ({error.strerror}). Run its recipe again.") from error
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _scored_by_task(folder: str, stamp: str) -> dict[str, set[str]]:
+    pairs = _samples(folder, stamp)[["task", "state"]].drop_duplicates()
+    return {task: set(states) for task, states in pairs.groupby("task")["state"]}
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
