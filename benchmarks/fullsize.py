@@ -3,6 +3,7 @@
     python benchmarks/fullsize.py                       # ViT-B/32 and ViT-L/14, eight experts each
     python benchmarks/fullsize.py --quick               # ViT-B/32 with two calibrator widths, fewer images and steps
     python benchmarks/fullsize.py --models ViT-B-16 ViT-H-14 --experts 4 --folder /data/big
+    python benchmarks/fullsize.py --models ViT-L-14 --experts 20 --merges ties
     python benchmarks/fullsize.py --calibrators         # only the calibrators, for every width: d = 512, 768, 1024
 
 The weights are made (random), which costs the same as trained ones. Each line names its floor, measured in the same
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,7 @@ def floors(folder: Path, device: torch.device) -> dict[str, float]:
     return found
 
 
-def merge_lines(folder: Path, floor: dict[str, float]) -> Iterator[Line]:
+def merge_lines(folder: Path, floor: dict[str, float], methods: Sequence[str] = METHODS) -> Iterator[Line]:
     """Opening and checking the checkpoints, then every method from files to a file."""
     files = sorted(folder.glob("expert*.safetensors"))
 
@@ -156,7 +157,7 @@ def merge_lines(folder: Path, floor: dict[str, float]) -> Iterator[Line]:
 
     yield ("open and compare headers", timed(load), f"{len(files) + 1} files", None, "")
     target = folder / "merged.out"
-    for what in METHODS:
+    for what in methods:
         base, experts = load()
         *before, method = what.split("+")
 
@@ -219,7 +220,7 @@ def calibrator_lines(width: int, steps: int) -> Iterator[Line]:
     torch.set_num_threads(threads)
 
 
-def run_one(name: str, folder: Path, wanted: int, quick: bool) -> None:
+def run_one(name: str, folder: Path, wanted: int, quick: bool, merges: Sequence[str]) -> None:
     """Measure one architecture in this process; prints lines as JSON."""
     import open_clip
 
@@ -231,11 +232,13 @@ def run_one(name: str, folder: Path, wanted: int, quick: bool) -> None:
     facts = {"model": name, "written": written, "experts": experts, "lack": lack, **floor}
     facts["cached"] = written < memory
     print(json.dumps({"floor": facts}), flush=True)
-    for lines in (
-        merge_lines(folder, floor),
-        feature_lines(folder, config, floor, quick),
-        calibrator_lines(config["embed_dim"], 100 if quick else 500),
-    ):
+    parts = [merge_lines(folder, floor, merges or METHODS)]
+    if not merges:
+        parts += [
+            feature_lines(folder, config, floor, quick),
+            calibrator_lines(config["embed_dim"], 100 if quick else 500),
+        ]
+    for lines in parts:
         for line in lines:
             print(json.dumps({"line": line}), flush=True)
 
@@ -245,6 +248,7 @@ def show(name: str, arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         command = [sys.executable, __file__, "--one", name, "--folder", folder, "--experts", str(arguments.experts)]
         command += ["--quick"] if arguments.quick else []
+        command += ["--merges", *arguments.merges] if arguments.merges else []
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             for text in process.stdout:
                 part = json.loads(text)
@@ -281,6 +285,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=None, help=f"open_clip names; default {' '.join(MODELS)}")
     parser.add_argument("--experts", type=int, default=8, help="at most so many; fewer where they do not fit")
     parser.add_argument("--calibrators", action="store_true", help="only the calibrators, for every width")
+    parser.add_argument("--merges", nargs="+", default=(), help="only these, such as ties, and nothing but merging")
     parser.add_argument("--folder", type=Path, default=None, help="where checkpoints go for the time of the run")
     parser.add_argument(
         "--quick", action="store_true", help="fewer images and steps; ViT-B/32 alone where no --models are given"
@@ -288,7 +293,7 @@ def main() -> None:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        run_one(arguments.one, arguments.folder, arguments.experts, arguments.quick)
+        run_one(arguments.one, arguments.folder, arguments.experts, arguments.quick, arguments.merges)
         return
     device = choose_device()
     title = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} ({platform.machine()})"
