@@ -56,11 +56,44 @@ class TaskVectors(Protocol):
         """Return τ of all experts for one layer (K, *shape), in the compute dtype; the caller may overwrite it."""
 
 
-class Head(Protocol):
-    """A frozen zero-shot classification head."""
+@dataclass(frozen=True)
+class Affine:
+    """The layers that a fine-tuned classifier has beyond the rows of its head; tensors or arrays alike.
 
-    weight: Tensor  # (classes, dim), rows of unit norm
-    scale: float  # exp(logit_scale)
+    Source: Devlin et al., NAACL 2019, arXiv:1810.04805, §4.1 (one affine layer); the classifiers published with
+        RoBERTa (arXiv:1907.11692) and DistilBERT (arXiv:1910.01108) put a dense layer before it.
+    """
+
+    bias: Any  # (classes,)
+    dense: Any = None  # (inner, dim), and None where features go into the last layer as they are
+    offset: Any = None  # (inner,)
+    activation: Literal["tanh", "relu", ""] = ""  # after the dense layer
+
+    def logits(self, features: Any, weight: Any) -> Any:
+        """Return the scores (n, classes) of features (n, dim) for the last layer's rows (classes, inner)."""
+        if self.dense is not None:
+            inner = features @ self.dense.T + self.offset
+            features = inner * (inner > 0) if self.activation == "relu" else _tanh(inner)
+        return features @ weight.T + self.bias
+
+    def each(self, change: Callable[[Any], Any]) -> Affine:
+        """Return the layers with every tensor changed, such as moved to a device or made an array."""
+        dense, offset = (None, None) if self.dense is None else (change(self.dense), change(self.offset))
+        return Affine(change(self.bias), dense, offset, self.activation)
+
+
+def _tanh(values: Any) -> Any:
+    import numpy as np
+
+    return np.tanh(values) if isinstance(values, np.ndarray) else values.tanh()
+
+
+class Head(Protocol):
+    """A frozen classification head: zero-shot, or a fine-tuned classifier's."""
+
+    weight: Tensor  # (classes, dim), rows of unit norm; of any norm where `affine` is given
+    scale: float  # exp(logit_scale); 1 where `affine` is given
+    affine: Affine | None  # of a fine-tuned classifier, which takes features as they are; None of a zero-shot head
 
 
 class Context(Protocol):

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..errors import DataError
+from ..types import Head
 
 
 def logits(
@@ -26,6 +27,19 @@ def logits(
     """
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
     return scale * (features / np.where(lengths > 0, lengths, 1.0)) @ weight.T
+
+
+def scores(features: Float[np.ndarray, "n dim"], head: Head, *, scaled: bool = True) -> Float[np.ndarray, "n classes"]:
+    """Return the scores of a head: of a zero-shot one as :func:`logits`, of a classifier by its own layers.
+
+    Args:
+        features: un-normalised.
+        head: of tensors on the CPU, or of arrays.
+        scaled: multiply the cosines of a zero-shot head by its scale.
+    """
+    if (affine := getattr(head, "affine", None)) is not None:
+        return affine.each(np.asarray).logits(features, np.asarray(head.weight))
+    return logits(features, np.asarray(head.weight), head.scale if scaled else 1.0)
 
 
 def probabilities(scores: Float[np.ndarray, "n classes"]) -> Float[np.ndarray, "n classes"]:

@@ -53,15 +53,18 @@ def _at(task: int, own: float, other: float) -> tuple[float, float]:
     return (own, other) if task == 0 else (other, own)
 
 
-def disagreement(heads: Sequence[Tensor]) -> Distance:
+def disagreement(heads: Sequence[Tensor | Callable[[Tensor], Tensor]]) -> Distance:
     """Return the distance that counts images whose prediction differs, as a share.
 
     Args:
-        heads: of both tasks, (classes, dim).
+        heads: of both tasks, rows (classes, dim), or what turns features (n, dim) into classes (n,).
     """
 
+    def said(head: Tensor | Callable[[Tensor], Tensor], part: Tensor) -> Tensor:
+        return (part @ head.to(part).T).argmax(dim=1) if isinstance(head, Tensor) else head(part)
+
     def differ(task: int, one: Tensor, two: Tensor) -> Tensor:
-        first, second = ((part @ heads[task].to(part).T).argmax(dim=1) for part in (one, two))
+        first, second = (said(heads[task], part) for part in (one, two))
         return (first != second).double().mean()
 
     return differ

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from ..merging.adamerging import predict
 from ..types import Head, Weights
 
 
@@ -48,8 +49,8 @@ class Between:
 
 
 def accuracy_and_loss(features: Float[Tensor, "n dim"], head: Head, labels: Int[Tensor, " n"]) -> tuple[float, float]:
-    """Return the accuracy in percent and mean cross-entropy (nats) of features under a zero-shot head."""
-    logits = head.scale * functional.normalize(features, dim=-1) @ head.weight.to(features.dtype).T
+    """Return the accuracy in percent and mean cross-entropy (nats) of features under a head."""
+    logits = predict(features, head)
     right = (logits.argmax(dim=-1) == labels).double().mean()
     return 100 * float(right), float(functional.cross_entropy(logits.double(), labels))
 

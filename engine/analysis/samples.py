@@ -11,7 +11,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from ..errors import DataError
-from .accuracy import logits, predictions, probabilities
+from .accuracy import predictions, probabilities, scores
 from .bias import sample_shift
 
 COLUMNS = ("task", "index", "split", "state", "label", "prediction", "probability", "margin", "shift", "sigma")
@@ -62,8 +62,8 @@ def sample_table(
 
     Returns:
         Columns ``COLUMNS``. ``probability`` is the softmax probability of the predicted class; ``margin`` the cosine
-        similarity with the label's row of the head minus the best other one (positive iff right); ``shift`` the
-        Euclidean distance to the expert's feature.
+        similarity with the label's row of the head (of a classifier its score) minus the best other one, positive iff
+        right; ``shift`` the Euclidean distance to the expert's feature.
 
     Raises:
         DataError: numbers of rows differ.
@@ -76,9 +76,9 @@ def sample_table(
                 f"'{task}' has {len(features)} features of '{state}', {len(labels)} labels and {len(index)} indices; "
                 "equally many are needed."
             )
-        scores = logits(features, head.weight, 1.0)
-        predicted = predictions(scores)
-        chances = probabilities(scores * head.scale)
+        said = scores(features, head, scaled=False)
+        predicted = predictions(said)
+        chances = probabilities(said * head.scale)
         frames.append(
             pd.DataFrame(
                 {
@@ -88,8 +88,8 @@ def sample_table(
                     "state": state,
                     "label": np.asarray(labels, dtype=np.int64),
                     "prediction": predicted.astype(np.int64),
-                    "probability": chances[np.arange(len(scores)), predicted].astype(np.float64),
-                    "margin": margin(scores, labels).astype(np.float64),
+                    "probability": chances[np.arange(len(said)), predicted].astype(np.float64),
+                    "margin": margin(said, labels).astype(np.float64),
                     "shift": np.nan if expert is None else sample_shift(features, expert),
                     "sigma": np.nan if sigma is None or state not in sigma else sigma[state].astype(np.float64),
                 }

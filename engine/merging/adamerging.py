@@ -58,7 +58,10 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def predict(features: Tensor, head: Head) -> Tensor:
-    """Return the logits (n, classes) of features (n, dim) under a zero-shot head."""
+    """Return the logits (n, classes) of features (n, dim) under a head, zero-shot or a classifier's."""
+    if (affine := getattr(head, "affine", None)) is not None:
+        cast = affine.each(lambda tensor: tensor.to(features.dtype))
+        return cast.logits(features, head.weight.to(features.dtype))
     return head.scale * functional.normalize(features, dim=-1) @ head.weight.to(features.dtype).T
 
 

@@ -140,14 +140,13 @@ def _measure(scene: Scene, parts: SeedInputs[Path]) -> Measured:
     _gather(scene, parts, result)
     frames = []
     for task, head in scene.heads.items():
-        array_head = ZeroShotHead(head.weight.numpy(), head.scale)  # type: ignore[arg-type]
         states = {state: tasks[task] for state, tasks in result.evaluate.items() if task in tasks}
         selection = scene.chosen[task]
         frames.append(
             samples.sample_table(
                 task,
                 states,
-                array_head,
+                head.arrays(),
                 scene.labels[task],
                 selection.test[selection.evaluate_rows],
                 "evaluate",

@@ -239,7 +239,7 @@ def _measure(part: TaskFeatures, module: Calibrator, task: str) -> tuple[float |
     evaluate = torch.as_tensor(part.chosen.evaluate_rows)
     corrected = module.correct(part.state, task)
     adapted = module.correct(part.state_adapt, task)
-    predictions = (corrected @ part.head.weight.T).argmax(dim=1)
+    predictions = part.head.classes(corrected)
     right = (predictions == part.labels).float()
     labelled = part.chosen.adapt_source == "test"
     return (

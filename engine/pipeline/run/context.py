@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +106,7 @@ class MergeContext:
     @cached_property
     def _heads(self) -> dict[str, Head]:
         heads, _ = self._zoo.heads(list(self.tasks))
-        return {task: replace(head, weight=head.weight.to(self.device)) for task, head in heads.items()}
+        return {task: head.to(self.device) for task, head in heads.items()}
 
     @cached_property
     def _preprocess(self) -> Any:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from safetensors.numpy import load_file
 
-from ...analysis.accuracy import logits, predictions
+from ...analysis.accuracy import predictions, scores
 from ...analysis.bias import sample_l1, sample_shift
 from ...analysis.clusters import neighbours_of_own_class, silhouette
 from ...analysis.layers import layers_of
@@ -302,7 +302,7 @@ def _correct(module: Calibrator, features: np.ndarray, task: str) -> np.ndarray:
 
 
 def _predict(features: np.ndarray, head: ZeroShotHead) -> np.ndarray:
-    return predictions(logits(features, head.weight.numpy(), head.scale))
+    return predictions(scores(features, head))
 
 
 def _labels(folder: Path, report: Report, tasks: list[str]) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ import numpy as np
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from ...analysis.accuracy import logits, mean, predictions, top1
+from ...analysis.accuracy import mean, predictions, scores, top1
 from ...calibration.base import Calibrator, load_calibrator
 from ...features import choose_device, encode
 from ...recipe import Frozen, Probe
@@ -221,5 +221,4 @@ def _deep(zoo: Zoo, calibrator: Calibrator, encoder: nn.Module, params: Validate
 
 
 def _accuracy(features: Tensor, head: ZeroShotHead, labels: np.ndarray) -> float:
-    scores = logits(features.detach().float().numpy(), head.weight.numpy(), head.scale)
-    return top1(predictions(scores), labels)
+    return top1(predictions(scores(features.detach().float().numpy(), head)), labels)

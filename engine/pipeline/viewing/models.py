@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...analysis.accuracy import logits, predictions, top1
+from ...analysis.accuracy import predictions, scores, top1
 from ...calibration.base import Calibrator, load_calibrator
 from ...calibration.stitching import Network
 from ...features import choose_device
@@ -54,7 +54,7 @@ class Pictures(Images):
 
     def said(self, features: Tensor) -> np.ndarray:
         """Return the class (n,) that the task's head gives for these features."""
-        return predictions(logits(features.float().cpu().numpy(), self.head.weight.numpy(), self.head.scale))
+        return predictions(scores(features.float().cpu().numpy(), self.head))
 
     def accuracy(self, features: Tensor) -> float:
         """Return the percent of the images whose class the task's head gives for these features."""

@@ -11,7 +11,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from ...analysis import bias
-from ...analysis.accuracy import logits, predictions, top1
+from ...analysis.accuracy import predictions, scores, top1
 from ...analysis.film import Grid, Map, fit_map, pack_shift
 from ...analysis.trust import trust
 from ...manifest import Task
@@ -130,7 +130,7 @@ class Reel:
             found = features(scene.task.name)
             if found is None:
                 continue
-            said = predictions(logits(found, scene.head.weight.numpy(), scene.head.scale))
+            said = predictions(scores(found, scene.head))
             self.accuracy[state][scene.task.name][number] = top1(said, scene.labels)
             predicted[rows] = said[scene.drawn]
             shown.append((rows, found[scene.drawn]))

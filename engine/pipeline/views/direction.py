@@ -61,6 +61,11 @@ def direction(inputs: OnBundleInputs[Path], params: OnBundleParams, output: Path
     if not tasks:
         raise RecipeError("The experts' tasks have no evaluation images of two classes, so there is no wrong one.")
     heads, _ = zoo.heads(tasks)
+    if any(head.affine is not None for head in heads.values()):
+        raise RecipeError(
+            "Directions are measured between the rows of zero-shot heads on unit features; this zoo's heads are "
+            "classifiers with a bias, which take features as they are."
+        )
     frames, spans = [], {}
     for number, task in enumerate(tasks):
         tools.progress(number / len(tasks), task)

@@ -133,7 +133,7 @@ def disentanglement(
         )
         for task in params.tasks
     ]
-    heads = [addition.pictures.head.weight for addition in additions]
+    heads = [addition.pictures.head.classes for addition in additions]
     known: dict[tuple[int, float, float], Any] = {}
 
     def features(task: int, one: float, two: float) -> Any:

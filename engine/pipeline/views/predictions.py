@@ -46,7 +46,7 @@ def predictions(inputs: OnBundleInputs[Path], params: OnBundleParams, output: Pa
     import pandas as pd
     from safetensors.numpy import load_file
 
-    from ...analysis.accuracy import logits
+    from ...analysis.accuracy import scores
     from ...analysis.bias import sample_shift
     from ...report import read_report
 
@@ -64,7 +64,7 @@ def predictions(inputs: OnBundleInputs[Path], params: OnBundleParams, output: Pa
         for state in report.states():
             found = features.get(f"{state}/{task}/evaluate")
             if found is not None:
-                said = logits(found, heads[task].weight.numpy(), heads[task].scale)
+                said = scores(found, heads[task])
                 frames.append(_likeliest(said, index, sample_shift(found, expert)).assign(task=task, state=state))
     if not frames:
         raise RecipeError("The experts' tasks have no evaluation images, so there is none to look at.")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from ...errors import ZooError, nearest
 from ...manifest import Preprocess, Task
+from ...merging.adamerging import predict
 from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing
 from ...zoo.folder import Zoo
 from ...zoo.modalities import only_images
@@ -96,5 +96,5 @@ def teacher_logits(
     images = data.samples("train", rows, params.preprocess)
     features = encode(encoder, images, params.preprocess, device, report)
     head = zoo.heads([params.task])[0][params.task]
-    logits = head.scale * functional.normalize(features, dim=-1) @ head.weight.T
+    logits = predict(features, head)
     return logits[:, list(params.order)].to(device)

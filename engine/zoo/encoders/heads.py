@@ -1,4 +1,4 @@
-"""Frozen zero-shot heads: one unit-norm row a class, times the exponentiated logit scale, no bias."""
+"""Frozen heads: zero-shot ones, one unit-norm row a class times a scale, and those of fine-tuned classifiers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...errors import CheckpointError, ZooError
 from ...manifest import Manifest, resolve_inside
-from ...types import Weights
+from ...types import Affine, Weights
 from ...weights import open_weights
 from .architecture import architecture, width_of
 
@@ -22,15 +22,43 @@ MADE_OTHERWISE = {
     "prototypes": "class means of the base's features on training images",
     "probe": "linear probes on the base's features of training images",
     "pretraining": "rows that the base learned with its noisy labels",
+    "classifiers": "classifiers of the experts, which stay each expert's own",
 }
+CLASSIFIERS = "classifiers"
+BIAS, DENSE, OFFSET = "/bias", "/dense.weight", "/dense.bias"  # what follows a task's name in a file of classifiers
+ACTIVATION = "activation"  # in the header of such a file
+ACTIVATIONS = ("tanh", "relu", "")
 
 
 @dataclass(frozen=True)
 class ZeroShotHead:
-    """A task's head."""
+    """A task's head; with ``affine`` that of a fine-tuned classifier, whose rows have any norm and whose scale is 1."""
 
     weight: Tensor  # (classes, dim), rows of unit norm
     scale: float  # exp(logit_scale)
+    affine: Affine | None = None
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return float64 scores (n, classes) of un-normalised features (n, dim)."""
+        if self.affine is not None:
+            return self.affine.each(lambda tensor: tensor.double()).logits(features.double(), self.weight.double())
+        return self.scale * nn.functional.normalize(features, dim=1).double() @ self.weight.double().T
+
+    def classes(self, features: Tensor) -> Tensor:
+        """Return the class with the highest score (n,) of features (n, dim)."""
+        if self.affine is not None:
+            return self.affine.logits(features, self.weight).argmax(dim=1)
+        return (features @ self.weight.T).argmax(dim=1)
+
+    def to(self, device: torch.device) -> ZeroShotHead:
+        """Return the head on a device."""
+        affine = self.affine.each(lambda tensor: tensor.to(device)) if self.affine else None
+        return ZeroShotHead(self.weight.to(device), self.scale, affine)
+
+    def arrays(self) -> ZeroShotHead:
+        """Return the head with arrays in place of tensors."""
+        affine = self.affine.each(lambda tensor: tensor.numpy()) if self.affine else None
+        return ZeroShotHead(self.weight.numpy(), self.scale, affine)  # type: ignore[arg-type]
 
 
 def read_heads(
@@ -55,17 +83,15 @@ def read_heads(
             f"The zoo '{manifest.name}' brings no heads (`heads:` in zoo.yaml), so nothing can be classified with it."
         )
     file = open_weights(resolve_inside(folder, manifest.heads) if manifest.heads else built)
-    names = set(file.names)
+    names = {name for name in file.names if "/" not in name}
+    if _is_of_classifiers(file):
+        return _classifiers(folder, manifest, tasks, file), []
     scale, warnings = _logit_scale(folder, manifest, file)
     if made := _made_otherwise(file):
         warnings.append(f"The heads are {made}, not zero-shot: accuracies of the pretrained model gain from labels.")
     heads, width = {}, width_of(architecture(folder, manifest))
     for task in tasks:
-        if task not in names:
-            raise ZooError(
-                f"{manifest.heads or built.name} holds no head for the task '{task}'; "
-                f"it holds {', '.join(sorted(names))}."
-            )
+        _refuse_absent(task, names, manifest.heads or built.name)
         heads[task] = ZeroShotHead(_checked(file.tensor(task).float(), task, manifest, width), math.exp(scale))
     return heads, warnings
 
@@ -76,12 +102,57 @@ def heads_in_words(folder: Path, manifest: Manifest, task: str) -> str:
         return f"zero-shot, built with {manifest.task_table[task].prompts_label}"
     file = open_weights(resolve_inside(folder, manifest.heads))
     made = _made_otherwise(file)
+    if _is_of_classifiers(file):
+        return "classifier of the expert, which stays its own"
     return f"{made}, not zero-shot" if made else "zero-shot, brought with the zoo"
 
 
 def head_of(folder: Path, manifest: Manifest, weight: Tensor) -> ZeroShotHead:
     """Return a head of unit-norm rows (classes, dim) with the base's logit scale."""
     return ZeroShotHead(weight, math.exp(base_logit_scale(folder, manifest)))
+
+
+def _refuse_absent(task: str, names: set[str], file: str) -> None:
+    if task not in names:
+        raise ZooError(f"{file} holds no head for the task '{task}'; it holds {', '.join(sorted(names))}.")
+
+
+def _is_of_classifiers(file: Weights) -> bool:
+    return getattr(file, "metadata", {}).get(HEADS_KEY) == CLASSIFIERS
+
+
+def _classifiers(folder: Path, manifest: Manifest, tasks: list[str], file: Weights) -> dict[str, ZeroShotHead]:
+    """Read the heads of fine-tuned classifiers.
+
+    Raises:
+        ZooError: a layer is missing, of another shape than features and classes ask for, or not finite.
+    """
+    activation = str(file.metadata.get(ACTIVATION, ""))
+    if activation not in ACTIVATIONS:
+        raise ZooError(f"{manifest.heads} names the activation {activation!r:.40}; tanh and relu are known.")
+    names, width, heads = set(file.names), width_of(architecture(folder, manifest)), {}
+    for task in tasks:
+        _refuse_absent(task, {name for name in names if "/" not in name}, str(manifest.heads))
+        deep = task + DENSE in names
+        classes = len(manifest.task_table[task].classes)
+        inner = file.shape(task + DENSE)[0] if deep else width
+        shapes = {task: (classes, inner), task + BIAS: (classes,)}
+        shapes |= {task + DENSE: (inner, width), task + OFFSET: (inner,)} if deep else {}
+        for name, shape in shapes.items():
+            if name not in names or file.shape(name) != shape:
+                has = f"has shape {file.shape(name)}" if name in names else "is missing"
+                raise ZooError(
+                    f"{manifest.heads}: {name} {has}; {shape} is expected for {classes} classes and features of "
+                    f"{width} dimensions. Choose the classifier of this expert, and list its classes."
+                )
+        found = {name: file.tensor(name).float() for name in shapes}
+        if strange := [name for name, tensor in found.items() if not tensor.isfinite().all()]:
+            raise ZooError(f"{manifest.heads}: {strange[0]} holds values that are not finite.")
+        affine = Affine(
+            found[task + BIAS], found.get(task + DENSE), found.get(task + OFFSET), activation if deep else ""
+        )
+        heads[task] = ZeroShotHead(found[task], 1.0, affine)
+    return heads
 
 
 def _made_otherwise(file: Weights) -> str:

@@ -89,8 +89,7 @@ def classify(
         images = decoded.setdefault(preprocess.reading, data.samples("test", rows, preprocess))
         for first in range(0, len(rows), AT_ONCE):
             pixels = normalised(resized(images[first : first + AT_ONCE], preprocess), preprocess)
-            features = nn.functional.normalize(encoder(pixels), dim=1)
-            logits = head.scale * features.double() @ head.weight.double().T
+            logits = head.logits(encoder(pixels))
             true = labels[first : first + AT_ONCE]
             log_probability = logits.log_softmax(dim=1).gather(1, true[:, None])[:, 0]
             found[number].append(torch.stack([(logits.argmax(dim=1) == true).double(), log_probability]))
