@@ -63,17 +63,61 @@ BERT = Layout(
     beside=("classifier.", "cls."),
     derived=(".position_ids",),
 )
-LAYOUTS = (OPEN_CLIP, BERT)
+ROBERTA = Layout(
+    family="roberta",
+    prefix="roberta.",
+    stem=("embeddings",),
+    sampled=(
+        "roberta.embeddings.LayerNorm.weight",
+        "roberta.encoder.layer.0.attention.output.dense.bias",
+        "roberta.encoder.layer.0.intermediate.dense.bias",
+    ),
+    perceptron=("intermediate.dense", "output.dense"),
+    beside=("classifier.", "lm_head."),
+    derived=(".position_ids",),
+)
+DISTILBERT = Layout(
+    family="distilbert",
+    prefix="distilbert.",
+    stem=("embeddings",),
+    sampled=(
+        "distilbert.embeddings.LayerNorm.weight",
+        "distilbert.transformer.layer.0.attention.out_lin.bias",
+        "distilbert.transformer.layer.0.ffn.lin1.bias",
+    ),
+    perceptron=("ffn.lin1", "ffn.lin2"),
+    beside=("classifier.", "pre_classifier.", "vocab_"),
+    derived=(".position_ids",),
+)
+T5 = Layout(  # the prefix is ours: the published names have none in common
+    family="t5",
+    prefix="t5.",
+    stem=("shared",),
+    sampled=(
+        "t5.encoder.final_layer_norm.weight",
+        "t5.decoder.final_layer_norm.weight",
+        "t5.encoder.block.0.layer.0.layer_norm.weight",
+        "t5.decoder.block.0.layer.1.layer_norm.weight",
+    ),
+)
+GPT2 = Layout(  # the prefix is ours: the published one, `transformer.`, is also that of CLIP's text encoder
+    family="gpt2",
+    prefix="gpt2.",
+    stem=("wte", "wpe"),
+    sampled=("gpt2.ln_f.weight", "gpt2.h.0.attn.c_proj.bias", "gpt2.h.0.mlp.c_fc.bias"),
+    perceptron=("mlp.c_fc", "mlp.c_proj"),
+)
+LAYOUTS = (OPEN_CLIP, BERT, ROBERTA, DISTILBERT, T5, GPT2)
 PREFIXES = tuple(layout.prefix for layout in LAYOUTS)
 STEMS = tuple(stem for layout in LAYOUTS for stem in layout.stem)
 
 # Components by marks in a name within its block, the first that fits.
 COMPONENTS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("LayerNorm",), "Norm"),
-    (("attn", "attention"), "Attention"),
-    (("mlp", "intermediate", "output.dense"), "MLP"),
+    (("attn", "attention", "Attention"), "Attention"),
+    (("mlp", "intermediate", "output.dense", "ffn", "DenseReluDense"), "MLP"),
     (("ln_", "norm"), "Norm"),
-    (("embed", "conv1", "cls_token"), "Embedding"),
+    (("embed", "conv1", "cls_token", "wte", "wpe", "shared"), "Embedding"),
     (("proj", "head", "pooler"), "Projection"),
 )
 

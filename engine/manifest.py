@@ -78,6 +78,8 @@ class Task(Sparse):
     # A row of the catalogue of data sets: what is left out above is taken from it.
     dataset: Annotated[str | None, LATER] = None
     root: Annotated[str | None, LATER] = None  # folder of torchvision's data sets, inside the zoo
+    # The measure that the task is published with.
+    measure: Annotated[Literal["accuracy", "matthews", "f1", "pearson", "spearman"], LATER] = "accuracy"
     corrupt: Annotated[Literal["error", "skip"], LATER] = "error"  # what to do about images that cannot be decoded
 
     @property

@@ -47,6 +47,10 @@ class Tokenisation(Sparse):
 
     vocabulary: str = Field("vocabulary.json", min_length=1)  # a file of the zoo
     length: int = Field(ge=4, le=4096)  # tokens a text, special ones included; what is longer is cut
+    # Ids that pad, begin, separate, mask and stand for unknown words, −1 where there is none; those of a published
+    # tokenizer. None of a vocabulary of whole words.
+    special: Annotated[tuple[int, int, int, int, int] | None, LATER] = None
+    answers: Annotated[bool, LATER] = False  # whether classes are answers that a model is asked to rank
     digest: Annotated[str, LATER] = ""  # of the vocabulary, known once it has been read; never written by hand
 
     @property
@@ -57,7 +61,7 @@ class Tokenisation(Sparse):
     @property
     def reading(self) -> tuple[Any, ...]:
         """Return what rows of ids depend on."""
-        return self.vocabulary, self.length, self.digest
+        return self.vocabulary, self.length, self.digest, self.special, self.answers
 
 
 Preparation = Preprocess | Tokenisation

@@ -52,9 +52,12 @@ def import_zoo(
     logit_scale: Annotated[
         float | None, typer.Option(help="Factor of the heads' cosines, such as 100; default: recognised.")
     ] = None,
+    length: Annotated[
+        int | None, typer.Option(help="Tokens a text; longer ones are cut. Default 128, or what a text model can read.")
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Only look at the files and say what would be done.")] = False,
 ) -> None:
-    """Make a zoo of checkpoints: whole pickled modules, Hugging Face folders, LoRA adapters, open_clip files."""
+    """Make a zoo of checkpoints: pickled modules, Hugging Face folders, LoRA adapters, open_clip files, text models."""
     from ..store import Store
     from ..zoo.importing import convert
     from ..zoo.importing.request import parse_request
@@ -70,7 +73,7 @@ def import_zoo(
     document = {"base": str(start), "experts": experts, "heads": heads, "out": str(out), "title": title}
     document |= {"name": name or safe_name(out.resolve().name), "dtype": dtype, "architecture": architecture}
     document |= {"quick_gelu": quick_gelu, "head_width": head_width, "preprocess": preprocess}
-    document["templates"] = templates
+    document |= {"templates": templates, "length": length}
     request = parse_request({**document, "logit_scale": logit_scale, "data": dict(_pair(text) for text in data or [])})
     if check:
         looked = survey(request, _quiet)

@@ -27,7 +27,7 @@ from .routed import (
     tensors_under,
 )
 
-LAYERS = tuple(layout.perceptron for layout in LAYOUTS)
+LAYERS = tuple(dict.fromkeys(layout.perceptron for layout in LAYOUTS if all(layout.perceptron)))
 GROUP = "group"  # how many images share their gates; 0: every image has its own
 
 

@@ -11,7 +11,7 @@ from ..layouts import LAYOUTS
 from ..types import Weights
 
 NAMED = 3
-PROJECTIONS = frozenset(layout.projection for layout in LAYOUTS)
+PROJECTIONS = frozenset(layout.projection for layout in LAYOUTS if layout.projection)
 
 
 def moved(base: Weights, experts: Mapping[str, Weights]) -> dict[str, frozenset[str]]:

@@ -83,6 +83,9 @@ class Modality(Protocol):
     def width(self, config: Mapping[str, Any]) -> int:
         """Return the dimensions of features."""
 
+    def layout_of(self, config: Mapping[str, Any]) -> Layout:
+        """Return how an encoder's tensors are named."""
+
     def size(self, config: Mapping[str, Any]) -> TowerSize | None:
         """Count parameters and work of an encoder; None where it is of another kind."""
 
@@ -102,7 +105,7 @@ class Modality(Protocol):
     def samples(self, prepared: Tensor) -> np.ndarray:
         """Turn prepared samples back into what task data give."""
 
-    def shifted(self, prepared: Tensor, kind: str, task: str, seed: int) -> Tensor:
+    def shifted(self, prepared: Tensor, kind: str, task: str, seed: int, preparation: Any) -> Tensor:
         """Shift prepared samples of a task; chance depends on kind, task and seed only."""
 
     def blank(self, config: Mapping[str, Any], count: int) -> tuple[Any, Preparation]:

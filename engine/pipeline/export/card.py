@@ -38,6 +38,15 @@ model = CLIPVisionModelWithProjection.from_pretrained("this folder").eval()
 processor = CLIPImageProcessor.from_pretrained("this folder")
 features = model(**processor(images=image, return_tensors="pt")).image_embeds
 ```""",
+    "text": """\
+```python
+from transformers import AutoModel, AutoTokenizer
+
+model = AutoModel.from_pretrained("this folder").eval()
+tokenizer = AutoTokenizer.from_pretrained("this folder")
+```
+
+`config.json` names the class; one that ends in ForSequenceClassification has an expert's own classifier with it.""",
     "open_clip": """\
 ```python
 from mergelens import load_merged
@@ -80,17 +89,17 @@ def model_card(report: Report, origins: Sequence[Origin], layout: str, files: Ma
         layout: ``hf`` or ``open_clip``.
         files: what lies beside the card → what it is.
     """
-    parts = [_front(layout, origins), _title(report), USE[layout], _origins(report, origins), _method(report)]
-    parts += [_measured(report), _files(files)]
+    parts = [_front(layout, origins), _title(report, layout), USE[layout], _origins(report, origins), _method(report)]
+    parts += [_measured(report, "texts" if layout == "text" else "images"), _files(files)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _front(layout: str, origins: Sequence[Origin]) -> str:
     """The hub's fields."""
     document: dict[str, Any] = {
-        "library_name": {"hf": "transformers", "open_clip": "open_clip", "peft": "peft"}[layout],
-        "pipeline_tag": "image-feature-extraction",
-        "tags": ["clip", "merge", "mergelens"],
+        "library_name": {"open_clip": "open_clip", "peft": "peft"}.get(layout, "transformers"),
+        "pipeline_tag": "feature-extraction" if layout == "text" else "image-feature-extraction",
+        "tags": [*(() if layout == "text" else ("clip",)), "merge", "mergelens"],
         "license": licence(origins),
     }
     sources = [hub_id(origin.source) for origin in origins]
@@ -119,11 +128,14 @@ def licence(origins: Sequence[Origin]) -> str:
     return max(stated, key=ranks.__getitem__)
 
 
-def _title(report: Report) -> str:
+def _title(report: Report, layout: str) -> str:
     title = method_title(report.recipe.merge.method)
     zoo = _cell(report.zoo.title or report.zoo.name)
+    made = f"# {title}: {len(report.experts)} experts of {zoo} merged\n\n"
+    if layout == "text":
+        return f"{made}A text model, merged from fine-tuned experts with MergeLens. Classifiers are each expert's own."
     return (
-        f"# {title}: {len(report.experts)} experts of {zoo} merged\n\n"
+        f"{made}"
         "A CLIP image encoder, merged from fine-tuned experts with MergeLens. Its output is the image embedding before "
         "normalisation; a head normalises it."
     )
@@ -161,9 +173,9 @@ def _method(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _measured(report: Report) -> str:
+def _measured(report: Report, samples: str) -> str:
     if not report.accuracy:
-        return "## Measured\n\nNothing: the zoo had no heads or no images when this was merged."
+        return f"## Measured\n\nNothing: the zoo had no heads or no {samples} when this was merged."
     tasks = list(report.tasks)
     lines = [
         "## Measured",
@@ -183,7 +195,7 @@ def _measured(report: Report) -> str:
         f"{_cell(report.tasks[task].title)} {count.evaluate} ({count.adapt} to adapt on)"
         for task, count in report.samples.items()
     )
-    return "\n".join([*lines, "", f"Evaluated images: {counts}.{_heads(report)}"])
+    return "\n".join([*lines, "", f"Evaluated {samples}: {counts}.{_heads(report)}"])
 
 
 def _heads(report: Report) -> str:

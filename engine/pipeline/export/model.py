@@ -18,15 +18,16 @@ from ...store.outputs import check_folder, new_folder
 from ...types import Progress, Weights
 from ...weights import Memory, encoder_part, open_weights, write_weights
 from ...weights.huggingface import ToHuggingFace, huggingface_config
-from ...zoo.encoders.heads import HEADS_KEY, MADE_OTHERWISE, read_heads
+from ...zoo.encoders.architecture import architecture
+from ...zoo.encoders.heads import CLASSIFIERS, HEADS_KEY, MADE_OTHERWISE, read_heads
 from ...zoo.folder import Zoo
 from ...zoo.importing.sources import Joined
 from ...zoo.metadata import describe_model, header_text, model_document, read_document
-from ...zoo.modalities import only_images
 from ..run.merging import load_merged
 from ..run.receipt import Origin, header_of, made_by, origins_of, receipt_text
 from .adapter import write_adapter
 from .card import licence, model_card
+from .texts import write_text_model
 
 LAYOUTS = {
     "hf": "model.safetensors",
@@ -54,7 +55,8 @@ def export_model(
         out: the folder to make.
         layout: a row of LAYOUTS: ``hf`` (CLIPVisionModelWithProjection), ``open_clip``, or ``peft`` (an adapter).
         digest: sha256 of a file.
-        task: whose weights to write, where the merge makes other weights for every task.
+        task: whose weights to write, where the merge makes other weights for every task; of a text model the expert's
+            task whose classifier goes with it.
         rank: of an adapter's layers; None takes what keeps 99 % of each layer's squared norm.
         progress: told how far it is.
 
@@ -72,8 +74,8 @@ def export_model(
             "same weights give other features there. Export a run with `forward: standard`."
         )
     zoo = _zoo(report)
-    if zoo is not None:
-        only_images(zoo.manifest, "Merged models are exported")
+    if zoo is not None and zoo.manifest.modality != "image":
+        return _export_text(run, out, layout, digest, zoo, report, task, progress)
     weights = _weights(run, zoo, task)
     config, preprocess = _described(run, zoo)
     files = {LAYOUTS[layout]: "the merged image encoder" + (f", for the task {task}" if task else "")}
@@ -90,6 +92,34 @@ def export_model(
             (folder / "receipt.json").write_text(text, "utf-8")
             files["receipt.json"] = "of every tensor, what came from which expert"
         (folder / "README.md").write_text(model_card(report, _origins(report, zoo, digest), layout, files), "utf-8")
+    return {**files, "README.md": "the model card"}
+
+
+def _export_text(
+    run: Path,
+    out: Path,
+    layout: str,
+    digest: Digest,
+    zoo: Zoo,
+    report: Report,
+    task: str | None,
+    progress: Progress | None,
+) -> dict[str, str]:
+    """Write a merged text model; ``task`` names the expert whose classifier goes with it."""
+    if layout != "hf":
+        raise EngineError(f"Text models are exported for transformers (hf); there is no '{layout}' of them.")
+    static = (run / "merged.safetensors").is_file()
+    weights = _weights(run, zoo, None if static else task)
+    with new_folder(out) as folder:
+        config = architecture(zoo.folder, zoo.manifest)
+        files = write_text_model(folder, weights, zoo, config, task, progress)
+        files |= _write_heads(folder, zoo)
+        files |= _copy(run, folder)
+        if (text := run_receipt(run, digest)) is not None:
+            (folder / "receipt.json").write_text(text, "utf-8")
+            files["receipt.json"] = "of every tensor, what came from which expert"
+        card = model_card(report, _origins(report, zoo, digest), "text", files)
+        (folder / "README.md").write_text(card, "utf-8")
     return {**files, "README.md": "the model card"}
 
 
@@ -242,6 +272,11 @@ def _write_heads(folder: Path, zoo: Zoo | None) -> dict[str, str]:
         return {}
     file = open_weights(zoo.path(zoo.manifest.heads))
     stored = set(file.names)
+    if getattr(file, "metadata", {}).get(HEADS_KEY) == CLASSIFIERS:
+        shutil.copyfile(zoo.path(zoo.manifest.heads), folder / "heads.safetensors")
+        kept = {task.name: list(task.classes) for task in zoo.manifest.tasks if task.name in stored}
+        _write_json(folder / "classes.json", kept)
+        return {"heads.safetensors": "every expert's own classifier", "classes.json": "class names, in their order"}
     heads, _ = read_heads(zoo.folder, zoo.manifest, [t.name for t in zoo.manifest.tasks if t.name in stored])
     if not heads:
         return {}

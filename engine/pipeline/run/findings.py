@@ -102,9 +102,15 @@ def _refused_experts(recipe: Recipe, zoo: Zoo | Manifest) -> list[str]:
 def _refused_calibrators(recipe: Recipe, manifest: Manifest) -> Iterator[str]:
     """List calibrators that the zoo's encoders or the merge method have no place for."""
     merge, modality = MERGE_METHODS[recipe.merge.method], modality_of(manifest)
+    reading = manifest.backbone.tokenisation
     for call in recipe.calibrators:
         row = CALIBRATORS[call.method]
-        if row.deep and modality.inside:
+        if reading is not None and reading.answers:
+            yield (
+                f"{row.title} corrects features, and what this zoo's models give are log-likelihoods of answers. Take "
+                "the calibrator out."
+            )
+        elif row.deep and modality.inside:
             yield (
                 f"{row.title} cannot be used on {modality.many}: {modality.inside}. Choose a calibrator of the output, "
                 "such as Surgery."

@@ -59,7 +59,7 @@ def occlusion(inputs: ModelInputs[Path], params: TaskParams, output: Path, tools
     zoo, task = params.sources.open(), params.task
     texts = images_of(zoo, task, params.probe, params.images)
     models = Models(zoo, inputs, task, texts.device)
-    parts = [occluded(row) for row in texts.pixels]
+    parts = [occluded(row, zoo.preprocess().special) for row in texts.pixels]
     names = {"expert": params.expert, "merged": "merged", "pretrained": "pretrained"}
     moved: dict[str, list[np.ndarray]] = {}
     for number, (state, name) in enumerate(names.items()):

@@ -86,9 +86,9 @@ def shifted(inputs: ModelInputs[Path], params: ShiftParams, output: Path, tools:
     kinds = modality.shifts[params.drawn]
     own = pictures_of(zoo, task, params.probe, params.images)
     models = Models(zoo, inputs, task, own.device)
-    seed = params.probe.split_seed
+    seed, preparation = params.probe.split_seed, zoo.preprocess()
     sets = {NONE: own} | {name: pictures_of(zoo, name, params.probe, params.images) for name in params.own}
-    sets |= {kind: replace(own, pixels=modality.shifted(own.pixels, kind, task, seed)) for kind in kinds}
+    sets |= {kind: replace(own, pixels=modality.shifted(own.pixels, kind, task, seed, preparation)) for kind in kinds}
     encoders = {name: models.encoder(name) for name in ("pretrained", "merged")}
     encoders["expert"] = models.encoder(params.expert)
     calibrators = {name: (on, models.calibrator(name)) for name, on in params.calibrators.items()}

@@ -36,7 +36,7 @@ PREFIX = OPEN_CLIP.prefix  # of image encoders' tensors
 
 def prefix_of(config: Mapping[str, Any]) -> str:
     """Return what the names of an encoder's tensors begin with."""
-    return of_config(config).layout.prefix
+    return of_config(config).layout_of(config).prefix
 
 
 def build_encoder(config: Mapping[str, Any]) -> nn.Module:

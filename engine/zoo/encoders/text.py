@@ -34,6 +34,8 @@ Tokenize = Callable[[Sequence[str]], Tensor]
 
 def text_problem(folder: Path, manifest: Manifest, base: Weights | None = None) -> str:
     """Return why no heads can be built from the zoo's text encoder; '' where they can. Reads headers only."""
+    if manifest.modality == "text":
+        return "no classifiers came along with its experts"
     try:
         config = _text_config(architecture(folder, manifest))
         base = base or open_weights(resolve_inside(folder, manifest.backbone.weights))

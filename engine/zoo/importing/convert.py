@@ -19,6 +19,8 @@ from .found import Row, Survey
 from .request import ImportRequest
 from .staged import file_of, stage, stored
 from .survey import survey
+from .texts.found import TextSurvey
+from .texts.staged import write_texts
 
 RECORD = "import.json"
 
@@ -39,6 +41,8 @@ def import_zoo(request: ImportRequest, progress: Progress) -> dict[str, Any]:
     found = survey(request, lambda fraction, message="": progress(0.4 * fraction, message))
     if found.faults:
         raise ZooError("\n".join(found.faults))
+    if isinstance(found, TextSurvey):
+        return write_texts(found, lambda fraction, message="": progress(0.4 + 0.6 * fraction, message))
     with new_folder(request.folder) as folder:
         stage(found, folder, _bring(found, folder))
         _write_models(found, folder, progress)

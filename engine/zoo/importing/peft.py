@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from ...weights.huggingface import TEXT, VISION, canonical_name
 from .sources import Source
 
 _TENSOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_(A|B)(?:\.default)?\.weight")
+Target = Callable[[str, Weights], tuple[str, int]]
 _PLAIN = re.compile(r"[A-Za-z0-9_.]+")
 _BASE_CHANGING = ("pissa", "olora", "corda", "loftq")  # initialisations whose base is no longer the one published
 REFUSED = (
@@ -85,12 +86,16 @@ class Adapted:
         return total
 
 
-def adapt(source: Source, base: Weights) -> tuple[Adapted, list[str]]:
-    """Merge an adapter onto the base's image encoder; nothing is computed before a tensor is asked for.
+def adapt(
+    source: Source, base: Weights, target: Target | None = None, beside: Collection[str] = ()
+) -> tuple[Adapted, list[str]]:
+    """Merge an adapter onto the base's encoder; nothing is computed before a tensor is asked for.
 
     Args:
         source: with ``adapter_config.json`` and the adapter's tensors.
-        base: the canonical ``visual.*`` tensors.
+        base: the canonical tensors.
+        target: which tensor of the base a module's weight is, and which third of it; CLIP's by default.
+        beside: tensors of the adapter that are whole layers, such as a classifier's.
 
     Returns:
         The merged weights, and what of the adapter was left out (its text side).
@@ -98,10 +103,10 @@ def adapt(source: Source, base: Weights) -> tuple[Adapted, list[str]]:
     Raises:
         CheckpointError: an option that is not plain LoRA, an unknown module, or shapes that do not fit.
     """
-    config = source.adapter
-    _check_options(config)
+    config, target = source.adapter, target or _target
+    _check_options({**config, "modules_to_save": None} if beside else config)
     pairs: dict[str, dict[str, str]] = {}
-    for name in source.weights.names:
+    for name in (name for name in source.weights.names if name not in beside):
         found = _TENSOR.fullmatch(name)
         if not found:
             raise CheckpointError(
@@ -117,10 +122,10 @@ def adapt(source: Source, base: Weights) -> tuple[Adapted, list[str]]:
         if f"{TEXT}" in module or module.endswith("text_projection"):
             text += 1
             continue
-        name, third = _target(module, base)
+        name, third = target(module, base)
         deltas.setdefault(name, []).append(_delta(source, base, config, module, pair, name, third))
     if not deltas:
-        raise CheckpointError("The adapter changes nothing of the image encoder. Choose one that was trained on it.")
+        raise CheckpointError("The adapter changes nothing of the encoder. Choose one that was trained on it.")
     return Adapted(base, source.weights, deltas), [f"{text} LoRA pairs of the text encoder"] if text else []
 
 

@@ -66,6 +66,7 @@ class ImportRequest(Frozen):
     templates: str = Field("", max_length=1000)  # a published set's name, or a file of own ones; '' takes the usual
     prompts: dict[str, TaskPrompts] = Field(default_factory=dict)  # by task, before what `templates` says of all
     logit_scale: float | None = Field(None, gt=0, le=1e6)  # what cosines are multiplied with; None reads it
+    length: int | None = Field(None, ge=4, le=4096)  # tokens a text; None takes 128, or what the model can read
     token: str = Field("", max_length=64)  # names this wish; the same files may be imported again
 
     @model_validator(mode="after")

@@ -27,6 +27,7 @@ from .staged import images_of, stage
 from .stated import read_stated
 from .take import check_heads, facts_of_models, take_base, take_expert, take_heads
 from .tasks import FoundTask, find_tasks, own_name, prompts_fact, said_names
+from .texts.survey import is_of_texts, survey_texts
 
 FAR = 0.5  # ‖θ_k − θ₀‖ / ‖θ₀‖ over the sampled tensors; fine-tuning moves weights by a few hundredths
 
@@ -42,6 +43,10 @@ def survey(request: ImportRequest, progress: Progress) -> Survey:
         request: what is asked for.
         progress: told how far it is.
     """
+    if is_of_texts(request):
+        texts = survey_texts(request, progress)
+        _attempt(texts, lambda: _check_target(texts))
+        return texts
     found = recognised(request, lambda fraction, message="": progress(0.5 * fraction, message))
     _attempt(found, lambda: _check_target(found))
     _compare_families(found)

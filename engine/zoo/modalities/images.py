@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ...layouts import OPEN_CLIP
+from ...layouts import OPEN_CLIP, Layout
 from ...manifest import Manifest, Task
 from ...preparation import Preprocess
 from ..images import config as clip_config
@@ -61,6 +61,10 @@ class ImageModality:
         """Return the dimensions of image embeddings."""
         return config["embed_dim"]
 
+    def layout_of(self, config: Mapping[str, Any]) -> Layout:
+        """Return how an encoder's tensors are named."""
+        return OPEN_CLIP
+
     def size(self, config: Mapping[str, Any]) -> TowerSize | None:
         """Count parameters and work of a vision transformer; None for towers of another kind."""
         return clip_config.tower_size(config)
@@ -87,7 +91,7 @@ class ImageModality:
         """Turn uint8 pixels (n, 3, h, w) back into images (n, h, w, 3)."""
         return prepared.permute(0, 2, 3, 1).numpy()
 
-    def shifted(self, prepared: Tensor, kind: str, task: str, seed: int) -> Tensor:
+    def shifted(self, prepared: Tensor, kind: str, task: str, seed: int, preparation: Preprocess) -> Tensor:
         """Shift uint8 pixels (n, 3, h, w)."""
         from ..images.shifts import shift
 

@@ -1,4 +1,4 @@
-"""Texts: BERT's encoder, rows of token ids, and shifts as another hand would give them."""
+"""Texts: encoders of published families, rows of token ids, and shifts as another hand would give them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ...layouts import BERT
+from ...layouts import BERT, Layout
 from ...manifest import Manifest, Task, resolve_inside
 from ...preparation import Tokenisation
 from ..modality import FLOAT, TowerSize
 from ..texts import config as bert_config
 from ..texts.data import TextData, open_texts
-from ..texts.words import Words
+from ..texts.families import family_of
+from ..texts.vocabulary import read_vocabulary
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -23,7 +24,7 @@ COPIES = 6  # of a block's widest activation that are alive at once
 
 
 class TextModality:
-    """Token ids and segments, int64 (n, 2, length), through BERT encoders."""
+    """Token ids and segments, int64 (n, 2, length), through encoders of texts."""
 
     name, one, many = "text", "text", "texts"
     layout = BERT
@@ -46,7 +47,7 @@ class TextModality:
             ZooError: the vocabulary cannot be read, or does not fit the encoder.
         """
         stated = manifest.backbone.tokenisation
-        words = Words.read(resolve_inside(folder, stated.vocabulary))
+        words = read_vocabulary(resolve_inside(folder, stated.vocabulary), stated)
         bert_config.check_words(self.architecture(folder, manifest), words, stated)
         return stated.model_copy(update={"digest": words.digest})
 
@@ -55,21 +56,30 @@ class TextModality:
         return f"tensors that fit the architecture, texts of up to {preparation.length} tokens"
 
     def width(self, config: Mapping[str, Any]) -> int:
-        """Return the dimensions of pooled features."""
-        return config["hidden_size"]
+        """Return the dimensions of features."""
+        return bert_config.width_of(config)
+
+    def layout_of(self, config: Mapping[str, Any]) -> Layout:
+        """Return how an encoder's tensors are named."""
+        return family_of(config).layout
 
     def size(self, config: Mapping[str, Any]) -> TowerSize:
-        """Count parameters and work of a BERT encoder on texts of the greatest length."""
+        """Count parameters and work of an encoder on texts of the greatest length."""
         return bert_config.encoder_size(config)
 
     def outline(self, config: Mapping[str, Any]) -> nn.Module:
-        """Return a BERT encoder on the meta device."""
+        """Return an encoder on the meta device."""
         import torch
 
+        found = bert_config.checked(config, "of the weights")
+        if found["model_type"] != BERT.family:
+            from ..texts.published import outline
+
+            return outline(found)
         from ..texts.bert import Bert
 
         with torch.device("meta"):
-            return Bert(bert_config.checked(config, "of the weights"))
+            return Bert(found)
 
     def prepared(self, samples: Any, preparation: Tokenisation) -> Tensor:
         """Return ids as a tensor."""
@@ -85,15 +95,18 @@ class TextModality:
         """Return ids as an array."""
         return prepared.numpy()
 
-    def shifted(self, prepared: Tensor, kind: str, task: str, seed: int) -> Tensor:
+    def shifted(self, prepared: Tensor, kind: str, task: str, seed: int, preparation: Tokenisation) -> Tensor:
         """Shift rows of ids."""
         from ..texts.shifts import shift
 
-        return shift(prepared, kind, task, seed)
+        shifted = shift(prepared, kind, task, seed, preparation.special)
+        if preparation.answers:
+            shifted[:, 1] = prepared[:, 1]
+        return shifted
 
     def blank(self, config: Mapping[str, Any], count: int) -> tuple[np.ndarray, Tokenisation]:
         """Return rows of one token of the greatest length."""
-        length = config["max_position_embeddings"]
+        length = bert_config.longest(config) or bert_config.USUAL_LENGTH
         ids = np.zeros((count, 2, length), np.int64)
         ids[:, 0] = config["vocab_size"] - 1
         return ids, Tokenisation(length=length)

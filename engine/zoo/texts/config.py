@@ -10,20 +10,36 @@ from typing import Any
 from ...errors import ZooError
 from ...preparation import Tokenisation
 from ..modality import FLOAT, TowerSize, read_json
+from .families import ANSWERS, FAMILIES, Family, family_of
+from .pieces import Pieces
 from .words import Words
 
-KINDS = ("bert",)
+USUAL_LENGTH = 512
+
 LARGEST = {
-    "vocab_size": 5_000_000,
-    "hidden_size": 16_384,
-    "num_hidden_layers": 256,
-    "num_attention_heads": 1024,
-    "intermediate_size": 65_536,
-    "max_position_embeddings": 100_000,
-    "type_vocab_size": 64,
+    "vocabulary": 5_000_000,
+    "width": 16_384,
+    "layers": 256,
+    "heads": 1024,
+    "inner": 65_536,
+    "positions": 100_000,
+    "segments": 64,
+    "head": 1024,
 }
-USUAL = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "pad_token_id": 0}
-ACTIVATIONS = ("gelu",)  # that the encoder computes
+USUAL: dict[str, dict[str, Any]] = {  # as transformers fills them in
+    "bert": {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "pad_token_id": 0},
+    "roberta": {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "pad_token_id": 1},
+    "distilbert": {"activation": "gelu", "pad_token_id": 0, "sinusoidal_pos_embds": False},
+    "t5": {"feed_forward_proj": "relu", "pad_token_id": 0, "decoder_start_token_id": 0, "tie_word_embeddings": True},
+    "gpt2": {"activation_function": "gelu_new"},
+}
+ACTIVATIONS = {  # place in the config → what is computed
+    "bert": ("hidden_act", ("gelu",)),
+    "roberta": ("hidden_act", ("gelu",)),
+    "distilbert": ("activation", ("gelu",)),
+    "t5": ("feed_forward_proj", ("relu", "gated-gelu")),
+    "gpt2": ("activation_function", ("gelu_new", "gelu")),
+}
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -47,63 +63,98 @@ def checked(config: Any, origin: str) -> dict[str, Any]:
     """
     if not isinstance(config, Mapping):
         raise ZooError(f"The backbone's config {origin} holds no mapping; a model config is expected.")
-    if config.get("model_type") not in KINDS:
+    kind = config.get("model_type")
+    if kind not in FAMILIES:
         raise ZooError(
-            f"The backbone's config {origin} is of the kind {config.get('model_type')!r:.40}; texts are encoded by "
-            f"{', '.join(KINDS)}. Choose a model of this kind."
+            f"The backbone's config {origin} is of the kind {kind!r:.40}; known kinds of text models are "
+            f"{', '.join(FAMILIES)}. Choose a model of one of them."
         )
-    missing = LARGEST.keys() - config.keys()
-    if missing:
+    family, found = FAMILIES[kind], {**USUAL[kind], **config}
+    if family.answers:  # the first T5 scales what its tied output reads, later ones do neither
+        found.setdefault("scale_decoder_outputs", found["tie_word_embeddings"] is not False)
+    if missing := [name for name in family.sizes.values() if name not in found]:
         raise ZooError(f"The backbone's config {origin} lacks {', '.join(sorted(missing))}.")
-    for name, largest in LARGEST.items():
-        value = config[name]
+    for size, name in family.sizes.items():
+        value, largest = found[name], LARGEST[size]
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= largest:
             raise ZooError(
                 f"The backbone's config {origin} gives {name} as {value!r:.60}; a whole number from 1 to {largest:,} "
                 "is expected."
             )
-    found = {**USUAL, **config}
-    if found["hidden_size"] % found["num_attention_heads"]:
-        raise ZooError(
-            f"The backbone's config {origin} divides {found['hidden_size']} dimensions among "
-            f"{found['num_attention_heads']} heads, which leaves a rest."
-        )
-    if found["hidden_act"] not in ACTIVATIONS:
-        raise ZooError(f"The backbone's config {origin} asks for {found['hidden_act']!r:.40}; gelu is computed.")
-    epsilon = found["layer_norm_eps"]
-    if not isinstance(epsilon, int | float) or not 0 < epsilon < 1:
-        raise ZooError(f"The backbone's config {origin} gives layer_norm_eps as {epsilon!r:.40}; 1e-12 is usual.")
+    _check_arithmetic(found, family, origin)
     return found
 
 
-def check_words(config: Mapping[str, Any], words: Words, stated: Tokenisation) -> None:
+def _check_arithmetic(found: Mapping[str, Any], family: Family, origin: str) -> None:
+    """Refuse what is computed otherwise than an encoder here does."""
+    width, heads = family.size(found, "width"), family.size(found, "heads")
+    if "head" not in family.sizes and width % heads:
+        raise ZooError(
+            f"The backbone's config {origin} divides {width} dimensions among {heads} heads, which leaves a rest."
+        )
+    place, known = ACTIVATIONS[family.kind]
+    if found[place] not in known:
+        raise ZooError(
+            f"The backbone's config {origin} asks for {found[place]!r:.40}; {' or '.join(known)} is computed."
+        )
+    if found.get("position_embedding_type", "absolute") != "absolute":
+        raise ZooError(
+            f"The backbone's config {origin} asks for {found['position_embedding_type']!r:.40} positions; absolute "
+            "ones are computed."
+        )
+    epsilon = found.get("layer_norm_eps", 1e-12)
+    if not isinstance(epsilon, int | float) or not 0 < epsilon < 1:
+        raise ZooError(f"The backbone's config {origin} gives layer_norm_eps as {epsilon!r:.40}; 1e-12 is usual.")
+
+
+def longest(config: Mapping[str, Any]) -> int | None:
+    """Return how many tokens a text may have; None where the architecture sets no bound."""
+    family = family_of(config)
+    return family.size(config, "positions") - family.offset if "positions" in family.sizes else None
+
+
+def check_words(config: Mapping[str, Any], words: Words | Pieces, stated: Tokenisation) -> None:
     """Refuse a vocabulary and a length that an encoder has no rows for.
 
     Raises:
         ZooError: with both sizes.
     """
-    if len(words) != config["vocab_size"]:
+    rows = family_of(config).size(config, "vocabulary")
+    fits = (
+        len(words) == rows if isinstance(words, Words) else len(words) <= rows
+    )  # published tables may have spare rows
+    if not fits:
         raise ZooError(
-            f"The vocabulary {stated.vocabulary} has {len(words):,} words, the encoder {config['vocab_size']:,}. "
+            f"The vocabulary {stated.vocabulary} has {len(words):,} words, the encoder {rows:,}. "
             "Choose the vocabulary that the base was trained with."
         )
-    if stated.length > config["max_position_embeddings"]:
+    most = longest(config)
+    if most is not None and stated.length > most:
         raise ZooError(
-            f"Texts of {stated.length} tokens are asked for, and the encoder has {config['max_position_embeddings']} "
+            f"Texts of {stated.length} tokens are asked for, and the encoder has {most} "
             "positions. Lower `length` in `tokenisation`."
         )
 
 
+def width_of(config: Mapping[str, Any]) -> int:
+    """Return the dimensions of features: those of the hidden states, or of ranked answers."""
+    family = family_of(config)
+    return ANSWERS if family.answers else family.size(config, "width")
+
+
 def encoder_size(config: Mapping[str, Any]) -> TowerSize:
-    """Count parameters and work of a BERT encoder on a text of the greatest length, as for image encoders."""
-    width, inner, depth = config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"]
-    tokens = config["max_position_embeddings"]
+    """Count parameters and work of a text model on a text of the greatest length, as for image encoders."""
+    family = family_of(config)
+    sizes = {name: config[own] for name, own in family.sizes.items()}
+    width, depth = sizes["width"], sizes["layers"]
+    inner = sizes.get("inner", 4 * width)
+    tokens = sizes.get("positions", USUAL_LENGTH)
     block = ((width, width),) * 4 + ((inner, width), (width, inner))
     matrices = block * depth
     small = depth * (4 * width + inner + width + 4 * width) + 2 * width
-    table = (config["vocab_size"] + tokens + config["type_vocab_size"]) * width
-    pooler = width * width + width
+    table = (sizes["vocabulary"] + sizes.get("positions", 0) + sizes.get("segments", 0)) * width
+    pooler = width * width + width if family.kind == "bert" else 0
     products = sum(2 * math.prod(shape) for shape in matrices) * tokens + depth * 4 * tokens**2 * width
-    widest = tokens * (inner + 6 * width) + tokens**2 * config["num_attention_heads"]
+    widest = tokens * (inner + 6 * width) + tokens**2 * sizes["heads"]
     parameters = sum(math.prod(shape) for shape in matrices) + small + table + pooler
-    return TowerSize(width, matrices, parameters, float(products + 2 * width * width), FLOAT * widest)
+    return TowerSize(width_of(config), matrices, parameters, float(products + 2 * width * width), FLOAT * widest)

@@ -14,7 +14,7 @@ from ...preparation import Tokenisation
 from ..images.readers.source import LABELLED
 from ..task_data import TaskData
 from .tables import Pair, TextTable
-from .words import Words, places_of
+from .vocabulary import Vocabulary, read_vocabulary
 
 NAMED = 5
 
@@ -44,7 +44,11 @@ class TextData(TaskData):
         if blank := [(int(places[number]), _reason(split, places[number])) for number in _blank(chosen)]:
             raise DataError(self.refusal(len(chosen), [reason for _, reason in blank]))
         fit = self._fit(fit)
-        return self._words(fit).encode(chosen, fit.length).ids
+        words = self._words(fit)
+        ids = words.encode(chosen, fit.length).ids
+        if fit.answers:
+            ids[:, 1] = words.answers(self.task.classes, fit.length)
+        return ids
 
     def stored(self, split: str, rows: np.ndarray | Sequence[int]) -> Iterator[bytes]:
         """Yield both parts of texts."""
@@ -87,8 +91,8 @@ class TextData(TaskData):
         for split in self.lengths:
             found = words.encode(self.texts(split), fit.length)
             cut += int((found.cut > 0).sum())
-            every += int((found.ids[:, 0] > 0).sum())
-            unknown += int((found.ids[:, 0] == words.index["[UNK]"]).sum())
+            every += int((found.ids[:, 0] != (fit.special[0] if fit.special else 0)).sum())
+            unknown += int((found.ids[:, 0] == words.unknown).sum())
         name, count = self.task.name, sum(self.lengths.values())
         said = []
         if cut:
@@ -99,8 +103,8 @@ class TextData(TaskData):
 
     def words(self, ids: np.ndarray) -> list[list[str]]:
         """Return the words of rows of token ids (n, 2, length), as the vocabulary has them."""
-        known = list(self._words(self._fit(None)).index)
-        return [[known[token] for token in row[places_of(row)]] for row in ids[:, 0]]
+        known = self._words(self._fit(None))
+        return [known.spelled(row[known.places(row)]) for row in ids[:, 0]]
 
     def _fit(self, fit: Tokenisation | None) -> Tokenisation:
         fit = fit or (self.preprocess() if self.preprocess else None)
@@ -108,8 +112,8 @@ class TextData(TaskData):
             raise ValueError("texts need to be told how to be tokenised")
         return fit
 
-    def _words(self, fit: Tokenisation) -> Words:
-        return Words.read(resolve_inside(self.folder, fit.vocabulary))
+    def _words(self, fit: Tokenisation) -> Vocabulary:
+        return read_vocabulary(resolve_inside(self.folder, fit.vocabulary), fit)
 
 
 def open_texts(folder: Path, task: Task, preprocess: Callable[[], Tokenisation] | None = None) -> TextData:

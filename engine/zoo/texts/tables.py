@@ -28,6 +28,7 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 )
 LABELS = ("label", "labels", "class")
 SPLIT = "split"
+HIDDEN = "The labels of its test split are kept secret (all are −1), so that split is left out."
 Pair = tuple[str, str]
 Row = dict[str, Any]
 
@@ -55,11 +56,14 @@ class TextTable:
             text, label = _pair(row, path), next((row[name] for name in LABELS if name in row), None)
             self._texts.setdefault(split, []).append(text)
             found.setdefault(split, []).append(label)
-        self.brought, self._labels = _numbered(found, path)
         self.notes: tuple[str, ...] = ()
+        if found.get("test") and "val" in found and all(_hidden(label) for label in found["test"]):
+            del self._texts["test"], found["test"]
+            self.notes = (HIDDEN,)
+        self.brought, self._labels = _numbered(found, path)
         if "test" not in self._texts and "val" in self._texts:
             self._texts["test"], self._labels["test"] = self._texts.pop("val"), self._labels.pop("val")
-            self.notes = (EVALUATED_INSTEAD,)
+            self.notes = (*self.notes, EVALUATED_INSTEAD)
         self.lengths = {split: len(texts) for split, texts in self._texts.items()}
 
     def labels(self, split: str) -> np.ndarray:
@@ -193,6 +197,11 @@ def _numbered(found: dict[str, list[Any]], path: Path) -> tuple[tuple[str, ...],
     names = tuple(sorted({str(label) for label in every}))
     place = {name: number for number, name in enumerate(names)}
     return names, {s: np.array([place[str(label)] for label in labels], np.int64) for s, labels in known.items()}
+
+
+def _hidden(label: Any) -> bool:
+    """Return whether a label is the −1 that public data sets give texts whose labels they keep to themselves."""
+    return str(label).strip() == "-1"
 
 
 def _whole(label: Any) -> bool:

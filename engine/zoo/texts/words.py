@@ -87,6 +87,25 @@ class Words:
             ids[row, 0, : len(line)] = line
         return Tokenised(ids, cut)
 
+    @property
+    def unknown(self) -> int:
+        """Return the id of unknown words."""
+        return UNK
+
+    @property
+    def mask(self) -> int:
+        """Return the id that hides a word."""
+        return MASK
+
+    def places(self, ids: np.ndarray) -> np.ndarray:
+        """Return the columns (k,) of a row of ids (length,) that hold words, unknown ones included."""
+        return places_of(ids)
+
+    def spelled(self, ids: np.ndarray) -> list[str]:
+        """Return the words that ids (k,) stand for."""
+        known = list(self.index)
+        return [known[number] for number in ids]
+
     def _ids(self, text: str) -> list[int]:
         return [self.index.get(word, UNK) for word in split_words(text)]
 
@@ -96,9 +115,14 @@ def split_words(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
-def places_of(ids: np.ndarray) -> np.ndarray:
-    """Return the columns (k,) of a row of token ids (length,) that hold words, unknown ones included."""
-    return np.flatnonzero((ids >= len(SPECIAL)) | (ids == UNK))
+def places_of(ids: np.ndarray, special: Sequence[int] | None = None) -> np.ndarray:
+    """Return the columns (k,) of a row of token ids (length,) that hold words, unknown ones included.
+
+    Args:
+        ids: the row.
+        special: ids that pad, begin, separate and mask; those of a vocabulary of whole words by default.
+    """
+    return np.flatnonzero(~np.isin(ids, (PAD, CLS, SEP, MASK) if special is None else special[:4]))
 
 
 def _fitted(parts: list[list[int]], room: int) -> list[list[int]]:

@@ -23,6 +23,7 @@ SPLIT_NAMES = {
     "valid": "val",
     "validation": "val",
     "dev": "val",
+    "validation_matched": "val",
     "adapt": "adapt",
     "unlabelled": "adapt",
     "unlabeled": "adapt",
