@@ -108,7 +108,7 @@ def export(folder: Path) -> dict[str, float]:
             theirs, columns = AutoModelForSeq2SeqLM.from_pretrained(folder / "out").eval(), []
             row = samples[0, 1]
             for answer in row[: int((row == 2).nonzero()[-1]) + 1].reshape(-1, 2):
-                labels = answer.expand(len(ids), -1)
+                labels = answer.expand(len(ids), -1).contiguous()
                 logs = theirs(input_ids=ids, attention_mask=mask, labels=labels).logits.log_softmax(-1)
                 columns.append(logs.gather(2, labels[:, :, None]).sum((1, 2)))
             logits = torch.stack(columns, dim=1)

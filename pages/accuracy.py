@@ -19,6 +19,7 @@ from engine.figures.curves import QUANTITIES
 from engine.figures.drawing import task_titles
 from engine.rounding import rounded
 from pages.sections.published import draw_published
+from pages.sections.task_measures import draw_measures
 from pages.shared.causes import CLICK, class_pick, task_pick
 from pages.shared.chrome import context_bar, empty_state, figure, plain, theme
 from pages.shared.differences import draw_differences, paired_table
@@ -52,6 +53,7 @@ def main() -> None:
     )
     _cost(run)
     draw_published(run)
+    draw_measures(run)
     _differences(run)
     _confusions(run)
     _training(run)

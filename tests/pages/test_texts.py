@@ -1,5 +1,6 @@
 """Every page on a run over texts: what it shows of them, and what it leaves out."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from engine.manifest import read_manifest
 from engine.pipeline.local import make_view, run_recipe
+from engine.pipeline.views.measures import TASK_MEASURES
 from engine.pipeline.views.occlusion import OCCLUSION
 from engine.pipeline.views.shift import SHIFT
 from engine.recipe import parse_recipe
@@ -36,6 +38,7 @@ def place(tmp_path_factory):
     report = run_recipe(recipe, store, view={"method": "tsne"})
     make_view(SHIFT, SHIFT.ask(report.recipe), store)
     make_view(OCCLUSION, OCCLUSION.ask(report.recipe, task="alpha", images=IMAGES), store)
+    make_view(TASK_MEASURES, TASK_MEASURES.ask(report.recipe), store)
     return folder
 
 
@@ -59,6 +62,18 @@ def test_every_page_opens_on_texts_and_speaks_of_texts(opened, place):
         assert "test images" not in said, page
         if page in ("lab", "accuracy", "representations", "calibrate"):
             assert "texts a task" in said.lower(), page
+
+
+def test_every_tasks_own_measure_is_shown_beside_accuracy(opened, place):
+    store = Store(place / "store")
+    row = next(row for row in store.runs.list(kinds=("measures",)))
+    found = json.loads((store.find(row.result) / "measures.json").read_text())
+    assert found["of"] == "mean accuracy"
+    app = opened("accuracy")
+    assert "In-domain mean accuracy" in texts(app)
+    table = next(part.value for part in app.dataframe if "Measure" in part.value)
+    assert set(table["Measure"]) == {"Accuracy"}
+    assert table["n"].tolist() == [found["tasks"][task]["samples"] for task in found["tasks"]]
 
 
 def test_selected_texts_are_listed_with_every_models_answer(opened):

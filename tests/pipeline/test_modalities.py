@@ -94,7 +94,9 @@ def test_shifts_change_samples_and_repeat(opened):
     task = next(iter(opened.manifest.task_table))
     prepared = opened.modality.prepared(opened.data[task].samples("test"), opened.preprocess())
     for kind in opened.modality.shifts["usual"]:
-        once, again, other = (opened.modality.shifted(prepared, kind, task, seed) for seed in (0, 0, 1))
+        once, again, other = (
+            opened.modality.shifted(prepared, kind, task, seed, opened.preprocess()) for seed in (0, 0, 1)
+        )
         assert once.shape == prepared.shape
         assert once.dtype == prepared.dtype
         assert torch.equal(once, again)

@@ -5,8 +5,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from engine.pipeline.export.model import export_model
-from engine.pipeline.local import run_recipe
+from engine.pipeline.local import make_view, run_recipe
 from engine.pipeline.run.findings import findings
+from engine.pipeline.views.exact_match import EXACT_MATCH
 from engine.recipe import parse_recipe
 from engine.store import Store
 from engine.weights import encoder_part, open_weights
@@ -69,6 +70,22 @@ def test_a_merged_t5_goes_back_out(asked, tmp_path):
     assert torch.equal(model.shared.weight, merged.tensor("t5.shared.weight"))
     written = set(open_weights(tmp_path / "out" / "model.safetensors").names)
     assert ("lm_head.weight" in written) is (folder.name.startswith("untied"))
+
+
+def test_answers_are_written_as_transformers_writes_them(asked):
+    folder, zoo, report, experts = asked
+    made = make_view(EXACT_MATCH, EXACT_MATCH.ask(report.recipe, images=18), Store(folder / "store"))
+    for task, place in experts.items():
+        found = EXACT_MATCH.read(made)["tasks"][task]
+        model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(place).eval(), AutoTokenizer.from_pretrained(place)
+        given = [text for text, _ in zoo.data[task].texts("test")]
+        batch = tokenizer(given, padding="max_length", max_length=LENGTH, truncation=True, return_tensors="pt")
+        ids, mask = batch["input_ids"], batch["attention_mask"]
+        wrote = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=10, do_sample=False, num_beams=1)
+        said = [text.strip() for text in tokenizer.batch_decode(wrote, skip_special_tokens=True)]
+        assert [text["expert"] for text in found["texts"]] == [said[text["index"]] for text in found["texts"]]
+        right = [text["expert"] == text["answer"] for text in found["texts"]]
+        assert found["percent"]["expert"] == pytest.approx(100 * sum(right) / len(right))
 
 
 def test_calibrators_of_features_are_refused_where_classes_are_answers(asked):

@@ -171,7 +171,7 @@ def test_what_does_not_fit_together_is_refused(zoo):
         ({"vocab_size": 99}, "has 18 words, the encoder 99"),
         ({"max_position_embeddings": 6}, "Texts of 12 tokens are asked for, and the encoder has 6"),
         ({"hidden_act": "relu"}, "asks for 'relu'"),
-        ({"model_type": "t5"}, "of the kind 't5'"),
+        ({"model_type": "xlnet"}, "of the kind 'xlnet'"),
         ({"num_attention_heads": 3}, "leaves a rest"),
         ({"hidden_size": 10**9}, "a whole number from 1 to 16,384"),
     ):

@@ -141,6 +141,11 @@ def _described(known: Any, place: Path) -> tuple[dict[str, Any], Preprocess]:
         )
     if known.get("format") != FORMAT:
         raise CheckpointError(f"{place.name} has format {known.get('format')}; {FORMAT} is read.")
+    if "model_type" in known["architecture"]:
+        raise CheckpointError(
+            f"{place.name} is of a text model, which is loaded by transformers: write it with `export RUN --format hf` "
+            "and load that folder with AutoModel."
+        )
     try:
         return known["architecture"], Preprocess.model_validate(known.get("preprocess"))
     except ValidationError as error:

@@ -23,6 +23,7 @@ from ...zoo.encoders.heads import CLASSIFIERS, HEADS_KEY, MADE_OTHERWISE, read_h
 from ...zoo.folder import Zoo
 from ...zoo.importing.sources import Joined
 from ...zoo.metadata import describe_model, header_text, model_document, read_document
+from ...zoo.modalities import of_config
 from ..run.merging import load_merged
 from ..run.receipt import Origin, header_of, made_by, origins_of, receipt_text
 from .adapter import write_adapter
@@ -151,15 +152,16 @@ def _weights(run: Path, zoo: Zoo | None, task: str | None) -> Weights:
     return load_merged(run / "merged", zoo.weights("base"), task)
 
 
-def _described(run: Path, zoo: Zoo | None) -> tuple[dict[str, Any], Preprocess]:
-    """Return architecture and preprocessing from the weights' header, else from their zoo."""
+def _described(run: Path, zoo: Zoo | None) -> tuple[dict[str, Any], Any]:
+    """Return architecture and preparation of samples from the weights' header, else from their zoo."""
     file = run / "merged.safetensors"
     known = read_document(open_weights(file)) if file.is_file() else {}
     if not {"architecture", "preprocess"} <= set(known):
         if zoo is None:
             raise StoreError("The weights do not say which architecture they are of, and their zoo is no longer there.")
         known = describe_model(zoo)
-    return known["architecture"], Preprocess.model_validate(known["preprocess"])
+    preparation = of_config(known["architecture"]).preparation
+    return known["architecture"], preparation.model_validate(known["preprocess"])
 
 
 def _write_huggingface(

@@ -77,4 +77,4 @@ def measures(inputs: OnBundleInputs[Path], params: MeasuresParams, output: Path,
     (output / "measures.json").write_text(json.dumps({"tasks": tasks, "mean": mean, "of": of}))
 
 
-MEASURES_VIEW = View("measures", "Measures of every task", MeasuresRequest, plan)
+TASK_MEASURES = View("measures", "Measures of every task", MeasuresRequest, plan)

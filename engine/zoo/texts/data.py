@@ -106,6 +106,14 @@ class TextData(TaskData):
         known = self._words(self._fit(None))
         return [known.spelled(row[known.places(row)]) for row in ids[:, 0]]
 
+    def vocabulary(self) -> Vocabulary:
+        """Return the zoo's vocabulary.
+
+        Raises:
+            ZooError: it cannot be read.
+        """
+        return self._words(self._fit(None))
+
     def _fit(self, fit: Tokenisation | None) -> Tokenisation:
         fit = fit or (self.preprocess() if self.preprocess else None)
         if fit is None:

@@ -108,6 +108,10 @@ class Pieces:
         """Return the parts of words that ids (k,) stand for."""
         return [self.tokenizer.id_to_token(int(number)) or "?" for number in ids]
 
+    def text(self, ids: np.ndarray) -> str:
+        """Return the text that ids (k,) spell, without special words."""
+        return self.tokenizer.decode([int(number) for number in ids], skip_special_tokens=True)
+
     def _cutting(self, length: int) -> Tokenizer:
         """Return the tokenizer that cuts at a length."""
         from tokenizers import Tokenizer

@@ -109,15 +109,32 @@ class T5Ranker(_Made, T5ForConditionalGeneration):
                 scores[chosen, place] = self._likelihood(states, mask, answer)
         return scores
 
+    def written(self, samples: Int[Tensor, "n 2 length"], longest: int) -> Int[Tensor, "n written"]:
+        """Return the ids of answers, the likeliest token after token, padded behind the one that ends an answer."""
+        ids, end, pad = samples[:, 0], self.config.eos_token_id, self.config.pad_token_id
+        mask = (ids != pad).long()
+        states = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        found = ids.new_full((len(ids), 1), self.config.decoder_start_token_id)
+        done = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
+        for _ in range(longest):
+            last = self._hidden(states, mask, found)[:, -1]
+            chosen = self.lm_head(last).argmax(dim=-1).masked_fill(done, pad)
+            found, done = torch.cat([found, chosen[:, None]], dim=1), done | (chosen == end)
+            if done.all():
+                break
+        return found[:, 1:]
+
+    def _hidden(self, states: Tensor, mask: Tensor, given: Tensor) -> Float[Tensor, "n m width"]:
+        """Return the decoder's output at each given token, as the table that writes words takes it."""
+        found = self.decoder(input_ids=given, encoder_hidden_states=states, encoder_attention_mask=mask)
+        hidden = found.last_hidden_state
+        return hidden * self.model_dim**-0.5 if self.config.scale_decoder_outputs else hidden
+
     def _likelihood(self, states: Tensor, mask: Tensor, answer: Int[Tensor, " m"]) -> Float[Tensor, " n"]:
         """Return Σ log p of an answer's tokens for each text."""
         start = answer.new_full((1,), self.config.decoder_start_token_id)
         given = torch.cat([start, answer[:-1]]).expand(len(states), -1)
-        found = self.decoder(input_ids=given, encoder_hidden_states=states, encoder_attention_mask=mask)
-        hidden = found.last_hidden_state
-        if self.config.scale_decoder_outputs:
-            hidden = hidden * self.model_dim**-0.5
-        logs = functional.log_softmax(self.lm_head(hidden).float(), dim=-1)
+        logs = functional.log_softmax(self.lm_head(self._hidden(states, mask, given)).float(), dim=-1)
         return logs.gather(2, answer.expand(len(states), -1)[:, :, None])[:, :, 0].sum(dim=1)
 
 
