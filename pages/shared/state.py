@@ -18,6 +18,9 @@ from engine.store import Run, Store
 EXAMPLES = ASSETS / "examples"
 RUN = "run"  # the address parameter and, in the session, the id of the run shown
 LISTED = 100  # finished runs offered in the switcher
+TITLES = 20_000  # of runs without a name that are kept
+
+_titles: dict[str, str] = {}  # by the run's id: what was asked for never changes
 
 
 @dataclass(frozen=True)
@@ -145,10 +148,14 @@ def run_title(row: Run) -> str:
     """Return the title of a row: its name, else its recipe in one line."""
     if row.name:
         return row.name
-    try:
-        return recipe_title(parse_recipe(row.request.get("recipe")))
-    except EngineError:
-        return row.kind.capitalize()
+    if row.id not in _titles:
+        if len(_titles) >= TITLES:
+            _titles.clear()
+        try:
+            _titles[row.id] = recipe_title(parse_recipe(row.request.get("recipe")))
+        except EngineError:
+            _titles[row.id] = row.kind.capitalize()
+    return _titles[row.id]
 
 
 def _try(run: str) -> RunView | None:

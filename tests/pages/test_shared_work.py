@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from engine.catalog.titles import recipe_title
 from engine.errors import EngineError
 from engine.figures.paired import difference_table
+from engine.recipe import parse_recipe
 from pages.sections import cards
-from pages.shared import differences
+from pages.shared import differences, state
 from pages.shared.state import open_run, samples, scored_by_task
 
 
@@ -58,3 +62,13 @@ def test_a_row_of_pictures_is_kept_once_there_is_one(tmp_path):
     assert asked == [0, 0, 1]
     cards._row_of_file(path, (1, 3), tiles)
     assert asked == [0, 0, 1, 1]
+
+
+def test_titles_of_runs_without_a_name_are_made_of_their_recipes_once(workspace, monkeypatch):
+    read = []
+    monkeypatch.setattr(state, "parse_recipe", lambda document: read.append(document) or parse_recipe(document))
+    row = workspace.submitted("", workspace.recipe())
+    titles = {state.run_title(row) for _ in range(3)}
+    assert titles == {recipe_title(workspace.recipe())}
+    assert len(read) == 1
+    assert state.run_title(replace(row, name="Mine")) == "Mine"
