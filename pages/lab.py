@@ -7,6 +7,7 @@ from engine.figures import accuracy_bars
 from engine.recipe import Recipe, parse_recipe
 from engine.store import Run
 from pages.features.view import feature_view
+from pages.forms import preview
 from pages.forms import recipe as forms
 from pages.sections.cards import expert_cards
 from pages.sections.story import headline, metrics, questions
@@ -26,6 +27,7 @@ def main() -> None:
     asked = _recipe_of(job)
     run = find_current()
     _follow(run, asked)
+    preview.begin()
     with st.sidebar:
         shown = run.report.recipe if run else None
         st.fragment(forms.recipe_form)(shown, submit, asked if job and job.active else None)
@@ -65,6 +67,7 @@ def _recipe_of(job: Run | None) -> Recipe | None:
 
 def _result(run: RunView) -> None:
     context_bar(run)
+    preview.preview_panel(run)
     st.title(headline(run.report), anchor=False)
     metrics(run.report)
     questions(run)

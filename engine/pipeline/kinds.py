@@ -17,6 +17,7 @@ class Kind:
     title: str
     minor: bool = False  # asked for along the way, seldom looked for
     urgent: bool = False  # a page waits for it, so it goes before whole runs
+    passing: bool = False  # forgotten, with what it left, minutes after it has ended
 
 
 WORK = (
@@ -31,6 +32,7 @@ WORK = (
     Kind("register", "Registration of a zoo"),
     Kind("projection", "Projection", minor=True, urgent=True),
     Kind("preflight", "Check before a run", minor=True, urgent=True),
+    Kind("preview", "Preview", minor=True, urgent=True, passing=True),
     Kind("gc", "Clean-up", minor=True, urgent=True),
 )
 
@@ -45,3 +47,8 @@ def all_kinds() -> MappingProxyType[str, Kind]:
 def is_urgent(kind: str) -> bool:
     """Tell whether this kind of work goes before whole runs, because a page waits for it."""
     return kind in all_kinds() and all_kinds()[kind].urgent
+
+
+def passing_kinds() -> tuple[str, ...]:
+    """Return the kinds of work that are forgotten, with what they left, minutes after they have ended."""
+    return tuple(kind.name for kind in all_kinds().values() if kind.passing)

@@ -14,6 +14,7 @@ from .collecting import CollectRequest, plan_collect
 from .graph import Plan
 from .kinds import all_kinds
 from .preflight.check import plan_preflight
+from .preview.plan import plan_preview
 from .run.plan import plan_projection, plan_run, steps_of
 from .run.projecting import ProjectionRequest
 from .studies.experiment import ExperimentRequest, plan_experiment
@@ -95,6 +96,7 @@ PLANNERS: dict[str, Planner] = {
     "run": _run,
     "projection": _projection,
     "preflight": plan_preflight,
+    "preview": plan_preview,
     "import": plan_import,
     "sweep": _parsed(SweepRequest, plan_sweep),
     "experiment": _parsed(ExperimentRequest, plan_experiment),

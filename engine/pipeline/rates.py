@@ -30,6 +30,7 @@ class Rates(Frozen):
     step: dict[str, float] = Field(default_factory=dict)  # seconds of a calibrator's training step, by method and sizes
     measured: float = 0.0  # when, in seconds since the epoch; 0 for the defaults
     batches: dict[str, int] = Field(default_factory=dict)  # images at a time by architecture, as encoding found them
+    preview: dict[str, float] = Field(default_factory=dict)  # seconds of a preview, by zoo, methods and sample
 
     def encode_rate(self, architecture: str) -> float:
         """Return operations a second inside an encoder; small ones reach a part of what large products do."""

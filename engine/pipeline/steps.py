@@ -128,6 +128,7 @@ class StepKind(Generic[P]):
     cost: float | Callable[[P], float] = 1.0  # relative
     gpu: bool = False  # runs on an accelerator when there is one
     threads: int | None = None  # numeric threads; None: cores ÷ busy workers; SHARE: cores ÷ workers
+    resident: bool = False  # keeps something in memory for the next one, so that the same worker is given it
 
     def plan(
         self, params: P, inputs: Inputs[str] | None = None, *, label: str = "", device: str = "cpu", gpu: bool = False
@@ -164,11 +165,12 @@ def step(
     cost: float | Callable[[P], float] = 1.0,
     gpu: bool = False,
     threads: int | None = None,
+    resident: bool = False,
 ) -> Callable[[Callable[[Any, P, Path, StepTools], None]], StepKind[P]]:
     """Declare the function below as a step; see :class:`StepKind` for the arguments."""
 
     def declare(function: Callable[[Any, P, Path, StepTools], None]) -> StepKind[P]:
-        return StepKind(name, function, params, inputs, label, version, cost, gpu, threads)
+        return StepKind(name, function, params, inputs, label, version, cost, gpu, threads, resident)
 
     return declare
 

@@ -67,6 +67,9 @@ class Board:
         self._attempts: dict[str, Attempt] = {}  # by ticket, with those that are to stop
         self._seconds: dict[str, float] = {}  # name of a kind of step → how long the last one took
         self._kinds: set[bool] = set()  # kinds of workers that there have been, with and without a GPU
+        self._homes: dict[
+            str, str
+        ] = {}  # name of a kind of step that keeps something in memory → the last one's worker
 
     def want(self, run: str, steps: Iterable[Step], priority: float) -> None:
         """Have steps computed for a run; those that others wait for already are shared.
@@ -135,7 +138,7 @@ class Board:
             if self._nodes.get(node.step.key) is not node or node.attempt or node.lacks or entry[0] != node.rank:
                 continue
             wants = (node.step.gpu and True in self._kinds) or False not in self._kinds
-            worker = next((address for address in free if workers[address] == wants), None)
+            worker = self._worker_for(node, [address for address in free if workers[address] == wants])
             if worker is None:
                 passed.append(entry)
                 continue
@@ -243,6 +246,23 @@ class Board:
         lines = {worker: self._line(worker) for worker in workers}
         soon = [worker for worker, line in lines.items() if 0 < len(line) <= AHEAD and all(map(self._soon_over, line))]
         return [worker for worker, line in lines.items() if not line] + soon
+
+    def _worker_for(self, node: Node, fitting: list[str]) -> str | None:
+        """Return the free worker that a step is given, None where it waits for one.
+
+        A step that finds something in the memory of its worker is given the one that computed the last of its kind,
+        also where that one is still about to stop an earlier step of this kind.
+        """
+        name = node.step.name
+        if not node.step.kind.resident:
+            return next(iter(fitting), None)
+        home = self._homes.get(name, "")
+        line = self._line(home) if home not in fitting else []
+        if line and all(attempt.node.step.name == name and not attempt.late for attempt in line):
+            return None
+        if fitting:
+            self._homes[name] = home if home in fitting else fitting[0]
+        return self._homes[name] if fitting else None
 
     def _soon_over(self, attempt: Attempt) -> bool:
         quick = self._seconds.get(attempt.node.step.name, inf) < QUICK

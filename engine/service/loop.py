@@ -15,8 +15,10 @@ from typing import Any
 from ..errors import EngineError
 from ..pipeline.executor import needed_steps
 from ..pipeline.graph import Plan
+from ..pipeline.kinds import passing_kinds
 from ..pipeline.steps import Step
 from ..store import Run, Store
+from ..store.passing import forget_passing
 from .board import Attempt, Board, Node
 from .cluster import Cluster, Event, Inbox
 from .jobs import Job
@@ -31,6 +33,7 @@ POLL = 0.15  # seconds between two looks at the run table
 REFRESH = 1.0  # seconds between two looks at the workers
 IDLE_REFRESH = 5.0
 HOUSEKEEPING = 5.0
+FORGETTING = 60.0  # seconds between two looks at what passes
 MAX_JOBS = 8  # runs worked on at the same time; the others stay queued
 MAX_DEATHS = 3  # workers that a step may end
 MAX_RESETS = 3  # times that a run makes missing artefacts again
@@ -64,6 +67,8 @@ class Loop:
         if self._time_for("housekeeping", HOUSEKEEPING):
             self.store.runs.requeue_orphans(service=self.owner)
             self.store.runs.release(self.owner, keep=self.jobs)
+        if self._time_for("forgetting", FORGETTING):
+            forget_passing(self.store, passing_kinds())
         if self._time_for("workers", REFRESH if self.jobs else IDLE_REFRESH):
             self.refresh_workers()
         for attempt in self.board.overdue():

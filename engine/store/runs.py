@@ -58,7 +58,6 @@ class RunTable:
             requested_by: the page or command that asked.
             person: id of whom it belongs to.
             owner: a process that carries it out itself; no service takes it up then.
-
         """
         now = time.time()
         row = {
@@ -242,10 +241,13 @@ class RunTable:
 
     def purge(self, before: float) -> list[str]:
         """Remove the rows and logs of runs that were deleted before a time."""
-        query = sa.select(run_table.c.id).where(run_table.c.deleted < before)
+        return self.forget(run_table.c.deleted < before)
+
+    def forget(self, where: sa.ColumnElement[bool]) -> list[str]:
+        """Remove the rows and logs of runs that a condition holds for; returns their ids."""
 
         def remove(connection: sa.Connection) -> list[str]:
-            ids = list(connection.execute(query).scalars())
+            ids = list(connection.execute(sa.select(run_table.c.id).where(where)).scalars())
             for part in (ids[start : start + 500] for start in range(0, len(ids), 500)):
                 connection.execute(sa.delete(log_table).where(log_table.c.run.in_(part)))
                 connection.execute(sa.delete(run_table).where(run_table.c.id.in_(part)))

@@ -1,7 +1,7 @@
 """Sweeps: their request, the places of a recipe that they vary, and their table. Free of torch."""
 
 from .grid import MAX_POINTS, Point, Setting, SweepRequest, parse_setting, set_place, sweep_title
-from .places import Place, place_title, places
+from .places import Place, numbered, place_title, places
 from .table import SweepPoint, SweepTable, read_table
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "SweepPoint",
     "SweepRequest",
     "SweepTable",
+    "numbered",
     "parse_setting",
     "place_title",
     "places",

@@ -62,6 +62,18 @@ def place_title(recipe: Recipe, place: str) -> str:
     return OTHERS.get(place, place)
 
 
+def numbered(recipe: Recipe, place: str) -> str:
+    """Return a place with calls by their number, as places are listed; others as they are.
+
+    Args:
+        recipe: that the place is of.
+        place: such as ``calibrators.surgery.params.rank``, which becomes ``calibrators.0.params.rank``.
+    """
+    where, _, name = place.rpartition(".params.")
+    first = next((prefixes[0] for prefixes, *_ in _calls(recipe) if where in prefixes), None)
+    return place if first is None else f"{first}.params.{name}"
+
+
 def _calls(recipe: Recipe) -> Iterator[tuple[tuple[str, ...], str, Row, Mapping[str, Any]]]:
     """Return prefixes, title of the owner (empty for the merge), row and params of every method that a recipe calls."""
     if recipe.merge.method in MERGE_METHODS:

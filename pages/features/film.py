@@ -13,9 +13,9 @@ from engine.catalog import resolve
 from engine.catalog.titles import calibrator_title
 from engine.errors import StoreError
 from engine.figures.palette import MUTED, TASKS, TITLES, state_colour
-from engine.pipeline.views.film import FILM
+from engine.pipeline.views.film import FILM, drawn_states
 from engine.recipe import Recipe
-from engine.sweeps import places
+from engine.sweeps import numbered, places
 from engine.sweeps.frames import EXPERTS
 from pages.features.data import RIGHT_WRONG
 from pages.features.packing import CIVIDIS, Categorical, Continuous, content_name, pack
@@ -64,17 +64,9 @@ class Film:
         """Return the last frame's number."""
         return len(self.texts) - 1
 
-    @property
-    def moving(self) -> list[str]:
-        """Return the states that move."""
-        return [state for state in self.document["states"] if state not in ("pretrained", "expert")]
-
     def shown(self, recipe: Recipe) -> tuple[str, ...]:
         """Return the states that are drawn: merged, the calibrator that the film is about or the last one, expert."""
-        calibrators = self.moving[1:]
-        about = next((name for name in calibrators if self.document["place"].startswith(f"calibrators.{name}.")), None)
-        corrected = about or (calibrators[-1] if calibrators else None)
-        return tuple(state for state in ("merged", corrected, "expert") if state in self.document["states"])
+        return drawn_states(self.document, recipe)
 
     def frame_of(self, text: str | None) -> int | None:
         """Return the frame whose value reads like this, None where there is none."""
@@ -88,9 +80,7 @@ class Film:
         )
         if place == EXPERTS:
             return alive[-1]
-        found = next(
-            (known.value for known in places(resolve(recipe)) if known.place == _numbered(recipe, place)), None
-        )
+        found = next((known.value for known in places(resolve(recipe)) if known.place == numbered(recipe, place)), None)
         values = self.document["values"]
         if found in values:
             return values.index(found)
@@ -213,14 +203,3 @@ def _tone(tasks: Sequence[Mapping[str, Any]], number: int, theme: str) -> str:
         return MUTED[theme]
     rank = sum(task["domain"] == "in" for task in tasks[:number])
     return TASKS[theme][rank % len(TASKS[theme])]
-
-
-def _numbered(recipe: Recipe, place: str) -> str:
-    """Return a place with calls by their number, as places are listed: calibrators.surgery… → calibrators.0…"""
-    owner, _, rest = place.partition(".")
-    calls = {"calibrators": recipe.calibrators, "transforms": recipe.transforms}.get(owner, ())
-    name, _, inner = rest.partition(".")
-    for number, call in enumerate(calls):
-        if name in (str(number), call.method, getattr(call, "name", None)):
-            return f"{owner}.{number}.{inner}"
-    return place

@@ -14,6 +14,7 @@ from engine.errors import EngineError, RecipeError
 from engine.manifest import Manifest, known_zoos, manifest_file
 from engine.recipe import Recipe, parse_recipe, read_recipe
 from engine.zoo.modalities import Modality
+from pages.forms import preview
 from pages.forms.experts import choose_among, first_of_each_task, weigh
 from pages.forms.fetch import fetch_panel
 from pages.forms.params import method_notes, param_fields, seeded
@@ -69,10 +70,12 @@ def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any], running: 
     with button:
         if st.button("Run", key="form.run", type="primary", icon=":material/play_arrow:", disabled=recipe is None):
             withdraw()
+            preview.withdraw()
             submit(recipe)
             st.rerun()
     with said:
         _status(recipe, problems, shown, running)
+    preview.follow(recipe, shown)
 
 
 def _status(recipe: Recipe | None, problems: Sequence[str], shown: Recipe | None, running: Recipe | None) -> None:

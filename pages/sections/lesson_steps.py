@@ -9,6 +9,7 @@ from engine.figures.connection import connection_figure
 from engine.figures.experiment import experiment_dots
 from engine.lessons import Control, Lesson, Numbers, Prediction, Step, read_networks, source_of
 from engine.rounding import rounded
+from engine.sweeps import numbered
 from pages.features.film_view import film_view, films_of
 from pages.features.view import feature_view
 from pages.sections.experiment_findings import findings
@@ -85,13 +86,14 @@ def _predict(lesson: Lesson, number: int, asked: Prediction, numbers: Numbers) -
     return True
 
 
-def _listed(numbered: list[int], asked: Prediction, numbers: Numbers) -> str:
-    return " and ".join(f"*{plain(numbers.fill(asked.options[number]))}*" for number in numbered)
+def _listed(chosen: list[int], asked: Prediction, numbers: Numbers) -> str:
+    return " and ".join(f"*{plain(numbers.fill(asked.options[number]))}*" for number in chosen)
 
 
 def _control(lesson: Lesson, number: int, step: Step, control: Control, run: RunView, numbers: Numbers) -> None:
     """Draw one setting: a film over it where the run has one, else presets of which each is a run that was measured."""
-    film = next((entry for entry in films_of(run) if entry.place == control.film), None) if control.film else None
+    place = numbered(run.report.recipe, control.film)
+    film = next((entry for entry in films_of(run) if entry.place == place), None) if control.film else None
     if film is not None:
         film_view(run, [film], f"learn.film.{lesson.name}.{number}")
         return

@@ -59,6 +59,23 @@ def test_a_packet_holds_every_frame_in_few_bytes(film, recipe):
     assert bottom < top
 
 
+@pytest.mark.parametrize(
+    ("place", "state"),
+    [
+        ("calibrators.0.params.steps", "surgery"),
+        ("calibrators.0.params.rank", "surgery"),
+        ("calibrators.1.params.hidden", "prob_surgery"),
+        ("experts", "prob_surgery"),
+    ],
+)
+def test_a_film_about_a_calibrator_shows_that_one_and_it_moves(recipe, place, state):
+    film = read_film(EXAMPLE / "films" / place, "film")
+    assert film.shown(recipe) == ("merged", state, "expert")
+    points = film.arrays[f"{state}/points"]
+    assert np.abs(points[0].astype(int) - points[-1]).max() > 100
+    film_packet(film, "key", film.shown(recipe), recipe)
+
+
 @pytest.mark.parametrize("choice", ["correct", "task", "shift"])
 def test_colours_of_a_film(film, recipe, choice):
     colour = film_colour(film, film.shown(recipe), choice)

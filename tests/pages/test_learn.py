@@ -95,7 +95,16 @@ def test_a_control_is_a_film_where_the_run_has_one(lesson_app):
     assert "between two frames points are interpolated" in texts(app)
 
 
-def test_a_lesson_whose_numbers_are_missing_opens_and_says_so(lesson_app, nothing_measured):
+def test_the_lesson_on_bias_shows_the_film_over_the_rank(lesson_app):
+    app = lesson_app("representation-bias", 4)
+    app.button_group(key="learn.answer.representation-bias.4").set_value(1).run()
+    assert not app.exception
+    assert not app.get("select_slider")
+    assert "between two frames points are interpolated" in texts(app)
+
+
+def test_a_lesson_whose_numbers_are_missing_opens_and_says_so(lesson_app, nothing_measured, monkeypatch):
+    monkeypatch.setattr("pages.sections.lesson_steps.films_of", lambda run: [])
     app = lesson_app("representation-bias", 4)
     app.button_group(key="learn.answer.representation-bias.4").set_value(1).run()
     assert not app.exception

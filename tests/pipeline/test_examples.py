@@ -5,6 +5,7 @@ import json
 import pandas as pd
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from engine.errors import RecipeError
 from engine.manifest import ASSETS
@@ -20,6 +21,7 @@ from engine.pipeline.local import run_recipe
 from engine.pipeline.run.plan import plan_run
 from engine.pipeline.run.projecting import ProjectionRequest
 from engine.pipeline.viewing.shipped import shipped_name
+from engine.pipeline.views.film import drawn_states
 from engine.report import read_report
 from engine.store import Store
 from engine.zoo.check import check_zoo
@@ -30,6 +32,8 @@ OWN = {  # what the examples' recipes have at the places that their films vary
     "merge.params.scaling": 0.3,
     "merge.params.density": 0.2,
     "transforms.0.params.eta": 0.7,
+    "calibrators.0.params.rank": 16,
+    "calibrators.1.params.hidden": 128,
     "calibrators.0.params.steps": 1000,
     "calibrators.1.params.steps": 1000,
     "experts": 8,
@@ -126,7 +130,10 @@ def test_films_of_an_example_are_there_and_pass_through_its_run(name, reports):
         assert document["values"] == list(values), "run `make examples`"
         assert document["failed"] == {}
         size = sum(path.stat().st_size for path in (FOLDER / name / "films" / place).iterdir())
-        assert size <= 2_000_000
+        assert size <= 300_000
+        arrays = load_file(FOLDER / name / "films" / place / "film.safetensors")
+        drawn = {array.partition("/")[0] for array in arrays if "/" in array}
+        assert drawn == set(drawn_states(document, report.recipe)), "others are not shipped"
         own = values.index(OWN[place])
         for task, percent in report.accuracy["merged"].items():
             assert document["accuracy"]["merged"][task][own] == pytest.approx(percent), (place, task)

@@ -103,6 +103,6 @@ class Table:
         self.end(worker)
 
 
-def step(label, *needs, gpu=False):
+def step(label, *needs, gpu=False, **kind):
     inputs = ToyInputs(tuple(n.key for n in needs))
-    return replace(write, gpu=gpu).plan(ToyParams(label=label), inputs, label=label, gpu=gpu)
+    return replace(write, gpu=gpu, **kind).plan(ToyParams(label=label), inputs, label=label, gpu=gpu)

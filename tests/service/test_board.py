@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 from paper_cluster import Table, step
 
 from engine.pipeline.graph import Part, Plan
 from engine.service.loop import MAX_JOBS
+from engine.store.passing import forget_passing
 
 
 def test_inputs_come_first_and_workers_take_one_step_each(store):
@@ -35,6 +37,63 @@ def test_steps_that_want_a_gpu_wait_for_it(store):
     assert table.labels() == {"cpu": "plain 2", "gpu": "encode 1"}
     table.end("gpu")
     assert table.labels()["gpu"] == "encode 2"
+
+
+def kept(label):
+    """A step of a kind that keeps something in its worker's memory."""
+    return step(label, name="kept", resident=True)
+
+
+def test_a_step_that_keeps_something_in_memory_is_given_the_worker_of_the_last_one(store):
+    table = Table(store, w1=False, w2=False)
+    table.submit(step("long"))
+    table.submit(kept("first"), kind="preview")
+    assert table.labels() == {"w1": "long", "w2": "first"}
+    table.end("w2")
+    table.end("w1")
+    table.submit(kept("second"), kind="preview")
+    assert table.labels() == {"w2": "second"}
+    table.end("w2")
+    table.submit(step("a"), step("b"))
+    table.submit(kept("third"), kind="preview")
+    table.end("w1")
+    assert table.labels() == {"w1": "third", "w2": "b"}, "a worker that is busy with something else is not waited for"
+    table.end("w1")
+    table.end("w2")
+    table.submit(kept("fourth"), kind="preview")
+    assert table.labels() == {"w1": "fourth"}
+    del table.cluster.alive["w1"]
+    table.die("w1")
+    assert table.labels() == {"w2": "fourth"}, "nor is one that has gone"
+
+
+def test_a_superseded_preview_is_stopped_and_the_next_one_waits_for_its_worker(store):
+    table = Table(store, w1=False, w2=False)
+    first = table.submit(kept("first"), kind="preview")
+    table.start("w1")
+    store.runs.request_cancel(first.id)
+    table.turn()
+    table.submit(kept("second"), kind="preview")
+    assert table.cluster.told_to_stop == ["w1"]
+    assert table.labels() == {"w1": "first"}, "its memory is there"
+    table.end("w1")
+    assert table.labels() == {"w1": "second"}
+    assert store.runs.get(first.id).state == "cancelled"
+
+
+def test_what_passes_is_forgotten_while_the_service_runs(store, monkeypatch):
+    table = Table(store, w=False)
+    row = table.submit(kept("first"), kind="preview")
+    table.end("w")
+    assert store.runs.get(row.id).state == "finished"
+    table.turn()
+    assert store.runs.find(row.id), "it stays for minutes"
+    monkeypatch.setattr("engine.service.loop.forget_passing", partial(forget_passing, kept=-1))
+    other = table.submit(step("a run"))
+    table.end("w")
+    table.turn()
+    assert store.runs.find(row.id) is None
+    assert store.runs.get(other.id).state == "finished"
 
 
 @pytest.mark.parametrize("gpu", [False, True])

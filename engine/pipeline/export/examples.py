@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from safetensors import safe_open
-from safetensors.numpy import save
+from safetensors.numpy import load_file, save, save_file
 
 from ...analysis.neighbours import nearest_neighbours
 from ...errors import RecipeError, nearest
@@ -41,7 +41,7 @@ from ..views.depth import DEPTH
 from ..views.direction import DIRECTION
 from ..views.disentanglement import DISENTANGLEMENT
 from ..views.energy import ENERGY
-from ..views.film import FILM
+from ..views.film import FILM, drawn_states
 from ..views.geometry import GEOMETRY
 from ..views.interpolation import INTERPOLATION
 from ..views.occlusion import OCCLUSION
@@ -90,6 +90,8 @@ FILMS: dict[str, tuple[tuple[str, tuple[Any, ...]], ...]] = {  # example → pla
         ("experts", tuple(range(9))),
         ("calibrators.0.params.steps", TRAINING),
         ("calibrators.1.params.steps", TRAINING),
+        ("calibrators.0.params.rank", (1, 2, 4, 8, 16, 32, 64, 128)),
+        ("calibrators.1.params.hidden", (4, 8, 16, 32, 64, 128, 256)),
     ),
     "task-arithmetic-lwptv": (("transforms.0.params.eta", tuple(round(0.1 * step, 1) for step in range(10))),),
     "text-task-arithmetic": (("merge.params.scaling", tuple(round(0.05 * step, 2) for step in range(21))),),
@@ -208,6 +210,20 @@ def build_films(name: str, recipe: Recipe, store: Store, out: Path, progress: Pr
     for place, values in FILMS.get(name, ()):
         asked = FILM.ask(recipe, place=place, values=values, images="all")
         copy_result(make_view(FILM, asked, store, progress=progress), out / place)
+        shrink_film(out / place, recipe)
+
+
+def shrink_film(folder: Path, recipe: Recipe) -> None:
+    """Leave out of a film the points of states that are not drawn; their accuracies stay.
+
+    Args:
+        folder: of the film.
+        recipe: of the run.
+    """
+    drawn = drawn_states(FILM.read(folder), recipe)
+    arrays = load_file(folder / "film.safetensors")
+    kept = {name: values for name, values in arrays.items() if "/" not in name or name.partition("/")[0] in drawn}
+    save_file(kept, folder / "film.safetensors")
 
 
 def shipped_requests(report: Report) -> list[tuple[View, ViewRequest]]:

@@ -20,7 +20,7 @@ from pydantic import Field, field_validator
 from ...catalog import MERGE_METHODS, TRANSFORMS, resolve
 from ...errors import EngineError, RecipeError
 from ...recipe import Probe, Recipe
-from ...sweeps import MAX_POINTS, Setting
+from ...sweeps import MAX_POINTS, Setting, numbered
 from ...sweeps.frames import film_title, frames_of
 from ...sweeps.grid import value_text
 from ..sources import Sources
@@ -190,6 +190,21 @@ def chance_in(recipe: Recipe, seed: int) -> str:
     if not drawn:
         return ""
     return f"Drawn at random, with seed {seed} in every frame: {', '.join(drawn)}. Part of the movement is chance."
+
+
+def drawn_states(document: Mapping[str, Any], recipe: Recipe) -> tuple[str, ...]:
+    """Return the states that are drawn of a film: merged, the calibrator that it is about or the last one, expert.
+
+    Args:
+        document: that the film's step wrote.
+        recipe: of the run.
+    """
+    states, place = document["states"], numbered(recipe, document["place"])
+    calibrators = [state for state in states if state not in ("pretrained", "merged", "expert")]
+    known = {f"calibrators.{number}": call.name for number, call in enumerate(recipe.calibrators)}
+    about = known.get(place.rpartition(".params.")[0])
+    corrected = about if about in calibrators else next(reversed(calibrators), None)
+    return tuple(state for state in ("merged", corrected, "expert") if state in states)
 
 
 def _in_order(run: RunSteps, order: Iterable[str]) -> list[tuple[str, float]]:

@@ -84,7 +84,16 @@ def load_encoder(config: Mapping[str, Any], weights: Weights) -> nn.Module:
     Raises:
         ZooError: a tensor is missing or of another shape than the architecture's.
     """
-    encoder, prefix = build_encoder(config), prefix_of(config)
+    return filled(build_encoder(config), config, weights)
+
+
+def filled(encoder: nn.Module, config: Mapping[str, Any], weights: Weights) -> nn.Module:
+    """Copy the tensors of a model into an encoder of its architecture, and return it.
+
+    Raises:
+        ZooError: a tensor is missing or of another shape than the architecture's.
+    """
+    prefix = prefix_of(config)
     with torch.no_grad():
         for name, parameter in encoder.state_dict(keep_vars=True).items():
             stored = prefix + name

@@ -1,0 +1,278 @@
+"""The step of a preview: a merge in memory, scored on a sample of each task's images, beside another merge."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+from safetensors.numpy import save_file
+from torch import nn
+
+from ...analysis.accuracy import logits, predictions, top1, wilson_interval
+from ...analysis.film import fit_map
+from ...analysis.paired import Difference, interval_of, paired_difference
+from ...errors import EngineError
+from ...features import Batches, choose_device, encode
+from ...features.linearised import Linearised
+from ...merging.apply import merge as merge_experts
+from ...types import Merged, PerTask, Static
+from ...weights import LazyTaskVectors
+from ...zoo.encoders.backbone import build_encoder, filled, forward_with, load_encoder
+from ...zoo.images.splits import select
+from ..rates import keep_rates, known_rates
+from ..run.encoding import FeaturesParams
+from ..run.merging import MergeParams
+from ..sources import Sources
+from ..steps import A, Inputs, StepParams, apart, step
+from .resident import KEEPER, Resident, context_of
+
+if TYPE_CHECKING:
+    from ..tools import StepTools
+
+CHANGED = 1.2  # factor by which a time differs from the one known before it is written down
+
+
+class Side(BaseModel):
+    """A merge, and what a run of it would encode."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    keys: dict[str, dict[str, str]]  # state → task → key of the features
+    merge: MergeParams
+    encoded: dict[str, dict[str, FeaturesParams]]  # state → task
+
+
+class PreviewParams(StepParams):
+    """Parameters of a preview."""
+
+    keys: dict[str, dict[str, dict[str, str]]]  # side → state → task → key of the features that are measured
+    heads: str | None
+    chance: str  # a sentence on what is drawn at random
+    protocol: str
+    split_seed: int
+    seed: int
+    sides: dict[str, Side] = apart()  # ``merged`` and, where it is compared, ``against``
+    rate: str = apart()  # under which the time is written down
+    sources: Sources = apart()
+
+
+@dataclass(frozen=True)
+class PreviewInputs(Inputs[A]):
+    """Inputs of a preview."""
+
+    heads: A | None = None  # where they are built
+
+
+@step("preview", label="Previewing", params=PreviewParams, inputs=PreviewInputs, gpu=True, resident=True)
+def preview(inputs: PreviewInputs[Path], params: PreviewParams, output: Path, tools: StepTools) -> None:
+    """Measure a merge on a sample, in memory; nothing of the merge is written.
+
+    Writes ``preview.json`` and ``preview.safetensors``: ``task`` and ``index`` of the n images (rows of the test
+    splits), and for each side ``SIDE/points`` (n, 2) in one map and ``SIDE/right`` (n,), NaN and 0 where a merge has no
+    weights for an image's task.
+    """
+    digests = {name: digest for side in params.sides.values() for name, digest in side.merge.digests.items()}
+    resident = KEEPER.take(params.sources, digests)
+    samples = Samples(resident, params.sides["merged"], params, tools)
+    other = params.sides.get("against")
+    compared = None if other is None else samples.states(other, "merged", keep=True)
+    began, worked, news = time.perf_counter(), time.process_time(), resident.news
+    merged = samples.states(params.sides["merged"], "merged")
+    seconds, worked = time.perf_counter() - began, time.process_time() - worked
+    document, arrays = samples.report(merged, compared)
+    document |= {"seconds": round(seconds, 3), "chance": params.chance, "protocol": params.protocol}
+    document |= {"split_seed": params.split_seed, "seed": params.seed}
+    save_file(arrays, output / "preview.safetensors")
+    (output / "preview.json").write_text(json.dumps(document))
+    if resident.news == news:  # the next ones will take as long
+        _remember(params.rate, min(seconds, worked), tools)  # other programs may have held it up
+
+
+class Samples:
+    """A sample of each task's images, and the features that merges have of them."""
+
+    def __init__(self, resident: Resident, side: Side, params: PreviewParams, tools: StepTools) -> None:
+        """Choose the images, read heads, and encode with the pretrained model.
+
+        Args:
+            resident: the zoo in memory.
+            side: the merge that is previewed.
+            params: of the step.
+            tools: of the step.
+        """
+        self._resident, self._tools, self._zoo = resident, tools, resident.zoo
+        self._device = choose_device(tools.device)
+        self._sizes = Batches()
+        scored = side.encoded["merged"]
+        self.tasks = [task for task in self._zoo.manifest.tasks if task.name in scored]
+        self._chosen = {name: select(self._zoo.data[name], one.probe) for name, one in scored.items()}
+        self._labels = {
+            name: self._zoo.data[name].labels("test")[chosen.test[chosen.evaluate_rows]]
+            for name, chosen in self._chosen.items()
+        }
+        self._heads, _ = self._zoo.heads([task.name for task in self.tasks])
+        self._pretrained = self.states(side, "pretrained", keep=True)
+
+    def states(self, side: Side, state: str, *, keep: bool = False) -> dict[str, np.ndarray]:
+        """Return the features (n, dim) of a state by task, of the images that are scored.
+
+        Args:
+            side: a merge.
+            state: of it.
+            keep: in memory, for the next preview.
+        """
+        wanted = {name: one for name, one in side.encoded[state].items() if name in self._chosen}
+        models = _Models(self._resident, side, self._tools)
+        found = {}
+        for name, params in wanted.items():
+            self._tools.check()
+            compute = partial(self._encode, models, params)
+            found[name] = self._resident.features(side.keys[state][name], compute) if keep else compute()
+        return found
+
+    def _encode(self, models: _Models, params: FeaturesParams) -> np.ndarray:
+        chosen = self._chosen[params.task]
+        pixels = self._resident.samples(params.task, chosen.test[chosen.evaluate_rows])
+        encoder, preparation = models.encoder(params), params.preprocess
+        found = encode(encoder, pixels, preparation, self._device, lambda *_: self._tools.check(), self._sizes).numpy()
+        if not np.isfinite(found).all():
+            raise EngineError("The merged model's features are not finite. Choose a smaller scaling coefficient.")
+        return found
+
+    def report(
+        self, merged: Mapping[str, np.ndarray], compared: Mapping[str, np.ndarray] | None
+    ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Score both sides and place them in one map, fitted to what stands still: pretrained and what is compared.
+
+        Returns:
+            The document and the arrays that the step writes.
+        """
+        sides = {"merged": merged} | ({} if compared is None else {"against": compared})
+        anchors = [self._pretrained, merged if compared is None else compared]
+        place, facts = fit_map(np.concatenate([part for state in anchors for part in state.values()]))
+        right = {side: self._right(features) for side, features in sides.items()}
+        arrays = {
+            "task": np.repeat(np.arange(len(self.tasks)), [len(self._labels[t.name]) for t in self.tasks]),
+            "index": np.concatenate([self._rows(task.name) for task in self.tasks]),
+        }
+        arrays = {name: values.astype(np.int32) for name, values in arrays.items()}
+        for side, features in sides.items():
+            arrays[f"{side}/points"] = np.concatenate([self._points(place, features, t.name) for t in self.tasks])
+            arrays[f"{side}/right"] = np.concatenate([self._known(right[side], t.name) for t in self.tasks])
+        document = {
+            "format": 1,
+            "tasks": [self._task(task, right) for task in self.tasks if task.name in merged],
+            "average": {domain: self._average(right, domain) for domain in ("in", "out")},
+            "map": {"method": "pca", **facts},
+        }
+        return document, arrays
+
+    def _right(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return by task which images are classified correctly."""
+        found = {}
+        for name, matrix in features.items():
+            head = self._heads[name]
+            found[name] = predictions(logits(matrix, head.weight.numpy(), head.scale)) == self._labels[name]
+        return found
+
+    def _rows(self, task: str) -> np.ndarray:
+        chosen = self._chosen[task]
+        return chosen.test[chosen.evaluate_rows]
+
+    def _points(self, place: Any, features: Mapping[str, np.ndarray], task: str) -> np.ndarray:
+        if task not in features:
+            return np.full((len(self._labels[task]), 2), np.nan, np.float32)
+        return place(features[task]).astype(np.float32)
+
+    def _known(self, right: Mapping[str, np.ndarray], task: str) -> np.ndarray:
+        return right.get(task, np.zeros(len(self._labels[task]), bool)).astype(np.uint8)
+
+    def _task(self, task: Any, right: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, Any]:
+        own = right["merged"][task.name]
+        n = len(own)
+        found: dict[str, Any] = {"name": task.name, "title": task.label, "domain": task.role, "evaluated": n}
+        found |= {"available": self._chosen[task.name].available}
+        for side, known in right.items():
+            if task.name in known:
+                percent = top1(known[task.name], np.ones(n, bool))
+                found[side] = [percent, *wilson_interval(percent, n)]
+        return found
+
+    def _average(self, right: Mapping[str, Mapping[str, np.ndarray]], domain: str) -> dict[str, Any] | None:
+        """Return the means over a domain's tasks with their intervals, and the difference by image."""
+        names = [task.name for task in self.tasks if task.role == domain]
+        both = {side: {name: known[name][None] for name in names if name in known} for side, known in right.items()}
+        found: dict[str, Any] = {}
+        for side, known in both.items():
+            if known:
+                found[side] = _interval(interval_of({name: 100.0 * part for name, part in known.items()}))
+        if "against" in found and set(both["merged"]) & set(both["against"]):
+            difference = paired_difference(both["merged"], both["against"])
+            found["difference"] = {**_interval(difference), "outcome": difference.outcome()}
+        return found or None
+
+
+class _Models:
+    """The models of a side, put together when something is encoded with them; the merge once."""
+
+    def __init__(self, resident: Resident, side: Side, tools: StepTools) -> None:
+        self._resident, self._side, self._tools = resident, side, tools
+        self._built: tuple[tuple[str, str | None], nn.Module] | None = None
+        self._merged: Merged | None = None
+
+    def encoder(self, params: FeaturesParams) -> nn.Module:
+        """Return the encoder that some features are asked of."""
+        name = (params.model, params.weights_of)
+        if self._built is None or self._built[0] != name:
+            self._built = (name, self._build(params))
+        return self._built[1]
+
+    def _build(self, params: FeaturesParams) -> nn.Module:
+        config, base = params.architecture, self._resident.weights("base")
+        if params.model == "merged":
+            encoder = self._merged_encoder(config, params.weights_of)
+        else:
+            encoder = filled(self._resident.encoder(config), config, self._resident.weights(params.model))
+        if params.around is None:
+            return encoder
+        return Linearised(encoder, dict(load_encoder(config, base).named_parameters())).eval()
+
+    def _merged_encoder(self, config: Mapping[str, Any], task: str | None) -> nn.Module:
+        base = self._resident.weights("base")
+        self._merged = merged = self._merged or self._merge()
+        if isinstance(merged, Static):
+            return filled(self._resident.encoder(config), config, merged.weights)
+        if isinstance(merged, PerTask):
+            return filled(self._resident.encoder(config), config, merged.rebuild(base, merged.parts, str(task)))
+        return merged.rebuild(base, merged.parts, partial(forward_with, build_encoder(config)))
+
+    def _merge(self) -> Merged:
+        params, zoo = self._side.merge, self._resident.zoo
+        names = [name for name, _ in params.experts]
+        base = self._resident.weights("base")
+        experts = {name: self._resident.weights(name) for name in names}
+        tasks = tuple(zoo.manifest.expert_table[name].task for name in names)
+        digests, probe = params.digests, params.probe or next(iter(self._side.encoded["merged"].values())).probe
+        context = context_of(self._resident, tasks, digests, probe, params.seed, self._tools, dict(params.experts))
+        vectors = LazyTaskVectors(base, experts, weights=[weight for _, weight in params.experts])
+        return merge_experts(base, vectors, params.transforms, params.merge, context)
+
+
+def _interval(found: Difference) -> dict[str, Any]:
+    """Return a mean with its interval as JSON values."""
+    return {"mean": found.mean, "low": found.low, "high": found.high, "images": found.images}
+
+
+def _remember(name: str, seconds: float, tools: StepTools) -> None:
+    """Write down how long a preview took on this machine, where that is news."""
+    known = known_rates(tools.store).preview
+    before = known.get(name)
+    if before is None or not before / CHANGED <= seconds <= before * CHANGED:
+        keep_rates(tools.store, preview={**known, name: round(seconds, 3)})

@@ -1,0 +1,203 @@
+"""One zoo in a worker's memory: weights, samples, features that stand still, and what methods cache of one expert.
+
+A worker keeps the zoo that it previewed last, as long as it takes no more than a share of the memory that is free, and
+gives it back when no preview was asked for a while. Nothing of it reaches the store.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+from torch import Tensor, nn
+
+from ...types import Tensors, Weights
+from ...weights import Memory
+from ...zoo.encoders.backbone import build_encoder
+from ...zoo.folder import Zoo
+from ..run.context import MergeContext
+from ..sources import Sources
+
+if TYPE_CHECKING:
+    from ..tools import StepTools
+
+IDLE = 300.0  # seconds after the last preview until the memory is given back
+SHARE = 0.2  # of the memory that is free, for weights; zoos that take more are read anew
+MOST = 2**31  # bytes of weights and of what methods cache, at most
+FEATURES = 64  # matrices of features that are kept: of models that stand still, a task each
+
+
+class Resident:
+    """A zoo in memory."""
+
+    def __init__(self, sources: Sources, digests: Mapping[str, str]) -> None:
+        """Open a zoo; its weights are read when they are asked for.
+
+        Args:
+            sources: where it lies.
+            digests: of the weights that are asked for, by name.
+        """
+        self.zoo: Zoo = sources.open()
+        self._digests = dict(digests)
+        self._weights: dict[str, Weights] = {}
+        self._samples: dict[tuple[str, bytes], np.ndarray] = {}
+        self._encoder: nn.Module | None = None
+        self._features: OrderedDict[str, np.ndarray] = OrderedDict()
+        self.news = 0  # times that something was read or computed for what comes after
+        self._cached: OrderedDict[str, Tensors] = OrderedDict()
+        self._room = min(MOST, int(SHARE * psutil.virtual_memory().available))  # bytes that are left for weights
+        self._spare = self._room  # bytes that are left for what methods cache
+
+    def holds(self, digests: Mapping[str, str]) -> bool:
+        """Return whether these are the files that were read; others of the zoo may join them."""
+        return all(self._digests.get(name, digest) == digest for name, digest in digests.items())
+
+    def join(self, digests: Mapping[str, str]) -> None:
+        """Take note of further files of the zoo."""
+        self._digests.update(digests)
+
+    def weights(self, name: str) -> Weights:
+        """Return the encoder's tensors of ``base`` or an expert, in memory where there is room."""
+        if name in self._weights:
+            return self._weights[name]
+        stored = self.zoo.weights(name)
+        size = sum(stored.dtype(tensor).itemsize * int(np.prod(stored.shape(tensor))) for tensor in stored.names)
+        if size > self._room:
+            return stored
+        self._room -= size
+        self.news += 1
+        self._weights[name] = Memory({tensor: stored.tensor(tensor) for tensor in stored.names})
+        return self._weights[name]
+
+    def encoder(self, config: Mapping[str, Any]) -> nn.Module:
+        """Return the one encoder of the zoo, which whoever asks fills with weights."""
+        if self._encoder is None:
+            self._encoder = build_encoder(config)
+            self.news += 1
+        return self._encoder
+
+    def samples(self, task: str, rows: np.ndarray) -> np.ndarray:
+        """Return samples of a task's test split by their rows."""
+        name = (task, rows.tobytes())
+        if name not in self._samples:
+            self.news += 1
+            self._samples[name] = np.asarray(self.zoo.data[task].samples("test", rows)[:])
+            while len(self._samples) > FEATURES:
+                del self._samples[next(iter(self._samples))]
+        return self._samples[name]
+
+    def features(self, key: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
+        """Return a matrix of features by its key, computed where it is not at hand."""
+        if key in self._features:
+            self._features.move_to_end(key)
+            return self._features[key]
+        found = self._features[key] = compute()
+        while len(self._features) > FEATURES:
+            self._features.popitem(last=False)
+        return found
+
+    def cached(self, key: str, compute: Callable[[], Tensors]) -> Tensors:
+        """Return tensors that depend on one expert only, computed where they are not at hand; oldest ones go first."""
+        if key in self._cached:
+            self._cached.move_to_end(key)
+            return _copies(self._cached[key])
+        self.news += 1
+        found = {name: tensor.detach().cpu().contiguous() for name, tensor in compute().items()}
+        size = _bytes(found)
+        while self._cached and size > self._spare:
+            self._spare += _bytes(self._cached.popitem(last=False)[1])
+        if size <= self._spare:
+            self._spare -= size
+            self._cached[key] = found
+        return _copies(found)
+
+
+class InMemory(MergeContext):
+    """The context of a merge that is previewed: what methods cache stays in memory, and progress is no step's own."""
+
+    resident: Resident
+
+    def progress(self, fraction: float, message: str = "") -> None:
+        """Stop where the preview is no longer wanted."""
+        self._tools.check()
+
+    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
+        """Return tensors that depend on one expert (and the base) only, kept in memory."""
+        parts = [quantity, params, self._factors.get(expert, 1.0), self._digests["base"], self._digests[expert]]
+        return self.resident.cached(json.dumps(parts, sort_keys=True), compute)
+
+
+class Keeper:
+    """Keeps one zoo, and gives it back when nobody asked for it for a while."""
+
+    def __init__(self, idle: float = IDLE) -> None:
+        """Keep nothing yet.
+
+        Args:
+            idle: seconds without a preview after which the zoo is given back.
+        """
+        self.idle = idle
+        self._lock = threading.Lock()
+        self._kept: tuple[str, Resident] | None = None
+        self._timer: threading.Timer | None = None
+
+    def take(self, sources: Sources, digests: Mapping[str, str]) -> Resident:
+        """Return a zoo in memory, another one's place if need be; ``digests`` tell whether its files are the same."""
+        name = sources.model_dump_json()
+        with self._lock:
+            self._wait()
+            if self._kept is not None and self._kept[0] == name and self._kept[1].holds(digests):
+                self._kept[1].join(digests)
+                return self._kept[1]
+            self._kept = None  # before the next one is read
+            self._kept = (name, Resident(sources, digests))
+            return self._kept[1]
+
+    @property
+    def empty(self) -> bool:
+        """Return whether nothing is kept."""
+        return self._kept is None
+
+    def give_back(self) -> None:
+        """Forget the zoo."""
+        with self._lock:
+            self._kept = None
+
+    def _wait(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = threading.Timer(self.idle, self.give_back)
+        self._timer.daemon = True
+        self._timer.start()
+
+
+KEEPER = Keeper()
+
+
+def context_of(
+    resident: Resident,
+    tasks: tuple[str, ...],
+    digests: Mapping[str, str],
+    probe: Any,
+    seed: int,
+    tools: StepTools,
+    factors: Mapping[str, float],
+) -> InMemory:
+    """Return the context of a merge on a zoo in memory; see :class:`MergeContext` for the arguments."""
+    context = InMemory(resident.zoo, tasks, digests, probe, seed, tools, factors)
+    context.resident = resident
+    return context
+
+
+def _copies(tensors: Tensors) -> dict[str, Tensor]:
+    """Return copies, since whoever asked may overwrite them."""
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def _bytes(tensors: Tensors) -> int:
+    return sum(tensor.nbytes for tensor in tensors.values())

@@ -1,0 +1,265 @@
+"""A preview of what the form holds: a sample measured after every change, without Run, beside the run shown."""
+
+import hashlib
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import streamlit as st
+from safetensors.numpy import load_file
+
+from engine.catalog.titles import recipe_title
+from engine.errors import EngineError, StoreError
+from engine.figures import Drawing
+from engine.figures.palette import Theme
+from engine.figures.preview import preview_points, preview_tasks
+from engine.pipeline.preview.request import (
+    KIND,
+    PATIENCE,
+    PreviewRequest,
+    foreseen_seconds,
+    merges_alike,
+    preview_request,
+    read_preview,
+    trained_parts,
+)
+from engine.recipe import Recipe
+from engine.rounding import rounded
+from engine.store import Run
+from engine.store.people import NotAllowed
+from pages.forms.recipes import differences
+from pages.shared.chrome import PROTOCOLS, duration, plain, plot, theme
+from pages.shared.nouns import called, figure_called, kind_of_zoo
+from pages.shared.people import desk
+from pages.shared.service import ask, keep_service
+from pages.shared.state import RunView, store
+from pages.shared.zoos import zoo_manifest
+
+STATE = "preview"  # in the session: what was asked for last, or why nothing is
+DRAWING = "preview.drawing"  # in the session: the page is being drawn, and the panel will be
+LIVE = "preview.live"  # in the session: the panel looks for changes by itself
+TICK = 0.25  # seconds between two looks
+LINGER = 15.0  # seconds after the last change for which the panel goes on looking
+TRAINED = "Calibrators train, so what they do needs Run."
+OUTCOMES = {
+    "seen": "higher",
+    "opposite seen": "lower",
+    "no difference": "no difference beyond half a point",
+    "undecided": "undecided: the sample is too small to tell",
+}
+
+
+def begin() -> None:
+    """Say that the page is drawn from its top, so that the panel comes after the form by itself."""
+    st.session_state[DRAWING] = True
+
+
+def follow(recipe: Recipe | None, shown: Recipe | None) -> None:
+    """Ask for a preview of what the form holds, in the place of the one before; nothing for what the run shown has.
+
+    Args:
+        recipe: as the form has it; None where it is not valid.
+        shown: recipe of the run on the page.
+    """
+    if recipe is None or shown is None or not differences(shown, recipe):
+        if st.session_state.get(STATE):
+            withdraw()
+            st.session_state[STATE] = {}
+        return
+    asked = preview_request(recipe, shown)
+    name = hashlib.sha256(asked.model_dump_json().encode()).hexdigest()
+    if st.session_state.get(STATE, {}).get("name") != name:
+        withdraw()
+        before = st.session_state.get(STATE, {}).get("result", "")
+        st.session_state[STATE] = {"name": name, "time": time.time(), "result": before, "row": ""}
+        st.session_state[STATE] |= _begun(asked, recipe, shown)
+    if not (st.session_state.get(DRAWING) or st.session_state.get(LIVE)):
+        st.rerun()  # the panel does not look by itself
+
+
+def withdraw() -> None:
+    """Cancel a preview that has not ended: another one takes its place, or the run itself is asked for."""
+    row = store().runs.find(st.session_state.get(STATE, {}).get("row", ""))
+    if row is not None and row.active:
+        with suppress(EngineError):  # it has ended meanwhile
+            desk().cancel(row.id)
+
+
+def preview_panel(run: RunView) -> None:
+    """Draw the preview of what the form holds; for a while after a change it looks for the next one by itself.
+
+    Args:
+        run: the run shown.
+    """
+    st.session_state[DRAWING] = False
+    state = st.session_state.get(STATE)
+    st.session_state[LIVE] = live = bool(state) and _lingers(state)
+    if state:
+        st.fragment(_panel, run_every=TICK if live else None)(run)
+
+
+def _begun(asked: PreviewRequest, recipe: Recipe, shown: Recipe) -> dict[str, Any]:
+    """Ask for a preview where one is quick; returns the row's id, or what to say in its place."""
+    if merges_alike(recipe, shown):
+        return {"said": f"The merge is that of the run shown. {TRAINED}", "result": ""}
+    if learned := trained_parts(recipe):
+        return {"said": f"{' and '.join(learned)} learns from images, so there is no preview.", "result": ""}
+    try:
+        seconds = _foreseen(asked, zoo_manifest(recipe.zoo).name)
+    except EngineError:
+        return {"said": "The zoo cannot be read, so there is no preview.", "result": ""}
+    if seconds > PATIENCE:
+        return {"slow": seconds, "asked": asked.model_dump(mode="json"), "result": ""}
+    return _asked(asked.model_dump(mode="json"))
+
+
+def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Put a request into the run table; returns the row's id, or why it was refused."""
+    try:
+        row = ask(KIND, request, f"Preview of {recipe_title(PreviewRequest.parse(request).recipe)}")
+    except NotAllowed as error:
+        return {"said": f"No preview: {error}", "result": ""}
+    except EngineError as error:
+        return {"said": str(error), "result": ""}
+    return {"row": row.id}
+
+
+def _ask_slow() -> None:
+    state = st.session_state[STATE]
+    st.session_state[STATE] = {**state, "slow": 0.0, "time": time.time(), **_asked(state["asked"])}
+
+
+def _panel(run: RunView) -> None:
+    state = st.session_state.get(STATE)
+    if not state or (st.session_state.get(LIVE) and not _lingers(state)):
+        st.rerun()  # the panel goes, or stops looking
+    with st.container(border=True, key="preview.panel"):
+        row = store().runs.find(state["row"]) if state.get("row") else None
+        if row is not None and row.state == "finished" and _folder(row.result) is not None:
+            state["result"] = row.result
+        _said(state, row)
+        folder = _folder(state.get("result", ""))
+        if folder is not None:
+            try:
+                _draw(run, folder, state["result"])
+            except EngineError as error:
+                st.caption(plain(error))
+
+
+def _said(state: Mapping[str, Any], row: Run | None) -> None:
+    """Say how far the preview is, or why there is none."""
+    if state.get("slow"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            seconds = duration(max(state["slow"], 1.0))
+            st.caption(f"A preview takes about {seconds} here, so it does not follow by itself.", width="stretch")
+            st.button("Preview", key="preview.ask", icon=":material/visibility:", on_click=_ask_slow)
+    elif state.get("said"):
+        st.caption(plain(state["said"]))
+    elif row is None:
+        st.caption("The preview is no longer kept. Change a setting to see one.")
+    elif row.active:
+        waits = f" ({plain(keep_service())})" if time.time() - row.created > 3 * PATIENCE else ""
+        earlier = "; below, the settings before" if state.get("result") else ""
+        st.caption(f":material/hourglass_top: Previewing{waits}{earlier}.")
+    elif row.state == "failed":
+        st.caption(f":orange[:material/warning:] {plain(row.error)}")
+    elif row.state == "cancelled":
+        st.caption("The preview was cancelled.")
+
+
+def _draw(run: RunView, folder: Path, result: str) -> None:
+    recipe = run.report.recipe
+    kind = kind_of_zoo(recipe.zoo)
+    document = _document(str(folder), result)
+    st.markdown(called(_sentence(document), kind))
+    points, tasks = _drawings(str(folder), result, theme())
+    left, right = st.columns((5, 6))
+    for place, drawing in ((left, points), (right, tasks)):
+        figure_called(drawing.figure, kind)
+        with place:
+            plot(drawing, key=f"preview.{drawing.name}")
+    st.caption(plain(called(_caption(document), kind)))
+
+
+def _sentence(document: Mapping[str, Any]) -> str:
+    """Return the result in one sentence, in Markdown."""
+    inside = document["average"].get("in") or document["average"]["out"]
+    merged = inside["merged"]
+    text = f"**Preview: {_percent(merged)}** of a sample right in-domain {_range(merged)}"
+    if "difference" not in inside:
+        return f"{text}."
+    change = inside["difference"]
+    points = f"{rounded(change['mean'], signed=True)} points".replace("-", "\u2212")
+    return (
+        f"{text}; the run shown {_percent(inside['against'])} on the same images: **{points}** "
+        f"{_range(change)}, {OUTCOMES[change['outcome']]}."
+    )
+
+
+def _caption(document: Mapping[str, Any]) -> str:
+    """Return the provenance: n, split, seed, map, and that none of it is a run's number."""
+    used, there = ({task[name] for task in document["tasks"]} for name in ("evaluated", "available"))
+    share = sum(document["map"]["explained_variance"])
+    parts = [
+        f"A sample of the merge alone, not the run's number: n = {_span(used)} of {_span(there)} test images a task",
+        f"{PROTOCOLS[document['protocol']]}, split seed {document['split_seed']}, seed {document['seed']}",
+        "95 % intervals, the difference by image",
+        f"PCA of pretrained and run shown ({rounded(share, 0)} % of the variance)",
+        f"{rounded(document['seconds'])} s",
+    ]
+    chance = f" {document['chance']}" if document["chance"] else ""
+    return f"{'; '.join(parts)}.{chance} {TRAINED}"
+
+
+def _percent(found: Mapping[str, float]) -> str:
+    return f"{rounded(found['mean'])}\u00a0%"
+
+
+def _range(found: Mapping[str, float]) -> str:
+    return f"({rounded(found['low'])} to {rounded(found['high'])})".replace("-", "\u2212")
+
+
+def _span(counts: set[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+def _lingers(state: Mapping[str, Any]) -> bool:
+    """Tell whether the panel looks by itself: a while after a change, and as long as a preview is at work."""
+    if time.time() - state.get("time", 0.0) < LINGER:
+        return True
+    row = store().runs.find(state["row"]) if state.get("row") else None
+    return row is not None and row.active
+
+
+def _folder(result: str) -> Path | None:
+    return store().find(result, checksums=False) if result else None
+
+
+def _foreseen(asked: PreviewRequest, zoo: str) -> float:
+    rates = store().root / "rates"
+    stamp = max((path.stat().st_mtime_ns for path in rates.glob("*.json")), default=0) if rates.is_dir() else 0
+    return _kept_foreseen(asked.model_dump_json(), zoo, stamp, asked)
+
+
+@st.cache_data(max_entries=64, ttl="5m", show_spinner=False)
+def _kept_foreseen(document: str, zoo: str, stamp: int, _asked: PreviewRequest) -> float:
+    return foreseen_seconds(_asked, zoo, store())
+
+
+@st.cache_resource(max_entries=16, ttl="10m", show_spinner=False)
+def _document(folder: str, key: str) -> dict[str, Any]:
+    return read_preview(Path(folder))
+
+
+@st.cache_resource(max_entries=16, ttl="10m", show_spinner=False)
+def _drawings(folder: str, key: str, shade: Theme) -> tuple[Drawing, Drawing]:
+    document = _document(folder, key)
+    try:
+        arrays: dict[str, np.ndarray] = load_file(Path(folder) / "preview.safetensors")
+    except (OSError, ValueError) as error:
+        raise StoreError(f"The preview cannot be read ({error}). Change a setting to see another one.") from error
+    return preview_points(document, arrays, shade), preview_tasks(document, shade)
