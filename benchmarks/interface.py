@@ -1,4 +1,4 @@
-"""Time the app's interface: first paint, page switch, rerun, brush, inspector, and memory over 200 interactions.
+"""Time the app's interface: first paint, page switch, rerun, brush, preview, film, memory over 200 interactions.
 
     python benchmarks/interface.py           # the table; about four minutes on two free cores
     python benchmarks/interface.py --quick   # few repetitions, to see that everything works
@@ -30,6 +30,9 @@ import psutil
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from engine.pipeline.views.film import FILM  # noqa: E402
+from engine.recipe import parse_recipe  # noqa: E402
+from engine.store import Store  # noqa: E402
 from tests.e2e.conftest import Watch, open_browser, serve, serve_app, settle  # noqa: E402
 
 SWITCHES = {
@@ -53,9 +56,10 @@ class Effort:
     steps: int = 40
     brushes: int = 6
     interactions: int = 200
+    previews: int = 10
 
 
-QUICK = Effort(2, 4, 4, 8, 2, 20)
+QUICK = Effort(2, 4, 4, 8, 2, 20, 3)
 Row = tuple[str, list[float], str, str]  # what, measurements, unit, goal
 
 
@@ -90,6 +94,10 @@ def measure(browser: Any, effort: Effort, watch: Watch) -> Iterator[Row]:
         yield "brush end to image grid", grids, "s", "≤ 0.5"
         page.goto(address)
         yield "scrub step, film of 3 × 384 points of the example", list(scrubs(page, effort.steps)), "ms", "≤ 16"
+        yield "preview, key on λ to its sentence", list(previews(page, effort.previews)), "s", "≤ 1"
+        seconds, megabytes = film(Store(folder))
+        yield "film over λ by the engine, 21 frames × 32 images of 14 tasks, Surgery", [seconds], "s", "≤ 12"
+        yield "size of that film", [megabytes], "MB", "≤ 2"
         yield "memory of app and engine gained in interactions", [growth(page, effort.interactions)], "MB", "flat"
         page.goto("about:blank")  # before the server ends
         page.close()
@@ -197,6 +205,34 @@ def scrubs(page: Any, times: int) -> Iterator[float]:
         yield float(view.get_attribute("data-scrub-ms"))
 
 
+def previews(page: Any, times: int) -> Iterator[float]:
+    """Yield seconds from a key on the form's λ to its preview; the first one, which reads the zoo, is left out."""
+    slider = page.get_by_role("slider", name="Scaling coefficient λ").first
+    panel, sentence = page.locator(".st-key-preview-panel"), re.compile(r"^Preview: \d")
+    settle(page)
+    for number in range(times + 1):
+        started = time.perf_counter()
+        slider.press("ArrowRight" if number < 10 else "ArrowLeft")
+        panel.get_by_text("Previewing").wait_for(timeout=LATER)
+        panel.get_by_text("Previewing").wait_for(state="detached", timeout=LATER)
+        panel.get_by_text(sentence).wait_for(timeout=LATER)
+        if number:
+            yield time.perf_counter() - started
+        page.wait_for_timeout(500)
+    page.get_by_role("button", name="Back to the settings of the run shown").click()
+    panel.wait_for(state="detached", timeout=LATER)
+
+
+def film(store: Store) -> tuple[float, float]:
+    """Return the seconds that the engine takes for a film of 21 frames over λ with Surgery, and its megabytes."""
+    asked = FILM.ask(parse_recipe({"zoo": "mini8", "calibrators": [{"method": "surgery"}]}))
+    row = store.runs.wait(store.runs.submit(FILM.name, asked.model_dump(mode="json")).id, LATER / 100)
+    if row.state != "finished":
+        raise RuntimeError(f"The film is {row.state}. {row.error}")
+    folder = store.find(row.result)
+    return row.elapsed, sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+
+
 def to_images(page: Any, selected: int) -> None:
     """Wait until the inspector shows images of this selection."""
     words = re.compile(rf"^{selected:,} images? selected")
@@ -242,7 +278,7 @@ def table(rows: list[Row], chromium: str) -> str:
     ]
     for what, found, unit, goal in rows:
         middle, worst = statistics.median(found), max(found)
-        digits = 2 if unit == "s" else 0
+        digits = 0 if unit == "ms" or worst >= 10 else 2
         lines.append(f"| {what} | {middle:.{digits}f} {unit} | {worst:.{digits}f} | {len(found)} | {goal} |")
     return "\n".join(lines)
 

@@ -48,11 +48,18 @@ def films_of(run: RunView) -> list[FilmEntry]:
             place = str(row.request.get("place"))
             found[place] = FilmEntry(place, film_title(recipe, place), folder, row.result)
     shipped = run.folder / FOLDER
-    for folder in sorted(shipped.iterdir()) if shipped.is_dir() else ():
-        stamp = (folder / "film.json").stat().st_mtime_ns
+    for folder, stamp in _shipped(shipped):
         entry = FilmEntry(folder.name, film_title(recipe, folder.name), folder, f"{run.id}:{folder.name}:{stamp}")
         found.setdefault(folder.name, entry)
     return sorted(found.values(), key=lambda entry: (entry.place != FIRST, entry.title))
+
+
+def _shipped(folder: Path) -> list[tuple[Path, int]]:
+    """Return the folders of films that came with a run and when each was written; none of a run that is deleted."""
+    try:
+        return sorted((made.parent, made.stat().st_mtime_ns) for made in folder.glob("*/film.json"))
+    except OSError:
+        return []
 
 
 def film_view(run: RunView, films: list[FilmEntry], key: str) -> None:

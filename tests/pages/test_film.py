@@ -1,11 +1,13 @@
 """Films on the pages: what is packed for the browser, where the slider begins, whom the page believes."""
 
 import json
+import shutil
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from engine.errors import StoreError
@@ -13,7 +15,8 @@ from engine.manifest import ASSETS
 from engine.report import read_report
 from pages.features.film import film_colour, film_packet, read_film
 from pages.features.film_maker import frame_values
-from pages.features.film_view import _is_news
+from pages.features.film_view import _is_news, films_of
+from pages.shared.state import RunView, open_run
 
 EXAMPLE = ASSETS / "examples" / "task-arithmetic"
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,3 +125,46 @@ def test_values_of_a_new_film():
     assert frame_values(0.0, 1.0, 5, False) == [0.0, 0.25, 0.5, 0.75, 1.0]
     assert frame_values(1, 4, 11, True) == [1, 2, 3, 4]
     assert frame_values(2.0, 2.0, 11, False) == [2.0]
+
+
+@pytest.fixture
+def played(workspace, open_app, tmp_path):
+    """A run of one's own with a film, shown in the Lab."""
+    workspace.example()
+    row = workspace.submitted("Mine", read_report(EXAMPLE).recipe)
+    folder = tmp_path / "mine"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("views"))
+    workspace.store.runs.finish(row.id, str(folder))
+    app = open_app(run=row.id)
+    assert app.button_group(key="film").value == PLACE
+    return app, row, folder
+
+
+def test_a_film_whose_run_is_deleted_while_it_plays_goes_on_until_another_run_is_shown(played, workspace):
+    app, row, folder = played
+    workspace.store.runs.delete(row.id)
+    shutil.rmtree(folder)
+    app.run()
+    assert not app.exception
+    assert app.query_params["run"] == "made", "another run is shown"
+    with pytest.raises(KeyError):
+        app.button_group(key="film")
+
+
+def test_a_gesture_on_a_film_that_is_gone_says_so(played):
+    _, row, folder = played
+    entries = films_of(open_run(row.id))
+    shutil.rmtree(folder)
+    st.cache_resource.clear()
+
+    def gesture(run, entries):
+        from pages.features.film_view import _view
+
+        _view(run, entries, "test")
+
+    view = RunView(row.id, "Mine", folder, read_report(EXAMPLE), str(folder), False)
+    gone = AppTest.from_function(gesture, args=(view, entries)).run()
+    assert not gone.exception
+    assert "cannot be read" in gone.error[0].value
+    assert "Compute it again" in gone.error[0].value
+    assert films_of(view) == []
