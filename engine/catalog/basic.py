@@ -43,7 +43,7 @@ ROWS = (
         equation=r"\theta = \theta_0 + \lambda \sum_k \tau_k",
         source="Ilharco et al., Editing models with task arithmetic, ICLR 2023, arXiv:2212.04089",
         url="https://arxiv.org/abs/2212.04089",
-        presets=(Preset("eight_tasks", "Eight tasks, ViT-B/32", {"scaling": 0.3}, "arXiv:2212.04089"),),
+        presets=(Preset("eight_tasks", "Published λ (eight tasks, ViT-B/32)", {"scaling": 0.3}, "arXiv:2212.04089"),),
         weighted=True,
         linear=lambda p, experts: p.scaling,
         cost=Cost(sweeps=2),

@@ -11,7 +11,7 @@ from engine.catalog.words import needs_of
 from pages.shared.chrome import plain
 
 SLIDER_SPAN = 7.0  # bounded numbers of at most this range get a slider, if their default lies on its steps
-COMMON = ("steps",)  # inherited parameters that are shown at once
+COMMON = ("steps", "eta")  # inherited parameters that are shown at once
 
 
 def method_notes(row: Row) -> None:
@@ -44,7 +44,7 @@ def param_fields(row: Row, memory: dict[str, Any], key: str) -> dict[str, Any]:
     rest = [name for name in shown if name not in first]
     values |= {name: _field(row, name, values[name], f"{key}.{name}") for name in first}
     if rest and st.toggle(
-        "All parameters",
+        "Show advanced settings",
         key=seeded(f"{key}._all", False),
         help="Shows the parameters that seldom need a change, such as those of the optimiser.",
     ):

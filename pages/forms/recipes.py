@@ -1,12 +1,15 @@
 """Recipes as the form sees them: are they valid, how do they differ, what is their zoo. No widgets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.catalog import resolve
+from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, resolve
+from engine.catalog.row import Row
+from engine.catalog.titles import calibrator_title
 from engine.errors import EngineError
 from engine.pipeline.run.findings import findings
-from engine.recipe import Recipe, parse_recipe
+from engine.recipe import MethodCall, Recipe, parse_recipe
+from pages.forms.params import COMMON
 from pages.shared.zoos import zoo_manifest
 
 
@@ -22,18 +25,74 @@ def check(document: Mapping[str, Any]) -> tuple[Recipe | None, list[str]]:
 
 
 def differences(before: Recipe, after: Recipe) -> list[str]:
-    """List the differences between two recipes, one phrase each."""
+    """List the differences between two recipes, one phrase each; what is added has a plus, what is gone a minus."""
     try:
         before = resolve(before)
     except EngineError:
         return ["method"]
-    old, new = (_flat(recipe.model_dump(mode="json")) for recipe in (before, after))
-    names = dict.fromkeys([*new, *old])
-    return [
+    rest = ("transforms", "merge", "calibrators")
+    old, new = (_flat(recipe.model_dump(mode="json", exclude=set(rest))) for recipe in (before, after))
+    others = [
         f"{_name_of(name)} {_value_text(old, name)} → {_value_text(new, name)}"
-        for name in names
+        for name in dict.fromkeys([*new, *old])
         if old.get(name) != new.get(name)
     ]
+    found = [*_changes(before, after), *others]
+    return found or ([] if before.model_dump() == after.model_dump() else ["other settings"])
+
+
+def _changes(before: Recipe, after: Recipe) -> list[str]:
+    """List methods that were added, changed and taken away, in the order of the way through them."""
+    found = []
+    for part, rows in (("transforms", TRANSFORMS), ("merge", MERGE_METHODS), ("calibrators", CALIBRATORS)):
+        old, new = ({_ident(call): call for call in _calls(recipe, part)} for recipe in (before, after))
+        found += [f"+ {_named(call, rows, first=True)}" for ident, call in new.items() if ident not in old]
+        for ident in (ident for ident in new if ident in old):
+            found += _moved(old[ident], new[ident], rows, part)
+        found += [f"\u2212 {_named(call, rows)}" for ident, call in old.items() if ident not in new]
+        if list(old) != list(new) and sorted(old) == sorted(new):
+            found.append(f"another order of {part}")
+    return found
+
+
+def _calls(recipe: Recipe, part: str) -> Sequence[MethodCall]:
+    return (recipe.merge,) if part == "merge" else getattr(recipe, part)
+
+
+def _ident(call: MethodCall) -> str:
+    return f"{call.method} {getattr(call, 'name', '')}"
+
+
+def _named(call: MethodCall, rows: Mapping[str, Row], *, first: bool = False) -> str:
+    """Return a method's title; with ``first`` also the values of its first parameters of its own, such as λ and η."""
+    title = calibrator_title(getattr(call, "name", ""), call.method)
+    if not first:
+        return title
+    row = rows[call.method]
+    first_ones = [name for name in row.params.model_fields if name in row.params.__annotations__ or name in COMMON]
+    own = [name for name in first_ones if type(call.params.get(name)) in (int, float)][:2]
+    said = ", ".join(f"{_parameter(row, name)} {call.params[name]}" for name in own)
+    return f"{title} ({said})" if said else title
+
+
+def _moved(old: MethodCall, new: MethodCall, rows: Mapping[str, Row], part: str) -> list[str]:
+    """List the parameters of a method that changed, and of a calibrator the model that it repairs."""
+    row, title = rows[new.method], "" if part == "merge" else f"{_named(new, rows)}: "
+    found = [
+        f"{title}{_parameter(row, name)} {_value_text(old.params, name)} → {value}"
+        for name, value in new.params.items()
+        if old.params.get(name) != value
+    ]
+    if getattr(old, "on", "") != getattr(new, "on", ""):
+        found.append(f"{title}repairs {new.on}")
+    return found
+
+
+def _parameter(row: Row, name: str) -> str:
+    """Return a parameter's symbol where its title ends with one, else its title in small letters."""
+    title = row.params.model_fields[name].title or name.replace("_", " ")
+    last = title.rpartition(" ")[2]
+    return last if len(last) == 1 and not last.isascii() else title[:1].lower() + title[1:]
 
 
 def _flat(value: Any, place: str = "") -> dict[str, Any]:

@@ -28,7 +28,7 @@ def depth(run: RunView) -> None:
     """Draw bias after every block."""
     st.subheader("Where the drift arises", anchor=False)
     st.write(
-        "The drift of the features is the end of a long way. Here the output of every block is compared with the "
+        "Drift builds up block by block. Here the output of every block is compared with the "
         "expert's: where the lines part, merging does its harm, and a calibrator inside the encoder can act there."
     )
     if lacks_blocks(run, "No blocks to follow"):

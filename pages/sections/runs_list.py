@@ -20,7 +20,7 @@ COLUMNS = {
     "Kind": st.column_config.TextColumn(width="small"),
     "Merge": st.column_config.TextColumn(width="small"),
     "Merged": st.column_config.NumberColumn("Merged, %", format="%.1f", help="Mean accuracy, in-domain tasks"),
-    "Repaired": st.column_config.NumberColumn("Repaired, %", format="%.1f", help="The last calibrator's, same tasks"),
+    "Repaired": st.column_config.NumberColumn("Repaired, %", format="%.1f", help="The best calibrator's, same tasks"),
     "H": st.column_config.NumberColumn(
         "H-score", format="%.1f", help="Merged: harmonic mean of in-domain and out-of-domain accuracy"
     ),
@@ -91,10 +91,12 @@ def summary(folder: str) -> dict[str, Any]:
         averages, method = report["average"], report["recipe"]["merge"]["method"]
         calibrators = [name for name, part in report.get("calibrators", {}).items() if part["on"] == "merged"]
         merged = averages.get("merged", {})
+        found = (averages.get(name, {}).get("in") for name in calibrators)
+        repaired = [value for value in found if value is not None]
         return {
             "Merge": method_title(method),
             "Merged": merged.get("in"),
-            "Repaired": averages.get(calibrators[-1], {}).get("in") if calibrators else None,
+            "Repaired": max(repaired, default=None),
             "H": merged.get("h_score"),
         }
     except (OSError, ValueError, KeyError, TypeError):

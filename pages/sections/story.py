@@ -29,7 +29,8 @@ NAMED = 3  # calibrators named one by one
 def headline(report: Report) -> str:
     """Return the run in one or two sentences of Markdown, with its own numbers in the colours of the states."""
     experts, merged = _mean(report, "expert"), _mean(report, "merged")
-    method = plain(method_title(report.recipe.merge.method))
+    calls = (*report.recipe.transforms, report.recipe.merge)
+    method = ", then ".join(plain(method_title(call.method)) for call in calls)
     count = _word(len(report.experts)).capitalize()
     if experts is None or merged is None:
         return f"{count} experts, merged by {method}. Without images and heads there is no accuracy to show."

@@ -1,0 +1,57 @@
+"""Differences of recipes in phrases: what is added, changed and taken away, in the words of the form."""
+
+import pytest
+
+from engine.catalog import resolve
+from engine.recipe import parse_recipe
+from pages.forms.recipes import differences
+
+
+def recipe(**changes):
+    calibrators = [{"method": "surgery", "params": {"rank": 4}}]
+    return resolve(parse_recipe({"merge": {"method": "task_arithmetic"}, "calibrators": calibrators, **changes}))
+
+
+LWPTV = [{"method": "lwptv", "params": {"eta": 0.7}}]
+PROB = {"method": "prob_surgery"}
+CASES = {
+    "nothing": ({}, []),
+    "a value": ({"merge": {"method": "task_arithmetic", "params": {"scaling": 0.5}}}, ["λ 0.3 → 0.5"]),
+    "a transform": ({"transforms": LWPTV}, ["+ LwPTV (η 0.7)"]),
+    "a calibrator": ({"calibrators": []}, ["\u2212 Surgery"]),
+    "its rank": ({"calibrators": [{"method": "surgery", "params": {"rank": 8}}]}, ["Surgery: rank 4 → 8"]),
+    "its model": (
+        {"calibrators": [{"method": "surgery", "params": {"rank": 4}, "on": "pretrained"}]},
+        ["Surgery: repairs pretrained"],
+    ),
+    "an order": ({"calibrators": [PROB, {"method": "surgery", "params": {"rank": 4}}]}, None),
+    "images": ({"probe": {"samples_per_task": 20}}, ["samples per task all → 20"]),
+    "seeds": ({"seeds": [0, 1]}, ["seeds [0] → [0, 1]"]),
+    "twice the same": ({"transforms": [*LWPTV, *LWPTV]}, ["+ LwPTV (η 0.7)"]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_changes_are_said_in_the_words_of_the_form(case):
+    changes, expected = CASES[case]
+    found = differences(recipe(), recipe(**changes))
+    if expected is not None:
+        assert found == expected
+    else:
+        assert found[0].startswith("+ ProbSurgery")
+
+
+def test_another_method_is_added_and_the_one_before_taken_away():
+    found = differences(recipe(), recipe(merge={"method": "ties", "params": {"density": 0.1}}))
+    assert found[0].startswith("+ TIES (")
+    assert "0.1" in found[0]
+    assert found[1] == "\u2212 Task Arithmetic"
+    assert len(found) == 2
+
+
+def test_what_no_phrase_tells_apart_is_a_difference_all_the_same():
+    one, two = recipe(transforms=LWPTV), recipe(transforms=[*LWPTV, *LWPTV])
+    assert differences(one, two) == ["other settings"]
+    both = [PROB, {"method": "surgery"}]
+    swapped = differences(recipe(calibrators=both), recipe(calibrators=both[::-1]))
+    assert swapped == ["another order of calibrators"]
