@@ -180,7 +180,7 @@ def _draw(run: RunView, folder: Path, result: str) -> None:
     for place, drawing in ((left, points), (right, tasks)):
         figure_called(drawing.figure, kind)
         with place:
-            plot(drawing, key=f"preview.{drawing.name}")
+            plot(drawing, key=f"preview.{drawing.name}", toolbar=False)
     st.caption(plain(called(_caption(document), kind)))
 
 
