@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.numpy import save_file
 from torch import nn
 
-from ...analysis.accuracy import logits, predictions, top1, wilson_interval
+from ...analysis.accuracy import predictions, scores, top1, wilson_interval
 from ...analysis.film import fit_map
 from ...analysis.paired import Difference, interval_of, paired_difference
 from ...errors import EngineError
@@ -178,8 +178,7 @@ class Samples:
         """Return by task which images are classified correctly."""
         found = {}
         for name, matrix in features.items():
-            head = self._heads[name]
-            found[name] = predictions(logits(matrix, head.weight.numpy(), head.scale)) == self._labels[name]
+            found[name] = predictions(scores(matrix, self._heads[name])) == self._labels[name]
         return found
 
     def _rows(self, task: str) -> np.ndarray:
