@@ -16,7 +16,7 @@ WORK = 420_000  # ms that copying or training may take where many work on few co
 
 
 def fill(page, name, value):
-    field = page.get_by_role("spinbutton", name=name, exact=True)
+    field = page.get_by_role("spinbutton", name=name, exact=isinstance(name, str))
     field.fill(str(value))
     field.press("Enter")
     settle(page)
@@ -44,6 +44,12 @@ def test_from_the_bundled_zoo_to_curves_of_both_kinds(app_page, app_address):
     expect(app_page.get_by_text("2 experts in the zoo")).to_be_visible(timeout=WORK)
     app_page.get_by_role("button", name="Merge them in the lab").click()
     expect(app_page.get_by_role("heading", level=1)).to_contain_text("experts reach")
+    settle(app_page)
+    app_page.get_by_text("Images and seeds").click()
+    fill(app_page, re.compile("Images a task"), 60)
+    seeds = app_page.get_by_role("textbox", name="Training seeds")
+    seeds.fill("0")
+    seeds.press("Enter")
     settle(app_page)
     app_page.get_by_role("button", name="Run", exact=True).click()
     expect(app_page.get_by_role("button", name="Cancel")).to_be_visible()
