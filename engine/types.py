@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import torch
@@ -88,6 +88,7 @@ def _tanh(values: Any) -> Any:
     return np.tanh(values) if isinstance(values, np.ndarray) else values.tanh()
 
 
+@runtime_checkable
 class Head(Protocol):
     """A frozen classification head: zero-shot, or a fine-tuned classifier's."""
 

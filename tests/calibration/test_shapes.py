@@ -37,7 +37,7 @@ for row in CALIBRATORS.values():
         if hasattr(calibrator, "sigma"):
             calibrator.sigma(merged["a"], "a")
 z, other = np.random.default_rng(0).normal(size=(2, 12, 4)).astype(np.float32)
-labels, head = np.arange(12) % 3, SimpleNamespace(weight=np.eye(3, 4), scale=10.0)
+labels, head = np.arange(12) % 3, SimpleNamespace(weight=np.eye(3, 4), scale=10.0, affine=None)
 accuracy.confusion(accuracy.predictions(accuracy.logits(z, head.weight, head.scale)), labels, 3)
 accuracy.entropy(z)
 bias.bias_of({"a": z}, {"a": other}, {"a": labels}, {"a": 3})
