@@ -131,7 +131,13 @@ def _differences(run: RunView) -> None:
 def _intervals(run: RunView, reference: str, states: Sequence[str]) -> None:
     """Draw the differences of in-domain averages with their intervals, paired by image."""
     found = paired_table({state_title(state, run.report): (run, state) for state in states}, (run, reference))
-    draw_differences(found, "State", f"In-domain mean minus that of {state_title(reference, run.report)}", "accuracy")
+    draw_differences(
+        found,
+        "State",
+        f"In-domain mean minus that of {state_title(reference, run.report)}",
+        "accuracy",
+        kind_of(run.report),
+    )
 
 
 @st.fragment

@@ -116,7 +116,7 @@ def _intervals(runs: Sequence[Compared], views: Sequence[RunView], state: str) -
     except StoreError as error:
         st.caption(plain(f"Differences have no intervals here: {error}"))
         return
-    draw_differences(found, "Runs", f"{state_label(state, runs)}, in-domain mean", "compare")
+    draw_differences(found, "Runs", f"{state_label(state, runs)}, in-domain mean", "compare", kind_of(first[1].report))
 
 
 def _tasks(table: pd.DataFrame, runs: Sequence[Compared]) -> None:

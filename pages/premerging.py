@@ -2,6 +2,12 @@
 
 import streamlit as st
 
+from engine.pipeline.views.by_recipe import BY_RECIPE
+from engine.pipeline.views.connection import CONNECTION
+from engine.pipeline.views.disentanglement import DISENTANGLEMENT
+from engine.pipeline.views.energy import ENERGY
+from engine.pipeline.views.sharpness import SHARPNESS
+from engine.pipeline.views.spawning import SPAWNING
 from pages.sections.premerging_connection import connection
 from pages.sections.premerging_measures import disentanglement, energy, sharpness
 from pages.sections.premerging_scaling import over_scaling
@@ -11,14 +17,13 @@ from pages.shared.nouns import kind_of
 from pages.shared.state import current_run
 
 VIEWS = {
-    "scaling": ("Over λ", over_scaling),
-    "disentanglement": ("Disentanglement", disentanglement),
-    "sharpness": ("Sharpness", sharpness),
-    "energy": ("Subspaces", energy),
-    "connection": ("Alignment", connection),
-    "spawning": ("Spawning", spawning),
+    "scaling": ("Over λ", BY_RECIPE, over_scaling),
+    "disentanglement": ("Disentanglement", DISENTANGLEMENT, disentanglement),
+    "sharpness": ("Sharpness", SHARPNESS, sharpness),
+    "energy": ("Subspaces", ENERGY, energy),
+    "connection": ("Alignment", CONNECTION, connection),
+    "spawning": ("Spawning", SPAWNING, spawning),
 }
-INSIDE = ("energy", "connection", "spawning")  # look inside an encoder, or train it
 
 
 def main() -> None:
@@ -38,11 +43,11 @@ def main() -> None:
         label_visibility="collapsed",
         help="Everything here looks at the experts of the run shown and at their base.",
     )
-    kind = kind_of(run.report)
-    if kind.inside and chosen in INSIDE:
-        st.info(plain(f"This is not drawn for {kind.many}: {kind.inside}."), icon=":material/info:")
+    _, view, draw = VIEWS[chosen]
+    if problem := view.refusal(kind_of(run.report)):
+        st.info(plain(problem), icon=":material/info:")
         return
-    VIEWS[chosen][1](run)
+    draw(run)
 
 
 main()

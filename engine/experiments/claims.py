@@ -55,15 +55,10 @@ def clause(finding: Finding) -> str:
 
 
 def effect(finding: Finding) -> str:
-    """Return left minus right with its interval, such as ``+2.1, 0.8 to 3.4``; empty where nothing was measured.
-
-    A limit that a check sets ("by 10 points or more") is part of what is judged and not of what is shown.
-    """
+    """Return a difference with its interval, such as ``+2.1, 0.8 to 3.4``; empty where nothing was measured."""
     if finding.difference is None:
         return ""
-    known = finding.left is not None and finding.right is not None
-    limit = finding.left - finding.right - finding.difference if known else 0.0
-    text = f"{finding.difference + limit:+,.3g}"
+    text = f"{finding.difference:+,.3g}"
     if finding.low is None or finding.high is None or finding.basis == "count":
         return text.replace("-", "−")
-    return f"{text}, {finding.low + limit:,.3g} to {finding.high + limit:,.3g}".replace("-", "−")
+    return f"{text}, {finding.low:,.3g} to {finding.high:,.3g}".replace("-", "−")

@@ -65,7 +65,7 @@ class Finding(Frozen):
     outcome: Outcome
     left: float | None = None
     right: float | None = None
-    difference: float | None = None
+    difference: float | None = None  # left minus right; a limit that the check sets is not taken off
     sd: float | None = None  # of the difference over seeds, paired
     control: bool = False
     low: float | None = None  # the 95 % interval of the difference

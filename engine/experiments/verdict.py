@@ -93,11 +93,11 @@ def compare(check: Check, table: Table, sides: Sides, exact: Sequence[str] = ())
         outcome=outcome_of(check, found),
         left=left.mean,
         right=right.mean,
-        difference=difference - check.plus,
+        difference=difference,
         sd=spread(left, right),
         control=check.control,
-        low=found.low - check.plus if found else None,
-        high=found.high - check.plus if found else None,
+        low=found.low if found else None,
+        high=found.high if found else None,
         basis=_basis(basis),
     )
 

@@ -7,7 +7,7 @@ import streamlit as st
 
 from engine.errors import EngineError
 from engine.figures.by_recipe import best_table, by_recipe_figure
-from engine.pipeline.views.by_recipe import BY_RECIPE
+from engine.pipeline.views.by_recipe import BY_RECIPE, ByRecipeRequest
 from engine.zoo.making.records import by_recipe, recipe_title
 from pages.shared.chrome import figure, plain, theme
 from pages.shared.nouns import called, kind_of
@@ -16,7 +16,7 @@ from pages.shared.state import RunView
 from pages.shared.tables import draw_table
 from pages.shared.zoos import zoo_manifest
 
-MOST = 60  # images a task
+MOST = ByRecipeRequest.model_fields["images"].default  # images a task
 NUMBER = st.column_config.NumberColumn
 BEST = {
     "recipe": "Recipe",

@@ -8,7 +8,9 @@ import streamlit as st
 from engine.analysis.paired import MARGIN
 from engine.errors import EngineError
 from engine.figures.paired import difference_table
+from engine.zoo.modalities import Modality
 from pages.shared.chrome import plain
+from pages.shared.nouns import called, kind_of
 from pages.shared.state import RunView, samples_by_seed
 from pages.shared.tables import draw_table
 
@@ -31,7 +33,7 @@ def draw_paired(runs: Sequence[tuple[str, RunView]], state: str, name: str, what
     except EngineError as error:
         st.caption(plain(f"Differences have no intervals here: {error}"))
         return
-    draw_differences(found, name, what, key)
+    draw_differences(found, name, what, key, kind_of(first.report))
 
 
 def paired_table(compared: Mapping[str, tuple[RunView, str]], reference: tuple[RunView, str]) -> pd.DataFrame:
@@ -60,7 +62,7 @@ def _paired_table(
     return difference_table(tables, (samples_by_seed(run), state), run.report.tasks_of("in"))
 
 
-def draw_differences(found: pd.DataFrame, name: str, what: str, key: str) -> None:
+def draw_differences(found: pd.DataFrame, name: str, what: str, key: str, kind: Modality) -> None:
     """Draw the table of :func:`engine.figures.paired.difference_table`; nothing where nothing could be paired.
 
     Args:
@@ -68,6 +70,7 @@ def draw_differences(found: pd.DataFrame, name: str, what: str, key: str) -> Non
         name: of its first column.
         what: which difference it is, for the caption.
         key: prefix of the widget's key.
+        kind: of data.
     """
     if found.empty:
         return
@@ -88,7 +91,5 @@ def draw_differences(found: pd.DataFrame, name: str, what: str, key: str) -> Non
     draw_table(found, hide_index=True, key=f"{key}.paired", column_config=columns)
     images, seeds = found["images"].max(), found["seeds"].max()
     chance = f"{seeds} training seeds and" if seeds > 1 else "one training seed and"
-    st.caption(
-        f"{plain(what)}, percentage points; 95 % intervals of a bootstrap, paired by image, over {chance} "
-        f"{images:,} evaluation images."
-    )
+    by = f"95 % intervals of a bootstrap, paired by image, over {chance} {images:,} evaluation images"
+    st.caption(f"{plain(what)}, percentage points; {called(by, kind)}.")

@@ -111,7 +111,6 @@ SHIPPED: tuple[View, ...] = (  # as pages ask for them first
     SHIFT,
 )
 DIAGNOSED: tuple[View, ...] = (DEPTH, BLAME, TRANSPLANT, ATTENTION, REMEDIES)  # views on one task
-INSIDE = (DEPTH, STITCHING, TRANSPLANT, ATTENTION, ENERGY, CONNECTION)  # views that look inside the encoder
 HIDDEN_WORDS = 300  # texts of the task, at most, whose words are hidden in turn
 DECIMALS = 3  # of numbers in tables of shipped views
 DIGITS = 4  # significant ones of numbers in shipped tables
@@ -238,7 +237,7 @@ def shipped_requests(report: Report) -> list[tuple[View, ViewRequest]]:
     if not kind.inside:
         return found
     hidden = [] if worst is None else [(OCCLUSION, OCCLUSION.ask(recipe, task=worst, images=HIDDEN_WORDS))]
-    return [(view, asked) for view, asked in found if view not in INSIDE] + hidden
+    return [(view, asked) for view, asked in found if not view.refusal(kind)] + hidden
 
 
 def before_merging(report: Report) -> list[tuple[View, ViewRequest]]:
@@ -246,7 +245,7 @@ def before_merging(report: Report) -> list[tuple[View, ViewRequest]]:
     recipe, (one, two, *_) = report.recipe, report.experts
     ways = tuple(by_recipe(read_manifest(locate_zoo(recipe.zoo)).experts))
     return [
-        (BY_RECIPE, BY_RECIPE.ask(recipe, recipes=ways, images=60)),
+        (BY_RECIPE, BY_RECIPE.ask(recipe, recipes=ways)),
         (DISENTANGLEMENT, DISENTANGLEMENT.ask(recipe, first=one, second=two)),
         (SHARPNESS, SHARPNESS.ask(recipe, task=report.tasks_of("in")[0])),
         (ENERGY, ENERGY.ask(recipe)),

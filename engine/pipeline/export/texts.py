@@ -22,13 +22,6 @@ from ...zoo.texts.families import FAMILIES, Family
 from ...zoo.texts.plain import plain_config
 
 FILE = "model.safetensors"
-CLASSES = {  # what transformers calls a family's encoder, and the same with a classifier
-    "bert": ("BertModel", "BertForSequenceClassification"),
-    "roberta": ("RobertaModel", "RobertaForSequenceClassification"),
-    "distilbert": ("DistilBertModel", "DistilBertForSequenceClassification"),
-    "t5": ("T5ForConditionalGeneration", ""),
-    "gpt2": ("GPT2LMHeadModel", ""),
-}
 ROLES = ("pad_token", "cls_token", "sep_token", "mask_token", "unk_token")
 
 
@@ -90,7 +83,7 @@ def write_text_model(
     _write(folder / "config.json", _config(zoo, config, family, task if head is not None else None))
     said = f"the merged {family.title}" + (f" with the classifier of {task}'s expert" if head is not None else "")
     files = {FILE: said, "config.json": "its architecture"}
-    return files | _tokenizer(folder, zoo)
+    return files | _tokenizer(folder, zoo, family)
 
 
 def _head(zoo: Zoo, family: Family, task: str | None) -> ZeroShotHead | None:
@@ -117,8 +110,7 @@ def _layers(head: ZeroShotHead, family: Family) -> dict[str, Tensor]:
 
 
 def _config(zoo: Zoo, config: Mapping[str, Any], family: Family, task: str | None) -> dict[str, Any]:
-    plain, with_head = CLASSES[family.kind]
-    found = {**plain_config(config), "architectures": [with_head if task else plain]}
+    found = {**plain_config(config), "architectures": [family.made_with_head if task else family.made]}
     found = {name: value for name, value in found.items() if name not in ("dtype", "torch_dtype", "num_labels")}
     if task:
         classes = zoo.manifest.task_table[task].classes
@@ -127,7 +119,7 @@ def _config(zoo: Zoo, config: Mapping[str, Any], family: Family, task: str | Non
     return found
 
 
-def _tokenizer(folder: Path, zoo: Zoo) -> dict[str, str]:
+def _tokenizer(folder: Path, zoo: Zoo, family: Family) -> dict[str, str]:
     """Write the zoo's tokenizer, where it is a published one."""
     stated = zoo.manifest.backbone.tokenisation
     if not isinstance(stated, Tokenisation):
@@ -142,7 +134,7 @@ def _tokenizer(folder: Path, zoo: Zoo) -> dict[str, str]:
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": stated.length}
     settings |= {role: words[n] for role, n in zip(ROLES, stated.special, strict=True) if n in words}
     settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
-    if zoo.modality.architecture(zoo.folder, zoo.manifest)["model_type"] != "bert":
+    if not family.segments:
         settings["model_input_names"].remove("token_type_ids")
     _write(folder / "tokenizer_config.json", settings)
     return {"tokenizer.json": "its words", "tokenizer_config.json": "its special words"}

@@ -8,13 +8,17 @@ declaration. Nothing here imports torch, and neither do the files of views when 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ...errors import StoreError
+from ...errors import RecipeError, StoreError
 from ...recipe import Recipe, Request
+
+if TYPE_CHECKING:
+    from ...zoo.modality import Modality
+    from ..run.plan import RunSteps
 
 
 class ViewRequest(Request):
@@ -39,6 +43,21 @@ class View(Generic[R]):
     document: str = ""  # name of the JSON file that the last step writes, where it is not the view's own
     reduced: Callable[[Recipe], Recipe] = lambda recipe: recipe  # the recipe without what the view does not depend on
     goes_on: bool = False  # whether `plan` takes, third, steps that failed by key, each with its reason
+    inside: str = ""  # of a view that looks inside an encoder: what cannot be done where nothing can, as a beginning
+
+    def refusal(self, kind: Modality) -> str:
+        """Return why the view is not there for a kind of data; '' where it is."""
+        return f"{self.inside} on {kind.many}: {kind.inside}." if self.inside and kind.inside else ""
+
+    def planned(self, run: RunSteps, asked: R, *lost: Mapping[str, str]) -> str:
+        """Add the view's steps to those of a run, and return the last one's key; see ``plan``.
+
+        Raises:
+            RecipeError: the view cannot be had of this run.
+        """
+        if problem := self.refusal(run.zoo.modality):
+            raise RecipeError(problem)
+        return self.plan(run, asked, *lost)
 
     def ask(self, recipe: Recipe, **settings: Any) -> R:
         """Make the request for a run; runs that differ only in what the view does not depend on share it."""

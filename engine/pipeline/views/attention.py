@@ -34,9 +34,7 @@ def plan(run: RunSteps, asked: AttentionRequest) -> str:
     Raises:
         RecipeError: no images of an expert's task, or weights that change from image to image.
     """
-    row, modality = MERGE_METHODS[run.recipe.merge.method], run.zoo.modality
-    if modality.inside:
-        raise RecipeError(f"Attention cannot be followed on {modality.many}: {modality.inside}.")
+    row = MERGE_METHODS[run.recipe.merge.method]
     if row.yields == "per_sample":
         raise RecipeError(
             f"{row.title} makes other weights for every image, so there is no attention to follow. "
@@ -107,4 +105,11 @@ def correlation(left: np.ndarray, right: np.ndarray) -> float | None:
     return float(((left * right).sum(1)[known] / scale[known]).mean()) if known.any() else None
 
 
-ATTENTION = View("attention", "Attention and drift in the image", AttentionRequest, plan, reduced=merge_alone)
+ATTENTION = View(
+    "attention",
+    "Attention and drift in the image",
+    AttentionRequest,
+    plan,
+    reduced=merge_alone,
+    inside="Attention cannot be followed",
+)

@@ -119,10 +119,8 @@ def plan(run: RunSteps, asked: ConnectionRequest) -> str:
     """Plan the matching of two models and the path between them.
 
     Raises:
-        RecipeError: another kind of data than images, a model that the recipe does not have, or nothing to score.
+        RecipeError: a model that the recipe does not have, or nothing to score.
     """
-    if run.zoo.modality.inside:
-        raise RecipeError(f"Units cannot be matched on {run.zoo.modality.many}: {run.zoo.modality.inside}.")
     need_heads(run)
     table, tasks = run.zoo.manifest.expert_table, [task.name for task in run.in_domain()]
     known = [*(name for name, _ in run.experts), PRETRAINED]
@@ -317,4 +315,11 @@ def _two_models(recipe: Recipe) -> Recipe:
     return chosen.model_copy(update={"transforms": (), "merge": Recipe().merge, "forward": "standard"})
 
 
-CONNECTION = View("connection", "Connection of two models", ConnectionRequest, plan, reduced=_two_models)
+CONNECTION = View(
+    "connection",
+    "Connection of two models",
+    ConnectionRequest,
+    plan,
+    reduced=_two_models,
+    inside="Units cannot be matched",
+)

@@ -32,9 +32,7 @@ def plan(run: RunSteps, asked: DepthRequest) -> str:
     Raises:
         RecipeError: no images of an expert's task, or weights that change from image to image.
     """
-    row, modality = MERGE_METHODS[run.recipe.merge.method], run.zoo.modality
-    if modality.inside:
-        raise RecipeError(f"Blocks cannot be followed on {modality.many}: {modality.inside}.")
+    row = MERGE_METHODS[run.recipe.merge.method]
     if row.yields == "per_sample":
         raise RecipeError(
             f"{row.title} makes other weights for every image, so there are no blocks to follow. "
@@ -106,4 +104,4 @@ def deep_only(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"calibrators": deep, "seeds": recipe.seeds[:1]})
 
 
-DEPTH = View("depth", "Bias through depth", DepthRequest, plan, reduced=deep_only)
+DEPTH = View("depth", "Bias through depth", DepthRequest, plan, reduced=deep_only, inside="Blocks cannot be followed")

@@ -58,10 +58,8 @@ def plan(run: RunSteps, asked: EnergyRequest) -> str:
     """Plan the energies of a recipe's experts.
 
     Raises:
-        RecipeError: a zoo of another kind of data than images; fewer than two experts' tasks have images.
+        RecipeError: fewer than two experts' tasks have images.
     """
-    if run.zoo.modality.inside:
-        raise RecipeError(f"Inputs of blocks cannot be followed on {run.zoo.modality.many}: {run.zoo.modality.inside}.")
     experts = {run.expert_of[task.name]: task.name for task in run.in_domain()}
     if len(experts) < 2:
         raise RecipeError("Two experts whose tasks have images are needed. Choose a run with more experts.")
@@ -157,4 +155,11 @@ def _inputs_only(recipe: Recipe) -> Recipe:
     return chosen.model_copy(update={"transforms": (), "merge": Recipe().merge, "forward": "standard"})
 
 
-ENERGY = View("energy", "Energy in low-rank subspaces", EnergyRequest, plan, reduced=_inputs_only)
+ENERGY = View(
+    "energy",
+    "Energy in low-rank subspaces",
+    EnergyRequest,
+    plan,
+    reduced=_inputs_only,
+    inside="Inputs of blocks cannot be followed",
+)

@@ -49,9 +49,7 @@ def plan(run: RunSteps, asked: StitchingRequest) -> str:
     Raises:
         RecipeError: no images or heads of an expert's task, or weights that change from image to image.
     """
-    row, modality = MERGE_METHODS[run.recipe.merge.method], run.zoo.modality
-    if modality.inside:
-        raise RecipeError(f"Blocks cannot be followed on {modality.many}: {modality.inside}.")
+    row = MERGE_METHODS[run.recipe.merge.method]
     if row.yields == "per_sample":
         raise RecipeError(
             f"{row.title} makes other weights for every image, so there are no blocks to stitch. "
@@ -191,4 +189,4 @@ def _linearity(
     return result
 
 
-STITCHING = View("stitching", "Stitched networks", StitchingRequest, plan)
+STITCHING = View("stitching", "Stitched networks", StitchingRequest, plan, inside="Blocks cannot be followed")

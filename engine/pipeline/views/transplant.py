@@ -49,9 +49,7 @@ def plan(run: RunSteps, asked: TransplantRequest) -> str:
     Raises:
         RecipeError: no images or heads of an expert's task, or weights that change from image to image.
     """
-    row, modality = MERGE_METHODS[run.recipe.merge.method], run.zoo.modality
-    if modality.inside:
-        raise RecipeError(f"Parts cannot be exchanged on {modality.many}: {modality.inside}.")
+    row = MERGE_METHODS[run.recipe.merge.method]
     if row.yields == "per_sample":
         raise RecipeError(
             f"{row.title} makes other weights for every image, so there are no parts to exchange. "
@@ -155,4 +153,6 @@ def _count(encoder: nn.Module, names: tuple[str, ...]) -> int:
     return sum(table[name].numel() for name in names)
 
 
-TRANSPLANT = View("transplant", "Exchanged parts", TransplantRequest, plan, reduced=merge_alone)
+TRANSPLANT = View(
+    "transplant", "Exchanged parts", TransplantRequest, plan, reduced=merge_alone, inside="Parts cannot be exchanged"
+)

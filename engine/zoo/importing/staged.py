@@ -131,13 +131,7 @@ def stage(found: Survey, folder: Path, places: Mapping[str, str]) -> Staged:
     Raises:
         ZooError: no manifest can be written of it.
     """
-    document = _document(found, folder, places)
-    try:
-        manifest = Manifest.model_validate(document)
-    except ValueError as error:
-        raise ZooError(f"No zoo can be made of this: {explain(error, Manifest)}") from error
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
-    (folder / "zoo.yaml").write_text(text, "utf-8")
+    manifest = write_manifest(_document(found, folder, places), folder)
     if found.heads:
         heads = {task: head.rows for task, head in found.heads.items()}
         heads["logit_scale"] = torch.tensor(found.log_scale)
@@ -145,6 +139,21 @@ def stage(found: Survey, folder: Path, places: Mapping[str, str]) -> Staged:
     models = {row.name: stored(found, row) for row in found.rows if row.role != "head"}
     visual = {name: _visual(weights) for name, weights in models.items()}
     return Staged(folder, manifest, models=visual, text=found.text, images=images_of(found))
+
+
+def write_manifest(document: Mapping[str, Any], folder: Path) -> Manifest:
+    """Write zoo.yaml into a folder, and return the manifest.
+
+    Raises:
+        ZooError: the document is none.
+    """
+    try:
+        manifest = Manifest.model_validate(document)
+    except ValueError as error:
+        raise ZooError(f"No zoo can be made of this: {explain(error, Manifest)}") from error
+    text = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=120)
+    (folder / "zoo.yaml").write_text(text, "utf-8")
+    return manifest
 
 
 def images_of(found: Survey) -> dict[str, ImageData]:

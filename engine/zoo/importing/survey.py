@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path, PurePath
-from typing import Any
+from pathlib import PurePath
 
 from torch import Tensor
 
@@ -17,9 +15,9 @@ from ...store.outputs import free_at
 from ...types import Progress
 from ...weights.families import family_warnings, same
 from ..encoders.heads import DEFAULT_LOGIT_SCALE, ZeroShotHead
-from ..inspection.parts import inspect
 from ..names import distinct, expert_name
 from .architecture import Architecture, Fact
+from .as_zoo import attempt, inspect_as_zoo
 from .found import Row, Survey
 from .readings import settle, trials_of
 from .request import RESERVED, ImportRequest
@@ -45,10 +43,10 @@ def survey(request: ImportRequest, progress: Progress) -> Survey:
     """
     if is_of_texts(request):
         texts = survey_texts(request, progress)
-        _attempt(texts, lambda: _check_target(texts))
+        attempt(texts, lambda: _check_target(texts))
         return texts
     found = recognised(request, lambda fraction, message="": progress(0.5 * fraction, message))
-    _attempt(found, lambda: _check_target(found))
+    attempt(found, lambda: _check_target(found))
     _compare_families(found)
     if not found.faults:
         _inspect(found, lambda fraction, message="": progress(0.5 + 0.5 * fraction, message))
@@ -65,14 +63,14 @@ def recognised(request: ImportRequest, progress: Progress, tasks: Sequence[Found
     """
     found = Survey(request)
     _open(found, lambda fraction, message="": progress(0.4 * fraction, message))
-    _attempt(found, lambda: check_heads(found))
+    attempt(found, lambda: check_heads(found))
     if tasks is None:
-        _attempt(found, lambda: _find_tasks(found))
+        attempt(found, lambda: _find_tasks(found))
     else:
         found.tasks = list(tasks)
     if fact := prompts_fact(found.request, found.tasks, found.heads):
         found.facts.append(fact)
-    _attempt(found, lambda: _logit_scale(found))
+    attempt(found, lambda: _logit_scale(found))
     if not found.faults:
         _decide(found, lambda fraction, message="": progress(0.4 + 0.6 * fraction, message))
     return found
@@ -81,25 +79,17 @@ def recognised(request: ImportRequest, progress: Progress, tasks: Sequence[Found
 def _open(found: Survey, progress: Progress) -> None:
     """Base, experts and heads."""
     request, said = found.request, said_names(found.request)
-    base = _attempt(found, lambda: take_base(found))
+    base = attempt(found, lambda: take_base(found))
     names = distinct(item.name or own_name(expert_name(PurePath(item.path)), said) for item in request.experts)
     names = [f"expert_{name}" if name in RESERVED else name for name in names]
     for number, (item, name) in enumerate(zip(request.experts, names, strict=True)):
         progress(number / (len(names) + 1), f"Looking at {name}")
         if base is not None:
-            _attempt(found, lambda item=item, name=name: take_expert(found, item, name, base))
+            attempt(found, lambda item=item, name=name: take_expert(found, item, name, base))
     found.facts += facts_of_models(found)
     progress(len(names) / (len(names) + 1), "Looking at heads and the disk")
     for item in request.heads:
-        _attempt(found, lambda item=item: take_heads(found, item, said))
-
-
-def _attempt(found: Survey, action: Callable[[], Any]) -> Any:
-    try:
-        return action()
-    except EngineError as error:
-        found.faults.append(str(error))
-        return None
+        attempt(found, lambda item=item: take_heads(found, item, said))
 
 
 def _find_tasks(found: Survey) -> None:
@@ -164,12 +154,7 @@ def _logit_scale(found: Survey) -> None:
 def _inspect(found: Survey, progress: Progress) -> None:
     """Look at the zoo that this will be."""
     places = {task.name: f"data/{task.name}" for task in found.tasks if task.images is not None}
-    with tempfile.TemporaryDirectory(prefix="mergelens-") as folder:
-        staged = _attempt(found, lambda: stage(found, Path(folder), places))
-        for finding in inspect(staged, progress) if staged is not None else ():
-            kept = {"error": found.faults, "warning": found.warnings}.get(finding.level, found.notes)
-            if finding.text not in kept:
-                kept.append(finding.text)
+    inspect_as_zoo(found, places, stage, progress)
 
 
 def _check_target(found: Survey) -> None:

@@ -26,20 +26,6 @@ LARGEST = {
     "segments": 64,
     "head": 1024,
 }
-USUAL: dict[str, dict[str, Any]] = {  # as transformers fills them in
-    "bert": {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "pad_token_id": 0},
-    "roberta": {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "pad_token_id": 1},
-    "distilbert": {"activation": "gelu", "pad_token_id": 0, "sinusoidal_pos_embds": False},
-    "t5": {"feed_forward_proj": "relu", "pad_token_id": 0, "decoder_start_token_id": 0, "tie_word_embeddings": True},
-    "gpt2": {"activation_function": "gelu_new"},
-}
-ACTIVATIONS = {  # place in the config → what is computed
-    "bert": ("hidden_act", ("gelu",)),
-    "roberta": ("hidden_act", ("gelu",)),
-    "distilbert": ("activation", ("gelu",)),
-    "t5": ("feed_forward_proj", ("relu", "gated-gelu")),
-    "gpt2": ("activation_function", ("gelu_new", "gelu")),
-}
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -69,7 +55,7 @@ def checked(config: Any, origin: str) -> dict[str, Any]:
             f"The backbone's config {origin} is of the kind {kind!r:.40}; known kinds of text models are "
             f"{', '.join(FAMILIES)}. Choose a model of one of them."
         )
-    family, found = FAMILIES[kind], {**USUAL[kind], **config}
+    family, found = FAMILIES[kind], {**FAMILIES[kind].usual, **config}
     if family.answers:  # the first T5 scales what its tied output reads, later ones do neither
         found.setdefault("scale_decoder_outputs", found["tie_word_embeddings"] is not False)
     if missing := [name for name in family.sizes.values() if name not in found]:
@@ -92,7 +78,7 @@ def _check_arithmetic(found: Mapping[str, Any], family: Family, origin: str) -> 
         raise ZooError(
             f"The backbone's config {origin} divides {width} dimensions among {heads} heads, which leaves a rest."
         )
-    place, known = ACTIVATIONS[family.kind]
+    place, known = family.activations
     if found[place] not in known:
         raise ZooError(
             f"The backbone's config {origin} asks for {found[place]!r:.40}; {' or '.join(known)} is computed."
@@ -153,7 +139,7 @@ def encoder_size(config: Mapping[str, Any]) -> TowerSize:
     matrices = block * depth
     small = depth * (4 * width + inner + width + 4 * width) + 2 * width
     table = (sizes["vocabulary"] + sizes.get("positions", 0) + sizes.get("segments", 0)) * width
-    pooler = width * width + width if family.kind == "bert" else 0
+    pooler = width * width + width if family.pooler else 0
     products = sum(2 * math.prod(shape) for shape in matrices) * tokens + depth * 4 * tokens**2 * width
     widest = tokens * (inner + 6 * width) + tokens**2 * sizes["heads"]
     parameters = sum(math.prod(shape) for shape in matrices) + small + table + pooler

@@ -30,6 +30,15 @@ class Family:
     scored: bool = True  # whether texts can be classified with it here
     answers: bool = False  # whether classes are answers to be ranked
     offset: int = 0  # positions that no text uses
+    activations: tuple[str, tuple[str, ...]] = ("hidden_act", ("gelu",))  # place in the config, and what is computed
+    usual: Mapping[str, Any] = field(default_factory=dict)  # what transformers fills in where a config says nothing
+    copies: tuple[str, ...] = ()  # tensors that repeat the table of embeddings: always,
+    output: str = ""  # and the one that may
+    made: str = ""  # class of transformers that holds the encoder,
+    made_with_head: str = ""  # and the one with a classifier
+    pooler: bool = False  # whether features pass a dense layer of the encoder's own
+    pad: str = "pad_token"  # the special word that pads where none is named for it
+    segments: bool = False  # whether the second part of a text is told from the first
 
     def size(self, config: Mapping[str, Any], name: str) -> int:
         """Return one of ``sizes`` of a checked config."""
@@ -46,6 +55,7 @@ _BERT_SIZES = {
     "positions": "max_position_embeddings",
     "segments": "type_vocab_size",
 }
+_BERT_USUAL = {"hidden_act": "gelu", "layer_norm_eps": 1e-12}
 FAMILIES: dict[str, Family] = {
     family.kind: family
     for family in (
@@ -59,6 +69,11 @@ FAMILIES: dict[str, Family] = {
             classifier="classifier",
             left=("cls.",),
             renamed=_OLD,
+            usual={**_BERT_USUAL, "pad_token_id": 0},
+            made="BertModel",
+            made_with_head="BertForSequenceClassification",
+            pooler=True,
+            segments=True,
         ),
         Family(
             kind="roberta",
@@ -73,6 +88,9 @@ FAMILIES: dict[str, Family] = {
             left=("lm_head.", "roberta.pooler.", "pooler."),
             renamed=_OLD,
             offset=2,
+            usual={**_BERT_USUAL, "pad_token_id": 1},
+            made="RobertaModel",
+            made_with_head="RobertaForSequenceClassification",
         ),
         Family(
             kind="distilbert",
@@ -92,6 +110,10 @@ FAMILIES: dict[str, Family] = {
             dense="pre_classifier",
             activation="relu",
             left=("vocab_transform.", "vocab_layer_norm.", "vocab_projector."),
+            activations=("activation", ("gelu",)),
+            usual={"activation": "gelu", "pad_token_id": 0, "sinusoidal_pos_embds": False},
+            made="DistilBertModel",
+            made_with_head="DistilBertForSequenceClassification",
         ),
         Family(
             kind="t5",
@@ -108,6 +130,16 @@ FAMILIES: dict[str, Family] = {
                 "head": "d_kv",
             },
             answers=True,
+            activations=("feed_forward_proj", ("relu", "gated-gelu")),
+            usual={
+                "feed_forward_proj": "relu",
+                "pad_token_id": 0,
+                "decoder_start_token_id": 0,
+                "tie_word_embeddings": True,
+            },
+            copies=("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
+            output="lm_head.weight",
+            made="T5ForConditionalGeneration",
         ),
         Family(
             kind="gpt2",
@@ -122,8 +154,12 @@ FAMILIES: dict[str, Family] = {
                 "heads": "n_head",
                 "positions": "n_positions",
             },
-            left=("score.",),
+            left=("score.", "lm_head."),  # its output repeats the table of embeddings
             scored=False,
+            activations=("activation_function", ("gelu_new", "gelu")),
+            usual={"activation_function": "gelu_new"},
+            made="GPT2LMHeadModel",
+            pad="eos_token",
         ),
     )
 }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import ZooError
+from .families import ANSWERS
 from .words import Tokenised
 
 if TYPE_CHECKING:
@@ -90,8 +91,10 @@ class Pieces:
         """Turn answers into one row of ids, each ended by the token that ends a text: int64 (length,).
 
         Raises:
-            ZooError: they do not fit.
+            ZooError: there are more than are ranked, or they do not fit into a row.
         """
+        if len(classes) > ANSWERS:
+            raise ZooError(f"{len(classes)} answers are given; at most {ANSWERS} are ranked. Leave the texts out.")
         line = [number for found in self.tokenizer.encode_batch(list(classes)) for number in found.ids]
         if len(line) > length:
             raise ZooError(

@@ -27,11 +27,10 @@ from transformers import (
 )
 
 from ...errors import ZooError
-from .families import ANSWERS
+from .families import ANSWERS, FAMILIES
 from .plain import plain_config
 
-TIED = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")  # copies of a T5's one table of embeddings
-OUTPUT = "lm_head.weight"  # one more copy where a T5 is tied
+COPIES, OUTPUT = FAMILIES["t5"].copies, FAMILIES["t5"].output
 
 
 class _Made:
@@ -85,7 +84,7 @@ class T5Ranker(_Made, T5ForConditionalGeneration):
     def state_dict(self, *args: Any, **named: Any) -> dict[str, Any]:
         """Return tensors by name, tied ones once."""
         found = super().state_dict(*args, **named)
-        copies = (*TIED, *((OUTPUT,) if self.config.tied else ()))
+        copies = (*COPIES, *((OUTPUT,) if self.config.tied else ()))
         return {name: tensor for name, tensor in found.items() if name not in copies}
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> Any:

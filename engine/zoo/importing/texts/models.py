@@ -17,8 +17,6 @@ from ...texts.families import Family
 from ..sources import Source
 
 BUFFERS = (".position_ids", ".attn.bias", ".attn.masked_bias")  # they follow from the architecture
-TIED = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
-OUTPUT = "lm_head.weight"
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,7 @@ def _sorted_out(names: Sequence[str], outer: str, family: Family) -> _Parts:
             continue
         if bare.startswith(_heads_of(family)):
             found.classifier[bare] = name
-        elif bare.startswith(family.left) or inner.startswith(family.left) or _is_output(family, bare):
+        elif bare.startswith(family.left) or inner.startswith(family.left):
             found.left.append(name)
         elif inner:
             found.encoder[family.layout.prefix + _modern(inner, family)] = name
@@ -159,11 +157,6 @@ def _heads_of(family: Family) -> tuple[str, ...]:
     return tuple(f"{part}." for part in (family.classifier, family.dense) if part) or ("\0",)
 
 
-def _is_output(family: Family, bare: str) -> bool:
-    """Return whether a tensor is GPT-2's tied output, which repeats its table of embeddings."""
-    return family.kind == "gpt2" and bare == OUTPUT
-
-
 def _modern(name: str, family: Family) -> str:
     for old, new in family.renamed.items():
         if name.endswith(old):
@@ -179,17 +172,17 @@ def _tie(source: Source, family: Family, stored: dict[str, str], left: list[str]
     """
     prefix, weights = family.layout.prefix, source.weights
     table = weights.tensor(stored[prefix + family.anchor])
-    for name in TIED:
+    for name in family.copies:
         if (own := stored.pop(prefix + name, None)) and not torch.equal(weights.tensor(own), table):
             raise CheckpointError(
                 f"{source.path.name}: {own} differs from {stored[prefix + family.anchor]}; in a T5 both are one table. "
                 "The file is of another architecture, or damaged."
             )
-    output = stored.get(prefix + OUTPUT)
+    output = stored.get(prefix + family.output)
     if output is None:
         return True
     if weights.shape(output) == tuple(table.shape) and torch.equal(weights.tensor(output), table):
-        del stored[prefix + OUTPUT]
+        del stored[prefix + family.output]
         return True
     return False
 

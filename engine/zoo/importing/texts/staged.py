@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from ....errors import ZooError
-from ....manifest import Manifest, Task
-from ....recipe import explain
+from ....manifest import Task
 from ....store.outputs import new_folder
 from ....types import Progress
 from ....weights import Memory, write_weights
@@ -23,7 +21,7 @@ from ...texts.data import TextData
 from ...texts.families import ANSWERS
 from ...texts.plain import plain_config
 from ..found import stored_dtype
-from ..staged import Staged, Stored, file_of
+from ..staged import Staged, Stored, file_of, write_manifest
 from .found import TextSurvey
 
 TOKENIZER = "tokenizer.json"
@@ -31,22 +29,12 @@ RECORD = "import.json"
 
 
 def stage(found: TextSurvey, folder: Path, places: Mapping[str, str]) -> Staged:
-    """Write zoo.yaml, config, tokenizer and heads, and return the zoo as it will be.
-
-    Args:
-        found: a survey without faults.
-        folder: an empty folder.
-        places: task → what the manifest names as its data.
+    """Write zoo.yaml, config, tokenizer and heads, as :func:`..staged.stage` does for images.
 
     Raises:
         ZooError: no manifest can be written of it.
     """
-    document = _document(found, places)
-    try:
-        manifest = Manifest.model_validate(document)
-    except ValueError as error:
-        raise ZooError(f"No zoo can be made of this: {explain(error, Manifest)}") from error
-    (folder / "zoo.yaml").write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120), "utf-8")
+    manifest = write_manifest(_document(found, places), folder)
     (folder / "config.json").write_text(json.dumps(_config(found), indent=1), "utf-8")
     if found.tokens is not None:
         (folder / TOKENIZER).write_text(found.tokens.text, "utf-8")

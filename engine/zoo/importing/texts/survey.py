@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,13 @@ from ....types import Progress, Weights
 from ....weights import check_same_architecture
 from ....weights.families import family_warnings, moved
 from ...encoders.backbone import misfits
-from ...inspection.parts import inspect
 from ...names import distinct, safe_name
 from ...texts.config import checked, longest
-from ...texts.families import FAMILIES, Family
+from ...texts.families import ANSWERS, FAMILIES, Family
 from ...texts.tables import TextTable
 from ..architecture import Fact
-from ..found import Row, Survey, size_of
+from ..as_zoo import attempt, inspect_as_zoo
+from ..found import Row, size_of
 from ..peft import adapt
 from ..request import RESERVED, ImportRequest, Item
 from ..sources import Source, open_source, read_json
@@ -54,14 +52,14 @@ def survey_texts(request: ImportRequest, progress: Progress) -> TextSurvey:
         progress: told how far it is.
     """
     found = TextSurvey(request)
-    base = _attempt(found, lambda: _take_base(found))
+    base = attempt(found, lambda: _take_base(found))
     if base is None:
         return found
     names = distinct(item.name or safe_name(Path(item.path).name) for item in request.experts)
     names = [f"expert_{name}" if name in RESERVED else name for name in names]
     for number, (item, name) in enumerate(zip(request.experts, names, strict=True)):
         progress(0.4 * number / len(names), f"Looking at {name}")
-        _attempt(found, lambda item=item, name=name: _take_expert(found, item, name, base))
+        attempt(found, lambda item=item, name=name: _take_expert(found, item, name, base))
     if request.heads:
         found.faults.append(
             f"The head {Path(request.heads[0].path).name} is given by itself; a text expert brings its classifier "
@@ -77,14 +75,6 @@ def survey_texts(request: ImportRequest, progress: Progress) -> TextSurvey:
     if not found.faults:
         _inspect(found, lambda fraction, message="": progress(0.4 + 0.6 * fraction, message))
     return found
-
-
-def _attempt(found: Survey, action: Callable[[], Any]) -> Any:
-    try:
-        return action()
-    except EngineError as error:
-        found.faults.append(str(error))
-        return None
 
 
 def _take_base(found: TextSurvey) -> Weights:
@@ -227,13 +217,7 @@ def _task(found: TextSurvey, row: Row, model: TextModel, source: Source) -> Text
     names = _stated_classes(source.config)
     classifier, entry = model.classifier, {"name": row.task, "domain": "in", "classes": []}
     if family.answers:
-        classes = _described(place) or (list(table.brought) if table else [])
-        if table is not None and not classes:
-            raise DataError(
-                f"The texts of '{row.task}' have numbers as labels. {family.title} ranks answers in words: give the "
-                f"answers as labels, or list them as `class_names` in {Path(place).stem}.json beside the texts."
-            )
-        entry["classes"] = classes
+        entry["classes"] = _answers(row.task, place, table, family)
         return TextTask(row.task, entry, None, table)
     if classifier is None:
         if table is not None:
@@ -269,6 +253,26 @@ def _task(found: TextSurvey, row: Row, model: TextModel, source: Source) -> Text
         row.notes.append(f"published with {measure}, as GLUE has it")
     Task.model_validate(entry)
     return TextTask(row.task, entry, classifier, table)
+
+
+def _answers(task: str, place: str, table: TextTable | None, family: Family) -> list[str]:
+    """Return the answers of a task whose classes are ranked.
+
+    Raises:
+        DataError: none are named, or more than can be ranked.
+    """
+    classes = _described(place) or (list(table.brought) if table else [])
+    if table is not None and not classes:
+        raise DataError(
+            f"The texts of '{task}' have numbers as labels. {family.title} ranks answers in words: give the answers as "
+            f"labels, or list them as `class_names` in {Path(place).stem}.json beside the texts."
+        )
+    if len(classes) > ANSWERS:
+        raise DataError(
+            f"Task '{task}' has {len(classes)} answers; {family.title} ranks at most {ANSWERS}. Leave its texts out: "
+            "the expert is merged all the same."
+        )
+    return classes
 
 
 def _table(task: str, place: str, family: Family) -> TextTable:
@@ -328,12 +332,7 @@ def _compare(found: TextSurvey) -> None:
 def _inspect(found: TextSurvey, progress: Progress) -> None:
     """Look at the zoo that this will be."""
     places = {task.name: f"data/{task.name}" for task in found.texts if task.table is not None}
-    with tempfile.TemporaryDirectory(prefix="mergelens-") as folder:
-        staged = _attempt(found, lambda: stage(found, Path(folder), places))
-        for finding in inspect(staged, progress) if staged is not None else ():
-            kept = {"error": found.faults, "warning": found.warnings}.get(finding.level, found.notes)
-            if finding.text not in kept:
-                kept.append(finding.text)
+    inspect_as_zoo(found, places, stage, progress)
 
 
 def _folder(source: Source) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import CheckpointError
+from ...texts.families import FAMILIES
 from ..sources import read_json
 
 FILES = (
@@ -23,7 +24,8 @@ FILES = (
 SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 MAX_BYTES = 100_000_000
 READING = ("normalizer", "pre_tokenizer", "model", "post_processor")  # how a text becomes tokens, beyond the table
-CODE = ("auto_map", "tokenizer_file", "name_or_path")
+CODE = ("auto_map", "name_or_path")
+PLACE = "_file"  # settings that end so name a file, which may lie anywhere
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def read_tokens(folder: Path, kind: str) -> Tokens:
                 (copy / name).write_bytes((folder / name).read_bytes())
         for name in SETTINGS:
             if document := read_json(folder / name):
-                kept = {key: value for key, value in document.items() if key not in CODE}
+                kept = {key: value for key, value in document.items() if not (key in CODE or key.endswith(PLACE))}
                 (copy / name).write_text(json.dumps(kept), "utf-8")
         (copy / "config.json").write_text(json.dumps({"model_type": kind}), "utf-8")
         try:
@@ -95,9 +97,8 @@ def read_tokens(folder: Path, kind: str) -> Tokens:
 def _tokens(found: Any, text: str, origin: str, kind: str) -> Tokens:
     words = dict(found.get_vocab())
     end = found.eos_token if found.sep_token is None else found.sep_token
-    names = [found.pad_token, found.cls_token, end, found.mask_token, found.unk_token]
-    if kind == "gpt2":  # one token does everything
-        names = [found.pad_token or found.eos_token, None, found.eos_token, None, found.unk_token]
+    pad = found.pad_token or getattr(found, FAMILIES[kind].pad)
+    names = [pad, found.cls_token, end, found.mask_token, found.unk_token]
     special = tuple(words.get(name, -1) if name else -1 for name in names)
     longest = found.model_max_length if found.model_max_length < 10**6 else None
     return Tokens(origin, text, words, special, tuple(str(name or "") for name in names), longest)  # type: ignore[arg-type]
