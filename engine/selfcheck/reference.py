@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load, load_file
 from torch import Tensor
 
 from ..errors import ReferenceFolderError
@@ -24,6 +25,9 @@ TOY = "toy"
 ASSUMED = {"float64": Tolerance(1e-9, 1e-12), "float32": Tolerance(1e-4, 1e-6)}
 # Exact numbers in float64 are known to float32 only up to its rounding.
 EXACT = {"float64": Tolerance(0.0, 0.0), "float32": Tolerance(1e-6, 1e-6)}
+TENSORS, COMPRESSED = ".safetensors", ".safetensors.xz"
+# A compressed file of references must not come out larger than this, in bytes.
+LARGEST = 256 * 2**20
 _STATED = re.compile(r"(float64|float32)((?:\s+(?:rtol|atol)\s+[0-9.e+-]+)+)")
 _NUMBER = re.compile(r"(rtol|atol)\s+([0-9.]+(?:e[+-]?\d+)?)")
 
@@ -107,9 +111,8 @@ class MergingReference(IndexedReference):
     @cached_property
     def experts(self) -> tuple[str, ...]:
         """Return the names of the experts, by number."""
-        found = sorted(
-            path.stem.removeprefix("toy_") for path in (self.folder / "inputs").glob("toy_expert*.safetensors")
-        )
+        files = (self.folder / "inputs").glob(f"toy_expert*{TENSORS}*")
+        found = sorted({path.name.partition(".")[0].removeprefix("toy_") for path in files})
         if not found:
             raise ReferenceFolderError(f"{self.folder / 'inputs'} has no files toy_expert0.safetensors, ….")
         return tuple(found)
@@ -201,7 +204,7 @@ PARTS = ("merging", "premerging", "calibrators")
 
 
 def open_references(folder: Path) -> list[Reference]:
-    """Return the open the references of a folder, or of its subfolders ``merging``, ``premerging`` and ``calibrators``.
+    """Open the references of a folder, or of its subfolders ``merging``, ``premerging`` and ``calibrators``.
 
     Raises:
         ReferenceFolderError: there is no such folder, or it is of neither form.
@@ -222,7 +225,9 @@ def _open(folder: Path) -> Reference | None:
     if (folder / "index.json").is_file():
         small = (folder / "inputs" / "toyvit_config.json").is_file()
         return PremergingReference(folder) if small else MergingReference(folder)
-    if folder.is_dir() and any(path.with_suffix(".safetensors").is_file() for path in folder.glob("*.json")):
+    if folder.is_dir() and any(
+        path.with_suffix(suffix).is_file() for path in folder.glob("*.json") for suffix in (TENSORS, COMPRESSED)
+    ):
         return CalibratorReference(folder)
     return None
 
@@ -242,17 +247,24 @@ def read_json(path: Path) -> Any:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a safetensors file.
+    """Read the tensors of a safetensors file, or of the file of that name with ``.xz`` where there is no other.
 
     Raises:
-        ReferenceFolderError: missing, or damaged.
+        ReferenceFolderError: missing, damaged, or larger than 256 MiB when expanded.
     """
+    packed = path.with_name(f"{path.name}.xz")
     try:
-        return load_file(path)
+        if path.exists() or not packed.exists():
+            return load_file(path)
+        with lzma.open(packed) as file:
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise ReferenceFolderError(f"{packed} expands to more than {LARGEST >> 20} MiB. Give the file unpacked.")
+        return load(content)
+    except (SafetensorError, lzma.LZMAError, EOFError) as error:
+        raise ReferenceFolderError(f"{packed if not path.exists() else path} is damaged: {error}.") from error
     except OSError as error:
         raise ReferenceFolderError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except SafetensorError as error:
-        raise ReferenceFolderError(f"{path} is damaged: {error}.") from error
 
 
 def by_name(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -1,6 +1,7 @@
 """The command ``selfcheck`` on folders that are right, tampered with, incomplete or no references at all."""
 
 import json
+import lzma
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from engine.__main__ import app
 from engine.catalog import TRANSFORMS, params_of
 from engine.errors import ReferenceFolderError
-from engine.selfcheck import check_folder
+from engine.selfcheck import check_folder, reference
 from engine.selfcheck.measure import Tolerance, measure
 from engine.selfcheck.reference import CalibratorReference, MergingReference
 
@@ -25,9 +26,14 @@ def write_index(folder, entries):
     (folder / "index.json").write_text(json.dumps({"format": 1, "entries": entries}))
 
 
+def unpacked(file, target):
+    """Copy a file that is shipped compressed, as it was before."""
+    target.write_bytes(lzma.decompress(Path(f"{file}.xz").read_bytes()))
+
+
 @pytest.fixture
 def folder(tmp_path):
-    """A few references of both forms."""
+    """A few references of both forms; those of the calibrators compressed, as all are shipped."""
     merging, calibrators = tmp_path / "merging", tmp_path / "calibrators"
     shutil.copytree(SHIPPED / "merging" / "inputs", merging / "inputs")
     (merging / "outputs").mkdir()
@@ -36,9 +42,9 @@ def folder(tmp_path):
     entries = [entry for entry in shipped if entry["name"] in SOME]
     for entry in entries:
         if "file" in entry:
-            shutil.copy(SHIPPED / "merging" / entry["file"], merging / entry["file"])
+            unpacked(SHIPPED / "merging" / entry["file"], merging / entry["file"])
     write_index(merging, entries)
-    for suffix in (".json", ".safetensors"):
+    for suffix in (".json", ".safetensors.xz"):
         shutil.copy((SHIPPED / "calibrators" / SURGERY).with_suffix(suffix), calibrators)
     return tmp_path
 
@@ -78,6 +84,8 @@ def test_each_part_may_be_given_alone(folder, part):
 
 
 def nudged(path, name, by):
+    if not path.exists():
+        unpacked(path, path)
     tensors = load_file(path)
     tensors[name].view(-1)[0] += by
     save_file(tensors, path)
@@ -126,6 +134,18 @@ def cut_file(folder):
     path.write_bytes(path.read_bytes()[:100])
 
 
+def compress_half(folder):
+    path = folder / "merging/outputs/task_arithmetic_l0.3.safetensors"
+    content = lzma.compress(path.read_bytes())
+    path.unlink()
+    path.with_name(f"{path.name}.xz").write_bytes(content[: len(content) // 2])
+
+
+def compress_something_else(folder):
+    path = folder / "merging/outputs/task_arithmetic_l0.3.safetensors"
+    path.rename(path.with_name(f"{path.name}.xz"))
+
+
 def lose_tolerance(folder):
     entries = entries_of(folder)
     del entries[0]["tolerance"]["float32"]
@@ -152,6 +172,8 @@ def not_a_number(folder):
 DAMAGE = {
     lose_file: "cannot be read",
     cut_file: "is damaged",
+    compress_half: "safetensors.xz is damaged",
+    compress_something_else: "safetensors.xz is damaged",
     lose_tolerance: "has no tolerance",
     lose_tensor: "names differ, such as visual.proj",
     point_outside: "outside",
@@ -166,6 +188,13 @@ def test_a_damaged_reference_is_missed_with_the_reason_and_the_others_go_on(fold
     assert code == 1
     assert DAMAGE[spoil] in lines_of(output, "task_arithmetic_l0.3")[0]
     assert "3 reproduced, 1 missed" in output
+
+
+def test_a_compressed_file_is_not_expanded_without_bound(folder, monkeypatch):
+    monkeypatch.setattr(reference, "LARGEST", 1000)
+    (outcome,) = (found for found in check_folder(folder) if found.name == SURGERY)
+    assert outcome.verdict == "missed"
+    assert "expands to more than" in outcome.reason
 
 
 FOLDERS = {
@@ -191,8 +220,8 @@ def test_a_folder_that_is_none_of_references_is_refused(tmp_path, case):
 def test_tolerances_in_words(tmp_path):
     def stated(text):
         (tmp_path / "x.json").write_text(json.dumps({"tolerance": text}))
-        reference = CalibratorReference(tmp_path)
-        return reference.tolerance("x", "float64"), reference.tolerance("x", "float32")
+        found = CalibratorReference(tmp_path)
+        return found.tolerance("x", "float64"), found.tolerance("x", "float32")
 
     assert stated("float64 rtol 1e-10; float32 rtol 1e-4 atol 1e-6") == (Tolerance(1e-10, 1e-12), Tolerance(1e-4, 1e-6))
     assert stated("float64 rtol 1e-8 after 18 Adam steps; float32 atol 2e-6")[1] == Tolerance(1e-4, 2e-6)
@@ -210,9 +239,9 @@ def test_measuring_says_where_and_how_far():
 
 
 def test_order_of_the_network_comes_from_the_folder():
-    reference = MergingReference(SHIPPED / "merging")
-    names = reference.model("pretrained", "toyfull").names
-    assert [name for name in names if name in reference.order] == reference.order
+    shipped = MergingReference(SHIPPED / "merging")
+    names = shipped.model("pretrained", "toyfull").names
+    assert [name for name in names if name in shipped.order] == shipped.order
 
 
 def test_later_parameters_leave_older_keys_alone():
