@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -16,6 +17,8 @@ from engine.pipeline.export.examples import (
     example_recipe,
     neighbour_table,
     shipped_requests,
+    shrink_documents,
+    shrink_tables,
 )
 from engine.pipeline.local import run_recipe
 from engine.pipeline.run.plan import plan_run
@@ -136,16 +139,43 @@ def test_films_of_an_example_are_there_and_pass_through_its_run(name, reports):
         assert drawn == set(drawn_states(document, report.recipe)), "others are not shipped"
         own = values.index(OWN[place])
         for task, percent in report.accuracy["merged"].items():
-            assert document["accuracy"]["merged"][task][own] == pytest.approx(percent), (place, task)
+            assert document["accuracy"]["merged"][task][own] == pytest.approx(percent, abs=1e-3), (place, task)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_shipped_views_are_those_that_pages_ask_for(name, reports):
     asked = {shipped_name(view, request) for view, request in shipped_requests(reports[name])}
     there = {path.name for path in (FOLDER / name / "views").glob("*")}
-    assert there <= asked, "run `make examples`"
-    assert there == asked or name != NAMES[0], "run `make examples`"
+    assert there == asked, "run `make examples`"
     assert sum(path.stat().st_size for path in (FOLDER / name / "views").glob("*/*")) <= 2_000_000
+
+
+def test_documents_are_rounded_where_they_hold_fractions_and_lose_nothing_else(tmp_path):
+    path = tmp_path / "film.json"
+    document = {
+        "values": [0.1234567891, -12.345678, 1763000000.123, 3, 10**12],
+        "name": "signs in fog · n = 5",
+        "no": None,
+    }
+    path.write_text(json.dumps(document, indent=1))
+    shrink_documents(tmp_path, exact=True)
+    assert json.loads(path.read_text(encoding="utf-8")) == document
+    shrink_documents(tmp_path)
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert found == {**document, "values": [0.123457, -12.3457, 1763000000.123, 3, 10**12]}
+    assert "\n " not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_tables_keep_four_digits_of_every_fraction_whichever_way_is_shorter(tmp_path, few):
+    rng = np.random.default_rng(0)
+    values = rng.choice([0.25, 1.5], 3000) if few else rng.normal(0, 100, 3000)
+    table = pd.DataFrame({"task": "digits", "index": range(3000), "value": values})
+    table.to_parquet(tmp_path / "t.parquet")
+    shrink_tables(tmp_path)
+    found = pd.read_parquet(tmp_path / "t.parquet")
+    pd.testing.assert_frame_equal(found.drop(columns="value"), table.drop(columns="value"))
+    assert found["value"].to_numpy() == pytest.approx(values, rel=1e-3, abs=6e-4)
 
 
 @pytest.mark.slow

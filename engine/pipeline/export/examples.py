@@ -44,6 +44,7 @@ from ..views.energy import ENERGY
 from ..views.film import FILM, drawn_states
 from ..views.geometry import GEOMETRY
 from ..views.interpolation import INTERPOLATION
+from ..views.measures import TASK_MEASURES
 from ..views.occlusion import OCCLUSION
 from ..views.outliers import OUTLIERS
 from ..views.predictions import PREDICTIONS
@@ -115,6 +116,7 @@ HIDDEN_WORDS = 300  # texts of the task, at most, whose words are hidden in turn
 DECIMALS = 3  # of numbers in tables of shipped views
 DIGITS = 4  # significant ones of numbers in shipped tables
 SAMPLE_DECIMALS = 4  # of numbers of single samples
+DOCUMENT_DIGITS = 6  # significant ones of fractions in shipped documents
 DIAGNOSED_IMAGES = 500  # of the task, at most
 
 
@@ -166,6 +168,7 @@ def build_examples(store: Store, out: Path | None = None, *, only: Collection[st
                 shutil.move(built / part, target / part)
             for folder in (target, *(target / "projections").iterdir()):
                 shrink_tables(folder, SAMPLE_DECIMALS)
+            shrink_documents(target, exact=True)
         build_films(name, recipe, store, target / FILM_FOLDER, progress)
         build_views(report, store, target / FOLDER, progress)
         index.append({"name": name, "title": title, "identity": report.identity})
@@ -210,6 +213,7 @@ def build_films(name: str, recipe: Recipe, store: Store, out: Path, progress: Pr
         asked = FILM.ask(recipe, place=place, values=values, images="all")
         copy_result(make_view(FILM, asked, store, progress=progress), out / place)
         shrink_film(out / place, recipe)
+        shrink_documents(out / place)
 
 
 def shrink_film(folder: Path, recipe: Recipe) -> None:
@@ -236,8 +240,10 @@ def shipped_requests(report: Report) -> list[tuple[View, ViewRequest]]:
         found += [(view, view.ask(recipe, task=worst, images=DIAGNOSED_IMAGES)) for view in DIAGNOSED]
     if not kind.inside:
         return found
-    hidden = [] if worst is None else [(OCCLUSION, OCCLUSION.ask(recipe, task=worst, images=HIDDEN_WORDS))]
-    return [(view, asked) for view, asked in found if not view.refusal(kind)] + hidden
+    found.append((TASK_MEASURES, TASK_MEASURES.ask(recipe)))
+    if worst is not None:
+        found.append((OCCLUSION, OCCLUSION.ask(recipe, task=worst, images=HIDDEN_WORDS)))
+    return [(view, asked) for view, asked in found if not view.refusal(kind)]
 
 
 def before_merging(report: Report) -> list[tuple[View, ViewRequest]]:
@@ -267,6 +273,7 @@ def build_views(report: Report, store: Store, out: Path, progress: Progress) -> 
         copy_result(make_view(view, asked, store, progress=progress), folder)
         shrink_tables(folder)
         shrink_arrays(folder)
+        shrink_documents(folder)
 
 
 def shrink_tables(folder: Path, decimals: int = DECIMALS) -> None:
@@ -278,7 +285,38 @@ def shrink_tables(folder: Path, decimals: int = DECIMALS) -> None:
             size = np.abs(np.nan_to_num(values, posinf=1.0, neginf=1.0))
             places = np.clip(DIGITS - 1 - np.floor(np.log10(np.maximum(size, 1e-9))), 0, decimals)
             table[name] = (np.round(values * 10**places) / 10**places).astype("float32")
-        table.to_parquet(path, index=False, compression="zstd", compression_level=19)
+        fractions = set(table.select_dtypes("floating"))
+        repeated = [name for name in table if name not in fractions]  # few values; fractions may have few or many
+        ways = (
+            table.to_parquet(index=False, compression="zstd", compression_level=19, use_dictionary=columns)
+            for columns in (True, repeated)
+        )
+        path.write_bytes(min(ways, key=len))
+
+
+def shrink_documents(folder: Path, *, exact: bool = False) -> None:
+    """Round the fractions of a folder's JSON documents to six digits and leave out what only indents them.
+
+    Args:
+        folder: with the documents.
+        exact: keep fractions as they are, as of a report, whose accuracies are quoted and must round the same way.
+    """
+    for path in folder.glob("*.json"):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        document = document if exact else _rounded(document)
+        path.write_text(json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_rounded(part) for part in value]
+    return (
+        float(f"{value:.{DOCUMENT_DIGITS}g}")
+        if isinstance(value, float) and abs(value) < 10**DOCUMENT_DIGITS
+        else value
+    )
 
 
 def shrink_arrays(folder: Path) -> None:
