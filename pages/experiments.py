@@ -19,6 +19,7 @@ from engine.figures.experiment import experiment_dots
 from engine.outgoing import csv_table
 from engine.pipeline.viewing.by_task import ImagesRequest
 from engine.store import Run
+from engine.zoo.modalities import MODALITIES
 from pages.sections.experiment_findings import beside, findings
 from pages.sections.experiments_elsewhere import draw_elsewhere
 from pages.shared.chrome import age, empty_state, error_state, plain, plot, theme
@@ -37,6 +38,7 @@ COLUMNS = {
     "Verdict": st.column_config.TextColumn("Verdict", width=190),
     "Effect": st.column_config.TextColumn("Effect", width=150),
     "Does as well": st.column_config.TextColumn("Does as well", width="medium"),
+    "Zoo": st.column_config.TextColumn("Zoo", width=110),
 }
 VERDICTS = {
     "holds here": ":green[:material/check_circle:] **holds here**",
@@ -64,8 +66,8 @@ def _all(names: list[str]) -> None:
     st.title("What the papers claim, what you see here", anchor=False)
     st.write(
         "Each claim is a set of recipes with its controls, run by the same engine as everything else. Small networks "
-        "on drawn images can show a mechanism, or its absence here; they do not refute results on photographs. The "
-        "same file runs on a true zoo, which is how a claim is settled."
+        "on drawn images, and on sentences of grammars, can show a mechanism, or its absence here; they do not refute "
+        "results on photographs and people's texts. The same file runs on a true zoo, which is how a claim is settled."
     )
     rows = [_row(read_experiment(name)) for name in names]
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -89,7 +91,7 @@ def _all(names: list[str]) -> None:
         row for row in rows if (not papers or row["Paper"] in papers) and (not verdicts or row["Verdict"] in verdicts)
     ]
     shown.sort(key=lambda row: (row["Paper"] == PRACTICE, row["Paper"], row["Part"]))
-    table = pd.DataFrame(shown, columns=["Claim", "Paper", "Part", "Verdict", "Effect", "Does as well", "name"])
+    table = pd.DataFrame(shown, columns=["Claim", "Paper", "Part", "Verdict", "Effect", "Does as well", "Zoo", "name"])
     picked = draw_table(
         table.drop(columns="name"),
         hide_index=True,
@@ -107,7 +109,7 @@ def _all(names: list[str]) -> None:
             st.rerun()
     st.caption(
         "Choose a row to see its picture, its clauses and its controls. Effect: the first clause's difference with its "
-        "95 % interval, over training seeds and images. Does as well: controls that come out as the claim does."
+        "95 % interval, over training seeds and samples. Does as well: controls that come out as the claim does."
     )
     draw_elsewhere()
 
@@ -124,6 +126,7 @@ def _row(spec: Experiment) -> dict[str, str | None]:
         "Verdict": verdict_of(result),
         "Effect": (effect(first).lstrip("+") or None) if first else None,  # a sign in front would be quoted
         "Does as well": " ".join(explained) if explained else None,
+        "Zoo": result.zoo if result else spec.zoo,
         "name": spec.name,
     }
 
@@ -150,10 +153,9 @@ def _one(spec: Experiment) -> None:
     row = _job(spec)
     result, made = latest(spec)
     if result is None:
-        zoo = "" if spec.zoo == "mini8" else f" --zoo {spec.zoo}"
         empty_state(
             "Not computed yet",
-            f"This form of the experiment has no result here. `python -m engine experiment {spec.name}{zoo}` computes "
+            f"This form of the experiment has no result here. `python -m engine experiment {spec.name}` computes "
             "it, or run it below; progress is shown, and it may be cancelled.",
         )
     else:
@@ -185,12 +187,13 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
         plot(drawing, key=f"experiments.figure.{spec.name}")
         st.caption(plain(f"Hollow marks are controls. {provenance(result, made, measure)}"))
         _numbers(spec.name, drawing.table)
+    many = MODALITIES[result.kind].many
     for point in result.points:
         if point.failed:
             st.caption(f":orange[:material/warning:] {plain(f'{point.title}: {point.failed}')}")
         for tuned in point.tuned:
             tried = ", ".join(map(str, tuned.values))
-            said = f"{point.title}: {tuned.place} = {tuned.chosen}, chosen on {point.split} images of {tried}."
+            said = f"{point.title}: {tuned.place} = {tuned.chosen}, chosen on {point.split} {many} of {tried}."
             st.caption(plain(said))
     if spec.published is not None:
         _published(spec)
@@ -231,11 +234,12 @@ def provenance(result: ExperimentResult, made: Run | None, measure: Measure) -> 
     if measure.view:
         seen = ImagesRequest.model_fields["images"].default
         low, high = min(low, seen), min(high, seen)
-    images = f"{low:,}" if low == high else f"{low:,}–{high:,}"
+    count = f"{low:,}" if low == high else f"{low:,}–{high:,}"
+    images = f"{count} test {MODALITIES[result.kind].many}"
     seeds = sorted({seed for point in result.points for seed in point.seeds})
     origin = "comes with the app" if made is None else f"run {made.id}, {age(made.created)}"
     return (
-        f"Zoo {result.zoo}; n = {images} test images a task; protocol {result.protocol.replace('_', '-')} unless a "
+        f"Zoo {result.zoo}; n = {images} a task; protocol {result.protocol.replace('_', '-')} unless a "
         f"point says otherwise; split seed {result.split_seed}; training seeds {', '.join(map(str, seeds))}, mean ± sd"
         f"{'; quick form' if result.quick else ''}; {origin}; {result.environment.get('machine', '')}."
     )
@@ -246,12 +250,12 @@ def _again(spec: Experiment) -> None:
     with st.form(f"experiments.form.{spec.name}"):
         zoo = st.text_input(
             "Zoo",
-            "mini8",
+            spec.zoo,
             key=f"experiments.zoo.{spec.name}",
             help="A bundled zoo's name, or the path of a zoo folder of your own.",
         )
         quick = st.toggle(
-            "Quick form: fewer images, shorter training, one seed",
+            "Quick form: fewer samples, shorter training, one seed",
             True,
             key=f"experiments.quick.{spec.name}",
             help="Shows in minutes which way it goes; verdicts that ship with the app come from the long form.",
@@ -263,7 +267,7 @@ def _again(spec: Experiment) -> None:
             )
         )
         if st.form_submit_button("Run", type="primary", icon=":material/play_arrow:"):
-            request = {"name": spec.name, "zoo": zoo.strip() or "mini8", "quick": quick}
+            request = {"name": spec.name, "zoo": zoo.strip() or spec.zoo, "quick": quick}
             _ask(request, spec.title)
     with st.expander("The experiment as a file", key=f"experiments.file.{spec.name}"):
         st.code((FOLDER / f"{spec.name}.yaml").read_text("utf-8"), language="yaml")

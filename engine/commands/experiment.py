@@ -14,6 +14,7 @@ from ..experiments.elsewhere import elsewhere_table
 from ..experiments.spec import FOLDER
 from ..outgoing import terminal
 from ..store.outputs import check_file, new_file
+from ..zoo.modalities import MODALITIES
 from .inputs import files_of_zoo
 from .printing import progress_line, say, say_line
 from .work import Force, Quiet
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 EVIDENCE = (
-    "Small networks on drawn images can show a mechanism or its absence; they do not refute results on photographs."
+    "Small networks on drawn images and sentences of grammars can show a mechanism or its absence; they do not refute "
+    "results on photographs and people's texts."
 )
 
 
@@ -32,7 +34,9 @@ def experiment(
         str | None,
         typer.Argument(help="An experiment's name or file, or 'all'; without one they are listed."),
     ] = None,
-    zoo: Annotated[str, typer.Option(help="A bundled zoo's name or a path.")] = "mini8",
+    zoo: Annotated[
+        str, typer.Option(help="A bundled zoo's name or a path; without it the zoo that the experiment is meant for.")
+    ] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Fewer images, shorter training, one seed.")] = False,
     foreseen: Annotated[bool, typer.Option("--foreseen", help="Only say how long it takes and what memory.")] = False,
     out: Annotated[
@@ -49,23 +53,22 @@ def experiment(
         return
     from ..store import Store
 
-    if ship and (quick or zoo != "mini8"):
-        raise EngineError("Only whole experiments on the bundled zoo are shipped; leave out --quick and --zoo.")
+    if ship and (quick or zoo):
+        raise EngineError("Only whole experiments on bundled zoos are shipped; leave out --quick and --zoo.")
     store, specs = Store(), [read_experiment(each) for each in (experiment_names() if name == ALL else [name])]
     if not quiet or foreseen:
-        say_line(_foreseen(specs, zoo, store, quick=quick))
+        say("\n".join(_foreseen(specs, zoo, store, quick=quick)))
     if foreseen:
         return
 
-    inputs = [Path(name), *files_of_zoo(zoo)]
-
     def one(each: str, spec: Experiment, target: Path | None) -> None:
+        inputs = [Path(name), *files_of_zoo(zoo or spec.zoo)]
         known = force or ship or (name == ALL and _is_result(target, spec))
         _one(each, spec, store, zoo=zoo, quick=quick, target=target, inputs=inputs, force=known, quiet=quiet)
 
     if name != ALL:
         if out is not None:
-            check_file(out, inputs, force=force)
+            check_file(out, [Path(name), *files_of_zoo(zoo or specs[0].zoo)], force=force)
         one(name, specs[0], FOLDER / f"{specs[0].name}.json" if ship else out)
         return
     folder, lost = FOLDER if ship else out, []
@@ -117,8 +120,16 @@ def _one(
             file.write_text(result.model_dump_json(indent=1, exclude_none=True) + "\n", "utf-8")
 
 
-def _foreseen(specs: list[Experiment], zoo: str, store: Store, *, quick: bool) -> str:
-    """Return what the experiments take, in a sentence, and which of them the zoo refuses wholly."""
+def _foreseen(specs: list[Experiment], zoo: str, store: Store, *, quick: bool) -> list[str]:
+    """Return what the experiments take on each zoo that they are meant for, or on the one that is asked for."""
+    groups: dict[str, list[Experiment]] = {}
+    for spec in specs:
+        groups.setdefault(zoo or spec.zoo, []).append(spec)
+    return [_foreseen_on(place, group, store, quick=quick) for place, group in groups.items()]
+
+
+def _foreseen_on(zoo: str, specs: list[Experiment], store: Store, *, quick: bool) -> str:
+    """Return what experiments take on a zoo, in a sentence, and which of them it refuses wholly."""
     from ..pipeline.preflight.experiments import estimate_experiments
 
     found = estimate_experiments(specs, zoo, store, quick=quick)
@@ -132,7 +143,7 @@ def _foreseen(specs: list[Experiment], zoo: str, store: Store, *, quick: bool) -
 
 def printed(spec: Experiment, result: ExperimentResult) -> str:
     """Return the result for the terminal: table, findings, verdict, provenance."""
-    lines = [terminal(" ".join(spec.claim.split())), EVIDENCE, ""]
+    lines, many = [terminal(" ".join(spec.claim.split())), EVIDENCE, ""], MODALITIES[result.kind].many
     rows = [["", *(f"{m.title} ({m.unit})" if m.unit else m.title for m in spec.measures)]]
     for point in result.points:
         title = point.title + (" [control]" if point.control else "")
@@ -143,7 +154,7 @@ def printed(spec: Experiment, result: ExperimentResult) -> str:
     lines += ["", *(terminal(f"{point.title}: {point.failed}") for point in result.points if point.failed)]
     lines += [
         terminal(
-            f"{point.title}: {tuned.place} = {tuned.chosen}, chosen of {len(tuned.values)} on {point.split} images"
+            f"{point.title}: {tuned.place} = {tuned.chosen}, chosen of {len(tuned.values)} on {point.split} {many}"
         )
         for point in result.points
         for tuned in point.tuned
@@ -162,11 +173,12 @@ def printed(spec: Experiment, result: ExperimentResult) -> str:
 def provenance(result: ExperimentResult) -> str:
     """Return a sentence on what the numbers were measured on."""
     low, high = result.images or (0, 0)
-    images = f"{low:,}" if low == high else f"{low:,}-{high:,}"
+    count = f"{low:,}" if low == high else f"{low:,}-{high:,}"
+    images = f"{count} evaluation {MODALITIES[result.kind].many}"
     seeds = max((len(point.seeds) for point in result.points), default=0)
     quick = " Quick form." if result.quick else ""
     return (
-        f"Zoo {result.zoo}, n = {images} evaluation images a task, protocol {result.protocol.replace('_', ' ')}, "
+        f"Zoo {result.zoo}, n = {images} a task, protocol {result.protocol.replace('_', ' ')}, "
         f"split seed {result.split_seed}, up to {seeds} training seed{'s' if seeds != 1 else ''}; "
         f"mean ± sd over seeds; differences with 95 % intervals.{quick}"
     )

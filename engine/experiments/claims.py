@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from .result import ExperimentResult, Finding, read_result
-from .spec import FOLDER, Experiment, experiment_names, read_experiment
+from .spec import BUNDLED, FOLDER, Experiment, experiment_names, read_experiment
 
 PENDING = "to be recomputed"
 
 
 def shipped() -> list[tuple[Experiment, ExperimentResult | None]]:
-    """Return experiments of the app with the results that come along on the bundled zoo, by paper; None: none fits."""
+    """Return experiments of the app with the results that come along, by paper; None: none fits."""
     found = []
     for name in experiment_names():
         spec, file = read_experiment(name), FOLDER / f"{name}.json"
@@ -28,7 +28,8 @@ def claims_table() -> str:
     lines = ["| paper | claim | here | because |", "|---|---|---|---|"]
     for spec, result in shipped():
         authors = spec.paper.split(",")[0]
-        lines.append(f"| {authors}, {spec.part} | {spec.claim} | {verdict_of(result)} | {reason_of(spec, result)} |")
+        here = verdict_of(result) + ("" if spec.zoo == BUNDLED else f" ({spec.zoo})")
+        lines.append(f"| {authors}, {spec.part} | {spec.claim} | {here} | {reason_of(spec, result)} |")
     return "\n".join(lines)
 
 
@@ -40,8 +41,7 @@ def verdict_of(result: ExperimentResult | None) -> str:
 def reason_of(spec: Experiment, result: ExperimentResult | None) -> str:
     """Return what decided, with its numbers; without a result the command that computes it."""
     if result is None:
-        zoo = "" if spec.zoo == "mini8" else f" --zoo {spec.zoo}"
-        return f"`python -m engine experiment {spec.name}{zoo}`"
+        return f"`python -m engine experiment {spec.name}`"
     return "; ".join(clause(finding) for finding in result.findings if not finding.control) or result.reason
 
 

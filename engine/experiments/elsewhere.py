@@ -25,7 +25,7 @@ class Elsewhere(Frozen):
 
 @cache
 def elsewhere() -> tuple[Elsewhere, ...]:
-    """Return what the bundled zoo cannot show.
+    """Return what bundled zoos cannot show.
 
     Raises:
         RecipeError: the file is damaged.

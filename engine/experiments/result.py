@@ -84,6 +84,7 @@ class ExperimentResult(Frozen):
     quick: bool
     zoo: str
     zoo_digest: str
+    kind: str = "image"  # of the zoo's data: name of a modality
     protocol: str
     split_seed: int
     images: tuple[int, int] | None  # fewest and most evaluation images of a task

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import RecipeError
 from ..manifest import locate_zoo, read_manifest
-from ..zoo.encoders.architecture import architecture
+from ..zoo.modalities import modality_of
 
 SIZE = re.compile(r"^(?P<times>\d*)(?P<name>d|w|blocks)(?:/(?P<parts>\d+|blocks)|-(?P<less>\d+))?$")
 IN_TEXT = re.compile(r"\{(\d*(?:d|w|blocks)(?:/(?:\d+|blocks)|-\d+)?)\}")
@@ -35,9 +35,8 @@ def shape_of(zoo: str) -> Shape:
     """
     folder = locate_zoo(zoo)
     manifest = read_manifest(folder)
-    config = architecture(folder, manifest)
-    vision = config["vision_cfg"]
-    found = {"d": config.get("embed_dim"), "w": vision.get("width"), "blocks": vision.get("layers")}
+    modality = modality_of(manifest)
+    found = modality.shape(modality.architecture(folder, manifest))
     sizes = {name: value for name, value in found.items() if isinstance(value, int)}
     return Shape(sizes, tuple(expert.name for expert in manifest.experts))
 

@@ -37,6 +37,7 @@ from ..sweeps.grid import SweepRequest
 from .sizes import Shape, scaled, shape_of, with_group, worded
 
 FOLDER = ASSETS / "experiments"
+BUNDLED = "mini8"  # where an experiment names no zoo
 MAX_POINTS = 60
 MAX_SEEDS = 10
 Relation = Literal["above", "below", "near", "above_or_near", "rises_with", "falls_with"]
@@ -147,7 +148,7 @@ class Experiment(Frozen):
     published: Published | None = None
     remark: str = ""
     section: Literal["claims", "practice"] = "claims"  # what a paper says, or how results are come by
-    zoo: str = "mini8"  # that it is meant for, where the bundled one cannot show it
+    zoo: str = BUNDLED  # that it is meant for: a bundled one's name; any other may be asked for
     headline: bool = False  # the comparison that a paper rests on: judged with two sets of experts
     seeds: int = Field(5, ge=1, le=MAX_SEEDS)  # training seeds, from 0
     minutes: float = 10  # budget on two cores

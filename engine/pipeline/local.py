@@ -173,23 +173,24 @@ def finetune_experts(
 
 
 def run_experiment(
-    name: str, store: Store, *, zoo: str = "mini8", quick: bool = False, progress: Progress | None = None
+    name: str, store: Store, *, zoo: str = "", quick: bool = False, progress: Progress | None = None
 ) -> ExperimentResult:
     """Repeat an experiment in this process.
 
     Args:
         name: an experiment of the app, or a file.
         store: where artefacts and the rows of the experiment and of its runs go.
-        zoo: a bundled zoo's name or a path.
+        zoo: a bundled zoo's name or a path; empty means the one that the experiment is meant for.
         quick: fewer images, shorter training, one seed.
         progress: told how far it is.
 
     Raises:
         EngineError: with the reason; a run that fails while others do not is said in the result.
     """
-    request = {"name": name, "zoo": zoo, "quick": quick}
+    spec = read_experiment(name)
+    request = {"name": name, "zoo": zoo or spec.zoo, "quick": quick}
     plan = plan_request("experiment", request, store)
-    folder = _carry_out(plan, store, "experiment", request, read_experiment(name).title, progress)
+    folder = _carry_out(plan, store, "experiment", request, spec.title, progress)
     if progress is not None:
         progress(1.0, "finished")
     return read_result(folder)

@@ -83,6 +83,9 @@ class Modality(Protocol):
     def width(self, config: Mapping[str, Any]) -> int:
         """Return the dimensions of features."""
 
+    def shape(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return ``d``, the dimensions of a feature, ``w``, those of a token, and ``blocks``; None where not stated."""
+
     def layout_of(self, config: Mapping[str, Any]) -> Layout:
         """Return how an encoder's tensors are named."""
 

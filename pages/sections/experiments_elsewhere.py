@@ -1,4 +1,4 @@
-"""Tables and figures of the papers that the bundled zoo cannot show, below the table of experiments."""
+"""Tables and figures of the papers that bundled zoos cannot show, below the table of experiments."""
 
 import pandas as pd
 import streamlit as st

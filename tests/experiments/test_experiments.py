@@ -10,12 +10,14 @@ from engine.experiments import accuracy_side, experiment_names, judge, read_expe
 from engine.experiments.claims import claims_table, fits
 from engine.experiments.elsewhere import elsewhere, elsewhere_table
 from engine.experiments.places import number_at
+from engine.experiments.sizes import scaled, shape_of
 from engine.experiments.spec import FOLDER
 from engine.experiments.verdict import conclude
 from engine.manifest import read_manifest
-from engine.pipeline.run.numbers import ANALYSES, kept_coefficient
+from engine.pipeline.run.numbers import ANALYSES, kept_coefficient, least_gain
 from engine.pipeline.views import all_views, view_of
 from tests.made_run import made_report
+from tests.tiny_text_zoo import make_text_zoo
 
 MINIMAL = """
 format: 1
@@ -34,19 +36,19 @@ checks: [{text: High beats low., measure: accuracy, left: high, relation: above,
 
 
 @pytest.mark.parametrize("name", experiment_names())
-def test_every_experiment_of_the_app_is_valid_on_the_bundled_zoo(name):
+def test_every_experiment_of_the_app_is_valid_on_its_bundled_zoo(name):
     spec = read_experiment(name)
     assert spec.name == name
-    whole, quick = spec.recipes("mini8"), spec.recipes("mini8", quick=True)
+    whole, quick = spec.recipes(spec.zoo), spec.recipes(spec.zoo, quick=True)
     assert {run.point.name for run in whole} == {point.name for point in spec.points}
     assert 0 < len(quick) <= len(whole)
-    tasks = {task.name for task in read_manifest(FOLDER.parent / "zoos" / "mini8").tasks}
+    tasks = {task.name for task in read_manifest(FOLDER.parent / "zoos" / spec.zoo).tasks}
     for run in whole:
         states = {"pretrained", "merged", "expert", "multitask", *(call.name for call in run.recipe.calibrators)}
         assert run.point.state in states
     for measure in spec.measures:
         parts = measure.path.split(".")
-        assert parts[0] != "accuracy" or parts[-1] in tasks or spec.zoo != "mini8"
+        assert parts[0] != "accuracy" or parts[-1] in tasks
         assert not measure.analysis or measure.analysis in ANALYSES
         assert not measure.view or measure.view in all_views()
 
@@ -155,7 +157,7 @@ def test_shipped_results_belong_to_their_experiments():
         spec, result = read_experiment(path.stem), read_result(path)
         assert result.name == spec.name
         assert not result.quick
-        assert result.zoo == "mini8"
+        assert result.zoo == spec.zoo
         assert fits(spec, result), "of another form of the experiment: run it again with --ship"
         assert [point.name for point in result.points] == [point.name for point in spec.points]
         findings, *verdict = judged_again(spec, result)
@@ -208,3 +210,31 @@ def test_learned_coefficients_are_averaged_over_the_layers_that_are_kept():
     learned = report.model_copy(update={"merged": report.merged.model_copy(update={"details": details})})
     assert kept_coefficient(FOLDER, learned, None, "merged", {}) == pytest.approx(0.3)
     assert kept_coefficient(FOLDER, report, None, "merged", {}) is None
+
+
+def test_sizes_are_those_of_the_encoder_whatever_the_kind_of_data(tmp_path):
+    assert shape_of("mini8").sizes == {"d": 128, "w": 128, "blocks": 8}
+    text = shape_of("mini_text")
+    assert text.sizes == {"d": 64, "w": 64, "blocks": 4}
+    assert len(text.experts) == 7
+    brought = shape_of(str(make_text_zoo(tmp_path / "zoo")))
+    assert brought.sizes == {"d": 16, "w": 16, "blocks": 2}
+    with pytest.raises(RecipeError, match="states no feature width"):
+        scaled({"rank": "d/8"}, {"w": 64})
+
+
+def test_an_experiment_on_texts_is_said_to_be_one():
+    lines = claims_table().splitlines()
+    row = next(line for line in lines if "Table 3" in line and "texts" in line)
+    assert "(mini_text)" in row
+    assert not any("(mini8)" in line for line in lines)
+
+
+def test_the_least_gain_is_of_the_task_that_gains_least():
+    report = made_report()
+    accuracy = {**report.accuracy, "surgery": {task: 50.0 for task in report.tasks_of("in")}}
+    accuracy["merged"] = {task: 50.0 + 3 * place - 1 for place, task in enumerate(report.tasks_of("in"))}
+    changed = report.model_copy(update={"accuracy": accuracy})
+    assert least_gain(FOLDER, changed, None, "merged", {"over": "surgery"}) == pytest.approx(-1)
+    assert least_gain(FOLDER, changed, None, "surgery", {"over": "surgery"}) == 0
+    assert least_gain(FOLDER, changed, None, "merged", {"over": "nothing"}) is None

@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from engine.commands.experiment import printed
 from engine.errors import CalibrationError, RecipeError
 from engine.experiments import read_experiment
 from engine.pipeline.executor import needed_steps
@@ -11,6 +12,7 @@ from engine.pipeline.planners import plan_request
 from engine.pipeline.run.plan import plan_run
 from engine.report import read_report
 from engine.store import Store
+from tests.tiny_text_zoo import make_text_zoo
 from tests.tiny_zoo import make_zoo
 
 SURGERY = {"method": "surgery", "params": {"rank": 4, "steps": 20, "batch_size": 8}}
@@ -178,3 +180,24 @@ def test_the_plan_refuses_what_the_zoo_cannot_do(zoo, store, tmp_path):
     path.write_text(yaml.safe_dump({**SPEC, "base": {"experts": ["gamma"], "merge": {"method": "ties"}}}))
     with pytest.raises(RecipeError, match="gamma"):
         plan_request("experiment", {"name": str(path), "zoo": str(zoo)}, store)
+
+
+def test_an_experiment_runs_on_the_zoo_that_it_is_meant_for_or_on_another(tmp_path):
+    folder, store = make_text_zoo(tmp_path / "words"), Store(tmp_path / "store")
+    spec = {**SPEC, "zoo": str(folder), "seeds": 1, "quick": {"steps": 5}}
+    spec["measures"] = [measure for measure in SPEC["measures"] if measure["name"] in ("l1", "accuracy", "sigma")]
+    tuned = {"name": "tuned", "title": "Tuned", "set": {"transforms": [{"method": "pwptv"}], "calibrators": []}}
+    spec["points"] = [*SPEC["points"], {**tuned, "tune": {"transforms.0.params.eta": [0.1, 0.7]}}]
+    path = tmp_path / "texts.yaml"
+    path.write_text(yaml.safe_dump(spec))
+    found = run_experiment(str(path), store)
+    assert (found.zoo, found.kind) == ("tiny-text", "text")
+    assert [point.failed for point in found.points] == [""] * 5
+    assert found.cell("surgery", "l1").mean < found.cell("merged", "l1").mean
+    assert found.points[-1].tuned[0].values == (0.1, 0.7)
+    said = printed(read_experiment(path), found)
+    assert "evaluation texts a task" in said
+    assert "on validation texts" in said
+    other = run_experiment(str(path), store, zoo=str(make_zoo(tmp_path / "tiny", experts=("alpha", "beta"))))
+    assert (other.zoo, other.kind) == ("tiny", "image")
+    assert other.form == found.form

@@ -21,8 +21,6 @@ from ..views import view_of
 from .measure import ExperimentInputs, ExperimentParams, RunFacts, RunInputs, ZooFacts, experiment
 from .sweep import add_validation, choose_split
 
-DEFAULT_ZOO = "mini8"
-
 
 class ExperimentRequest(Request):
     """Request to repeat an experiment on a zoo."""
@@ -31,7 +29,7 @@ class ExperimentRequest(Request):
 
     name: str = ""
     spec: Experiment | None = None  # an experiment written out, in place of the name
-    zoo: str = DEFAULT_ZOO
+    zoo: str = ""  # a bundled zoo's name or a path; empty: the one that the experiment is meant for
     quick: bool = False
 
 
@@ -55,7 +53,8 @@ def plan_experiment(asked: ExperimentRequest, store: Store) -> Plan:
         EngineError: the zoo cannot be used.
     """
     spec = asked.spec or read_experiment(asked.name)
-    zoo, shape = Zoo.open(asked.zoo), shape_of(asked.zoo)
+    place = asked.zoo or spec.zoo
+    zoo, shape = Zoo.open(place), shape_of(place)
     views = [view_of(name) for name in dict.fromkeys(measure.view for measure in spec.measures) if name]
     steps: dict[str, Step] = {}
     runs: list[PlannedRun] = []
@@ -66,7 +65,7 @@ def plan_experiment(asked: ExperimentRequest, store: Store) -> Plan:
             continue
         added: dict[str, Step] = dict(steps)
         try:
-            variants = spec.variants(point, asked.zoo, shape, quick=asked.quick)
+            variants = spec.variants(point, place, shape, quick=asked.quick)
             made = [(variant, RunSteps(zoo, variant.recipe, store, added)) for variant in variants]
             split = _split(point, [run for _, run in made])
             runs += [_planned(spec, variant, run, views, split) for variant, run in made]
@@ -80,7 +79,12 @@ def plan_experiment(asked: ExperimentRequest, store: Store) -> Plan:
     facts = {
         "experiment": spec,
         "quick": asked.quick,
-        "zoo": ZooFacts(name=zoo.manifest.name, digest=zoo.digest(store.digest_file), sizes=dict(shape.sizes)),
+        "zoo": ZooFacts(
+            name=zoo.manifest.name,
+            digest=zoo.digest(store.digest_file),
+            sizes=dict(shape.sizes),
+            kind=zoo.manifest.modality,
+        ),
         "splits": splits,
         "sources": Sources(zoo=str(zoo.folder)),
     }

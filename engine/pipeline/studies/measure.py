@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -16,7 +16,7 @@ from ...errors import EngineError
 from ...experiments import FILE, Cell, Experiment, ExperimentResult, Point, PointResult, Side, Tuned, judge
 from ...experiments.sizes import worded
 from ...experiments.verdict import deviation
-from ...recipe import Frozen
+from ...recipe import LATER, Frozen, Sparse
 from ...report import read_report
 from ...zoo.folder import Zoo
 from ..sources import Sources
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from ..tools import StepTools
 
 
-class ZooFacts(Frozen):
-    """Name, digest and sizes of the zoo that an experiment is repeated on."""
+class ZooFacts(Sparse):
+    """Name, digest, sizes and kind of the zoo that an experiment is repeated on."""
 
     name: str
     digest: str
     sizes: dict[str, int] = Field(default_factory=dict)
+    kind: Annotated[str, LATER] = "image"  # of its data
 
 
 class RunFacts(Frozen):
@@ -102,6 +103,7 @@ def experiment(inputs: ExperimentInputs[Path], params: ExperimentParams, output:
         quick=params.quick,
         zoo=params.zoo.name,
         zoo_digest=params.zoo.digest,
+        kind=params.zoo.kind,
         protocol=reports[0].protocol,
         split_seed=reports[0].split_seed,
         images=(min(scored), max(scored)) if scored else None,

@@ -61,6 +61,11 @@ class ImageModality:
         """Return the dimensions of image embeddings."""
         return config["embed_dim"]
 
+    def shape(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the dimensions of features and of tokens, and the blocks."""
+        vision = config["vision_cfg"]
+        return {"d": config.get("embed_dim"), "w": vision.get("width"), "blocks": vision.get("layers")}
+
     def layout_of(self, config: Mapping[str, Any]) -> Layout:
         """Return how an encoder's tensors are named."""
         return OPEN_CLIP

@@ -59,6 +59,12 @@ class TextModality:
         """Return the dimensions of features."""
         return bert_config.width_of(config)
 
+    def shape(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the dimensions of features and of tokens, and the blocks of an encoder (of T5's encoder alone)."""
+        family = family_of(config)
+        blocks, token = (family.size(config, name) for name in ("layers", "width"))
+        return {"d": bert_config.width_of(config), "w": token, "blocks": blocks}
+
     def layout_of(self, config: Mapping[str, Any]) -> Layout:
         """Return how an encoder's tensors are named."""
         return family_of(config).layout
