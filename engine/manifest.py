@@ -243,6 +243,10 @@ def locate_description(zoo: str) -> Path:
         return path.resolve()
     if (path / "zoo.yaml").is_file():
         return path.resolve()
+    if "/" not in zoo and (ASSETS / "derived" / f"{zoo}.yaml").is_file():
+        raise ZooError(
+            f"The zoo '{zoo}' has to be made first: `python -m engine zoo build {zoo} --out DIR`; then name DIR."
+        )
     known = ", ".join(listed.name for listed in known_zoos()) or "none"
     raise ZooError(f"There is no zoo '{zoo}': neither a bundled one ({known}) nor a folder with a zoo.yaml.")
 

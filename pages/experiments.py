@@ -13,11 +13,12 @@ from engine.experiments import (
     experiment_names,
     read_experiment,
 )
-from engine.experiments.claims import effect, verdict_of
+from engine.experiments.claims import effect, verdict_of, zoo_option
 from engine.experiments.spec import FOLDER
 from engine.figures.experiment import experiment_dots
 from engine.outgoing import csv_table
 from engine.pipeline.viewing.by_task import ImagesRequest
+from engine.pipeline.zoos.derived import derived_names
 from engine.store import Run
 from engine.zoo.modalities import MODALITIES
 from pages.sections.experiment_findings import beside, findings
@@ -155,8 +156,9 @@ def _one(spec: Experiment) -> None:
     if result is None:
         empty_state(
             "Not computed yet",
-            f"This form of the experiment has no result here. `python -m engine experiment {spec.name}` computes "
-            "it, or run it below; progress is shown, and it may be cancelled.",
+            "This form of the experiment has no result here. "
+            f"`python -m engine experiment {spec.name}{zoo_option(spec)}` computes it, or run it below; progress is "
+            "shown, and it may be cancelled.",
         )
     else:
         _result(spec, result, made)
@@ -185,7 +187,7 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
         measure = next(measure for measure in there if measure.name == chosen)
         drawing = experiment_dots(spec, result, measure, theme())
         plot(drawing, key=f"experiments.figure.{spec.name}")
-        st.caption(plain(f"Hollow marks are controls. {provenance(result, made, measure)}"))
+        st.caption(plain(f"Hollow marks are controls. {provenance(spec, result, made, measure)}"))
         _numbers(spec.name, drawing.table)
     many = MODALITIES[result.kind].many
     for point in result.points:
@@ -228,11 +230,12 @@ def _numbers(name: str, table: pd.DataFrame) -> None:
         )
 
 
-def provenance(result: ExperimentResult, made: Run | None, measure: Measure) -> str:
+def provenance(spec: Experiment, result: ExperimentResult, made: Run | None, measure: Measure) -> str:
     """Return images, seeds, date and machine of a result; views on runs take fewer images than the runs."""
     low, high = result.images or (0, 0)
     if measure.view:
-        seen = ImagesRequest.model_fields["images"].default
+        asked = [point.ask.get(measure.view, {}).get("images") for point in spec.points]
+        seen = max(filter(None, asked), default=ImagesRequest.model_fields["images"].default)
         low, high = min(low, seen), min(high, seen)
     count = f"{low:,}" if low == high else f"{low:,}–{high:,}"
     images = f"{count} test {MODALITIES[result.kind].many}"
@@ -248,11 +251,13 @@ def provenance(result: ExperimentResult, made: Run | None, measure: Measure) -> 
 def _again(spec: Experiment) -> None:
     st.subheader("Repeat it", anchor=False)
     with st.form(f"experiments.form.{spec.name}"):
+        made = spec.zoo in derived_names()
         zoo = st.text_input(
             "Zoo",
-            spec.zoo,
+            "" if made else spec.zoo,
             key=f"experiments.zoo.{spec.name}",
             help="A bundled zoo's name, or the path of a zoo folder of your own.",
+            placeholder=f"The folder that `python -m engine zoo build {spec.zoo} --out DIR` made" if made else None,
         )
         quick = st.toggle(
             "Quick form: fewer samples, shorter training, one seed",
@@ -271,7 +276,8 @@ def _again(spec: Experiment) -> None:
             _ask(request, spec.title)
     with st.expander("The experiment as a file", key=f"experiments.file.{spec.name}"):
         st.code((FOLDER / f"{spec.name}.yaml").read_text("utf-8"), language="yaml")
-        st.caption(f"On the command line: `python -m engine experiment {spec.name}`")
+        before = f"`python -m engine zoo build {spec.zoo} --out DIR`, then " if made else ""
+        st.caption(f"On the command line: {before}`python -m engine experiment {spec.name}{zoo_option(spec)}`")
 
 
 def _ask(request: dict[str, Any], title: str) -> None:

@@ -12,7 +12,9 @@ from ..experiments import Experiment, ExperimentResult, experiment_names, read_e
 from ..experiments.claims import claims_table, effect
 from ..experiments.elsewhere import elsewhere_table
 from ..experiments.spec import FOLDER
+from ..manifest import locate_zoo, read_manifest
 from ..outgoing import terminal
+from ..pipeline.zoos.derived import derived_names
 from ..store.outputs import check_file, new_file
 from ..zoo.modalities import MODALITIES
 from .inputs import files_of_zoo
@@ -53,9 +55,9 @@ def experiment(
         return
     from ..store import Store
 
-    if ship and (quick or zoo):
-        raise EngineError("Only whole experiments on bundled zoos are shipped; leave out --quick and --zoo.")
-    store, specs = Store(), [read_experiment(each) for each in (experiment_names() if name == ALL else [name])]
+    store, specs = Store(), _meant_for(zoo) if name == ALL else [read_experiment(name)]
+    if ship:
+        _check_shipped(specs, zoo, quick=quick)
     if not quiet or foreseen:
         say("\n".join(_foreseen(specs, zoo, store, quick=quick)))
     if foreseen:
@@ -79,6 +81,27 @@ def experiment(
             lost.append(spec.name)
             say_line(f"{spec.name}: {error}")
     say_line(f"{len(specs) - len(lost)} of {len(specs)} experiments are done. Ask again to go on with the others.")
+
+
+def _meant_for(zoo: str) -> list[Experiment]:
+    """Return the experiments of the app, without those that are meant for a zoo that has to be made first."""
+    name, made = read_manifest(locate_zoo(zoo)).name if zoo else "", derived_names()
+    specs = [read_experiment(each) for each in experiment_names()]
+    return [spec for spec in specs if spec.zoo not in made or spec.zoo == name]
+
+
+def _check_shipped(specs: list[Experiment], zoo: str, *, quick: bool) -> None:
+    """Refuse to ship the quick form, or what another zoo gives than the one that an experiment is meant for.
+
+    Raises:
+        EngineError: with the reason.
+    """
+    if quick:
+        raise EngineError("Only whole experiments are shipped; leave out --quick.")
+    for spec in specs:
+        name = read_manifest(locate_zoo(zoo)).name if zoo else spec.zoo
+        if name != spec.zoo:
+            raise EngineError(f"'{spec.name}' is shipped as measured on the zoo {spec.zoo}, and this is {name}.")
 
 
 def _is_result(target: Path | None, spec: Experiment) -> bool:

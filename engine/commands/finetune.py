@@ -109,6 +109,9 @@ def finetune(
         int | None, typer.Option(help="Steps between checkpoints (default: every 30 seconds).")
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Also train tasks that have an expert already.")] = False,
+    called: Annotated[
+        str, typer.Option(help="A name for this way of training, where the recipe has experts with other settings.")
+    ] = "",
     quiet: Quiet = False,
 ) -> None:
     """Train experts from a zoo's base on its tasks' training images and put them into the zoo.
@@ -138,7 +141,7 @@ def finetune(
         "params": params_from(param or []),
         "decay": decay,
     }
-    request = {"zoo": zoo, "config": config, "replace": replace, "checkpoint_every": checkpoint_every}
+    request = {"zoo": zoo, "config": config, "replace": replace, "checkpoint_every": checkpoint_every, "called": called}
     if task:
         request["tasks"] = task
     records = finetune_experts(request, Store(), progress=None if quiet else progress_line())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,10 @@ from ..manifest import known_zoos, locate_zoo, read_manifest
 from ..store.outputs import check_folder
 from . import align, fetch, finetune, importing
 from .printing import progress_line, say, say_line
+
+if TYPE_CHECKING:
+    from ..store import Store
+    from ..types import Progress
 
 app = typer.Typer(no_args_is_help=True, help="List, check and build zoos, and train their experts.")
 app.command("init")(finetune.init)
@@ -61,7 +65,13 @@ def unpack(
 
 @app.command()
 def build(
-    name: Annotated[str, typer.Argument(help="Which zoo to build: mini8 (drawings) or mini_text (sentences).")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Which zoo to build: mini8 (drawings), mini_text (sentences), or mini8-recipes (mini8's base with "
+            "experts of four tasks by several recipes of fine-tuning)."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="A new folder for it.")],
     expert_seed: Annotated[int, typer.Option(help="Seed of the experts' fine-tuning.")] = 1,
     second: Annotated[bool, typer.Option(help="Also OUT-experts2: the same base, experts of the next seed.")] = False,
@@ -71,6 +81,15 @@ def build(
     ] = None,
 ) -> None:
     """Build a small zoo from its seeds: images or sentences, base, experts, heads and build record."""
+    from ..pipeline.zoos.derived import build_derived, derived_names
+
+    if name in derived_names():
+        if second or twin or parts:
+            raise EngineError(f"{name} has no second set, twin or parts; its store keeps what is trained.")
+        from ..store import Store
+
+        build_derived(name, out, Store(), finetune_experts_of, seed=expert_seed, say=say, progress=progress_line())
+        return
     for ending in ("", *(["-experts2"] if second else []), *(["-twin"] if twin else [])):
         check_folder(out.with_name(out.name + ending))
     if name == "mini_text":
@@ -81,7 +100,8 @@ def build(
         build_mini_text(out, expert_seed=expert_seed, progress=say)
         return
     if name != "mini8":
-        raise EngineError(f"There is no recipe to build the zoo '{name}'; mini8 and mini_text are those there are.")
+        known = ", ".join(["mini8", "mini_text", *derived_names()])
+        raise EngineError(f"There is no recipe to build the zoo '{name}'; those there are: {known}.")
     from ..zoo.mini8.build import build as build_mini8
 
     build_mini8(
@@ -92,3 +112,10 @@ def build(
         parts=parts,
         progress=say,
     )
+
+
+def finetune_experts_of(request: dict[str, Any], store: Store, progress: Progress) -> None:
+    """Carry a request for fine-tuning out in this process."""
+    from ..pipeline.local import finetune_experts
+
+    finetune_experts(request, store, progress=progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..manifest import ASSETS
 from .result import ExperimentResult, Finding, read_result
 from .spec import BUNDLED, FOLDER, Experiment, experiment_names, read_experiment
 
@@ -41,8 +42,13 @@ def verdict_of(result: ExperimentResult | None) -> str:
 def reason_of(spec: Experiment, result: ExperimentResult | None) -> str:
     """Return what decided, with its numbers; without a result the command that computes it."""
     if result is None:
-        return f"`python -m engine experiment {spec.name}`"
+        return f"`python -m engine experiment {spec.name}{zoo_option(spec)}`"
     return "; ".join(clause(finding) for finding in result.findings if not finding.control) or result.reason
+
+
+def zoo_option(spec: Experiment) -> str:
+    """Return what names the zoo of an experiment on the command line, where it is one that has to be made first."""
+    return " --zoo DIR" if (ASSETS / "derived" / f"{spec.zoo}.yaml").is_file() else ""
 
 
 def clause(finding: Finding) -> str:

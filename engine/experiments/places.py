@@ -1,7 +1,8 @@
 """Numbers of a document by their place: dots between keys, ``*`` for the mean over entries, ``[…]`` into lists.
 
 ``average.merged.in`` is a number; ``tasks.*.states.merged.begins[1:-1]`` the mean, over tasks, of the mean of a list
-without its ends. A number that is missing or not finite makes the whole place missing.
+without its ends; ``map[-1][0]`` the first entry of a table's last row. A number that is missing or not finite makes the
+whole place missing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any
 
 from ..errors import RecipeError
 
-LIST = re.compile(r"^(?P<key>[^\[\]]+)\[(?P<start>-?\d*)(?P<slice>:?)(?P<stop>-?\d*)\]$")
+LIST = re.compile(r"^(?P<key>[^\[\]]+)(?P<places>(\[[^\[\]]*\])+)$")
+PLACE = re.compile(r"\[(?P<start>-?\d*)(?P<slice>:?)(?P<stop>-?\d*)\]")
 
 
 def number_at(document: Any, place: str) -> float | None:
@@ -39,21 +41,28 @@ def _number(found: Any, parts: list[str]) -> float | None:
         entries = list(found.values()) if isinstance(found, dict) else found
         return _mean([_number(entry, rest) for entry in entries]) if isinstance(entries, list) else None
     if "[" in first:
-        match = LIST.match(first)
-        if match is None or not (match["slice"] or match["start"]):
-            raise RecipeError(f"'{first}' is no place in a list: write a number or a range in brackets, like [1:-1].")
-        return _number(_listed(found, match), rest)
+        return _number(_listed(found, first), rest)
     return _number(found.get(first) if isinstance(found, dict) else None, rest)
 
 
-def _listed(found: Any, match: re.Match[str]) -> Any:
+def _listed(found: Any, place: str) -> Any:
+    match = LIST.match(place)
+    places = [PLACE.fullmatch(part) for part in re.findall(r"\[[^\[\]]*\]", match["places"])] if match else [None]
+    if match is None or not all(part and (part["slice"] or part["start"]) for part in places):
+        raise RecipeError(f"'{place}' is no place in a list: write a number or a range in brackets, like [1:-1].")
     values = found.get(match["key"]) if isinstance(found, dict) else None
+    for part in filter(None, places):
+        values = _cut(values, part)
+    return values
+
+
+def _cut(values: Any, part: re.Match[str]) -> Any:
     if not isinstance(values, list):
         return None
-    start, stop = (int(match[name]) if match[name] else None for name in ("start", "stop"))
-    if match["slice"]:
+    start, stop = (int(part[name]) if part[name] else None for name in ("start", "stop"))
+    if part["slice"]:
         return values[start:stop]
-    return values[start] if -len(values) <= start < len(values) else None
+    return values[start] if start is not None and -len(values) <= start < len(values) else None
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -15,7 +15,7 @@ An experiment is a YAML file under ``assets/experiments/``::
 A point is a recipe and the state of its report that is looked at; points with equal recipes share their run. Sizes may
 be written by the encoder's: ``d/8`` is an eighth of the feature width, ``w/4`` a quarter of a token's, ``blocks-1`` the
 last block. ``each: 2`` repeats a point for every two of the zoo's experts in turn, named ``{each}`` in its list, and
-``tune`` tries values of which validation images choose.
+``tune`` tries values of which validation images choose; ``ask: {VIEW: {…}}`` sets what a view is asked.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from ..catalog import MERGE_METHODS, TRANSFORMS, resolve
 from ..errors import RecipeError, nearest
 from ..manifest import ASSETS
-from ..recipe import Frozen, Recipe, explain, parse_recipe, read_yaml
+from ..recipe import LATER, Frozen, Recipe, Sparse, explain, parse_recipe, read_yaml
 from ..sweeps.grid import SweepRequest
 from .sizes import Shape, scaled, shape_of, with_group, worded
 
@@ -60,7 +60,7 @@ class Published(Frozen):
         return self
 
 
-class Point(Frozen):
+class Point(Sparse):
     """A recipe, given by what differs from the experiment's base, and the state that is looked at."""
 
     name: str = Field(pattern=r"^[a-z0-9_]+$")
@@ -71,6 +71,8 @@ class Point(Frozen):
     quick: bool = True  # whether the quick form has it
     each: int = Field(0, ge=0, le=64)  # experts of a group; the point is measured for every group in turn
     tune: dict[str, tuple[Any, ...]] = Field(default_factory=dict)  # places and values that validation images choose of
+    # View → what it is asked at this point, where that is not its default.
+    ask: Annotated[dict[str, dict[str, Any]], LATER] = Field(default_factory=dict)
 
 
 class Measure(Frozen):
@@ -161,6 +163,10 @@ class Experiment(Frozen):
         for kind, names in (("point", points), ("measure", measures), ("clause", clauses)):
             if len(set(names)) < len(names):
                 raise ValueError(f"two {kind}s have the same name")
+        read = {measure.view for measure in self.measures}
+        for point in self.points:
+            if strange := next((view for view in point.ask if view not in read), None):
+                raise ValueError(f"point '{point.name}' asks something of the view '{strange}', which no measure reads")
         for check in self.checks:
             measured = [name for name in (check.measure, check.right_measure) if name]
             sides = [*check.over, *filter(None, (check.left, check.right))]

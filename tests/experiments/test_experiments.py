@@ -16,6 +16,7 @@ from engine.experiments.verdict import conclude
 from engine.manifest import read_manifest
 from engine.pipeline.run.numbers import ANALYSES, kept_coefficient, least_gain
 from engine.pipeline.views import all_views, view_of
+from engine.pipeline.zoos.derived import derived_names, read_derived
 from tests.made_run import made_report
 from tests.tiny_text_zoo import make_text_zoo
 
@@ -39,10 +40,11 @@ checks: [{text: High beats low., measure: accuracy, left: high, relation: above,
 def test_every_experiment_of_the_app_is_valid_on_its_bundled_zoo(name):
     spec = read_experiment(name)
     assert spec.name == name
-    whole, quick = spec.recipes(spec.zoo), spec.recipes(spec.zoo, quick=True)
+    zoo = read_derived(spec.zoo).zoo if spec.zoo in derived_names() else spec.zoo
+    whole, quick = spec.recipes(zoo), spec.recipes(zoo, quick=True)
     assert {run.point.name for run in whole} == {point.name for point in spec.points}
     assert 0 < len(quick) <= len(whole)
-    tasks = {task.name for task in read_manifest(FOLDER.parent / "zoos" / spec.zoo).tasks}
+    tasks = {task.name for task in read_manifest(FOLDER.parent / "zoos" / zoo).tasks}
     for run in whole:
         states = {"pretrained", "merged", "expert", "multitask", *(call.name for call in run.recipe.calibrators)}
         assert run.point.state in states
@@ -55,6 +57,12 @@ def test_every_experiment_of_the_app_is_valid_on_its_bundled_zoo(name):
 
 def test_numbers_of_documents_are_found_by_their_place():
     document = {"tasks": {"a": {"x": [1.0, 2.0, 4.0], "y": 3}, "b": {"x": [3.0, 6.0, 8.0], "y": None}}}
+    table = {"map": [[1.0, 2.0], [3.0, 5.0]]}
+    assert number_at(table, "map[-1][0]") == 3.0
+    assert number_at(table, "map[1:][1:]") is None  # a range of rows, of which there is one
+    assert number_at(table, "map[-1]") == 4.0
+    for missing in ("map[2][0]", "map[0][0][0]"):
+        assert number_at(table, missing) is None
     assert number_at(document, "tasks.a.y") == 3
     assert number_at(document, "tasks.*.x[1:-1]") == 4.0
     assert number_at(document, "tasks.*.x[-1]") == 6.0
@@ -62,7 +70,7 @@ def test_numbers_of_documents_are_found_by_their_place():
     assert number_at(document, "tasks.a.x") == pytest.approx(7 / 3)
     for missing in ("tasks.*.y", "tasks.c.y", "tasks.a.x[7]", "tasks.a.x[3:]", "tasks.a.y.z", "tasks.a.z[0]", "none.*"):
         assert number_at(document, missing) is None
-    for wrong in ("tasks.a.x[]", "tasks.a.x[one]", "tasks.a.x[1"):
+    for wrong in ("tasks.a.x[]", "tasks.a.x[one]", "tasks.a.x[1", "tasks.a.x[1][]", "tasks.a.x[1]y"):
         with pytest.raises(RecipeError, match="a number or a range"):
             number_at(document, wrong)
 
@@ -70,6 +78,27 @@ def test_numbers_of_documents_are_found_by_their_place():
 def test_a_view_that_does_not_exist_is_refused_by_name():
     with pytest.raises(EngineError, match=r"There is no view 'dpeth'\. Did you mean 'depth'"):
         view_of("dpeth")
+
+
+def test_a_point_asks_something_of_a_view(tmp_path):
+    file = tmp_path / "small.yaml"
+    asking = MINIMAL.replace("title: Low,", "title: Low, ask: {VIEW: {points: 3}},")
+    file.write_text(asking.replace("VIEW", "connection"))
+    with pytest.raises(RecipeError, match="asks something of the view 'connection', which no measure reads"):
+        read_experiment(file)
+    file.write_text(
+        asking.replace("VIEW", "depth").replace('title: Accuracy, path: "', 'title: A, view: depth, path: "')
+    )
+    assert read_experiment(file).points[0].ask == {"depth": {"points": 3}}
+
+
+def test_what_points_got_later_changes_no_digest(tmp_path):
+    file = tmp_path / "small.yaml"
+    file.write_text(MINIMAL)
+    spec = read_experiment(file)
+    assert "ask" not in spec.points[0].model_dump()
+    asked = spec.points[0].model_copy(update={"ask": {"depth": {}}})
+    assert spec.model_copy(update={"points": (asked, *spec.points[1:])}).digest() != spec.digest()
 
 
 def test_a_seed_counts_only_where_something_is_trained_or_drawn(tmp_path):

@@ -201,3 +201,29 @@ def test_an_experiment_runs_on_the_zoo_that_it_is_meant_for_or_on_another(tmp_pa
     other = run_experiment(str(path), store, zoo=str(make_zoo(tmp_path / "tiny", experts=("alpha", "beta"))))
     assert (other.zoo, other.kind) == ("tiny", "image")
     assert other.form == found.form
+
+
+def test_a_point_sets_what_a_view_is_asked_and_groups_of_experts_are_units(zoo, store, tmp_path):
+    file = tmp_path / "asked.yaml"
+    asked = {"connection": {"points": 3, "images": 8, "shuffle": False}}
+    points = [
+        {"name": "plain", "title": "Plain", "each": 1, "ask": asked},
+        {"name": "mixed", "title": "Mixed", "each": 1, "ask": {"connection": {**asked["connection"], "shuffle": True}}},
+    ]
+    measures = [
+        {"name": "moved", "title": "Moved", "view": "connection", "path": "units.moved.*"},
+        {"name": "found", "title": "Found", "view": "connection", "path": "units.found.*"},
+    ]
+    checks = [{"text": "Shuffled.", "measure": "moved", "left": "mixed", "relation": "above", "right": "plain"}]
+    base = {"merge": {"method": "weight_average"}}
+    spec = {**SPEC, "base": base, "points": points, "measures": measures, "checks": checks}
+    file.write_text(yaml.safe_dump(spec))
+    found = run_experiment(str(file), store, zoo=str(zoo))
+    assert found.cell("plain", "moved").mean == 0
+    assert found.cell("mixed", "moved").mean > 0.5
+    assert found.findings[0].outcome == "seen"
+    assert found.findings[0].basis == "images"
+    asked["connection"]["place"] = 3
+    file.write_text(yaml.safe_dump(spec))
+    refused = run_experiment(str(file), store, zoo=str(zoo))
+    assert "place" in refused.points[0].failed

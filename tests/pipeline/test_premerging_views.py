@@ -127,6 +127,26 @@ def test_disentanglement_is_that_of_models_put_together(view, zoo):
     )
 
 
+def test_disentanglement_has_controls_and_each_tasks_part(view, zoo):
+    plain, random, twice = (
+        view("disentanglement", points=3, reach=1.0, by_task=True, **settings)
+        for settings in ({}, {"instead": "random"}, {"instead": "first"})
+    )
+    for document in (plain, random, twice):
+        for forward in ("standard", "linearised"):
+            parts = np.array(document["summands"][forward]["features"])
+            assert np.array(document[forward]["features"]) == pytest.approx(parts.sum(axis=0))
+            assert parts[0][:, 1] == pytest.approx(0), "without the second vector nothing changes on the first's images"
+    # f_lin moves as far along a vector from anywhere, so on the first task the second column is the vector's own effect
+    base, own, double = (by_hand(zoo, "alpha", {"alpha": value})[0] for value in (0.0, 1.0, 2.0))
+    assert twice["summands"]["standard"]["features"][0][2][2] == pytest.approx(
+        float((double - own).abs().mean()), rel=1e-4
+    )
+    assert random["summands"]["standard"]["features"][0][2][2] != plain["summands"]["standard"]["features"][0][2][2]
+    assert float((own - base).abs().mean()) > 0
+    assert "summands" not in view("disentanglement", points=3, reach=1.0)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -109,7 +109,7 @@ def _split(point: Point, runs: list[RunSteps]) -> str:
 def _planned(spec: Experiment, variant: Variant, run: RunSteps, views: Sequence[View[Any]], split: str) -> PlannedRun:
     bundle = run.bundle()
     needed = closure(run.steps, [bundle])
-    keys = {view.name: view.planned(run, view.request(recipe=variant.recipe)) for view in views}
+    keys = {view.name: view.planned(run, _asked(view, variant)) for view in views}
     choice = add_validation(run, split) if split else ""
     read = closure(run.steps, [bundle, *keys.values(), *filter(None, (choice,))])
     names = [", ".join(variant.group), ", ".join(map(str, variant.values)), f"seed {variant.seed}"]
@@ -117,6 +117,17 @@ def _planned(spec: Experiment, variant: Variant, run: RunSteps, views: Sequence[
     request = {"recipe": variant.recipe.model_dump(mode="json")}
     part = Part(bundle, title, request, tuple(step.key for step in needed))
     return PlannedRun(variant, bundle, part, keys, choice, frozenset(step.key for step in read))
+
+
+def _asked(view: View[Any], variant: Variant) -> Any:
+    """Return what a view is asked at a point.
+
+    Raises:
+        RecipeError: the point asks what the view does not know.
+    """
+    return view.request.parse(
+        {"recipe": variant.recipe.model_dump(mode="json"), **variant.point.ask.get(view.name, {})}
+    )
 
 
 def _plan(

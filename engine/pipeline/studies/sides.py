@@ -66,6 +66,9 @@ def take(measure: Measure, point: Point, runs: Sequence[RunAt], zoo: Zoo) -> Tak
         if any(value is None or not math.isfinite(value) for value, _ in found):
             return None
         values.append(math.fsum(value for value, _ in found) / len(found))
+        if measure.view and len(found) > 1:  # no values by image: groups of experts are the units
+            units.append({"groups of experts": np.array([value for value, _ in found])})
+            continue
         images = [by_image for _, by_image in found]
         whole = {
             (f"{group}#{'+'.join(run.group)}" if run.group else group): entries

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -19,6 +20,8 @@ from ..viewing.by_task import ImagesRequest, need_heads
 from ..viewing.on_weights import merge_only
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..run.plan import RunSteps
     from ..tools import StepTools
 
@@ -33,6 +36,12 @@ class DisentanglementRequest(ImagesRequest):
     images: int = Field(60, ge=8, le=2000, title="Images a task", description="At most; drawn from evaluation images.")
     points: int = Field(9, ge=3, le=41, title="Points", description="Values of each α.")
     reach: float = Field(2.0, gt=0, le=5, title="Reach", description="α goes from minus this to plus this.")
+    instead: Literal["", "random", "first"] = Field(
+        "",
+        title="In place of the second",
+        description="As a control: a random vector of its length, tensor by tensor, or the first expert's own vector.",
+    )
+    by_task: bool = Field(False, title="Each task's part", description="Beside the sum over both tasks' images.")
 
     @model_validator(mode="after")
     def _two(self) -> DisentanglementRequest:
@@ -59,6 +68,8 @@ class DisentanglementParams(StepParams):
     architecture: dict[str, Any]
     preprocess: Preparation
     alphas: tuple[float, ...]
+    instead: str | None = None  # in place of the second expert's vector
+    by_task: bool | None = None
     sources: Sources = apart()
 
 
@@ -96,6 +107,8 @@ def plan(run: RunSteps, asked: DisentanglementRequest) -> str:
         architecture=run.config,
         preprocess=run.preprocess,
         alphas=asked.alphas,
+        instead=asked.instead or None,
+        by_task=asked.by_task or None,
         sources=run.sources,
     )
     label = f"Adding {names[0]} and {names[1]}"
@@ -118,6 +131,7 @@ def disentanglement(
 
     For ``standard`` and ``linearised``: ``disagreement`` (share of images whose prediction differs, summed over both
     tasks, 0 to 2) and ``features`` (mean absolute difference of features, summed), each (G, G) with α₁ in rows.
+    Where ``by_task`` is asked for, ``summands`` are both tasks' parts, each (G, G).
     """
     from ...analysis.disentanglement import disagreement, disentanglement_error, feature_distance, linear_features
     from ..viewing.addition import TaskAddition
@@ -133,6 +147,13 @@ def disentanglement(
         )
         for task in params.tasks
     ]
+    if params.instead:
+        additions = [
+            replace(
+                at, vectors={**at.vectors, second: _stand_in(params.instead, at.vectors[first], at.vectors[second])}
+            )
+            for at in additions
+        ]
     heads = [addition.pictures.head.classes for addition in additions]
     known: dict[tuple[int, float, float], Any] = {}
 
@@ -147,22 +168,42 @@ def disentanglement(
     changes = [[addition.change(name) for name in params.experts] for addition in additions]
     linear = linear_features([addition.base for addition in additions], changes)
     distances = {"disagreement": disagreement(heads), "features": feature_distance}
+    errors = {
+        forward: {
+            name: disentanglement_error(params.alphas, source, distance, report) for name, distance in distances.items()
+        }
+        for forward, source in (("standard", features), ("linearised", linear))
+    }
     document = {
         "alphas": list(params.alphas),
         "experts": list(params.experts),
         "tasks": list(params.tasks),
         "search": [0.0, 1.0],
         **{
-            forward: {
-                name: disentanglement_error(params.alphas, source, distance, report).sum(dim=-1).tolist()
-                for name, distance in distances.items()
-            }
-            for forward, source in (("standard", features), ("linearised", linear))
+            forward: {name: table.sum(dim=-1).tolist() for name, table in tables.items()}
+            for forward, tables in errors.items()
         },
         "images": [len(addition.labels) for addition in additions],
         "split_seed": params.probe.split_seed,
     }
+    if params.by_task:
+        document["summands"] = {
+            forward: {name: table.permute(2, 0, 1).tolist() for name, table in tables.items()}
+            for forward, tables in errors.items()
+        }
     (output / "disentanglement.json").write_text(json.dumps(document))
+
+
+def _stand_in(instead: str, first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return what takes the place of the second expert's vector."""
+    from ...merging.chance import normal
+
+    if instead == "first":
+        return first
+    drawn = {
+        name: normal(tuple(tensor.shape), 0, "disentanglement", name).to(tensor) for name, tensor in second.items()
+    }
+    return {name: part * (second[name].norm() / part.norm()) for name, part in drawn.items()}
 
 
 def _two_vectors(recipe: Recipe) -> Recipe:

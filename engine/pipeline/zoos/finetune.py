@@ -50,6 +50,7 @@ class AdoptParams(StepParams):
     folder: str
     stamp: tuple[int, int]  # of the manifest: file and time
     replace: bool
+    called: str | None = None  # this way of training, where it is not called as its recipe is
     sources: Sources = apart()
 
 
@@ -80,6 +81,7 @@ def plan_finetune(asked: FinetuneRequest, store: Store) -> Plan:
         folder=str(zoo.folder),
         stamp=(stamp.st_ino, stamp.st_mtime_ns),
         replace=asked.replace,
+        called=asked.called or None,
         sources=Sources(zoo=str(zoo.folder)),
     )
     adopt = adopt_experts.plan(params, AdoptInputs[str]({task: node.key for task, node in steps.items()}))
@@ -253,7 +255,7 @@ def adopt_experts(inputs: AdoptInputs[Path], params: AdoptParams, output: Path, 
     records = {}
     for task, folder in inputs.expert.items():
         records[task] = (folder, json.loads((folder / "record.json").read_text()))
-    names = adopt(zoo, records, replace=params.replace)
+    names = adopt(zoo, records, replace=params.replace, called=params.called or "")
     tools.store.zoos.add(zoo.folder)  # so that pages list it
     (output / "experts.json").write_text(
         json.dumps({names[task]: record for task, (_, record) in records.items()}, indent=1)

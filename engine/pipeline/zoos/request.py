@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from ...catalog import FINE_TUNING, FineTuningRow, params_of, row_of
 from ...catalog.fine_tuning import Augmentation
 from ...errors import RecipeError
+from ...manifest import SAFE_NAME
 from ...recipe import Frozen, Request
 from ...zoo.making.adopt import DISTILLED
 
@@ -124,6 +125,12 @@ class FinetuneRequest(Request):
     config: FinetuneConfig = FinetuneConfig()
     teacher: Teacher | None = None
     replace: bool = False
+    called: str = Field(
+        "",
+        pattern=rf"^$|{SAFE_NAME}",
+        title="Called",
+        description="What this way of training is called in the zoo, by default its recipe.",
+    )
     checkpoint_every: int | None = Field(None, ge=1)
 
     @model_validator(mode="after")
@@ -135,4 +142,4 @@ class FinetuneRequest(Request):
     @property
     def method(self) -> str:
         """Return the name under which the manifest lists what is made."""
-        return self.config.method if self.teacher is None else DISTILLED
+        return self.called or (self.config.method if self.teacher is None else DISTILLED)

@@ -25,13 +25,16 @@ EXPERT, FACTORS = "expert.safetensors", "factors.safetensors"  # of a training's
 SOURCE = "trained by `zoo finetune`, see build.json"
 
 
-def adopt(zoo: Zoo, trained: Mapping[str, tuple[Path, Mapping[str, Any]]], *, replace: bool = False) -> dict[str, str]:
+def adopt(
+    zoo: Zoo, trained: Mapping[str, tuple[Path, Mapping[str, Any]]], *, replace: bool = False, called: str = ""
+) -> dict[str, str]:
     """Add experts to a zoo.
 
     Args:
         zoo: the zoo; its manifest is read again, in case somebody changed it meanwhile.
         trained: task → folder of the training, with weights and perhaps factors, and its record.
         replace: whether an expert that a task has already gives way.
+        called: the name of this way of training in the manifest; by default that of the recipe.
 
     Returns:
         Task → name of its expert.
@@ -43,7 +46,7 @@ def adopt(zoo: Zoo, trained: Mapping[str, tuple[Path, Mapping[str, Any]]], *, re
     if JOINT in trained:
         return _adopt_reference(zoo, *trained[JOINT], replace)
     manifest = read_manifest(zoo.folder)
-    methods = {task: DISTILLED if "teacher" in record else _recipe(record) for task, (_, record) in trained.items()}
+    methods = {task: called or _way(record) for task, (_, record) in trained.items()}
     names = {task: _name(manifest, task, method, replace) for task, method in methods.items()}
     entries = {task: _entry(names[task], task, methods[task], *pair) for task, pair in trained.items()}
     try:
@@ -102,6 +105,10 @@ def _name(manifest: Manifest, task: str, method: str, replace: bool) -> str:
     if name in manifest.expert_table:
         raise ZooError(f"The name '{name}' belongs to another expert; rename that one in zoo.yaml.")
     return name
+
+
+def _way(record: Mapping[str, Any]) -> str:
+    return DISTILLED if "teacher" in record else _recipe(record)
 
 
 def _recipe(record: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import contextlib
 import re
 import secrets
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +55,7 @@ def check_copy(zoo: Zoo, folder: Path) -> None:
         raise ZooError(f"There is a zoo or folder '{folder.name}' already. Choose another name.")
 
 
-def copy_zoo(zoo: Zoo, folder: Path, progress: Progress) -> Path:
+def copy_zoo(zoo: Zoo, folder: Path, progress: Progress, tasks: Collection[str] | None = None) -> Path:
     """Copy everything that a zoo's folder holds; all of it appears or nothing.
 
     Tasks of the bundled zoo get the training images that its experts were trained on, drawn again.
@@ -64,6 +64,7 @@ def copy_zoo(zoo: Zoo, folder: Path, progress: Progress) -> Path:
         zoo: what is copied.
         folder: the new zoo; it must not exist. Its name becomes the zoo's.
         progress: told how far it is.
+        tasks: that get training images; by default all there are.
 
     Returns:
         The new folder.
@@ -77,7 +78,8 @@ def copy_zoo(zoo: Zoo, folder: Path, progress: Progress) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(zoo.folder, building, copy_function=shutil.copyfile, ignore=shutil.ignore_patterns(".*"))
         _rename(building, folder.name, zoo.manifest)
-        missing = [task for task in _drawn(zoo) if not zoo.data[task].has("train")]
+        wanted = [task for task in _drawn(zoo) if tasks is None or task in tasks]
+        missing = [task for task in wanted if not zoo.data[task].has("train")]
         for place, task in enumerate(missing):
             progress(place / len(missing), f"drawing training images of {task}")
             _add_training_images(zoo, building, task)

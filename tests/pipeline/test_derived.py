@@ -1,0 +1,112 @@
+"""A zoo made from another one: the same tasks' experts by several recipes, stopped, gone on with, refused."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+from engine.commands.zoo import finetune_experts_of
+from engine.errors import EngineError, RecipeError
+from engine.manifest import read_manifest
+from engine.pipeline.zoos import derived
+from engine.pipeline.zoos.derived import build_derived, derived_names, read_derived
+from engine.store import Store
+from tests.pipeline.test_experiment import SPEC
+from tests.tiny_zoo import make_zoo
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    """A zoo with training images and how another one is made from it."""
+    zoo = make_zoo(tmp_path / "tiny", experts=("alpha", "beta"))
+    for name in ("alpha", "beta"):
+        path = zoo / "data" / f"{name}.npz"
+        with np.load(path) as found:
+            arrays = dict(found.items())
+        np.savez(path, **arrays, train_x=arrays["test_x"][:20], train_y=arrays["test_y"][:20])
+    document = {
+        "format": 1,
+        "name": "made",
+        "title": "Made",
+        "zoo": str(zoo),
+        "tasks": ["alpha", "beta"],
+        "config": {"steps": 4, "batch_size": 8},
+        "experts": [
+            {"config": {"method": "standard"}},
+            {"called": "twice", "config": {"method": "standard", "steps": 8}},
+        ],
+    }
+    (tmp_path / "derived").mkdir()
+    (tmp_path / "derived" / "made.yaml").write_text(yaml.safe_dump(document))
+    monkeypatch.setattr(derived, "FOLDER", tmp_path / "derived")
+    return document
+
+
+def build(tmp_path, train=finetune_experts_of, **settings):
+    build_derived(
+        "made", tmp_path / "out", Store(tmp_path / "store"), train, say=print, progress=lambda *told: None, **settings
+    )
+    return tmp_path / "out"
+
+
+def test_every_way_of_training_has_an_expert_of_every_task(recipe, tmp_path):
+    folder = build(tmp_path, seed=3)
+    experts = read_manifest(folder).expert_table
+    assert list(experts) == ["alpha", "beta", "alpha-twice", "beta-twice"]
+    assert {expert.method for expert in experts.values()} == {"standard", "twice"}
+    record = json.loads((folder / "build.json").read_text())
+    assert record["derived"]["name"] == "made"
+    steps = {name: found["config"]["steps"] for name, found in record["finetuned"].items()}
+    assert steps == {"alpha": 4, "beta": 4, "alpha-twice": 8, "beta-twice": 8}
+    assert {found["config"]["seed"] for found in record["finetuned"].values()} == {3}
+
+
+def test_stopped_it_goes_on_with_what_is_missing(recipe, tmp_path):
+    asked = []
+
+    def stops(request, store, progress):
+        asked.append(request["called"])
+        if request["called"]:
+            raise KeyboardInterrupt
+        finetune_experts_of(request, store, progress)
+
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path, stops)
+    build(tmp_path, lambda *given: (asked.append(given[0]["called"]), finetune_experts_of(*given)))
+    assert asked == ["", "twice", "twice"]
+    assert len(read_manifest(tmp_path / "out").experts) == 4
+
+
+def test_another_zoo_is_not_touched(recipe, tmp_path):
+    make_zoo(tmp_path / "out")
+    with pytest.raises(EngineError, match="holds another zoo"):
+        build(tmp_path)
+
+
+def test_what_cannot_be_made_is_refused(recipe, tmp_path):
+    with pytest.raises(RecipeError, match="no zoo 'mad'"):
+        read_derived("mad")
+    (tmp_path / "derived" / "made.yaml").write_text(yaml.safe_dump({**recipe, "experts": []}))
+    with pytest.raises(RecipeError, match="experts"):
+        read_derived("made")
+
+
+@pytest.mark.parametrize("name", derived_names())
+def test_those_of_the_app_can_be_asked_for(name, tmp_path):
+    wanted = read_derived(name)
+    ways = [wanted.request(tmp_path, trained, 1).method for trained in wanted.experts]
+    assert len(set(ways)) == len(ways) > 1
+
+
+def test_what_is_shipped_is_of_the_zoo_that_an_experiment_is_meant_for(recipe, tmp_path, command):
+    file = tmp_path / "tiny.yaml"
+    file.write_text(yaml.safe_dump({**SPEC, "name": "small", "zoo": "made"}))
+    for arguments, message in (
+        (("--zoo", recipe["zoo"]), "is shipped as measured on the zoo made, and this is tiny"),
+        (("--quick",), "Only whole experiments are shipped"),
+        (("--zoo", "mini8-recipes"), "has to be made first: `python -m engine zoo build mini8-recipes --out DIR`"),
+    ):
+        code, _, error = command("experiment", file, "--ship", "--quiet", *arguments)
+        assert code == 1
+        assert message in " ".join(error.split())
