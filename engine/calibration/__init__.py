@@ -9,6 +9,7 @@ from .output import OutputCalibrator
 from .prob_surgery import ProbSurgery
 from .report import FitReport, Monitor
 from .surgery import Surgery
+from .surgery_joint import SurgeryJoint
 from .surgery_v2 import SurgeryV2
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "OutputCalibrator",
     "ProbSurgery",
     "Surgery",
+    "SurgeryJoint",
     "SurgeryV2",
     "calibrator_from_state",
     "fit_deep",

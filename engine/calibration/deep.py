@@ -102,7 +102,7 @@ class DeepCalibrator(Calibrator):
         """
         with frozen(encoder):
             tower = Tower(encoder)
-            return torch.cat([_features(tower, chunk) for chunk in images.split(ENCODE_BATCH)])
+            return torch.cat([plain_features(tower, chunk) for chunk in images.split(ENCODE_BATCH)])
 
     def correct(self, z: Float[Tensor, "n dim"], task: str) -> Float[Tensor, "n dim"]:
         """Refuse to correct features alone.
@@ -132,7 +132,7 @@ class DeepCalibrator(Calibrator):
         with frozen(encoder):
             tower = Tower(encoder)
             if not self.built:
-                return torch.cat([_features(tower, chunk) for chunk in images.split(ENCODE_BATCH)])
+                return torch.cat([plain_features(tower, chunk) for chunk in images.split(ENCODE_BATCH)])
             self.check_encoder(tower)
             rows = slice(self.row(task), self.row(task) + 1)
             chunks = images.split(ENCODE_BATCH)
@@ -148,6 +148,6 @@ class DeepCalibrator(Calibrator):
             raise CalibrationError(f"{self.method} was trained inside an encoder of {own}; this one has {found}.")
 
 
-def _features(tower: Tower, images: Tensor) -> Tensor:
-    """Return the plain features: all blocks, then the read-out."""
+def plain_features(tower: Tower, images: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
+    """Return an encoder's features as they are: all blocks, then the read-out."""
     return tower.read_out(tower.run(tower.embed(images), 0, len(tower.blocks)))

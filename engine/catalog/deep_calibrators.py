@@ -56,6 +56,23 @@ class SurgeryV2Params(DeepParams):
         }
 
 
+class SurgeryJointParams(DeepParams):
+    """Parameters of Surgery with learned merging coefficients."""
+
+    steps: int = Field(500, ge=1, le=100_000, title="Training steps", description="Adam updates for each task.")
+    rank: int = Field(16, ge=1, le=1024, title="Rank", description="Width of the module's hidden layer.")
+    coefficients: Coefficients = Field(
+        "task",
+        title="Merging coefficients λ",
+        description="task, layer: one λ per expert, or per expert and layer, learns with the modules; after Weight "
+        "Averaging, Task Arithmetic or AdaMerging without transforms. frozen: the merge stays as it is, as in Surgery.",
+    )
+
+    def shapes(self, sizes: Sizes) -> Shapes:
+        """Return ``down`` (rank, dim) and ``up`` (dim, rank)."""
+        return {"down": (self.rank, sizes["dim"]), "up": (sizes["dim"], self.rank)}
+
+
 class IntervMergeParams(DeepParams):
     """Parameters of IntervMerge."""
 
@@ -73,7 +90,8 @@ class IntervMergeParams(DeepParams):
     mini: MiniPlacement = Field(
         "none",
         title="Mini-intervention",
-        description="Change only some dimensions: at the start, shifted from block to block, or four short slices.",
+        description="Change only some dimensions: at the start, shifted from block to block, or four short slices. "
+        "The published program knows them for noreft and lobireft; here all functions have them.",
     )
     mini_dims: int = Field(
         64, ge=1, le=8192, title="Dimensions of a mini-intervention", description="Dimensions changed in a token."
@@ -181,9 +199,7 @@ class IntervMergeParams(DeepParams):
         return starts, length
 
     @model_validator(mode="after")
-    def _mini_has_two_functions(self) -> IntervMergeParams:
-        if self.mini != "none" and self.function not in ("noreft", "lobireft"):
-            raise ValueError(f"mini-interventions exist for noreft and lobireft, not for {self.function}")
+    def _mini_fits(self) -> IntervMergeParams:
         if self.mini == "four" and self.mini_dims % 4:
             raise ValueError(f"four slices need mini_dims to be a multiple of 4, found {self.mini_dims}")
         if self.mini_start and self.mini != "start":
@@ -206,6 +222,23 @@ ROWS = (
         deep=True,
         quick={"rank": 2},
         variants=({"statistic": "class"},),
+        survey_with="surgery",
+    ),
+    CalibratorRow(
+        name="surgery_joint",
+        title="Surgery, λ learned",
+        category="deep",
+        params=SurgeryJointParams,
+        function=".calibration.surgery_joint:SurgeryJoint",
+        summary="Surgery on a merge whose coefficients learn along: a control for calibrators that learn them.",
+        equation=r"\hat z = z - U_t\,\mathrm{ReLU}(D_t z),\quad "
+        r"z = f(x;\ \theta_0 + \textstyle\sum_k \lambda_k \tau_k)",
+        source="Osial et al., Parameter-Efficient Interventions for Enhanced Model Merging, 2024, arXiv:2412.17023, "
+        "Table 6",
+        url="https://arxiv.org/abs/2412.17023",
+        deep=True,
+        learns_coefficients=True,
+        quick={"rank": 8, "coefficients": "frozen"},
         survey_with="surgery",
     ),
     CalibratorRow(

@@ -172,7 +172,8 @@ class CalibratorRow(Row):
 
     def learned(self, params: Mapping[str, Any]) -> bool:
         """Tell whether merging coefficients learn along with these parameters of a recipe."""
-        return self.learns_coefficients and params.get("coefficients", "frozen") != "frozen"
+        default = self.params.model_fields["coefficients"].default if self.learns_coefficients else "frozen"
+        return self.learns_coefficients and params.get("coefficients", default) != "frozen"
 
     def parameter_count(self, params: Any, sizes: Mapping[str, int]) -> int:
         """Count the numbers that one module stores in an encoder of these sizes."""

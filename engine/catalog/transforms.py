@@ -32,7 +32,7 @@ class LayerPruningParams(Params):
 
 
 class LwptvParams(LayerPruningParams):
-    """Parameters of LwPTV."""
+    """Parameters of LwPTV, and of its ablation by absolute value."""
 
     shared: Annotated[bool, LATER] = Field(
         True,
@@ -112,7 +112,7 @@ ROWS = (
         name="absolute_value",
         title="Absolute value",
         category="transform",
-        params=LayerPruningParams,
+        params=LwptvParams,
         function=".merging.lwptv:absolute_value",
         summary="Prunes the layers whose task vectors are smallest on average.",
         equation=r"s_k^l = \mathbb{E}\,|\tau_k^l|",

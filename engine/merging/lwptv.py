@@ -52,13 +52,15 @@ def lwptv(base: Weights, task_vectors: TaskVectors, params: LwptvParams, context
     return _pruned(task_vectors, params, scored, params.shared, totals)
 
 
-def absolute_value(base: Weights, task_vectors: TaskVectors, params: LayerPruningParams, context: Context) -> Changed:
+def absolute_value(base: Weights, task_vectors: TaskVectors, params: LwptvParams, context: Context) -> Changed:
     """Replace the layers with the smallest task vectors on average by the base's, with LwPTV's rule.
 
     Source: Zhang et al., 2025, arXiv:2506.09093, Table 3.
-    Departure: the paper does not say how layers are chosen; the threshold and the shared mask of LwPTV are used.
+    Departure: the paper does not say how layers are chosen; the threshold and, unless ``shared`` is off, the shared
+        mask of LwPTV are used.
     """
-    return _pruned(task_vectors, params, _scores(task_vectors, lambda stack, total: stack.abs_(), context))
+    scored = _scores(task_vectors, lambda stack, total: stack.abs_(), context)
+    return _pruned(task_vectors, params, scored, params.shared)
 
 
 def scale_learned(

@@ -6,13 +6,13 @@ import open_clip.transformer as vit
 import pytest
 import torch
 
-from engine.calibration import IntervMerge, Surgery, SurgeryV2, fit_deep, load_calibrator
+from engine.calibration import IntervMerge, Surgery, SurgeryJoint, SurgeryV2, fit_deep, load_calibrator
 from engine.calibration.coefficients import LinearMerge
 from engine.calibration.tower import Tower
 from engine.catalog import MERGE_METHODS
 from engine.catalog.basic import TaskArithmeticParams
 from engine.catalog.calibrators import SurgeryParams
-from engine.catalog.deep_calibrators import IntervMergeParams, SurgeryV2Params
+from engine.catalog.deep_calibrators import IntervMergeParams, SurgeryJointParams, SurgeryV2Params
 from engine.errors import CalibrationError
 from engine.merging.averaging import task_arithmetic
 from engine.weights import LazyTaskVectors, Memory
@@ -144,6 +144,47 @@ def test_one_coefficient_an_expert_and_none_outside_the_interval():
     for name, tensor in weights.items():
         want = given.base[name] + used[0] * given.vectors[name][0] + used[1] * given.vectors[name][1]
         torch.testing.assert_close(tensor, want)
+
+
+def test_surgery_learns_along_with_coefficients_by_the_distance_after_its_correction():
+    given, inputs = merge(rows=1), images(1)
+    calibrator, tower = SurgeryJoint(), Tower(encoder().requires_grad_(False))
+    config = SurgeryJointParams(rank=3)
+    stack = calibrator.reset(("A", "B"), tower.sizes(), config, dtype=torch.float64)
+    stack.parameters["up"].data.normal_(generator=torch.Generator().manual_seed(0))
+    student, target = calibrator.join(tower, given, stack), calibrator.teach(encoder(5), inputs, config)
+
+    def loss_at(coefficients):
+        visual = encoder()
+        visual.load_state_dict(given.weights(coefficients))
+        return (calibrator.correct_features(visual, inputs, "B") - target).abs().mean()
+
+    student.backward(inputs, target[None], slice(1, 2))
+    for expert in range(2):
+        step = torch.zeros(1, 2, dtype=torch.float64)
+        step[0, expert] = 1e-6
+        slope = (loss_at(given.start + step) - loss_at(given.start - step)) / 2e-6
+        torch.testing.assert_close(calibrator.coefficients.grad[0, expert], slope, rtol=1e-4, atol=1e-7)
+
+
+def test_surgery_moves_coefficients_and_begins_where_the_merge_is():
+    given, config = merge(start=0.1), SurgeryJointParams(rank=1, coefficients="layer")
+    calibrator, _, _, report = trained(SurgeryJoint, config, steps=60, merge=given, monitor_every=10)
+    assert report.curve[-1][1] < report.curve[0][1]
+    assert calibrator.coefficients.shape == (len(given.layers), 2)
+    assert (calibrator.coefficients - 0.1).abs().mean() > 0.01
+
+
+def test_surgery_with_frozen_coefficients_is_surgery():
+    """One module, the same start and the same batches, whether features are cached or the encoder runs."""
+    config = SurgeryJointParams(rank=2, coefficients="frozen")
+    calibrator, inputs, targets, _ = trained(SurgeryJoint, config, steps=20)
+    plain = {task: SurgeryJoint().correct_features(encoder(), images, task) for task, images in inputs.items()}
+    same = SurgeryParams(rank=2, steps=20, batch_size=4, learning_rate=RATE)
+    surgery = Surgery()
+    surgery.fit(plain, targets, same, 0)
+    for name in ("down", "up"):
+        torch.testing.assert_close(getattr(calibrator, name), getattr(surgery, name), rtol=1e-8, atol=1e-10)
 
 
 def test_divergence_takes_coefficients_back_as_well():

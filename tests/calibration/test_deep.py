@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from engine.calibration import IntervMerge, SurgeryV2, fit_deep
-from engine.calibration.interventions import orthonormal
+from engine.calibration.interventions import FUNCTIONS, orthonormal
 from engine.calibration.tower import Tower, frozen
 from engine.catalog import CALIBRATORS, params_of
-from engine.catalog.deep_calibrators import IntervMergeParams, SurgeryV2Params
+from engine.catalog.deep_calibrators import TENSORS, IntervMergeParams, SurgeryV2Params
 from engine.errors import CalibrationError, RecipeError
 
 
@@ -131,10 +131,27 @@ def test_slices():
         of("shifted", 64, 3, 192)
 
 
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_mini_intervention_is_the_function_on_its_dimensions_alone(function):
+    config = IntervMergeParams(function=function, rank=2, mini="four", mini_dims=8, blocks=(1,))
+    calibrator = IntervMerge()
+    calibrator.reset(("A", "B"), Tower(encoder()).sizes(), config)
+    v = torch.randn(6, 1, 16, generator=torch.Generator().manual_seed(0))
+    moved = calibrator.change(v, 0, slice(1, 2))
+    starts, length = config.segment_starts(1, 16)
+    left = torch.ones(16, dtype=torch.bool)
+    for number, start in enumerate(starts):
+        dims = slice(start, start + length)
+        parts = {name: getattr(calibrator, name)[1, 0, 0, number] for name in TENSORS[function]}
+        wanted = v[:, 0, dims] + FUNCTIONS[function](v[:, 0, dims], parts)
+        torch.testing.assert_close(moved[:, 0, dims], wanted, rtol=1e-5, atol=1e-6)
+        left[dims] = False
+    assert left.sum() == 8
+    assert torch.equal(moved[:, 0, left], v[:, 0, left])
+
+
 def test_parameters_that_contradict_each_other_are_refused():
     row = CALIBRATORS["interv_merge"]
-    with pytest.raises(RecipeError, match="not for loreft"):
-        params_of(row, {"function": "loreft", "mini": "start"})
     with pytest.raises(RecipeError, match="multiple of 4"):
         params_of(row, {"mini": "four", "mini_dims": 30})
     with pytest.raises(CalibrationError, match="rank of 20 is more than the 16"):

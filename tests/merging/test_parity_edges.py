@@ -61,10 +61,17 @@ def test_breadcrumbs_by_tensor_does_not_zero_small_tensors(precision):
         assert not torch.equal(got[layer].double(), want[layer])
 
 
-def test_each_expert_may_prune_its_own_layers():
+def sizes(vectors):
+    return np.array([[float(tau.abs().mean()) for tau in vectors.stack(name)] for name in vectors.names]).T
+
+
+@pytest.mark.parametrize(
+    ("method", "score"), [("lwptv", lambda vectors: salience(vectors)[1]), ("absolute_value", sizes)]
+)
+def test_each_expert_may_prune_its_own_layers(method, score):
     base, vectors = toy_vectors()
-    masks, shared = lwptv_masks(salience(vectors)[1], 0.7)
-    call, pruning = MethodCall(method="task_arithmetic"), MethodCall(method="lwptv", params={"shared": False})
+    masks, shared = lwptv_masks(score(vectors), 0.7)
+    call, pruning = MethodCall(method="task_arithmetic"), MethodCall(method=method, params={"shared": False})
     merged = tensors_of(merge(base, vectors, [pruning], call, Offline(vectors.experts)).weights)
     kept_by_some = 0
     for column, name in enumerate(vectors.names):

@@ -75,7 +75,7 @@ def test_a_task_without_adaptation_images_is_named(zoo, store):
     assert run_recipe(without, store).calibrators["surgery"].curve
 
 
-@pytest.mark.parametrize("method", ["surgery", "prob_surgery", "surgery_v2", "interv_merge"])
+@pytest.mark.parametrize("method", ["surgery", "prob_surgery", "surgery_v2", "surgery_joint", "interv_merge"])
 def test_a_batch_larger_than_a_task_says_which_and_how_large_it_may_be(zoo, store, method):
     path = zoo / "data" / "gamma.npz"
     arrays = dict(np.load(path))

@@ -23,7 +23,7 @@ from engine.store import Store
 from tests.tiny_zoo import make_zoo
 
 ROOT = Path(__file__).resolve().parents[2]
-CALIBRATORS = ("surgery", "prob_surgery", "interv_merge", "surgery_v2")
+CALIBRATORS = ("surgery", "prob_surgery", "interv_merge", "surgery_v2", "surgery_joint")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Merging coefficients that learn together with IntervMerge, from the recipe to what a run leaves."""
+"""Merging coefficients that learn together with a calibrator, from the recipe to what a run leaves."""
 
 import json
 
@@ -96,10 +96,32 @@ def test_blocks_are_those_of_its_own_model(zoo, store, made):
     assert state["joint"]["class"]["l1"][0] != pytest.approx(state["merged"]["class"]["l1"][0], abs=1e-6)
 
 
+def test_surgery_learns_them_without_being_asked_and_may_leave_them(zoo, store, tmp_path):
+    params = {"rank": 2, "steps": 12, "batch_size": 8, "learning_rate": 0.01}
+    calls = (
+        {"method": "surgery_joint", "params": params},
+        {"name": "frozen", "method": "surgery_joint", "params": {**params, "coefficients": "frozen"}},
+        {"method": "surgery", "params": params},
+    )
+    report = run_recipe(recipe(zoo, calibrators=calls), store, out=tmp_path / "run")
+    learned = np.array([report.calibrators["surgery_joint"].merging["coefficients"][name] for name in EXPERTS])
+    assert (np.abs(learned - 0.2) > 1e-3).all()
+    assert report.calibrators["surgery_joint"].parameters == report.calibrators["surgery"].parameters + len(EXPERTS)
+    features = load_file(tmp_path / "run" / "features.safetensors")
+    for task in ("alpha", "beta"):
+        own, frozen, plain = (features[f"{name}/{task}/evaluate"] for name in ("surgery_joint", "frozen", "surgery"))
+        torch.testing.assert_close(frozen, plain, rtol=1e-4, atol=1e-5)
+        assert not torch.allclose(own, plain, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"method": "ties"}, "after Weight Averaging, Task Arithmetic, AdaMerging without transforms; found TIES"),
+        (
+            {"method": "ties", "calibrators": ({"method": "surgery_joint"},)},
+            "after Weight Averaging, Task Arithmetic, AdaMerging without transforms; found TIES",
+        ),
         ({"transforms": [{"method": "lwptv"}]}, "found Task Arithmetic behind transforms"),
         ({"calibrators": ({**JOINT, "on": "pretrained"},)}, "the pretrained model has no merging coefficients"),
     ],
