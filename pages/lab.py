@@ -27,10 +27,14 @@ def main() -> None:
     asked = _recipe_of(job)
     run = find_current()
     _follow(run, asked)
+    place = None
+    if run is not None:
+        context_bar(run)
+        place = st.container(key="preview.place")
     preview.begin()
     with st.sidebar:
-        shown = run.report.recipe if run else None
-        st.fragment(forms.recipe_form)(shown, submit, asked if job and job.active else None)
+        st.fragment(forms.recipe_form)(run, submit, asked if job and job.active else None, place)
+    preview.end()
     if run is None:
         st.title("Merge fine-tuned experts, see what merging does to them, repair it", anchor=False)
         empty_state(
@@ -66,8 +70,6 @@ def _recipe_of(job: Run | None) -> Recipe | None:
 
 
 def _result(run: RunView) -> None:
-    context_bar(run)
-    preview.preview_panel(run)
     st.title(headline(run.report), anchor=False)
     metrics(run.report)
     questions(run)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import streamlit as st
 from safetensors.numpy import load_file
+from streamlit.delta_generator import DeltaGenerator
 
 from engine.catalog.titles import recipe_title
 from engine.errors import EngineError, StoreError
@@ -33,16 +34,17 @@ from engine.store.people import NotAllowed
 from pages.forms.recipes import differences
 from pages.shared.chrome import PROTOCOLS, duration, plain, plot, theme
 from pages.shared.nouns import called, figure_called, kind_of_zoo
+from pages.shared.overtaken import overtaken
 from pages.shared.people import desk
 from pages.shared.service import ask, keep_service
 from pages.shared.state import RunView, store
 from pages.shared.zoos import zoo_manifest
 
 STATE = "preview"  # in the session: what was asked for last, or why nothing is
-DRAWING = "preview.drawing"  # in the session: the page is being drawn, and the panel will be
-LIVE = "preview.live"  # in the session: the panel looks for changes by itself
-TICK = 0.25  # seconds between two looks
-LINGER = 15.0  # seconds after the last change for which the panel goes on looking
+DRAWING = "preview.drawing"  # in the session: the page is being drawn, which does not wait for a preview
+WAIT = 2.0  # seconds that the form waits for a preview, unless the next change has come
+LOOK = 0.02  # seconds between two looks meanwhile
+TICK = 0.5  # seconds between two looks for one that takes longer
 TRAINED = "Calibrators train, so what they do needs Run."
 OUTCOMES = {
     "seen": "higher",
@@ -53,17 +55,28 @@ OUTCOMES = {
 
 
 def begin() -> None:
-    """Say that the page is drawn from its top, so that the panel comes after the form by itself."""
+    """Say that the whole page is drawn, so that what follows the form does not wait for a preview."""
     st.session_state[DRAWING] = True
 
 
-def follow(recipe: Recipe | None, shown: Recipe | None) -> None:
-    """Ask for a preview of what the form holds, in the place of the one before; nothing for what the run shown has.
+def end() -> None:
+    """Say that the form is drawn; what follows a change draws the form alone."""
+    st.session_state[DRAWING] = False
+
+
+def follow(recipe: Recipe | None, run: RunView | None, place: DeltaGenerator | None) -> None:
+    """Ask for a preview of what the form holds, in the place of the one before, and draw it.
+
+    The form, which a change draws again, draws the preview with itself: the page need not be drawn for it.
 
     Args:
         recipe: as the form has it; None where it is not valid.
-        shown: recipe of the run on the page.
+        run: the run on the page; what is as in its recipe has no preview.
+        place: of the page, where the preview is drawn.
     """
+    if place is not None:
+        place.empty()  # a part of a page may draw outside itself by itself only where it always does
+    shown = run.report.recipe if run is not None else None
     if recipe is None or shown is None or not differences(shown, recipe):
         if st.session_state.get(STATE):
             withdraw()
@@ -74,10 +87,11 @@ def follow(recipe: Recipe | None, shown: Recipe | None) -> None:
     if st.session_state.get(STATE, {}).get("name") != name:
         withdraw()
         before = st.session_state.get(STATE, {}).get("result", "")
-        st.session_state[STATE] = {"name": name, "time": time.time(), "result": before, "row": ""}
+        st.session_state[STATE] = {"name": name, "result": before, "row": ""}
         st.session_state[STATE] |= _begun(asked, recipe, shown)
-    if not (st.session_state.get(DRAWING) or st.session_state.get(LIVE)):
-        st.rerun()  # the panel does not look by itself
+    if run is not None and place is not None:
+        with place, st.container(border=True, key="preview.panel"):
+            _panel(run, st.session_state[STATE])
 
 
 def withdraw() -> None:
@@ -86,19 +100,6 @@ def withdraw() -> None:
     if row is not None and row.active:
         with suppress(EngineError):  # it has ended meanwhile
             desk().cancel(row.id)
-
-
-def preview_panel(run: RunView) -> None:
-    """Draw the preview of what the form holds; for a while after a change it looks for the next one by itself.
-
-    Args:
-        run: the run shown.
-    """
-    st.session_state[DRAWING] = False
-    state = st.session_state.get(STATE)
-    st.session_state[LIVE] = live = bool(state) and _lingers(state)
-    if state:
-        st.fragment(_panel, run_every=TICK if live else None)(run)
 
 
 def _begun(asked: PreviewRequest, recipe: Recipe, shown: Recipe) -> dict[str, Any]:
@@ -129,24 +130,49 @@ def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ask_slow() -> None:
     state = st.session_state[STATE]
-    st.session_state[STATE] = {**state, "slow": 0.0, "time": time.time(), **_asked(state["asked"])}
+    st.session_state[STATE] = {**state, "slow": 0.0, **_asked(state["asked"])}
 
 
-def _panel(run: RunView) -> None:
-    state = st.session_state.get(STATE)
-    if not state or (st.session_state.get(LIVE) and not _lingers(state)):
-        st.rerun()  # the panel goes, or stops looking
-    with st.container(border=True, key="preview.panel"):
-        row = store().runs.find(state["row"]) if state.get("row") else None
-        if row is not None and row.state == "finished" and _folder(row.result) is not None:
-            state["result"] = row.result
+def _panel(run: RunView, state: dict[str, Any]) -> None:
+    """Draw what there is of a preview, after waiting for it a while; what is on the screen stays meanwhile."""
+    line, row = st.empty(), _row(state)
+    if row is not None and row.active and not st.session_state.get(DRAWING):
+        with line:
+            _said(state, row)
+        row = _wait(state, row)
+    if row is not None and row.state == "finished" and _folder(row.result) is not None:
+        state["result"] = row.result
+    with line.container():
         _said(state, row)
-        folder = _folder(state.get("result", ""))
-        if folder is not None:
-            try:
-                _draw(run, folder, state["result"])
-            except EngineError as error:
-                st.caption(plain(error))
+    folder = _folder(state.get("result", ""))
+    if folder is not None:
+        try:
+            _draw(run, folder, state["result"])
+        except EngineError as error:
+            st.caption(plain(error))
+    if row is not None and row.active:
+        st.fragment(_look, run_every=TICK)(row.id)
+
+
+def _row(state: Mapping[str, Any]) -> Run | None:
+    return store().runs.find(state["row"]) if state.get("row") else None
+
+
+def _wait(state: Mapping[str, Any], row: Run) -> Run | None:
+    """Wait for a preview's end, until the next change comes or it takes long."""
+    patience = time.monotonic() + WAIT
+    found: Run | None = row
+    while found is not None and found.active and time.monotonic() < patience and not overtaken():
+        time.sleep(LOOK)
+        found = _row(state)
+    return found
+
+
+def _look(row: str) -> None:
+    """Draw the page once a preview has ended that took longer than the form waits."""
+    found = store().runs.find(row)
+    if found is None or not found.active:
+        st.rerun()
 
 
 def _said(state: Mapping[str, Any], row: Run | None) -> None:
@@ -190,7 +216,8 @@ def _sentence(document: Mapping[str, Any]) -> str:
     merged = inside["merged"]
     text = f"**Preview: {_percent(merged)}** of a sample right in-domain {_range(merged)}"
     if "difference" not in inside:
-        return f"{text}."
+        reason = document.get("uncompared", "")
+        return f"{text}." + (f" It is not compared with the run shown: {plain(reason)}" if reason else "")
     change = inside["difference"]
     points = f"{rounded(change['mean'], signed=True)} points".replace("-", "\u2212")
     return (
@@ -225,14 +252,6 @@ def _range(found: Mapping[str, float]) -> str:
 def _span(counts: set[int]) -> str:
     low, high = min(counts), max(counts)
     return f"{low:,}" if low == high else f"{low:,}–{high:,}"
-
-
-def _lingers(state: Mapping[str, Any]) -> bool:
-    """Tell whether the panel looks by itself: a while after a change, and as long as a preview is at work."""
-    if time.time() - state.get("time", 0.0) < LINGER:
-        return True
-    row = store().runs.find(state["row"]) if state.get("row") else None
-    return row is not None and row.active
 
 
 def _folder(result: str) -> Path | None:

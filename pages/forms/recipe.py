@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, MergeRow, TransformRow, params_of, resolve
 from engine.catalog.words import CATEGORIES as FAMILIES
@@ -22,7 +23,7 @@ from pages.forms.preflight import preflight_line, withdraw
 from pages.forms.recipes import check, differences
 from pages.shared.chrome import plain, stale_state
 from pages.shared.nouns import called, kind_of_zoo
-from pages.shared.state import store
+from pages.shared.state import RunView, store
 from pages.shared.zoos import zoo_folder, zoo_manifest
 
 RECIPE = "form.recipe"  # the recipe as set, in the session; no widget owns this key
@@ -40,14 +41,21 @@ PROTOCOLS = {
 }
 
 
-def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any], running: Recipe | None = None) -> None:
+def recipe_form(
+    run: RunView | None,
+    submit: Callable[[Recipe], Any],
+    running: Recipe | None = None,
+    place: DeltaGenerator | None = None,
+) -> None:
     """Draw the form.
 
     Args:
-        shown: recipe of the run on the page.
+        run: the run on the page.
         submit: called with a valid recipe.
         running: recipe of the run at work.
+        place: of the page, where a preview of what the form holds is drawn.
     """
+    shown = run.report.recipe if run is not None else None
     document = _document(shown)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.subheader("Recipe", anchor=False, width="stretch")
@@ -75,7 +83,7 @@ def recipe_form(shown: Recipe | None, submit: Callable[[Recipe], Any], running: 
             st.rerun()
     with said:
         _status(recipe, problems, shown, running)
-    preview.follow(recipe, shown)
+    preview.follow(recipe, run, place)
 
 
 def _status(recipe: Recipe | None, problems: Sequence[str], shown: Recipe | None, running: Recipe | None) -> None:

@@ -28,8 +28,8 @@ def previews(workspace):
     return workspace.store.runs.list(kinds=("preview",))
 
 
-def finish(workspace, row, key=KEY, outcome="seen", mean=2.5):
-    """End a preview as the engine would."""
+def finish(workspace, row, key=KEY, outcome="seen", mean=2.5, uncompared=""):
+    """End a preview as the engine would; ``uncompared`` is why it was not compared."""
 
     def spread(value):
         return {"mean": value, "low": value - 1, "high": value + 1, "images": 64}
@@ -39,6 +39,8 @@ def finish(workspace, row, key=KEY, outcome="seen", mean=2.5):
         "against": spread(57.5 - mean),
         "difference": {**spread(mean), "outcome": outcome},
     }
+    if uncompared:
+        del inside["against"], inside["difference"]
     titles = ("Cars", "Digits")
     tasks = [
         {
@@ -54,6 +56,7 @@ def finish(workspace, row, key=KEY, outcome="seen", mean=2.5):
     ]
     document = {"format": 1, "tasks": tasks, "average": {"in": inside, "out": None}, "seconds": 0.31, "chance": ""}
     document |= {"map": {"method": "pca", "explained_variance": [20.0, 10.0]}, "protocol": "held_out", "split_seed": 0}
+    document["uncompared"] = uncompared
     rng = np.random.default_rng(0)
     arrays = {"task": np.array([0, 0, 1, 1], np.int32), "index": np.arange(4, dtype=np.int32)}
     for side in ("merged", "against"):
@@ -104,6 +107,16 @@ def test_a_preview_says_what_it_is_of_and_how_sure_it_is(workspace, open_app, ou
     assert "held-out images, split seed 0, seed 0" in text
     assert "needs Run" in text
     assert charts(app) == before + 2
+
+
+def test_a_preview_that_cannot_be_compared_says_why(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    app.slider(key=LAMBDA).set_value(0.55).run()
+    finish(workspace, previews(workspace)[0], uncompared="The expert 'old' is gone.")
+    app.run()
+    assert not app.exception
+    assert "It is not compared with the run shown: The expert 'old' is gone." in said(app)
 
 
 def test_the_preview_before_stays_until_the_next_one_is_there(workspace, open_app):

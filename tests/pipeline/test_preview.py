@@ -209,7 +209,7 @@ class Stopping(Silent):
         return self.looks < 0
 
 
-@pytest.mark.parametrize("looks", [1, 4, 9])
+@pytest.mark.parametrize("looks", [1, 3, 5])
 def test_a_preview_that_nobody_wants_stops_and_leaves_nothing(zoo, own_store, looks):
     with pytest.raises(Cancelled):
         preview(own_store, preview_request(scaled(zoo, 0.4), None), Stopping(looks))
@@ -222,6 +222,22 @@ def test_methods_that_learn_are_named(zoo):
     assert not trained_parts(recipe(zoo))
 
 
+def test_one_slow_preview_among_quick_ones_is_not_believed(zoo, own_store):
+    from engine.pipeline.preview.measure import CHANGED, _remember
+    from engine.pipeline.tools import StepTools
+
+    tools = StepTools(own_store, Silent())
+
+    def after(seconds):
+        _remember("made", seconds, tools)
+        return known_rates(own_store).preview["made"]
+
+    assert after(0.4) == 0.4
+    assert after(9.0) == pytest.approx(0.4 * CHANGED)
+    assert after(0.2) == 0.2
+    assert [after(9.0) for _ in range(30)][-1] == 9.0, "a machine that stays slow is slow"
+
+
 def test_a_merge_that_is_refused_says_why_and_one_compared_with_is_left_out(zoo, store):
     only = [{"name": "alpha"}]
     refused = recipe(zoo, merge={"method": "ties"}, experts=[{"name": "nobody"}])
@@ -230,6 +246,22 @@ def test_a_merge_that_is_refused_says_why_and_one_compared_with_is_left_out(zoo,
     document, arrays = preview(store, PreviewRequest(recipe=scaled(zoo, 0.4, experts=only), against=refused))
     assert "against" not in document["average"]["in"]
     assert "against/points" not in arrays
+    assert "nobody" in document["uncompared"]
+    learning = next(row for row in MERGE_METHODS.values() if row.learns)
+    learned = recipe(zoo, merge={"method": learning.name})
+    document, arrays = preview(store, PreviewRequest(recipe=scaled(zoo, 0.4), against=learned))
+    assert "against/points" not in arrays
+    assert document["uncompared"].startswith(f"{learning.title} learns from images")
+
+
+def test_other_experts_and_the_same_ones_are_compared_alike(zoo, store):
+    few, everyone = scaled(zoo, 0.3, experts=[{"name": "alpha"}, {"name": "beta"}]), scaled(zoo, 0.3)
+    for shown in (few, everyone):
+        arrays = preview(store, preview_request(scaled(zoo, 0.9), shown))[1]
+        alone = preview(store, preview_request(shown, None))[1]
+        found, expected = ((part["task"] < 2).nonzero() for part in (arrays, alone))  # alpha's and beta's
+        np.testing.assert_array_equal(arrays["index"][found], alone["index"][expected])
+        np.testing.assert_array_equal(arrays["against/right"][found], alone["merged/right"][expected])
 
 
 def test_features_that_are_not_finite_are_an_error(tmp_path, own_store):

@@ -25,7 +25,6 @@ from ...merging.apply import merge as merge_experts
 from ...types import Merged, PerTask, Static
 from ...weights import LazyTaskVectors
 from ...zoo.encoders.backbone import build_encoder, filled, forward_with, load_encoder
-from ...zoo.images.splits import select
 from ..rates import keep_rates, known_rates
 from ..run.encoding import FeaturesParams
 from ..run.merging import MergeParams
@@ -36,7 +35,8 @@ from .resident import KEEPER, Resident, context_of
 if TYPE_CHECKING:
     from ..tools import StepTools
 
-CHANGED = 1.2  # factor by which a time differs from the one known before it is written down
+TOGETHER = 256  # images, about, that are encoded at a time: of several tasks, where each has few
+CHANGED = 1.2  # factor by which a time is shorter than the one known, or at most longer, when it is written down
 
 
 class Side(BaseModel):
@@ -55,6 +55,7 @@ class PreviewParams(StepParams):
     keys: dict[str, dict[str, dict[str, str]]]  # side → state → task → key of the features that are measured
     heads: str | None
     chance: str  # a sentence on what is drawn at random
+    uncompared: str  # why there is nothing to compare with, where one was asked for
     protocol: str
     split_seed: int
     seed: int
@@ -88,11 +89,11 @@ def preview(inputs: PreviewInputs[Path], params: PreviewParams, output: Path, to
     seconds, worked = time.perf_counter() - began, time.process_time() - worked
     document, arrays = samples.report(merged, compared)
     document |= {"seconds": round(seconds, 3), "chance": params.chance, "protocol": params.protocol}
-    document |= {"split_seed": params.split_seed, "seed": params.seed}
+    document |= {"split_seed": params.split_seed, "seed": params.seed, "uncompared": params.uncompared}
     save_file(arrays, output / "preview.safetensors")
     (output / "preview.json").write_text(json.dumps(document))
     if resident.news == news:  # the next ones will take as long
-        _remember(params.rate, min(seconds, worked), tools)  # other programs may have held it up
+        _remember(params.rate, min(seconds, worked), tools)
 
 
 class Samples:
@@ -107,17 +108,15 @@ class Samples:
             params: of the step.
             tools: of the step.
         """
-        self._resident, self._tools, self._zoo = resident, tools, resident.zoo
+        self._resident, self._tools = resident, tools
         self._device = choose_device(tools.device)
         self._sizes = Batches()
         scored = side.encoded["merged"]
-        self.tasks = [task for task in self._zoo.manifest.tasks if task.name in scored]
-        self._chosen = {name: select(self._zoo.data[name], one.probe) for name, one in scored.items()}
-        self._labels = {
-            name: self._zoo.data[name].labels("test")[chosen.test[chosen.evaluate_rows]]
-            for name, chosen in self._chosen.items()
-        }
-        self._heads, _ = self._zoo.heads([task.name for task in self.tasks])
+        self.tasks = [task for task in resident.zoo.manifest.tasks if task.name in scored]
+        both = {name: resident.chosen(name, one.probe) for name, one in scored.items()}
+        self._chosen = {name: chosen for name, (chosen, _) in both.items()}
+        self._labels = {name: labels for name, (_, labels) in both.items()}
+        self._heads = resident.heads([task.name for task in self.tasks])
         self._pretrained = self.states(side, "pretrained", keep=True)
 
     def states(self, side: Side, state: str, *, keep: bool = False) -> dict[str, np.ndarray]:
@@ -129,22 +128,41 @@ class Samples:
             keep: in memory, for the next preview.
         """
         wanted = {name: one for name, one in side.encoded[state].items() if name in self._chosen}
+        known = {name: self._resident.features(side.keys[state][name]) for name in wanted} if keep else {}
+        found = {name: features for name, features in known.items() if features is not None}
         models = _Models(self._resident, side, self._tools)
-        found = {}
-        for name, params in wanted.items():
+        for names in self._together({name: one for name, one in wanted.items() if name not in found}):
             self._tools.check()
-            compute = partial(self._encode, models, params)
-            found[name] = self._resident.features(side.keys[state][name], compute) if keep else compute()
-        return found
+            made = self._encode(models, [wanted[name] for name in names])
+            for name, features in zip(names, made, strict=True):
+                found[name] = features
+                if keep:
+                    self._resident.keep(side.keys[state][name], features)
+        return {name: found[name] for name in wanted}
 
-    def _encode(self, models: _Models, params: FeaturesParams) -> np.ndarray:
-        chosen = self._chosen[params.task]
-        pixels = self._resident.samples(params.task, chosen.test[chosen.evaluate_rows])
-        encoder, preparation = models.encoder(params), params.preprocess
+    def _together(self, wanted: Mapping[str, FeaturesParams]) -> list[list[str]]:
+        """Return tasks whose images go through the same encoder, a few tasks at a time."""
+        groups: dict[tuple[Any, ...], list[list[str]]] = {}
+        for name, one in wanted.items():
+            rows = self._samples(name)
+            parts = groups.setdefault((one.model, one.weights_of, one.around, rows.shape[1:], rows.dtype), [[]])
+            if sum(len(self._samples(other)) for other in parts[-1]) >= TOGETHER:
+                parts.append([])
+            parts[-1].append(name)
+        return [names for parts in groups.values() for names in parts]
+
+    def _samples(self, task: str) -> np.ndarray:
+        return self._resident.samples(task, self._rows(task))
+
+    def _encode(self, models: _Models, wanted: list[FeaturesParams]) -> list[np.ndarray]:
+        """Return the features of some tasks, whose images one encoder takes together."""
+        parts = [self._samples(one.task) for one in wanted]
+        encoder, preparation = models.encoder(wanted[0]), wanted[0].preprocess
+        pixels = parts[0] if len(parts) == 1 else np.concatenate(parts)
         found = encode(encoder, pixels, preparation, self._device, lambda *_: self._tools.check(), self._sizes).numpy()
         if not np.isfinite(found).all():
             raise EngineError("The merged model's features are not finite. Choose a smaller scaling coefficient.")
-        return found
+        return np.split(found, np.cumsum([len(part) for part in parts])[:-1])
 
     def report(
         self, merged: Mapping[str, np.ndarray], compared: Mapping[str, np.ndarray] | None
@@ -270,8 +288,8 @@ def _interval(found: Difference) -> dict[str, Any]:
 
 
 def _remember(name: str, seconds: float, tools: StepTools) -> None:
-    """Write down how long a preview took on this machine, where that is news."""
+    """Write down how long a preview took on this machine, where that is news; other programs may have held it up."""
     known = known_rates(tools.store).preview
-    before = known.get(name)
-    if before is None or not before / CHANGED <= seconds <= before * CHANGED:
-        keep_rates(tools.store, preview={**known, name: round(seconds, 3)})
+    before = known.get(name, seconds)
+    if name not in known or seconds < before / CHANGED or seconds > before:
+        keep_rates(tools.store, preview={**known, name: round(min(seconds, before * CHANGED), 3)})

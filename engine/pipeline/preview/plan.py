@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 from ...catalog import resolve
@@ -11,11 +12,12 @@ from ...recipe import Recipe
 from ...store import Store
 from ...zoo.folder import Zoo
 from ..graph import Plan
+from ..run.findings import refuse
 from ..run.plan import RunSteps
 from ..viewing.by_task import need_heads
 from ..views.film import chance_in
 from .measure import PreviewInputs, PreviewParams, Side, preview
-from .request import PreviewRequest, rate_name
+from .request import PreviewRequest, rate_name, trained_parts
 
 
 def plan_preview(document: Mapping[str, Any], store: Store) -> Plan:
@@ -29,9 +31,14 @@ def plan_preview(document: Mapping[str, Any], store: Store) -> Plan:
     run = RunSteps(Zoo.open(recipe.zoo), recipe, store)
     need_heads(run)
     sides = {"merged": _side(run)}
-    against = None if asked.sampled_against is None else _other(run, asked.sampled_against)
-    if against is not None:
-        sides["against"] = against
+    uncompared = ""
+    if asked.sampled_against is not None and (learned := trained_parts(asked.sampled_against)):
+        uncompared = f"{' and '.join(learned)} learns from images, which is not done again for a preview."
+    elif asked.sampled_against is not None:
+        try:
+            sides["against"] = _side(_beside(run, resolve(asked.sampled_against)))
+        except EngineError as error:  # such as one whose method or experts the zoo no longer has
+            uncompared = str(error)
     params = PreviewParams(
         keys={name: side.keys for name, side in sides.items()},
         heads=run.digests.get("heads"),
@@ -39,6 +46,7 @@ def plan_preview(document: Mapping[str, Any], store: Store) -> Plan:
         protocol=recipe.probe.protocol,
         split_seed=recipe.probe.split_seed,
         seed=recipe.seeds[0],
+        uncompared=uncompared,
         sides=sides,
         rate=rate_name(recipe, run.zoo.manifest.name),
         sources=run.sources,
@@ -46,12 +54,18 @@ def plan_preview(document: Mapping[str, Any], store: Store) -> Plan:
     return Plan.to(run.make(preview, params, PreviewInputs[str](run.heads())), run.steps)
 
 
-def _other(run: RunSteps, recipe: Recipe) -> Side | None:
-    """Return the side that is compared with, None where its merge is refused today."""
-    try:
-        return _side(RunSteps(run.zoo, resolve(recipe), run.store, run.steps))
-    except EngineError:
-        return None
+def _beside(run: RunSteps, recipe: Recipe) -> RunSteps:
+    """Return the steps of another recipe for the same zoo; files that both read are looked at once.
+
+    Raises:
+        EngineError: its merge is refused.
+    """
+    if recipe.experts != run.recipe.experts:
+        return RunSteps(run.zoo, recipe, run.store, run.steps)
+    refuse(recipe, run.zoo)
+    other = copy(run)
+    other.recipe = recipe
+    return other
 
 
 def _side(run: RunSteps) -> Side:

@@ -16,10 +16,13 @@ import numpy as np
 import psutil
 from torch import Tensor, nn
 
+from ...recipe import Probe
 from ...types import Tensors, Weights
 from ...weights import Memory
 from ...zoo.encoders.backbone import build_encoder
+from ...zoo.encoders.heads import ZeroShotHead
 from ...zoo.folder import Zoo
+from ...zoo.images.splits import Selection, select
 from ..run.context import MergeContext
 from ..sources import Sources
 
@@ -46,6 +49,8 @@ class Resident:
         self._digests = dict(digests)
         self._weights: dict[str, Weights] = {}
         self._samples: dict[tuple[str, bytes], np.ndarray] = {}
+        self._chosen: dict[tuple[str, str], tuple[Selection, np.ndarray]] = {}
+        self._heads: dict[str, ZeroShotHead] = {}
         self._encoder: nn.Module | None = None
         self._features: OrderedDict[str, np.ndarray] = OrderedDict()
         self.news = 0  # times that something was read or computed for what comes after
@@ -91,15 +96,37 @@ class Resident:
                 del self._samples[next(iter(self._samples))]
         return self._samples[name]
 
-    def features(self, key: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
-        """Return a matrix of features by its key, computed where it is not at hand."""
-        if key in self._features:
-            self._features.move_to_end(key)
-            return self._features[key]
-        found = self._features[key] = compute()
+    def chosen(self, task: str, probe: Probe) -> tuple[Selection, np.ndarray]:
+        """Return the images of a task that a probe chooses, and the labels of those that are scored."""
+        name = (task, probe.model_dump_json())
+        if name not in self._chosen:
+            self.news += 1
+            data = self.zoo.data[task]
+            chosen = select(data, probe)
+            self._chosen[name] = (chosen, data.labels("test")[chosen.test[chosen.evaluate_rows]])
+            while len(self._chosen) > FEATURES:
+                del self._chosen[next(iter(self._chosen))]
+        return self._chosen[name]
+
+    def heads(self, tasks: list[str]) -> dict[str, ZeroShotHead]:
+        """Return the heads of some tasks."""
+        if set(tasks) - set(self._heads):
+            self.news += 1
+            self._heads |= self.zoo.heads(tasks)[0]
+        return {task: self._heads[task] for task in tasks}
+
+    def features(self, key: str) -> np.ndarray | None:
+        """Return a matrix of features by its key, None where it is not at hand."""
+        if key not in self._features:
+            return None
+        self._features.move_to_end(key)
+        return self._features[key]
+
+    def keep(self, key: str, features: np.ndarray) -> None:
+        """Keep a matrix of features; the oldest ones go first."""
+        self._features[key] = features
         while len(self._features) > FEATURES:
             self._features.popitem(last=False)
-        return found
 
     def cached(self, key: str, compute: Callable[[], Tensors]) -> Tensors:
         """Return tensors that depend on one expert only, computed where they are not at hand; oldest ones go first."""

@@ -1,0 +1,14 @@
+"""Whether a page that is being drawn is still wanted: the browser may have sent the next change meanwhile."""
+
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequestType
+
+
+def overtaken() -> bool:
+    """Tell whether another change of this page, or its end, waits until the script that is running has ended.
+
+    Streamlit interrupts a script for this only where the whole page is asked for, not for a part of it.
+    """
+    context = get_script_run_ctx()
+    requests = getattr(context, "script_requests", None)
+    return getattr(requests, "_state", ScriptRequestType.CONTINUE) is not ScriptRequestType.CONTINUE
