@@ -146,18 +146,29 @@ def needed_steps(plan: Plan, store: Store) -> list[Step]:
 
 
 class PlanProgress:
-    """Progress of a plan: finished steps' weights plus the running ones' shares."""
+    """Progress of a plan: weights of finished steps plus the running ones' shares, of the steps to compute."""
 
-    def __init__(self, plan: Plan, needed: set[str]) -> None:
-        self.weights = {step.key: max(step.cost, 0.0) for step in plan.steps}
+    def __init__(self, plan: Plan, needed: set[str], seconds: Mapping[str, float] | None = None) -> None:
+        """Weigh the steps of a plan.
+
+        Args:
+            plan: whose progress it is.
+            needed: keys of the steps to compute.
+            seconds: name of a kind of step → how long the last one took here; others are weighed by their cost.
+        """
+        known = seconds or {}
+        pairs = [(known[step.name], step.cost) for step in plan.steps if step.name in known and step.cost > 0]
+        each = sum(second for second, _ in pairs) / sum(cost for _, cost in pairs) if pairs else 1.0
+        self.weights = {step.key: max(known.get(step.name, step.cost * each), 0.0) for step in plan.steps}
         self.done = {key: float(key not in needed) for key in self.weights}
         self.needed = needed
 
     @property
     def fraction(self) -> float:
         """Return the share that is done, 0 to 1."""
-        total = sum(self.weights.values())
-        return sum(self.weights[key] * part for key, part in self.done.items()) / total if total else 1.0
+        total = sum(self.weights.get(key, 0.0) for key in self.needed)
+        done = sum(self.weights[key] * part for key, part in self.done.items() if key in self.needed)
+        return min(done / total, 1.0) if total else 1.0
 
     @property
     def number(self) -> int:

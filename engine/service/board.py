@@ -20,6 +20,7 @@ LATE = 15.0  # seconds after which a step that was taken back does not start any
 QUICK = 0.1  # seconds; a worker at a step whose kind took less the last time is given the next steps ahead
 AHEAD = 2  # steps that wait on such a worker
 SOON = 0.5  # seconds in which a step that was given ahead has to start
+LONG = 5.0  # seconds; steps whose kind took as long the last time leave a worker to what is short or waited for
 
 
 @dataclass(eq=False)
@@ -32,6 +33,7 @@ class Node:
     lacks: set[str] = field(default_factory=set)  # keys of steps that have to be done before
     attempt: Attempt | None = None  # at work
     deaths: int = 0  # workers that ended while they computed it
+    urgent: bool = False  # somebody sits and waits for it
 
     @property
     def title(self) -> str:
@@ -65,23 +67,25 @@ class Board:
         self._readers: dict[str, set[str]] = {}  # key of a step → those that lack it
         self._ready: list[tuple[tuple[float, int], int, Node]] = []  # a heap; what is outdated is left out when taken
         self._attempts: dict[str, Attempt] = {}  # by ticket, with those that are to stop
-        self._seconds: dict[str, float] = {}  # name of a kind of step → how long the last one took
+        self.seconds: dict[str, float] = {}  # name of a kind of step → how long the last one took
         self._kinds: set[bool] = set()  # kinds of workers that there have been, with and without a GPU
         self._homes: dict[
             str, str
         ] = {}  # name of a kind of step that keeps something in memory → the last one's worker
 
-    def want(self, run: str, steps: Iterable[Step], priority: float) -> None:
+    def want(self, run: str, steps: Iterable[Step], priority: float, *, urgent: bool = False) -> None:
         """Have steps computed for a run; those that others wait for already are shared.
 
         Args:
             run: its id.
             steps: in topological order; what they read is among them, on the board or in the store.
             priority: higher ones come first.
+            urgent: somebody sits and waits for it.
         """
         for place, step in enumerate(steps):
             node = self._nodes.setdefault(step.key, Node(step))
             node.runs.add(run)
+            node.urgent |= urgent
             node.rank = min(node.rank, (-priority, place))
             node.lacks = {key for key in step.needs if key in self._nodes}
             for key in node.lacks:
@@ -138,7 +142,11 @@ class Board:
             if self._nodes.get(node.step.key) is not node or node.attempt or node.lacks or entry[0] != node.rank:
                 continue
             wants = (node.step.gpu and True in self._kinds) or False not in self._kinds
-            worker = self._worker_for(node, [address for address in free if workers[address] == wants])
+            alike = [address for address, gpu in workers.items() if gpu == wants]
+            if self._leaves_room(node, alike):
+                worker = self._worker_for(node, [address for address in free if workers[address] == wants])
+            else:
+                worker = None
             if worker is None:
                 passed.append(entry)
                 continue
@@ -247,6 +255,18 @@ class Board:
         soon = [worker for worker, line in lines.items() if 0 < len(line) <= AHEAD and all(map(self._soon_over, line))]
         return [worker for worker, line in lines.items() if not line] + soon
 
+    def _leaves_room(self, node: Node, workers: Collection[str]) -> bool:
+        """Tell whether a step is short or waited for, or another worker than its own stays free of long ones."""
+        if len(workers) < 2 or not self._is_long(node):
+            return True
+        held = sum(any(self._is_long(attempt.node, attempt) for attempt in self._line(worker)) for worker in workers)
+        return held < len(workers) - 1
+
+    def _is_long(self, node: Node, attempt: Attempt | None = None) -> bool:
+        """Tell whether a step that nobody sits and waits for takes long, as the last of its kind or by now."""
+        taken = time.monotonic() - attempt.started if attempt is not None and attempt.started is not None else 0.0
+        return not node.urgent and max(self.seconds.get(node.step.name, 0.0), taken) >= LONG
+
     def _worker_for(self, node: Node, fitting: list[str]) -> str | None:
         """Return the free worker that a step is given, None where it waits for one.
 
@@ -265,14 +285,14 @@ class Board:
         return self._homes[name] if fitting else None
 
     def _soon_over(self, attempt: Attempt) -> bool:
-        quick = self._seconds.get(attempt.node.step.name, inf) < QUICK
+        quick = self.seconds.get(attempt.node.step.name, inf) < QUICK
         return quick and attempt.stop_by is None and time.monotonic() < (attempt.started or attempt.given) + SOON
 
     def _move_up(self, ended: Attempt) -> None:
         """Note how long an attempt took; the next one on its worker has to start now."""
         now = time.monotonic()
         if ended.started is not None:
-            self._seconds[ended.node.step.name] = now - ended.started
+            self.seconds[ended.node.step.name] = now - ended.started
         for place, attempt in enumerate(self._line(ended.worker)):
             if not attempt.owner and attempt.stop_by is None:
                 attempt.start_by = now + (SOON if place else START)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..pipeline.executor import PlanProgress
@@ -28,7 +28,8 @@ class Job:
             number: its place among all; lower ones go first.
         """
         self.run, self.number = run, number
-        self.priority = (AHEAD if is_urgent(run.kind) else 0.0) - number
+        self.urgent = is_urgent(run.kind)
+        self.priority = (AHEAD if self.urgent else 0.0) - number
         self.plan: Plan | None = None  # None while it is being planned
         self.left: set[str] = set()  # keys of the steps that are still to be computed
         self.stopping: set[str] = set()  # tickets of steps whose end the run waits for, once it is cancelled
@@ -40,12 +41,18 @@ class Job:
         self._lines: list[str] = []  # log lines not yet written
         self._due = 0.0  # when it is time to write again
 
-    def follow(self, plan: Plan, needed: Iterable[Step]) -> None:
-        """Go by a plan, of which some steps are to be computed; what was done before stays done."""
+    def follow(self, plan: Plan, needed: Iterable[Step], seconds: Mapping[str, float]) -> None:
+        """Go by a plan, of which some steps are to be computed; what was done before stays done.
+
+        Args:
+            plan: the steps.
+            needed: those to be computed.
+            seconds: name of a kind of step → how long the last one took, by which progress is weighed.
+        """
         keys = {step.key for step in needed}
         done = self._progress.done if self._progress else {}
         again = self.plan is plan and self._progress is not None
-        self._progress = PlanProgress(plan, keys | (self._progress.needed if again else set()))
+        self._progress = PlanProgress(plan, keys | (self._progress.needed if again else set()), seconds)
         self._progress.done |= {key: part for key, part in done.items() if key in self._progress.done}
         self._progress.done |= dict.fromkeys(keys, 0.0)
         self.plan, self.left = plan, self.left.intersection(plan.by_key()) | keys

@@ -163,12 +163,12 @@ class Loop:
             return
         plan, needed = event.values["plan"], event.values["needed"]
         self.meter.planned(len(plan.steps), len(needed))
-        job.follow(plan, needed)
+        job.follow(plan, needed, self.board.seconds)
         job.say("Waiting for a worker")
         self._compute(job, needed)
 
     def _compute(self, job: Job, needed: list[Step]) -> None:
-        self.board.want(job.run.id, needed, job.priority)
+        self.board.want(job.run.id, needed, job.priority, urgent=job.urgent)
         self._finish_if_complete(job)
 
     def _cancel_requested(self) -> None:
@@ -310,7 +310,7 @@ class Loop:
             self.board.leave(job.run.id, keep=keys)
             self.store.runs.set_step_keys(job.run.id, keys)
             needed = [step for key, step in keys.items() if job.lacks(key)]
-            job.follow(rest, needed)
+            job.follow(rest, needed, self.board.seconds)
             self._compute(job, needed)
 
     def _over(self, attempt: Attempt) -> None:

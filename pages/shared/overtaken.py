@@ -1,4 +1,4 @@
-"""Whether a page that is being drawn is still wanted: the browser may have sent the next change meanwhile."""
+"""Changes of the browser that wait while a page is still being drawn, and make what is drawn unwanted."""
 
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequestType

@@ -14,6 +14,8 @@ from pages.shared.state import run_title, store
 
 TICK = 0.5  # seconds between two looks at a row at work
 LOG_LINES = 40
+SAYS_LITTLE = 3.0  # seconds after which the speed of a row says how long it takes
+KNOWN = 0.05  # share that has to be done for that
 
 
 def show_progress(
@@ -128,8 +130,17 @@ def _draw_progress(
 
 
 def _elapsed(row: Run) -> str:
-    """Return the time since it started, how much is done, and the row's id; of a queued row, what it waits for."""
+    """Return the time since it started and left, how much is done, its id; of a queued row, what it waits for."""
     message = keep_service()
     spent = row.elapsed if row.started else time.time() - row.created
     what = message if row.state == "queued" else f"{row.kind.replace('_', ' ')} {row.id}"
-    return f"{duration(spent)} elapsed · {100 * row.fraction:.0f} % · {plain(what)}"
+    left = seconds_left(row)
+    told = "" if left is None else f" · about {duration(max(left, 1.0))} left"
+    return f"{duration(spent)} elapsed{told} · {100 * row.fraction:.0f} % · {plain(what)}"
+
+
+def seconds_left(row: Run) -> float | None:
+    """Return how long a row at work still takes, as fast as it went so far; None while that says little."""
+    if row.state != "running" or row.elapsed < SAYS_LITTLE or not KNOWN <= row.fraction < 1:
+        return None
+    return row.elapsed * (1 - row.fraction) / row.fraction

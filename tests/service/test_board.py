@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from paper_cluster import Table, step
 
+from engine.pipeline.executor import PlanProgress
 from engine.pipeline.graph import Part, Plan
 from engine.service.loop import MAX_JOBS
 from engine.store.passing import forget_passing
@@ -65,6 +66,67 @@ def test_a_step_that_keeps_something_in_memory_is_given_the_worker_of_the_last_o
     del table.cluster.alive["w1"]
     table.die("w1")
     assert table.labels() == {"w2": "fourth"}, "nor is one that has gone"
+
+
+def lasting(table, seconds):
+    """Have steps of the toy kind be known to take so long."""
+    table.loop.board.seconds["write"] = seconds
+
+
+def test_long_steps_leave_a_worker_to_what_is_short_or_waited_for(store):
+    table = Table(store, w1=False, w2=False)
+    lasting(table, 60.0)
+    table.submit(step("a"), step("b"), step("c"))
+    assert table.labels() == {"w1": "a"}
+    table.submit(step("brief", name="brief"))
+    assert table.labels() == {"w1": "a", "w2": "brief"}
+    table.end("w2")
+    table.submit(step("shown"), kind="projection")
+    assert table.labels() == {"w1": "a", "w2": "shown"}, "somebody waits for it, however long it takes"
+    table.end("w2")
+    lasting(table, 60.0)
+    table.end("w1")
+    lasting(table, 60.0)
+    table.turn()
+    assert sorted(table.labels().values()) == ["b"]
+
+
+def test_long_steps_take_the_only_worker_and_all_but_one_of_many(store):
+    alone = Table(store, w=False)
+    lasting(alone, 60.0)
+    alone.submit(step("a"))
+    assert alone.labels() == {"w": "a"}
+    alone.end("w")
+    many = Table(store, w1=False, w2=False, w3=False)
+    lasting(many, 60.0)
+    many.submit(*(step(name) for name in "defg"))
+    assert sorted(many.labels().values()) == ["d", "e"]
+
+
+def test_a_step_of_an_unknown_kind_counts_as_long_once_it_has_taken_long(store, monkeypatch):
+    table = Table(store, w1=False, w2=False)
+    table.submit(step("a", name="unknown"))
+    table.start("w1")
+    (attempt,) = table.loop.board._attempts.values()
+    attempt.started -= 60
+    lasting(table, 60.0)
+    table.submit(step("b"))
+    assert table.labels() == {"w1": "a"}, "two long ones would hold both workers"
+    table.end("w1")
+    table.turn()
+    assert list(table.labels().values()) == ["b"]
+
+
+def test_progress_is_weighed_by_the_seconds_of_each_kind():
+    brief, training = step("brief", name="brief"), step("training", name="training")
+    plan = Plan((brief, training), training.key)
+    needed = {brief.key, training.key}
+    for seconds, expected in (({}, 0.5), ({"brief": 1.0, "training": 9.0}, 0.1), ({"training": 3.0}, 0.5)):
+        progress = PlanProgress(plan, needed, seconds)
+        progress.done[brief.key] = 1.0
+        assert progress.fraction == pytest.approx(expected)
+    found = PlanProgress(plan, {training.key}, {"training": 3.0})
+    assert found.fraction == 0.0, "what was there before is not counted"
 
 
 def test_a_superseded_preview_is_stopped_and_the_next_one_waits_for_its_worker(store):
