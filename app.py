@@ -35,7 +35,7 @@ NAME = 'font-family="system-ui, sans-serif" font-size="20" font-weight="600"'
 LOGO = f"""<svg xmlns="http://www.w3.org/2000/svg" width="176" height="32" viewBox="0 0 176 32">{LENS}
 <text x="40" y="23" {NAME} fill="{{ink}}">MergeLens</text></svg>"""
 FAREWELL = 2  # seconds that connections have to close when the app ends; an unused one would keep it for ever
-CONTRAST = Path(__file__).parent / "assets" / "theme" / "contrast.css"
+STYLES = tuple(Path(__file__).parent / "assets" / "theme" / name for name in ("contrast.css", "layout.css"))
 LOADED_AHEAD = (  # what the first page imports
     *(
         f"pages.{name}"
@@ -78,7 +78,8 @@ def main() -> None:
         ]
         for section, pages in SECTIONS.items()
     }
-    st.html(CONTRAST)
+    for style in STYLES:
+        st.html(style)
     st.logo(LOGO.format(ink=INK[theme()]), size="medium", icon_image=ICON)
     page = st.navigation(listed, position="top")
     try:

@@ -64,7 +64,9 @@ def end() -> None:
     st.session_state[DRAWING] = False
 
 
-def follow(recipe: Recipe | None, run: RunView | None, place: DeltaGenerator | None) -> None:
+def follow(
+    recipe: Recipe | None, run: RunView | None, place: DeltaGenerator | None, brief: DeltaGenerator | None = None
+) -> None:
     """Ask for a preview of what the form holds, in the place of the one before, and draw it.
 
     The form, which a change draws again, draws the preview with itself: the page need not be drawn for it.
@@ -73,6 +75,7 @@ def follow(recipe: Recipe | None, run: RunView | None, place: DeltaGenerator | N
         recipe: as the form has it; None where it is not valid.
         run: the run on the page; what is as in its recipe has no preview.
         place: of the page, where the preview is drawn.
+        brief: where its numbers alone are said, for screens on which the form covers the page.
     """
     if place is not None:
         place.empty()  # a part of a page may draw outside itself by itself only where it always does
@@ -92,6 +95,10 @@ def follow(recipe: Recipe | None, run: RunView | None, place: DeltaGenerator | N
     if run is not None and place is not None:
         with place, st.container(border=True, key="preview.panel"):
             _panel(run, st.session_state[STATE])
+        folder = _folder(st.session_state[STATE].get("result", ""))
+        if brief is not None and folder is not None:
+            with brief, suppress(EngineError):
+                st.caption(_brief(_document(str(folder), st.session_state[STATE]["result"])))
 
 
 def withdraw() -> None:
@@ -224,6 +231,16 @@ def _sentence(document: Mapping[str, Any]) -> str:
         f"{text}; the run shown {_percent(inside['against'])} on the same images: **{points}** "
         f"{_range(change)}, {OUTCOMES[change['outcome']]}."
     )
+
+
+def _brief(document: Mapping[str, Any]) -> str:
+    """Return the numbers alone, in Markdown."""
+    inside = document["average"].get("in") or document["average"]["out"]
+    text = f"Preview **{_percent(inside['merged'])}**"
+    if "difference" not in inside:
+        return text
+    points = f"{rounded(inside['difference']['mean'], signed=True)} points".replace("-", "\u2212")
+    return f"{text}, **{points}** {_range(inside['difference'])}"
 
 
 def _caption(document: Mapping[str, Any]) -> str:

@@ -57,14 +57,16 @@ def recipe_form(
     """
     shown = run.report.recipe if run is not None else None
     document = _document(shown)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.subheader("Recipe", anchor=False, width="stretch")
-        button = st.container(width="content")
+    with st.container(key="form.head"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.subheader("Recipe", anchor=False, width="stretch")
+            button = st.container(width="content")
+        brief = st.container(key="form.preview")  # shown where the form covers the page
     said = st.container()
+    zoo, experts, forward = _experts(document)  # from here on in the order in which things happen
+    transforms = _transforms(document["transforms"])
     merge = _merge(document["merge"])
     calibrators = _calibrators(document["calibrators"])
-    zoo, experts, forward = _experts(document)
-    transforms = _transforms(document["transforms"])
     probe, seeds = _probe(document, kind_of_zoo(zoo))
     built = {"zoo": zoo, "experts": experts, "transforms": transforms, "merge": merge}
     built |= {"calibrators": calibrators, "probe": probe, "seeds": seeds, "forward": forward}
@@ -83,7 +85,7 @@ def recipe_form(
             st.rerun()
     with said:
         _status(recipe, problems, shown, running)
-    preview.follow(recipe, run, place)
+    preview.follow(recipe, run, place, brief)
 
 
 def _status(recipe: Recipe | None, problems: Sequence[str], shown: Recipe | None, running: Recipe | None) -> None:

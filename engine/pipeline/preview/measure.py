@@ -30,13 +30,15 @@ from ..run.encoding import FeaturesParams
 from ..run.merging import MergeParams
 from ..sources import Sources
 from ..steps import A, Inputs, StepParams, apart, step
+from .request import PATIENCE
 from .resident import KEEPER, Resident, context_of
 
 if TYPE_CHECKING:
     from ..tools import StepTools
 
 TOGETHER = 256  # images, about, that are encoded at a time: of several tasks, where each has few
-CHANGED = 1.2  # factor by which a time is shorter than the one known, or at most longer, when it is written down
+CHANGED = 1.2  # factor by which a time differs from the one known before it is written down
+BELIEVED = 2.0  # times as long as was foreseen, at most, for what one preview says
 
 
 class Side(BaseModel):
@@ -61,6 +63,7 @@ class PreviewParams(StepParams):
     seed: int
     sides: dict[str, Side] = apart()  # ``merged`` and, where it is compared, ``against``
     rate: str = apart()  # under which the time is written down
+    foreseen: float = apart()  # seconds
     sources: Sources = apart()
 
 
@@ -93,7 +96,7 @@ def preview(inputs: PreviewInputs[Path], params: PreviewParams, output: Path, to
     save_file(arrays, output / "preview.safetensors")
     (output / "preview.json").write_text(json.dumps(document))
     if resident.news == news:  # the next ones will take as long
-        _remember(params.rate, min(seconds, worked), tools)
+        _remember(params.rate, min(seconds, worked), params.foreseen, tools)
 
 
 class Samples:
@@ -287,9 +290,9 @@ def _interval(found: Difference) -> dict[str, Any]:
     return {"mean": found.mean, "low": found.low, "high": found.high, "images": found.images}
 
 
-def _remember(name: str, seconds: float, tools: StepTools) -> None:
+def _remember(name: str, seconds: float, foreseen: float, tools: StepTools) -> None:
     """Write down how long a preview took on this machine, where that is news; other programs may have held it up."""
     known = known_rates(tools.store).preview
-    before = known.get(name, seconds)
-    if name not in known or seconds < before / CHANGED or seconds > before:
-        keep_rates(tools.store, preview={**known, name: round(min(seconds, before * CHANGED), 3)})
+    before = known.get(name, foreseen)
+    if name not in known or not before / CHANGED <= seconds <= before * CHANGED:
+        keep_rates(tools.store, preview={**known, name: round(min(seconds, BELIEVED * max(before, PATIENCE / 4)), 3)})

@@ -17,7 +17,7 @@ from ..run.plan import RunSteps
 from ..viewing.by_task import need_heads
 from ..views.film import chance_in
 from .measure import PreviewInputs, PreviewParams, Side, preview
-from .request import PreviewRequest, rate_name, trained_parts
+from .request import PreviewRequest, foreseen_seconds, rate_name, trained_parts
 
 
 def plan_preview(document: Mapping[str, Any], store: Store) -> Plan:
@@ -49,6 +49,7 @@ def plan_preview(document: Mapping[str, Any], store: Store) -> Plan:
         uncompared=uncompared,
         sides=sides,
         rate=rate_name(recipe, run.zoo.manifest.name),
+        foreseen=foreseen_seconds(asked, run.zoo.manifest.name, store),
         sources=run.sources,
     )
     return Plan.to(run.make(preview, params, PreviewInputs[str](run.heads())), run.steps)
