@@ -13,6 +13,7 @@ const ICONS = {
   play: "M5 3.5v9l7-4.5Z",
   pause: "M5.5 4v8M10.5 4v8",
   back: "M10 3.5 5.5 8l4.5 4.5",
+  save: "M8 2.5v7.5M5 7l3 3 3-3M3 13h10",
   forth: "M6 3.5 10.5 8 6 12.5",
 };
 const GLYPHS = { circle: "M8 3a5 5 0 1 0 0 10A5 5 0 0 0 8 3Z", square: "M3.6 3.6h8.8v8.8H3.6Z", triangle: "M8 2.5 13.8 12.7H2.2Z" };
@@ -65,6 +66,12 @@ function buildFrame(root) {
   const reset = iconButton("reset", "Show all points (0)");
   const clear = iconButton("clear", "Clear the selection (Escape)", "Clear");
   const morph = iconButton("morph", "Show how the points move from state to state (M)", "Morph");
+  const save = iconButton("save", "Save this view as SVG, PNG or CSV", "Save");
+  save.setAttribute("aria-expanded", "false");
+  const forms = Object.fromEntries(
+    ["svg", "png", "csv"].map((form) => [form, make("button", { type: "button", textContent: form.toUpperCase(), title: `Save as ${form.toUpperCase()}` })]),
+  );
+  const formats = make("div", { className: "group", role: "group", "aria-label": "Save as", hidden: true }, ...Object.values(forms));
   const status = make("div", { className: "status" });
   const toolbar = make(
     "div",
@@ -72,6 +79,8 @@ function buildFrame(root) {
     make("div", { className: "group", role: "group", "aria-label": "Pointer" }, ...Object.values(modes)),
     make("div", { className: "group", role: "group", "aria-label": "Zoom" }, zoomOut, zoomIn, reset),
     make("div", { className: "group" }, morph),
+    make("div", { className: "group" }, save),
+    formats,
     make("div", { className: "outcome" }, clear, status),
   );
   const legend = make("div", { className: "legend" });
@@ -88,7 +97,7 @@ function buildFrame(root) {
   });
   grid.setAttribute("aria-describedby", help.id);
   root.replaceChildren(toolbar, legend, make("div", { className: "body" }, grid, hint, card), live, help);
-  return { root, toolbar, legend, grid, card, hint, live, status, modes, zoomOut, zoomIn, reset, clear, morph };
+  return { root, toolbar, legend, grid, card, hint, live, status, modes, zoomOut, zoomIn, reset, clear, morph, save, formats, forms };
 }
 
 /** Build one plot: its heading, the points below and the overlay (labels, brush, cursor) above. */

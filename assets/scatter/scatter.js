@@ -32,6 +32,11 @@ class Scatter {
     frame.reset.onclick = () => this.content && this.resetLens();
     frame.clear.onclick = () => clearSelection(this);
     frame.morph.onclick = () => this.toggleMorph();
+    frame.save.onclick = () => {
+      frame.formats.hidden = !frame.formats.hidden;
+      frame.save.setAttribute("aria-expanded", String(!frame.formats.hidden));
+    };
+    for (const [form, button] of Object.entries(frame.forms)) button.onclick = () => saveView(this, form);
     frame.grid.onkeydown = (event) => keyPressed(this, event);
     frame.grid.onkeyup = (event) => keyReleased(this, event);
     frame.grid.onblur = () => {

@@ -69,6 +69,7 @@ VIEW_SOURCES = (
     "film.js",
     "filmbar.js",
     "filmfacts.js",
+    "save.js",
     "scatter.js",
 )
 

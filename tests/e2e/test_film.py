@@ -1,8 +1,13 @@
 """The first page's film: a key on the slider moves points, bars and lists, and going back shows the same again."""
 
+import csv
+import io
 import re
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+from PIL import Image
 
 from tests.e2e.conftest import PAINTED
 
@@ -12,6 +17,7 @@ expect = sync_api.expect
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 PIXELS = "(canvas) => canvas.toDataURL()"
+SVG = "{http://www.w3.org/2000/svg}"
 BARS = "(bars) => bars.map((bar) => bar.style.transform).join()"
 
 
@@ -62,3 +68,33 @@ def test_between_frames_the_picture_says_so_and_the_address_leads_to_a_frame(app
     app_page.locator(".film-slider").dispatch_event("change")  # let go: it settles on the nearest frame
     expect(view).to_have_attribute("data-film", "3.000")
     assert float(view.get_attribute("data-scrub-ms")) >= 0
+
+
+def saved(page, form):
+    """Save the view in a format and return the file's bytes."""
+    with page.expect_download() as download:
+        page.get_by_role("button", name=form, exact=True).click()
+    assert download.value.suggested_filename == f"features.{form.lower()}"
+    return Path(download.value.path()).read_bytes()
+
+
+def test_the_linked_view_is_saved_as_picture_and_table(app_page, app_address):
+    app_page.goto(app_address)
+    view = app_page.locator(".scatter")
+    expect(view).to_have_attribute("data-frame", "6")
+    app_page.get_by_role("button", name="Save", exact=True).click()
+    rows = list(csv.reader(saved(app_page, "CSV").decode().splitlines()))
+    assert len(rows) == 1 + int(view.get_attribute("data-points"))
+    assert rows[0][:2] == ["point", "selected"]
+    assert "Merged: x" in rows[0]
+    assert {len(row) for row in rows} == {len(rows[0])}
+
+    picture = ElementTree.fromstring(saved(app_page, "SVG"))
+    words = [text.text for text in picture.iter(f"{SVG}text")]
+    assert any(text.startswith("Merged") for text in words)
+    merged = next(part for part in picture.findall(f"{SVG}g") if part.find(f"{SVG}text").text.startswith("Merged"))
+    marks = [mark for mark in merged.find(f"{SVG}g") if mark.get("fill-opacity")]
+    assert len(marks) == sum(row[rows[0].index("Merged: x")] != "" for row in rows[1:])
+    image = Image.open(io.BytesIO(saved(app_page, "PNG")))
+    assert image.size == (3 * int(picture.get("width")), 3 * int(picture.get("height")))
+    assert len(image.convert("RGB").getcolors(10_000_000)) > 50, "it is not empty"
