@@ -10,6 +10,7 @@ from engine.errors import ZooError
 from engine.zoo.folder import Zoo
 from engine.zoo.importing.convert import import_zoo
 from engine.zoo.importing.survey import survey
+from engine.zoo.texts.families import ANSWERS
 from tests.made_text_models import NOUNS, VOCABULARY, classifiers, gpt2, t5, texts, tokenizer
 from tests.pipeline.test_text_import import ask, silent
 
@@ -202,6 +203,15 @@ def test_answers_are_words(tmp_path):
     base, experts = t5(tmp_path)
     data = {"nouns": str(texts(tmp_path / "d.jsonl", NOUNS))}
     assert "T5 ranks answers in words: give the answers as labels" in faults(ask(tmp_path, base, experts, data=data))
+
+
+def test_more_answers_than_are_ranked_are_refused(tmp_path):
+    base, experts = t5(tmp_path)
+    words = [f"w{number}" for number in range(ANSWERS + 1)]
+    for count in (ANSWERS, ANSWERS + 1):
+        data = {"nouns": str(texts(tmp_path / f"{count}.jsonl", words[:count], 2 * count, numbers=False))}
+        said = faults(ask(tmp_path, base, experts, data=data))
+        assert ("Task 'nouns' has 33 answers; T5 ranks at most 32" in said) == (count > ANSWERS)
 
 
 def test_gpt2_is_not_scored(tmp_path):
