@@ -12,8 +12,9 @@ from engine.merging.wemoe import perceptrons
 from engine.pipeline.local import run_recipe
 from engine.pipeline.run.context import MergeContext
 from engine.pipeline.run.findings import findings
-from engine.pipeline.run.plan import plan_run
+from engine.pipeline.run.plan import plan_run, steps_of
 from engine.pipeline.tools import StepTools
+from engine.pipeline.views import all_views, view_of
 from engine.recipe import MethodCall, Probe, parse_recipe
 from engine.types import PerSample, PerTask
 from engine.weights import LazyTaskVectors, Memory
@@ -134,6 +135,17 @@ def test_calibrators_inside_an_encoder_are_refused_on_texts(text_zoo, store):
     assert "knows vision transformers only" in errors[0]
     with pytest.raises(RecipeError, match="Surgery"):
         plan_run(asked, store)
+
+
+@pytest.mark.parametrize("name", [name for name, view in all_views().items() if view.inside])
+def test_views_inside_an_encoder_are_refused_on_texts_before_anything_is_planned(name, text_zoo, store):
+    view = view_of(name)
+    run = steps_of(parse_recipe({"zoo": str(text_zoo)}), store)
+    planned = len(run.steps)
+    with pytest.raises(RecipeError, match=f"^{view.inside} on texts: .+"):
+        view.planned(run, view.request.model_construct(recipe=run.recipe))
+    assert len(run.steps) == planned
+    assert view.refusal(MODALITIES["image"]) == ""
 
 
 def test_mixing_perceptrons_needs_some():
