@@ -22,7 +22,7 @@ from engine.pipeline.zoos.derived import derived_names
 from engine.store import Run
 from engine.zoo.modalities import MODALITIES
 from pages.sections.experiment_findings import beside, findings
-from pages.sections.experiments_elsewhere import draw_elsewhere
+from pages.sections.experiments_elsewhere import draw_elsewhere, draw_networks
 from pages.shared.chrome import age, empty_state, error_state, plain, plot, theme
 from pages.shared.progress import log_view, show_progress
 from pages.shared.results import latest, results
@@ -112,6 +112,7 @@ def _all(names: list[str]) -> None:
         "Choose a row to see its picture, its clauses and its controls. Effect: the first clause's difference with its "
         "95 % interval, over training seeds and samples. Does as well: controls that come out as the claim does."
     )
+    draw_networks()
     draw_elsewhere()
 
 

@@ -12,6 +12,7 @@ from ..experiments import Experiment, ExperimentResult, experiment_names, read_e
 from ..experiments.claims import claims_table, effect
 from ..experiments.elsewhere import elsewhere_table
 from ..experiments.spec import FOLDER
+from ..lessons import networks_table
 from ..manifest import locate_zoo, read_manifest
 from ..outgoing import terminal
 from ..pipeline.zoos.derived import derived_names
@@ -51,7 +52,7 @@ def experiment(
 ) -> None:
     """Repeat a claim of the papers on a zoo, with its controls, and judge it; 'all' goes on where it was stopped."""
     if table or name is None:
-        say(f"{claims_table()}\n\n{elsewhere_table()}") if table else _listed()
+        say(f"{networks_table()}\n\n{claims_table()}\n\n{elsewhere_table()}") if table else _listed()
         return
     from ..store import Store
 

@@ -85,6 +85,12 @@ def worded(text: str, sizes: Mapping[str, int]) -> str:
     return IN_TEXT.sub(number, text)
 
 
+def names_group(experts: Any) -> bool:
+    """Return whether a recipe's list of experts has a place for a group."""
+    entries = experts if isinstance(experts, list | tuple) else ()
+    return any(entry == GROUP or (isinstance(entry, Mapping) and entry.get("name") == GROUP) for entry in entries)
+
+
 def with_group(experts: Any, group: Sequence[str]) -> Any:
     """Return a recipe's list of experts with those of a group in the place of ``{each}``."""
     if not isinstance(experts, list | tuple):

@@ -34,7 +34,7 @@ from ..errors import RecipeError, nearest
 from ..manifest import ASSETS
 from ..recipe import LATER, Frozen, Recipe, Sparse, explain, parse_recipe, read_yaml
 from ..sweeps.grid import SweepRequest
-from .sizes import Shape, scaled, shape_of, with_group, worded
+from .sizes import Shape, names_group, scaled, shape_of, with_group, worded
 
 FOLDER = ASSETS / "experiments"
 BUNDLED = "mini8"  # where an experiment names no zoo
@@ -208,6 +208,8 @@ class Experiment(Frozen):
             if quick:
                 parts = _quickly(parts, self.quick)
             found = []
+            if point.each and not names_group(parts.get("experts")):
+                raise RecipeError("The point is measured for groups of experts, and its recipe names no '{each}'.")
             for group in _groups(point.each, shape.experts):
                 experts = with_group(parts.get("experts", "all"), group)
                 for values, recipe in _tried({"zoo": zoo, **parts, "experts": experts}, point.tune, quick=quick):

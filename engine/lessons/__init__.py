@@ -3,6 +3,8 @@
 from .check import Problem, check_lesson, shown
 from .measured import (
     Networks,
+    network_names,
+    networks_table,
     quoted,
     read_networks,
     shipped_result,
@@ -23,6 +25,8 @@ __all__ = [
     "Step",
     "check_lesson",
     "lesson_names",
+    "network_names",
+    "networks_table",
     "own_folder",
     "own_lessons",
     "places_in",

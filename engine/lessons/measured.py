@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from ..errors import EngineError, StoreError
 from ..experiments import Experiment, ExperimentResult, experiment_names, read_experiment, read_result
-from ..experiments.claims import fits
+from ..experiments.claims import fits, reason_of
 from ..experiments.spec import FOLDER as EXPERIMENTS
 from ..recipe import Frozen
 from .numbers import RUN, places_in
@@ -42,9 +42,24 @@ def read_networks(name: str) -> Networks | None:
         raise StoreError(f"The numbers in {file.name} are of another form: {error.errors()[0]['msg']}.") from error
 
 
+def network_names() -> list[str]:
+    """Return the names of the numbers of networks that come with the app, in alphabetical order."""
+    return sorted(path.stem for path in NETWORKS.glob("*.json"))
+
+
+def networks_table() -> str:
+    """Return what was found of networks that belong to no zoo, as a Markdown table."""
+    lines = ["| paper | claim | found | because |", "|---|---|---|---|"]
+    for networks in filter(None, map(read_networks, network_names())):
+        spec, result = networks.experiment, networks.result
+        authors, here = spec.paper.split(",")[0], f"{result.verdict} ({result.zoo})"
+        lines.append(f"| {authors}, {spec.part} | {spec.claim} | {here} | {reason_of(spec, result)} |")
+    return "\n".join(lines)
+
+
 def source_names() -> list[str]:
     """Return the names of everything whose numbers a lesson may quote."""
-    return sorted([*experiment_names(), *(path.stem for path in NETWORKS.glob("*.json"))])
+    return sorted([*experiment_names(), *network_names()])
 
 
 def source_of(name: str) -> Experiment:

@@ -32,6 +32,20 @@ def connection(run: RunView) -> None:
         "Experts of one base never need it: their units match themselves. Shuffling one expert first shows what the "
         "barrier would be, and whether the matching undoes it."
     )
+    with st.expander("Why a zoo needs no re-basin, and what does", icon=":material/device_hub:", key="premerging.twin"):
+        st.write(
+            "All experts of a zoo start from its base, and fine-tuning moves a unit far less than the way to another "
+            "unit. A base that was pretrained from another seed has its units elsewhere: "
+            "`python -m engine zoo build mini8 --out DIR --twin` makes such a twin beside the zoo itself. An expert of "
+            "the twin, copied into a zoo together with the twin's base, says so in zoo.yaml (`base: FILE`); "
+            "`python -m engine zoo align` then puts its units in the order of the zoo's base."
+        )
+        st.page_link(
+            "pages/experiments.py",
+            label="The claim with its controls, on four pairs of experts",
+            icon=":material/arrow_forward:",
+            query_params={"experiment": "zoo-without-rebasin"},
+        )
     titles = {**titles_of(run), PRETRAINED: "Pretrained"}
     first, second, third, rest = st.columns((2, 2, 2, 1), vertical_alignment="bottom")
     start = first.selectbox(

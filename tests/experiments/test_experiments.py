@@ -13,6 +13,7 @@ from engine.experiments.places import number_at
 from engine.experiments.sizes import scaled, shape_of
 from engine.experiments.spec import FOLDER
 from engine.experiments.verdict import conclude
+from engine.lessons import networks_table
 from engine.manifest import read_manifest
 from engine.pipeline.run.numbers import ANALYSES, kept_coefficient, least_gain
 from engine.pipeline.views import all_views, view_of
@@ -92,6 +93,13 @@ def test_a_point_asks_something_of_a_view(tmp_path):
     assert read_experiment(file).points[0].ask == {"depth": {"points": 3}}
 
 
+def test_a_point_for_groups_of_experts_names_their_place(tmp_path):
+    file = tmp_path / "small.yaml"
+    file.write_text(MINIMAL.replace("title: Low,", "title: Low, each: 2,"))
+    with pytest.raises(RecipeError, match=r"names no '\{each\}'"):
+        read_experiment(file).recipes("mini8")
+
+
 def test_what_points_got_later_changes_no_digest(tmp_path):
     file = tmp_path / "small.yaml"
     file.write_text(MINIMAL)
@@ -161,6 +169,7 @@ def test_prototypes_are_class_means_and_distances_euclidean():
 
 def test_the_claims_are_those_of_the_shipped_results():
     page = (FOLDER.parent.parent / "docs" / "claims.md").read_text("utf-8")
+    assert networks_table() in page
     assert claims_table() in page, "put the output of `python -m engine experiment --table` into docs/claims.md"
 
 

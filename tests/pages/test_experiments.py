@@ -125,3 +125,14 @@ def test_a_failure_is_explained_and_may_be_repeated(open_app, workspace):
     assert not app.exception
     assert "There is no zoo" in texts(app).replace("\\", "")
     assert "Repeat it" in texts(app)
+
+
+def test_networks_without_a_zoo_stand_below_the_claims(open_app):
+    app = open_app("experiments")
+    app.session_state["experiments.networks"] = True
+    app.run()
+    assert not app.exception
+    assert "Git Re-Basin" in texts(app)
+    found = next(table.value for table in app.dataframe if "Clause" in table.value)
+    assert found["Clause"].str.startswith("Control: ").any()
+    assert set(found["Here"]) & {"seen here", "holds here", "seen, and a control does as well"}

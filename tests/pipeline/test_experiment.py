@@ -215,7 +215,7 @@ def test_a_point_sets_what_a_view_is_asked_and_groups_of_experts_are_units(zoo, 
         {"name": "found", "title": "Found", "view": "connection", "path": "units.found.*"},
     ]
     checks = [{"text": "Shuffled.", "measure": "moved", "left": "mixed", "relation": "above", "right": "plain"}]
-    base = {"merge": {"method": "weight_average"}}
+    base = {"experts": ["{each}"], "merge": {"method": "weight_average"}}
     spec = {**SPEC, "base": base, "points": points, "measures": measures, "checks": checks}
     file.write_text(yaml.safe_dump(spec))
     found = run_experiment(str(file), store, zoo=str(zoo))
