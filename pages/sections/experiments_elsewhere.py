@@ -58,11 +58,9 @@ def draw_networks() -> None:
             )
             count = (result.images or (0, 0))[0]
             st.caption(
-                plain(
-                    f"Perceptrons trained on {result.zoo}, {len(result.points[0].seeds)} pairs, n = {count} test "
-                    "images; intervals over pairs. The lesson When do two networks connect? draws the path; "
-                    f"`python -m engine lesson measure {spec.name}` measures it again."
-                )
+                f"Perceptrons trained on {plain(result.zoo)}, {len(result.points[0].seeds)} pairs, n = {count} test "
+                "images; intervals over pairs. The lesson *When do two networks connect?* draws the path; "
+                f"`python -m engine lesson measure {spec.name}` measures it again."
             )
 
 

@@ -132,7 +132,8 @@ def test_networks_without_a_zoo_stand_below_the_claims(open_app):
     app.session_state["experiments.networks"] = True
     app.run()
     assert not app.exception
-    assert "Git Re-Basin" in texts(app)
+    assert "Git Re-Basin" in texts(app).replace("\\", "")
+    assert "`python -m engine lesson measure re-basin`" in texts(app)
     found = next(table.value for table in app.dataframe if "Clause" in table.value)
     assert found["Clause"].str.startswith("Control: ").any()
     assert set(found["Here"]) & {"seen here", "holds here", "seen, and a control does as well"}
