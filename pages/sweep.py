@@ -11,7 +11,7 @@ from engine.sweeps.grid import value_text
 from pages.forms import recipe as forms
 from pages.forms.sweep import sweep_form
 from pages.sections.sweep_table import recipe_of, run_of_point, table_of
-from pages.shared.chrome import age, empty_state, error_state, plain, plot, switcher, theme
+from pages.shared.chrome import age, empty_state, error_state, numbers_of, plain, plot, switcher, theme
 from pages.shared.differences import draw_paired
 from pages.shared.nouns import kind_of_zoo
 from pages.shared.progress import log_view, resume, show_progress
@@ -151,6 +151,7 @@ def _figure(table: SweepTable, row: Run, measure: str) -> None:
         drawing.figure.update_xaxes(range=_span(row))
     plot(drawing, key="sweep.figure")
     st.caption(plain(f"{table.provenance()} Sweep {row.id}."))
+    numbers_of(drawing, "sweep.figure", row.id)
 
 
 def _span(row: Run) -> list[float] | None:

@@ -32,7 +32,7 @@ from engine.rounding import rounded
 from engine.store import Run
 from engine.store.people import NotAllowed
 from pages.forms.recipes import differences
-from pages.shared.chrome import PROTOCOLS, duration, plain, plot, theme
+from pages.shared.chrome import PROTOCOLS, duration, numbers_of, plain, plot, theme
 from pages.shared.nouns import called, figure_called, kind_of_zoo
 from pages.shared.overtaken import overtaken
 from pages.shared.people import desk
@@ -213,7 +213,8 @@ def _draw(run: RunView, folder: Path, result: str) -> None:
     for place, drawing in ((left, points), (right, tasks)):
         figure_called(drawing.figure, kind)
         with place:
-            plot(drawing, key=f"preview.{drawing.name}", toolbar=False)
+            plot(drawing, key=f"preview.{drawing.name}")
+            numbers_of(drawing, f"preview.{drawing.name}", "preview")
     st.caption(plain(called(_caption(document), kind)))
 
 

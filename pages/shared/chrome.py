@@ -209,7 +209,7 @@ def figure(
     numbers_of(drawing, key, run.id)
 
 
-def plot(drawing: Drawing, *, key: str, name: str = "", pick: Pick | None = None, toolbar: bool = True) -> None:
+def plot(drawing: Drawing, *, key: str, name: str = "", pick: Pick | None = None) -> None:
     """Draw a figure alone; its camera button saves it in the format that was chosen last, SVG before that.
 
     Args:
@@ -218,12 +218,11 @@ def plot(drawing: Drawing, *, key: str, name: str = "", pick: Pick | None = None
         name: of the saved file.
         pick: called with the point that is clicked (``x``, ``y``, ``customdata`` …), before the page is drawn again;
             returns whether that changed what the page shows.
-        toolbar: whether it has one; touch screens always show it, over what is at the top.
     """
     form = st.session_state.get(FORMAT, "svg")
     image = {"format": form, "filename": name or drawing.name, "scale": PNG_SCALE if form == "png" else 1}
     drawing.figure.layout.font.family = FONT  # not by update_layout, which takes as long as half a figure
-    config = {"displaylogo": False, "toImageButtonOptions": image} | ({} if toolbar else {"displayModeBar": False})
+    config = {"displaylogo": False, "toImageButtonOptions": image}
     shown = {"width": "stretch", "theme": None, "config": config, "alt": drawing.alt}
     if pick is None:
         st.plotly_chart(drawing.figure, key=key, **shown)
