@@ -100,7 +100,7 @@ def _status(recipe: Recipe | None, problems: Sequence[str], shown: Recipe | None
     elif changes:
         more = len(changes) - SHOWN_CHANGES
         listed = ", ".join(changes[:SHOWN_CHANGES]) + (f" and {more} more" if more > 0 else "")
-        stale_state(f"Settings changed, not run yet: {listed}")
+        stale_state(f"Not run yet: {listed}")
     elif shown:
         st.caption("The settings of the run shown.")
     if changes or not shown:

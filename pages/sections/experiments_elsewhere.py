@@ -1,4 +1,4 @@
-"""What stands below the table of experiments: networks without a zoo, and what bundled zoos cannot show."""
+"""Below the table of experiments: networks without a zoo, and what bundled zoos cannot show."""
 
 import pandas as pd
 import streamlit as st

@@ -280,7 +280,7 @@ def empty_state(title: str, text: str) -> None:
         st.write(plain(text))
 
 
-def stale_state(text: str = "Settings changed, not run yet") -> None:
+def stale_state(text: str = "Not run yet") -> None:
     """Say that what is shown does not belong to what is set."""
     st.caption(f":orange[:material/pending:] {plain(text)}")
 

@@ -40,7 +40,7 @@ def test_first_open_shows_the_finished_example(app_page, app_address):
     expect(app_page.locator("canvas[data-panel]").first).to_be_visible()
     expect(app_page.locator(".js-plotly-plot").first).to_be_visible()
     expect(app_page).to_have_url(re.compile(r"\?run=\w"))
-    expect(app_page.get_by_text("Settings changed")).to_have_count(0)
+    expect(app_page.get_by_text("Not run yet")).to_have_count(0)
     expect(app_page.get_by_role("alert")).to_have_count(0)
 
 
@@ -58,7 +58,7 @@ def test_pages_keep_the_run_and_the_settings(app_page, app_address):
     app_page.goto(app_address)
     expect(headline(app_page)).to_be_visible()
     chosen = press(app_page.get_by_role("slider").first)
-    expect(app_page.get_by_text("Settings changed, not run yet")).to_be_visible()
+    expect(app_page.get_by_text("Not run yet")).to_be_visible()
     for name in ("Accuracy", "Runs"):
         app_page.get_by_role("link", name=name, exact=True).click()
         expect(headline(app_page)).to_contain_text(name)
@@ -83,7 +83,7 @@ def test_change_lambda_run_reload_and_see_the_result(app_page, app_address, requ
     settle(app_page)
     slider = app_page.get_by_role("slider").first
     chosen = press(slider, getattr(request.node, "execution_count", 1))  # a second try finds the first one's result
-    expect(app_page.get_by_text("Settings changed, not run yet")).to_be_visible()
+    expect(app_page.get_by_text("Not run yet")).to_be_visible()
 
     app_page.get_by_role("button", name="Run", exact=True).click()
     cancel = app_page.get_by_role("button", name="Cancel")
@@ -101,7 +101,7 @@ def test_change_lambda_run_reload_and_see_the_result(app_page, app_address, requ
     expect(headline(app_page)).not_to_have_text(before)
     expect(app_page.get_by_text(f"Task Arithmetic λ {chosen}").first).to_be_visible()
     expect(app_page).not_to_have_url(re.compile(r"job="))
-    expect(app_page.get_by_text("Settings changed")).to_have_count(0)
+    expect(app_page.get_by_text("Not run yet")).to_have_count(0)
     expect(app_page.get_by_text("failed")).to_have_count(0)
 
     after, address = headline(app_page).inner_text(), app_page.url

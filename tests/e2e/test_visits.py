@@ -152,7 +152,7 @@ def test_the_first_page_by_keyboard_alone(app_page, app_address):
     tab_to(app_page, "Scaling coefficient λ", 8)
     before = app_page.get_by_role("slider").first.input_value()
     app_page.keyboard.press("ArrowRight")
-    expect(app_page.get_by_text("Settings changed, not run yet")).to_be_visible()
+    expect(app_page.get_by_text("Not run yet")).to_be_visible()
     expect(app_page.get_by_role("slider").first).not_to_have_value(before)
 
     app_page.reload()

@@ -93,7 +93,7 @@ def test_changing_lambda_and_running_submits_that_recipe(workspace, open_app):
     workspace.example()
     app = open_app()
     app.slider(key="form.w.merge.task_arithmetic.scaling").set_value(0.55).run()
-    assert "Settings changed, not run yet" in texts(app).replace("\\", "")
+    assert "Not run yet" in texts(app).replace("\\", "")
     app.button(key="form.run").click().run()
     assert not app.exception
     (row,) = workspace.store.runs.list()

@@ -76,7 +76,7 @@ class ImportRequest(Frozen):
         if twice:
             raise ValueError(f"two experts are named '{twice[0]}'; give one of them another name")
         if taken := [name for name in names if name in RESERVED]:
-            raise ValueError(f"an expert cannot be named '{taken[0]}': that is the name of a state")
+            raise ValueError(f"'{taken[0]}' is reserved; rename this expert or leave it out")
         if unsafe := [task for task in self.data if not re.fullmatch(SAFE_NAME, task)]:
             raise ValueError(f"the task '{unsafe[0]:.64}' of the data needs a name of letters, digits, _, . and -")
         return self
