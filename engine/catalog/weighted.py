@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ..recipe import LATER
 from .row import MergeRow, NoParams, Params, Preset
 from .survey_entry import SurveyEntry
 
@@ -52,6 +53,14 @@ class ModelStockParams(Params):
         "tensor", title="Scope", description="One ratio for each tensor, or one for each row of a tensor."
     )
     clamp: bool = Field(True, title="Clamp ratio", description="Keep the ratio between base and mean in [0, 1].")
+    by_task: Annotated[bool, LATER] = Field(
+        False,
+        title="Within tasks",
+        description="Combine the experts of each task by Model Stock, and add the tasks as in Task Arithmetic.",
+    )
+    scaling: Annotated[float, LATER] = Field(
+        0.3, ge=0, le=2, title="Scaling λ", description="Of the sum over tasks; only within tasks."
+    )
 
 
 class SceParams(Params):
@@ -149,7 +158,10 @@ ROWS = (
         equation=r"\theta = \theta_0 + t\,\bar\tau,\quad t = \frac{K\cos\varphi}{1 + (K-1)\cos\varphi}",
         source="Jang, Yun & Han, Model Stock, ECCV 2024, arXiv:2403.19522",
         url="https://arxiv.org/abs/2403.19522",
-        presets=(Preset("mergekit", "mergekit", {"average": "cosines", "scope": "row"}, "arXiv:2403.13257"),),
+        presets=(
+            Preset("mergekit", "mergekit", {"average": "cosines", "scope": "row"}, "arXiv:2403.13257"),
+            Preset("by_task", "Two seeds a task, then added", {"by_task": True}, "LwPTV, Tables 3, 10 and 11"),
+        ),
         min_experts=2,
     ),
     MergeRow(

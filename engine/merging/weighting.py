@@ -34,21 +34,32 @@ def metagpt(base: Weights, task_vectors: TaskVectors, params: NoParams, context:
 def model_stock(base: Weights, task_vectors: TaskVectors, params: ModelStockParams, context: Context) -> Static:
     """Move from the base towards the mean expert as far as the experts agree.
 
-    Meant for several fine-tunings of one task; experts of different tasks agree little and stay near the base.
+    Meant for several fine-tunings of one task; experts of different tasks agree little and stay near the base. With
+    ``by_task`` the experts of each task are combined so, and the tasks are added: θ₀ + λ Σ_t τ_t. A task's only expert
+    is added as it is.
 
-    Source: Jang, Yun & Han, ECCV 2024, arXiv:2403.19522, Eq. (6).
+    Source: Jang, Yun & Han, ECCV 2024, arXiv:2403.19522, Eq. (6); by task: Zhang et al., 2025, arXiv:2506.09093,
+        Tables 3, 10 and 11.
     Departure: the paper covers two experts; for more, angles are averaged as FusionBench does, or cosines as mergekit
         does. Negative ratios, which opposite vectors give, are clamped unless ``clamp`` is off.
     """
+    groups: dict[str, list[int]] = {}
+    for row, task in enumerate(context.tasks if params.by_task else [""] * len(task_vectors.experts)):
+        groups.setdefault(task, []).append(row)
 
-    def vector(name: str) -> Tensor:
-        stack = task_vectors.stack(name)
-        if stack.numel() == 0:
+    def combined(stack: Tensor) -> Tensor:
+        if stack.numel() == 0 or len(stack) == 1:
             return stack[0]
         by_row = params.scope == "row" and stack.dim() > 2
         rows = flat(stack).unflatten(1, (stack.shape[1] if by_row else 1, -1))
         ratio = _agreement(rows, params)
         return (rows.mean(dim=0) * ratio[:, None]).view(stack.shape[1:])
+
+    def vector(name: str) -> Tensor:
+        stack = task_vectors.stack(name)
+        if not params.by_task:
+            return combined(stack)
+        return params.scaling * sum(combined(stack[rows]) for rows in groups.values())
 
     return add_to_base(base, task_vectors, vector)
 

@@ -81,3 +81,19 @@ def test_each_expert_may_prune_its_own_layers(method, score):
         kept_by_some += 0 < masks[:, column].sum() < len(vectors.experts)
     assert kept_by_some, "a layer that only some experts keep"
     assert shared.sum() > masks.sum(axis=1).max()
+
+
+@pytest.mark.parametrize("tasks", ["aabb", "abca", "abcd"])
+def test_model_stock_within_tasks_adds_what_it_makes_of_each(tasks):
+    base, vectors = toy_vectors()
+    call = MethodCall(method="model_stock", params={"by_task": True, "scaling": 0.4, "clamp": False})
+    found = tensors_of(merge(base, vectors, [], call, Offline(tuple(tasks))).weights)
+    for name in vectors.names:
+        stack, total = vectors.stack(name), 0
+        for task in dict.fromkeys(tasks):
+            own = [stack[place] for place, other in enumerate(tasks) if other == task]
+            cosine = 1.0
+            if len(own) == 2:
+                cosine = torch.nn.functional.cosine_similarity(own[0].flatten(), own[1].flatten(), dim=0)
+            total = total + 2 * cosine / (1 + cosine) * sum(own) / len(own)
+        torch.testing.assert_close(found[name], base.tensor(name).double() + 0.4 * total, rtol=1e-9, atol=1e-11)

@@ -172,6 +172,19 @@ def test_what_has_no_counterpart_is_refused_by_name(tmp_path, document, word):
     [
         ({"merge": {"method": "pcb"}}, "pcb"),
         ({"merge": {"method": "ties", "params": {"scope": "tensor"}}}, "scope"),
+        (
+            {
+                "merge": {
+                    "method": "by_layer",
+                    "params": {
+                        "method": "model_stock",
+                        "naming": "huggingface",
+                        "params": {"clamp": False, "by_task": True},
+                    },
+                }
+            },
+            "by_task",
+        ),
         ({"transforms": [{"method": "lwptv"}]}, "lwptv"),
         ({"experts": [{"name": "alpha", "weight": 0.5}, "beta"]}, "sums to 1"),
     ],

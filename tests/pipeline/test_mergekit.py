@@ -90,6 +90,15 @@ def test_what_cannot_be_expressed_is_refused_by_name(tmp_path, document, word):
         ({"merge": {"method": "emr"}}, "emr"),
         ({"transforms": [{"method": "lwptv"}]}, "lwptv"),
         (
+            {
+                "merge": {
+                    "method": "model_stock",
+                    "params": {"average": "cosines", "clamp": False, "by_task": True},
+                }
+            },
+            "by_task: True",
+        ),
+        (
             {"merge": {"method": "weight_average"}, "experts": [{"name": "alpha", "weight": 0.5}, "beta"]},
             "weights of single experts",
         ),

@@ -83,7 +83,9 @@ def write_method(recipe: Recipe) -> str:
             continue
         if row.apart != apart:
             raise RecipeError(_apart_reason(row))
-        wrong = {name: params[name] for name, value in _meant(row).items() if params[name] != value}
+        known = {item.ours for item in row.renamed.values()}
+        meant = _meant(row)
+        wrong = {name: value for name, value in params.items() if name not in known and value != meant.get(name)}
         if wrong.get(FROZEN, 0) < 0:
             del wrong[FROZEN]
         if not wrong:

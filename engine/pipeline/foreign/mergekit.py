@@ -133,7 +133,7 @@ def _write_slerp(recipe: Recipe, weights: Mapping[str, float]) -> Document:
 
 def _write_model_stock(recipe: Recipe, weights: Mapping[str, float]) -> Document:
     _plain(recipe, weights)
-    _needs(recipe.merge.params, average="cosines", clamp=False, scope="tensor")
+    _needs(recipe.merge.params, average="cosines", clamp=False, scope="tensor", by_task=False)
     return _all_alike("model_stock", weights, {"filter_wise": False})
 
 
@@ -229,9 +229,8 @@ def _weightless(weights: Mapping[str, float]) -> None:
 
 
 def _needs(params: Mapping[str, Any], **values: Any) -> None:
-    wrong = [
-        f"{name}: {params[name]} (mergekit has {value})" for name, value in values.items() if params[name] != value
-    ]
+    given = {name: params.get(name, value) for name, value in values.items()}  # later ones are said where they are used
+    wrong = [f"{name}: {given[name]} (mergekit has {value})" for name, value in values.items() if given[name] != value]
     if wrong:
         raise RecipeError(f"mergekit computes this method otherwise: {', '.join(wrong)}. Change the recipe.")
 
