@@ -17,6 +17,7 @@ from .catalog.prompts import Templates, Words, prompts_in_words
 from .errors import ZooError
 from .preparation import Preprocess, Tokenisation
 from .recipe import LATER, MAX_RECIPE_BYTES, Forward, Frozen, Sparse, explain, read_yaml
+from .rounding import spelled
 from .shipped import ASSETS
 
 ENV_CACHE = "MERGELENS_CACHE"
@@ -80,6 +81,10 @@ class Task(Sparse):
     root: Annotated[str | None, LATER] = None  # folder of torchvision's data sets, inside the zoo
     # The measure that the task is published with.
     measure: Annotated[Literal["accuracy", "matthews", "f1", "pearson", "spearman"], LATER] = "accuracy"
+    # The numbers that classes stand for, rising: a text is graded, and answers are scored by correlation alone.
+    grades: Annotated[tuple[float, ...], LATER] = ()
+    prompt: Annotated[str, LATER] = Field("", max_length=10_000)  # a text is made of: columns stand in braces
+    split: Annotated[str, LATER] = ""  # of a data set on the hub, where none is known for it and it is not `test`
     corrupt: Annotated[Literal["error", "skip"], LATER] = "error"  # what to do about images that cannot be decoded
 
     @property
@@ -93,6 +98,10 @@ class Task(Sparse):
         """Fill in what the catalogue knows of the data set."""
         if not isinstance(value, dict):
             return value
+        grades = value.get("grades")
+        if isinstance(grades, list | tuple) and grades and not value.get("classes"):
+            numbers = [grade for grade in grades if isinstance(grade, int | float)]
+            value = {**value, "classes": spelled(numbers)}
         if not isinstance(value.get("dataset"), str):
             if isinstance(asked := value.get("templates"), str) or (asked := value.get("template_set")):
                 raise ValueError(f"the templates '{asked:.60}' are those of a data set; name it as `dataset:`")
@@ -121,6 +130,10 @@ class Task(Sparse):
             raise ValueError(f"task '{self.name}' has images but lists no `classes`")
         if strange := [name for name, words in self.words.items() if name not in self.classes or not words]:
             raise ValueError(f"task '{self.name}' has no class '{strange[0]:.60}' that `words` could name")
+        if self.grades and (len(self.grades) != len(self.classes) or list(self.grades) != sorted(set(self.grades))):
+            raise ValueError(f"task '{self.name}' needs as many `grades` as classes, each above the one before")
+        if self.grades and self.measure not in ("pearson", "spearman"):
+            raise ValueError(f"task '{self.name}' is graded; its `measure` is pearson or spearman")
         return self
 
     @property

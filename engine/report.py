@@ -34,6 +34,7 @@ class TaskSummary(Frozen):
     classes: tuple[str, ...]
     expert: str | None = None
     head: str = ""  # how its head was made, for people; '' in reports of earlier versions
+    graded: bool = False  # whether its classes are grades of a number, which have no accuracy
 
 
 class SampleCounts(Frozen):

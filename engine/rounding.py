@@ -4,6 +4,7 @@ Python's own formatting rounds halves to even, so that a mean of 95.25 would rea
 table beside it.
 """
 
+from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
 
@@ -21,3 +22,9 @@ def bytes_text(count: float) -> str:
     if count >= 1e9:
         return f"{rounded(count / 1e9)} GB"
     return f"{rounded(count / 1e6, 0 if count >= 1e7 else 1)} MB"
+
+
+def spelled(grades: Sequence[float]) -> tuple[str, ...]:
+    """Return grades as the names of classes, all with as many decimals."""
+    decimals = max(len(text.partition(".")[2]) for text in (f"{grade:.10f}".rstrip("0") for grade in grades))
+    return tuple(f"{grade:.{max(decimals, 1)}f}" for grade in grades)

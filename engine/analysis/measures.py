@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from ..errors import DataError
 
-Labels = Int[np.ndarray, " n"]
+Labels = Int[np.ndarray, " n"] | Float[np.ndarray, " n"]
 
 
 def matthews(labels: Labels, predicted: Labels) -> float:
@@ -67,13 +67,17 @@ MEASURES: Mapping[str, Callable[[Labels, Labels], float]] = {
 }
 
 
+CORRELATIONS = ("pearson", "spearman")  # the measures of answers that are numbers
+GRADED = "answers are numbers, which are near or far; accuracy, Matthews and F1 know right and wrong answers only"
+
+
 def measured(name: str, labels: Labels, predicted: Labels) -> float:
     """Return one measure of predictions.
 
     Args:
         name: one of ``MEASURES``.
-        labels: true classes.
-        predicted: classes that were said.
+        labels: true classes, or numbers for correlations.
+        predicted: classes or numbers that were said.
 
     Raises:
         DataError: no samples, or not one prediction for each label.

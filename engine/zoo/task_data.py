@@ -139,3 +139,13 @@ class TaskData(ABC):
     @abstractmethod
     def skipped(self) -> str:
         """Return a sentence on the samples that are passed over; '' where there are none."""
+
+
+def graded_in_words(task: Task) -> str:
+    """Return a sentence on what can be said of a task whose answers are numbers."""
+    grades = task.grades
+    return (
+        f"Task '{task.name}' asks for a number: answers are rounded to the nearest of {len(grades)} grades from "
+        f"{grades[0]:g} to {grades[-1]:g} and scored by correlation ({task.measure.capitalize()}), among the other "
+        "measures. It has no accuracy, since a number is near or far and not right or wrong, and no mean counts it."
+    )

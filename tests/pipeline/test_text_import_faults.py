@@ -140,18 +140,20 @@ def test_a_classifier_that_does_not_fit_its_texts_is_refused(made, tmp_path):
     assert "The texts of 'weather' have no expert" in faults(ask(tmp_path, base, experts, data=nobody))
 
 
-def test_a_regression_is_merged_and_not_scored(made, tmp_path):
+def test_a_regression_without_texts_is_merged_and_not_scored(made, tmp_path):
     base, experts = made
 
     def one(tensors):
         tensors["classifier.weight"], tensors["classifier.bias"] = tensors["classifier.weight"][:1], torch.zeros(1)
 
     change(experts["answers"], one)
-    data = {"answers": str(texts(tmp_path / "d.jsonl", ("0", "1")))}
-    assert "gives a number for a text, as for STS-B" in faults(ask(tmp_path, base, experts, data=data))
+    data = {"answers": str(texts(tmp_path / "d.jsonl", ("dull", "lively"), numbers=False))}
+    assert "its texts have dull, lively … as labels. Choose texts with numbers" in faults(
+        ask(tmp_path, base, experts, data=data)
+    )
     summary = import_zoo(ask(tmp_path, base, experts), silent)
     notes = [note for row in summary["rows"] for note in row["notes"]]
-    assert "no classifier of one class a text: it is merged and not scored" in notes
+    assert any("no texts say on which scale: it is merged and not scored" in note for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from ...weights import write_weights
 from ...zoo.encoders.heads import ZeroShotHead
 from ...zoo.folder import Zoo
 from ...zoo.texts.families import FAMILIES, Family
+from ...zoo.texts.grades import number_head
 from ...zoo.texts.plain import plain_config
 
 FILE = "model.safetensors"
@@ -78,7 +79,7 @@ def write_text_model(
     family = FAMILIES[config["model_type"]]
     head = _head(zoo, family, task)
     stored = {family.published + name.removeprefix(family.layout.prefix): name for name in weights.names}
-    layers = {} if head is None else _layers(head, family)
+    layers = {} if head is None else _layers(head, family, zoo.manifest.task_table[str(task)].grades)
     write_weights(folder / FILE, Renamed(weights, stored, layers), progress=progress, metadata={"format": "pt"})
     _write(folder / "config.json", _config(zoo, config, family, task if head is not None else None))
     said = f"the merged {family.title}" + (f" with the classifier of {task}'s expert" if head is not None else "")
@@ -101,9 +102,10 @@ def _head(zoo: Zoo, family: Family, task: str | None) -> ZeroShotHead | None:
     return head
 
 
-def _layers(head: ZeroShotHead, family: Family) -> dict[str, Tensor]:
+def _layers(head: ZeroShotHead, family: Family, grades: Sequence[float]) -> dict[str, Tensor]:
     affine = head.affine
-    found = {f"{family.classifier}.weight": head.weight, f"{family.classifier}.bias": affine.bias}
+    weight, bias = number_head(head.weight, affine.bias, grades) if grades else (head.weight, affine.bias)
+    found = {f"{family.classifier}.weight": weight, f"{family.classifier}.bias": bias}
     if affine.dense is not None:
         found |= {f"{family.dense}.weight": affine.dense, f"{family.dense}.bias": affine.offset}
     return found
@@ -112,7 +114,9 @@ def _layers(head: ZeroShotHead, family: Family) -> dict[str, Tensor]:
 def _config(zoo: Zoo, config: Mapping[str, Any], family: Family, task: str | None) -> dict[str, Any]:
     found = {**plain_config(config), "architectures": [family.made_with_head if task else family.made]}
     found = {name: value for name, value in found.items() if name not in ("dtype", "torch_dtype", "num_labels")}
-    if task:
+    if task and zoo.manifest.task_table[task].grades:
+        found |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "problem_type": "regression"}
+    elif task:
         classes = zoo.manifest.task_table[task].classes
         found |= {"id2label": {str(number): name for number, name in enumerate(classes)}}
         found |= {"label2id": {name: number for number, name in enumerate(classes)}}

@@ -220,14 +220,14 @@ class Samples:
         found: dict[str, Any] = {"name": task.name, "title": task.label, "domain": task.role, "evaluated": n}
         found |= {"available": self._chosen[task.name].available}
         for side, known in right.items():
-            if task.name in known:
+            if task.name in known and not task.grades:
                 percent = top1(known[task.name], np.ones(n, bool))
                 found[side] = [percent, *wilson_interval(percent, n)]
         return found
 
     def _average(self, right: Mapping[str, Mapping[str, np.ndarray]], domain: str) -> dict[str, Any] | None:
         """Return the means over a domain's tasks with their intervals, and the difference by image."""
-        names = [task.name for task in self.tasks if task.role == domain]
+        names = [task.name for task in self.tasks if task.role == domain and not task.grades]
         both = {side: {name: known[name][None] for name in names if name in known} for side, known in right.items()}
         found: dict[str, Any] = {}
         for side, known in both.items():

@@ -36,6 +36,7 @@ from ...version import __version__
 from ...zoo.encoders.heads import ZeroShotHead, heads_in_words
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import Selection, select
+from ...zoo.task_data import graded_in_words
 from ..sources import Sources
 from ..steps import INLINED, A, Inputs, StepParams, apart, flat, step
 
@@ -129,6 +130,7 @@ def _scene(recipe: Recipe, zoo: Zoo, first: SeedInputs[Path]) -> Scene:
     }
     heads, warnings = zoo.heads(tasks) if tasks else ({}, [])
     warnings += [sentence for task in tasks if (sentence := zoo.data[task].skipped())]
+    warnings += [graded_in_words(zoo.manifest.task_table[t]) for t in tasks if zoo.manifest.task_table[t].grades]
     if not tasks:
         warnings.append("The zoo has no heads or no data, so nothing could be scored: only weights were merged.")
     return Scene(zoo, recipe, chosen, labels, heads, list(warnings))
@@ -157,8 +159,9 @@ def _measure(scene: Scene, parts: SeedInputs[Path]) -> Measured:
     if frames:
         result.table = pd.concat(frames, ignore_index=True)
         right = result.table.assign(right=100.0 * (result.table.prediction == result.table.label))
+        table = scene.zoo.manifest.task_table
         for (state, task), value in right.groupby(["state", "task"], sort=False).right.mean().items():
-            result.accuracy.setdefault(state, {})[task] = float(value)
+            result.accuracy.setdefault(state, {})[task] = None if table[str(task)].grades else float(value)
     experts = result.evaluate.get("expert", {})
     for state, tasks in result.evaluate.items():
         if state != "expert" and experts:
@@ -241,6 +244,7 @@ def _report(scene: Scene, measured: list[Measured], inputs: BundleInputs[Path], 
                 classes=manifest.task_table[task].classes,
                 expert=expert_of.get(manifest.task_table[task].shifted_from or task),
                 head=heads_in_words(scene.zoo.folder, manifest, task),
+                graded=bool(manifest.task_table[task].grades),
             )
             for task in scene.chosen
         },
@@ -284,8 +288,8 @@ def _report(scene: Scene, measured: list[Measured], inputs: BundleInputs[Path], 
 
 def _over_seeds(measured: list[Measured], state: str, reduce: Any) -> dict[str, float | None]:
     return {
-        task: float(reduce([result.accuracy[state][task] for result in measured]))
-        for task in measured[0].accuracy[state]
+        task: None if known is None else float(reduce([result.accuracy[state][task] for result in measured]))
+        for task, known in measured[0].accuracy[state].items()
     }
 
 

@@ -45,6 +45,7 @@ class TaskFeatures:
     labels: Tensor  # (n,)
     head: ZeroShotHead
     chosen: Selection
+    graded: bool = False  # whether its classes are grades, which have no accuracy
 
 
 class CalibrateParams(StepParams):
@@ -133,6 +134,7 @@ def _read(zoo: Zoo, inputs: CalibrateInputs[Path], params: CalibrateParams, shar
             labels=torch.as_tensor(zoo.data[task].labels("test")[chosen.test]),
             head=heads[task],
             chosen=chosen,
+            graded=bool(zoo.manifest.task_table[task].grades),
         )
     return found
 
@@ -225,9 +227,12 @@ class _Watch:
     def _add(self, step: int, loss: Mapping[str, float], measured: Mapping[str, tuple[float | None, ...]]) -> None:
         for task, row in measured.items():
             self.task_curves.setdefault(task, []).append([step, loss[task], *row])
-        columns = [
-            None if None in column else sum(column) / len(column) for column in zip(*measured.values(), strict=True)
-        ]
+        graded = {task for task in measured if self.data[task].graded}
+        columns = []
+        for number, name in enumerate(COLUMNS[2:]):
+            tasks = [task for task in measured if task not in graded or not name.startswith("accuracy")]
+            column = [measured[task][number] for task in tasks]
+            columns.append(None if None in column or not column else sum(column) / len(column))
         self.curve.append([step, sum(loss.values()) / len(loss), *columns])
         self.tools.metrics({self.name: {"columns": COLUMNS, "curve": self.curve}})
         self.tools.progress(step / self.steps, f"step {step:,} of {self.steps:,}")
@@ -241,10 +246,10 @@ def _measure(part: TaskFeatures, module: Calibrator, task: str) -> tuple[float |
     adapted = module.correct(part.state_adapt, task)
     predictions = part.head.classes(corrected)
     right = (predictions == part.labels).float()
-    labelled = part.chosen.adapt_source == "test"
+    labelled = part.chosen.adapt_source == "test" and not part.graded
     return (
         float((adapted - part.expert_adapt).abs().mean()),
         float((corrected - part.expert)[evaluate].abs().mean()),
         100 * float(right[torch.as_tensor(part.chosen.adapt_rows)].mean()) if labelled else None,
-        100 * float(right[evaluate].mean()),
+        None if part.graded else 100 * float(right[evaluate].mean()),
     )

@@ -264,7 +264,8 @@ def normalised(folder: Path, report: Report, zoo: Zoo, state: str, params: Mappi
         return None
     table = pd.read_parquet(file, columns=["task", "state", "split", "label", "prediction"])
     table["right"] = table["prediction"] == table["label"]
-    scored = table[(table["split"] == "evaluate") & table["task"].isin(report.tasks_of("in"))]
+    tasks = [task for task in report.tasks_of("in") if not report.tasks[task].graded]
+    scored = table[(table["split"] == "evaluate") & table["task"].isin(tasks)]
     right = {
         who: dict(list(scored[scored["state"] == who].groupby("task", sort=False)["right"]))
         for who in (state, "expert")
@@ -281,8 +282,8 @@ def least_gain(folder: Path, report: Report, zoo: Zoo, state: str, params: Mappi
     The state is above on every task where it is positive. None where either has no accuracy.
     """
     ours, theirs = (report.accuracy.get(name, {}) for name in (state, params["over"]))
-    gains = [ours[task] - theirs[task] for task in report.tasks_of("in") if task in ours and task in theirs]
-    return min(gains, default=None)
+    both = [(ours.get(task), theirs.get(task)) for task in report.tasks_of("in")]
+    return min((left - right for left, right in both if left is not None and right is not None), default=None)
 
 
 ANALYSES: dict[str, Analysis] = {

@@ -155,7 +155,12 @@ def _right(run: RunAt, state: str) -> dict[str, np.ndarray]:
     table = pd.read_parquet(file, columns=["task", "state", "split", "label", "prediction"])
     rows = table[(table["state"] == state) & (table["split"] == "evaluate")]
     right = rows["prediction"] == rows["label"]
-    return {task: right[part.index].to_numpy() for task, part in rows.groupby("task", sort=False)}
+    tasks = run.report.tasks
+    return {
+        task: right[part.index].to_numpy()
+        for task, part in rows.groupby("task", sort=False)
+        if not tasks[str(task)].graded
+    }
 
 
 def _distances(run: RunAt, state: str, kind: str) -> Units | None:

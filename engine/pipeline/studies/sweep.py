@@ -100,7 +100,7 @@ def choose_split(runs: list[RunSteps]) -> Choice:
 
 def add_validation(run: RunSteps, split: str) -> str:
     """Add the steps that score one run on the images to choose by; returns the key of the last one."""
-    tasks, calls = run.in_domain(), run.recipe.calibrators
+    tasks, calls = [task for task in run.in_domain() if not task.grades], run.recipe.calibrators
     on = {call.name: "pretrained" if call.on == CONTROL else "merged" for call in calls}
     states = dict.fromkeys(["merged", *on.values()])
     deep = any(CALIBRATORS[call.method].deep for call in calls)

@@ -26,6 +26,7 @@ class MeasuresParams(OnBundleParams):
     """Parameters of the measures of a run."""
 
     own: dict[str, str]  # task → the measure that the zoo names for it
+    grades: dict[str, tuple[float, ...]] | None = None  # task → the numbers that its classes stand for
 
 
 def plan(run: RunSteps, asked: MeasuresRequest) -> str:
@@ -37,20 +38,24 @@ def plan(run: RunSteps, asked: MeasuresRequest) -> str:
     if not run.has_heads or not run.in_domain():
         raise RecipeError("The experts' tasks have no texts or images, or no heads, so this run scores nothing.")
     own = {task.name: task.measure for task in run.zoo.manifest.tasks}
-    return run.make(measures, MeasuresParams(sources=run.sources, own=own), OnBundleInputs[str](run.bundle()))
+    grades = {task.name: task.grades for task in run.zoo.manifest.tasks if task.grades}
+    params = MeasuresParams(sources=run.sources, own=own, grades=grades or None)
+    return run.make(measures, params, OnBundleInputs[str](run.bundle()))
 
 
 @step("measures", label="Measuring answers", params=MeasuresParams, inputs=OnBundleInputs)
 def measures(inputs: OnBundleInputs[Path], params: MeasuresParams, output: Path, tools: StepTools) -> None:
     """Measure every state's answers on its evaluation samples.
 
-    Writes ``measures.json``: ``tasks`` (task → its own ``measure`` and ``states``: state → measure → percent), ``mean``
-    (state → mean over in-domain tasks of each task's own measure) and ``of``, what that mean is a mean of. Means over
-    seeds come with the report; these are the first seed's.
+    Writes ``measures.json``: ``tasks`` (task → its own ``measure`` and ``states``: state → measure → percent; of graded
+    ones correlations of the numbers, and ``why`` nothing else), ``mean`` (state → mean over in-domain tasks of each
+    task's own measure) and ``of``, what that mean is a mean of. Means over seeds come with the report; these are the
+    first seed's.
     """
+    import numpy as np
     import pandas as pd
 
-    from ...analysis.measures import MEASURES, mean_in_words, measured
+    from ...analysis.measures import CORRELATIONS, GRADED, MEASURES, mean_in_words, measured
     from ...report import read_report
 
     report = read_report(inputs.bundle)
@@ -62,7 +67,11 @@ def measures(inputs: OnBundleInputs[Path], params: MeasuresParams, output: Path,
         labels, said = (rows[name].to_numpy() for name in ("label", "prediction"))
         own = params.own.get(str(task), "accuracy")
         entry = tasks.setdefault(str(task), {"measure": own, "samples": len(rows), "states": {}})
-        entry["states"][str(state)] = {name: round(measured(name, labels, said), 6) for name in MEASURES}
+        names: tuple[str, ...] = tuple(MEASURES)
+        if grades := (params.grades or {}).get(str(task)):
+            scale, names = np.array(grades), CORRELATIONS
+            labels, said, entry["why"] = scale[labels], scale[said], GRADED
+        entry["states"][str(state)] = {name: round(measured(name, labels, said), 6) for name in names}
     if not tasks:
         raise RecipeError("The run scored nothing, so there is nothing to measure.")
     within = [task for task in report.tasks_of("in") if task in tasks]

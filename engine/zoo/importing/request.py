@@ -46,6 +46,7 @@ class TaskPrompts(Frozen):
     templates: tuple[str, ...] = Field((), max_length=1000)
     words: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # class → its names in prompts, where they differ
     classes: tuple[str, ...] = Field((), max_length=100_000)  # in label order, for images that bring no names
+    grades: tuple[float, ...] = Field((), max_length=1000)  # numbers that texts are graded with, rising
 
 
 class ImportRequest(Frozen):

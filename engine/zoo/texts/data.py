@@ -12,7 +12,7 @@ from ...errors import DataError
 from ...manifest import Task, resolve_inside
 from ...preparation import Tokenisation
 from ..images.readers.source import LABELLED
-from ..task_data import TaskData
+from ..task_data import TaskData, graded_in_words
 from .tables import Pair, TextTable
 from .vocabulary import Vocabulary, read_vocabulary
 
@@ -95,6 +95,8 @@ class TextData(TaskData):
             unknown += int((found.ids[:, 0] == words.unknown).sum())
         name, count = self.task.name, sum(self.lengths.values())
         said = []
+        if self.task.grades:
+            said.append(graded_in_words(self.task))
         if cut:
             said.append(f"Task '{name}': {cut:,} of {count:,} texts have more than {fit.length} tokens and are cut.")
         if unknown:
@@ -138,7 +140,7 @@ def open_texts(folder: Path, task: Task, preprocess: Callable[[], Tokenisation] 
     if task.data is None:
         raise DataError(f"Task '{task.name}' names no data; add `data:` to zoo.yaml to score it.")
     try:
-        source = TextTable(resolve_inside(folder, task.data))
+        source = TextTable(resolve_inside(folder, task.data), task.prompt, task.grades)
         if not source.lengths.get("test"):
             raise DataError(f"{source.path.name} holds no test texts; nothing could be scored.")
         for split in LABELLED:

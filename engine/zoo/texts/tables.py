@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from ...errors import DataError
 from ...store.digests import FileSet
 from ..images.readers.source import EVALUATED_INSTEAD, LABELLED, split_of
+from .grades import as_numbers, nearest
 
 MAX_BYTES = 2 * 2**30
 MAX_CELL = 10_000_000  # characters
@@ -29,6 +31,7 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 LABELS = ("label", "labels", "class")
 SPLIT = "split"
 HIDDEN = "The labels of its test split are kept secret (all are −1), so that split is left out."
+FIELD = re.compile(r"\{(\w+)\}")  # a column in a prompt
 Pair = tuple[str, str]
 Row = dict[str, Any]
 
@@ -38,29 +41,40 @@ class TextTable:
 
     ordered = False
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, prompt: str = "", grades: Sequence[float] = ()) -> None:
         """Read a file, or a folder of files that are named after splits.
+
+        Args:
+            path: of the file or folder.
+            prompt: what a text is made of, with columns in braces; '' reads the usual columns.
+            grades: the numbers that labels are rounded to, where they are numbers and no classes.
 
         Raises:
             DataError: nothing that can be read as texts with labels.
         """
         self.path = path
         self._files = _files(path)
-        rows = [(split, row) for file, split in self._files for row in _rows(file)]
+        columns = FIELD.findall(prompt)
+        rows = [(split, row) for file, split in self._files for row in _rows(file, columns)]
         if not rows:
             raise DataError(f"{path.name} holds no rows.")
         self._texts: dict[str, list[Pair]] = {}
         found: dict[str, list[Any]] = {}
         for given, row in rows:
             split = given or _split(row, path)
-            text, label = _pair(row, path), next((row[name] for name in LABELS if name in row), None)
+            pair = (_filled(prompt, columns, row, path), "") if prompt else _pair(row, path)
+            text, label = pair, next((row[name] for name in LABELS if name in row), None)
             self._texts.setdefault(split, []).append(text)
             found.setdefault(split, []).append(label)
         self.notes: tuple[str, ...] = ()
         if found.get("test") and "val" in found and all(_hidden(label) for label in found["test"]):
             del self._texts["test"], found["test"]
             self.notes = (HIDDEN,)
-        self.brought, self._labels = _numbered(found, path)
+        self.span: tuple[float, float] | None = None  # of labels that are numbers and no classes
+        if grades or (numbers := _span(found)) is None:
+            self.brought, self._labels = _graded(found, grades, path) if grades else _numbered(found, path)
+        else:
+            self.span, self.brought, self._labels = numbers, (), {}
         if "test" not in self._texts and "val" in self._texts:
             self._texts["test"], self._labels["test"] = self._texts.pop("val"), self._labels.pop("val")
             self.notes = (*self.notes, EVALUATED_INSTEAD)
@@ -72,9 +86,18 @@ class TextTable:
         Raises:
             DataError: it has none.
         """
+        if split not in self._labels and self.span is not None:
+            raise DataError(
+                f"{self.path.name} has numbers from {self.span[0]:g} to {self.span[1]:g} as labels, and no classes. "
+                "List `grades` for the task in zoo.yaml, which they are rounded to, or import it with its expert."
+            )
         if split not in self._labels:
             raise DataError(f"{self.path.name} has {split} texts without labels; a column `label` is expected.")
         return self._labels[split]
+
+    def labelled(self, split: str) -> bool:
+        """Return whether the texts of a split have labels."""
+        return split in self._labels
 
     def texts(self, split: str, rows: Sequence[int] | np.ndarray) -> list[Pair]:
         """Return texts with their second parts, '' where there is none."""
@@ -107,13 +130,13 @@ def _files(path: Path) -> list[tuple[Path, str]]:
     return found
 
 
-def _rows(file: Path) -> Iterator[Row]:
+def _rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
     if file.suffix not in READERS:
         raise DataError(f"{file.name} has none of the known forms: {', '.join(sorted(READERS))}.")
     if file.stat().st_size > MAX_BYTES:
         raise DataError(f"{file.name} has {file.stat().st_size:,} bytes; at most {MAX_BYTES:,} are read.")
     try:
-        yield from READERS[file.suffix](file)
+        yield from READERS[file.suffix](file, columns)
     except UnicodeDecodeError as error:
         raise DataError(
             f"{file.name} is no UTF-8 text (byte {error.start:,} is {error.object[error.start]:#04x}). Save as UTF-8."
@@ -122,7 +145,7 @@ def _rows(file: Path) -> Iterator[Row]:
         raise DataError(f"{file.name} cannot be read: {str(error)[:200]}.") from error
 
 
-def _json_lines(file: Path) -> Iterator[Row]:
+def _json_lines(file: Path, columns: Sequence[str]) -> Iterator[Row]:
     with file.open(encoding="utf-8") as stream:
         for number, line in enumerate(stream, start=1):
             if line.strip():
@@ -132,26 +155,26 @@ def _json_lines(file: Path) -> Iterator[Row]:
                 yield row
 
 
-def _table(file: Path) -> Iterator[Row]:
+def _table(file: Path, columns: Sequence[str]) -> Iterator[Row]:
     csv.field_size_limit(MAX_CELL)
     with file.open(encoding="utf-8", newline="") as stream:
         yield from csv.DictReader(stream, delimiter="\t" if file.suffix == ".tsv" else ",")
 
 
-def _parquet(file: Path) -> Iterator[Row]:
+def _parquet(file: Path, columns: Sequence[str]) -> Iterator[Row]:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(file) as opened:
-            names = {name for pair in COLUMNS for name in pair} | {*LABELS, SPLIT}
+            names = {name for pair in COLUMNS for name in pair} | {*LABELS, SPLIT, *columns}
             for batch in opened.iter_batches(columns=[n for n in opened.schema_arrow.names if n in names]):
                 yield from batch.to_pylist()
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
 
 
-READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
+READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[Row]]] = {
     ".jsonl": _json_lines,
     ".csv": _table,
     ".tsv": _table,
@@ -184,6 +207,35 @@ def _pair(row: Row, path: Path) -> Pair:
     )
 
 
+def _filled(prompt: str, columns: Sequence[str], row: Row, path: Path) -> str:
+    """Return a prompt with its columns filled in."""
+    if missing := [name for name in columns if not isinstance(row.get(name), str)]:
+        raise DataError(
+            f"{path.name} has the columns {', '.join(map(str, row))[:120]}; the prompt asks for a text in "
+            f"{', '.join(missing)[:80]}."
+        )
+    return FIELD.sub(lambda found: row[found.group(1)], prompt)
+
+
+def _span(found: dict[str, list[Any]]) -> tuple[float, float] | None:
+    """Return the least and greatest label where labels are numbers, some of them with decimals; else None."""
+    every = [label for labels in found.values() if None not in labels for label in labels]
+    if all(_whole(label) for label in every):
+        return None
+    values = as_numbers(every)
+    if values is None or (values == np.round(values)).all():
+        return None
+    return float(values.min()), float(values.max())
+
+
+def _graded(
+    found: dict[str, list[Any]], grades: Sequence[float], path: Path
+) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
+    """Return no names, and labels as places among the grades."""
+    known = {split: labels for split, labels in found.items() if None not in labels}
+    return (), {split: nearest(labels, grades, path.name) for split, labels in known.items()}
+
+
 def _numbered(found: dict[str, list[Any]], path: Path) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
     """Return the data's own class names, () where labels are numbers, and labels of the splits that have some."""
     labelled = {split: labels for split, labels in found.items() if any(label is not None for label in labels)}
@@ -205,6 +257,8 @@ def _hidden(label: Any) -> bool:
 
 
 def _whole(label: Any) -> bool:
+    if isinstance(label, float):
+        return label.is_integer()
     if isinstance(label, str):
         return label.strip().lstrip("-").isdecimal()
     return isinstance(label, int) and not isinstance(label, bool)

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any
 
-from ....errors import CheckpointError, DataError, EngineError, ZooError
-from ....manifest import Task
+from ....errors import CheckpointError, EngineError, ZooError
 from ....types import Progress, Weights
 from ....weights import check_same_architecture
 from ....weights.families import family_warnings, moved
 from ...encoders.backbone import misfits
 from ...names import distinct, safe_name
 from ...texts.config import checked, longest
-from ...texts.families import ANSWERS, FAMILIES, Family
-from ...texts.tables import TextTable
+from ...texts.families import FAMILIES, Family
 from ..architecture import Fact
 from ..as_zoo import attempt, inspect_as_zoo
 from ..found import Row, size_of
 from ..peft import adapt
 from ..request import RESERVED, ImportRequest, Item
 from ..sources import Source, open_source, read_json
-from .found import LENGTH, TextSurvey, TextTask
+from .found import LENGTH, TextSurvey
 from .models import FirstRows, TextModel, check_base, classifier_of, find_model
 from .staged import stage
+from .tasks import task_of
 from .tokenizers import difference, has_tokenizer, read_tokens
-
-GENERIC = re.compile(r"LABEL_\d+")
-NAMED = 3
-# Measures of GLUE's tasks that are not accuracy. Source: Wang et al., ICLR 2019, arXiv:1804.07461, Table 1.
-PUBLISHED_MEASURES = {"cola": "matthews", "mrpc": "f1", "qqp": "f1"}
 
 
 def is_of_texts(request: ImportRequest) -> bool:
@@ -138,7 +130,7 @@ def _take_expert(found: TextSurvey, item: Item, name: str, base: Weights) -> Non
     _same_words(found, source, name, model, base, row)
     check_same_architecture(base, model.encoder, name)
     row.tensors = len(model.encoder.names)
-    found.texts.append(_task(found, row, model, source))
+    found.texts.append(task_of(found, row, model, source))
     found.models[name], found.sources[name] = model.encoder, source
     found.rows.append(row)
 
@@ -204,106 +196,6 @@ def _same_words(found: TextSurvey, source: Source, name: str, model: TextModel, 
         model.encoder = FirstRows(model.encoder, tables)
         row.notes.append(f"the first {min(tables.values()):,} rows of its table of embeddings are taken")
         row.bytes = size_of(model.encoder, found.request)
-
-
-def _task(found: TextSurvey, row: Row, model: TextModel, source: Source) -> TextTask:
-    """Return the task of an expert: classes of its config or of the data, its classifier, and its texts.
-
-    Raises:
-        EngineError: texts that cannot be read, or that do not fit the classifier.
-    """
-    family, place = found.family, found.request.data.get(row.task, "")
-    table = _table(row.task, place, family) if place else None
-    names = _stated_classes(source.config)
-    classifier, entry = model.classifier, {"name": row.task, "domain": "in", "classes": []}
-    if family.answers:
-        entry["classes"] = _answers(row.task, place, table, family)
-        return TextTask(row.task, entry, None, table)
-    if classifier is None:
-        if table is not None:
-            raise ZooError(
-                f"Expert '{row.name}' has no classifier ({family.classifier}), so the texts of '{row.task}' cannot be "
-                "scored. Choose the fine-tuned model with its classifier, or leave the texts out."
-            )
-        row.notes.append("no classifier: it is merged and not scored")
-        return TextTask(row.task, entry)
-    count = len(classifier.weight)
-    if count == 1 or source.config.get("problem_type") in ("regression", "multi_label_classification"):
-        if table is not None:
-            raise ZooError(
-                f"Expert '{row.name}' gives {'a number' if count == 1 else 'several labels'} for a text, as for STS-B; "
-                "one class a text is scored here. Leave its texts out: it is merged all the same."
-            )
-        row.notes.append("no classifier of one class a text: it is merged and not scored")
-        return TextTask(row.task, entry)
-    given = found.request.prompts.get(row.task)
-    classes = list(given.classes) if given and given.classes else _described(place) or names
-    if not classes or all(GENERIC.fullmatch(name) for name in classes):
-        classes = list(table.brought) if table is not None and len(table.brought) == count else classes
-    classes = classes or [f"class {number}" for number in range(count)]
-    if len(classes) != count:
-        raise DataError(
-            f"The classifier of '{row.name}' has {count} classes; {len(classes)} are named: "
-            f"{', '.join(classes[:NAMED])} …. Give as many names, in the classifier's order."
-        )
-    row.notes.append(f"a classifier of {count} classes: {', '.join(classes[:4])}{' …' if count > 4 else ''}")
-    entry["classes"] = classes
-    if (measure := PUBLISHED_MEASURES.get(re.sub(r"[^a-z0-9]", "", row.task.lower()))) is not None:
-        entry["measure"] = measure
-        row.notes.append(f"published with {measure}, as GLUE has it")
-    Task.model_validate(entry)
-    return TextTask(row.task, entry, classifier, table)
-
-
-def _answers(task: str, place: str, table: TextTable | None, family: Family) -> list[str]:
-    """Return the answers of a task whose classes are ranked.
-
-    Raises:
-        DataError: none are named, or more than can be ranked.
-    """
-    classes = _described(place) or (list(table.brought) if table else [])
-    if table is not None and not classes:
-        raise DataError(
-            f"The texts of '{task}' have numbers as labels. {family.title} ranks answers in words: give the answers as "
-            f"labels, or list them as `class_names` in {Path(place).stem}.json beside the texts."
-        )
-    if len(classes) > ANSWERS:
-        raise DataError(
-            f"Task '{task}' has {len(classes)} answers; {family.title} ranks at most {ANSWERS}. Leave its texts out: "
-            "the expert is merged all the same."
-        )
-    return classes
-
-
-def _table(task: str, place: str, family: Family) -> TextTable:
-    if not family.scored:
-        raise ZooError(
-            f"{family.title} is merged and exported; texts are not scored with it. Leave the data of '{task}' out."
-        )
-    try:
-        return TextTable(Path(place).expanduser())
-    except DataError as error:
-        raise DataError(f"Task '{task}': {error}") from error
-
-
-def _stated_classes(config: dict[str, Any]) -> list[str]:
-    """Return the class names of a config in the order of its labels."""
-    named = config.get("id2label")
-    if not isinstance(named, dict):
-        return []
-    try:
-        return [str(named[key]) for key in sorted(named, key=int)]
-    except ValueError:
-        return []
-
-
-def _described(place: str) -> list[str]:
-    """Return the class names of a description beside the texts."""
-    if not place:
-        return []
-    path = Path(place).expanduser()
-    found = read_json(path.parent / f"{path.stem if path.is_file() else path.name}.json").get("class_names")
-    return [str(name) for name in found] if isinstance(found, list) else []
 
 
 def _row(role: str, name: str, task: str, source: Source, model: TextModel, found: TextSurvey) -> Row:
