@@ -19,6 +19,8 @@ AVERAGES = {
     ("task-arithmetic-b32", "expert"): 90.5,
     ("task-arithmetic-b32", "pretrained"): 48.06,  # printed as 48.0
     ("task-arithmetic-l14", "expert"): 94.2,
+    ("flan-t5-base-glue8", "expert"): (86.4 * 8 - 88.70) / 7,  # printed with Spearman for STS-B among them
+    ("flan-t5-base-glue8", "pretrained"): (75.735160 * 8 - 62.190453) / 7,
     ("task-arithmetic-l14", "pretrained"): 64.5,
     ("task-arithmetic-b16", "pretrained"): 55.09,  # printed as 55.0
 }
@@ -33,8 +35,11 @@ def test_every_description_names_what_its_authors_published(name):
     manifest = manifest_of(name)
     published = manifest.published
     assert published.source
-    trained = {expert.task for expert in manifest.experts}
+    trained = {e.task for e in manifest.experts if not manifest.task_table[e.task].grades}
     assert set(published.accuracy["expert"]) == trained
+    if "pretrained" not in published.accuracy:  # of classifiers, which the base has none of
+        assert manifest.modality == "text"
+        return
     assert trained <= set(published.accuracy["pretrained"]) <= set(manifest.task_table)
     for task in trained:
         before, after = (published.accuracy[state][task] for state in ("pretrained", "expert"))

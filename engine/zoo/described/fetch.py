@@ -130,7 +130,7 @@ def download(listing: Listing, progress: Progress) -> tuple[Path, ...]:
         _verify(Path(path), file)
         done += file.size
         progress(done / max(listing.size, 1), f"{listing.item.label}: {Path(file.name).name}")
-        if not file.name.endswith(BESIDE):
+        if not file.name.endswith(listing.item.beside):
             paths.append(Path(path))
     return tuple(paths)
 
@@ -173,7 +173,7 @@ def _chosen(item: Wanted, found: Any) -> list[RemoteFile]:
     else:
         choices = (item.path,) if item.path else WEIGHTS
         names = next(([name] for name in choices if name in table), [])
-        names += [name for name in BESIDE if names and name in table]
+        names += [name for name in item.beside if names and name in table]
     return [_file(table[name]) for name in names]
 
 

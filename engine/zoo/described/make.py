@@ -15,6 +15,7 @@ import yaml
 from ...errors import ZooError, nearest
 from ...manifest import Manifest, locate_description, made_folder, manifest_file, read_manifest, resolve_inside
 from ...types import Progress
+from ..images.readers.source import split_of
 from ..making.brought import place_file
 from ..making.prompts import asked_prompts
 from .sources import HUB, INSIDE, TAG, Wanted, describes, find, wanted
@@ -201,7 +202,7 @@ def _check_room(final: Path, files: dict[Wanted, tuple[Path, ...]]) -> None:
 def _convert(found: Holding, files: dict[Wanted, tuple[Path, ...]], out: Path, progress: Progress) -> None:
     """Convert base, experts and heads as an import of the same files would."""
     from ..importing.convert import import_zoo
-    from ..importing.request import ImportRequest, Item
+    from ..importing.request import ImportRequest, Item, TaskPrompts
 
     def of(role: str) -> list[tuple[str, str]]:
         return [(item.name, str(paths[0])) for item, paths in files.items() if item.role == role]
@@ -223,6 +224,10 @@ def _convert(found: Holding, files: dict[Wanted, tuple[Path, ...]], out: Path, p
         quick_gelu=manifest.backbone.quick_gelu,
         preprocess=manifest.backbone.preprocess or "openai",  # what a description without one means
     )
+    if (reading := manifest.backbone.tokenisation) is not None:
+        prompts = {task.name: TaskPrompts(classes=task.classes, grades=task.grades) for task in manifest.tasks}
+        changes = {"architecture": "", "preprocess": "", "length": reading.length, "prompts": prompts}
+        request = request.model_copy(update=changes)
     import_zoo(request, progress)
 
 
@@ -252,7 +257,8 @@ def _bring(item: Wanted, paths: tuple[Path, ...], out: Path) -> str:
     folder = out / "data" / item.name
     folder.mkdir(parents=True)
     for number, path in enumerate(paths):
-        target = folder / f"{item.split or 'test'}-{number:05d}-of-{len(paths):05d}{path.suffix}"
+        split = item.split if split_of(item.split) else item.split.split("_")[0]  # such as validation_matched
+        target = folder / f"{split or 'test'}-{number:05d}-of-{len(paths):05d}{path.suffix}"
         place_file(path, target, link=True)  # a cache holds symbolic links
     return folder.relative_to(out).as_posix()
 

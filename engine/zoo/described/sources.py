@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,12 +14,22 @@ from ...errors import EngineError, ZooError
 from ...manifest import ENV_CACHE, Manifest, cache_folder, resolve_inside
 from ..encoders.architecture import FLOAT, architecture, tower_size
 from ..images.config import text_parameters
+from ..modalities import modality_of
 
 HUB, LOCAL, TAG, INSIDE, NOWHERE = "hub", "local", "tag", "inside", "torchvision"
 Scheme = Literal["hub", "local", "tag", "inside", "torchvision"]
 Role = Literal["base", "reference", "expert", "head", "data"]
 WEIGHTS = ("model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin", "open_clip_pytorch_model.bin")
 BESIDE = ("config.json", "preprocessor_config.json")  # small files that say what the weights are
+TOKENIZER = (  # and how a text model's words are read
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+)
 PARQUET = ".parquet"
 PLACE = "{task}"  # in `heads:` of a description with a file for each task
 CONVERTED = "refs/convert/parquet"  # the hub's own parquet copy of data sets in other forms
@@ -39,6 +49,8 @@ class Wanted:
     path: str = ""  # inside the repository or folder; of data the configuration
     split: str = ""  # of data
     about: int = 0  # bytes, where they can be told without asking; 0 when not
+    many: str = "images"  # what its data are called
+    beside: tuple[str, ...] = BESIDE  # files that come with its weights
 
     @property
     def kind(self) -> str:
@@ -48,7 +60,7 @@ class Wanted:
     @property
     def label(self) -> str:
         """Return the source's name for people."""
-        what = {"base": "base", "data": f"images of {self.name}", "head": f"head of {self.name}"}
+        what = {"base": "base", "data": f"{self.many} of {self.name}", "head": f"head of {self.name}"}
         return what.get(self.role, f"{self.role} {self.name}")
 
 
@@ -72,8 +84,10 @@ def wanted(manifest: Manifest, folder: Path) -> list[Wanted]:
     for task in manifest.tasks:
         if task.data:
             item = _parse("data", task.name, task.data, 0)
-            found.append(_with_split(item, task.dataset) if item.scheme == HUB else item)
-    return found
+            found.append(_with_split(item, task.dataset, task.split) if item.scheme == HUB else item)
+    kind = modality_of(manifest)
+    beside = (*BESIDE, *TOKENIZER) if manifest.backbone.tokenisation is not None else BESIDE
+    return [replace(item, many=kind.many, beside=beside) for item in found]
 
 
 def source_of(role: Role, name: str, source: str) -> Wanted:
@@ -158,12 +172,12 @@ def _scheme(source: str) -> Scheme:
     return INSIDE if "." in source or "/" in source else TAG
 
 
-def _with_split(item: Wanted, dataset: str | None) -> Wanted:
-    """Split and configuration as the catalogue of data sets knows them."""
+def _with_split(item: Wanted, dataset: str | None, stated: str = "") -> Wanted:
+    """Split and configuration as the description states them, or as the catalogue of data sets knows them."""
     row = known_dataset(dataset) if dataset else None
     hub = row.hub if row else None
     known = hub is not None and hub.repo == item.repository
-    split = (hub.split if known else "") or "test"
+    split = stated or (hub.split if known else "") or "test"
     path = item.path or ((hub.config if known else "") or "")
     return Wanted(item.role, item.name, item.source, HUB, item.repository, item.revision, path, split)
 
@@ -175,6 +189,8 @@ def _about(manifest: Manifest, folder: Path) -> tuple[int, int]:
         tower = tower_size(config)
     except EngineError:
         return 0, 0
+    if manifest.backbone.tokenisation is not None:
+        return (0, 0) if tower is None or manifest.backbone.tokenisation.answers else (tower.bytes, tower.bytes)
     return (tower.bytes + FLOAT * text_parameters(config), tower.bytes) if tower else (0, 0)
 
 

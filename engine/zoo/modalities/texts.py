@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ...layouts import BERT, Layout
-from ...manifest import Manifest, Task, resolve_inside
+from ...manifest import Manifest, Task, manifest_file, resolve_inside
 from ...preparation import Tokenisation
 from ..modality import FLOAT, TowerSize
 from ..texts import config as bert_config
@@ -38,7 +38,8 @@ class TextModality:
 
     def architecture(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
         """Return the model config of a zoo's backbone."""
-        return bert_config.read_config(resolve_inside(folder, manifest.backbone.architecture))
+        place = manifest_file(folder).parent  # the folder may be a description, which is a file
+        return bert_config.read_config(resolve_inside(place, manifest.backbone.architecture))
 
     def preprocessing(self, folder: Path, manifest: Manifest) -> Tokenisation:
         """Return the zoo's tokenisation with the digest of its vocabulary.
