@@ -15,6 +15,7 @@ from ...manifest import ENV_CACHE, Manifest, cache_folder, resolve_inside
 from ..encoders.architecture import FLOAT, architecture, tower_size
 from ..images.config import text_parameters
 from ..modalities import modality_of
+from ..texts.config import writer_bytes
 
 HUB, LOCAL, TAG, INSIDE, NOWHERE = "hub", "local", "tag", "inside", "torchvision"
 Scheme = Literal["hub", "local", "tag", "inside", "torchvision"]
@@ -190,7 +191,8 @@ def _about(manifest: Manifest, folder: Path) -> tuple[int, int]:
     except EngineError:
         return 0, 0
     if manifest.backbone.tokenisation is not None:
-        return (0, 0) if tower is None or manifest.backbone.tokenisation.answers else (tower.bytes, tower.bytes)
+        size = writer_bytes(config) if manifest.backbone.tokenisation.answers else tower.bytes if tower else 0
+        return size, size
     return (tower.bytes + FLOAT * text_parameters(config), tower.bytes) if tower else (0, 0)
 
 

@@ -144,3 +144,14 @@ def encoder_size(config: Mapping[str, Any]) -> TowerSize:
     widest = tokens * (inner + 6 * width) + tokens**2 * sizes["heads"]
     parameters = sum(math.prod(shape) for shape in matrices) + small + table + pooler
     return TowerSize(width_of(config), matrices, parameters, float(products + 2 * width * width), FLOAT * widest)
+
+
+def writer_bytes(config: Mapping[str, Any]) -> int:
+    """Return the bytes of a T5 in float32: its tables, encoder and decoder, but for norms and position biases."""
+    family = family_of(config)
+    width, layers, inner = (family.size(config, name) for name in ("width", "layers", "inner"))
+    attention = 4 * width * family.size(config, "heads") * family.size(config, "head")
+    forward = (3 if str(config["feed_forward_proj"]).startswith("gated") else 2) * width * inner
+    decoder = config.get("num_decoder_layers", layers)
+    tables = (1 if config["tie_word_embeddings"] else 2) * family.size(config, "vocabulary") * width
+    return FLOAT * (tables + layers * (attention + forward) + decoder * (2 * attention + forward))
