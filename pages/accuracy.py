@@ -188,6 +188,12 @@ def _confusions(run: RunView) -> None:
                     tasks=[task],
                     pick=class_pick(run, task),
                 )
+    if run.report.tasks[task].graded:
+        st.caption(
+            "Its answers are numbers; rows and columns are the grades nearest to them: what lies beside the "
+            "diagonal is nearly right. *Other measures* has the correlation."
+        )
+        return
     st.caption(
         f"{CLICK} Rows are true classes. Wrong answers that pile up in one column mean that merging favours that class."
     )

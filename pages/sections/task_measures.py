@@ -9,6 +9,7 @@ from engine.figures import scored_states, state_title
 from engine.figures.drawing import task_titles
 from engine.pipeline.views.exact_match import EXACT_MATCH
 from engine.pipeline.views.measures import TASK_MEASURES
+from pages.shared.chrome import plain
 from pages.shared.nouns import IMAGE, kind_of
 from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
@@ -98,4 +99,7 @@ def _own(run: RunView) -> None:
     if shown == "own" and found["mean"]:
         means = ", ".join(f"{state_title(state, run.report)} {value:.1f}" for state, value in found["mean"].items())
         said += f" In-domain {found['of']}: {means}."
-    st.caption(said)
+    for task, part in found["tasks"].items():
+        if part.get("why"):
+            said += f" {titles.get(task, task)}: {part['why']}."
+    st.caption(plain(said))

@@ -45,4 +45,7 @@ def test_every_page_opens_on_a_graded_task(place, monkeypatch):
         assert not app.exception, (page, app.exception)
         assert not app.error, page
         if page == "accuracy":
-            assert "asks for a number" in texts(app).replace("\\", "")
+            said = texts(app).replace("\\", "")
+            assert "asks for a number" in said
+            assert "grades nearest to them" in said
+            assert "answers are numbers, which are near or far" in said
