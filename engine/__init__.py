@@ -105,8 +105,9 @@ def load_calibrator(path: Path | str) -> Calibrator:
 
     Returns:
         A calibrator: ``correct(z, task)`` maps un-normalised merged features (n, dim) to corrected ones; calibrators
-        that act inside the encoder have ``correct_features(encoder, images, task)`` instead. ``tasks`` lists the tasks
-        it was trained for, ``config`` the parameters of its recipe.
+        that act inside the encoder have ``correct_features(encoder, images, task)`` instead; one that learned merging
+        coefficients acts in the model of its own, in the folder of its name. ``tasks`` lists the tasks it was trained
+        for, ``config`` the parameters of its recipe.
 
     Raises:
         CheckpointError: the file is missing, damaged, or holds no calibrator.

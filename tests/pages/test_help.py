@@ -40,7 +40,7 @@ NO_VIEW = {
     "The camera of figures saves",
     "Your prediction",
     "Zoo",
-    "Quick form: fewer images, shorter training, one seed",
+    "Quick form: fewer samples, shorter training, one seed",
 }
 
 

@@ -79,6 +79,7 @@ def installed(wheel):
 
 SOMEBODY_ELSE = """
 import sys
+from pathlib import Path
 import mergelens
 light = "torch" not in sys.modules
 import numpy as np, torch
@@ -91,8 +92,10 @@ features = encoder(encoder.preprocess(images))
 found = {"merged": features}
 for name in names:
     calibrator = mergelens.load_calibrator(f"{runs}/static/calibrators/{name}.safetensors")
+    own = Path(f"{runs}/static/calibrators/{name}")
+    inside = mergelens.load_merged(own) if own.is_dir() else encoder
     if calibrator.deep:
-        found[name] = calibrator.correct_features(encoder, encoder.preprocess(images), "alpha")
+        found[name] = calibrator.correct_features(inside, encoder.preprocess(images), "alpha")
     else:
         found[name] = calibrator.correct(features, "alpha")
 base = runs + "/tiny/base.safetensors"
