@@ -9,9 +9,8 @@ import typer
 
 from ..errors import EngineError
 from ..experiments import Experiment, ExperimentResult, experiment_names, read_experiment
-from ..experiments.claims import claims_table, effect
+from ..experiments.claims import claims_table, effect, shipped_path
 from ..experiments.elsewhere import elsewhere_table
-from ..experiments.spec import FOLDER
 from ..lessons import networks_table
 from ..manifest import locate_zoo, read_manifest
 from ..outgoing import terminal
@@ -57,8 +56,9 @@ def experiment(
     from ..store import Store
 
     store, specs = Store(), _meant_for(zoo) if name == ALL else [read_experiment(name)]
+    measured = read_manifest(locate_zoo(zoo)).name if zoo else ""
     if ship:
-        _check_shipped(specs, zoo, quick=quick)
+        _check_shipped(specs, measured, quick=quick)
     if not quiet or foreseen:
         say("\n".join(_foreseen(specs, zoo, store, quick=quick)))
     if foreseen:
@@ -72,12 +72,13 @@ def experiment(
     if name != ALL:
         if out is not None:
             check_file(out, [Path(name), *files_of_zoo(zoo or specs[0].zoo)], force=force)
-        one(name, specs[0], FOLDER / f"{specs[0].name}.json" if ship else out)
+        one(name, specs[0], shipped_path(specs[0], measured) if ship else out)
         return
-    folder, lost = FOLDER if ship else out, []
+    lost = []
     for spec in specs:
+        target = out / f"{spec.name}.json" if out else None
         try:
-            one(spec.name, spec, folder / f"{spec.name}.json" if folder else None)
+            one(spec.name, spec, shipped_path(spec, measured) if ship else target)
         except EngineError as error:
             lost.append(spec.name)
             say_line(f"{spec.name}: {error}")
@@ -92,7 +93,7 @@ def _meant_for(zoo: str) -> list[Experiment]:
 
 
 def _check_shipped(specs: list[Experiment], zoo: str, *, quick: bool) -> None:
-    """Refuse to ship the quick form, or what another zoo gives than the one that an experiment is meant for.
+    """Refuse to ship the quick form, or what a zoo gives that no result is shipped of.
 
     Raises:
         EngineError: with the reason.
@@ -100,9 +101,8 @@ def _check_shipped(specs: list[Experiment], zoo: str, *, quick: bool) -> None:
     if quick:
         raise EngineError("Only whole experiments are shipped; leave out --quick.")
     for spec in specs:
-        name = read_manifest(locate_zoo(zoo)).name if zoo else spec.zoo
-        if name != spec.zoo:
-            raise EngineError(f"'{spec.name}' is shipped as measured on the zoo {spec.zoo}, and this is {name}.")
+        if shipped_path(spec, zoo) is None:
+            raise EngineError(f"'{spec.name}' is shipped as measured on the zoo {spec.zoo}, and this is {zoo}.")
 
 
 def _is_result(target: Path | None, spec: Experiment) -> bool:

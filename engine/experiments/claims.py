@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ..manifest import ASSETS
 from .result import ExperimentResult, Finding, read_result
 from .spec import BUNDLED, FOLDER, Experiment, experiment_names, read_experiment
 
 PENDING = "to be recomputed"
+SECOND = "-experts2"  # how the zoo with the second set of experts is named after the first
 
 
 def shipped() -> list[tuple[Experiment, ExperimentResult | None]]:
     """Return experiments of the app with the results that come along, by paper; None: none fits."""
     found = []
     for name in experiment_names():
-        spec, file = read_experiment(name), FOLDER / f"{name}.json"
+        spec = read_experiment(name)
+        file = shipped_path(spec)
         result = read_result(file) if file.is_file() else None
         found.append((spec, result if result is not None and fits(spec, result) else None))
     return sorted(found, key=lambda pair: (pair[0].section, pair[0].paper, pair[0].name))
+
+
+def shipped_path(spec: Experiment, zoo: str = "") -> Path | None:
+    """Return where a zoo's result is shipped; None for a zoo that nothing is shipped of.
+
+    A comparison that a paper rests on (``headline``) is also shipped as measured on a second set of experts.
+
+    Args:
+        spec: the experiment.
+        zoo: the zoo's name; empty: the one that the experiment is meant for.
+    """
+    if zoo in ("", spec.zoo):
+        return FOLDER / f"{spec.name}.json"
+    return FOLDER / f"{spec.name}{SECOND}.json" if spec.headline and zoo == spec.zoo + SECOND else None
+
+
+def second_set(spec: Experiment) -> ExperimentResult | None:
+    """Return a headline's shipped result on the second set of experts; None where there is none that fits."""
+    file = shipped_path(spec, spec.zoo + SECOND)
+    result = read_result(file) if file is not None and file.is_file() else None
+    return result if result is not None and fits(spec, result) else None
 
 
 def fits(spec: Experiment, result: ExperimentResult) -> bool:
@@ -43,7 +68,10 @@ def reason_of(spec: Experiment, result: ExperimentResult | None) -> str:
     """Return what decided, with its numbers; without a result the command that computes it."""
     if result is None:
         return f"`python -m engine experiment {spec.name}{zoo_option(spec)}`"
-    return "; ".join(clause(finding) for finding in result.findings if not finding.control) or result.reason
+    other = second_set(spec)
+    again = other.findings if other is not None else (None,) * len(result.findings)
+    clauses = [clause(one, two) for one, two in zip(result.findings, again, strict=True) if not one.control]
+    return "; ".join(clauses) or result.reason
 
 
 def zoo_option(spec: Experiment) -> str:
@@ -51,12 +79,19 @@ def zoo_option(spec: Experiment) -> str:
     return " --zoo DIR" if (ASSETS / "derived" / f"{spec.zoo}.yaml").is_file() else ""
 
 
-def clause(finding: Finding) -> str:
-    """Return a clause in words: what it says, its verdict, the effect with its interval, what explains it."""
+def clause(finding: Finding, again: Finding | None = None) -> str:
+    """Return a clause in words: what it says, its verdict, the effect with its interval, what explains it.
+
+    Args:
+        finding: the clause.
+        again: the same clause on a second set of experts.
+    """
     said = finding.text.rstrip(".")
     text = f"{said}: {finding.verdict}" if finding.outcome != "not measured" else f"{said}: not measured"
     if finding.difference is not None:
         text += f" ({effect(finding)})"
+    if again is not None and again.difference is not None:
+        text += f" and with other experts {again.verdict} ({effect(again)})"
     return text + (f"; as well: {' '.join(finding.explained_by)}" if finding.explained_by else "")
 
 

@@ -55,9 +55,19 @@ def beside(spec: Experiment, every: Sequence[ExperimentResult]) -> None:
     rows = [
         {"Clause": every[0].findings[place].text}
         | {f"{result.zoo} ({result.zoo_digest[:6]})": _short(result, place) for result in every}
+        | {"Spread": _spread(every, place)}
         for place in clauses
     ]
     draw_table(rows, hide_index=True, key=f"experiments.zoos.{spec.name}", placeholder="–")
+    sets = "Headlines are judged on two sets of experts of one base, by different seeds. " if spec.headline else ""
+    st.caption(f"{sets}Spread: the greatest difference less the smallest.")
+
+
+def _spread(every: Sequence[ExperimentResult], place: int) -> str | None:
+    """Return how far a clause's differences lie apart from zoo to zoo."""
+    there = [result.findings[place].difference for result in every if place < len(result.findings)]
+    known = [difference for difference in there if difference is not None]
+    return f"{max(known) - min(known):,.3g}" if len(known) > 1 else None
 
 
 def _short(result: ExperimentResult, place: int) -> str | None:

@@ -6,8 +6,8 @@ import pytest
 from engine.analysis.outliers import prototype_distance, prototypes
 from engine.commands.experiment import printed
 from engine.errors import DataError, EngineError, RecipeError
-from engine.experiments import accuracy_side, experiment_names, judge, read_experiment, read_result
-from engine.experiments.claims import claims_table, fits
+from engine.experiments import Finding, accuracy_side, experiment_names, judge, read_experiment, read_result
+from engine.experiments.claims import claims_table, clause, fits, shipped_path
 from engine.experiments.elsewhere import elsewhere, elsewhere_table
 from engine.experiments.places import number_at
 from engine.experiments.sizes import scaled, shape_of
@@ -192,15 +192,37 @@ def test_what_only_other_models_show_names_what_there_is():
 
 def test_shipped_results_belong_to_their_experiments():
     for path in FOLDER.glob("*.json"):
-        spec, result = read_experiment(path.stem), read_result(path)
-        assert result.name == spec.name
+        result = read_result(path)
+        spec = read_experiment(result.name)
+        assert path == shipped_path(spec, result.zoo)
         assert not result.quick
-        assert result.zoo == spec.zoo
         assert fits(spec, result), "of another form of the experiment: run it again with --ship"
         assert [point.name for point in result.points] == [point.name for point in spec.points]
         findings, *verdict = judged_again(spec, result)
         assert verdict == [result.verdict, result.reason]
         assert list(map(rounded, findings)) == list(map(rounded, result.findings)), "but for the order of sums"
+
+
+def test_a_headline_is_shipped_of_two_sets_of_experts_and_nothing_else_is():
+    headlines = [spec for spec in map(read_experiment, experiment_names()) if spec.headline]
+    assert {spec.paper.split(",")[0] for spec in headlines} == {"Osial et al.", "Wei et al.", "Zhang et al."}
+    for spec in map(read_experiment, experiment_names()):
+        second = shipped_path(spec, f"{spec.zoo}-experts2")
+        assert (second is not None) == spec.headline
+        assert shipped_path(spec, "another") is None
+        if second is not None and second.is_file():
+            one, two = read_result(shipped_path(spec)), read_result(second)
+            assert one.zoo_digest != two.zoo_digest
+            assert one.form == two.form
+            assert any(f"and with other experts {found.verdict}" in claims_table() for found in two.findings)
+
+
+def test_a_clause_says_what_other_experts_give():
+    finding = Finding(text="A beats B.", outcome="seen", verdict="seen here", difference=2.0, low=1.0, high=3.0)
+    again = finding.model_copy(update={"verdict": "undecided here", "difference": -0.5, "low": -1.0, "high": 0.5})
+    assert clause(finding) == "A beats B: seen here (+2, 1 to 3)"
+    assert clause(finding, again).endswith(" and with other experts undecided here (−0.5, −1 to 0.5)")
+    assert clause(finding, again.model_copy(update={"difference": None})) == clause(finding)
 
 
 def test_shipped_results_are_printed_with_what_was_measured():

@@ -22,8 +22,13 @@ def opened(open_app, name):
 @pytest.fixture
 def finished(workspace):
     """A finished experiment in the store, better at λ = 0.3 than anywhere."""
+    return finish(workspace, "made", 80.0)
+
+
+def finish(workspace, zoo, best):
+    """Put a finished experiment on a zoo into the store; ``best`` is the accuracy at λ = 0.3."""
     spec = read_experiment(NAME)
-    heights = {"pretrained": 50.0, "at_010": 55.0, "at_030": 80.0, "at_100": 20.0}
+    heights = {"pretrained": 50.0, "at_010": 55.0, "at_030": best, "at_100": 20.0}
     points = tuple(
         PointResult(
             name=p.name,
@@ -42,8 +47,8 @@ def finished(workspace):
         name=NAME,
         form=spec.digest(),
         quick=False,
-        zoo="made",
-        zoo_digest="0",
+        zoo=zoo,
+        zoo_digest=zoo,
         protocol="held_out",
         split_seed=3,
         images=(40, 60),
@@ -54,7 +59,7 @@ def finished(workspace):
         seconds=1.0,
     )
     row = workspace.store.runs.submit("experiment", {"name": NAME}, name=spec.title, owner="test")
-    key = "e" * 64
+    key = zoo.encode().hex().ljust(64, "e")
     with workspace.store.create(key, step="experiment") as folder:
         (folder / FILE).write_text(result.model_dump_json())
     workspace.store.runs.finish(row.id, key)
@@ -97,6 +102,17 @@ def test_one_claim_shows_numbers_findings_and_provenance(open_app, finished):
     assert "n = 40–60 test images a task" in shown
     assert "split seed 3" in shown
     assert len(app.get("plotly_chart")) == 1
+
+
+def test_results_on_two_zoos_stand_side_by_side_with_their_spread(open_app, workspace, finished):
+    finish(workspace, "made-experts2", 56.0)  # the result that comes along lies between the two
+    app = opened(open_app, NAME)
+    assert not app.exception
+    tables = [frame.value for frame in app.dataframe if "Spread" in frame.value]
+    (table,) = tables
+    first = table[table["Clause"] == finished.findings[0].text].iloc[0]
+    assert {"made (made)", "made-experts2 (made-e)"} < set(table.columns)
+    assert first["Spread"] == "24"
 
 
 def test_running_it_again_submits_what_the_form_says(open_app, workspace):

@@ -12,6 +12,7 @@ import yaml
 from safetensors import safe_open
 
 from benchmarks.zoo import targets
+from engine.manifest import read_manifest
 from engine.zoo.check import check_zoo
 from engine.zoo.folder import Zoo
 from engine.zoo.mini8.build import build, settings
@@ -194,6 +195,8 @@ def test_tiny_zoos_are_in_order_and_say_how_they_were_made(built):
         assert len(found) > len(small.in_domain)
     records = [json.loads((zoo / "build.json").read_text()) for zoo in zoos]
     assert [(r["seeds"]["pretrain"], r["seeds"]["experts"]) for r in records] == [(1, 1), (1, 2), (2, 1)]
+    names = [read_manifest(zoo).name for zoo in zoos]
+    assert names == [small.name, f"{small.name}-experts2", f"{small.name}-twin"]
     assert records[0]["digests"]["base"] == records[1]["digests"]["base"] != records[2]["digests"]["base"]
     assert all(r["digests"]["images"] == records[0]["digests"]["images"] for r in records)
     assert records[0]["digests"]["experts"] != records[1]["digests"]["experts"]

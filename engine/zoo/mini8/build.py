@@ -207,22 +207,24 @@ def build(
         out: the zoo folder; it must not be there yet, or be empty.
         edition: the recipe.
         expert_seed: seed of the experts.
-        second: build a second zoo beside it, `OUT-experts2`: the same base, experts of the next seed.
+        second: build a second zoo beside it, `OUT-experts2`: the same base, experts of the next seed. The names of
+            this zoo and of the twin end as their folders do.
         twin: build another one, `OUT-twin`: the base of another seed, and experts of it.
         parts: a folder in which trained parts are kept, so that an interrupted build goes on.
         progress: receives one line of text per finished part.
     """
     seed = edition.pretrain.seed
-    wanted = [(out, seed, expert_seed)]
+    wanted = [("", seed, expert_seed)]
     if second:
-        wanted.append((out.with_name(f"{out.name}-experts2"), seed, expert_seed + 1))
+        wanted.append(("-experts2", seed, expert_seed + 1))
     if twin:
-        wanted.append((out.with_name(f"{out.name}-twin"), seed + 1, expert_seed))
+        wanted.append(("-twin", seed + 1, expert_seed))
     with one_thread():
         started = time.monotonic()
         progress("drawing images …")
         data = {task.name: draw_task(edition, task) for task in edition.tasks}
         drawing, kept = time.monotonic() - started, Parts(parts)
-        for folder, base_seed, seed_of_experts in wanted:
-            build_zoo(folder, Workshop(edition, data, kept, progress, base_seed, seed_of_experts), drawing)
+        for ending, base_seed, seed_of_experts in wanted:
+            folder, named = out.with_name(f"{out.name}{ending}"), replace(edition, name=f"{edition.name}{ending}")
+            build_zoo(folder, Workshop(named, data, kept, progress, base_seed, seed_of_experts), drawing)
             progress(f"built {folder}")
