@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from ..recipe import LATER
 from .row import BACKWARD, Cost, MergeRow, Params, Preset
 from .survey_entry import SurveyEntry
 
@@ -58,7 +59,14 @@ class EvolutionaryParams(Params):
     on: Literal["task_vectors", "ties"] = Field(
         "ties", title="Combine", description="Task vectors as they are, or trimmed and sign-elected as in TIES."
     )
-    density: float = Field(0.2, gt=0, le=1, title="Density", description="Share of entries that TIES keeps.")
+    density: float = Field(
+        0.2, gt=0, le=1, title="Density", description="Share of entries that TIES keeps, or where its search starts."
+    )
+    search_densities: Annotated[bool, LATER] = Field(
+        False,
+        title="Search densities too",
+        description="One density an expert beside the coefficients, in twentieths; of trimmed task vectors (TIES).",
+    )
     objective: Literal["accuracy", "loss"] = Field(
         "accuracy", title="Objective", description="Mean accuracy or mean cross-entropy over the tasks."
     )
@@ -75,6 +83,12 @@ class EvolutionaryParams(Params):
     largest: float = Field(
         1.0, gt=0, le=2, title="Largest coefficient", description="Coefficients are searched from 0 to this."
     )
+
+    @model_validator(mode="after")
+    def _densities_are_of_ties(self) -> EvolutionaryParams:
+        if self.search_densities and self.on != "ties":
+            raise ValueError("densities are searched of trimmed task vectors; set `on: ties`")
+        return self
 
 
 ROWS = (
@@ -119,7 +133,7 @@ ROWS = (
         category="optimisation",
         params=EvolutionaryParams,
         function=".merging.evolutionary:evolutionary",
-        summary="Searches the coefficients of task vectors by CMA-ES, scoring each candidate on labelled images.",
+        summary="Searches coefficients and densities of task vectors by CMA-ES, scored on labelled images.",
         equation=r"\max_{\lambda \in [0, b]^n} \tfrac{1}{K}\sum_k "
         r"\mathrm{acc}_k^{\mathrm{val}}\big(\theta_0 + \textstyle\sum_k \lambda_k \hat\tau_k\big)",
         source="Akiba et al., Evolutionary model merge, Nature Machine Intelligence 2025, arXiv:2403.13187; "
@@ -130,6 +144,12 @@ ROWS = (
         presets=(
             Preset("paper", "Paper's budget", {"initial": 0.5, "evaluations": 1000}, "arXiv:2403.13187"),
             Preset("blocks", "By block", {"granularity": "block", "evaluations": 1000}, "arXiv:2403.13187"),
+            Preset(
+                "densities",
+                "Weights and densities, by block",
+                {"granularity": "block", "search_densities": True, "initial": 0.5, "density": 0.5, "evaluations": 1000},
+                "arXiv:2403.13187",
+            ),
         ),
         stochastic=True,
         cost=Cost(holds_models=True, images=lambda p: p.examples * p.evaluations, merges=lambda p: p.evaluations),

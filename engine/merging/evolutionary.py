@@ -1,4 +1,4 @@
-"""Evolutionary search over the coefficients of task vectors."""
+"""Evolutionary search over the coefficients and densities of task vectors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from ..layouts import block_of
 from ..types import Context, MergeInfo, Static, TaskVectors, Weights
 from .adamerging import combine, predict
 from .assemble import add_to_base
-from .ties import elected
+from .ties import agreeing_above, elected, limits_by_share
 
 BATCH = 64
+LEVELS = 20  # densities that are searched are multiples of one over this
 OUTSIDE = "outside"  # the group of layers that belong to no block
 
 
@@ -30,29 +31,31 @@ def evolutionary(base: Weights, task_vectors: TaskVectors, params: EvolutionaryP
 
     Source: Akiba et al., Nature Machine Intelligence 2025, arXiv:2403.13187, parameter space; the strategy is
         Hansen's CMA-ES (arXiv:1604.00772) from the library cma, with populations of 4 + ⌊3 ln n⌋.
-    Departure: coefficients of task vectors (trimmed and elected as in TIES, or whole) are searched, where the paper
-        evolves weights and densities of TIES with DARE, and a second search orders layers.
+    Departure: weights and, with ``search_densities``, densities of TIES are searched, where the paper evolves those of
+        TIES with DARE: what is dropped here are the smallest entries, never random ones. A density is one of twentieths
+        and of a whole expert, since thresholds rank all its entries. The paper's second search, which orders layers,
+        needs models whose layers may follow each other in any order.
     """
-    if params.on == "ties":
-        task_vectors = elected(task_vectors, params.density, context)
     groups = {name: _group(name) if params.granularity == "block" else "" for name in task_vectors.names}
-    names = list(dict.fromkeys(groups.values()))
-    # Coordinates are in the order of the experts' names, so that chance does not depend on the order of experts.
-    places = torch.tensor(sorted(range(len(task_vectors.experts)), key=task_vectors.experts.__getitem__)).argsort()
+    space = _Space(
+        tuple(dict.fromkeys(groups.values())), tuple(task_vectors.experts), densities=params.search_densities
+    )
+    judge, vectors = _Judge(base, groups, params, context), _vectors(task_vectors, params, context)
 
-    def rows(candidate: np.ndarray) -> dict[str, Tensor]:
-        """Return the coefficients (K,) of every group, in the experts' order."""
-        table = torch.from_numpy(candidate[: len(names) * len(places)]).view(len(names), len(places))[:, places]
-        return dict(zip(names, table, strict=True))
+    def score(candidate: np.ndarray) -> float:
+        return judge.score(space.coefficients(candidate), vectors(space.shares(candidate)))
 
-    judge = _Judge(base, task_vectors, groups, params, context)
-    found = search(lambda candidate: judge.score(rows(candidate)), len(names) * len(places), params, context.seed)
-    best = rows(found.best)
+    found = search(score, space.size, params, context.seed, densities=space.own)
+    best, shares = space.coefficients(found.best), space.shares(found.best)
+    chosen = vectors(shares)
     details = {
         "coefficients": {
-            expert: {group: float(best[group][k]) for group in names} if len(names) > 1 else float(best[names[0]][k])
-            for k, expert in enumerate(task_vectors.experts)
+            expert: {group: float(rows[k]) for group, rows in best.items()}
+            if len(best) > 1
+            else float(best[space.groups[0]][k])
+            for k, expert in enumerate(space.experts)
         },
+        **({"densities": dict(zip(space.experts, shares, strict=True))} if shares else {}),
         "objective": params.objective,
         "evaluations": len(found.scores),
         "validation_images": judge.count,
@@ -61,9 +64,61 @@ def evolutionary(base: Weights, task_vectors: TaskVectors, params: EvolutionaryP
     return add_to_base(
         base,
         task_vectors,
-        lambda name: combine(best[groups[name]], task_vectors.stack(name)),
+        lambda name: combine(best[groups[name]], chosen.stack(name)),
         MergeInfo(details=details),
     )
+
+
+@dataclass(frozen=True)
+class _Space:
+    """What a candidate's coordinates are: a coefficient for every group and expert, then a density an expert.
+
+    Coordinates are in the order of the experts' names, so that chance does not depend on the order of experts.
+    """
+
+    groups: tuple[str, ...]
+    experts: tuple[str, ...]
+    densities: bool
+
+    @property
+    def size(self) -> int:
+        """Return the number of coefficients."""
+        return len(self.groups) * len(self.experts)
+
+    @property
+    def own(self) -> int:
+        """Return the number of densities."""
+        return len(self.experts) if self.densities else 0
+
+    def _places(self) -> np.ndarray:
+        return np.argsort(sorted(range(len(self.experts)), key=self.experts.__getitem__))
+
+    def coefficients(self, candidate: np.ndarray) -> dict[str, Tensor]:
+        """Return the coefficients (K,) of every group, in the experts' order."""
+        table = candidate[: self.size].reshape(len(self.groups), len(self.experts))[:, self._places()]
+        return dict(zip(self.groups, torch.from_numpy(table), strict=True))
+
+    def shares(self, candidate: np.ndarray) -> tuple[float, ...]:
+        """Return the densities, in the experts' order: the nearest that thresholds are known of; () for none."""
+        own = candidate[self.size : self.size + self.own]
+        levels = np.clip(np.rint(own * LEVELS), 1, LEVELS) / LEVELS
+        return tuple(levels[self._places()].tolist()) if self.own else ()
+
+
+def _vectors(
+    task_vectors: TaskVectors, params: EvolutionaryParams, context: Context
+) -> Callable[[tuple[float, ...]], TaskVectors]:
+    """Return a function from densities (K) to what is added up; the same for all where none are searched."""
+    if not params.search_densities:
+        fixed = elected(task_vectors, params.density, context) if params.on == "ties" else task_vectors
+        return lambda shares: fixed
+    limits = limits_by_share(task_vectors, [(level + 1) / LEVELS for level in range(LEVELS)], context)
+
+    def trimmed(shares: tuple[float, ...]) -> TaskVectors:
+        mine = [limits[round(share * LEVELS) - 1, k].item() for k, share in enumerate(shares)]
+        return agreeing_above(task_vectors, lambda name: mine)
+
+    return trimmed
 
 
 @dataclass
@@ -74,16 +129,23 @@ class Search:
     scores: list[float] = field(default_factory=list)
 
 
-def search(score: Callable[[np.ndarray], float], size: int, params: EvolutionaryParams, seed: int) -> Search:
-    """Maximise a score of candidates in [0, largest]^size with a budget of evaluations.
+def search(
+    score: Callable[[np.ndarray], float], size: int, params: EvolutionaryParams, seed: int, *, densities: int = 0
+) -> Search:
+    """Maximise a score of candidates in [0, largest]^size, and [0, 1] for densities, with a budget of evaluations.
 
     Args:
         score: of a candidate; NaN counts as the worst.
-        size: how many coordinates; CMA-ES needs two, so that one is searched with an idle second.
+        size: how many coefficients; CMA-ES needs two coordinates, so that one is searched with an idle second.
         params: start, step and budget.
         seed: of the candidates.
+        densities: how many coordinates after them are densities.
     """
-    start = np.full(max(size, 2), min(params.initial, params.largest), dtype=np.float64)
+    coefficients = size if densities else max(size, 2)
+    start = np.full(coefficients + densities, min(params.initial, params.largest), dtype=np.float64)
+    start[coefficients:] = params.density
+    most = np.full(len(start), params.largest)
+    most[coefficients:] = 1.0
     found = Search(start)
 
     def judged(candidate: np.ndarray) -> float:
@@ -94,7 +156,7 @@ def search(score: Callable[[np.ndarray], float], size: int, params: Evolutionary
         return -found.scores[-1]
 
     judged(start)
-    strategy = _strategy(start, params, seed)
+    strategy = _strategy(start, most, params, seed)
     while len(found.scores) < params.evaluations and not strategy.stop():
         candidates = strategy.ask()
         left = params.evaluations - len(found.scores)
@@ -104,13 +166,13 @@ def search(score: Callable[[np.ndarray], float], size: int, params: Evolutionary
     return found
 
 
-def _strategy(start: np.ndarray, params: EvolutionaryParams, seed: int):
+def _strategy(start: np.ndarray, most: np.ndarray, params: EvolutionaryParams, seed: int):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it misses a plotting library that is not needed
         import cma
     random = np.random.default_rng(seed)
     options = {
-        "bounds": [0.0, params.largest],
+        "bounds": [0.0, most.tolist()],
         "seed": np.nan,  # the generator below is used instead of NumPy's global one
         "randn": lambda *shape: random.standard_normal(shape),
         "maxfevals": params.evaluations,
@@ -134,32 +196,25 @@ class _Judge:
     def __init__(
         self,
         base: Weights,
-        task_vectors: TaskVectors,
         groups: dict[str, str],
         params: EvolutionaryParams,
         context: Context,
     ) -> None:
-        self.base, self.task_vectors, self.groups, self.params, self.context = (
-            base,
-            task_vectors,
-            groups,
-            params,
-            context,
-        )
+        self.base, self.groups, self.params, self.context = base, groups, params, context
         self.tasks = sorted(set(context.tasks))
         self.images = {task: next(context.batches(task, "validation", params.examples)) for task in self.tasks}
         self.count = sum(len(images) for images, _ in self.images.values())
         self.done = 0
 
     @torch.no_grad()
-    def score(self, rows: dict[str, Tensor]) -> float:
+    def score(self, rows: dict[str, Tensor], task_vectors: TaskVectors) -> float:
         """Return the mean over the tasks of accuracy (%) or of negative cross-entropy."""
         device = self.images[self.tasks[0]][0].device
         weights = {}
         for name in self.base.names:
             tensor = self.base.tensor(name)
             if name in self.groups:
-                vector = combine(rows[self.groups[name]], self.task_vectors.stack(name))
+                vector = combine(rows[self.groups[name]], task_vectors.stack(name))
                 tensor = vector.add_(tensor.to(vector.dtype))
             weights[name] = tensor.to(device)
         total = sum(self._task(task, weights) for task in self.tasks)

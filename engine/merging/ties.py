@@ -128,9 +128,40 @@ def thresholds_at(task_vectors: TaskVectors, rank: int, context: Context) -> dic
     return thresholds
 
 
+def limits_by_share(task_vectors: TaskVectors, shares: Sequence[float], context: Context) -> Tensor:
+    """Find, exactly and in the same passes, the magnitudes that several shares of each expert's entries reach.
+
+    Args:
+        task_vectors: whose entries are ranked, all layers together.
+        shares: of entries to keep, above 0; 1 keeps all.
+        context: told how far it is.
+
+    Returns:
+        A tensor (S, K): a row for each share.
+    """
+    count = sum(math.prod(task_vectors.shape(name)) for name in task_vectors.names)
+    ranks = [count - int(count * share) for share in shares]
+
+    def magnitudes(step: int) -> Iterable[Tensor]:
+        def report(fraction: float, layer: str) -> None:
+            context.progress(fraction, f"Ranking entries of {layer}")
+
+        return (piece.abs_() for piece in all_pieces(task_vectors, step, report))
+
+    found = torch.zeros((len(ranks), len(task_vectors.experts)), dtype=task_vectors.dtype)
+    places = [place for place, rank in enumerate(ranks) if rank >= 1]
+    if places:
+        found[places] = order_statistics(magnitudes, count, [ranks[place] for place in places])
+    return found
+
+
 def elected(task_vectors: TaskVectors, density: float, context: Context) -> Changed:
     """Return trimmed task vectors without the entries that disagree with the elected sign (for AdaMerging++)."""
-    limits = trim_limits(task_vectors, density, "model", context)
+    return agreeing_above(task_vectors, trim_limits(task_vectors, density, "model", context))
+
+
+def agreeing_above(task_vectors: TaskVectors, limits: Callable[[str], list[float]]) -> Changed:
+    """Return task vectors whose entries reach their expert's limit and agree with the elected sign; else zeros."""
     majority = _majority(task_vectors, limits)
 
     def agree(name: str, stack: Tensor, experts: Iterable[str]) -> Tensor:

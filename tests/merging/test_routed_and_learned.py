@@ -223,6 +223,42 @@ def test_the_search_is_never_worse_than_its_start_on_validation_images(granulari
     assert set(found) == {"0", "1", "outside"} if granularity == "block" else 0 <= found <= 1
 
 
+def test_densities_are_searched_beside_coefficients():
+    params = {"search_densities": True, "density": 0.5, "evaluations": 30, "examples": 50, "objective": "loss"}
+    _, result = merged("evolutionary", params)
+    details = result.info.details
+    assert set(details["densities"]) == set(details["coefficients"])
+    assert all(round(20 * density) == pytest.approx(20 * density) for density in details["densities"].values())
+    assert max(details["score"]) > details["score"][0]
+    assert len({*details["densities"].values()}) > 1, "each expert has its own"
+
+
+def test_a_density_that_is_searched_keeps_what_the_same_fixed_one_keeps():
+    start = {"density": 0.5, "evaluations": 1, "examples": 4}
+    (_, fixed), (_, found) = (merged("evolutionary", start | more) for more in ({}, {"search_densities": True}))
+    assert set(found.info.details["densities"].values()) == {0.5}
+    torch.testing.assert_close(tensors_of(found.weights), tensors_of(fixed.weights))
+
+
+def test_coordinates_of_densities_have_bounds_and_a_start_of_their_own():
+    asked = []
+
+    def score(candidate):
+        asked.append(candidate.copy())
+        return -float(((candidate - [0.6, 0.9, 0.1]) ** 2).sum())
+
+    params = EvolutionaryParams(evaluations=300, largest=0.5, density=0.4)
+    found = search(score, 1, params, seed=3, densities=2)
+    assert asked[0].tolist() == [0.3, 0.4, 0.4]
+    assert np.array(asked).max(axis=0)[0] <= 0.5 < np.array(asked).max(axis=0)[1] <= 1
+    np.testing.assert_allclose(found.best, [0.5, 0.9, 0.1], atol=0.02)
+
+
+def test_densities_are_of_trimmed_vectors():
+    with pytest.raises(ValueError, match="set `on: ties`"):
+        EvolutionaryParams(on="task_vectors", search_densities=True)
+
+
 def test_the_search_looks_at_validation_images_only():
     class Watched(TinyContext):
         def batches(self, task, split, size):
