@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PARALLEL := -n auto --maxprocesses 4 --no-loadscope-reorder
+PARALLEL := -n 3 --no-loadscope-reorder
 
 .PHONY: app test quick lint examples schema screenshots benchmark fuzz soak lock audit clean
 

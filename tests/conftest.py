@@ -42,13 +42,14 @@ def pytest_itemcollected(item):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Spread files over the cores, since a file's tests share what it makes; those of other processes stay on one."""
+    """Spread files over workers, since a file shares what it makes; a room of tests of other processes stays on one."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             file = nodeid.partition("::")[0]
-            return "processes" if Path(file).parts[1] in PROCESSES else file
+            room = Path(file).parts[1]
+            return room if room in PROCESSES else file
 
     return ByFile(config, log)
 
