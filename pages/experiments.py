@@ -16,14 +16,13 @@ from engine.experiments import (
 from engine.experiments.claims import effect, verdict_of, zoo_option
 from engine.experiments.spec import FOLDER
 from engine.figures.experiment import experiment_dots
-from engine.outgoing import csv_table
 from engine.pipeline.viewing.by_task import ImagesRequest
 from engine.pipeline.zoos.derived import derived_names
 from engine.store import Run
 from engine.zoo.modalities import MODALITIES
 from pages.sections.experiment_findings import beside, findings
 from pages.sections.experiments_elsewhere import draw_elsewhere, draw_networks
-from pages.shared.chrome import age, empty_state, error_state, plain, plot, theme
+from pages.shared.chrome import age, empty_state, error_state, numbers_of, plain, plot, theme
 from pages.shared.progress import log_view, show_progress
 from pages.shared.results import latest, results
 from pages.shared.service import ask
@@ -188,8 +187,9 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
         measure = next(measure for measure in there if measure.name == chosen)
         drawing = experiment_dots(spec, result, measure, theme())
         plot(drawing, key=f"experiments.figure.{spec.name}")
-        st.caption(plain(f"Hollow marks are controls. {provenance(spec, result, made, measure)}"))
-        _numbers(spec.name, drawing.table)
+        said = f"Hollow marks are controls. {provenance(spec, result, made, measure)}"
+        st.caption(plain(said))
+        numbers_of(drawing, f"experiments.{spec.name}", spec.name, said)
     many = MODALITIES[result.kind].many
     for point in result.points:
         if point.failed:
@@ -210,25 +210,6 @@ def _published(spec: Experiment) -> None:
     table.insert(0, "", [row[0] for row in spec.published.rows])
     draw_table(table, hide_index=True, key=f"experiments.published.{spec.name}", placeholder="–")
     st.caption(plain(f"{spec.published.zoo}; {spec.paper}, {spec.published.source}. {spec.published.note}".strip()))
-
-
-@st.fragment
-def _numbers(name: str, table: pd.DataFrame) -> None:
-    part = st.expander(
-        "Table and download", icon=":material/table_rows:", key=f"experiments.numbers.{name}", on_change="rerun"
-    )
-    if not part.open:
-        return
-    with part:
-        draw_table(table, hide_index=True, key=f"experiments.table.{name}", placeholder="–")
-        st.download_button(
-            "Download CSV",
-            lambda: csv_table(table).encode(),
-            file_name=f"{name}.csv",
-            mime="text/csv",
-            key=f"experiments.csv.{name}",
-            on_click="ignore",
-        )
 
 
 def provenance(spec: Experiment, result: ExperimentResult, made: Run | None, measure: Measure) -> str:

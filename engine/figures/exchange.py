@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from ..outgoing import csv_table, latex
+from ..outgoing import csv_table, latex_tabular
 from ..rounding import rounded
 from .compare import Compared, against, average_table, state_label, state_of, task_table
 from .differences import measurement_warnings
@@ -91,27 +91,12 @@ def to_markdown(runs: Sequence[Compared], state: str) -> str:
 
 def to_latex(runs: Sequence[Compared], state: str) -> str:
     """Render the comparison as a LaTeX table whose caption says what was measured; needs no package."""
-    head = " & ".join(["", *(run.letter for run in runs)])
-    body = [" & ".join([latex(name), *map(latex, cells)]) + r" \\" for name, cells in _rows(runs, state)]
     runs_said = " ".join(f"{run.letter}: {run.title} ({measured(run)})." for run in runs)
     found = measurement_warnings(runs)
     notes = ["Not measured alike.", *found] if found else []
-    caption = latex(" ".join([_caption(runs, state), runs_said, *notes]))
-    return "\n".join(
-        [
-            r"\begin{table}\centering",
-            rf"\begin{{tabular}}{{l{'r' * len(runs)}}}",
-            r"\hline",
-            head + r" \\",
-            r"\hline",
-            *body,
-            r"\hline",
-            r"\end{tabular}",
-            rf"\caption{{{caption}}}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    caption = " ".join([_caption(runs, state), runs_said, *notes])
+    rows = [(name, *cells) for name, cells in _rows(runs, state)]
+    return latex_tabular(["", *(run.letter for run in runs)], rows, f"l{'r' * len(runs)}", caption)
 
 
 def measured(run: Compared) -> str:

@@ -13,7 +13,7 @@ from engine.catalog.titles import calibrator_title, method_title
 from engine.errors import EngineError
 from engine.figures import Drawing
 from engine.figures.palette import Theme
-from engine.outgoing import csv_table
+from engine.outgoing import csv_table, latex_table
 from engine.recipe import MethodCall
 from engine.report import Report
 from engine.rounding import rounded
@@ -204,9 +204,9 @@ def figure(
     kind = kind_of(run.report)
     figure_called(drawing.figure, kind)
     plot(drawing, key=key, name=f"{run.id}-{drawing.name}", pick=pick)
-    said = " ".join([called(note, kind), provenance(run, unit, tasks, images=images, count=count)])
-    st.caption(plain(said.strip()))
-    numbers_of(drawing, key, run.id)
+    said = " ".join([called(note, kind), provenance(run, unit, tasks, images=images, count=count)]).strip()
+    st.caption(plain(said))
+    numbers_of(drawing, key, run.id, said)
 
 
 def plot(drawing: Drawing, *, key: str, name: str = "", pick: Pick | None = None) -> None:
@@ -238,21 +238,40 @@ def plot(drawing: Drawing, *, key: str, name: str = "", pick: Pick | None = None
 
 
 @st.fragment
-def numbers_of(drawing: Drawing, key: str, name: str) -> None:
-    """Draw the numbers behind a figure once somebody opens them; ``name`` begins the file's name."""
+def numbers_of(drawing: Drawing, key: str, name: str, said: str = "") -> None:
+    """Draw the numbers behind a figure once somebody opens them, to read and to take along.
+
+    Args:
+        drawing: the figure with its table.
+        key: of the figure.
+        name: begins the files' names.
+        said: the caption that the numbers have in LaTeX, where the page says one.
+    """
     part = st.expander("Table and download", icon=":material/table_rows:", key=f"{key}.numbers", on_change="rerun")
     if not part.open:
         return
     with part:
-        draw_table(drawing.table, width="stretch", hide_index=True, key=f"{key}.table")
-        st.download_button(
-            "Download CSV",
-            lambda: csv_table(drawing.table).encode(),
-            file_name=f"{name}-{drawing.name}.csv",
-            mime="text/csv",
-            key=f"{key}.csv",
-            on_click="ignore",
-        )
+        draw_table(drawing.table, width="stretch", hide_index=True, key=f"{key}.table", placeholder="–")
+        stem, caption = f"{name}-{drawing.name}", said or drawing.alt
+        with st.container(horizontal=True):
+            st.download_button(
+                "Download CSV",
+                lambda: csv_table(drawing.table).encode(),
+                file_name=f"{stem}.csv",
+                mime="text/csv",
+                key=f"{key}.csv",
+                on_click="ignore",
+            )
+            st.download_button(
+                "Download LaTeX",
+                lambda: latex_table(drawing.table, caption).encode(),
+                file_name=f"{stem}.tex",
+                mime="application/x-tex",
+                key=f"{key}.tex",
+                on_click="ignore",
+                help="The table with this caption; it needs no package.",
+            )
+        st.code(caption, language=None, wrap_lines=True)
         _image_format(key)
 
 

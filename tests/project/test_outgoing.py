@@ -21,7 +21,7 @@ from engine.commands.printing import progress_line
 from engine.commands.sweep import printed
 from engine.experiments import experiment_names, read_experiment, read_result
 from engine.experiments.spec import FOLDER
-from engine.outgoing import csv_cell, csv_table, latex, terminal, terminal_lines
+from engine.outgoing import csv_cell, csv_table, latex, latex_table, terminal, terminal_lines
 from engine.store import Store
 from engine.sweeps.table import SweepPoint, SweepTable
 from tests.pages.conftest import write_zoo
@@ -45,6 +45,21 @@ def test_a_table_is_neutral_in_cells_and_headings():
 
 def test_latex_prints_what_is_meant():
     assert latex(r"a^b~c\d_{e}%") == r"a\textasciicircum{}b\textasciitilde{}c\textbackslash{}d\_\{e\}\%"
+
+
+def test_a_table_for_latex_says_its_numbers_and_its_caption():
+    table = pd.DataFrame({"task_1": ["a & b", None], "λ": [0.30000001, float("nan")], "n": [500, 12]})
+    text = latex_table(table, "θ₀ + λτ, 50 % of them.")
+    assert r"\begin{tabular}{lrr}" in text
+    assert r"task\_1 & $\lambda$ & n \\" in text
+    assert r"a \& b & 0.3 & 500 \\" in text
+    assert r"-- & -- & 12 \\" in text
+    assert r"\caption{$\theta$$_0$ + $\lambda$$\tau$, 50 \% of them.}" in text
+
+
+@pytest.mark.parametrize(("value", "said"), [(-1.25, "−1.25"), (123456.7, "123,457"), (0.00012345, "0.0001234")])
+def test_numbers_have_four_digits(value, said):
+    assert said.replace("−", "$-$") in latex_table(pd.DataFrame({"x": [value]}), "")
 
 
 def test_terminals_obey_nothing():
