@@ -11,7 +11,7 @@ from ..experiments import Experiment, ExperimentResult, Measure, PointResult
 from .drawing import Drawing, compose, number, plain, wrapped
 from .palette import GRID, Theme, state_colour
 
-ROW = 27  # px of a point
+ROW, LINE = 27, 13  # px of a point, and of every further line of its label
 MARGIN = 0.18  # room at both ends, for the numbers
 
 
@@ -21,9 +21,11 @@ def experiment_dots(spec: Experiment, result: ExperimentResult, measure: Measure
     means = [point.cells[measure.name].mean for point in shown]
     digits = _digits(means, measure)
     colours = [_colour(point, theme) for point in shown]
+    labels = [wrapped(point.title, 34) for point in shown]
+    row = ROW + LINE * max((label.count("<br>") for label in labels), default=0)
     dots = go.Scatter(
         x=means,
-        y=[wrapped(point.title, 34) for point in shown],
+        y=labels,
         mode="markers+text",
         marker={
             "color": colours,
@@ -41,7 +43,7 @@ def experiment_dots(spec: Experiment, result: ExperimentResult, measure: Measure
     figure = compose(
         [dots],
         theme,
-        height=64 + ROW * len(shown),
+        height=64 + row * len(shown),
         xaxis={
             "title": plain(f"{measure.title} ({measure.unit})" if measure.unit else measure.title),
             "range": _range(means),
