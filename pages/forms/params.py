@@ -11,6 +11,7 @@ from engine.catalog.words import needs_of
 from pages.shared.chrome import plain
 
 SLIDER_SPAN = 7.0  # bounded numbers of at most this range get a slider, if their default lies on its steps
+TYPED_WIDTH = 72  # px of the field beside a slider
 COMMON = ("steps", "eta")  # inherited parameters that are shown at once
 
 
@@ -126,9 +127,44 @@ def _field(row: Row, name: str, value: Any, key: str) -> Any:
     track = _track(field)
     if track:
         first, last, step = track
-        first, last = min(first, float(value)), max(last, float(value))
-        return st.slider(label, first, last, step=step, key=key, help=hint)
+        further = low is not None and high is not None and (low < first or high > last)
+        first, last = _reaching(key, first, last, float(value))
+        if not further:
+            return st.slider(label, first, last, step=step, key=key, help=hint)
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            chosen = st.slider(label, first, last, step=step, key=key, help=hint)
+            _typed(label, key, float(chosen), (float(low), float(high)), step)
+        return chosen
     return _parsed(st.text_input(label, key=key, help=hint))
+
+
+def _reaching(key: str, first: float, last: float, value: float) -> tuple[float, float]:
+    """Return a track that reaches the value and what it reached before: a slider whose ends move loses its value."""
+    kept = f"{key}.reach"
+    lowest, highest = st.session_state.get(kept, (first, last))
+    st.session_state[kept] = min(lowest, value), max(highest, value)
+    return st.session_state[kept]
+
+
+def _typed(label: str, key: str, value: float, bounds: tuple[float, float], step: float) -> None:
+    """Draw a field beside a slider, for values that the slider's track is too short for."""
+    own = f"{key}.typed"
+
+    def take() -> None:
+        st.session_state[key] = float(st.session_state[own])
+
+    st.session_state[own] = value
+    st.number_input(
+        f"{label}, typed",
+        *bounds,
+        step=step,
+        format="%.4g",
+        key=own,
+        on_change=take,
+        label_visibility="collapsed",
+        width=TYPED_WIDTH,
+        help="The same value, for typing; it may lie beyond the slider's track.",
+    )
 
 
 def _default(field: FieldInfo) -> Any:
@@ -177,6 +213,8 @@ def _track(field: FieldInfo) -> tuple[float, float, float] | None:
     default = _default(field)
     if field.annotation is not float or low is None or high is None or high - low > SLIDER_SPAN:
         return None
+    if low < 0 <= default <= 1 < high:  # a merging coefficient: from nothing to all of it, or twice that
+        return 0.0, 1.0 if default < 1 else min(2.0, high), 0.01
     step = 0.05 if high - low > 1 else 0.01
     if abs(default / step - round(default / step)) > 1e-6:
         return None

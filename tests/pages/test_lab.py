@@ -352,3 +352,15 @@ def test_the_story_says_what_a_merged_model_is(method, kind, headline, what):
     report = made_report(recipe=recipe, merged=MergedPart(kind=kind))
     assert headline in story.headline(report)
     assert what in story.what_merged_is(report)
+
+
+def test_a_coefficient_beyond_its_track_is_typed(open_app):
+    app = open_app()
+    key = "form.w.merge.task_arithmetic.scaling"
+    assert (app.slider(key=key).min, app.slider(key=key).max) == (0.0, 1.0)
+    app.number_input(key=f"{key}.typed").set_value(1.7).run()
+    assert not app.exception
+    assert (app.slider(key=key).value, app.slider(key=key).max) == (1.7, 1.7)
+    app.slider(key=key).set_value(0.4).run()
+    assert (app.slider(key=key).value, app.number_input(key=f"{key}.typed").value) == (0.4, 0.4)
+    assert app.slider(key=key).max == 1.7, "a track that shrank would lose the value"
