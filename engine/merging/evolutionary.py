@@ -71,7 +71,7 @@ def evolutionary(base: Weights, task_vectors: TaskVectors, params: EvolutionaryP
 
 @dataclass(frozen=True)
 class _Space:
-    """What a candidate's coordinates are: a coefficient for every group and expert, then a density an expert.
+    """The coordinates of a candidate: a coefficient for every group and expert, then a density an expert.
 
     Coordinates are in the order of the experts' names, so that chance does not depend on the order of experts.
     """
