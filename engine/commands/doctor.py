@@ -23,7 +23,17 @@ from ..version import code_version
 from ..zoo.importing.roots import configured_roots
 from .printing import say
 
-PACKAGES = ("torch", "open_clip_torch", "streamlit", "dask", "distributed", "SQLAlchemy", "alembic", "safetensors")
+PACKAGES = (
+    "torch",
+    "open_clip_torch",
+    "transformers",
+    "streamlit",
+    "dask",
+    "distributed",
+    "SQLAlchemy",
+    "alembic",
+    "safetensors",
+)
 LITTLE = 2_000_000_000  # bytes free below which a large run may not fit
 OLD_BACKUP = 2 * 86_400.0  # seconds
 

@@ -18,7 +18,7 @@ from pages.shared.curves import curves_in
 from tests.made_run import TASKS, made_report
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("torch", "open_clip", "umap", "dask", "distributed", "sklearn")
+HEAVY = ("torch", "open_clip", "transformers", "umap", "dask", "distributed", "sklearn")
 
 
 def texts(app):

@@ -39,7 +39,7 @@ ROOMS = [
     ("__main__",),
 ]
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
-HEAVY = ("torch", "open_clip", "umap", "dask", "distributed", "sklearn")
+HEAVY = ("torch", "open_clip", "transformers", "umap", "dask", "distributed", "sklearn")
 LIGHT = (
     "engine.archives",
     "engine.errors",

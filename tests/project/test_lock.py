@@ -1,6 +1,10 @@
-"""The lock file holds what requirements.txt names, with hashes, and names no host."""
+"""The package asks for what it imports; the lock file holds what requirements.txt names, with hashes, and no host."""
 
+import ast
 import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -8,7 +12,28 @@ ROOT = Path(__file__).parents[2]
 
 def pins(text):
     found = re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;\\]+)", text, re.MULTILINE)
-    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found}
+    return {same(name): version for name, version in found}
+
+
+def same(name):
+    """Write a distribution's name as all do."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def asked_by_the_package():
+    """Names in pyproject.toml, also of extras; ``a[b]`` asks for b too where that is a package of its own."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    return {same(name) for one in listed for name in re.findall(r"[\w.-]+", one)}
+
+
+def imported(path):
+    """Top modules that a file imports, also inside functions; its own package's files are relative."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module.partition(".")[0]
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
 
 
 LOCK = (ROOT / "requirements.lock").read_text()
@@ -38,3 +63,18 @@ def test_the_driver_for_postgresql_is_locked_with_the_same_companions():
 def test_no_host_is_named():
     for text in (LOCK, (ROOT / "deploy/postgresql.lock").read_text()):
         assert not re.search(r"https?://|--index|--find-links", text)
+
+
+def test_the_package_asks_for_every_package_that_it_imports():
+    asked, owners, lacking = asked_by_the_package(), packages_distributions(), {}
+    for path in (ROOT / "engine").rglob("*.py"):
+        for module in set(imported(path)) - sys.stdlib_module_names:
+            if not {same(name) for name in owners.get(module, [module])} & asked:
+                lacking.setdefault(module, path.relative_to(ROOT).as_posix())
+    assert not lacking
+
+
+def test_what_the_package_asks_for_is_pinned():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    asked = {same(re.match(r"[\w.-]+", one)[0]) for one in listed}
+    assert asked <= set(pins((ROOT / "requirements.txt").read_text()))

@@ -22,7 +22,14 @@ def test_a_sound_store_is_said_to_be_so():
     store.backups.make("asked-for")
     found = look()
     assert found.exit_code == 0, found.output
-    for text in ("torch ", "can be written to", "holds 1 runs", "less than an hour old", "GB are free"):
+    for text in (
+        "torch ",
+        "transformers ",
+        "can be written to",
+        "holds 1 runs",
+        "less than an hour old",
+        "GB are free",
+    ):
         assert text in found.output
     assert "fault" not in found.output
 
