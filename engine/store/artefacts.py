@@ -174,8 +174,8 @@ class Store:
 
         Args:
             key: the step's key.
-            checksums: False takes larger files that were not modified since they were sealed as they are; for pages,
-                which must not wait for the disk.
+            checksums: False takes files of more than 64 MiB that were not modified since they were sealed as they
+                are; for pages, which must not wait for the disk.
         """
         folder = self.folder_of(key)
         if not (folder / RECORD).is_file():

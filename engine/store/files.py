@@ -14,7 +14,7 @@ from ..errors import StoreError
 from .keys import sha256_of
 
 RECORD = "artefact.json"
-SMALL = 262_144  # bytes; checking such a file takes no longer than asking whether it has to be checked
+LARGE = 64 * 2**20  # bytes; reading more than this takes a page longer than a person should wait for it
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,9 @@ class Checker:
 
         Args:
             folder: of the artefact.
-            everything: False reads, of the larger files, only those that were modified since they were sealed, so
-                that a page need not wait for the disk.
+            everything: False reads, of files of more than 64 MiB, only those that were modified since they were
+                sealed, so that a page need not wait for the disk: a bit that rots in one of these without a change
+                of its time is found when a step reads it.
 
         Returns:
             A few words on what is wrong; empty when nothing is.
@@ -93,7 +94,7 @@ class Checker:
                 if status.st_size != entry["size"]:
                     return f"{name} has {status.st_size:,} bytes, {entry['size']:,} were written"
                 stamp = (status.st_mtime_ns, status.st_ino)
-                as_sealed = status.st_size > SMALL and status.st_mtime_ns == entry.get("mtime_ns")
+                as_sealed = status.st_size > LARGE and status.st_mtime_ns == entry.get("mtime_ns")
                 if read.get(name) == stamp or (as_sealed and not everything):
                     continue
                 if sha256_of(folder / name) != entry["sha256"]:

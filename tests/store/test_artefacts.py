@@ -14,7 +14,7 @@ import pytest
 
 from engine.errors import StoreError
 from engine.store import Store, Usage, artefacts, collect, files, step_key, usage_of
-from engine.store.files import SMALL, Checker
+from engine.store.files import Checker
 
 ROOT = Path(__file__).parents[2]
 HOUR_AGO = -7200
@@ -137,7 +137,14 @@ def test_a_damaged_artefact_counts_as_absent(store, caplog, text):
     assert store.find(key)
 
 
-@pytest.mark.parametrize("size", [10, 2 * SMALL])
+def flip(path):
+    """Flip a bit in the middle of a file."""
+    flipped = bytearray(path.read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    path.write_bytes(flipped)
+
+
+@pytest.mark.parametrize("size", [10, 2**20])
 @pytest.mark.parametrize("known", [True, False])
 def test_a_page_notices_a_file_that_was_modified(store, forgetful, size, known):
     """In a process that has read the artefact before, and in one that has not."""
@@ -145,15 +152,24 @@ def test_a_page_notices_a_file_that_was_modified(store, forgetful, size, known):
     folder = store.find(key, checksums=False)
     if not known:
         forgetful()
-    text = folder / "inner" / "text"
-    flipped = bytearray(text.read_bytes())
-    flipped[size // 2] ^= 1
-    text.write_bytes(flipped)
+    flip(folder / "inner" / "text")
+    assert store.find(key, checksums=False) is None
+
+
+def test_a_page_notices_a_bit_that_rots(store, forgetful):
+    """The file is as long as it was, and of the same time."""
+    key = make(store, text="x" * 2**20)
+    text = store.find(key, checksums=False) / "inner" / "text"
+    before = text.stat().st_mtime_ns
+    flip(text)
+    os.utime(text, ns=(before, before))
+    forgetful()
     assert store.find(key, checksums=False) is None
 
 
 def test_a_file_is_read_once_for_each_modification_time(store, forgetful, monkeypatch):
-    small, large = make(store, "small"), make(store, "large", text="x" * 2 * SMALL)
+    monkeypatch.setattr(files, "LARGE", 2**20)
+    small, large = make(store, "small", text="x" * 2**20), make(store, "large", text="x" * (2**20 + 1))
     forgetful()
     read, original = [], files.sha256_of
     monkeypatch.setattr(files, "sha256_of", lambda path: read.append(path) or original(path))
@@ -258,7 +274,7 @@ def test_pages_bring_in_nothing_heavy():
         import sys, time
         began = time.perf_counter()
         import engine.store, engine.service.client
-        heavy = {"torch", "dask", "distributed", "umap", "open_clip", "pandas", "numpy", "sklearn"}
+        heavy = {"torch", "transformers", "dask", "distributed", "umap", "open_clip", "pandas", "numpy", "sklearn"}
         print(",".join(sorted(heavy & set(sys.modules))))
     """
     process = python(code)
