@@ -105,7 +105,7 @@ def _draw_check(recipe: Recipe, row: Run | None) -> None:
             st.caption(f":material/check: {notes} part{' is' if notes == 1 else 's are'} in order.")
         if guess is not None:
             listed = ", ".join(f"{name} {duration(seconds)}" for name, seconds in guess.parts.items() if seconds >= 0.5)
-            st.caption(plain(f"{listed.capitalize()}. " if listed else "") + plain(f"By {guess.basis}."))
+            st.caption(plain((f"{listed.capitalize()}. " if listed else "") + f"By {guess.basis}."))
 
 
 def _line(guess: Estimate | None, checked: Preflight | None, row: Run | None) -> str:

@@ -59,6 +59,7 @@ def test_findings_are_listed_and_do_not_block_run(workspace, open_app):
     assert "1 fault" in said
     assert "Expert 'digits' has 3 NaN." in said
     assert "1 part is in order" in said
+    assert "Merge 2 min 0 s. By made." in said
     assert not app.button(key="form.run").disabled
     app.button(key="form.run").click().run()
     assert len(workspace.store.runs.list(kinds=("run",))) == 1
