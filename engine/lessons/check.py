@@ -115,6 +115,11 @@ class _Check:
             yield from self._named(("experiment",), step.experiment, ("measure",), (step.measure,) * bool(step.measure))
         if step.control:
             yield from self._control(step.control)
+        known = list(self.numbers.report.accuracy) if self.numbers else []
+        for number, state in enumerate(step.states):
+            if known and state not in known:
+                text = f"The lesson's run scores no state '{state}'. {nearest(state, known)}"
+                yield ("states", number), text
 
     def _texts(self, step: Step) -> Iterator[tuple[Place, str]]:
         for place, text in step.texts():
@@ -223,7 +228,7 @@ def _step_lines(step: Step, numbers: Numbers, specs: dict[str, Experiment]) -> l
             )
             lines.append(f"   {preset.label}: {', '.join(cells)}")
     if step.figure:
-        lines.append(f"[figure: {' '.join(filter(None, (step.figure, step.experiment, step.measure)))}]")
+        lines.append(f"[figure: {' '.join(filter(None, (step.figure, step.experiment, step.measure, *step.states)))}]")
     return lines
 
 

@@ -100,6 +100,7 @@ class Step(Frozen):
     figure: Figure = ""
     experiment: str = ""  # whose points or findings the figure shows
     measure: str = ""
+    states: tuple[str, ...] = ()  # of the figure 'accuracy': those that a step may show; all where it names none
 
     @model_validator(mode="after")
     def _whole(self) -> Step:
@@ -109,6 +110,8 @@ class Step(Frozen):
             raise ValueError(f"the figure '{self.figure}' needs an experiment")
         if self.figure == "points" and not self.measure:
             raise ValueError("the figure 'points' needs a measure of its experiment")
+        if self.states and self.figure != "accuracy":
+            raise ValueError("states are those of the figure 'accuracy'")
         return self
 
     def after_of(self, option: int | None) -> str:

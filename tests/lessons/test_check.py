@@ -31,7 +31,7 @@ steps:
       presets:
         - {label: "16", point: matched_16}
         - {label: "256", point: matched_256}
-  - {title: Three, text: "Merged: {run.average.merged.in} %."}
+  - {title: Three, text: "Merged: {run.average.merged.in} %.", figure: accuracy, states: [pretrained, merged]}
   - {title: Four, text: None, figure: points, experiment: re-basin, measure: middle}
   - {title: Now you, text: Go on.}
 """
@@ -63,6 +63,7 @@ def test_a_lesson_without_faults_reads_as_its_reader_will_see_it(written):
     assert "  It is 73.5 %." in text
     assert "16: Loss barrier 0.38" in text
     assert "{" not in text
+    assert "[figure: accuracy pretrained merged]" in text
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,7 @@ def test_a_lesson_without_faults_reads_as_its_reader_will_see_it(written):
         ("    text: Move it.", "    txt: Move it.", "Did you mean 'text'?"),
         ("name: mine", "name: yours", "is not the file's name"),
         ("measure: middle", "measure: centre", "does not measure 'centre'"),
+        ("states: [pretrained, merged]", "states: [pretrained, mergd]", "'mergd'. Did you mean 'merged'?"),
         ("title: Mine", "title: {", "This is not YAML"),
     ],
 )

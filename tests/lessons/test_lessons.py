@@ -71,6 +71,8 @@ def test_a_wrong_lesson_is_refused():
         Control.model_validate({"label": "", "experiment": "e", "measures": ["m"], "presets": presets, "start": 2})
     with pytest.raises(ValueError, match="needs a measure"):
         Step.model_validate({"title": "", "text": "", "figure": "points", "experiment": "scaling"})
+    with pytest.raises(ValueError, match="those of the figure 'accuracy'"):
+        Step.model_validate({"title": "", "text": "", "figure": "bias", "states": ["merged"]})
     with pytest.raises(ValueError, match="at least 5 items"):
         Lesson.model_validate(
             {"name": "a", "order": 1, "title": "", "summary": "", "run": "", "paper": "", "steps": []}
