@@ -12,6 +12,11 @@ from pages.shared.chrome import error_state, plain
 from pages.shared.state import RunView, store
 
 LESSON, STEP, CLASS = "lesson", "step", "class"  # address parameters: which lesson, which step, shown to a class
+CLASSROOM = """
+[data-testid=stMain] {zoom: 1.3;}
+[data-testid=stMainBlockContainer] {padding-top: 0.5rem;}
+[data-testid=stHeader], [data-testid=stSidebar] {display: none;}
+"""
 
 
 def main() -> None:
@@ -98,7 +103,7 @@ def _lesson(lesson: Lesson) -> None:
         error_state(error, "The lesson needs the example runs that come with the app.")
         return
     st.title(plain(numbers.fill(lesson.steps[number - 1].title)), anchor=False)
-    answered = draw_step(lesson, number, run, numbers)
+    answered = draw_step(lesson, number, run, numbers, figure_first=_in_class())
     _bottom(lesson, number, run, answered)
 
 
@@ -108,10 +113,15 @@ def _step_number(lesson: Lesson) -> int:
     return min(max(int(text) if known else 1, 1), len(lesson.steps))
 
 
+def _in_class() -> bool:
+    """Return whether the address asks for a lesson to be shown to a class."""
+    return st.query_params.get(CLASS) == "1"
+
+
 def _classroom() -> None:
-    """Set large type without a sidebar, for a class, where the address asks for it."""
-    if st.query_params.get(CLASS) == "1":
-        st.html("<style>[data-testid=stMain] {zoom: 1.3;}</style>")
+    """Set large type without navigation and sidebar, for a class, where the address asks for it."""
+    if _in_class():
+        st.html(f"<style>{CLASSROOM}</style>")
 
 
 def _top(lesson: Lesson, number: int) -> None:
@@ -122,10 +132,11 @@ def _top(lesson: Lesson, number: int) -> None:
         st.caption(f"{plain(lesson.title)} · step {number} of {len(lesson.steps)}", width="stretch")
         st.toggle(
             "Classroom",
-            value=st.query_params.get(CLASS) == "1",
+            value=_in_class(),
             key="learn.class",
             on_change=_switch_classroom,
-            help="Large type, to be shown to a class. The keys N and B step on and back.",
+            help="Large type, the figure first and no navigation, to be shown to a class. The keys N and B step on "
+            "and back.",
         )
     st.progress(number / len(lesson.steps))
 

@@ -1,5 +1,7 @@
 """A step of a lesson: its text, its prediction, what may be moved, and its figure."""
 
+from contextlib import nullcontext
+
 import streamlit as st
 
 from engine.errors import EngineError
@@ -22,9 +24,20 @@ from pages.shared.state import RunView
 ANSWERS = "learn.answers"  # in the session: (lesson, step) → number of the option chosen
 
 
-def draw_step(lesson: Lesson, number: int, run: RunView, numbers: Numbers) -> bool:
-    """Draw text, equation, prediction, control and figure of a step; returns whether its answer is known."""
-    step = lesson.steps[number - 1]
+def draw_step(lesson: Lesson, number: int, run: RunView, numbers: Numbers, *, figure_first: bool = False) -> bool:
+    """Draw text, equation, prediction, control and figure of a step.
+
+    Args:
+        lesson: the lesson.
+        number: of the step, from 1.
+        run: that the lesson is about.
+        numbers: what was measured.
+        figure_first: control and figure stand above the text, once they may be seen.
+
+    Returns:
+        Whether the answer of the step's prediction is known.
+    """
+    step, above = lesson.steps[number - 1], st.container() if figure_first else nullcontext()
     try:
         st.markdown(numbers.fill(step.text))
         if step.equation:
@@ -36,9 +49,10 @@ def draw_step(lesson: Lesson, number: int, run: RunView, numbers: Numbers) -> bo
         right = numbers.answer(step.predict) if step.predict and numbers.decided(step.predict) else None
         if after := step.after_of(right):
             st.markdown(numbers.fill(after))
-        if step.control:
-            _control(lesson, number, step, step.control, run, numbers)
-        _figure(lesson, number, step, run, numbers)
+        with above:
+            if step.control:
+                _control(lesson, number, step, step.control, run, numbers)
+            _figure(lesson, number, step, run, numbers)
         say_missing(step, run, numbers)
     except EngineError as error:
         error_state(error, "`python -m engine lesson check` says more of a lesson of your own.")
@@ -134,7 +148,7 @@ def _figure(lesson: Lesson, number: int, step: Step, run: RunView, numbers: Numb
     key = f"learn.figure.{lesson.name}.{number}"
     report = run.report
     if step.figure == "accuracy":
-        figure(accuracy_bars(report, theme()), key=key, run=run, unit="Accuracy in percent")
+        figure(accuracy_bars(report, theme(), step.states or None), key=key, run=run, unit="Accuracy in percent")
     elif step.figure == "bias":
         figure(bias_bars(report, "l1", theme()), key=key, run=run, unit="L1 distance to the expert's features")
     elif step.figure == "salience" and report.salience is not None:

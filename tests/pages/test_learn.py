@@ -1,5 +1,7 @@
 """Lessons: the list, predictions right and wrong, steps, missing numbers, one's own zoo and files, the classroom."""
 
+import json
+
 import pytest
 
 from engine.lessons import lesson_names, read_lesson
@@ -159,6 +161,40 @@ def test_a_step_that_does_not_exist_is_the_nearest_one(lesson_app):
         app = lesson_app(FIRST, odd)
         assert not app.error
         assert app.title[0].value == read_lesson(FIRST).steps[0].title
+
+
+def test_in_the_classroom_the_figure_comes_first_and_no_navigation(lesson_app):
+    app = lesson_app(FIRST, 1)
+
+    def places():
+        nodes = list(app.main)
+        text = read_lesson(FIRST).steps[0].text.partition("{")[0]
+        words = next(at for at, node in enumerate(nodes) if node.type == "markdown" and node.value.startswith(text))
+        return next(at for at, node in enumerate(nodes) if node.type == "plotly_chart"), words
+
+    figure, words = places()
+    assert figure > words
+    assert not hidden(app)
+    app.toggle(key="learn.class").set_value(True).run()
+    figure, words = places()
+    assert figure < words
+    assert hidden(app)
+    assert not app.exception
+
+
+def hidden(app):
+    return any("stHeader" in item.proto.body and "display: none" in item.proto.body for item in app.get("html"))
+
+
+def test_no_step_shows_what_a_later_one_asks(lesson_app):
+    app = lesson_app(FIRST, 1)
+    spec = json.loads(app.get("plotly_chart")[0].proto.spec)
+    assert [bar["name"] for bar in spec["data"]] == ["Pretrained", "Expert"]
+    app = lesson_app(FIRST, 2)
+    assert not app.get("plotly_chart")
+    app.button_group(key=f"learn.answer.{FIRST}.2").set_value(1).run()
+    spec = json.loads(app.get("plotly_chart")[0].proto.spec)
+    assert [bar["name"] for bar in spec["data"]] == ["Pretrained", "Merged", "Expert"]
 
 
 def test_the_classroom_is_part_of_the_address(lesson_app):
