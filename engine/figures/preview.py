@@ -10,14 +10,28 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from .drawing import Drawing, compose, number, plain
-from .palette import MUTED, Theme, state_colour
+from .palette import INK, MUTED, Theme, state_colour
 
-RIGHT, WRONG = "right", "wrong"
-OUTCOMES = {"light": {RIGHT: "#009E73", WRONG: "#CC3311"}, "dark": {RIGHT: "#4FC3A1", WRONG: "#FF7A66"}}
-SYMBOLS = {RIGHT: "circle", WRONG: "x"}
+RIGHT, WRONG, NEITHER = "right", "wrong", "answer is a number"
+OUTCOMES = {
+    "light": {RIGHT: "#009E73", WRONG: "#CC3311", NEITHER: INK["light"]},
+    "dark": {RIGHT: "#4FC3A1", WRONG: "#FF7A66", NEITHER: INK["dark"]},
+}
+SYMBOLS = {RIGHT: "circle", WRONG: "x", NEITHER: "circle-open"}
+COLUMNS = ("task", "preview", "low", "high", "run shown", "n", "domain")
 ROW = 24  # px of a task
 HEIGHT = 300  # px at least
 HIDDEN = {"visible": False}
+NO_ACCURACY = "No task of the sample has an accuracy: their answers are numbers."
+
+
+def shown_average(document: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    """Return a domain, for people, and the means that sum a preview up; None where no task has an accuracy."""
+    average = document["average"]
+    for domain, title in (("in", "in-domain"), ("out", "out-of-domain")):
+        if average.get(domain):
+            return title, average[domain]
+    return None
 
 
 def preview_points(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray], theme: Theme) -> Drawing:
@@ -30,12 +44,15 @@ def preview_points(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     """
     titles = np.array([task["title"] for task in document["tasks"]])
     points, right = arrays["merged/points"], arrays["merged/right"].astype(bool)
-    known = ~np.isnan(points[:, 0])
+    placed = ~np.isnan(points[:, 0])
+    scored = np.array(["merged" in task for task in document["tasks"]])[arrays["task"]]  # of others answers are numbers
+    known = placed & scored
     traces, before = [], arrays.get("against/points")
     if before is not None:
         marker = {"color": MUTED[theme], "size": 4, "opacity": 0.35}
         traces.append(_marks(before, "run shown", marker, hoverinfo="skip"))
-    for outcome, chosen in ((RIGHT, right & known), (WRONG, ~right & known)):
+    outcomes = {RIGHT: right & known, WRONG: ~right & known} | ({NEITHER: placed & ~scored} if not scored.all() else {})
+    for outcome, chosen in outcomes.items():
         marker = {"color": OUTCOMES[theme][outcome], "size": 6, "symbol": SYMBOLS[outcome], "opacity": 0.85}
         names = [plain(title) for title in titles[arrays["task"][chosen]]]
         hint = f"%{{customdata}}: {outcome}<extra></extra>"
@@ -49,7 +66,7 @@ def preview_points(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
             "row": arrays["index"],
             "x": points[:, 0],
             "y": points[:, 1],
-            "right": right,
+            "right": right if scored.all() else pd.Series(right, dtype="boolean").mask(~scored),
         }
     )
     alt = f"{int(right[known].sum())} of {int(known.sum())} images of the sample are right."
@@ -57,14 +74,19 @@ def preview_points(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 
 
 def preview_tasks(document: Mapping[str, Any], theme: Theme) -> Drawing:
-    """Draw the accuracy on the sample task by task with 95 % Wilson intervals, and that of the run shown as a mark."""
+    """Draw the accuracy on the sample task by task with 95 % Wilson intervals, and that of the run shown as a mark.
+
+    Tasks whose answers are numbers have no accuracy and are left out; where all are such, the table is empty.
+    """
     rows = []
     for task in document["tasks"]:
+        if "merged" not in task:
+            continue
         value, low, high = task["merged"]
         before = task.get("against", [None])[0]
         facts = {"n": task["evaluated"], "domain": task["domain"]}
         rows.append({"task": task["title"], "preview": value, "low": low, "high": high, "run shown": before, **facts})
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
     names = [plain(title) for title in table["task"]]
     spread = {
         "type": "data",
@@ -103,8 +125,8 @@ def preview_tasks(document: Mapping[str, Any], theme: Theme) -> Drawing:
         xaxis={"title": "Accuracy of the sample (%)", "range": [-2, 102], "tickvals": [0, 25, 50, 75, 100]},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": True},
     )
-    inside = document["average"].get("in") or document["average"]["out"]
-    alt = f"On the sample {number(inside['merged']['mean'])} % are right, mean over tasks."
+    shown = shown_average(document)
+    alt = f"On the sample {number(shown[1]['merged']['mean'])} % are right, mean over tasks." if shown else NO_ACCURACY
     return Drawing(figure, table, alt, "preview-tasks")
 
 

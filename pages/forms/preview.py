@@ -16,7 +16,7 @@ from engine.catalog.titles import recipe_title
 from engine.errors import EngineError, StoreError
 from engine.figures import Drawing
 from engine.figures.palette import Theme
-from engine.figures.preview import preview_points, preview_tasks
+from engine.figures.preview import NO_ACCURACY, preview_points, preview_tasks, shown_average
 from engine.pipeline.preview.request import (
     KIND,
     PATIENCE,
@@ -210,7 +210,7 @@ def _draw(run: RunView, folder: Path, result: str) -> None:
     st.markdown(called(_sentence(document), kind))
     points, tasks = _drawings(str(folder), result, theme())
     left, right = st.columns((5, 6))
-    for place, drawing in ((left, points), (right, tasks)):
+    for place, drawing in ((left, points), (right, tasks))[: 1 if tasks.table.empty else 2]:
         figure_called(drawing.figure, kind)
         with place:
             plot(drawing, key=f"preview.{drawing.name}")
@@ -220,9 +220,12 @@ def _draw(run: RunView, folder: Path, result: str) -> None:
 
 def _sentence(document: Mapping[str, Any]) -> str:
     """Return the result in one sentence, in Markdown."""
-    inside = document["average"].get("in") or document["average"]["out"]
+    shown = shown_average(document)
+    if shown is None:
+        return f"**Preview.** {NO_ACCURACY} Run measures their correlations."
+    domain, inside = shown
     merged = inside["merged"]
-    text = f"**Preview: {_percent(merged)}** of a sample right in-domain {_range(merged)}"
+    text = f"**Preview: {_percent(merged)}** of a sample right {domain} {_range(merged)}"
     if "difference" not in inside:
         reason = document.get("uncompared", "")
         return f"{text}." + (f" It is not compared with the run shown: {plain(reason)}" if reason else "")
@@ -236,7 +239,10 @@ def _sentence(document: Mapping[str, Any]) -> str:
 
 def _brief(document: Mapping[str, Any]) -> str:
     """Return the numbers alone, in Markdown."""
-    inside = document["average"].get("in") or document["average"]["out"]
+    shown = shown_average(document)
+    if shown is None:
+        return "Preview: no accuracy, answers are numbers"
+    inside = shown[1]
     text = f"Preview **{_percent(inside['merged'])}**"
     if "difference" not in inside:
         return text
@@ -255,6 +261,8 @@ def _caption(document: Mapping[str, Any]) -> str:
         f"PCA of pretrained and run shown ({rounded(share, 0)} % of the variance)",
         f"{rounded(document['seconds'])} s",
     ]
+    if graded := [task["title"] for task in document["tasks"] if "merged" not in task]:
+        parts.append(f"no accuracy of {', '.join(graded)}, where answers are numbers")
     chance = f" {document['chance']}" if document["chance"] else ""
     return f"{'; '.join(parts)}.{chance} {TRAINED}"
 

@@ -28,8 +28,8 @@ def previews(workspace):
     return workspace.store.runs.list(kinds=("preview",))
 
 
-def finish(workspace, row, key=KEY, outcome="seen", mean=2.5, uncompared=""):
-    """End a preview as the engine would; ``uncompared`` is why it was not compared."""
+def finish(workspace, row, key=KEY, outcome="seen", mean=2.5, uncompared="", graded=()):
+    """End a preview as the engine would; ``uncompared`` is why it was not compared, ``graded`` tasks have numbers."""
 
     def spread(value):
         return {"mean": value, "low": value - 1, "high": value + 1, "images": 64}
@@ -54,7 +54,11 @@ def finish(workspace, row, key=KEY, outcome="seen", mean=2.5, uncompared=""):
         }
         for t in titles
     ]
-    document = {"format": 1, "tasks": tasks, "average": {"in": inside, "out": None}, "seconds": 0.31, "chance": ""}
+    for task in tasks:
+        if task["name"] in graded:
+            del task["merged"], task["against"]
+    average = {"in": inside if len(graded) < len(titles) else None, "out": None}
+    document = {"format": 1, "tasks": tasks, "average": average, "seconds": 0.31, "chance": ""}
     document |= {"map": {"method": "pca", "explained_variance": [20.0, 10.0]}, "protocol": "held_out", "split_seed": 0}
     document["uncompared"] = uncompared
     rng = np.random.default_rng(0)
@@ -117,6 +121,21 @@ def test_a_preview_that_cannot_be_compared_says_why(workspace, open_app):
     app.run()
     assert not app.exception
     assert "It is not compared with the run shown: The expert 'old' is gone." in said(app)
+
+
+@pytest.mark.parametrize("graded", [("Cars",), ("Cars", "Digits")])
+def test_tasks_whose_answers_are_numbers_have_no_accuracy(workspace, open_app, graded):
+    workspace.example()
+    app = open_app()
+    before = charts(app)
+    app.slider(key=LAMBDA).set_value(0.55).run()
+    finish(workspace, previews(workspace)[0], graded=graded)
+    app.run()
+    assert not app.exception
+    assert not app.error
+    assert f"no accuracy of {', '.join(graded)}, where answers are numbers" in said(app)
+    assert ("No task of the sample has an accuracy" in said(app)) == (len(graded) == 2)
+    assert charts(app) == before + 3 - len(graded)
 
 
 def test_the_preview_before_stays_until_the_next_one_is_there(workspace, open_app):

@@ -5,11 +5,13 @@ import time
 import numpy as np
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 
 from engine.analysis.paired import paired_difference
 from engine.catalog import MERGE_METHODS
 from engine.errors import Cancelled, EngineError
+from engine.figures.preview import preview_points, preview_tasks, shown_average
 from engine.pipeline.executor import needed_steps, run_inline
 from engine.pipeline.local import run_recipe
 from engine.pipeline.planners import plan_request
@@ -221,6 +223,29 @@ def test_methods_that_learn_are_named(zoo):
     learning = next(row for row in MERGE_METHODS.values() if row.learns)
     assert trained_parts(recipe(zoo, merge={"method": learning.name})) == [learning.title]
     assert not trained_parts(recipe(zoo))
+
+
+@pytest.mark.parametrize("graded", [1, 3])
+def test_a_task_whose_answers_are_numbers_is_drawn_without_an_accuracy(tmp_path, own_store, graded):
+    folder = make_text_zoo(tmp_path / "zoo")
+    manifest = yaml.safe_load((folder / "zoo.yaml").read_text())
+    manifest["tasks"] = [task for task in manifest["tasks"] if task["name"] != "outside"]
+    for task in manifest["tasks"][:graded]:
+        task |= {"grades": [0, 1, 2], "measure": "spearman"}
+    (folder / "zoo.yaml").write_text(yaml.safe_dump(manifest))
+    asked = PreviewRequest(recipe=scaled(folder, 0.8), against=scaled(folder, 0.3), images=SAMPLE)
+    document, arrays = preview(own_store, asked)
+    tasks, points = preview_tasks(document, "light"), preview_points(document, arrays, "light")
+    assert tasks.table["task"].tolist() == [task["title"] for task in document["tasks"][graded:]]
+    assert points.table["right"].isna().tolist() == (arrays["task"] < graded).tolist()
+    assert [trace.name for trace in points.figure.data].count("answer is a number") == 1
+    if graded == 3:
+        assert shown_average(document) is None
+        assert "answers are numbers" in tasks.alt
+    else:
+        run = run_recipe(scaled(folder, 0.8, probe={"samples_per_task": SAMPLE}), own_store)
+        domain, average = shown_average(document)
+        assert (domain, average["merged"]["mean"]) == ("in-domain", pytest.approx(run.average["merged"].within))
 
 
 def test_one_slow_preview_among_quick_ones_is_not_believed(zoo, own_store):
