@@ -12,10 +12,11 @@ import plotly.graph_objects as go
 from ..analysis.layers import layers_of
 from .depth import NAMES_UP_TO, by_layer
 from .drawing import Drawing, colour_bar, compose, listed, plain
-from .palette import CIVIDIS, GAP, INK, SURFACE, Theme, diverging, state_colour
+from .palette import CIVIDIS, GAP, INK, PURPLE_ORANGE, SURFACE, Theme, diverging
 from .weight_measures import Arrays, LayerMeasure, conflicts, cosines, ratio, totals
 
 PRINTED_UP_TO = 12  # rows and columns whose numbers are printed into a matrix
+FULL_COSINE = 0.3  # the least cosine that has a full colour: task vectors at ±0.04 are as good as at right angles
 TOGETHER = "All experts"
 
 
@@ -129,7 +130,7 @@ def pair_matrix(
     np.fill_diagonal(matrix, np.nan)
     names = [plain(title) for title in titles]
     digits, unit = (2, "Cosine of task vectors") if what == "cosine" else (0, "Sign conflict, percent of entries")
-    low, high = _limits(matrix, what == "cosine")
+    low, high = _limits(matrix, what == "cosine", FULL_COSINE if what == "cosine" else 0.0)
     heatmap = go.Heatmap(
         z=matrix,
         x=names,
@@ -168,7 +169,7 @@ def fate_bars(arrays: Arrays, titles: Sequence[str], theme: Theme) -> Drawing:
     sums = {name: values.sum(axis=0) for name, values in arrays.items()}
     table = pd.DataFrame({"expert": list(titles)})
     bars = []
-    colours = {"same": state_colour("merged", theme), "zeroed": GAP[theme], "flipped": state_colour("corrected", theme)}
+    colours = {"same": PURPLE_ORANGE[theme][-1], "zeroed": GAP[theme], "flipped": PURPLE_ORANGE[theme][0]}
     words = {"same": "Same sign", "zeroed": "Zeroed", "flipped": "Flipped"}
     for key, colour in colours.items():
         table[f"{key}_percent"] = 100 * ratio(sums[key], sums["moved"])
@@ -209,11 +210,12 @@ def beside(taken: Sequence[str], titles: Sequence[str]) -> list[str]:
     return [f"{title} (expert)" if title in taken else title for title in titles]
 
 
-def _limits(values: np.ndarray, signed: bool) -> tuple[float, float]:
+def _limits(values: np.ndarray, signed: bool, least: float = 0.0) -> tuple[float, float]:
+    """Return the ends of a colour scale; of signed values zero is in the middle, and the ends are ``least`` or more."""
     finite = values[np.isfinite(values)]
     if not finite.size:
         return -1.0 if signed else 0.0, 1.0
     if signed:
-        reach = float(np.abs(finite).max()) or 1.0
+        reach = max(float(np.abs(finite).max()), least) or 1.0
         return -reach, reach
     return float(finite.min()), float(finite.max())

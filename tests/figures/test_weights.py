@@ -8,6 +8,7 @@ import pytest
 from engine.analysis.spectra import effective_rank, energy_rank, stable_rank
 from engine.figures.coefficients import amplification_table, coefficient_figure, learned_coefficients
 from engine.figures.interpolation import MEAN, POSITION, barrier_table, path_figure
+from engine.figures.palette import PURPLE_ORANGE, STATES
 from engine.figures.spectra import rank_figure, spectrum_figure
 from engine.figures.weight_measures import GEOMETRY, KEPT, conflicts, cosines, totals
 from engine.figures.weights import fate_bars, layer_figure, pair_matrix
@@ -102,6 +103,20 @@ def test_a_matrix_of_pairs_says_which_is_highest_and_can_be_of_one_layer():
     assert "<b>Signs</b> and Digits, 0.300" in whole.alt
     assert pair_matrix(ARRAYS, TITLES, "cosine", "light", [0]).table.loc[0, TITLES[1]] == pytest.approx(0.5)
     assert pair_matrix(ARRAYS, TITLES, "conflict", "dark").table.loc[1, "Digits"] == pytest.approx(37.5)
+
+
+@pytest.mark.parametrize(("cosine", "reach"), [(0.04, 0.3), (-0.04, 0.3), (0.9, 0.9)])
+def test_a_small_cosine_has_no_full_colour(cosine, reach):
+    inner = np.array([[[1.0, cosine], [cosine, 1.0]]])
+    heatmap = pair_matrix({**ARRAYS, "inner": inner}, TITLES, "cosine", "light").figure.data[0]
+    assert (heatmap.zmin, heatmap.zmax) == (-reach, reach)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_signs_have_the_colours_of_signs_and_of_no_state(theme):
+    bars = {bar.name: bar.marker.color for bar in fate_bars(SUMS, TITLES, theme).figure.data}
+    assert (bars["Flipped"], bars["Same sign"]) == (PURPLE_ORANGE[theme][0], PURPLE_ORANGE[theme][-1])
+    assert not set(bars.values()) & set(STATES[theme].values())
 
 
 def test_fates_add_up_to_everything():
