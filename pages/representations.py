@@ -11,7 +11,7 @@ from engine.rounding import rounded
 from pages.features.film_maker import film_maker
 from pages.features.film_view import film_view, films_of
 from pages.features.view import feature_view
-from pages.shared.causes import class_pick
+from pages.shared.causes import CLICK, class_pick, task_pick
 from pages.shared.chrome import context_bar, empty_state, error_state, figure, plain, theme
 from pages.shared.nouns import called, kind_of
 from pages.shared.state import RunView, current_run, samples
@@ -116,7 +116,12 @@ def _distances(run: RunView) -> None:
     )
     known, kind = MEASURES[measure], kind_of(report)
     figure(
-        bias_bars(report, measure, theme()), key="representations.bias", run=run, unit=f"{known.title}, {known.unit}"
+        bias_bars(report, measure, theme()),
+        key="representations.bias",
+        run=run,
+        unit=f"{known.title}, {known.unit}",
+        note=CLICK,
+        pick=task_pick(run),
     )
     _means(run, measure)
     st.caption(

@@ -131,10 +131,12 @@ function showFilm(scatter, turned) {
   drawCurve(scatter);
 }
 
-/** The number beside a panel's title: in-domain accuracy, of the one task that is shown where that is so. */
+/** The numbers beside a panel's title: the frame's in-domain accuracy, and how far to trust its map. */
 function noteOf(scatter, p) {
   const panel = scatter.film.panels[p];
-  return `${percentOf(panel.curve[panel.moves ? scatter.film.frame : 0])} in-domain`;
+  const frame = panel.moves ? scatter.film.frame : 0;
+  const trust = panel.trust[frame];
+  return `${percentOf(panel.curve[frame])} in-domain${typeof trust === "number" ? ` · trust ${trust.toFixed(2)}` : ""}`;
 }
 
 function sayFilm({ film }) {

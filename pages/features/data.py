@@ -146,7 +146,9 @@ def colour_of(space: Space, states: Sequence[str], choice: str, report: Report, 
             return Continuous("Margin", values, stops, -limit, limit, "cosine")
         unit = "feature units"
         title = "Shift: distance to the expert's feature" if choice == "shift" else "Predicted σ, mean over dimensions"
-        return Continuous(title, values, CIVIDIS, 0.0 if choice == "shift" else None, None, unit)
+        return Continuous(
+            title, values, CIVIDIS, _least_shift(values, states) if choice == "shift" else None, None, unit
+        )
     names = list(task_titles(report, space.tasks).values())
     order = list(report.tasks)
     rank = [order.index(task) for task in space.tasks]
@@ -210,6 +212,12 @@ def _classes(space: Space, report: Report) -> tuple[list[str], np.ndarray]:
     sizes = [len(report.tasks[task].classes) for task in space.tasks]
     names = [name for task in space.tasks for name in report.tasks[task].classes]
     return names, np.cumsum([0, *sizes[:-1]])
+
+
+def _least_shift(values: np.ndarray, states: Sequence[str]) -> float:
+    """Return the smallest shift of the states beside the expert, which has none from itself."""
+    moved = values[[state != "expert" for state in states]]
+    return float(np.nanmin(moved)) if np.isfinite(moved).any() else 0.0
 
 
 def _toward(colour: str, surface: str, share: float = 0.7) -> str:

@@ -140,9 +140,9 @@ def film_colour(film: Film, states: Sequence[str], choice: str) -> Categorical |
     """Return the colour of a film's points; of correctness and shift the browser takes each frame's values."""
     shape = (len(states), len(film))
     if choice == "shift":
-        most = largest_shift(film, states)
+        least, most = shift_span(film, states)
         title = "Shift: distance to the expert's feature"
-        return Continuous(title, np.zeros(shape), CIVIDIS, 0.0, most, "feature units", live="shift")
+        return Continuous(title, np.zeros(shape), CIVIDIS, least, most, "feature units", live="shift")
     if choice == "task":
         tasks = film.document["tasks"]
         light, dark = ([_tone(tasks, number, theme) for number in range(len(tasks))] for theme in ("light", "dark"))
@@ -151,11 +151,13 @@ def film_colour(film: Film, states: Sequence[str], choice: str) -> Categorical |
     return Categorical("Prediction", ("right", "wrong"), np.zeros(shape, int), light, dark, False, live="correct")
 
 
-def largest_shift(film: Film, states: Sequence[str]) -> float:
-    """Return the largest distance to the expert in any frame of some states, in feature units."""
-    found = np.concatenate([film.arrays[f"{state}/shift"].ravel() for state in states])
-    known = found[found != np.iinfo(np.uint16).max]
-    return float(known.max()) * film.document["shift_step"] if known.size else 1.0
+def shift_span(film: Film, states: Sequence[str]) -> tuple[float, float]:
+    """Return the smallest and the largest distance to the expert in any frame of the other states, in feature units."""
+    found = [film.arrays[f"{state}/shift"].ravel() for state in states if state != "expert"]
+    known = np.concatenate([part[part != np.iinfo(np.uint16).max] for part in found] or [np.zeros(0)])
+    if not known.size:
+        return 0.0, 1.0
+    return float(known.min()) * film.document["shift_step"], float(known.max()) * film.document["shift_step"]
 
 
 def film_state_title(state: str, recipe: Recipe) -> str:

@@ -15,6 +15,7 @@ from engine.recipe import Recipe
 from engine.sweeps.frames import film_title
 from pages.features.film import COLOURS, FOLDER, Film, film_colour, film_packet, film_state_title, read_film
 from pages.features.images import images_coming, images_of
+from pages.features.inspector import way_to_causes
 from pages.features.packing import Panel, ScatterDataError, content_name
 from pages.features.scatter import linked_scatter
 from pages.shared.chrome import error_state, plain
@@ -123,7 +124,7 @@ def _draw(run: RunView, film: Film, choice: str, key: str) -> None:
     panels = [Panel(film_state_title(state, recipe), SHAPES.get(state, "square"), empty) for state in states]
     atlas = images_of(film, run.report)
     content = f"{film.key}:{'+'.join(states)}"
-    linked_scatter(
+    selection = linked_scatter(
         panels,
         key=view,
         content_key=content,
@@ -134,6 +135,8 @@ def _draw(run: RunView, film: Film, choice: str, key: str) -> None:
         noun=(kind_of(run.report).one, kind_of(run.report).many),
         film=_position(view, content_name(content), film, recipe),
     )
+    if selection.indices:
+        way_to_causes(run, film, selection.indices, view)
     st.caption(plain(called(_caption(film), kind_of(run.report))))
     if atlas is None and images_coming(film, run.report):
         refresh_when(lambda: not images_coming(film, run.report))
@@ -178,6 +181,7 @@ def _caption(film: Film) -> str:
         f"{drawn} of {evaluated:,} test images, {MAPS[document['map']['method']]} of all "
         f"states together; accuracies over all {evaluated:,}, seed {document['seed']}",
         "between two frames points are interpolated",
+        "trust is each frame's trustworthiness, 1 where all neighbours in the plane are neighbours in feature space",
         "2-D distances and sizes are not metric",
     ]
     return "; ".join(parts) + "." + (f" {document['chance']}" if document["chance"] else "")

@@ -11,6 +11,7 @@ from engine.outgoing import csv_table
 from engine.pipeline.views.occlusion import OCCLUSION
 from engine.rounding import rounded
 from pages.features.data import Space, class_name, selection_table
+from pages.features.film import Film
 from pages.features.images import show_sample
 from pages.features.neighbours import has_neighbours, neighbours
 from pages.features.scatter import Atlas, Sentences
@@ -77,7 +78,7 @@ def inspector(
                 width=140,
                 help=called("Twelve images are shown at a time.", kind),
             )
-    _why(run, space, rows, key)
+    way_to_causes(run, space, rows, key)
     ordered = _ordered(space, np.asarray(rows, dtype=int), order, base)
     words = _words_of(run, space, ordered) if isinstance(atlas, Sentences) else {}
     with st.grid("auto", min_column_width=240 if isinstance(atlas, Sentences) else 170, gap="small"):
@@ -101,7 +102,7 @@ def inspector(
     _table(run, space, ordered, states, atlas, key)
 
 
-def _why(run: RunView, space: Space, rows: Sequence[int], key: str) -> None:
+def way_to_causes(run: RunView, space: Space | Film, rows: Sequence[int], key: str) -> None:
     """Draw the way to the diagnosis of the selected images, of the task that most of them are of."""
     chosen = np.asarray(rows, dtype=int)
     counts = np.bincount(space.task[chosen], minlength=len(space.tasks))

@@ -111,13 +111,13 @@ def _read_space(_run: RunView, _found: projection.Found, key: str) -> Space:
 
 
 def _default(space: Space, run: RunView) -> Shown:
-    """Return what is shown first: merged, the last calibrator of the recipe and the experts, coloured by task.
+    """Return what is shown first: merged, the last calibrator of the recipe and the experts, coloured by correctness.
 
     The best calibrator would be a choice made on evaluation images.
     """
     corrected = next((state for state in reversed(space.states) if state in run.report.calibrators), None)
     states = [state for state in ("merged", corrected, "expert") if state in space.states]
-    return Shown(tuple(states) or space.states[:3], corrected, "all", "task")
+    return Shown(tuple(states) or space.states[:3], corrected, "all", "correct")
 
 
 def _controls(run: RunView, space: Space, key: str, bar: DeltaGenerator) -> Shown:
@@ -169,7 +169,7 @@ def _colouring(run: RunView, space: Space, key: str) -> tuple[str, str]:
             "Colour",
             options,
             format_func=COLOURS.get,
-            default="task",
+            default="correct",
             required=True,
             key=f"{key}.colour",
             bind="query-params",

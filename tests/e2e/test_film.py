@@ -37,6 +37,9 @@ def test_keys_on_the_slider_move_points_bars_and_lists_and_back(app_page, app_ad
     expect(view).to_have_attribute("data-frame", "6")
     expect(app_page.locator(".film-value")).to_have_text("0.3")
     expect(app_page.locator(".film-image canvas").first).to_be_visible()  # pictures of lost images are at hand
+    note = app_page.locator(".plot .note").first
+    expect(note).to_have_text(re.compile(r"% in-domain · trust 0\.\d\d$"))
+    heading = note.inner_text()
     app_page.wait_for_timeout(500)
     first = state(app_page)
 
@@ -47,6 +50,7 @@ def test_keys_on_the_slider_move_points_bars_and_lists_and_back(app_page, app_ad
     expect(app_page.locator(".film-value")).to_have_text("0.7")
     moved = state(app_page)
     assert all(one != other for one, other in zip(first, moved, strict=True))
+    assert all(one != other for one, other in zip(heading.split(" · "), note.inner_text().split(" · "), strict=True))
     expect(app_page).to_have_url(re.compile(r"[?&]at=0\.7\b"))
 
     for _ in range(8):

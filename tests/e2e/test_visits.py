@@ -90,7 +90,7 @@ def test_compare_two_runs_and_export(app_page, app_address):
 def test_a_copied_link_opens_the_same_view_in_another_browser(app_page, app_address, chromium):
     app_page.goto(f"{app_address}/representations?run=ties")
     expect(app_page.locator("canvas[data-panel]").first).to_be_visible()
-    app_page.get_by_role("radio", name="Correctness").click()
+    app_page.get_by_role("radio", name="Shift").click()
     expect(app_page).to_have_url(re.compile(r"colour="))
     app_page.get_by_role("combobox", name="Show", exact=True).click()
     app_page.get_by_role("option", name="Handwritten digits").click()

@@ -13,9 +13,11 @@ from streamlit.testing.v1 import AppTest
 from engine.errors import StoreError
 from engine.manifest import ASSETS
 from engine.report import read_report
+from pages.features.data import Space, colour_of
 from pages.features.film import film_colour, film_packet, read_film
 from pages.features.film_maker import frame_values
 from pages.features.film_view import _is_news, films_of
+from pages.features.selection import Exchange, Selection
 from pages.shared.state import RunView, open_run
 
 EXAMPLE = ASSETS / "examples" / "task-arithmetic"
@@ -84,6 +86,20 @@ def test_colours_of_a_film(film, recipe, choice):
     colour = film_colour(film, film.shown(recipe), choice)
     assert colour.live == (None if choice == "task" else choice)
     assert np.asarray(colour.values).shape[-1] == len(film)
+    if choice == "shift":
+        moved = [film.arrays[f"{state}/shift"] for state in film.shown(recipe) if state != "expert"]
+        known = np.concatenate([part[part < np.iinfo(np.uint16).max] for part in moved]) * film.document["shift_step"]
+        assert (colour.low, colour.high) == pytest.approx((known.min(), known.max()))
+        assert colour.low > 0, "the expert itself, at 0, does not stretch the scale"
+
+
+def test_the_scale_of_a_run_begins_at_its_smallest_shift():
+    shift = {"merged": np.array([5.0, np.nan, 7.0]), "expert": np.zeros(3)}
+    rows = np.zeros(3, int)
+    space = Space("key", {}, ("digits",), rows, rows, rows, {}, numbers={"shift": shift})
+    report = read_report(EXAMPLE)
+    assert colour_of(space, ("merged", "expert"), "shift", report, "light").low == 5.0
+    assert colour_of(space, ("expert",), "shift", report, "light").low == 0.0
 
 
 def test_a_damaged_film_is_told(tmp_path):
@@ -119,6 +135,26 @@ def test_the_address_holds_the_frame_where_it_is_not_the_run_itself(monkeypatch,
     assert not app.exception
     assert ("at" in app.query_params) == kept
     assert any("between two frames points are interpolated" in caption.value for caption in app.caption)
+
+
+def test_points_selected_in_a_film_lead_to_their_causes(monkeypatch, tmp_path, film):
+    monkeypatch.setenv("MERGELENS_STORE", str(tmp_path))
+    monkeypatch.setattr("pages.shared.service.ensure_service", lambda store: "not started in tests")
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
+    app.query_params["run"] = "task-arithmetic"
+    app.run()
+    assert not [button for button in app.button if str(button.key).endswith(".why")]
+    (place,) = [name for name in app.session_state if name.endswith(".exchange")]
+    rows = np.flatnonzero(film.task == 0)[:3]
+    app.session_state[place] = Exchange(Selection(tuple(rows.tolist()), 1))
+    app.run()
+    (why,) = [button for button in app.button if str(button.key).endswith(".why")]
+    assert "Why these 3 images" in why.label
+    why.click().run()
+    assert not app.exception
+    chosen = app.query_params["images"]
+    assert "".join(chosen).split(",") == [str(index) for index in sorted(film.index[rows])]
+    assert "".join(app.query_params["task"]) == film.tasks[0]
 
 
 def test_values_of_a_new_film():

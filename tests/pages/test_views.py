@@ -92,6 +92,17 @@ class TestRepresentations:
         assert not app.error
         assert f"{EVALUATED} of them shown" in texts(app)
 
+    def test_correctness_is_shown_first(self, store, key):
+        finish(store, key)
+        assert open_page("representations").button_group(key="features.colour").value == "correct"
+
+    def test_a_bar_of_distances_can_be_clicked(self, store, key):
+        finish(store, key)
+        app = open_page("representations")
+        bars = next(chart.proto for chart in app.get("plotly_chart") if "representations.bias" in chart.proto.id)
+        assert list(bars.selection_mode) == [0]
+        assert "Click a bar or a cell to see why" in texts(app).replace("\\", "")
+
     def test_the_drift_is_said_first(self, store, key):
         finish(store, key)
         said = next(item.value for item in open_page("representations").markdown if "merged features are" in item.value)
