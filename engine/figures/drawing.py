@@ -82,6 +82,7 @@ def compose(
         "showlegend": legend,
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "bgcolor": CLEAR, "title": {"text": ""}},
         "dragmode": False,
+        "modebar": {"bgcolor": CLEAR, "color": MUTED[theme], "activecolor": INK[theme]},
         "xaxis": _axis(theme, xaxis or {}),
         "yaxis": _axis(theme, yaxis or {}),
     }

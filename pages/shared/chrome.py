@@ -31,6 +31,7 @@ FONT = '"Source Sans", system-ui, sans-serif'  # the app's own, so that figures 
 FORMAT = "chrome.format"  # in the session: the file format that figures are saved in
 FORMATS = {"svg": "SVG, for print", "png": "PNG, for slides"}
 PNG_SCALE = 3  # pixels of the file for each on the screen
+SPARED = ["pan2d", "zoomIn2d", "zoomOut2d", "autoScale2d", "resetScale2d"]  # a box zooms in, a double click out again
 
 Pick = Callable[[dict], bool]  # takes the point that is clicked; returns whether the page changes
 
@@ -222,7 +223,7 @@ def plot(drawing: Drawing, *, key: str, name: str = "", pick: Pick | None = None
     form = st.session_state.get(FORMAT, "svg")
     image = {"format": form, "filename": name or drawing.name, "scale": PNG_SCALE if form == "png" else 1}
     drawing.figure.layout.font.family = FONT  # not by update_layout, which takes as long as half a figure
-    config = {"displaylogo": False, "toImageButtonOptions": image}
+    config = {"displaylogo": False, "toImageButtonOptions": image, "modeBarButtonsToRemove": SPARED}
     shown = {"width": "stretch", "theme": None, "config": config, "alt": drawing.alt}
     if pick is None:
         st.plotly_chart(drawing.figure, key=key, **shown)
