@@ -1,4 +1,8 @@
-"""Layers of an encoder in order of depth, by component, under short names."""
+"""Layers of an encoder in order of depth, by component, under short names.
+
+Wherever people read a block's number it counts from 1: on axes, in short names, in sentences. Names of tensors and the
+numbers that somebody types into a recipe (``blocks`` of IntervMerge) count from 0, as the files do.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,12 @@ class Layer:
     short: str
     component: str
     depth: int  # 0: before the blocks, b + 1: inside block b, then what comes after them
-    block: int | None
+    block: int | None  # from 0, as in the tensor's name
 
     @property
     def group(self) -> str:
         """Return the part of the encoder that it is in."""
-        return f"Block {self.block}" if self.block is not None else ("In" if self.depth == 0 else "Out")
+        return f"Block {self.block + 1}" if self.block is not None else ("In" if self.depth == 0 else "Out")
 
 
 def layers_of(names: Sequence[str]) -> list[Layer]:
@@ -36,6 +40,6 @@ def layers_of(names: Sequence[str]) -> list[Layer]:
 def _layer(column: int, name: str, last: int) -> Layer:
     bare, place = unwrapped(name), place_of(name)
     if place:
-        short = f"{place.block} {place.part}"
+        short = f"{place.block + 1} {place.part}"
         return Layer(column, name, short, component_of(place.part), place.block + 1, place.block)
     return Layer(column, name, bare, component_of(bare), 0 if bare.startswith(STEMS) else last, None)

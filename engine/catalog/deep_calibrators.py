@@ -79,19 +79,19 @@ class IntervMergeParams(DeepParams):
     steps: int = Field(500, ge=1, le=100_000, title="Training steps", description="Adam updates for each task.")
     rank: int = Field(1, ge=1, le=256, title="Rank", description="Directions that an intervention can change.")
     function: InterventionFunction = Field(
-        "noreft", title="Intervention", description="Row of the paper's Table 7; noreft is its default."
+        "noreft", title="Intervention", description="Row of the paper's Table 7; NoReFT is its default."
     )
     positions: Position = Field(
         "class", title="Tokens", description="Which tokens of a block are changed; each has its own module."
     )
     blocks: Literal["all", "every_second", "every_third", "every_fourth"] | tuple[int, ...] = Field(
-        "all", title="Blocks", description="Which residual blocks are changed, counted from 0."
+        "all", title="Blocks", description="Which residual blocks are changed: numbers count from 0, in figures from 1."
     )
     mini: MiniPlacement = Field(
         "none",
         title="Mini-intervention",
         description="Change only some dimensions: at the start, shifted from block to block, or four short slices. "
-        "The published program knows them for noreft and lobireft; here all functions have them.",
+        "The published program knows them for NoReFT and LobiReFT; here all functions have them.",
     )
     mini_dims: int = Field(
         64, ge=1, le=8192, title="Dimensions of a mini-intervention", description="Dimensions changed in a token."

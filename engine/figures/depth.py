@@ -66,5 +66,5 @@ def _starts(layers: Sequence[Layer]) -> list[int]:
 
 
 def _tick(layer: Layer) -> str:
-    """Return a block's number; 'Block 0' for the first block."""
-    return layer.group if layer.block in (None, 0) else str(layer.block)
+    """Return a block's number; 'Block 1' for the first block."""
+    return layer.group if layer.block in (None, 0) else str(layer.block + 1)

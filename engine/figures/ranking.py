@@ -92,4 +92,4 @@ def layer_ranking(
 
 def _label(layer: Layer) -> str:
     """Return a layer's name, its block in words."""
-    return layer.short if layer.block is None else f"block {layer.block}: {layer.short.split(' ', 1)[1]}"
+    return layer.short if layer.block is None else f"block {': '.join(layer.short.split(' ', 1))}"

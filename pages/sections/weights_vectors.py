@@ -70,7 +70,7 @@ def _pairs(run: RunView, view: Measured, titles: list[str]) -> None:
         format_func=names.__getitem__,
         key="weights.pairs.layer",
         bind="query-params",
-        help="The part of the encoder that is compared.",
+        help="The part of the encoder that is compared. Blocks count from 1.",
     )
     rows = [view.document["layers"].index(layer)] if layer else []
     figure(
@@ -179,7 +179,7 @@ def _one_spectrum(run: RunView, view: Measured, models: list[str], titles: list[
         key="weights.matrix.name",
         bind="query-params",
         width=420,
-        help="The weight matrix whose singular values are drawn.",
+        help="The weight matrix whose singular values are drawn. Blocks count from 1.",
     )
     cumulative = st.toggle(
         "Energy of the leading values",

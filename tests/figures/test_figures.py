@@ -209,7 +209,7 @@ def test_layers_are_sorted_by_depth():
     found = layers_of(names)
     assert [layer.column for layer in found] == [4, 3, 1, 0, 2]
     assert [layer.component for layer in found] == ["Embedding", "Attention", "MLP", "Projection", "Norm"]
-    assert [layer.group for layer in found] == ["In", "Block 2", "Block 10", "Out", "Out"]
+    assert [layer.group for layer in found] == ["In", "Block 3", "Block 11", "Out", "Out"]
 
 
 def test_masks_follow_the_threshold_rule():
@@ -290,7 +290,9 @@ def test_many_layers_are_named_by_block():
         kept_megabytes=0.1,
         applied=True,
     )
-    assert list(salience_heatmap(part, "light").figure.layout.xaxis.ticktext) == ["Block 0", "1", "2", "3"]
+    assert list(salience_heatmap(part, "light").figure.layout.xaxis.ticktext) == ["Block 1", "2", "3", "4"]
+    assert layers_of([layers[0]])[0].short.startswith("1 ")
+    assert "block 1: " in ranked_layers(part, "a")["label"].iloc[0]
     by_value = salience_heatmap(part, "light", by_value=True).figure.layout
     assert list(by_value.xaxis.ticktext) == ["most", "least salient"]
     assert not by_value.shapes
