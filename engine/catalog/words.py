@@ -35,6 +35,29 @@ AT_INFERENCE = {
     "per_task": "the task of every image, and its masks",
     "per_sample": "a router that looks at every image",
 }
+CHOICES = {  # that are names, and read otherwise than they are written in recipes
+    "noreft": "NoReFT",
+    "loreft": "LoReFT",
+    "direft": "DiReFT",
+    "consreft": "ConsReFT",
+    "lobireft": "LobiReFT",
+    "nodireft": "NodiReFT",
+    "dfa": "DFA",
+    "pda": "PDA",
+    "l1": "L1",
+    "l2": "L2",
+    "mse": "MSE",
+    "smooth_l1": "smooth L1",
+    "svd": "SVD",
+    "ties": "TIES",
+    "ties_mean": "TIES, mean",
+    "ties_sum": "TIES, sum",
+}
+
+
+def choice_title(choice: str) -> str:
+    """Return a parameter's choice for people; recipes and the command line keep its name."""
+    return CHOICES.get(choice, choice.replace("_", " "))
 
 
 def needs_of(row: Row) -> str:

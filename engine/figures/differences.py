@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, get_origin
 
 import pandas as pd
 
-from ..recipe import MethodCall
+from ..catalog.titles import ROWS, calibrator_title, method_title
+from ..catalog.words import choice_title
+from ..recipe import CalibratorCall, MethodCall
 from ..report import Report
+from ..sweeps.places import OTHERS
 from .compare import Compared, tasks_of
 
 NAMED = 3  # tasks that a warning names one by one
 
 
-def recipe_differences(runs: Sequence[Compared]) -> pd.DataFrame:
-    """Return settings that differ: a row each, columns setting and the runs' letters, "–" where absent.
+@dataclass(frozen=True)
+class Setting:
+    """A setting of a recipe as people read it."""
 
-    Keys are those of the resolved recipe, joined by dots. A calibrator or transform that only some runs have is one
-    row with all its parameters.
+    title: str
+    text: str
+
+
+def recipe_differences(runs: Sequence[Compared]) -> pd.DataFrame:
+    """Return settings that differ: a row each, columns setting (its title) and the runs' letters, "–" where absent.
+
+    A calibrator or transform that only some runs have is one row with all its parameters.
     """
     calls = [_calls(run.report) for run in runs]
     fields = [_settings(run.report) for run in runs]
@@ -26,12 +37,15 @@ def recipe_differences(runs: Sequence[Compared]) -> pd.DataFrame:
         everywhere = all(name in found for found in calls)
         for flat, found in zip(fields, calls, strict=True):
             if name in found:
-                flat |= _flat(name, found[name]) if everywhere else {name: _line(found[name])}
+                call, title = found[name], _titled(name, found[name])
+                each = _flat(name, call, title, f"{title}: ")
+                flat |= each if everywhere else {name: Setting(title, _line(call))}
     rows = []
     for key in dict.fromkeys(key for flat in fields for key in flat):
-        values = [_text(flat.get(key)) for flat in fields]
+        found = [flat.get(key) for flat in fields]
+        values = ["–" if setting is None else setting.text for setting in found]
         if len(set(values)) > 1:
-            rows.append([key, *values])
+            rows.append([next(setting.title for setting in found if setting), *values])
     return pd.DataFrame(rows, columns=["setting", *(run.letter for run in runs)])
 
 
@@ -59,19 +73,19 @@ def measurement_warnings(runs: Sequence[Compared]) -> list[str]:
     return [*found, *_task_warnings(runs), *_count_warnings(runs)]
 
 
-def _settings(report: Report) -> dict[str, Any]:
+def _settings(report: Report) -> dict[str, Setting]:
     """Return the settings of a recipe beside transforms and calibrators; experts with weights other than 1."""
     recipe = report.recipe
     weights = {} if recipe.experts == "all" else {expert.name: expert.weight for expert in recipe.experts}
     chosen = weights or dict.fromkeys(report.experts, 1.0)
     experts = [name if weight == 1 else f"{weight:g} × {name}" for name, weight in chosen.items()]
-    probe = recipe.probe.model_dump(mode="json")
+    probe = {f"probe.{name}": value for name, value in recipe.probe.model_dump(mode="json").items()}
     return {
-        "zoo": report.zoo.name,
-        "experts": experts,
-        **_flat("merge", recipe.merge),
-        **{f"probe.{name}": value for name, value in probe.items()},
-        "seeds": list(recipe.seeds),
+        "zoo": Setting("Zoo", report.zoo.title or report.zoo.name),
+        "experts": Setting("Experts", ", ".join(experts) or "none"),
+        **_flat("merge", recipe.merge, "Merge method", ""),
+        **{place: Setting(OTHERS.get(place, place), choice_title(_text(value))) for place, value in probe.items()},
+        "seeds": Setting("Training seeds", _text(list(recipe.seeds))),
     }
 
 
@@ -81,13 +95,41 @@ def _calls(report: Report) -> dict[str, MethodCall]:
     return transforms | {f"calibrators.{call.name}": call for call in report.recipe.calibrators}
 
 
-def _flat(prefix: str, call: MethodCall) -> dict[str, Any]:
-    on = {f"{prefix}.on": call.on} if hasattr(call, "on") else {}
-    return {f"{prefix}.method": call.method, **on, **{f"{prefix}.{name}": value for name, value in call.params.items()}}
+def _titled(place: str, call: MethodCall) -> str:
+    """Return the title of a transform, by its place, or of a calibrator, by its name."""
+    if isinstance(call, CalibratorCall):
+        return calibrator_title(call.name, call.method)
+    return f"Transform {place.rpartition('.')[2]}"
+
+
+def _flat(place: str, call: MethodCall, title: str, owner: str) -> dict[str, Setting]:
+    """Return a call's method and parameters, each under a key of its own.
+
+    Args:
+        place: of the call in the recipe.
+        call: the method with its parameters.
+        title: of the method's own row.
+        owner: stands before the parameters' titles.
+    """
+    found = {f"{place}.method": Setting(title, method_title(call.method))}
+    if isinstance(call, CalibratorCall):
+        found[f"{place}.on"] = Setting(f"{owner}repairs", call.on)
+    for name, value in call.params.items():
+        known = _parameter(call, name, value)
+        found[f"{place}.{name}"] = Setting(f"{owner}{known.title}", known.text)
+    return found
+
+
+def _parameter(call: MethodCall, name: str, value: Any) -> Setting:
+    """Return a parameter with its title, its name in words where this version knows no such parameter."""
+    field = ROWS[call.method].params.model_fields.get(name) if call.method in ROWS else None
+    chosen = field is not None and get_origin(field.annotation) is Literal
+    return Setting((field and field.title) or name.replace("_", " "), choice_title(value) if chosen else _text(value))
 
 
 def _line(call: MethodCall) -> str:
-    return ", ".join([call.method, *(f"{name} {_text(value)}" for name, value in call.params.items())])
+    known = (_parameter(call, name, value) for name, value in call.params.items())
+    return ", ".join([method_title(call.method), *(f"{setting.title} {setting.text}" for setting in known)])
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,7 @@ import streamlit as st
 from pydantic.fields import FieldInfo
 
 from engine.catalog import Row, is_parity
-from engine.catalog.words import needs_of
+from engine.catalog.words import choice_title, needs_of
 from pages.shared.chrome import plain
 
 SLIDER_SPAN = 7.0  # bounded numbers of at most this range get a slider, if their default lies on its steps
@@ -112,11 +112,11 @@ def _field(row: Row, name: str, value: Any, key: str) -> Any:
     choices = _choices(field)
     if choices:
         if len(choices) <= 3 and sum(map(len, choices)) <= 22:
-            return st.segmented_control(label, choices, key=key, help=hint, required=True)
-        return st.selectbox(label, choices, key=key, help=hint)
+            return st.segmented_control(label, choices, format_func=choice_title, key=key, help=hint, required=True)
+        return st.selectbox(label, choices, format_func=choice_title, key=key, help=hint)
     several = _several(field)
     if several:
-        return st.pills(label, several, selection_mode="multi", key=key, help=hint)
+        return st.pills(label, several, format_func=choice_title, selection_mode="multi", key=key, help=hint)
     if field.annotation is bool:
         return st.toggle(label, key=key, help=hint)
     if field.annotation is int:

@@ -7,6 +7,7 @@ import streamlit as st
 
 from engine.catalog import resolve
 from engine.catalog.titles import recipe_title
+from engine.catalog.words import choice_title
 from engine.errors import EngineError, RecipeError
 from engine.pipeline.preflight.sweep import SweepEstimate, estimate_sweep
 from engine.recipe import Recipe, parse_recipe
@@ -97,6 +98,12 @@ def _axis(
     return place, values, problem
 
 
+def _choice_text(value: str | bool) -> str:
+    """Return a method's title, else a choice's."""
+    text = value_text(value)
+    return choice_title(text) if text == value else text
+
+
 def _values(place: Place, key: str) -> tuple[list[Any], str]:
     if place.kind == "choice":
         default = [place.value] if place.place != "merge.method" else [m for m in METHODS_FIRST if m in place.choices]
@@ -104,7 +111,7 @@ def _values(place: Place, key: str) -> tuple[list[Any], str]:
             "Values",
             place.choices,
             default=default,
-            format_func=value_text,
+            format_func=_choice_text,
             key=key,
             persist_state="session",
             placeholder="Choose values",

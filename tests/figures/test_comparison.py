@@ -47,17 +47,36 @@ class TestRecipes:
     def test_only_what_differs_is_listed(self):
         other = recipe(merge=MethodCall(method="task_arithmetic", params={"scaling": 0.5}))
         table = recipe_differences(runs(BASE, made_report(recipe=other)))
-        assert table.to_numpy().tolist() == [["merge.scaling", "0.3", "0.5"]]
+        assert table.to_numpy().tolist() == [["Scaling coefficient λ", "0.3", "0.5"]]
         assert list(table.columns) == ["setting", "A", "B"]
 
     def test_a_calibrator_that_one_run_lacks_is_one_row(self):
         table = recipe_differences(runs(BASE, made_report(recipe=recipe(calibrators=()))))
-        assert table.to_numpy().tolist() == [["calibrators.surgery", "surgery, rank 4, steps 40", "–"]]
+        assert table.to_numpy().tolist() == [["Surgery", "Surgery, Rank 4, Training steps 40", "–"]]
 
     def test_parameters_of_one_calibrator_are_told_apart(self):
         call = CalibratorCall(method="surgery", params={"rank": 8, "steps": 40})
         table = recipe_differences(runs(BASE, made_report(recipe=recipe(calibrators=(call,)))))
-        assert table.to_numpy().tolist() == [["calibrators.surgery.rank", "4", "8"]]
+        assert table.to_numpy().tolist() == [["Surgery: Rank", "4", "8"]]
+
+    def test_methods_and_choices_have_their_titles(self):
+        calls = [
+            CalibratorCall(method="interv_merge", name="inside", params={"function": function, "rank": 1}, on=on)
+            for function, on in (("noreft", "merged"), ("lobireft", "pretrained"))
+        ]
+        merges = [MethodCall(method=method) for method in ("ties", "task_arithmetic")]
+        probes = [Probe(protocol="paper"), Probe(split_seed=3)]
+        made = [
+            made_report(recipe=recipe(calibrators=(call,), merge=merge, probe=probe))
+            for call, merge, probe in zip(calls, merges, probes, strict=True)
+        ]
+        assert recipe_differences(runs(*made)).to_numpy().tolist() == [
+            ["Merge method", "TIES", "Task Arithmetic"],
+            ["Protocol", "paper", "held out"],
+            ["Split seed", "0", "3"],
+            ["IntervMerge (inside): repairs", "merged", "pretrained"],
+            ["IntervMerge (inside): Intervention", "NoReFT", "LobiReFT"],
+        ]
 
     def test_all_experts_are_the_same_as_each_of_them(self):
         named = Recipe(**{**BASE.recipe.model_dump(), "experts": ["digits", "signs"]})

@@ -58,6 +58,35 @@ def test_the_examples_are_compared_first(workspace, open_app):
     assert not app.exception
 
 
+def test_a_run_of_ones_own_is_compared_with_an_example_of_its_zoo(workspace, open_app):
+    workspace.example("one", "First example")
+    workspace.example("two", "Second example")
+    mine = [workspace.finished(name).id for name in ("Mine", "Next")]
+    app = open_app(run=mine[0])
+    app.switch_page("pages/compare.py").run()
+    assert app.multiselect(key="compare.runs").value == [mine[0], "one"]
+    assert "**A** Mine" in texts(app)
+
+    def shown_then_compared(run):
+        app.switch_page("pages/lab.py")
+        app.query_params.pop("runs")
+        app.query_params["run"] = run
+        app.run()
+        return app.switch_page("pages/compare.py").run().multiselect(key="compare.runs").value
+
+    assert shown_then_compared(mine[1]) == [mine[1], "one"], "nobody chose the runs before"
+    app.multiselect(key="compare.runs").set_value([mine[0], "two"]).run()
+    assert shown_then_compared("two") == [mine[0], "two"], "what somebody chose stays"
+    assert not app.exception
+
+
+def test_the_example_that_is_shown_is_the_first_one(workspace, open_app):
+    workspace.example("one", "First example")
+    workspace.example("two", "Second example")
+    app = open_app(run="two").switch_page("pages/compare.py").run()
+    assert app.multiselect(key="compare.runs").value == ["two", "one"]
+
+
 def test_the_numbers_behind_the_front_can_be_read(workspace, open_app):
     ids = [workspace.finished(name).id for name in ("One", "Two")]
     app = open_app("compare", runs=",".join(ids))
@@ -92,7 +121,7 @@ def test_states_have_their_tables(workspace, open_app):
     for scaling in (0.3, 0.5):
         workspace.finished("Run", merge={"method": "task_arithmetic", "params": {"scaling": scaling}})
     app = open_app("compare")
-    assert "merge.scaling" in list(app.dataframe[0].value["setting"])
+    assert "Scaling coefficient λ" in list(app.dataframe[0].value["setting"])
     app.selectbox(key="compare.state").set_value("corrected").run()
     assert app.dataframe[1].value["in"].tolist() == [76, 76]
     assert app.dataframe[2].value["name"].tolist() == ["B − A"]

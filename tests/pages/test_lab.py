@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from streamlit.testing.v1 import AppTest
 
 from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
 from engine.recipe import MethodCall, parse_recipe
@@ -364,3 +365,19 @@ def test_a_coefficient_beyond_its_track_is_typed(open_app):
     app.slider(key=key).set_value(0.4).run()
     assert (app.slider(key=key).value, app.number_input(key=f"{key}.typed").value) == (0.4, 0.4)
     assert app.slider(key=key).max == 1.7, "a track that shrank would lose the value"
+
+
+def test_choices_have_titles_and_recipes_keep_their_names():
+    def form():
+        from engine.catalog import CALIBRATORS
+        from pages.forms.params import param_fields
+
+        param_fields(CALIBRATORS["interv_merge"], {}, "made")
+
+    app = AppTest.from_function(form).run()
+    chosen = app.selectbox(key="made.function")
+    assert chosen.options[:2] == ["NoReFT", "LoReFT"]
+    assert chosen.value == "noreft"
+    chosen.set_value("lobireft").run()
+    assert not app.exception
+    assert app.selectbox(key="made.function").value == "lobireft"

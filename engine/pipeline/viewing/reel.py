@@ -14,6 +14,7 @@ from ...analysis import bias
 from ...analysis.accuracy import predictions, scores, top1
 from ...analysis.film import Grid, Map, fit_map, pack_shift
 from ...analysis.trust import trust
+from ...catalog.titles import method_title
 from ...manifest import Task
 from ...recipe import Probe
 from ...zoo.encoders.heads import ZeroShotHead
@@ -110,7 +111,8 @@ class Reel:
             self.l1[state] = {scene.task.name: [None] * self.length(state) for scene in self.scenes}
             self.trust[state] = [None] * self.length(state)
             for number, features in frames.items():
-                progress(done / all_frames, f"{state}, frame {number + 1}")
+                title = method_title(state)
+                progress(done / all_frames, f"{title[:1].upper()}{title[1:]}, frame {number + 1}")
                 done += 1
                 self._measure(state, number, features(), place, made)
             points[state], predicted[state], shift[state] = made
