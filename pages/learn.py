@@ -14,9 +14,13 @@ from pages.shared.state import RunView, store
 LESSON, STEP, CLASS = "lesson", "step", "class"  # address parameters: which lesson, which step, shown to a class
 CLASSROOM = """
 [data-testid=stMain] {zoom: 1.3;}
-[data-testid=stMainBlockContainer] {padding-top: 0.5rem;}
+[data-testid=stMainBlockContainer] {padding: 0.5rem 2rem;}
+[data-testid=stMain] [data-testid=stVerticalBlock] {gap: 0.5rem;}
+[data-testid=stMain] h1 {padding: 0 0 0.5rem;}
 [data-testid=stHeader], [data-testid=stSidebar] {display: none;}
-"""
+[data-testid=stElementContainer]:has([data-testid=stPlotlyChart]) {zoom: calc(1 / 1.3);}
+[data-testid=stLayoutWrapper]:has(> [data-testid=stHorizontalBlock] > .st-key-filmcolour) {order: 1;}
+"""  # Plotly's figures measure the screen and would leave the page; what a film shows is chosen below it
 
 
 def main() -> None:

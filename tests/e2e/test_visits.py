@@ -110,6 +110,19 @@ def test_a_copied_link_opens_the_same_view_in_another_browser(app_page, app_addr
     assert not watch.problems
 
 
+def test_in_the_classroom_a_figure_fits_the_page_and_comes_before_the_text(app_page, app_address):
+    app_page.goto(f"{app_address}/learn?lesson=what-merging-breaks&step=1&class=1")
+    figure, page = app_page.locator(".js-plotly-plot .main-svg").first, app_page.get_by_test_id("stMainBlockContainer")
+    expect(figure).to_be_visible()
+    settle(app_page)
+    inside, around = figure.bounding_box(), page.bounding_box()
+    assert around["x"] <= inside["x"]
+    assert inside["x"] + inside["width"] <= around["x"] + around["width"]
+    assert inside["width"] > 0.8 * around["width"]
+    assert inside["y"] < app_page.get_by_text("started from the same pretrained model").bounding_box()["y"]
+    expect(app_page.get_by_test_id("stHeader")).to_be_hidden()
+
+
 def test_another_pruning_ratio_gives_another_mask(app_page, app_address):
     app_page.goto(f"{app_address}/salience")
     slider = app_page.get_by_role("slider", name="Pruning ratio η")
