@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("tests.fuzz.worker", "tests.fuzz.visitor")  # that read files, and that visit the app
 PATIENCE = 60.0  # seconds after which a worker that says nothing is stuck below Python
-START = 180.0
+START = 300.0
 FAREWELL = 10.0
 
 

@@ -321,9 +321,9 @@ def check_message(error: Exception) -> None:
     assert 8 < len(text) < 5000, f"the message has {len(text)} characters: {text[:300]}"
 
 
-# -- images: see images.py; imports: see imports.py
+# -- images: see images.py; imports: see imports.py; texts: see texts.py
 
-from tests.fuzz import images, imports  # noqa: E402
+from tests.fuzz import images, imports, texts  # noqa: E402
 
 TARGETS: dict[str, Target] = {
     "safetensors": Target(zoo, spoil_safetensors, read_models),
@@ -337,4 +337,5 @@ TARGETS: dict[str, Target] = {
     "leavings": Target(leavings, spoil_leavings, read_leavings),
     **{name: Target(*parts) for name, parts in images.TARGETS.items()},
     **{name: Target(*parts) for name, parts in imports.TARGETS.items()},
+    **{name: Target(*parts) for name, parts in texts.TARGETS.items()},
 }

@@ -11,6 +11,7 @@ from engine.zoo.folder import Zoo
 from engine.zoo.importing.convert import import_zoo
 from engine.zoo.importing.survey import survey
 from engine.zoo.texts.families import ANSWERS
+from engine.zoo.texts.pieces import Pieces
 from tests.made_text_models import NOUNS, VOCABULARY, classifiers, gpt2, t5, texts, tokenizer
 from tests.pipeline.test_text_import import ask, silent
 
@@ -53,6 +54,33 @@ def test_another_special_word_is_refused(made, tmp_path):
     settings = json.loads((experts["nouns"] / "tokenizer_config.json").read_text())
     (experts["nouns"] / "tokenizer_config.json").write_text(json.dumps({**settings, "pad_token": "<unk>"}))
     assert "the pad token is '<pad>' in the base and '<unk>' in the expert" in faults(ask(tmp_path, base, experts))
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("tokenizer_config.json", {"model_max_length": "long"}, "The tokenizer in nouns cannot be read"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"9" * 5000: {"content": "x"}}}, "ids up to 5,000,000"),
+        ("added_tokens.json", {"x": 10**9}, "added_tokens.json gives a token the id 1,000,000,000"),
+        ("tokenizer.json", {"added_tokens": [{"id": 10**9, "content": "x"}]}, "the id 1,000,000,000; ids up to"),
+        ("tokenizer.json", {"model": {"type": "WordLevel", "vocab": {"a": 10**9}, "unk_token": "a"}}, "ids up to"),
+    ],
+)
+def test_a_tokenizer_that_nobody_has_is_refused_before_it_fills_the_memory(made, tmp_path, file, change, message):
+    base, experts = made
+    path = experts["nouns"] / file
+    path.write_text(json.dumps({**(json.loads(path.read_text()) if path.exists() else {}), **change}))
+    assert message in faults(ask(tmp_path, base, experts))
+    if file == "tokenizer.json":
+        with pytest.raises(ZooError, match="ids up to 5,000,000"):
+            Pieces.read(path, (0, 1, 2, 3, 4))
+
+
+def test_a_config_that_transformers_refuses_is_a_fault(tmp_path):
+    base, experts = t5(tmp_path)
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({**config, "classifier_dropout": "/etc/passwd"}))
+    assert "No t5 can be made of this config" in faults(ask(tmp_path, base, experts))
 
 
 def test_of_a_vocabulary_that_grew_the_bases_rows_are_kept_and_said(made, tmp_path):

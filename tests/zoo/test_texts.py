@@ -140,6 +140,46 @@ def test_bad_tables_are_named(tmp_path, content, message):
         open_texts(tmp_path, task(data="d.jsonl")).labels("test")
 
 
+@pytest.mark.parametrize("label", ["--5", 10**30, 1e300, "9" * 30, True])
+def test_labels_that_are_no_number_to_count_with_are_names(tmp_path, label):
+    (tmp_path / "t.jsonl").write_text(json.dumps({"text": "a", "label": label}))
+    found = open_texts(tmp_path, task(data="t.jsonl", classes=[str(label), "other"]))
+    assert found.labels("test").tolist() == [0]
+
+
+def test_labels_may_stand_among_blanks(tmp_path):
+    (tmp_path / "t.csv").write_text("text,label\na,1\x1d\nb, 0 \n")
+    assert open_texts(tmp_path, task(data="t.csv")).labels("test").tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "row", ['"text": "a\\ud800"', '"text": "a", "more": ["\\uDC00"]', '"\\udfff": "", "text": "a"']
+)
+def test_half_a_character_is_refused(tmp_path, row):
+    (tmp_path / "t.jsonl").write_text('{"text": "\\ud83d\\ude00", "label": 0}\n{' + row + ', "label": 1}')
+    with pytest.raises(DataError, match="line 2 holds half of a character"):
+        open_texts(tmp_path, task(data="t.jsonl"))
+
+
+def test_a_grade_is_no_truth_value(tmp_path):
+    (tmp_path / "t.jsonl").write_text('{"text": "a", "label": 0.5}\n{"text": "b", "label": true}')
+    with pytest.raises(DataError, match="'True', which is no number"):
+        open_texts(tmp_path, task(data="t.jsonl", classes=[], measure="pearson", grades=[0.0, 0.5, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": {"bert": 1}}, "known kinds of text models"),
+        ({"model_type": ["bert"]}, "known kinds of text models"),
+        ({"num_decoder_layers": 10**9}, "num_decoder_layers as 1000000000; a whole number from 1 to 256"),
+    ],
+)
+def test_configs_that_nobody_has_are_refused(change, message):
+    with pytest.raises(ZooError, match=message):
+        checked({**CONFIG, **change}, "of the test")
+
+
 def test_empty_texts_are_refused_or_left_out(zoo):
     rows = [json.loads(line) for line in (zoo / "data/alpha.jsonl").read_text().splitlines()]
     rows[3]["text"] = "  "

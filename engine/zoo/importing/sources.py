@@ -152,8 +152,8 @@ class Joined:
         return self.owners[name].tensor(name)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object; empty where there is no such file.
+def read_json(path: Path, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
+    """Return a JSON object of at most so many bytes; empty where there is no such file.
 
     Raises:
         CheckpointError: too large, or not a JSON object.
@@ -161,8 +161,8 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise CheckpointError(f"{path.name} has more than {MAX_JSON_BYTES:,} bytes; it is no model config.")
+        if path.stat().st_size > most:
+            raise CheckpointError(f"{path.name} has more than {most:,} bytes; it is no model config.")
         document = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read as JSON: {str(error)[:100]}.") from error

@@ -15,6 +15,7 @@ from .pieces import Pieces
 from .words import Words
 
 USUAL_LENGTH = 512
+DECODER = "num_decoder_layers"
 
 LARGEST = {
     "vocabulary": 5_000_000,
@@ -50,7 +51,7 @@ def checked(config: Any, origin: str) -> dict[str, Any]:
     if not isinstance(config, Mapping):
         raise ZooError(f"The backbone's config {origin} holds no mapping; a model config is expected.")
     kind = config.get("model_type")
-    if kind not in FAMILIES:
+    if not isinstance(kind, str) or kind not in FAMILIES:
         raise ZooError(
             f"The backbone's config {origin} is of the kind {kind!r:.40}; known kinds of text models are "
             f"{', '.join(FAMILIES)}. Choose a model of one of them."
@@ -60,15 +61,23 @@ def checked(config: Any, origin: str) -> dict[str, Any]:
         found.setdefault("scale_decoder_outputs", found["tie_word_embeddings"] is not False)
     if missing := [name for name in family.sizes.values() if name not in found]:
         raise ZooError(f"The backbone's config {origin} lacks {', '.join(sorted(missing))}.")
-    for size, name in family.sizes.items():
-        value, largest = found[name], LARGEST[size]
+    _check_sizes(found, family, origin)
+    _check_arithmetic(found, family, origin)
+    return found
+
+
+def _check_sizes(found: Mapping[str, Any], family: Family, origin: str) -> None:
+    """Refuse sizes that nobody has, also of a decoder that is given a depth of its own."""
+    places = [(name, LARGEST[size]) for size, name in family.sizes.items()]
+    if found.get(DECODER) is not None:
+        places.append((DECODER, LARGEST["layers"]))
+    for name, largest in places:
+        value = found[name]
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= largest:
             raise ZooError(
                 f"The backbone's config {origin} gives {name} as {value!r:.60}; a whole number from 1 to {largest:,} "
                 "is expected."
             )
-    _check_arithmetic(found, family, origin)
-    return found
 
 
 def _check_arithmetic(found: Mapping[str, Any], family: Family, origin: str) -> None:

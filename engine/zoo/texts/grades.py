@@ -62,8 +62,8 @@ def nearest(labels: Sequence[Any], grades: Sequence[float], origin: str) -> np.n
 def as_numbers(labels: Iterable[Any]) -> np.ndarray | None:
     """Return labels as finite numbers (n,), None where one is none."""
     try:
-        found = np.array([float(label) for label in labels if not isinstance(label, bool)])
-    except (TypeError, ValueError):
+        found = np.array([float("nan") if isinstance(label, bool) else float(label) for label in labels])
+    except (TypeError, ValueError, OverflowError):
         return None
     return found if np.isfinite(found).all() else None
 

@@ -6,11 +6,12 @@ A file is parsed by the `tokenizers` library; nothing in it is executed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 MAX_BYTES = 100_000_000
+LARGEST_ID = 5_000_000
 NONE = -1
 
 
@@ -124,6 +126,27 @@ class Pieces:
         return cutting
 
 
+def check_ids(ids: Iterator[Any], origin: str) -> None:
+    """Refuse ids so large that the library's table, which has a place for each up to the largest, fills the memory.
+
+    Raises:
+        ZooError: with the first of them.
+    """
+    strange = next((number for number in ids if isinstance(number, int) and number > LARGEST_ID), None)
+    if strange is not None:
+        raise ZooError(f"{origin} gives a token the id {strange:,}; ids up to {LARGEST_ID:,} are read.")
+
+
+def ids_of(document: Any) -> Iterator[Any]:
+    """Return the ids that a tokenizer file (tokenizer.json), parsed, gives its tokens."""
+    parts = document if isinstance(document, dict) else {}
+    model, added = parts.get("model"), parts.get("added_tokens")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    yield from vocabulary.values() if isinstance(vocabulary, dict) else ()
+    for entry in added if isinstance(added, list) else ():
+        yield entry.get("id") if isinstance(entry, dict) else None
+
+
 @lru_cache(maxsize=8)
 def _read(
     path: Path, modified: int, size: int, special: tuple[int, int, int, int, int]
@@ -134,7 +157,10 @@ def _read(
         raise ZooError(f"The tokenizer {path.name} has {size:,} bytes; at most {MAX_BYTES:,} are read.")
     try:
         content = path.read_bytes()
+        check_ids(ids_of(json.loads(content)), f"The tokenizer {path.name}")
         tokenizer = Tokenizer.from_str(content.decode("utf-8"))
+    except ZooError:
+        raise
     except Exception as error:  # the library raises plain exceptions
         raise ZooError(f"The tokenizer {path.name} cannot be read: {str(error)[:160]}.") from error
     tokenizer.no_truncation()

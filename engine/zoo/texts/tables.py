@@ -32,6 +32,9 @@ LABELS = ("label", "labels", "class")
 SPLIT = "split"
 HIDDEN = "The labels of its test split are kept secret (all are −1), so that split is left out."
 FIELD = re.compile(r"\{(\w+)\}")  # a column in a prompt
+HALF = re.compile("[\ud800-\udfff]")  # of a character, as JSON can spell it
+WHOLE = re.compile(r"-?\d{1,18}")  # a label that is a number
+MOST = 10**18
 Pair = tuple[str, str]
 Row = dict[str, Any]
 
@@ -152,6 +155,8 @@ def _json_lines(file: Path, columns: Sequence[str]) -> Iterator[Row]:
                 row = json.loads(line)
                 if not isinstance(row, dict):
                     raise ValueError(f"line {number} holds no object")
+                if "\\ud" in line.lower() and HALF.search(json.dumps(row, ensure_ascii=False)):
+                    raise ValueError(f"line {number} holds half of a character; \\ud800 to \\udfff stand in pairs")
                 yield row
 
 
@@ -245,7 +250,7 @@ def _numbered(found: dict[str, list[Any]], path: Path) -> tuple[tuple[str, ...],
     known = {split: labels for split, labels in labelled.items() if None not in labels}
     every = [label for labels in known.values() for label in labels]
     if all(_whole(label) for label in every):
-        return (), {split: np.array([int(label) for label in labels], np.int64) for split, labels in known.items()}
+        return (), {split: np.array([_number(label) for label in labels], np.int64) for split, labels in known.items()}
     names = tuple(sorted({str(label) for label in every}))
     place = {name: number for number, name in enumerate(names)}
     return names, {s: np.array([place[str(label)] for label in labels], np.int64) for s, labels in known.items()}
@@ -257,8 +262,13 @@ def _hidden(label: Any) -> bool:
 
 
 def _whole(label: Any) -> bool:
-    if isinstance(label, float):
-        return label.is_integer()
     if isinstance(label, str):
-        return label.strip().lstrip("-").isdecimal()
-    return isinstance(label, int) and not isinstance(label, bool)
+        return WHOLE.fullmatch(label.strip()) is not None
+    if isinstance(label, bool) or not isinstance(label, int | float):
+        return False
+    return abs(label) < MOST and float(label).is_integer()
+
+
+def _number(label: Any) -> int:
+    """Return a label that is whole as a number."""
+    return int(label.strip() if isinstance(label, str) else label)

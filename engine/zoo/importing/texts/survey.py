@@ -33,7 +33,8 @@ def is_of_texts(request: ImportRequest) -> bool:
     except EngineError:
         return False
     kind = config.get("model_type")
-    return kind in FAMILIES or (isinstance(kind, str) and "vocab_size" in config and "vision_config" not in config)
+    known = isinstance(kind, str) and kind in FAMILIES
+    return known or (isinstance(kind, str) and "vocab_size" in config and "vision_config" not in config)
 
 
 def survey_texts(request: ImportRequest, progress: Progress) -> TextSurvey:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ....errors import CheckpointError
 from ...texts.families import FAMILIES
+from ...texts.pieces import check_ids, ids_of
 from ..sources import read_json
 
 FILES = (
@@ -64,6 +65,7 @@ def read_tokens(folder: Path, kind: str) -> Tokens:
 
     Raises:
         CheckpointError: no such files, or files that cannot be read.
+        ZooError: an id of a token is larger than any model's.
     """
     from transformers import AutoTokenizer
 
@@ -79,19 +81,37 @@ def read_tokens(folder: Path, kind: str) -> Tokens:
                 if (folder / name).stat().st_size > MAX_BYTES:
                     raise CheckpointError(f"{folder.name}/{name} is larger than {MAX_BYTES:,} bytes.")
                 (copy / name).write_bytes((folder / name).read_bytes())
+                if name.endswith(".json"):
+                    _check(name, read_json(folder / name, MAX_BYTES), folder)
         for name in SETTINGS:
             if document := read_json(folder / name):
+                _check(name, document, folder)
                 kept = {key: value for key, value in document.items() if not (key in CODE or key.endswith(PLACE))}
                 (copy / name).write_text(json.dumps(kept), "utf-8")
         (copy / "config.json").write_text(json.dumps({"model_type": kind}), "utf-8")
         try:
             found = AutoTokenizer.from_pretrained(str(copy), local_files_only=True, trust_remote_code=False)
-            text = found.backend_tokenizer.to_str()
+            return _tokens(found, found.backend_tokenizer.to_str(), folder.name, kind)
         except Exception as error:  # the library raises whatever its readers do
             raise CheckpointError(
                 f"The tokenizer in {folder.name} cannot be read: {str(error)[:200]}. Copy the model's folder again."
             ) from error
-    return _tokens(found, text, folder.name, kind)
+
+
+def _check(name: str, document: Mapping[str, Any], folder: Path) -> None:
+    """Refuse ids of tokens that nobody has, in any of the files that give some."""
+    ids = {
+        "tokenizer.json": lambda: ids_of(document),
+        "vocab.json": lambda: iter(document.values()),
+        "added_tokens.json": lambda: iter(document.values()),
+        "tokenizer_config.json": lambda: _numbers(document.get("added_tokens_decoder")),
+    }
+    check_ids(ids.get(name, lambda: iter(()))(), f"{folder.name}/{name}")
+
+
+def _numbers(table: Any) -> Iterator[int]:
+    """Return the keys of a table that are whole numbers."""
+    return (int(key[:20]) for key in table if key.isdecimal()) if isinstance(table, dict) else iter(())
 
 
 def _tokens(found: Any, text: str, origin: str, kind: str) -> Tokens:
