@@ -22,6 +22,7 @@ from .commands import (
     sweep,
     table,
     verify,
+    views,
     work,
     zoo,
 )
@@ -46,6 +47,7 @@ app.command("examples")(work.examples)
 app.command("schema")(work.schema)
 app.command("doctor")(doctor.doctor)
 app.command("export")(runs.export)
+app.command("views")(views.views)
 app.command("receipt")(receipt.receipt)
 app.command("verify")(verify.verify)
 app.command("convert")(convert.convert)

@@ -28,3 +28,10 @@ def spelled(grades: Sequence[float]) -> tuple[str, ...]:
     """Return grades as the names of classes, all with as many decimals."""
     decimals = max(len(text.partition(".")[2]) for text in (f"{grade:.10f}".rstrip("0") for grade in grades))
     return tuple(f"{grade:.{max(decimals, 1)}f}" for grade in grades)
+
+
+def about(seconds: float) -> str:
+    """Return a foreseen time in words, as exactly as it can be foreseen: 'about 5 s', 'about 40 s', 'about 3 min'."""
+    if seconds < 60:
+        return f"about {max(round(seconds), 1) if seconds < 10 else 5 * round(seconds / 5)} s"
+    return f"about {round(seconds / 60)} min" if seconds < 3600 else f"about {seconds / 3600:.1f} h"

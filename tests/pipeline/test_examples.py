@@ -16,11 +16,11 @@ from engine.pipeline.export.examples import (
     build_examples,
     example_recipe,
     neighbour_table,
-    shipped_requests,
     shrink_documents,
     shrink_tables,
 )
 from engine.pipeline.local import run_recipe
+from engine.pipeline.offered import offered_views
 from engine.pipeline.run.plan import plan_run
 from engine.pipeline.run.projecting import ProjectionRequest
 from engine.pipeline.viewing.shipped import shipped_name
@@ -144,7 +144,7 @@ def test_films_of_an_example_are_there_and_pass_through_its_run(name, reports):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_shipped_views_are_those_that_pages_ask_for(name, reports):
-    asked = {shipped_name(view, request) for view, request in shipped_requests(reports[name])}
+    asked = {shipped_name(view, request) for view, request in offered_views(reports[name])}
     there = {path.name for path in (FOLDER / name / "views").glob("*")}
     assert there == asked, "run `make examples`"
     assert sum(path.stat().st_size for path in (FOLDER / name / "views").glob("*/*")) <= 2_000_000

@@ -10,6 +10,7 @@ from engine.pipeline.executor import needed_steps
 from engine.pipeline.local import run_recipe, run_sweep
 from engine.pipeline.planners import plan_request
 from engine.pipeline.run.plan import plan_run
+from engine.pipeline.views.film import FILM
 from engine.recipe import parse_recipe
 from engine.report import read_report
 from engine.store import Store
@@ -201,3 +202,11 @@ def test_the_table_is_what_the_artefact_holds(store, swept):
     folder = store.find(sweep.result)
     assert json.loads((folder / "sweep.json").read_text())["titles"] == list(swept.titles)
     assert (folder / "table.csv").read_text() == swept.to_csv()
+
+
+def test_a_film_over_a_sweeps_place_computes_no_frame_again(zoo, store):
+    values = [0.1, 0.8]
+    run_sweep(recipe(zoo), [(SCALING, values)], store)
+    asked = FILM.ask(recipe(zoo), place=SCALING, values=values, images="all")
+    needed = needed_steps(plan_request(FILM.name, asked.model_dump(mode="json"), store), store)
+    assert [node.name for node in needed] == ["film"]

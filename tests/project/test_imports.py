@@ -70,6 +70,8 @@ LIGHT = (
     "engine.pipeline.run.projecting",
     "engine.pipeline.preflight.sweep",
     "engine.pipeline.preflight.estimate",
+    "engine.pipeline.preflight.views",
+    "engine.pipeline.offered",
     "engine.service.client",
     "engine.service.health",
     "engine.service.journal",

@@ -20,42 +20,15 @@ from safetensors.numpy import load_file, save, save_file
 
 from ...analysis.neighbours import nearest_neighbours
 from ...errors import RecipeError, nearest
-from ...figures.diagnosis.lost import worst_task
-from ...manifest import ASSETS, locate_zoo, read_manifest
+from ...manifest import ASSETS
 from ...recipe import Recipe, parse_recipe
 from ...report import Report, read_report
 from ...store import Store
 from ...types import Progress
-from ...zoo.making.records import by_recipe
-from ...zoo.modalities import modality_of
 from ..local import copy_result, make_view, run_recipe
-from ..viewing.base import View, ViewRequest
-from ..viewing.on_weights import MERGED, PRETRAINED
+from ..offered import offered_views
 from ..viewing.shipped import FOLDER, shipped_name
-from ..views.attention import ATTENTION
-from ..views.blame import BLAME
-from ..views.by_recipe import BY_RECIPE
-from ..views.connection import CONNECTION
-from ..views.coverage import COVERAGE
-from ..views.depth import DEPTH
-from ..views.direction import DIRECTION
-from ..views.disentanglement import DISENTANGLEMENT
-from ..views.energy import ENERGY
 from ..views.film import FILM, drawn_states
-from ..views.geometry import GEOMETRY
-from ..views.interpolation import INTERPOLATION
-from ..views.measures import TASK_MEASURES
-from ..views.occlusion import OCCLUSION
-from ..views.outliers import OUTLIERS
-from ..views.predictions import PREDICTIONS
-from ..views.receipt import RECEIPT
-from ..views.remedies import REMEDIES
-from ..views.sharpness import SHARPNESS
-from ..views.shift import SHIFT
-from ..views.spectra import SPECTRA
-from ..views.stitching import STITCHING
-from ..views.swaps import SWAPS
-from ..views.transplant import TRANSPLANT
 
 NEIGHBOURS = "neighbours.parquet"
 KEPT = ("report.json", "recipe.yaml", "samples.parquet", "projections", NEIGHBOURS)
@@ -98,26 +71,10 @@ FILMS: dict[str, tuple[tuple[str, tuple[Any, ...]], ...]] = {  # example → pla
     "text-task-arithmetic": (("merge.params.scaling", tuple(round(0.05 * step, 2) for step in range(21))),),
     "ties": (("merge.params.density", (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)),),
 }
-SHIPPED: tuple[View, ...] = (  # as pages ask for them first
-    DIRECTION,
-    RECEIPT,
-    GEOMETRY,
-    SPECTRA,
-    SWAPS,
-    COVERAGE,
-    OUTLIERS,
-    PREDICTIONS,
-    DEPTH,
-    STITCHING,
-    SHIFT,
-)
-DIAGNOSED: tuple[View, ...] = (DEPTH, BLAME, TRANSPLANT, ATTENTION, REMEDIES)  # views on one task
-HIDDEN_WORDS = 300  # texts of the task, at most, whose words are hidden in turn
 DECIMALS = 3  # of numbers in tables of shipped views
 DIGITS = 4  # significant ones of numbers in shipped tables
 SAMPLE_DECIMALS = 4  # of numbers of single samples
 DOCUMENT_DIGITS = 6  # significant ones of fractions in shipped documents
-DIAGNOSED_IMAGES = 500  # of the task, at most
 
 
 def _check_names(names: Collection[str]) -> None:
@@ -229,36 +186,6 @@ def shrink_film(folder: Path, recipe: Recipe) -> None:
     save_file(kept, folder / "film.safetensors")
 
 
-def shipped_requests(report: Report) -> list[tuple[View, ViewRequest]]:
-    """Return the views that an example ships: those that pages open with, and the diagnosis of its worst task."""
-    recipe, worst = report.recipe, worst_task(report)
-    kind = modality_of(read_manifest(locate_zoo(recipe.zoo)))
-    found: list[tuple[View, ViewRequest]] = [(view, view.ask(recipe)) for view in SHIPPED]
-    found.append((INTERPOLATION, INTERPOLATION.ask(recipe, start=PRETRAINED, end=MERGED, points=11, images=200)))
-    found += before_merging(report)
-    if worst is not None:
-        found += [(view, view.ask(recipe, task=worst, images=DIAGNOSED_IMAGES)) for view in DIAGNOSED]
-    if not kind.inside:
-        return found
-    found.append((TASK_MEASURES, TASK_MEASURES.ask(recipe)))
-    if worst is not None:
-        found.append((OCCLUSION, OCCLUSION.ask(recipe, task=worst, images=HIDDEN_WORDS)))
-    return [(view, asked) for view, asked in found if not view.refusal(kind)]
-
-
-def before_merging(report: Report) -> list[tuple[View, ViewRequest]]:
-    """Return what the page Before merging opens with: experts by recipe, the first two, the first task."""
-    recipe, (one, two, *_) = report.recipe, report.experts
-    ways = tuple(by_recipe(read_manifest(locate_zoo(recipe.zoo)).experts))
-    return [
-        (BY_RECIPE, BY_RECIPE.ask(recipe, recipes=ways)),
-        (DISENTANGLEMENT, DISENTANGLEMENT.ask(recipe, first=one, second=two)),
-        (SHARPNESS, SHARPNESS.ask(recipe, task=report.tasks_of("in")[0])),
-        (ENERGY, ENERGY.ask(recipe)),
-        (CONNECTION, CONNECTION.ask(recipe, start=one, end=two)),
-    ]
-
-
 def build_views(report: Report, store: Store, out: Path, progress: Progress) -> None:
     """Make an example's views.
 
@@ -268,7 +195,7 @@ def build_views(report: Report, store: Store, out: Path, progress: Progress) -> 
         out: folder that gets a folder a view, named by what is asked for.
         progress: told how far each view is.
     """
-    for view, asked in shipped_requests(report):
+    for view, asked in offered_views(report):
         folder = out / shipped_name(view, asked)
         copy_result(make_view(view, asked, store, progress=progress), folder)
         shrink_tables(folder)

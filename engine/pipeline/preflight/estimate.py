@@ -128,7 +128,7 @@ def estimate(recipe: Recipe, facts: Facts, rates: Rates, shares: Mapping[str, fl
     workers = min(MAX_WORKERS, rates.cores)
     training = [_calibrator_seconds(call, facts, rates) for call in recipe.calibrators]
     parts = {
-        "merge": merges * _merge_seconds(recipe, facts, rates),
+        "merge": merges * merge_seconds(recipe, facts, rates),
         "salience": facts.experts * facts.tower.bytes * (1 / rates.read + 2 / rates.arithmetic) * (facts.experts > 1),
         "heads": facts.prompts / (TEXT * min(rates.encode_rate(facts.tower.name), rates.matmul)),
         "features": _encode_seconds(recipe, facts, rates, merges),
@@ -153,7 +153,8 @@ def read_preflight(folder: Path) -> Preflight:
     return Preflight.model_validate_json((folder / "preflight.json").read_bytes())
 
 
-def _merge_seconds(recipe: Recipe, facts: Facts, rates: Rates) -> float:
+def merge_seconds(recipe: Recipe, facts: Facts, rates: Rates) -> float:
+    """Return the seconds of one merge."""
     row = MERGE_METHODS[recipe.merge.method]
     cost, params = row.cost, params_of(row, recipe.merge.params)
     transforms = [TRANSFORMS[call.method].cost for call in recipe.transforms]

@@ -11,10 +11,11 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from ...errors import RecipeError, StoreError
 from ...recipe import Recipe, Request
+from .work import Sizes, Work
 
 if TYPE_CHECKING:
     from ...zoo.modality import Modality
@@ -44,6 +45,8 @@ class View(Generic[R]):
     reduced: Callable[[Recipe], Recipe] = lambda recipe: recipe  # the recipe without what the view does not depend on
     goes_on: bool = False  # whether `plan` takes, third, steps that failed by key, each with its reason
     inside: str = ""  # of a view that looks inside an encoder: what cannot be done where nothing can, as a beginning
+    work: Callable[[R, Sizes], Work] | None = None  # what it does, so that its time is foreseen; None: not known
+    needs: Literal["zoo", "merge", "run"] = "run"  # what it starts from
 
     def refusal(self, kind: Modality) -> str:
         """Return why the view is not there for a kind of data; '' where it is."""

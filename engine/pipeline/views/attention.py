@@ -14,6 +14,7 @@ from ..steps import SHARE, step
 from ..viewing.anew import merge_alone
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, plan_by_task
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -105,6 +106,11 @@ def correlation(left: np.ndarray, right: np.ndarray) -> float | None:
     return float(((left * right).sum(1)[known] / scale[known]).mean()) if known.any() else None
 
 
+def work(asked: AttentionRequest, sizes: Sizes) -> Work:
+    """Return what following attention through two models takes; it is kept, which costs half a pass more."""
+    return Work(passes=3 * sizes.looked_at(asked.images, asked.task))
+
+
 ATTENTION = View(
     "attention",
     "Attention and drift in the image",
@@ -112,4 +118,6 @@ ATTENTION = View(
     plan,
     reduced=merge_alone,
     inside="Attention cannot be followed",
+    work=work,
+    needs="merge",
 )

@@ -13,6 +13,7 @@ from ..steps import SHARE, step
 from ..viewing.anew import TrialParams, merge_alone
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, need_heads, plan_by_task
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -90,4 +91,10 @@ def blame(inputs: ModelInputs[Path], params: TrialParams, output: Path, tools: S
     (output / "blame.json").write_text(json.dumps(document))
 
 
-BLAME = View("blame", "Experts left out", BlameRequest, plan, reduced=merge_alone)
+def work(asked: BlameRequest, sizes: Sizes) -> Work:
+    """Return what the merges, and the images through each of them, take."""
+    models, tasks = 4 * sizes.experts + 2, 1 if asked.task else len(sizes.in_domain)
+    return Work(passes=models * sizes.looked_at(asked.images, asked.task), merges=(models - 3) * tasks)
+
+
+BLAME = View("blame", "Experts left out", BlameRequest, plan, reduced=merge_alone, work=work, needs="merge")

@@ -15,8 +15,10 @@ from ...recipe import ExpertChoice, Recipe
 from ..steps import INLINED, A, Inputs, StepParams, step
 from ..viewing.base import View, read_document
 from ..viewing.on_weights import merge_only
+from ..viewing.work import Sizes, Work
 from .scaling import ScalingRequest
 from .scaling import plan as plan_scaling
+from .scaling import work as work_of_one
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -128,4 +130,12 @@ def _same_tasks(recipe: Recipe) -> Recipe:
     return chosen.model_copy(update={"transforms": (), "merge": Recipe().merge, "forward": "standard"})
 
 
-BY_RECIPE = View("by_recipe", "Accuracy over λ by recipe", ByRecipeRequest, plan, reduced=_same_tasks)
+def work(asked: ByRecipeRequest, sizes: Sizes) -> Work:
+    """Return what every recipe's curves take."""
+    one, recipes = work_of_one(asked, sizes), max(len(asked.recipes), 1)
+    return Work(passes=recipes * one.passes, models=recipes * one.models)
+
+
+BY_RECIPE = View(
+    "by_recipe", "Accuracy over λ by recipe", ByRecipeRequest, plan, reduced=_same_tasks, work=work, needs="zoo"
+)

@@ -19,6 +19,7 @@ from ..steps import INLINED, SHARE, A, Inputs, NoInputs, StepParams, apart, step
 from ..viewing.base import View, read_document
 from ..viewing.by_task import ImagesRequest, need_heads
 from ..viewing.on_weights import PRETRAINED, merge_only
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -315,6 +316,11 @@ def _two_models(recipe: Recipe) -> Recipe:
     return chosen.model_copy(update={"transforms": (), "merge": Recipe().merge, "forward": "standard"})
 
 
+def work(asked: ConnectionRequest, sizes: Sizes) -> Work:
+    """Return what the models on three paths take on both ends' images, and the matching."""
+    return Work(passes=3 * asked.points * 2 * asked.images + 20 * SEEN, models=4, decomposed=2)
+
+
 CONNECTION = View(
     "connection",
     "Connection of two models",
@@ -322,4 +328,6 @@ CONNECTION = View(
     plan,
     reduced=_two_models,
     inside="Units cannot be matched",
+    work=work,
+    needs="zoo",
 )

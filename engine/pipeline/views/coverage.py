@@ -10,6 +10,7 @@ from ...errors import RecipeError
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_bundle import OnBundleInputs, OnBundleParams, plan_on_bundle
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -66,4 +67,9 @@ def coverage(inputs: OnBundleInputs[Path], params: OnBundleParams, output: Path,
     (output / "coverage.json").write_text(json.dumps(found))
 
 
-COVERAGE = View("coverage", "Coverage of predicted spreads", CoverageRequest, plan)
+def work(asked: CoverageRequest, sizes: Sizes) -> Work:
+    """Return what comparing every state's features takes."""
+    return Work(seconds=sizes.scored(asked.recipe))
+
+
+COVERAGE = View("coverage", "Coverage of predicted spreads", CoverageRequest, plan, work=work)

@@ -14,6 +14,7 @@ from ...recipe import Recipe
 from ..steps import SHARE, step
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, plan_by_task
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -104,4 +105,18 @@ def deep_only(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"calibrators": deep, "seeds": recipe.seeds[:1]})
 
 
-DEPTH = View("depth", "Bias through depth", DepthRequest, plan, reduced=deep_only, inside="Blocks cannot be followed")
+def work(asked: DepthRequest, sizes: Sizes) -> Work:
+    """Return what following the images through the blocks of every state takes."""
+    return Work(passes=(3 + len(asked.recipe.calibrators)) * sizes.looked_at(asked.images, asked.task))
+
+
+DEPTH = View(
+    "depth",
+    "Bias through depth",
+    DepthRequest,
+    plan,
+    reduced=deep_only,
+    inside="Blocks cannot be followed",
+    work=work,
+    needs="merge",
+)

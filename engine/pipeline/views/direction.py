@@ -12,6 +12,7 @@ from ...errors import RecipeError
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_bundle import OnBundleInputs, OnBundleParams, plan_on_bundle
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -88,4 +89,9 @@ def direction(inputs: OnBundleInputs[Path], params: OnBundleParams, output: Path
     (output / "direction.json").write_text(json.dumps({"tasks": spans, "split_seed": report.split_seed}))
 
 
-DIRECTION = View("direction", "Directions of the shift", DirectionRequest, plan)
+def work(asked: DirectionRequest, sizes: Sizes) -> Work:
+    """Return what comparing every state's features takes."""
+    return Work(seconds=sizes.scored(asked.recipe))
+
+
+DIRECTION = View("direction", "Directions of the shift", DirectionRequest, plan, work=work)

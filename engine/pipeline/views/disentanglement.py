@@ -18,6 +18,7 @@ from ..steps import SHARE, A, Inputs, StepParams, apart, step
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, need_heads
 from ..viewing.on_weights import merge_only
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -212,4 +213,17 @@ def _two_vectors(recipe: Recipe) -> Recipe:
     return chosen.model_copy(update={"transforms": (), "merge": Recipe().merge, "forward": "standard"})
 
 
-DISENTANGLEMENT = View("disentanglement", "Weight disentanglement", DisentanglementRequest, plan, reduced=_two_vectors)
+def work(asked: DisentanglementRequest, sizes: Sizes) -> Work:
+    """Return what the models on the grid and four derivatives, three passes each, take."""
+    return Work(passes=2 * asked.images * (asked.points**2 + 6), models=3)
+
+
+DISENTANGLEMENT = View(
+    "disentanglement",
+    "Weight disentanglement",
+    DisentanglementRequest,
+    plan,
+    reduced=_two_vectors,
+    work=work,
+    needs="zoo",
+)

@@ -16,6 +16,7 @@ from ..steps import SHARE, NoInputs, StepParams, apart, step
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest
 from ..viewing.on_weights import merge_only
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -155,6 +156,11 @@ def _inputs_only(recipe: Recipe) -> Recipe:
     return chosen.model_copy(update={"transforms": (), "merge": Recipe().merge, "forward": "standard"})
 
 
+def work(asked: EnergyRequest, sizes: Sizes) -> Work:
+    """Return what the base's inputs and the experts' directions take."""
+    return Work(passes=2 * sizes.looked_at(asked.images), models=sizes.experts, decomposed=sizes.experts)
+
+
 ENERGY = View(
     "energy",
     "Energy in low-rank subspaces",
@@ -162,4 +168,6 @@ ENERGY = View(
     plan,
     reduced=_inputs_only,
     inside="Inputs of blocks cannot be followed",
+    work=work,
+    needs="zoo",
 )

@@ -12,6 +12,7 @@ from ..steps import SHARE, step
 from ..viewing.anew import merge_alone
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, plan_by_task
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -81,4 +82,9 @@ def exact_match(inputs: ModelInputs[Path], params: TaskParams, output: Path, too
     (output / "exact_match.json").write_text(json.dumps(document, ensure_ascii=False))
 
 
-EXACT_MATCH = View("exact_match", "Exact match", ExactMatchRequest, plan, reduced=merge_alone)
+def work(asked: ExactMatchRequest, sizes: Sizes) -> Work:
+    """Return what the answers of three models take, a pass a written token."""
+    return Work(passes=3 * LONGEST * sizes.looked_at(asked.images, asked.task))
+
+
+EXACT_MATCH = View("exact_match", "Exact match", ExactMatchRequest, plan, reduced=merge_alone, work=work, needs="merge")

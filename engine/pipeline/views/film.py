@@ -27,6 +27,7 @@ from ..sources import Sources
 from ..steps import INLINED, A, Inputs, StepParams, apart, closure, step
 from ..viewing.base import View, ViewRequest
 from ..viewing.by_task import need_heads
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -263,4 +264,9 @@ def _first_seed(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"seeds": recipe.seeds[:1]})
 
 
-FILM = View("film", "Film", FilmRequest, plan, reduced=_first_seed, goes_on=True)
+def work(asked: FilmRequest, sizes: Sizes) -> Work:
+    """Return what the runs of all frames take on the images that are looked at."""
+    return Work(runs=len(asked.values), recipe=asked.sampled)
+
+
+FILM = View("film", "Film", FilmRequest, plan, reduced=_first_seed, goes_on=True, work=work)

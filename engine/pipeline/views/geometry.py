@@ -11,6 +11,7 @@ from safetensors.numpy import save_file
 from ..steps import A, Inputs, NoInputs, step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_weights import ModelsParams, merge_only, merged_for, write_names
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -73,4 +74,9 @@ def kept(inputs: KeptInputs[Path], params: ModelsParams, output: Path, tools: St
         (output / name).write_bytes((inputs.geometry / name).read_bytes())
 
 
-GEOMETRY = View("weights", "Weights view", GeometryRequest, plan, "kept", merge_only)
+def work(asked: GeometryRequest, sizes: Sizes) -> Work:
+    """Return what reading all models takes, alone and beside the merged one."""
+    return Work(models=2 * (sizes.experts + 1))
+
+
+GEOMETRY = View("weights", "Weights view", GeometryRequest, plan, "kept", merge_only, work=work, needs="merge")

@@ -17,6 +17,7 @@ from ..sources import Sources
 from ..steps import INLINED, SHARE, A, Inputs, StepParams, apart, step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_weights import MERGED, PRETRAINED, merge_only, model_of
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -174,4 +175,11 @@ def interpolation(inputs: PathsInputs[Path], params: PathsParams, output: Path, 
     (output / "interpolation.json").write_text(json.dumps({**document, "tasks": tasks}))
 
 
-INTERPOLATION = View("interpolation", "Path between models", InterpolationRequest, plan, reduced=merge_only)
+def work(asked: InterpolationRequest, sizes: Sizes) -> Work:
+    """Return what the models on the path take."""
+    return Work(passes=asked.points * sizes.looked_at(asked.images), models=2 * len(sizes.in_domain))
+
+
+INTERPOLATION = View(
+    "interpolation", "Path between models", InterpolationRequest, plan, reduced=merge_only, work=work, needs="merge"
+)

@@ -10,6 +10,7 @@ from ...errors import RecipeError
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_bundle import OnBundleInputs, OnBundleParams
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -86,4 +87,9 @@ def measures(inputs: OnBundleInputs[Path], params: MeasuresParams, output: Path,
     (output / "measures.json").write_text(json.dumps({"tasks": tasks, "mean": mean, "of": of}))
 
 
-TASK_MEASURES = View("measures", "Measures of every task", MeasuresRequest, plan)
+def work(asked: MeasuresRequest, sizes: Sizes) -> Work:
+    """Return what comparing every state's features takes."""
+    return Work(seconds=sizes.scored(asked.recipe))
+
+
+TASK_MEASURES = View("measures", "Measures of every task", MeasuresRequest, plan, work=work)

@@ -14,6 +14,7 @@ from ..steps import SHARE, step
 from ..viewing.anew import merge_alone
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, plan_by_task
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 BATCH = 256  # texts with a hidden word
 DECIMALS = 4
+WORDS = 12  # of a text, about; what the time is foreseen from
 
 
 class OcclusionRequest(ImagesRequest):
@@ -103,4 +105,11 @@ def _alike(left: list[np.ndarray], right: list[np.ndarray]) -> float | None:
     return float(np.mean(found)) if found else None
 
 
-OCCLUSION = View("occlusion", "Words that move the feature", OcclusionRequest, plan, reduced=merge_alone)
+def work(asked: OcclusionRequest, sizes: Sizes) -> Work:
+    """Return what the texts take through three models, whole and with each word hidden."""
+    return Work(passes=3 * (1 + WORDS) * sizes.looked_at(asked.images, asked.task))
+
+
+OCCLUSION = View(
+    "occlusion", "Words that move the feature", OcclusionRequest, plan, reduced=merge_alone, work=work, needs="merge"
+)

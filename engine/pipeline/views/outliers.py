@@ -13,6 +13,7 @@ from ...errors import RecipeError
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_bundle import OnBundleInputs, OnBundleParams, plan_on_bundle
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,4 +108,9 @@ def _places(part: OutlierPart, seed: int) -> tuple[pd.DataFrame, float]:
     return pd.concat(frames, ignore_index=True), share
 
 
-OUTLIERS = View("outliers", "Outliers", OutliersRequest, plan)
+def work(asked: OutliersRequest, sizes: Sizes) -> Work:
+    """Return what the distances of all images, of no task too, to every task's prototypes take."""
+    return Work(seconds=3 * sizes.scored(asked.recipe))
+
+
+OUTLIERS = View("outliers", "Outliers", OutliersRequest, plan, work=work)

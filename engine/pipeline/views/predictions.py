@@ -11,6 +11,7 @@ from ...errors import RecipeError
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_bundle import OnBundleInputs, OnBundleParams, plan_on_bundle
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,4 +92,9 @@ def _likeliest(said: np.ndarray, index: np.ndarray, shift: np.ndarray) -> pd.Dat
     )
 
 
-PREDICTIONS = View("predictions", "Predictions of every image", PredictionsRequest, plan)
+def work(asked: PredictionsRequest, sizes: Sizes) -> Work:
+    """Return what comparing every state's features takes."""
+    return Work(seconds=sizes.scored(asked.recipe))
+
+
+PREDICTIONS = View("predictions", "Predictions of every image", PredictionsRequest, plan, work=work)

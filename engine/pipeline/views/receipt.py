@@ -10,6 +10,7 @@ from ...recipe import MethodCall
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_weights import MergeInput, ModelsParams, kind_of, merge_only
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -63,4 +64,9 @@ def receipt(inputs: MergeInput[Path], params: ReceiptParams, output: Path, tools
     (output / "receipt.json").write_text(receipt_text(made, merged, tools.progress), "utf-8")
 
 
-RECEIPT = View("receipt", "Merge receipt", ReceiptRequest, plan, reduced=merge_only)
+def work(asked: ReceiptRequest, sizes: Sizes) -> Work:
+    """Return what reading all models twice takes."""
+    return Work(models=2 * (sizes.experts + 1))
+
+
+RECEIPT = View("receipt", "Merge receipt", ReceiptRequest, plan, reduced=merge_only, work=work, needs="merge")

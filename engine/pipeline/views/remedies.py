@@ -17,6 +17,7 @@ from ..steps import SHARE, apart, step
 from ..viewing.anew import TrialParams
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, need_heads, plan_by_task
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from torch import nn
@@ -216,4 +217,12 @@ def first_seed(recipe: Recipe) -> Recipe:
     return resolve(recipe.model_copy(update={"seeds": recipe.seeds[:1]}))
 
 
-REMEDIES = View("remedies", "Remedies", RemediesRequest, plan, reduced=first_seed)
+def work(asked: RemediesRequest, sizes: Sizes) -> Work:
+    """Return what the merges take on the task's images and a few of every other task."""
+    tried = len(FACTORS) + len(RATIOS) + sizes.experts
+    images = sizes.looked_at(asked.images, asked.task)
+    images += sizes.looked_at(OTHERS) - (sizes.looked_at(OTHERS, asked.task) if asked.task else 0)
+    return Work(passes=(tried + 3) * images, merges=tried)
+
+
+REMEDIES = View("remedies", "Remedies", RemediesRequest, plan, reduced=first_seed, work=work)

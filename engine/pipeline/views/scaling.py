@@ -16,12 +16,14 @@ from ..steps import SHARE, A, Inputs, StepParams, apart, step
 from ..viewing.base import View
 from ..viewing.by_task import GatherInputs, GatherParams, ImagesRequest, gather, need_heads
 from ..viewing.on_weights import merge_only
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
     from ..tools import StepTools
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5)
+DERIVATIVE = 3  # passes that a derivative along a vector costs
 
 
 class ScalingRequest(ImagesRequest):
@@ -162,4 +164,10 @@ def _task_addition(recipe: Recipe) -> Recipe:
     return chosen.model_copy(update={"transforms": (), "merge": Recipe().merge, "forward": "standard"})
 
 
-SCALING = View("scaling", "Accuracy over λ", ScalingRequest, plan, reduced=_task_addition)
+def work(asked: ScalingRequest, sizes: Sizes) -> Work:
+    """Return what the models on the curves and the experts' derivatives, three passes each, take."""
+    models = len(asked.scalings) + DERIVATIVE * sizes.experts + 2
+    return Work(passes=models * sizes.looked_at(asked.images), models=len(sizes.in_domain) * (sizes.experts + 1))
+
+
+SCALING = View("scaling", "Accuracy over λ", ScalingRequest, plan, reduced=_task_addition, work=work, needs="zoo")

@@ -17,6 +17,7 @@ from ..steps import SHARE, A, Inputs, StepParams, apart, step
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, need_heads
 from ..viewing.on_weights import merge_only
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -179,4 +180,10 @@ def _around(recipe: Recipe) -> Recipe:
     return chosen.model_copy(update={"transforms": (), "merge": Recipe().merge, "forward": "standard"})
 
 
-SHARPNESS = View("sharpness", "Loss around experts", SharpnessRequest, plan, reduced=_around)
+def work(asked: SharpnessRequest, sizes: Sizes) -> Work:
+    """Return what the models on the walk of one expert take; a zoo with more recipes has more experts of a task."""
+    directions = sizes.experts - 1 + asked.draws
+    return Work(passes=directions * asked.points * asked.images, models=sizes.experts + 1)
+
+
+SHARPNESS = View("sharpness", "Loss around experts", SharpnessRequest, plan, reduced=_around, work=work, needs="zoo")

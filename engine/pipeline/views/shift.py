@@ -13,6 +13,7 @@ from ...recipe import LATER
 from ..steps import SHARE, apart, step
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..tools import StepTools
     from ..viewing.models import Pictures
 
+VERSIONS = {"usual": 6, "corruptions": 8}  # of the images, as they are among them, about
 NONE = "none"  # the images as they are
 
 
@@ -143,4 +145,10 @@ def _corrected(given: Tensor, encoder: torch.nn.Module | None, module: Any, pict
         return module.cpu().correct(given, task)
 
 
-SHIFT = View("shift", "Shifted images", ShiftRequest, plan)
+def work(asked: ShiftRequest, sizes: Sizes) -> Work:
+    """Return what the images take through every state, as they are and in every shifted version."""
+    versions = VERSIONS[asked.drawn]
+    return Work(passes=versions * (3 + len(asked.recipe.calibrators)) * sizes.looked_at(asked.images, asked.task))
+
+
+SHIFT = View("shift", "Shifted images", ShiftRequest, plan, work=work)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, model_validator
 
+from ...catalog.row import BACKWARD
 from ...errors import RecipeError, nearest
 from ...manifest import Preprocess
 from ...recipe import Probe, Recipe
@@ -18,6 +19,7 @@ from ..steps import SHARE, A, Inputs, StepParams, apart, step
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, need_heads
 from ..viewing.on_weights import merge_only
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -169,6 +171,19 @@ def _one_task(recipe: Recipe) -> Recipe:
     return chosen.model_copy(update={"transforms": (), "merge": Recipe().merge, "forward": "standard"})
 
 
+def work(asked: SpawningRequest, sizes: Sizes) -> Work:
+    """Return what both trainings of every parting step take, and the models between their ends."""
+    trained = BACKWARD * len(SEEDS) * len(asked.parts) * asked.steps * asked.batch_size
+    return Work(passes=trained + asked.points * len(asked.parts) * asked.images)
+
+
 SPAWNING = View(
-    "spawning", "Instability of a training", SpawningRequest, plan, reduced=_one_task, inside="Nothing can be trained"
+    "spawning",
+    "Instability of a training",
+    SpawningRequest,
+    plan,
+    reduced=_one_task,
+    inside="Nothing can be trained",
+    work=work,
+    needs="zoo",
 )

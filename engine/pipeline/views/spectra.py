@@ -11,6 +11,7 @@ from ...errors import MergeError
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_weights import MERGED, MergeInput, ModelsParams, kind_of, merge_only, merged_for, write_names
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -57,4 +58,9 @@ def spectra(inputs: MergeInput[Path], params: ModelsParams, output: Path, tools:
     write_names(output, "spectra", matrices, models)
 
 
-SPECTRA = View("spectra", "Spectra of task vectors", SpectraRequest, plan, reduced=merge_only)
+def work(asked: SpectraRequest, sizes: Sizes) -> Work:
+    """Return what the singular values of all task matrices take."""
+    return Work(models=sizes.experts + 1, decomposed=sizes.experts + 1)
+
+
+SPECTRA = View("spectra", "Spectra of task vectors", SpectraRequest, plan, reduced=merge_only, work=work, needs="merge")

@@ -16,6 +16,7 @@ from ...recipe import Recipe
 from ..steps import SHARE, apart, step
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ...calibration.stitching import Network
@@ -189,4 +190,12 @@ def _linearity(
     return result
 
 
-STITCHING = View("stitching", "Stitched networks", StitchingRequest, plan, inside="Blocks cannot be followed")
+def work(asked: StitchingRequest, sizes: Sizes) -> Work:
+    """Return what every state takes that is cut at every block in both orders, and the experts' activations."""
+    states, cuts = 3 + len(asked.recipe.calibrators), 2 * (sizes.blocks + 2) - 1
+    return Work(passes=(states * cuts + sizes.experts + states) * sizes.looked_at(asked.images, asked.task))
+
+
+STITCHING = View(
+    "stitching", "Stitched networks", StitchingRequest, plan, inside="Blocks cannot be followed", work=work
+)

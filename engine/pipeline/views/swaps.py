@@ -10,6 +10,7 @@ from ...errors import RecipeError
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_bundle import OnBundleInputs, OnBundleParams, plan_on_bundle
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
@@ -52,4 +53,9 @@ def wrong_task(inputs: OnBundleInputs[Path], params: OnBundleParams, output: Pat
     (output / "wrong_task.json").write_text(json.dumps({"states": found}))
 
 
-SWAPS = View("wrong_task", "Swapped calibrators", SwapsRequest, plan)
+def work(asked: SwapsRequest, sizes: Sizes) -> Work:
+    """Return what comparing every state's features takes."""
+    return Work(seconds=sizes.scored(asked.recipe))
+
+
+SWAPS = View("wrong_task", "Swapped calibrators", SwapsRequest, plan, work=work)

@@ -16,6 +16,7 @@ from ..steps import SHARE, apart, step
 from ..viewing.anew import merge_alone
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
+from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -153,6 +154,19 @@ def _count(encoder: nn.Module, names: tuple[str, ...]) -> int:
     return sum(table[name].numel() for name in names)
 
 
+def work(asked: TransplantRequest, sizes: Sizes) -> Work:
+    """Return what the images take through a model for each part that is given, taken or another expert's."""
+    parts, whole = len(KINDS) * sizes.blocks + 2, sizes.blocks + 2
+    return Work(passes=(2 * parts + whole + 3) * sizes.looked_at(asked.images, asked.task))
+
+
 TRANSPLANT = View(
-    "transplant", "Exchanged parts", TransplantRequest, plan, reduced=merge_alone, inside="Parts cannot be exchanged"
+    "transplant",
+    "Exchanged parts",
+    TransplantRequest,
+    plan,
+    reduced=merge_alone,
+    inside="Parts cannot be exchanged",
+    work=work,
+    needs="merge",
 )
