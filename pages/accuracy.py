@@ -7,7 +7,6 @@ import streamlit as st
 
 from engine.analysis.accuracy import deltas
 from engine.figures import (
-    accuracy_bars,
     confusion_figure,
     confusion_table,
     delta_heatmap,
@@ -18,12 +17,14 @@ from engine.figures import (
 from engine.figures.curves import QUANTITIES
 from engine.figures.drawing import task_titles
 from engine.rounding import rounded
+from pages.sections.accuracy_bars import draw_accuracy
 from pages.sections.published import draw_published
 from pages.sections.task_measures import draw_measures
 from pages.shared.causes import CLICK, class_pick, task_pick
 from pages.shared.chrome import context_bar, empty_state, figure, plain, theme
 from pages.shared.differences import draw_differences, paired_table
 from pages.shared.nouns import called, kind_of
+from pages.shared.selection import task_choice
 from pages.shared.state import RunView, current_run, samples, scored_by_task
 from pages.shared.tables import draw_table
 
@@ -43,14 +44,7 @@ def main() -> None:
         )
         return
     _averages(run)
-    figure(
-        accuracy_bars(run.report, theme()),
-        key="accuracy.bars",
-        run=run,
-        unit="Accuracy in percent, lines are 95 % Wilson intervals",
-        note=CLICK,
-        pick=task_pick(run),
-    )
+    draw_accuracy(run, "accuracy.bars", "Accuracy in percent, lines are 95 % Wilson intervals")
     _cost(run)
     draw_published(run)
     draw_measures(run)
@@ -144,21 +138,13 @@ def _intervals(run: RunView, reference: str, states: Sequence[str]) -> None:
 def _confusions(run: RunView) -> None:
     """Draw confusion matrices of one task, states side by side on one scale."""
     st.subheader("Which classes are confused", anchor=False)
-    scored, titles = scored_by_task(run), task_titles(run.report)
-    tasks = [task for task in titles if task in scored]
+    scored = scored_by_task(run)
+    tasks = [task for task in task_titles(run.report) if task in scored]
     if not tasks:
         empty_state("No predictions", "Here you see true against predicted classes. The run keeps no predictions.")
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        task = st.selectbox(
-            "Task",
-            tasks,
-            format_func=titles.get,
-            key="accuracy.task",
-            bind="query-params",
-            width=260,
-            help="The task whose confusions are shown.",
-        )
+        task = task_choice(run.report, tasks, key="accuracy.task", help="The task whose confusions are shown.")
         there = [state for state in scored_states(run.report) if state in scored[task]]
         last = [state for state in run.report.calibrators if state in there][-1:]
         wanted = [state for state in ("merged", *last, "expert") if state in there][:MATRICES]

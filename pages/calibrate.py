@@ -6,17 +6,16 @@ import streamlit as st
 from engine.catalog import CALIBRATORS
 from engine.figures import state_title, training_curves
 from engine.figures.curves import QUANTITIES, curve_table
-from engine.figures.drawing import task_titles
 from engine.figures.uncertainty import agreement, uncertain_states, uncertainty_figure
 from pages.sections.calibrate_image import one_image
 from pages.sections.calibrate_stitched import shifted, stitched
 from pages.sections.calibrate_views import coverage, depth, learned, outliers, wrong_task
 from pages.shared.chrome import context_bar, empty_state, figure, percent, plain, theme
 from pages.shared.nouns import called, kind_of
+from pages.shared.selection import ALL, task_choice
 from pages.shared.state import RunView, current_run, samples
 from pages.shared.tables import draw_table
 
-ALL = "all"
 BOTH = (
     "Thick: images that are scored; thin: images that the calibrator was fitted to. Where the thin line leaves the "
     "thick one behind, the calibrator remembers images instead of repairing the model. "
@@ -98,14 +97,12 @@ def _task_of_curves(run: RunView) -> str | None:
     there = {task for part in run.report.calibrators.values() for task in part.task_curves}
     if not there:
         return None
-    titles = {ALL: "Mean over tasks", **task_titles(run.report, [t for t in run.report.tasks_of("in") if t in there])}
-    task = st.selectbox(
-        "Task",
-        list(titles),
-        format_func=titles.get,
-        width=220,
+    task = task_choice(
+        run.report,
+        [task for task in run.report.tasks_of("in") if task in there],
         key="calibrate.curve.task",
-        bind="query-params",
+        whole="Mean over tasks",
+        width=220,
         help="The task whose curves are drawn, or their mean over tasks.",
     )
     return None if task == ALL else task
@@ -171,7 +168,6 @@ def _uncertainty(run: RunView) -> None:
             ),
         )
         return
-    titles = {ALL: "All tasks", **task_titles(run.report, run.report.tasks_of("in"))}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         state = st.selectbox(
             "Calibrator",
@@ -182,13 +178,11 @@ def _uncertainty(run: RunView) -> None:
             bind="query-params",
             help="One that predicts its own uncertainty σ, as ProbSurgery does.",
         )
-        task = st.selectbox(
-            "Task",
-            list(titles),
-            format_func=titles.get,
-            width=260,
+        task = task_choice(
+            run.report,
+            run.report.tasks_of("in"),
             key="calibrate.task",
-            bind="query-params",
+            whole="All tasks",
             help=f"The task whose {kind_of(run.report).many} are ranked by predicted σ, or all of them.",
         )
     chosen = None if task == ALL else task

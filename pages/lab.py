@@ -3,17 +3,17 @@
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.figures import accuracy_bars
 from engine.recipe import Recipe, parse_recipe
 from engine.store import Run
 from pages.features.view import feature_view
 from pages.forms import preview
 from pages.forms import recipe as forms
+from pages.sections.accuracy_bars import draw_accuracy
 from pages.sections.cards import expert_cards
+from pages.sections.run_views import all_views_of
 from pages.sections.story import headline, metrics, questions
-from pages.shared.causes import CLICK, task_pick
-from pages.shared.chrome import context_bar, empty_state, error_state, figure, theme
-from pages.shared.jobs import job_panel, submit
+from pages.shared.chrome import context_bar, empty_state, error_state
+from pages.shared.jobs import job_panel, others_at_work, submit
 from pages.shared.later import later
 from pages.shared.nouns import called, kind_of
 from pages.shared.state import RunView, find_current
@@ -37,13 +37,14 @@ def main() -> None:
     preview.end()
     if run is None:
         st.title("Merge fine-tuned experts, see what merging does to them, repair it", anchor=False)
+        others_at_work(job)
         empty_state(
             "No run has finished yet",
             "Press Run in the panel on the left: the experts of the bundled zoo are merged, repaired and measured, and "
             "the result appears here.",
         )
         return
-    _result(run)
+    _result(run, job)
 
 
 def _follow(run: RunView | None, asked: Recipe | None) -> None:
@@ -69,8 +70,9 @@ def _recipe_of(job: Run | None) -> Recipe | None:
         return None
 
 
-def _result(run: RunView) -> None:
+def _result(run: RunView, job: Run | None) -> None:
     st.title(headline(run.report), anchor=False)
+    others_at_work(job)
     metrics(run.report)
     questions(run)
     st.subheader(called("The same images in the features of every state", kind_of(run.report)), anchor=False)
@@ -82,11 +84,11 @@ def _result(run: RunView) -> None:
     later(lambda: _accuracy(run), after="mergelensFeatureView", height=340, key="lab.later")
     st.subheader("The experts", anchor=False)
     expert_cards(run)
+    all_views_of(run, "lab")
 
 
 def _accuracy(run: RunView) -> None:
-    drawing = accuracy_bars(run.report, theme())
-    figure(drawing, key="lab.accuracy", run=run, unit="Accuracy in percent", note=CLICK, pick=task_pick(run))
+    draw_accuracy(run, "lab.accuracy", "Accuracy in percent")
 
 
 main()

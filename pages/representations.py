@@ -5,7 +5,6 @@ import streamlit as st
 from engine.errors import EngineError
 from engine.figures import MEASURES, bias_bars, bias_table, class_bias, state_title
 from engine.figures.bias import bias_states
-from engine.figures.drawing import task_titles
 from engine.figures.shift import shift_distribution
 from engine.rounding import rounded
 from pages.features.film_maker import film_maker
@@ -14,6 +13,7 @@ from pages.features.view import feature_view
 from pages.shared.causes import CLICK, class_pick, task_pick
 from pages.shared.chrome import context_bar, empty_state, error_state, figure, plain, theme
 from pages.shared.nouns import called, kind_of
+from pages.shared.selection import task_choice
 from pages.shared.state import RunView, current_run, samples
 
 WHICH = """
@@ -134,16 +134,8 @@ def _distances(run: RunView) -> None:
     if not tasks:
         return
     st.subheader("Class by class", anchor=False)
-    titles = task_titles(report)
-    task = st.selectbox(
-        "Task",
-        tasks,
-        format_func=titles.get,
-        key="representations.task",
-        bind="query-params",
-        width=320,
-        help=f"The task whose classes and {kind.many} are compared.",
-    )
+    said = f"The task whose classes and {kind.many} are compared."
+    task = task_choice(report, tasks, key="representations.task", help=said, width=320)
     drawing = class_bias(report, task, theme())
     pick = class_pick(run, task)
     figure(drawing, key="representations.classes", run=run, unit="L1, feature units", tasks=[task], pick=pick)

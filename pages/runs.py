@@ -16,7 +16,7 @@ from pages.shared.chrome import duration, empty_state, plain
 from pages.shared.devices import device_panel
 from pages.shared.people import desk
 from pages.shared.progress import cancel_button, progress_bar, progress_text, resume
-from pages.shared.state import RUN, examples, run_title, show_run, store
+from pages.shared.state import RUN, examples, is_projection, run_title, show_run, store
 from pages.shared.tables import draw_table
 
 PAGE = 50  # rows added by "Show older runs"
@@ -99,6 +99,8 @@ def _ended(search: str, kinds: Sequence[str], chosen: str) -> None:
     )
     if views:
         rows = [row for row in rows if row.kind != "run" or row.parent is None]
+    else:
+        rows = [row for row in rows if not is_projection(row)]
     known = [e for e in examples() if chosen in ("All", "Finished") and "run" in kinds and _matches(e.title, search)]
     if not rows and not known:
         text = "Runs that you start in the lab are listed here with their result, log and, if they fail, the reason."

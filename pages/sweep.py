@@ -10,6 +10,7 @@ from engine.sweeps import SweepRequest, SweepTable, sweep_title
 from engine.sweeps.grid import value_text
 from pages.forms import recipe as forms
 from pages.forms.sweep import sweep_form
+from pages.sections.sweep_film import sweep_film
 from pages.sections.sweep_table import recipe_of, run_of_point, table_of
 from pages.shared.chrome import age, empty_state, error_state, numbers_of, plain, plot, switcher, theme
 from pages.shared.differences import draw_paired
@@ -128,6 +129,7 @@ def _result(row: Run) -> None:
         _figure(table, row, measure)
     _best(table, kind_of_zoo(str(row.request["recipe"]["zoo"])).many)
     _differences(table, row)
+    sweep_film(row, table)
     _points(table, row)
 
 

@@ -145,10 +145,11 @@ class Scatter {
     this.paint = colourPoints(colour, colour.live ? this.film.column(colour.live) : column, this.count, this.theme);
   }
 
-  /** A selection from Python counts if it is newer than what was selected here. */
+  /** A selection from Python counts if it is newer than what was selected here; none of it stays behind a focus. */
   takeSelection({ selection }, columns) {
     if (!selection || selection.revision <= this.kept.revision) return;
     this.kept.revision = selection.revision;
+    this.kept.focus = null;
     this.gesture = null;
     const mask = unpackBits(columns.selection, this.count);
     this.kept.selected.set(mask);

@@ -55,12 +55,26 @@ def accuracy_table(report: Report) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["task", "title", "domain", "state", "accuracy", "sd", "low", "high", "n"])
 
 
-def accuracy_bars(report: Report, theme: Theme, states: Sequence[str] | None = None) -> Drawing:
-    """Draw grouped bars: a group per task and one per average, a bar per state, with 95 % Wilson intervals."""
+def accuracy_bars(
+    report: Report, theme: Theme, states: Sequence[str] | None = None, baseline: tuple[str, Report] | None = None
+) -> Drawing:
+    """Draw grouped bars: a group per task and one per average, a bar per state, with 95 % Wilson intervals.
+
+    Args:
+        report: of the run.
+        theme: of the page.
+        states: only these.
+        baseline: title and report of another run, whose accuracies are outlines around the bars of the same states.
+    """
     chosen = [state for state in scored_states(report) if states is None or state in states]
     table = accuracy_table(report)
+    bars = [_bar(report, state, chosen, table[table["state"] == state], theme) for state in chosen]
+    if baseline is not None:
+        table = table.merge(_of_baseline(baseline[1]), on=["task", "state"], how="left")
+        table["difference"] = table["accuracy"] - table["baseline"]
+        bars += _outlines(report, *baseline, chosen, table, theme)
     figure = compose(
-        [_bar(report, state, chosen, table[table["state"] == state], theme) for state in chosen],
+        bars,
         theme,
         height=400,
         legend=True,
@@ -75,6 +89,8 @@ def accuracy_bars(report: Report, theme: Theme, states: Sequence[str] | None = N
         (state_title(state, report), report.average[state].within) for state in chosen if state in report.average
     ]
     alt = f"Accuracy of {len(report.tasks)} tasks in {len(chosen)} states. In-domain means: {listed(averages)}."
+    if baseline is not None:
+        alt += f" Outlines: {baseline[0]}."
     return Drawing(figure, table[table["state"].isin(chosen)].reset_index(drop=True), alt, "accuracy")
 
 
@@ -195,9 +211,42 @@ def _bar(report: Report, state: str, states: Sequence[str], rows: pd.DataFrame, 
             "color": MUTED[theme],
         },
         marker=fill(state, states, theme),
+        offsetgroup=state,
         customdata=[*map(_interval, rows["low"], rows["high"], rows["n"]), *("mean over tasks" for _ in means)],
         hovertemplate="%{y:.1f} %  (%{customdata})",
     )
+
+
+def _of_baseline(report: Report) -> pd.DataFrame:
+    """Return a baseline's accuracies by task and state."""
+    return accuracy_table(report)[["task", "state", "accuracy"]].rename(columns={"accuracy": "baseline"})
+
+
+def _outlines(
+    report: Report, title: str, baseline: Report, states: Sequence[str], table: pd.DataFrame, theme: Theme
+) -> list[go.Bar]:
+    """Return an outline for each state that a baseline has too, at the place of the run's own bar."""
+    found = []
+    for state in states:
+        rows = table[table["state"] == state]
+        if state not in baseline.accuracy or rows["baseline"].isna().all():
+            continue
+        means = dict(_means(baseline, state))
+        groups = [name for name, _ in _means(report, state)]
+        found.append(
+            go.Bar(
+                name=plain(f"Baseline: {title}"),
+                x=[*under_groups(rows["title"]), *groups],
+                y=[*rows["baseline"], *(means.get(name, np.nan) for name in groups)],
+                offsetgroup=state,
+                legendgroup="baseline",
+                showlegend=not found,
+                marker={"color": "rgba(0,0,0,0)", "line": {"color": INK[theme], "width": 1.5}},
+                customdata=[plain(state_title(state, report))] * (len(rows) + len(groups)),
+                hovertemplate="%{customdata}, baseline: %{y:.1f} %<extra></extra>",
+            )
+        )
+    return found
 
 
 def _means(report: Report, state: str) -> list[tuple[str, float]]:

@@ -77,6 +77,7 @@ def film_maker(run: RunView, key: str) -> None:
         icon=":material/movie:",
         takes=takes,
         title=f"Film over {film_title(recipe, place)}",
+        unasked=False,
     )
     if folder is not None:
         st.caption(f"There is a film over {film_title(recipe, place)} with these frames: choose it above.")

@@ -1,6 +1,6 @@
 """Lists of images that are worth a look, and a table of classes. Free of Streamlit."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -37,6 +37,28 @@ def picks_of(space: Space, corrected: str | None, visible: np.ndarray, count: in
     if chance is not None:
         found[UNCERTAIN] = highest(-chance, visible, count)
     return {name: rows for name, rows in found.items() if len(rows)}
+
+
+def totals_of(samples: pd.DataFrame, tasks: Sequence[str], corrected: str | None) -> dict[str, int]:
+    """Return how many of all measured images were lost, repaired and broken; those are drawn that are in a space.
+
+    Args:
+        samples: of a run.
+        tasks: that count.
+        corrected: the calibrator shown, if any.
+    """
+    own = samples[samples["task"].isin(tasks) & (samples["split"] == "evaluate")]
+    right = own.assign(right=own["prediction"] == own["label"])
+    table = right.pivot(index=["task", "index"], columns="state", values="right")
+    wanted = {LOST: ("expert", "merged")}
+    if corrected:
+        wanted |= {REPAIRED: (corrected, "merged"), BROKEN: ("merged", corrected)}
+    found = {}
+    for name, (good, bad) in wanted.items():
+        if {good, bad} <= set(table):
+            both = table[[good, bad]].dropna().astype(bool)
+            found[name] = int((both[good] & ~both[bad]).sum())
+    return found
 
 
 def class_table(space: Space, picks: Mapping[str, np.ndarray], visible: np.ndarray, report: Report) -> pd.DataFrame:

@@ -8,20 +8,20 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from engine.errors import EngineError
-from engine.figures.drawing import task_titles
 from engine.figures.palette import state_title
 from pages.features import address, projection
 from pages.features.data import COLOURS, NEEDS_ONE_TASK, Space, colour_of, faded, labels_of, read_space
 from pages.features.film_view import film_view, films_of
 from pages.features.images import images_coming, images_of
 from pages.features.inspector import inspector
-from pages.features.picks import picks_of
+from pages.features.picks import picks_of, totals_of
 from pages.features.scatter import Panel, ScatterDataError, Sentences, linked_scatter
 from pages.features.texts import search
 from pages.features.worklists import worklists
 from pages.shared.chrome import empty_state, error_state, percent, plain, theme
 from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import refresh_when
+from pages.shared.selection import task_choice
 from pages.shared.state import RunView, samples
 
 KINDS = ("pretrained", "merged", "corrected", "expert")
@@ -163,7 +163,6 @@ def _controls(run: RunView, space: Space, key: str, bar: DeltaGenerator) -> Show
 def _colouring(run: RunView, space: Space, key: str) -> tuple[str, str]:
     """Draw widgets for the colour and for the task that is shown."""
     options = [name for name in COLOURS if name != "sigma" or space.has("sigma")]
-    names = task_titles(run.report, space.tasks)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         colour = st.segmented_control(
             "Colour",
@@ -179,14 +178,13 @@ def _colouring(run: RunView, space: Space, key: str) -> tuple[str, str]:
             "feature, margin how surely the class wins, σ what ProbSurgery predicts of "
             "its own uncertainty.",
         )
-        task = st.selectbox(
-            "Show",
-            ["all", *space.tasks],
-            format_func=lambda name: names.get(name, "All tasks"),
+        task = task_choice(
+            run.report,
+            space.tasks,
+            label="Show",
+            whole="All tasks",
             width=200,
             key=f"{key}.shown",
-            bind="query-params",
-            persist_state="session",
             help=f"The task whose {kind_of(run.report).many} are shown; the others are taken out of panels and lists.",
         )
     task = space.tasks[0] if len(space.tasks) == 1 else task
@@ -211,7 +209,9 @@ def _draw(
     picks = {} if compact else picks_of(space, shown.corrected, visible)
     if not compact:
         address.follow(space, picks, key, stale=stale)
-        worklists(space, picks, shown.corrected, visible, run.report, key)
+        tasks = (shown.task,) if shown.task in space.tasks else space.tasks
+        totals = _totals(run.stamp, tasks, shown.corrected, run)
+        worklists(space, picks, shown.corrected, visible, run.report, key, totals)
     subset = space.only(shown.task) if shown.colour in NEEDS_ONE_TASK else space
     colour = colour_of(subset, shown.states, shown.colour, run.report, theme())
     colour = faded(colour, theme()) if stale else colour
@@ -242,6 +242,11 @@ def _draw(
         chosen = [row for row in selection.indices if visible[row]]
         address.keep(chosen, space, picks, key, stale=stale)
         inspector(run, space, chosen, shown.states, atlas, f"{key}.inspector", f"{key}.picked")
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _totals(stamp: str, tasks: tuple[str, ...], corrected: str | None, _run: RunView) -> dict[str, int]:
+    return totals_of(samples(_run), tasks, corrected)
 
 
 def _morph(run: RunView, shown: Shown) -> list[str]:

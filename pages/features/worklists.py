@@ -1,5 +1,6 @@
 """Worklists over the feature view: images and classes worth a look; a click selects them in every panel."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,13 @@ OPENED = "classes"
 
 
 def worklists(
-    space: Space, picks: dict[str, np.ndarray], corrected: str | None, visible: np.ndarray, report: Report, key: str
+    space: Space,
+    picks: dict[str, np.ndarray],
+    corrected: str | None,
+    visible: np.ndarray,
+    report: Report,
+    key: str,
+    totals: Mapping[str, int],
 ) -> None:
     """Draw buttons for lists of images, and a table of classes.
 
@@ -43,6 +50,7 @@ def worklists(
         visible: (n,) whether an image is shown.
         report: names of tasks, classes and states.
         key: prefix of the widgets; a chosen list is left in the address, a class's rows under ``{key}.picked``.
+        totals: how many images a list would have if all that were measured were drawn, by its name.
     """
     names = {"calibrator": state_title(corrected, report) if corrected else "", "state": "the merged model"}
     if corrected:
@@ -51,7 +59,7 @@ def worklists(
         st.caption("Select", width="content")
         for name, rows in picks.items():
             st.button(
-                f"{plain(TITLES[name].format(**names))} ({len(rows)})",
+                f"{plain(TITLES[name].format(**names))} ({_count(len(rows), totals.get(name))})",
                 key=f"{key}.pick.{name}",
                 type="tertiary",
                 help=plain(called(SAID[name].format(**names), kind_of(report))),
@@ -67,6 +75,10 @@ def worklists(
     if part.open:
         with part:
             _classes(space, picks, visible, report, names["calibrator"], key)
+
+
+def _count(drawn: int, total: int | None) -> str:
+    return str(drawn) if total is None or total <= drawn else f"{total:,}; {drawn} shown"
 
 
 def _classes(
@@ -94,8 +106,9 @@ def _classes(
         alt=f"{len(table)} classes with their mean shift and how many images were lost, repaired and broken",
     )
     said = (
-        "Counts are of the images shown. Click a count to select those images in every panel, a name to select all "
-        "images of the class. Shift: distance of merged features to the expert's, feature units."
+        "Counts are of the images drawn; the lists above count all that were measured. Click a count to select those "
+        "images in every panel, a name to select all images of the class. Shift: distance of merged features to the "
+        "expert's, feature units."
     )
     st.caption(called(said, kind_of(report)))
     cells = chosen["selection"]["cells"]

@@ -1,22 +1,28 @@
 """Parts that sections of the calibrate page share: opening a view on demand, choosing how it is drawn."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from engine.figures.drawing import task_titles
 from engine.pipeline.viewing.base import View
 from pages.shared.chrome import empty_state
 from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import view_on_demand
+from pages.shared.selection import ALL, task_choice
 from pages.shared.state import RunView
 
-ALL = "all"
 
-
-def open_view(run: RunView, view: View, label: str, icon: str, takes: str, **chosen: str) -> Path | None:
+def open_view(
+    run: RunView,
+    view: View,
+    label: str,
+    icon: str,
+    takes: str,
+    draw: Callable[[RunView, Path], None] | None = None,
+    **chosen: str,
+) -> Path | None:
     """Return the folder of a run's view, or draw the button that computes it and return None.
 
     Args:
@@ -25,13 +31,14 @@ def open_view(run: RunView, view: View, label: str, icon: str, takes: str, **cho
         label: of the button.
         icon: of the button.
         takes: says what the computation takes; ``{images}`` and the like stand for fields of the request.
+        draw: draws the view; where it takes long and is not there, it draws the example's.
         chosen: fields of the request that are not the usual ones.
     """
     request = view.ask(run.report.recipe, **chosen)
     kind = kind_of(run.report)
     takes, label = called(takes.format_map(dict(request)), kind), called(label, kind)
     key = ".".join(("calibrate", view.name, *chosen.values()))
-    return view_on_demand(run, view, request, key=key, label=label, icon=icon, takes=takes)
+    return view_on_demand(run, view, request, key=key, label=label, icon=icon, takes=takes, draw=draw)
 
 
 def lacks_blocks(run: RunView, title: str) -> bool:
@@ -61,14 +68,11 @@ def choose(label: str, titles: Mapping[str, str], default: str, place: str, hint
 
 def choose_tasks(run: RunView, document: Mapping[str, Any], view: View, hint: str) -> list[str]:
     """Let one of the tasks that a view has be chosen, or all of them."""
-    titles = {ALL: "All tasks", **task_titles(run.report, document["tasks"])}
-    task = st.selectbox(
-        "Task",
-        list(titles),
-        format_func=titles.get,
-        width=260,
+    task = task_choice(
+        run.report,
+        list(document["tasks"]),
         key=f"calibrate.{view.name}.task",
-        bind="query-params",
+        whole="All tasks",
         help=called(hint, kind_of(run.report)),
     )
     return list(document["tasks"]) if task == ALL else [task]

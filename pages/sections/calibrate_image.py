@@ -7,7 +7,6 @@ import pandas as pd
 import streamlit as st
 
 from engine.figures import state_title
-from engine.figures.drawing import task_titles
 from engine.figures.one_image import FATES, fates, one_image_figure
 from engine.pipeline.views.predictions import PREDICTIONS
 from pages.features.data import class_name
@@ -15,6 +14,7 @@ from pages.features.images import images_of, show_sample
 from pages.shared.chrome import empty_state, figure, plain, theme
 from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import view_on_demand
+from pages.shared.selection import task_choice
 from pages.shared.state import RunView, samples
 
 SIDE = 160  # px that small images are enlarged to, pixel by pixel
@@ -52,7 +52,7 @@ def one_image(run: RunView) -> None:
     )
     if folder is None:
         return
-    table, titles = pd.read_parquet(folder / "predictions.parquet"), task_titles(run.report, run.report.tasks_of("in"))
+    table = pd.read_parquet(folder / "predictions.parquet")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         state = st.selectbox(
             "Calibrator",
@@ -63,13 +63,10 @@ def one_image(run: RunView) -> None:
             format_func=lambda name: state_title(name, run.report),
             help=called("The calibrator whose correction of the image is shown.", kind),
         )
-        task = st.selectbox(
-            "Task",
-            [name for name in titles if (table["task"] == name).any()],
-            width=260,
-            format_func=titles.get,
+        task = task_choice(
+            run.report,
+            [name for name in run.report.tasks_of("in") if (table["task"] == name).any()],
             key="calibrate.one.task",
-            bind="query-params",
             help=called("The task whose images can be chosen.", kind),
         )
     before = run.report.calibrators[state].on

@@ -1,5 +1,7 @@
 """Sections of the calibrate page that send images through once more: stitched networks and shifted images."""
 
+from pathlib import Path
+
 import streamlit as st
 
 from engine.figures.shift_kinds import QUANTITIES as SHIFT_QUANTITIES
@@ -31,9 +33,12 @@ def stitched(run: RunView) -> None:
     if lacks_blocks(run, "No blocks to stitch"):
         return
     takes = "Takes up to {images} images of every task through every pair of models, cut at every block."
-    folder = open_view(run, STITCHING, "Stitch the networks", ":material/join_left:", takes)
-    if folder is None:
-        return
+    folder = open_view(run, STITCHING, "Stitch the networks", ":material/join_left:", takes, _stitched)
+    if folder is not None:
+        _stitched(run, folder)
+
+
+def _stitched(run: RunView, folder: Path) -> None:
     document = STITCHING.read(folder)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         order = choose("Order", ORDERS, "begins", "stitching.order", "Whose parts come before the cut.")
@@ -91,9 +96,12 @@ def shifted(run: RunView) -> None:
         )
         drawn = choose("Shifts", DRAWN, drawn, "shift.drawn", hint)
     chosen = {"drawn": drawn} if drawn != "usual" else {}
-    folder = open_view(run, SHIFT, "Shift the images", ":material/filter_vintage:", takes, **chosen)
-    if folder is None:
-        return
+    folder = open_view(run, SHIFT, "Shift the images", ":material/filter_vintage:", takes, _shifted, **chosen)
+    if folder is not None:
+        _shifted(run, folder)
+
+
+def _shifted(run: RunView, folder: Path) -> None:
     document = SHIFT.read(folder)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         hint = "Which quantity is drawn for every kind of shift."

@@ -1,5 +1,7 @@
 """Sections of the calibrate page that are computed when somebody asks: depth, outliers, other tasks' calibrators."""
 
+from pathlib import Path
+
 import pandas as pd
 import streamlit as st
 
@@ -8,7 +10,7 @@ from engine.figures import state_title
 from engine.figures.block_bias import QUANTITIES, STATISTICS, block_figure
 from engine.figures.coefficients import coefficient_figure, coefficients_of
 from engine.figures.coverage import coverage_figure, dimension_figure
-from engine.figures.drawing import expert_titles, task_titles
+from engine.figures.drawing import expert_titles
 from engine.figures.outliers import auroc_table, prototype_map, roc_figure, score_histograms
 from engine.figures.wrong_task import own_and_others, wrong_task_figure
 from engine.pipeline.views.coverage import COVERAGE
@@ -18,6 +20,7 @@ from engine.pipeline.views.swaps import SWAPS
 from pages.sections.calibrate_choices import choose, choose_tasks, lacks_blocks, open_view
 from pages.shared.chrome import empty_state, figure, percent, plain, theme
 from pages.shared.nouns import called, kind_of
+from pages.shared.selection import task_choice
 from pages.shared.state import RunView
 from pages.shared.tables import draw_table
 
@@ -34,9 +37,12 @@ def depth(run: RunView) -> None:
     if lacks_blocks(run, "No blocks to follow"):
         return
     takes = "Takes up to {images} images of every task through every model."
-    folder = open_view(run, DEPTH, "Compare every block", ":material/layers:", takes)
-    if folder is None:
-        return
+    folder = open_view(run, DEPTH, "Compare every block", ":material/layers:", takes, _depth)
+    if folder is not None:
+        _depth(run, folder)
+
+
+def _depth(run: RunView, folder: Path) -> None:
     document = DEPTH.read(folder)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         quantity = choose(
@@ -138,14 +144,10 @@ def outliers(run: RunView) -> None:
     if folder is None:
         return
     aurocs, scores = OUTLIERS.read(folder)["auroc"], pd.read_parquet(folder / "scores.parquet")
-    titles = task_titles(run.report, [task for task in run.report.tasks if any(task in v for v in aurocs.values())])
-    task = st.selectbox(
-        "Task",
-        list(titles),
-        format_func=titles.get,
-        width=260,
+    task = task_choice(
+        run.report,
+        [task for task in run.report.tasks if any(task in v for v in aurocs.values())],
         key="calibrate.out.task",
-        bind="query-params",
         help=f"Whose {kind.many} are told apart from those of tasks that no expert was tuned on.",
     )
     states = [state for state in aurocs if task in aurocs[state]]

@@ -1,6 +1,7 @@
 """The seven answers of a diagnosis, each with its picture, its sentence, its n and its control."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from engine.figures.diagnosis.attention import attention_answer, shown_images
 from engine.figures.diagnosis.blame import blame_answer
 from engine.figures.diagnosis.directions import direction_answer
 from engine.figures.diagnosis.lens import lens_answer
-from engine.figures.diagnosis.lost import lost_answer, lost_images
+from engine.figures.diagnosis.lost import lost_answer, lost_images, worst_task
 from engine.figures.diagnosis.remedies import changed, effects, remedies_answer
 from engine.figures.diagnosis.transplant import transplant_answer
 from engine.figures.drawing import begun, expert_titles
@@ -22,9 +23,10 @@ from engine.pipeline.views.direction import TABLE
 from pages.features.images import images_of
 from pages.features.scatter import Atlas
 from pages.forms import recipe as forms
-from pages.sections.diagnose_views import QUESTIONS_WITH_VIEWS, at_hand, folder_of, views_of
+from pages.sections.diagnose_views import QUESTIONS_WITH_VIEWS, at_hand, folder_of, request_of, views_of
 from pages.shared.chrome import error_state, figure, plain, theme
 from pages.shared.nouns import called, kind_of
+from pages.shared.on_demand import draw_example
 from pages.shared.selection import choose
 from pages.shared.state import RunView, samples
 
@@ -73,6 +75,9 @@ def _draw(run: RunView, scope: Scope, number: int) -> None:
         st.subheader(f"{number} · {QUESTIONS[number - 1]}", anchor=False)
         folder = folder_of(run, scope, number) if number in QUESTIONS_WITH_VIEWS else run.folder
     if folder is None:
+        with drawn:
+            request = request_of(run, number, scope.task)
+            draw_example(run, QUESTIONS_WITH_VIEWS[number], request, partial(_example, number))
         return
     answer = _answer(run, scope, number, folder, theme())
     with said:
@@ -97,6 +102,15 @@ def _draw(run: RunView, scope: Scope, number: int) -> None:
                 count=f"{answer.images:,} of {answer.available:,}",
                 pick=_class_of(run, scope) if number == 1 else None,
             )
+
+
+def _example(number: int, run: RunView, folder: Path) -> None:
+    """Draw the first picture of an example's answer about its worst task."""
+    scope = Scope.of(run.report, worst_task(run.report))
+    answer = _answer(run, scope, number, folder, theme())
+    count = f"{answer.images:,} of {answer.available:,}"
+    for drawing in answer.drawings[:1]:
+        figure(drawing, key=f"example.{number}", run=run, unit=answer.unit, tasks=[scope.task], count=count)
 
 
 def _which(number: int) -> int:

@@ -1,5 +1,7 @@
 """The section on networks that do not share a start: the path before and after alignment, matched units, ZipIt."""
 
+from pathlib import Path
+
 import streamlit as st
 
 from engine.catalog import ALIGNMENTS
@@ -99,10 +101,15 @@ def connection(run: RunView) -> None:
         icon=":material/route:",
         takes=f"{request.points} models on three paths, up to {request.images} images of each end's task.",
         title=f"{ALIGNMENTS[method].title}: {titles[start]} to {titles[end]}",
+        draw=_connection,
     )
-    if folder is None:
-        return
-    document = CONNECTION.read(folder)
+    if folder is not None:
+        _connection(run, folder)
+
+
+def _connection(run: RunView, folder: Path) -> None:
+    document, titles = CONNECTION.read(folder), {**titles_of(run), PRETRAINED: "Pretrained"}
+    start, end = document["start"], document["end"]
     ends = (titles[start], titles[end] + (", shuffled" if document["shuffle"] else ""))
     counts = sorted({found["images"] for found in document["tasks"].values()})
     figure(

@@ -1,5 +1,7 @@
 """Sections on pairs and surroundings of experts: weight disentanglement, sharpness, low-rank subspaces."""
 
+from pathlib import Path
+
 import streamlit as st
 
 from engine.figures.disentanglement import disentanglement_figure, inside
@@ -83,7 +85,7 @@ def draw_disentanglement(run: RunView, pair: tuple[str, str], key: str, **settin
         key: prefix of the widgets' keys.
         settings: of the view's request, where they are not its own: ``points``, ``images``.
     """
-    titles, kind = titles_of(run), kind_of(run.report)
+    titles = titles_of(run)
     request = DISENTANGLEMENT.ask(run.report.recipe, first=pair[0], second=pair[1], **settings)
     names = [titles[name] for name in pair]
     folder = view_on_demand(
@@ -95,10 +97,15 @@ def draw_disentanglement(run: RunView, pair: tuple[str, str], key: str, **settin
         icon=":material/grid_on:",
         takes=f"{2 * request.points**2} models on up to {request.images} images a task, and four derivatives.",
         title=f"Disentanglement of {names[0]} and {names[1]}",
+        draw=lambda example, folder: _disentanglement(example, folder, key),
     )
-    if folder is None:
-        return
-    document = DISENTANGLEMENT.read(folder)
+    if folder is not None:
+        _disentanglement(run, folder, key)
+
+
+def _disentanglement(run: RunView, folder: Path, key: str) -> None:
+    document, kind, titles = DISENTANGLEMENT.read(folder), kind_of(run.report), titles_of(run)
+    names = [titles.get(name, name) for name in document["experts"]]
     quantity = st.segmented_control(
         "Count",
         list(QUANTITIES),
@@ -178,16 +185,22 @@ def sharpness(run: RunView) -> None:
         icon=":material/landscape:",
         takes="All experts that the zoo has of this task, whatever their recipe.",
         title=f"Loss around experts of {tasks[task]}",
+        draw=_sharpness,
     )
-    if folder is None:
-        return
+    if folder is not None:
+        _sharpness(run, folder)
+
+
+def _sharpness(run: RunView, folder: Path) -> None:
     document = SHARPNESS.read(folder)
+    task = run.report.tasks[document["task"]].title or document["task"]
+    draws = len(next(iter(document["recipes"].values()))["random"])
     figure(
         sharpness_figure(document, theme()),
         key="premerging.sharp.figure",
         run=run,
-        unit=f"Cross-entropy on {tasks[task]}; {len(document['others'])} other experts, {draws} random directions of "
-        f"seed {seed}",
+        unit=f"Cross-entropy on {task}; {len(document['others'])} other experts, {draws} random directions of "
+        f"seed {document['seed']}",
         count=f"{document['images']} of {document['available']}",
     )
 
@@ -221,9 +234,13 @@ def energy(run: RunView) -> None:
         label="Look at the inputs",
         icon=":material/filter_center_focus:",
         takes=f"The base on up to {request.images} images a task; queries and values of every block.",
+        draw=_energy,
     )
-    if folder is None:
-        return
+    if folder is not None:
+        _energy(run, folder)
+
+
+def _energy(run: RunView, folder: Path) -> None:
     document = ENERGY.read(folder)
     figure(
         energy_figure(document, titles_of(run), theme()),

@@ -93,10 +93,16 @@ def draw_scaling(run: RunView, recipes: Sequence[str], images: int, key: str) ->
         label="Follow λ",
         icon=":material/show_chart:",
         takes=f"{len(recipes)} × {len(run.report.experts)} experts, {len(request.scalings)} values of λ, both ways.",
+        draw=lambda example, folder: _curves(example, BY_RECIPE.read(folder), key),
     )
     if folder is None:
         return None
     document = BY_RECIPE.read(folder)
+    _curves(run, document, key)
+    return document
+
+
+def _curves(run: RunView, document: dict[str, Any], key: str) -> None:
     counts = document["images"]
     said = f"{counts[0]}–{counts[-1]}" if len(counts) > 1 else str(counts[0])
     figure(
@@ -106,7 +112,6 @@ def draw_scaling(run: RunView, recipes: Sequence[str], images: int, key: str) ->
         unit="Mean accuracy over tasks in percent; below, of the recipe's own experts' accuracy",
         count=said,
     )
-    return document
 
 
 def recipes_of(run: RunView) -> dict[str, str]:

@@ -4,11 +4,12 @@ import streamlit as st
 
 from engine.errors import EngineError
 from engine.store import Run, usage_of
+from pages.sections.run_views import all_views_of
 from pages.sections.runs_list import COLUMNS, kind_title, line_of
 from pages.shared.chrome import age, duration, error_id, plain
 from pages.shared.jobs import log_view
 from pages.shared.people import desk
-from pages.shared.state import RUN, run_title, show_run, store
+from pages.shared.state import RUN, open_run, run_title, show_run, store
 from pages.shared.tables import draw_table
 
 MAX_NAME = 120
@@ -24,6 +25,8 @@ def details(row: Run) -> None:
         st.code(f"{error_id(EngineError(row.error))} {row.id}", language=None, width="content")
     _facts(row)
     _inside(row)
+    if row.kind == "run" and row.state == "finished" and row.deleted is None:
+        _views(row)
     _labels(row)
     with st.expander("Log", key="runs.log", icon=":material/list:"):
         log_view(row.id)
@@ -75,6 +78,14 @@ def _inside(row: Run) -> None:
 def _place(row: Run) -> tuple[int, float]:
     point = row.request.get("point")
     return (point.get("number", 0) if isinstance(point, dict) else 0, row.created)
+
+
+def _views(row: Run) -> None:
+    """Draw the views of a run that has left a result."""
+    try:
+        all_views_of(open_run(row.id), f"runs.{row.id}")
+    except EngineError as error:
+        st.caption(plain(error))
 
 
 def _labels(row: Run) -> None:

@@ -12,7 +12,7 @@ from engine.pipeline.kinds import all_kinds
 from engine.store import Run
 from engine.store.usage import references_of, size_of_artefact
 from pages.shared.chrome import age, duration
-from pages.shared.state import RunEntry, example_folder, result_folder, run_title, store
+from pages.shared.state import RunEntry, example_folder, is_projection, result_folder, run_title, store
 
 COLUMNS = {
     "State": st.column_config.TextColumn(width="small"),
@@ -56,7 +56,7 @@ def line_of(row: Run) -> dict[str, Any]:
         "id": row.id,
         "State": "Result gone" if gone else row.state.capitalize(),
         "Run": run_title(row),
-        "Kind": kind_title(row.kind),
+        "Kind": kind_title("projection" if is_projection(row) else row.kind),
         "Merge": method_title(method),
         "Owner": row.person or None,
         "Tags": row.tags,

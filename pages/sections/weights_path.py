@@ -90,6 +90,7 @@ def path(run: RunView) -> None:
         icon=":material/timeline:",
         takes=f"Encodes up to {images} {many} of every task with {points} models.",
         title=" to ".join(ends),
+        draw=lambda example, folder: _path_figures(example, INTERPOLATION.read(folder), ("Pretrained", "Merged")),
     )
     if folder is None:
         return

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -207,7 +208,7 @@ def figure(
     plot(drawing, key=key, name=f"{run.id}-{drawing.name}", pick=pick)
     said = " ".join([called(note, kind), provenance(run, unit, tasks, images=images, count=count)]).strip()
     st.caption(plain(said))
-    numbers_of(drawing, key, run.id, said)
+    numbers_of(drawing, key, run.id, said, run)
 
 
 def plot(drawing: Drawing, *, key: str, name: str = "", pick: Pick | None = None) -> None:
@@ -239,7 +240,7 @@ def plot(drawing: Drawing, *, key: str, name: str = "", pick: Pick | None = None
 
 
 @st.fragment
-def numbers_of(drawing: Drawing, key: str, name: str, said: str = "") -> None:
+def numbers_of(drawing: Drawing, key: str, name: str, said: str = "", run: RunView | None = None) -> None:
     """Draw the numbers behind a figure once somebody opens them, to read and to take along.
 
     Args:
@@ -247,6 +248,7 @@ def numbers_of(drawing: Drawing, key: str, name: str, said: str = "") -> None:
         key: of the figure.
         name: begins the files' names.
         said: the caption that the numbers have in LaTeX, where the page says one.
+        run: the run that they are of, whose recipe is offered too, where they are of one.
     """
     part = st.expander("Table and download", icon=":material/table_rows:", key=f"{key}.numbers", on_change="rerun")
     if not part.open:
@@ -272,8 +274,27 @@ def numbers_of(drawing: Drawing, key: str, name: str, said: str = "") -> None:
                 on_click="ignore",
                 help="The table with this caption; it needs no package.",
             )
+            if run is not None:
+                st.download_button(
+                    "Recipe",
+                    run.report.recipe.to_yaml,
+                    file_name=f"{run.id}-recipe.yaml",
+                    mime="application/yaml",
+                    key=f"{key}.recipe",
+                    on_click="ignore",
+                    help="The run's recipe as YAML; `python -m engine run` makes the run again.",
+                )
         st.code(caption, language=None, wrap_lines=True)
+        if link := page_link():
+            st.caption("Link to this page as it is now: run, choices and what is selected.")
+            st.code(link, language=None, wrap_lines=True)
         _image_format(key)
+
+
+def page_link() -> str:
+    """Return the address of the page with all that it holds; '' where the browser has not told it."""
+    place = st.context.url
+    return f"{place}?{urlencode(st.query_params.to_dict())}" if place else ""
 
 
 def _image_format(key: str) -> None:

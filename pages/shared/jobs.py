@@ -9,13 +9,13 @@ from engine.recipe import Recipe
 from engine.store import ACTIVE, Run
 from pages.shared.chrome import duration, error_id, plain
 from pages.shared.curves import live_curves
-from pages.shared.people import person
 from pages.shared.progress import log_toggle, log_view, resume, show_progress
-from pages.shared.service import PAGE, ask, ask_unasked, told_when_refused
-from pages.shared.state import run_title, show_run, store
+from pages.shared.service import ask, ask_unasked, keep_service, told_when_refused
+from pages.shared.state import is_projection, run_title, show_run, store
 
 JOB = "job"  # the address parameter and, in the session, the id of the run at work
 CURVE_TICK = 1.5
+OTHERS_TICK = 3.0
 
 
 @told_when_refused
@@ -39,18 +39,46 @@ def unfollow() -> None:
 
 
 def current_job() -> Run | None:
-    """Return the run followed by the address or the session, else the newest one at work."""
+    """Return the run that the address or this session follows, None where it follows none."""
     followed = st.query_params.get(JOB) or st.session_state.get(JOB)
     row = store().runs.find(followed) if followed else None
     if row is not None and row.deleted is None:
         follow(row.id)
         return row
     unfollow()
-    mine = {"person": person().id} if person().id else {}
-    row = next(iter(store().runs.list(kinds=("run",), states=ACTIVE, limit=1, **mine)), None)
-    if row is not None and row.requested_by == PAGE and not row.request.get("projection"):
-        follow(row.id)  # asked for in a lab, so that its result is waited for
-    return row
+    return None
+
+
+def others_at_work(followed: Run | None) -> None:
+    """Draw one line about runs at work that this session does not follow; nothing where there are none.
+
+    Args:
+        followed: the run whose progress the page shows.
+    """
+    own = followed.id if followed is not None else ""
+    if _others(own):
+        st.fragment(_draw_others, run_every=OTHERS_TICK)(own)
+
+
+def _others(own: str) -> list[Run]:
+    rows = store().runs.list(kinds=("run",), states=ACTIVE, children=False)
+    return [row for row in rows if row.id != own and not is_projection(row)]
+
+
+def _draw_others(own: str) -> None:
+    keep_service()
+    rows = _others(own)
+    if not rows:
+        return
+    first, more = rows[-1], len(rows) - 1
+    how_far = "waiting" if first.state == "queued" else f"{100 * first.fraction:.0f} %"
+    said = f"At work: {plain(run_title(first))}, {how_far}" + (f", and {more} more" if more else "")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="others"):
+        st.caption(f":material/pending: {said}", width="content")
+        if st.button("Follow", key="others.follow", type="tertiary"):
+            follow(first.id)
+            st.rerun()
+        st.page_link("pages/runs.py", label="All work")
 
 
 def job_panel() -> Run | None:

@@ -6,10 +6,14 @@ import streamlit as st
 
 from engine.figures.diagnosis.answer import Scope
 from engine.figures.diagnosis.lost import worst_task
+from engine.figures.drawing import task_titles
 from engine.report import Report
 
 TASK, CLASS, IMAGES = "task", "class", "images"  # address parameters
 SELECTION = "selection"  # in the session: task, label, images
+BY_SOMEBODY = "selection.chosen"  # in the session: somebody chose it; else it is the task that loses most
+MOVED = "selection.moved"  # in the session, for one run of the page
+ALL = "all"  # of the tasks
 MOST = 300  # images that an address names
 DIAGNOSE = "pages/diagnose.py"
 
@@ -28,12 +32,87 @@ def selection(report: Report) -> Scope | None:
         task, label, images = st.session_state.get(SELECTION, (worst, None, ()))
         known = task in report.tasks_of("in") and (label is None or label < len(report.tasks[task].classes))
         asked = (task, label, images) if known else (worst, None, ())
-    choose(report, *asked)
+    elif asked != st.session_state.get(SELECTION):
+        st.session_state[BY_SOMEBODY] = True
+    _keep(report, *asked)
     return Scope.of(report, *asked)
 
 
 def choose(report: Report, task: str, label: int | None = None, images: Iterable[int] = ()) -> None:
-    """Select a task, and a class or some images of it, in this session and in the address."""
+    """Select a task, and a class or some images of it, in this session and in the address, as somebody asked for."""
+    st.session_state[BY_SOMEBODY] = True
+    _keep(report, task, label, images)
+
+
+def chosen_task(report: Report) -> str | None:
+    """Return the task that somebody has chosen, by the address or on any page; None where nobody has."""
+    asked = st.query_params.get(TASK)
+    if asked in report.tasks:
+        return asked
+    task, label, images = st.session_state.get(SELECTION, (None, None, ()))
+    if not st.session_state.get(BY_SOMEBODY) or task not in report.tasks:
+        return None
+    known = label is None or label < len(report.tasks[task].classes)
+    _keep(report, task, *((label, images) if known else ()))
+    return task
+
+
+def task_choice(
+    report: Report,
+    tasks: Sequence[str],
+    *,
+    key: str,
+    help: str,
+    label: str = "Task",
+    whole: str = "",
+    width: int = 260,
+) -> str:
+    """Draw a list of tasks that shows the one that every page speaks of, and makes another that one.
+
+    Args:
+        report: of the run shown.
+        tasks: that can be chosen here.
+        key: of the widget.
+        help: what is shown of the task.
+        label: of the list.
+        whole: title of all tasks together, where they can be chosen too; then nothing less is shown until somebody
+            chooses a task, and choosing them forgets it again.
+        width: in pixels.
+
+    Returns:
+        The task, or :data:`ALL`.
+    """
+    titles = {ALL: whole} if whole else {}
+    titles |= task_titles(report, tasks)
+    task = chosen_task(report) or (None if whole else worst_task(report))
+    st.session_state[key] = task if task in titles else next(iter(titles))
+    found = st.selectbox(
+        label,
+        list(titles),
+        format_func=titles.__getitem__,
+        key=key,
+        width=width,
+        on_change=_choose_in,
+        args=(report, key),
+        help=help,
+    )
+    if st.session_state.pop(MOVED, False):
+        st.rerun()  # the whole page: whatever else of it speaks of a task
+    return found
+
+
+def _choose_in(report: Report, key: str) -> None:
+    st.session_state[MOVED] = True
+    if st.session_state[key] == ALL:
+        for name in (SELECTION, BY_SOMEBODY):
+            st.session_state.pop(name, None)
+        for name in (TASK, CLASS, IMAGES):
+            st.query_params.pop(name, None)
+    else:
+        choose(report, st.session_state[key])
+
+
+def _keep(report: Report, task: str, label: int | None = None, images: Iterable[int] = ()) -> None:
     picked = tuple(sorted(set(images)))[:MOST]
     st.session_state[SELECTION] = (task, label, picked)
     wanted = query(report, task, label, picked)

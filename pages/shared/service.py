@@ -15,9 +15,8 @@ from engine.store.people import NotAllowed
 from engine.zoo.importing.roots import check_zoo, named_zoos
 from pages.shared.chrome import plain
 from pages.shared.people import desk
-from pages.shared.state import store
+from pages.shared.state import PAGE, store
 
-PAGE = "page"  # who asked, in the run table
 P = ParamSpec("P")
 LOOK_AGAIN = 10.0  # seconds between two looks at the service
 

@@ -17,6 +17,7 @@ from engine.store import Run, Store
 
 EXAMPLES = ASSETS / "examples"
 RUN = "run"  # the address parameter and, in the session, the id of the run shown
+PAGE = "page"  # who asked, in the run table
 LISTED = 100  # finished runs offered in the switcher
 TITLES = 20_000  # of runs without a name that are kept
 
@@ -94,7 +95,13 @@ def show_run(run: str) -> None:
 def finished_runs() -> list[RunEntry]:
     """Return examples in their order, then finished runs, newest first."""
     rows = store().runs.list(kinds=("run",), states=("finished",), children=False, limit=LISTED)
-    return [*examples(), *(RunEntry(row.id, run_title(row), False, row.created) for row in rows)]
+    own = (RunEntry(row.id, run_title(row), False, row.created) for row in rows if not is_projection(row))
+    return [*examples(), *own]
+
+
+def is_projection(row: Run) -> bool:
+    """Return whether a row is an example's run that a page asked for to get a projection of it, and no run to open."""
+    return row.kind == "run" and row.requested_by == PAGE and bool(row.request.get("projection"))
 
 
 def examples() -> list[RunEntry]:

@@ -52,7 +52,7 @@ def test_a_click_on_a_bar_answers_why_with_seven_pictures(app_page, app_address)
 
 
 def test_a_click_on_a_cell_answers_for_its_class(app_page, app_address):
-    app_page.goto(f"{app_address}/accuracy?run=task-arithmetic&accuracy.task=Vehicles")
+    app_page.goto(f"{app_address}/accuracy?run=task-arithmetic&task=vehicles")
     chart = app_page.locator("[class*=st-key-accuracy-confusion-merged]").first
     expect(chart.locator(".scatterlayer .point").first).to_be_attached()
     settle(app_page)

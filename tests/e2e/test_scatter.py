@@ -195,6 +195,17 @@ def test_the_page_may_select_and_a_later_gesture_replaces_it(visit):
     expect(view(page)).to_have_attribute("data-revision", "3")
 
 
+def test_what_the_page_selects_is_not_hidden_behind_a_focus(visit):
+    page = visit()
+    letters = page.get_by_role("button", name="letters")
+    letters.click()
+    expect(letters).to_have_attribute("aria-pressed", "true")
+    page.get_by_role("button", name="Select rows 1 to 3").click()
+    expect(view(page)).to_have_attribute("data-selected", "3")
+    expect(letters).to_have_attribute("aria-pressed", "false")
+    expect(page.locator(".category.dimmed")).to_have_count(0)
+
+
 def test_a_view_that_comes_back_remembers(visit):
     page = visit()
     drag(page, "Expert", RIGHT_SIDE)

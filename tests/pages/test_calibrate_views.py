@@ -5,6 +5,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from engine.pipeline.local import run_recipe
+from engine.pipeline.rates import Rates, keep_rates
 from engine.recipe import parse_recipe
 from engine.store import Store
 from tests.pages.conftest import ROOT
@@ -38,6 +39,7 @@ def open_page(made, monkeypatch, tmp_path):
     monkeypatch.setattr("pages.shared.service.ensure_service", lambda store: "The engine is not started in tests.")
     monkeypatch.setattr("pages.shared.state.EXAMPLES", tmp_path / "examples")
     st.cache_resource.clear()
+    st.cache_data.clear()
 
     def start(run):
         app = AppTest.from_file(str(ROOT / "pages" / "calibrate.py"), default_timeout=120)
@@ -47,18 +49,40 @@ def open_page(made, monkeypatch, tmp_path):
     return start
 
 
-def test_views_are_asked_for_computed_once_and_shown(open_page, made):
+ASKED = {"predictions", "wrong_task", "coverage", "depth", "stitching", "shift", "outliers"}
+
+
+def offered(app):
+    return [button.key for button in app.button if button.key.endswith(".compute")]
+
+
+def test_slow_views_wait_for_a_button_that_says_what_they_take(open_page, made):
+    store, _ = made
+    keep_rates(store, matmul=1.0e4, encode={})
+    app = open_page("plain")
+    assert not app.exception
+    slow = [f"calibrate.{name}.compute" for name in ("depth", "stitching", "shift")]
+    assert offered(app) == slow
+    said = texts(app)
+    assert said.count("by typical rates of a small server") == len(slow)
+    assert "About" in said
+    assert {row.kind for row in store.runs.list(states=("queued",))} == {"outliers"}, "it passes nothing through models"
+    keep_rates(store, matmul=Rates().matmul)
+    for row in store.runs.list(states=("queued",)):
+        store.runs.request_cancel(row.id)
+
+
+def test_quick_views_are_asked_for_by_themselves_computed_once_and_shown(open_page, made):
     store, ids = made
     app = open_page("repaired")
     assert not app.exception
     before = charts(app)
-    offered = [button.key for button in app.button if button.key.endswith(".compute")]
-    assert offered
-    for key in offered:
-        app.button(key=key).click().run()
-        assert not app.exception
+    assert offered(app) == []
     rows = store.runs.list(states=("queued",))
-    assert [(row.parent, row.requested_by) for row in rows] == [(ids["repaired"], "page")] * len(offered)
+    assert {row.kind for row in rows} == ASKED
+    app.run()
+    assert len(store.runs.list(states=("queued",))) == len(ASKED), "none of them twice"
+    assert [(row.parent, row.requested_by) for row in rows] == [(ids["repaired"], "page")] * len(ASKED)
     carry_out(store)
     app = open_page("repaired")
     assert not app.exception
@@ -79,10 +103,8 @@ def test_views_are_asked_for_computed_once_and_shown(open_page, made):
 def test_one_image_before_and_after(open_page, made):
     store, ids = made
     app = open_page("repaired")
-    if any(button.key == "calibrate.predictions.compute" for button in app.button):
-        app.button(key="calibrate.predictions.compute").click().run()
-        carry_out(store)
-        app = open_page("repaired")
+    carry_out(store)
+    app = open_page("repaired")
     run = ids["repaired"]
     app.selectbox(key="calibrate.one.by").select("surgery_v2").run()
     app.selectbox(key="calibrate.one.task").select("beta").run()
@@ -107,9 +129,11 @@ def test_curves_of_one_task(open_page, made):
     assert "mean over tasks" not in app.get("plotly_chart")[0].proto.spec
 
 
-def test_a_run_without_calibrators_still_has_blocks_and_outliers(open_page):
+def test_a_run_without_calibrators_still_has_blocks_and_outliers(open_page, made):
     app = open_page("plain")
     assert not app.exception
-    keys = [button.key for button in app.button if button.key.endswith("compute")]
-    assert keys == [f"calibrate.{name}.compute" for name in ("depth", "stitching", "shift", "outliers")]
+    assert offered(app) == ["calibrate.outliers.compute"], "it was cancelled, so it waits for somebody"
+    carry_out(store := made[0])
+    finished = store.runs.list(states=("finished",), parent=made[1]["plain"])
+    assert {row.kind for row in finished} == {"depth", "stitching", "shift"}
     assert "No calibrator was trained" in texts(app)

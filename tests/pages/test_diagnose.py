@@ -81,9 +81,12 @@ def test_a_run_without_answers_offers_to_compute_them(workspace, open_app):
     app = open_app("diagnose", run=row.id)
     assert not app.exception
     labels = [button.label for button in app.button]
-    assert [f"Answer: {question}" for question in QUESTIONS[1:]] == [one for one in labels if one.startswith("Answer")]
+    assert [f"Answer: {question}" for question in QUESTIONS[2:]] == [one for one in labels if one.startswith("Answer")]
+    (quick,) = workspace.store.runs.list(states=("queued",))
+    assert quick.kind == QUESTIONS_WITH_VIEWS[2].name, "it passes nothing through models, so nobody has to ask for it"
     next(button for button in app.button if button.label == "Compute all answers").click().run()
     asked = workspace.store.runs.list(kinds=tuple(view.name for view in QUESTIONS_WITH_VIEWS.values()))
+    assert len(asked) == len(QUESTIONS_WITH_VIEWS)
     assert {row.kind for row in asked} == {view.name for view in QUESTIONS_WITH_VIEWS.values()}
     assert all(row.request.get("images", IMAGES) == IMAGES for row in asked)
     assert not [button for button in app.button if button.label.startswith("Compute")]

@@ -119,6 +119,40 @@ def test_a_reload_follows_the_run_again_and_keeps_its_settings(workspace, open_a
     assert "was cancelled" in app.info[0].value
 
 
+def test_runs_of_others_have_one_line_until_somebody_follows_one(workspace, open_app):
+    workspace.example()
+    row = workspace.submitted("Somebody else's", workspace.recipe(), owner=None)
+    app = open_app(run="made")
+    assert not app.exception
+    assert not [button for button in app.button if button.key == "job.cancel"]
+    assert "job" not in app.query_params
+    (line,) = [part.value for part in app.caption if "At work" in part.value]
+    assert line.replace("\\", "").endswith("At work: Somebody else's, waiting")
+    app.button(key="others.follow").click().run()
+    assert app.query_params["job"] == row.id
+    assert app.button(key="job.cancel")
+    assert not [part for part in app.caption if "At work" in part.value]
+
+
+def test_a_projection_of_an_example_is_no_run_to_open(workspace, open_app):
+    workspace.example()
+    mine = workspace.finished("Mine")
+    asked = {"recipe": workspace.recipe().model_dump(mode="json"), "projection": {"method": "umap"}}
+    for by in ("page", "command line"):
+        row = workspace.store.runs.submit("run", asked, name=f"UMAP by the {by}", owner="test", requested_by=by)
+        workspace.store.runs.finish(row.id, workspace.store.runs.get(mine.id).result)
+    app = open_app()
+    options = next(box for box in app.selectbox if str(box.key).startswith("chrome.run.")).options
+    assert any("UMAP by the command line" in option for option in options)
+    assert not any("UMAP by the page" in option for option in options)
+    app = open_app("runs")
+    assert "UMAP by the page" not in set(app.dataframe[0].value["Run"])
+    kinds = app.selectbox(key="runs.kind")
+    kinds.set_value("Everything").run()
+    table = app.dataframe[0].value.set_index("Run")
+    assert table.loc["UMAP by the page", "Kind"] == "Projection"
+
+
 def test_a_finished_run_becomes_the_run_shown(workspace, open_app):
     workspace.example()
     row = workspace.finished("Mine", merge={"method": "task_arithmetic", "params": {"scaling": 0.7}})

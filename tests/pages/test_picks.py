@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from pages.features.data import Space
-from pages.features.picks import class_table, picks_of, rows_of_class
-from tests.made_run import made_report
+from pages.features.picks import class_table, picks_of, rows_of_class, totals_of
+from tests.made_run import made_report, made_samples
 
 LABEL = [0, 0, 1, 1, 0, 1]
 PREDICTED = {
@@ -56,3 +56,21 @@ def test_classes_are_counted_farthest_first(space):
     number = first["number"]
     assert rows_of_class(space, number, EVERY).tolist() == [3, 5]
     assert rows_of_class(space, number, EVERY, picks["lost"]).tolist() == [3]
+
+
+def test_totals_count_images_that_are_not_drawn():
+    run = made_report()
+    table = made_samples(run)
+    totals = totals_of(table, ("digits", "signs"), "surgery")
+    rows = table[table["split"] == "evaluate"]
+    for task in ("digits", "signs"):
+        one = totals_of(table, (task,), "surgery")
+        own = rows[rows["task"] == task]
+        told = {state: own[own["state"] == state].sort_values("index") for state in ("merged", "expert", "surgery")}
+        right = {state: (part["prediction"] == part["label"]).to_numpy() for state, part in told.items()}
+        assert one["lost"] == (right["expert"] & ~right["merged"]).sum()
+        assert one["repaired"] == (right["surgery"] & ~right["merged"]).sum()
+        assert one["broken"] == (right["merged"] & ~right["surgery"]).sum()
+        totals = {name: count - one[name] for name, count in totals.items()}
+    assert set(totals.values()) == {0}, "tasks sum up"
+    assert set(totals_of(table, ("digits",), None)) == {"lost"}

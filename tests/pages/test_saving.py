@@ -2,6 +2,8 @@
 
 import ast
 from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -49,3 +51,26 @@ def test_the_linked_view_saves_itself():
     from pages.features.scatter import VIEW_SOURCES
 
     assert "save.js" in VIEW_SOURCES
+
+
+def test_beside_a_runs_numbers_lie_its_recipe_and_the_address_of_the_page(workspace, open_app):
+    workspace.example()
+    app = open_app("accuracy", run="made")
+    app.session_state["accuracy.bars.numbers"] = True
+    app.run()
+    assert not app.exception
+    (recipe,) = [part for part in app.get("download_button") if part.proto.label == "Recipe"]
+    assert recipe.proto.help.startswith("The run's recipe as YAML")
+
+
+def test_the_link_holds_everything_that_the_address_has(monkeypatch):
+    from pages.shared import chrome
+
+    state = {"run": "task-arithmetic", "task": "vehicles", "filmcolour": "a b&c"}
+    monkeypatch.setattr(chrome.st, "context", SimpleNamespace(url="http://host:8501/accuracy"))
+    monkeypatch.setattr(chrome.st, "query_params", SimpleNamespace(to_dict=lambda: state))
+    link = urlsplit(chrome.page_link())
+    assert (link.netloc, link.path) == ("host:8501", "/accuracy")
+    assert dict(parse_qsl(link.query)) == state
+    monkeypatch.setattr(chrome.st, "context", SimpleNamespace(url=None))
+    assert chrome.page_link() == ""

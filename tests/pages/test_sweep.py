@@ -6,6 +6,7 @@ from engine.report import read_report
 from engine.store import Run
 from engine.sweeps import SweepPoint, SweepRequest, SweepTable, sweep_title
 from engine.sweeps.table import FILE, point_of
+from pages.sections.sweep_film import film_request
 from tests.made_run import made_report, write_run
 from tests.pages.test_lab import problems, texts
 
@@ -158,6 +159,24 @@ def test_the_settings_of_a_point_go_into_the_lab(workspace, open_app, swept):
     assert app.session_state["form.recipe"]["merge"]["params"]["scaling"] == 0.5
     assert app.slider(key="form.w.merge.task_arithmetic.scaling").value == 0.5
     assert "Not run yet" in texts(app).replace("\\", "")
+
+
+def test_a_finished_sweep_over_one_place_offers_its_points_as_a_film(workspace, open_app, swept):
+    row, points = swept
+    finish(workspace, row, points)
+    app = open_app("sweep", sweep=row.id)
+    app.button(key=f"sweep.film.{row.id}.compute").click().run()
+    assert not app.exception
+    (film,) = workspace.store.runs.list(kinds=("film",))
+    assert (film.request["place"], film.request["values"], film.request["images"]) == (SCALING, VALUES, "all")
+    assert film.parent in {child.id for child in workspace.store.runs.list(kinds=("run",), parent=row.id)}
+
+
+def test_two_places_have_no_film():
+    settings = [{"place": SCALING, "values": VALUES}, {"place": "merge.method", "values": ["ties", "task_arithmetic"]}]
+    assert film_request(SweepRequest.parse({"recipe": {}, "settings": settings})) is None
+    backwards = SweepRequest.parse({"recipe": {}, "settings": [{"place": SCALING, "values": VALUES[::-1]}]})
+    assert list(film_request(backwards).values) == VALUES, "a slider goes up"
 
 
 def test_a_failed_sweep_says_why_and_goes_on(workspace, open_app, swept):

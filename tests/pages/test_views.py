@@ -86,7 +86,7 @@ class TestRepresentations:
         finish(store, key)
         app = open_page("representations")
         app.session_state["features.colour"] = colour
-        app.session_state["features.shown"] = "signs"
+        app.query_params["task"] = "signs"
         app.run()
         assert not app.exception
         assert not app.error

@@ -40,6 +40,7 @@ def open_view(made, monkeypatch, tmp_path):
     monkeypatch.setattr("pages.shared.service.ensure_service", lambda store: "The engine is not started in tests.")
     monkeypatch.setattr("pages.shared.state.EXAMPLES", tmp_path / "examples")
     st.cache_resource.clear()
+    st.cache_data.clear()
 
     def start(view, run="plain"):
         app = AppTest.from_file(str(ROOT / "pages" / "weights.py"), default_timeout=120)
@@ -73,8 +74,7 @@ def test_a_view_is_asked_for_computed_once_and_shown(open_view, made, view):
     app = open_view(view)
     assert not app.exception
     key = f"weights.{view if view in ('spectra', 'path', 'receipt') else 'measure'}.compute"
-    if not charts(app):  # the first two views share what is measured
-        app.button(key=key).click().run()
+    if not charts(app):  # the first two views share what is measured; all are quick, so that nobody has to ask
         (row,) = store.runs.list(states=("queued",))
         assert (row.parent, row.requested_by) == (ids["plain"], "page")
         assert app.button(key=key.replace("compute", "cancel"))
@@ -90,7 +90,6 @@ def test_measures_can_be_changed(open_view, made):
     carry_out(made[0])
     app = open_view("vectors")
     if not charts(app):
-        app.button(key="weights.measure.compute").click().run()
         carry_out(made[0])
         app.run()
     for measure in ("cancelled", "conflict", "norm"):
@@ -129,10 +128,10 @@ def test_a_run_without_coefficients_offers_to_learn_them(open_view, made):
 def test_a_path_needs_two_models_and_says_why_it_failed(open_view, made):
     store, _ = made
     app = open_view("path")
+    carry_out(store)  # the path that it opens with
     app.selectbox(key="weights.end").set_value("pretrained").run()
     assert "two different models" in texts(app)
     app.selectbox(key="weights.end").set_value("beta").run()
-    app.button(key="weights.path.compute").click().run()
     (row,) = store.runs.list(states=("queued",))
     store.runs.claim_next("process:test:1:1")
     store.runs.fail(row.id, "Expert 'beta' has NaN in conv1.weight.", "CheckpointError")

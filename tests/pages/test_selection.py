@@ -1,0 +1,82 @@
+"""One task is spoken of by every page: a list of tasks anywhere sets it, and the address names it."""
+
+import re
+
+import pandas as pd
+import pytest
+
+from engine.manifest import ASSETS
+from pages.shared.selection import ALL, TASK
+
+EXAMPLE = "task-arithmetic"
+WITH_ALL = ("calibrate.curve.task", "calibrate.task", "calibrate.depth.task", "calibrate.stitching.task")
+WITHOUT = ("calibrate.one.task", "calibrate.out.task")
+
+
+@pytest.fixture
+def open_example(open_app, workspace, monkeypatch):
+    monkeypatch.setattr("pages.shared.state.EXAMPLES", ASSETS / "examples")
+    return lambda page, **query: open_app(page, run=EXAMPLE, **query)
+
+
+def shown(app, *keys):
+    return {app.selectbox(key=key).value for key in keys}
+
+
+def test_lists_start_at_the_worst_task_or_at_all_of_them(open_example):
+    assert shown(open_example("accuracy"), "accuracy.task") == {"vehicles"}
+    app = open_example("calibrate")
+    assert not app.exception
+    assert shown(app, *WITH_ALL) == {ALL}
+    assert shown(app, *WITHOUT) == {"vehicles"}
+    assert TASK not in app.query_params
+
+
+def test_a_task_that_is_chosen_once_is_shown_by_every_list_of_every_page(open_example):
+    app = open_example("accuracy")
+    app.selectbox(key="accuracy.task").set_value("signs").run()
+    assert app.query_params[TASK] == "signs"
+    app.switch_page("pages/calibrate.py").run()
+    assert not app.exception
+    assert shown(app, *WITH_ALL, *WITHOUT) == {"signs"}
+    app.selectbox(key="calibrate.one.task").set_value("digits").run()
+    assert shown(app, *WITH_ALL, *WITHOUT) == {"digits"}
+    app.switch_page("pages/representations.py").run()
+    assert shown(app, "representations.task", "features.shown") == {"digits"}
+    app.switch_page("pages/diagnose.py").run()
+    assert "digits" in app.title[0].value.lower()
+    app.switch_page("pages/calibrate.py").run()
+    app.selectbox(key="calibrate.depth.task").set_value(ALL).run()
+    assert shown(app, *WITH_ALL) == {ALL}
+    assert shown(app, *WITHOUT) == {"vehicles"}
+    assert TASK not in app.query_params
+
+
+def test_the_address_chooses_for_every_page(open_example):
+    assert shown(open_example("representations", task="flowers"), "representations.task", "features.shown") == {
+        "flowers"
+    }
+    app = open_example("calibrate", task="flowers")
+    assert shown(app, *WITH_ALL, *WITHOUT) == {"flowers"}
+    app = open_example("accuracy", task="letters")
+    assert shown(app, "accuracy.task") == {"letters"}, "a task that no expert was tuned on has confusions too"
+
+
+def test_a_task_that_the_run_does_not_have_chooses_nothing(open_example):
+    app = open_example("accuracy", task="nonsense")
+    assert not app.exception
+    assert shown(app, "accuracy.task") == {"vehicles"}
+
+
+def test_lists_of_images_count_all_that_were_measured(open_example):
+    app = open_example("representations")
+    label = next(button.label for button in app.button if button.key == "features.pick.lost")
+    rows = pd.read_parquet(ASSETS / "examples" / EXAMPLE / "samples.parquet")
+    right = {
+        state: set(own[own["prediction"] == own["label"]][["task", "index"]].itertuples(index=False, name=None))
+        for state, own in rows[rows["split"] == "evaluate"].groupby("state")
+    }
+    drawn = set(pd.read_parquet(ASSETS / "examples" / EXAMPLE / "projections/tsne/projection.parquet")["task"])
+    lost = [task for task, _ in right["expert"] - right["merged"] if task in drawn]
+    total, shown_ones = re.fullmatch(r"Lost by merging \(([\d,]+); (\d+) shown\)", label).groups()
+    assert int(total.replace(",", "")) == len(lost) > int(shown_ones) > 0
