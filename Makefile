@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PARALLEL := -n 3 --no-loadscope-reorder
+PARALLEL := -n auto --no-loadscope-reorder
 
 .PHONY: app test quick lint examples schema screenshots benchmark fuzz soak lock audit clean
 

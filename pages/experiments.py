@@ -13,7 +13,7 @@ from engine.experiments import (
     experiment_names,
     read_experiment,
 )
-from engine.experiments.claims import effect, verdict_of, zoo_option
+from engine.experiments.claims import EVIDENCE, NOBODY, PRACTICE, effect, verdict_of, zoo_option
 from engine.experiments.spec import FOLDER
 from engine.figures.experiment import experiment_dots
 from engine.pipeline.viewing.by_task import ImagesRequest
@@ -30,7 +30,6 @@ from pages.shared.state import store
 from pages.shared.tables import draw_table
 
 NAME = "experiment"  # the address parameter
-PRACTICE = "Checks of practice"
 COLUMNS = {
     "Claim": st.column_config.TextColumn("Claim", width="large"),
     "Paper": st.column_config.TextColumn("Paper", width="medium"),
@@ -90,29 +89,41 @@ def _all(names: list[str]) -> None:
     shown = [
         row for row in rows if (not papers or row["Paper"] in papers) and (not verdicts or row["Verdict"] in verdicts)
     ]
-    shown.sort(key=lambda row: (row["Paper"] == PRACTICE, row["Paper"], row["Part"]))
-    table = pd.DataFrame(shown, columns=["Claim", "Paper", "Part", "Verdict", "Effect", "Does as well", "Zoo", "name"])
+    shown.sort(key=lambda row: (row["Paper"], row["Part"]))
+    claims = [row for row in shown if row["Paper"] != PRACTICE]
+    practice = [row for row in shown if row["Paper"] == PRACTICE]
+    if claims or not practice:
+        _table(claims, "all", 640)
+    st.caption(
+        "Choose a row to see its picture, its clauses and its controls. Effect: the first clause's difference with its "
+        "95 % interval, over training seeds and samples. Does as well: controls that come out as the claim does."
+    )
+    if practice:
+        st.subheader(PRACTICE, anchor=False)
+        st.caption(NOBODY)
+        _table(practice, "practice", 40 * (len(practice) + 1))
+    draw_networks()
+    draw_elsewhere()
+
+
+def _table(rows: list[dict[str, str | None]], name: str, height: int) -> None:
+    """Draw claims as a table whose rows open them."""
+    table = pd.DataFrame(rows, columns=["Claim", "Paper", "Part", "Verdict", "Effect", "Does as well", "Zoo", "name"])
     picked = draw_table(
         table.drop(columns="name"),
         hide_index=True,
-        key="experiments.all",
+        key=f"experiments.{name}",
         column_config=COLUMNS,
         on_select="rerun",
         selection_mode="single-row",
         placeholder="–",
-        height=640,
+        height=height,
         alt=f"{len(table)} claims with paper, verdict, effect and what explains it",
     )
     for number in picked["selection"]["rows"]:
         if number < len(table):
             _open(table["name"].iloc[number])
             st.rerun()
-    st.caption(
-        "Choose a row to see its picture, its clauses and its controls. Effect: the first clause's difference with its "
-        "95 % interval, over training seeds and samples. Does as well: controls that come out as the claim does."
-    )
-    draw_networks()
-    draw_elsewhere()
 
 
 def _row(spec: Experiment) -> dict[str, str | None]:
@@ -168,6 +179,7 @@ def _one(spec: Experiment) -> None:
 
 def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> None:
     st.markdown(f"{VERDICTS[result.verdict]} :gray[on {plain(result.zoo)}]: {plain(result.reason)}")
+    st.caption(EVIDENCE)
     findings(spec, result)
     beside(spec, [other for other, _ in results(spec)])
     st.subheader("The numbers", anchor=False)

@@ -140,7 +140,7 @@ def main() -> None:
 
 
 def _before() -> None:
-    """Draw recipes of fine-tuning and ways to align, and the one chosen with its equation."""
+    """Draw recipes of fine-tuning, distillation and ways to align, and the one chosen with its equation."""
     table = premerging_table()
     picked = draw_table(
         table,
@@ -156,8 +156,8 @@ def _before() -> None:
         alt=f"{len(table)} methods that act before merging, with what they cost, make and need",
     )
     st.caption(
-        "Costs are medians of five paired steps on the encoder of mini8, batches of 64, one thread. A joint step is a "
-        "standard one on a mixed batch."
+        "Costs are processor seconds of a step relative to a standard one of the same round, medians over rounds, on "
+        "the encoder of mini8, batches of 64, one thread. A joint step is a standard one on a mixed batch."
     )
     rows = premerging_rows()
     for number in picked["selection"]["rows"][:1]:

@@ -59,10 +59,11 @@ class OsrmParams(LoraParams):
     alpha: float = Field(
         16.0, gt=0, le=1024, title="Scale α", description="The product of the factors is multiplied by α / r."
     )
-    rule: Literal["paper", "code"] = Field(
+    rule: Literal["paper", "code", "own", "random"] = Field(
         "paper",
         title="Subspace",
-        description="Of all inputs of the other tasks (the paper), or of one mean vector a task (the authors' code).",
+        description="Where all inputs of the other tasks are smallest (the paper), or one mean vector a task (the "
+        "authors' code); as controls where the task's own inputs are, or a random one.",
     )
     images: int = Field(
         100, ge=1, le=10_000, title="Images of each other task", description="Unlabelled images whose inputs count."
@@ -145,7 +146,7 @@ ROWS = (
         source=TANGENT,
         url=TANGENT_URL,
         forward="linearised",
-        cost=2.1,
+        cost=2.0,
     ),
     FineTuningRow(
         name="attention_only",
@@ -157,7 +158,7 @@ ROWS = (
         equation=r"\theta^{q,k,v,o} \leftarrow \mathrm{AdamW}\big(\theta^{q,k,v,o}, \nabla L\big)",
         source="Jin et al., Fine-tuning attention modules only, ICLR 2025, arXiv:2407.07089",
         url="https://arxiv.org/abs/2407.07089",
-        cost=0.84,
+        cost=0.85,
     ),
     FineTuningRow(
         name="lora",
@@ -185,7 +186,7 @@ ROWS = (
         url="https://arxiv.org/abs/2310.04742",
         presets=(Preset("peta", "Authors' program", {"rank": 16, "alpha": 32.0, "targets": ("q",)}, "tanganke/peta"),),
         factors=True,
-        cost=0.82,
+        cost=0.83,
     ),
     FineTuningRow(
         name="sam",
@@ -199,7 +200,7 @@ ROWS = (
         source="Foret et al., Sharpness-aware minimization, ICLR 2021, arXiv:2010.01412",
         url="https://arxiv.org/abs/2010.01412",
         presets=(Preset("asam", "ASAM", {"rho": 0.5, "scale": "weights"}, "Kwon et al., ICML 2021, arXiv:2102.11600"),),
-        cost=2.0,
+        cost=1.9,
     ),
     FineTuningRow(
         name="saft",
@@ -226,7 +227,7 @@ ROWS = (
         url="https://arxiv.org/abs/2505.22934",
         needs=frozenset({"other_tasks"}),
         factors=True,
-        cost=0.82,
+        cost=0.86,
     ),
     FineTuningRow(
         name="joint",
@@ -252,6 +253,21 @@ ROWS = (
         equation=r"\theta \leftarrow \mathrm{AdamW}\big(\theta, -\nabla_\theta L(\theta)\big)",
         source="Ilharco et al., Editing models with task arithmetic, ICLR 2023, arXiv:2212.04089, §3",
         url="https://arxiv.org/abs/2212.04089",
-        cost=1.0,
+        cost=1.06,
     ),
+)
+
+# Carried out by `zoo distill` with the standard recipe; what it costs depends on the teacher.
+DISTILLATION = FineTuningRow(
+    name="distillation",
+    title="Distillation",
+    category="fine_tuning",
+    params=NoParams,
+    function=".training.standard:standard",
+    summary="Trains the zoo's base on the predictions of a model of any architecture, which so becomes an expert that "
+    "can be merged; `zoo distill`.",
+    equation=r"(1-w)\,\mathrm{CE}(y, p_\theta) + w\,T^2\,\mathrm{KL}\big(q^{(T)} \,\|\, p_\theta^{(T)}\big)",
+    source="Hinton et al., Distilling the knowledge in a neural network, 2015, arXiv:1503.02531",
+    url="https://arxiv.org/abs/1503.02531",
+    needs=frozenset({"teacher"}),
 )

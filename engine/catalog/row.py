@@ -28,7 +28,7 @@ Category = Literal[
     "fine_tuning",
     "alignment",
 ]
-Need = Literal["unlabelled", "validation", "heads", "same_task_experts", "other_tasks"]
+Need = Literal["unlabelled", "validation", "heads", "same_task_experts", "other_tasks", "teacher"]
 Amount = Callable[[Any], float]  # of a method's parameters
 BACKWARD = 3  # forward passes that a training step on an image costs
 # json_schema_extra of a parameter that repeats a fault of published code or tables; forms leave it out.

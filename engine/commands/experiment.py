@@ -9,7 +9,7 @@ import typer
 
 from ..errors import EngineError
 from ..experiments import Experiment, ExperimentResult, experiment_names, read_experiment
-from ..experiments.claims import claims_table, effect, shipped_path
+from ..experiments.claims import EVIDENCE, claims_table, effect, shipped_path
 from ..experiments.elsewhere import elsewhere_table
 from ..lessons import networks_table
 from ..manifest import locate_zoo, read_manifest
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from ..store import Store
 
 ALL = "all"
-EVIDENCE = (
-    "Small networks on drawn images and sentences of grammars can show a mechanism or its absence; they do not refute "
-    "results on photographs and people's texts."
-)
 
 
 def experiment(

@@ -9,6 +9,13 @@ from .result import ExperimentResult, Finding, read_result
 from .spec import BUNDLED, FOLDER, Experiment, experiment_names, read_experiment
 
 PENDING = "to be recomputed"
+PRACTICE = "Checks of practice"
+NOBODY = "How results are come by, rather than what a paper claims."
+SECTIONS = {"claims": "paper", "practice": "practice"}  # section → title of its table's first column
+EVIDENCE = (
+    "Small networks on drawn images and sentences of grammars can show a mechanism or its absence; they do not refute "
+    "results on photographs and people's texts."
+)
 SECOND = "-experts2"  # how the zoo with the second set of experts is named after the first
 
 
@@ -50,13 +57,17 @@ def fits(spec: Experiment, result: ExperimentResult) -> bool:
 
 
 def claims_table() -> str:
-    """Return the table as Markdown."""
-    lines = ["| paper | claim | here | because |", "|---|---|---|---|"]
-    for spec, result in shipped():
-        authors = spec.paper.split(",")[0]
-        here = verdict_of(result) + ("" if spec.zoo == BUNDLED else f" ({spec.zoo})")
-        lines.append(f"| {authors}, {spec.part} | {spec.claim} | {here} | {reason_of(spec, result)} |")
-    return "\n".join(lines)
+    """Return the tables of claims and of checks of practice as Markdown."""
+    tables = []
+    for section, title in SECTIONS.items():
+        lines = [f"| {title} | claim | here | because |", "|---|---|---|---|"]
+        for spec, result in shipped():
+            if spec.section == section:
+                authors = f"{spec.paper.split(',')[0]}, " if section == "claims" else ""
+                here = verdict_of(result) + ("" if spec.zoo == BUNDLED else f" ({spec.zoo})")
+                lines.append(f"| {authors}{spec.part} | {spec.claim} | {here} | {reason_of(spec, result)} |")
+        tables.append("\n".join(lines))
+    return f"\n\n### {PRACTICE}\n\n{NOBODY}\n\n".join(tables)
 
 
 def verdict_of(result: ExperimentResult | None) -> str:

@@ -30,6 +30,20 @@ def number_at(document: Any, place: str) -> float | None:
     return _number(document, place.split("."))
 
 
+def entry_at(document: Any, place: str) -> Any:
+    """Return what is at a place without ``*``, whatever it is; None where there is nothing.
+
+    Raises:
+        RecipeError: brackets that hold neither a number nor a range.
+    """
+    for part in place.split("."):
+        if "[" in part:
+            document = _listed(document, part)
+        else:
+            document = document.get(part) if isinstance(document, dict) else None
+    return document
+
+
 def _number(found: Any, parts: list[str]) -> float | None:
     if not parts:
         if isinstance(found, dict | list):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import RecipeError
-from ..manifest import locate_zoo, read_manifest
+from ..manifest import STANDARD, locate_zoo, read_manifest
 from ..zoo.modalities import modality_of
 
 SIZE = re.compile(r"^(?P<times>\d*)(?P<name>d|w|blocks)(?:/(?P<parts>\d+|blocks)|-(?P<less>\d+))?$")
@@ -21,7 +21,7 @@ class Shape:
     """A zoo as experiments see it."""
 
     sizes: Mapping[str, int]  # d: dimensions of a feature; w: of a token; blocks
-    experts: tuple[str, ...]
+    experts: tuple[str, ...]  # one a task: the standard recipe's where there is one
 
 
 def shape_of(zoo: str) -> Shape:
@@ -38,7 +38,10 @@ def shape_of(zoo: str) -> Shape:
     modality = modality_of(manifest)
     found = modality.shape(modality.architecture(folder, manifest))
     sizes = {name: value for name, value in found.items() if isinstance(value, int)}
-    return Shape(sizes, tuple(expert.name for expert in manifest.experts))
+    by_task: dict[str, str] = {}
+    for expert in sorted(manifest.experts, key=lambda expert: expert.method != STANDARD):
+        by_task.setdefault(expert.task, expert.name)
+    return Shape(sizes, tuple(expert.name for expert in manifest.experts if expert.name in by_task.values()))
 
 
 def size(text: str, sizes: Mapping[str, int]) -> int:
@@ -88,19 +91,26 @@ def worded(text: str, sizes: Mapping[str, int]) -> str:
 def names_group(experts: Any) -> bool:
     """Return whether a recipe's list of experts has a place for a group."""
     entries = experts if isinstance(experts, list | tuple) else ()
-    return any(entry == GROUP or (isinstance(entry, Mapping) and entry.get("name") == GROUP) for entry in entries)
+    return any(GROUP in str(_name_of(entry)) for entry in entries)
 
 
 def with_group(experts: Any, group: Sequence[str]) -> Any:
-    """Return a recipe's list of experts with those of a group in the place of ``{each}``."""
+    """Return a recipe's list of experts with those of a group in the place of ``{each}``.
+
+    ``{each}-saft`` stands for the experts of the same tasks by another recipe of fine-tuning.
+    """
     if not isinstance(experts, list | tuple):
         return experts
     found: list[Any] = []
     for entry in experts:
-        if entry == GROUP:
-            found += group
-        elif isinstance(entry, Mapping) and entry.get("name") == GROUP:
-            found += [{**entry, "name": name} for name in group]
-        else:
+        name = str(_name_of(entry))
+        if GROUP not in name:
             found.append(entry)
+            continue
+        names = [name.replace(GROUP, one) for one in group]
+        found += [{**entry, "name": one} for one in names] if isinstance(entry, Mapping) else names
     return found
+
+
+def _name_of(entry: Any) -> Any:
+    return entry.get("name") if isinstance(entry, Mapping) else entry

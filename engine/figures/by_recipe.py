@@ -92,6 +92,16 @@ def best_table(document: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def left_out_table(document: Mapping[str, Any]) -> pd.DataFrame:
+    """Return one row a recipe and expert: what leaving the expert out at λ = 1 changes, evaluated linearised."""
+    rows = [
+        {"recipe": _title(name), "expert": expert, "own": changes["own"], "others": changes["others"]}
+        for name, found in document["recipes"].items()
+        for expert, changes in found.get("left_out", {}).items()
+    ]
+    return pd.DataFrame(rows, columns=["recipe", "expert", "own", "others"])
+
+
 def _best(document: Mapping[str, Any]) -> str:
     return ", ".join(
         f"{row.recipe} {row.evaluated} {number(row.accuracy)} % at λ = {row.scaling:g}"

@@ -1,29 +1,31 @@
-"""The table of what happens before merging: recipes of fine-tuning, and ways to align networks."""
+"""The table of what happens before merging: fine-tuning, changing an architecture, and aligning networks."""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from ..catalog import ALIGNMENTS, FINE_TUNING, AlignmentRow, FineTuningRow
+from ..catalog.fine_tuning import DISTILLATION
 from ..catalog.words import kinds_of, needs_of
 
 
 def premerging_rows() -> list[FineTuningRow | AlignmentRow]:
     """Return the rows of the catalogue that act before merging, in its order."""
-    return [*FINE_TUNING.values(), *ALIGNMENTS.values()]
+    return [*FINE_TUNING.values(), DISTILLATION, *ALIGNMENTS.values()]
 
 
 def premerging_table() -> pd.DataFrame:
-    """Return one row for each recipe of fine-tuning and each way to align."""
+    """Return one row for each recipe of fine-tuning, for distillation and for each way to align."""
     rows = []
     for row in premerging_rows():
         trains = isinstance(row, FineTuningRow)
+        family = "Fine-tuning" if trains else "Alignment"
         rows.append(
             {
-                "family": "Fine-tuning" if trains else "Alignment",
+                "family": "Architecture transformation" if row is DISTILLATION else family,
                 "title": row.title,
                 "summary": row.summary,
-                "cost": row.cost if isinstance(row, FineTuningRow) else None,
+                "cost": row.cost if isinstance(row, FineTuningRow) and row is not DISTILLATION else None,
                 "makes": _makes(row),
                 "needs": needs_of(row),
                 "kinds": kinds_of(row),

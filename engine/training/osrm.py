@@ -14,7 +14,7 @@ from ..errors import EngineError
 from ..merging.regmean import LayerInputs
 from ..zoo.encoders.attention import plain_attention
 from ..zoo.encoders.training import Strategy
-from .low_rank import Adapted, adapted_matrices, wrap
+from .low_rank import Adapted, adapted_matrices, random_starts, wrap
 from .setting import Setting
 
 BATCH = 32
@@ -61,13 +61,18 @@ def osrm(encoder: nn.Module, params: OsrmParams, setting: Setting) -> Strategy:
 
     Source: Zhang & Zhou, ACL 2025, arXiv:2505.22934.
     Departure: the authors' code keeps one mean vector a task, which leaves A arbitrary in a large null space; the
-        paper's rule, with the uncentred second moment, is the default.
+        paper's rule, with the uncentred second moment, is the default. Two more rules are controls: where the task's
+        own inputs are smallest, and a random subspace.
 
     Raises:
         EngineError: there are fewer other tasks than the rule needs.
     """
     matrices = adapted_matrices(encoder, params.targets)
-    images = setting.others(params.images)
+    if params.rule == "random":
+        drawn = random_starts(matrices, params.rank, setting.seed)
+        starts = {name: torch.linalg.qr(rows.T.double()).Q.T.to(rows) for name, rows in drawn.items()}
+        return wrap(encoder, params, starts, matrices, freeze=False)
+    images = setting.own(params.images) if params.rule == "own" else setting.others(params.images)
     if not images:
         raise EngineError("OSRM needs images of at least one other task; this zoo has none.")
     starts = subspaces(encoder, matrices, images, params)
@@ -77,7 +82,7 @@ def osrm(encoder: nn.Module, params: OsrmParams, setting: Setting) -> Strategy:
 def subspaces(
     encoder: nn.Module, matrices: Sequence[Adapted], images: Mapping[str, Tensor], params: OsrmParams
 ) -> dict[str, Tensor]:
-    """Find A for each matrix, from the base's inputs there on other tasks' images.
+    """Find A for each matrix, from the base's inputs there on images by task.
 
     Raises:
         EngineError: with ``rule: code``, more ranks than directions that the tasks leave free, or fewer tasks than

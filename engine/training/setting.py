@@ -15,7 +15,7 @@ from ..zoo.encoders.training import Strategy
 Images = Callable[[int], Mapping[str, Tensor]]
 
 
-def _no_others(count: int) -> Mapping[str, Tensor]:
+def _none(count: int) -> Mapping[str, Tensor]:
     return {}
 
 
@@ -24,12 +24,13 @@ class Setting:
     """Setting of the training of one expert.
 
     ``seed`` is the same for all experts of a zoo; ``classes`` counts those of the head; ``others`` gives at most so
-    many prepared images (n, 3, h, w) of every other task of the zoo.
+    many prepared images (n, 3, h, w) of every other task of the zoo, ``own`` of the expert's.
     """
 
     seed: int = 0
     classes: int = 2
-    others: Images = _no_others
+    others: Images = _none
+    own: Images = _none
 
 
 def strategy_of(method: str, params: Mapping[str, Any], encoder: nn.Module, setting: Setting) -> Strategy:

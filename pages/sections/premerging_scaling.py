@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.figures.by_recipe import best_table, by_recipe_figure
+from engine.figures.by_recipe import best_table, by_recipe_figure, left_out_table
 from engine.pipeline.views.by_recipe import BY_RECIPE, ByRecipeRequest
 from engine.zoo.making.records import by_recipe, recipe_title
 from pages.shared.chrome import figure, plain, theme
@@ -26,6 +26,14 @@ BEST = {
     "accuracy": NUMBER("There (%)", format="%.1f"),
     "normalised": NUMBER("Of the experts' (%)", format="%.1f"),
     "at_one": NUMBER("At λ = 1 (%)", format="%.1f"),
+}
+LEFT_OUT = {
+    "recipe": "Recipe",
+    "expert": "Left out",
+    "own": NUMBER("Its task (points)", format="%+.1f"),
+    "others": NUMBER(
+        "Other tasks, mean (points)", format="%+.1f", help="Above 0: the others are better off without it"
+    ),
 }
 
 
@@ -73,6 +81,14 @@ def over_scaling(run: RunView) -> None:
         return
     draw_table(best_table(document), hide_index=True, key="premerging.scaling.best", column_config=BEST)
     st.caption(called("Best λ is chosen on the images that are scored, which flatters every row alike.", kind))
+    left_out = left_out_table(document)
+    if len(left_out):
+        with st.expander("Leave one expert out", icon=":material/person_remove:", key="premerging.left_out"):
+            draw_table(left_out, hide_index=True, key="premerging.scaling.left_out", column_config=LEFT_OUT)
+            st.caption(
+                "At λ = 1, evaluated linearised: there a sum of task vectors is a sum of features, so that this costs "
+                "nothing more."
+            )
 
 
 def draw_scaling(run: RunView, recipes: Sequence[str], images: int, key: str) -> dict[str, Any] | None:

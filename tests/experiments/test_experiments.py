@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import yaml
 
 from engine.analysis.outliers import prototype_distance, prototypes
 from engine.commands.experiment import printed
@@ -10,7 +11,7 @@ from engine.experiments import Finding, accuracy_side, experiment_names, judge, 
 from engine.experiments.claims import claims_table, clause, fits, shipped_path
 from engine.experiments.elsewhere import elsewhere, elsewhere_table
 from engine.experiments.places import number_at
-from engine.experiments.sizes import scaled, shape_of
+from engine.experiments.sizes import names_group, scaled, shape_of, with_group
 from engine.experiments.spec import FOLDER
 from engine.experiments.verdict import conclude
 from engine.lessons import networks_table
@@ -20,6 +21,7 @@ from engine.pipeline.views import all_views, view_of
 from engine.pipeline.zoos.derived import derived_names, read_derived
 from tests.made_run import made_report
 from tests.tiny_text_zoo import make_text_zoo
+from tests.tiny_zoo import make_zoo
 
 MINIMAL = """
 format: 1
@@ -98,6 +100,22 @@ def test_a_point_for_groups_of_experts_names_their_place(tmp_path):
     file.write_text(MINIMAL.replace("title: Low,", "title: Low, each: 2,"))
     with pytest.raises(RecipeError, match=r"names no '\{each\}'"):
         read_experiment(file).recipes("mini8")
+
+
+def test_groups_are_of_one_expert_a_task_and_name_those_of_other_recipes(tmp_path):
+    zoo = make_zoo(tmp_path / "zoo", experts=("alpha", "beta"))
+    manifest = yaml.safe_load((zoo / "zoo.yaml").read_text())
+    by_saft = [{**entry, "name": f"{entry['name']}-saft", "method": "saft"} for entry in manifest["experts"]]
+    manifest["experts"] = [*by_saft, *manifest["experts"]]
+    (zoo / "zoo.yaml").write_text(yaml.safe_dump(manifest))
+    assert shape_of(str(zoo)).experts == ("alpha", "beta")
+    asked = ["{each}-saft", {"name": "{each}-lora", "weight": -1.0}, "gamma"]
+    assert names_group(asked)
+    assert not names_group(["alpha"])
+    found = with_group(asked, ["alpha", "beta"])
+    assert found[:2] == ["alpha-saft", "beta-saft"]
+    assert found[2:4] == [{"name": f"{name}-lora", "weight": -1.0} for name in ("alpha", "beta")]
+    assert found[4] == "gamma"
 
 
 def test_what_points_got_later_changes_no_digest(tmp_path):

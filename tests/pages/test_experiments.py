@@ -3,6 +3,7 @@
 import pytest
 
 from engine.experiments import FILE, Cell, ExperimentResult, PointResult, experiment_names, judge, read_experiment
+from engine.experiments.claims import PRACTICE
 
 NAME = "scaling"
 
@@ -69,16 +70,19 @@ def finish(workspace, zoo, best):
 def test_every_claim_is_listed_with_its_verdict(open_app):
     app = open_app("experiments")
     assert not app.exception
-    table = app.dataframe[0].value
-    assert set(table["Claim"]) == {read_experiment(name).claim for name in experiment_names()}
-    assert table["Verdict"].notna().all()
-    assert table["Paper"].iloc[-1] == "Checks of practice"  # they come last
+    claims, practice = app.dataframe[0].value, app.dataframe[1].value
+    assert {*claims["Claim"], *practice["Claim"]} == {read_experiment(name).claim for name in experiment_names()}
+    assert claims["Verdict"].notna().all()
+    assert practice["Verdict"].notna().all()
+    assert set(practice["Paper"]) == {PRACTICE}
+    assert PRACTICE not in set(claims["Paper"])
+    assert any(PRACTICE in title.value for title in app.subheader)
 
 
 def test_claims_are_filtered_by_paper_and_verdict(open_app):
     app = open_app("experiments")
     papers = {read_experiment(name).paper for name in experiment_names()}
-    chosen = sorted(papers)[-1]
+    chosen = sorted(papers - {PRACTICE})[-1]
     app.multiselect(key="experiments.papers").set_value([chosen]).run()
     assert not app.exception
     assert set(app.dataframe[0].value["Paper"]) == {chosen}

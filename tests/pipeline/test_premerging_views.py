@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.analysis.interpolation import accuracy_and_loss
 from engine.errors import RecipeError
-from engine.figures.by_recipe import best_table, by_recipe_figure
+from engine.figures.by_recipe import best_table, by_recipe_figure, left_out_table
 from engine.figures.connection import barriers, connection_figure, units_table, zip_figure
 from engine.figures.disentanglement import disentanglement_figure, inside
 from engine.figures.energy import energy_figure
@@ -97,6 +97,16 @@ def test_recipes_are_added_up_each_by_itself(view, zoo):
     drawing = by_recipe_figure(document, "light")
     assert len(drawing.figure.data) == 8
     assert len(drawing.table) == 2 * 2 * len(SCALINGS)
+    tables = view("scaling", scalings=SCALINGS)["tasks"]
+    for left, other in (("alpha", "beta"), ("beta", "alpha")):
+        changed = {}
+        for task, table in tables.items():
+            whole = table["linearised"]["accuracy"][SCALINGS.index(1.0)]
+            changed[task] = table["without"][table["experts"].index(left)] - whole
+        expected = {"own": changed[left], "others": changed[other]}
+        assert document["recipes"]["standard"]["left_out"][left] == pytest.approx(expected)
+    assert len(left_out_table(document)) == 4
+    assert view("by_recipe", scalings=[0.0, 0.5])["recipes"]["standard"]["left_out"] == {}
     only = view("by_recipe", scalings=SCALINGS, recipes=["saft"])
     assert only["recipes"] == {"saft": document["recipes"]["saft"]}
 

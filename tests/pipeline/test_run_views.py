@@ -12,12 +12,15 @@ from sklearn.metrics import roc_auc_score
 
 from engine.calibration.base import load_calibrator
 from engine.calibration.stations import block_outputs
-from engine.errors import EngineError, RecipeError
+from engine.errors import EngineError, RecipeError, StoreError
+from engine.experiments.places import number_at
 from engine.pipeline.executor import needed_steps, run_inline
 from engine.pipeline.local import run_recipe
 from engine.pipeline.planners import plan_request
 from engine.pipeline.run.encoding import encoder_of
-from engine.pipeline.run.numbers import outlier_parts
+from engine.pipeline.run.numbers import ANALYSES, outlier_parts
+from engine.pipeline.viewing.by_image import packed, unpacked, values_at
+from engine.pipeline.views import view_of
 from engine.pipeline.views.depth import deep_only
 from engine.recipe import parse_recipe
 from engine.report import read_report
@@ -137,6 +140,20 @@ def test_prototypes_on_a_map_keep_distances_in_its_plane(recipe, bundle, store):
     assert 0 < document["plane"]["surgery"]["alpha"] <= 100 + 1e-4
     auroc = document["auroc"]["surgery"]["alpha"]
     assert auroc == pytest.approx(100 * roc_auc_score([0] * 24 + [1] * 24, np.concatenate(part.scores())))
+
+
+def test_outliers_are_told_in_pairs_where_they_are_named(recipe, bundle):
+    report, zoo = read_report(bundle), Zoo.open(recipe.zoo)
+    out = report.tasks_of("out")[0]
+    pairs = {"pairs": {out: "beta"}}
+    (task, part), *others = outlier_parts(bundle, report, zoo, "surgery", {"beta": out}).items()
+    assert (task, others) == ("beta", [])
+    inside, outside = part.scores()
+    found = ANALYSES["outlier_auroc"](bundle, report, zoo, "surgery", pairs)
+    expected = 100 * roc_auc_score([0] * len(inside) + [1] * len(outside), np.concatenate([inside, outside]))
+    assert np.mean([values.mean() for values in found.values()]) == pytest.approx(expected)
+    assert {name: len(values) for name, values in found.items()} == {"beta": len(inside), out: len(outside)}
+    assert ANALYSES["outlier_auroc"](bundle, report, zoo, "surgery", {"pairs": {"nothing": "beta"}}) is None
 
 
 def test_five_likeliest_classes_of_every_image(recipe, bundle, store):
@@ -261,6 +278,33 @@ def test_shifted_images_are_scored_by_every_state(recipe, store, bundle):
         assert part["shifts"]["negative"]["expert"]["l1"] == 0
         assert part["shifts"]["negative"]["merged"]["l1"] != part["shifts"]["none"]["merged"]["l1"]
         assert part["shifts"]["none"]["surgery"]["l1"] == pytest.approx(report.bias["surgery"].l1[task], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("view", "place"),
+    [
+        ("shift", "tasks.*.mean.merged.accuracy"),
+        ("shift", "tasks.*.shifts.noise.surgery.accuracy"),
+        ("stitching", "tasks.*.states.merged.begins[1:-1]"),
+        ("stitching", "tasks.*.states.merged.ends[0]"),
+    ],
+)
+def test_accuracies_of_views_are_means_over_their_images(recipe, store, view, place):
+    plan = plan_request(view, asked(recipe, images=20), store)
+    run_inline(plan, store)
+    document = view_of(view).read(store.find(plan.result))
+    by_image = values_at(document, place)
+    assert {task: len(values) for task, values in by_image.items()} == dict.fromkeys(document["tasks"], 20)
+    assert np.mean([values.mean() for values in by_image.values()]) == pytest.approx(number_at(document, place))
+    assert values_at(document, "tasks.*.mean.merged.l1") is None
+
+
+def test_which_images_are_right_is_packed_and_read_back():
+    right = np.random.default_rng(0).random(203) < 0.7
+    assert np.array_equal(unpacked(packed(right)), right)
+    for damaged in ("", "203:", "9:AA==", f"{packed(right)}!", "x:AA=="):
+        with pytest.raises(StoreError, match="Compute the view again"):
+            unpacked(damaged)
 
 
 def test_corruptions_are_a_set_of_their_own(recipe, store, bundle):

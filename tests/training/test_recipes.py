@@ -110,6 +110,22 @@ def test_osrm_starts_where_other_tasks_are_quiet():
         torch.testing.assert_close(down @ down.T, torch.eye(4, dtype=down.dtype))
 
 
+def test_the_controls_of_osrm_start_where_the_own_task_is_quiet_and_anywhere():
+    setting = Setting(others=others, own=lambda count: {"own": images(0, count)})
+    made = {rule: strategy_of("osrm", {"rank": 4, "rule": rule}, encoder(), setting) for rule in ("own", "random")}
+    again = strategy_of("osrm", {"rank": 4, "rule": "random"}, encoder(), Setting())
+    matrices = made["own"].model.matrices
+    seen = layer_inputs(encoder(), matrices, images(0, 100))
+    for place, matrix in enumerate(matrices):
+        moment, energy = seen[matrix.tensor].moment, {}
+        for rule, strategy in made.items():
+            down = strategy.model.down[place].detach()
+            torch.testing.assert_close(down @ down.T, torch.eye(4, dtype=down.dtype))
+            energy[rule] = float((down @ moment @ down.T).trace() / moment.trace())
+        assert energy["own"] < 0.1 * energy["random"]
+        assert torch.equal(made["random"].model.down[place], again.model.down[place])
+
+
 def test_inputs_of_layers_are_those_of_the_modules():
     model, matrices = encoder(), adapted_matrices(encoder(), ["q", "mlp"])
     seen = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -176,13 +177,24 @@ class _Swapped:
 def outlier_auroc(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> Units | None:
     """Return what every image adds to the AUROC of telling out-of-domain images by the nearest prototype.
 
-    The number is the mean over in-domain tasks; an out-of-domain image counts with its mean over the tasks.
+    The number is the mean over in-domain tasks; an out-of-domain image counts with its mean over the tasks. With
+    ``pairs`` (out-of-domain task → in-domain task) it is the mean over these pairs instead, of which each in-domain
+    task has one at most.
 
     Source: DeLong et al., Biometrics 44 (1988), pp. 837–845: an AUROC varies as the means of its placement values do.
     """
-    found = {task: placements(*part.scores()) for task, part in outlier_parts(folder, report, zoo, state).items()}
-    if not found:
+    near = {task: other for other, task in params.get("pairs", {}).items()}
+    there = outlier_parts(folder, report, zoo, state, near)
+    found = {task: placements(*part.scores()) for task, part in there.items()}
+    if not found or len(found) < len(near):
         return None
+    if near:  # each pair has its own outliers, so that nothing is averaged over tasks
+        mean = float(np.mean([inside.mean() for inside, _ in found.values()]))
+        units = {}
+        for task, (inside, outside) in found.items():
+            units[task] = 100 * (mean + 2 * (inside - inside.mean()))
+            units[near[task]] = 100 * (mean + 2 * (outside - outside.mean()))
+        return units
     parts = len(found) + 1
     whole = float(np.mean([inside.mean() for inside, _ in found.values()]))
     units = {task: 100 * (whole + parts / len(found) * (inside - inside.mean())) for task, (inside, _) in found.items()}
@@ -205,8 +217,13 @@ class OutlierPart:
         return prototype_distance(self.inside, self.centres), prototype_distance(self.outside, self.centres)
 
 
-def outlier_parts(folder: Path, report: Report, zoo: Zoo, state: str) -> dict[str, OutlierPart]:
+def outlier_parts(
+    folder: Path, report: Report, zoo: Zoo, state: str, near: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, OutlierPart]:
     """Return features and prototypes by in-domain task; empty where there is nothing to tell.
+
+    Where ``near`` names an out-of-domain task for some in-domain ones, those alone are there, each with that one's
+    images.
 
     Prototypes are the means of a task's adaptation features by predicted class (nothing here sees a label); the score
     of an image is its Euclidean distance to the nearest prototype. Out-of-domain images are corrected by the task's
@@ -218,18 +235,25 @@ def outlier_parts(folder: Path, report: Report, zoo: Zoo, state: str) -> dict[st
     features = load_file(folder / "features.safetensors")
     module = _calibrator(folder, report, state)
     on = report.calibrators[state].on if state in report.calibrators else state
-    outside = [
-        features[f"{on}/{task}/evaluate"] for task in report.tasks_of("out") if f"{on}/{task}/evaluate" in features
+    outside = {
+        task: features[f"{on}/{task}/evaluate"]
+        for task in report.tasks_of("out")
+        if f"{on}/{task}/evaluate" in features and (not near or task in near.values())
+    }
+    tasks = [
+        task
+        for task in report.tasks_of("in")
+        if f"{on}/{task}/adapt" in features and (not near or near.get(task) in outside)
     ]
-    tasks = [task for task in report.tasks_of("in") if f"{on}/{task}/adapt" in features]
     if not outside or not tasks or (state in report.calibrators and module is None):
         return {}
     heads, _ = zoo.heads(tasks)
     found = {}
     for task in tasks:
+        foreign = outside[near[task]] if near else np.concatenate(list(outside.values()))
         known, inside, others = (
             matrix if module is None else _correct(module, matrix, task)
-            for matrix in (features[f"{on}/{task}/adapt"], features[f"{on}/{task}/evaluate"], np.concatenate(outside))
+            for matrix in (features[f"{on}/{task}/adapt"], features[f"{on}/{task}/evaluate"], foreign)
         )
         said = _predict(known, heads[task])
         found[task] = OutlierPart(known, inside, others, prototypes(known, said), np.unique(said))

@@ -20,6 +20,7 @@ from ...experiments.places import number_at
 from ...report import Report
 from ...zoo.folder import Zoo
 from ..run.numbers import ANALYSES, Units
+from ..viewing.by_image import values_at
 from ..views import view_of
 
 BIAS = re.compile(r"^bias\.\{state\}\.(?P<kind>[a-z0-9]+)$")
@@ -94,7 +95,8 @@ def value_of(measure: Measure, point: Point, run: RunAt, zoo: Zoo) -> tuple[floa
         return found, None
     place = measure.path.replace("{state}", point.state)
     if measure.view:
-        return number_at(view_of(measure.view).read(run.views[measure.view]), place), None
+        document = view_of(measure.view).read(run.views[measure.view])
+        return number_at(document, place), values_at(document, place)
     match = BIAS.match(measure.path)
     by_image = _distances(run, point.state, match["kind"]) if match and match["kind"] in BY_IMAGE else None
     return number_of(run.report, place), by_image

@@ -22,9 +22,11 @@ from ...zoo.folder import Zoo
 from ...zoo.images.splits import select
 from ..run.coefficients import own_encoder
 from ..run.merging import load_merged_encoder
+from .by_image import BESIDE, packed
 from .by_task import ModelInputs
 
 BATCH = 64
+Scored = dict[str, float | str]  # an accuracy, and beside it the images that are right
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,10 @@ class Pictures(Images):
     def accuracy(self, features: Tensor) -> float:
         """Return the percent of the images whose class the task's head gives for these features."""
         return top1(self.said(features), self.labels)
+
+    def scored(self, features: Tensor) -> Scored:
+        """Return the accuracy in percent and, packed, the images that are right; see ``by_image``."""
+        return {"accuracy": self.accuracy(features), f"accuracy{BESIDE}": packed(self.said(features) == self.labels)}
 
     @torch.no_grad()
     def right(self, encoder: nn.Module) -> np.ndarray:

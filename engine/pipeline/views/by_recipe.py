@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -90,17 +90,26 @@ def complete_recipes(run: RunSteps, tasks: tuple[str, ...]) -> dict[str, dict[st
     }
 
 
-@step("by_recipe", label="Putting the recipes together", params=ByRecipeParams, inputs=ByRecipeInputs, cost=0.1)
+@step(
+    "by_recipe",
+    label="Putting the recipes together",
+    params=ByRecipeParams,
+    inputs=ByRecipeInputs,
+    cost=0.1,
+    version=2,
+)
 def by_recipe(inputs: ByRecipeInputs[Path], params: ByRecipeParams, output: Path, tools: StepTools) -> None:
     """Average each recipe's curves over tasks; writes ``by_recipe.json``.
 
     By recipe and forward (``standard``, ``linearised``): ``accuracy``, the mean over tasks in percent at each of the
     ``scalings``; ``normalised``, the mean of merged over the recipe's own expert's accuracy, evaluated the same way;
-    ``expert``, the experts' mean.
+    ``expert``, the experts' mean. ``left_out``, where λ = 1 is among the scalings: by expert what leaving it out there
+    changes in linearised accuracy, in points: ``own`` on its task, ``others`` on average over the other tasks.
     """
     recipes, counts, scalings = {}, set(), []
     for name in params.recipes:
-        tasks = read_document(inputs.recipes[name], "scaling")["tasks"].values()
+        by_task = read_document(inputs.recipes[name], "scaling")["tasks"]
+        tasks = by_task.values()
         counts |= {table["images"] for table in tasks}
         scalings = next(iter(tasks))["scalings"]
         recipes[name] = {
@@ -116,8 +125,24 @@ def by_recipe(inputs: ByRecipeInputs[Path], params: ByRecipeParams, output: Path
             }
             for forward in FORWARDS
         } | {"experts": params.experts[name], "departure": sum(table["departure"] for table in tasks) / len(tasks)}
+        recipes[name]["left_out"] = _left_out(by_task, params.experts[name])
     document = {"scalings": scalings, "recipes": recipes, "images": sorted(counts), "split_seed": params.split_seed}
     (output / "by_recipe.json").write_text(json.dumps(document))
+
+
+def _left_out(tables: Mapping[str, Any], experts: Mapping[str, str]) -> dict[str, dict[str, float]]:
+    """Return by expert what leaving it out at λ = 1 changes on its own task and on the others, in points."""
+    found = {}
+    for own, expert in experts.items():
+        changes = {}
+        for task, table in tables.items():
+            if 1.0 not in table["scalings"] or len(experts) < 2:
+                return {}
+            whole = table["linearised"]["accuracy"][table["scalings"].index(1.0)]
+            changes[task] = table["without"][table["experts"].index(expert)] - whole
+        others = [change for task, change in changes.items() if task != own]
+        found[expert] = {"own": changes[own], "others": sum(others) / len(others)}
+    return found
 
 
 def _mean(rows: list[list[float]]) -> list[float]:

@@ -12,6 +12,7 @@ from ...errors import RecipeError
 from ...recipe import LATER
 from ..steps import SHARE, apart, step
 from ..viewing.base import View
+from ..viewing.by_image import BESIDE
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
 from ..viewing.work import Sizes, Work
 
@@ -69,13 +70,23 @@ def plan(run: RunSteps, asked: ShiftRequest) -> str:
     return plan_by_task(run, shifted, asked, "Shifting the images of {}", calls, own)
 
 
-@step("shift", label="Shifting images", params=ShiftParams, inputs=ModelInputs, cost=4.0, gpu=True, threads=SHARE)
+@step(
+    "shift",
+    label="Shifting images",
+    params=ShiftParams,
+    inputs=ModelInputs,
+    cost=4.0,
+    gpu=True,
+    threads=SHARE,
+    version=2,
+)
 def shifted(inputs: ModelInputs[Path], params: ShiftParams, output: Path, tools: StepTools) -> None:
     """Score every state of a run on one task, on its images as they are and shifted; writes ``shift.json``.
 
     Calibrators are those of the run, fitted to the task's own images. ``shifts``: kind → state → ``accuracy`` (percent)
-    and ``l1`` to the expert on the same images. Kinds are ``none``, the zoo's own shifted tasks and the drawn ones;
-    ``mean`` is over the zoo's own where it has some and the usual ones are drawn, else over all drawn ones.
+    with the images that are right (see ``viewing/by_image.py``) and ``l1`` to the expert on the same images. Kinds are
+    ``none``, the zoo's own shifted tasks and the drawn ones; ``mean`` is over the zoo's own where it has some and the
+    usual ones are drawn, else over all drawn ones.
     """
     from dataclasses import replace
 
@@ -103,8 +114,7 @@ def shifted(inputs: ModelInputs[Path], params: ShiftParams, output: Path, tools:
             features[name] = _corrected(features[on], around.get(name), module, pictures, task)
         expert = features["expert"].numpy()
         found[kind] = {
-            state: {"accuracy": pictures.accuracy(values), "l1": l1(values.numpy(), expert)}
-            for state, values in features.items()
+            state: {**pictures.scored(values), "l1": l1(values.numpy(), expert)} for state, values in features.items()
         }
     own_count = params.own if params.drawn == "usual" else ()
     mean = _mean([found[kind] for kind in own_count or kinds])
@@ -119,9 +129,14 @@ def shifted(inputs: ModelInputs[Path], params: ShiftParams, output: Path, tools:
 
 
 def _mean(kinds: list[dict[str, Any]]) -> dict[str, Any]:
-    """Average every state's numbers over kinds of shift."""
+    """Average every state's numbers over kinds of shift, and list the images that are right of each."""
     return {
-        state: {name: sum(kind[state][name] for kind in kinds) / len(kinds) for name in numbers}
+        state: {
+            name: [kind[state][name] for kind in kinds]
+            if name.endswith(BESIDE)
+            else sum(kind[state][name] for kind in kinds) / len(kinds)
+            for name in numbers
+        }
         for state, numbers in kinds[0].items()
     }
 

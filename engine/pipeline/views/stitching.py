@@ -15,6 +15,7 @@ from ...errors import RecipeError
 from ...recipe import Recipe
 from ..steps import SHARE, apart, step
 from ..viewing.base import View
+from ..viewing.by_image import BESIDE
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
 from ..viewing.work import Sizes, Work
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ...calibration.stitching import Network
     from ..run.plan import RunSteps
     from ..tools import StepTools
-    from ..viewing.models import Models, Pictures
+    from ..viewing.models import Models, Pictures, Scored
 
 OTHER = "expert"  # the state under which another task's expert is stitched
 STITCHING_SHARE = 0.8  # of the step's time
@@ -94,14 +95,15 @@ def combination(recipe: Recipe, experts: Mapping[str, float]) -> dict[str, float
     cost=4.0,
     gpu=True,
     threads=SHARE,
+    version=2,
 )
 def stitching(inputs: ModelInputs[Path], params: StitchingParams, output: Path, tools: StepTools) -> None:
     """Stitch every state to the expert of one task at every place; writes ``stitching.json``.
 
     ``states``: state → ``begins`` (accuracy with the state's first 0, 1 … blocks + 2 parts and the expert's remaining
-    ones) and ``ends`` (the expert's first parts, the state's remaining ones), in percent. ``linearity``: state →
-    ``cosine`` and ``change`` (against the pretrained model) with the combination of the experts' activations, after
-    every block and, last, of the features.
+    ones) and ``ends`` (the expert's first parts, the state's remaining ones), in percent, with the images that are
+    right (see ``viewing/by_image.py``). ``linearity``: state → ``cosine`` and ``change`` (against the pretrained model)
+    with the combination of the experts' activations, after every block and, last, of the features.
     """
     from ...calibration.stitching import Network, stitched_features
     from ...calibration.tower import Tower
@@ -113,8 +115,8 @@ def stitching(inputs: ModelInputs[Path], params: StitchingParams, output: Path, 
     own = models.encoder(params.expert)
     others = {OTHER: lambda: Network(models.encoder(params.other))} if params.other else {}
     networks = models.networks({}) | others | models.networks(params.calibrators)
-    states: dict[str, dict[str, list[float]]] = {}
-    expert = pictures.accuracy(stitched_features(Network(own), Network(own), 0, pictures.batches()))
+    states: dict[str, dict[str, list[Any]]] = {}
+    expert = pictures.scored(stitched_features(Network(own), Network(own), 0, pictures.batches()))
     for number, (state, network) in enumerate(networks.items()):
         report = tools.part(STITCHING_SHARE * number / len(networks), STITCHING_SHARE * (number + 1) / len(networks))
         states[state] = _stitched(network(), Network(own), expert, pictures, report)
@@ -131,8 +133,8 @@ def stitching(inputs: ModelInputs[Path], params: StitchingParams, output: Path, 
 
 
 def _stitched(
-    network: Network, expert: Network, whole: float, pictures: Pictures, report: Callable[..., None]
-) -> dict[str, list[float]]:
+    network: Network, expert: Network, whole: Scored, pictures: Pictures, report: Callable[..., None]
+) -> dict[str, list[Any]]:
     """Measure accuracy at every cut, in both orders; the ends of both are the two networks themselves."""
     from ...calibration.stitching import parts_of, stitched_features
     from ...calibration.tower import Tower
@@ -141,12 +143,16 @@ def _stitched(
     begins, ends = [whole], []
     for cut in range(1, parts + 1):
         report((cut - 1) / (2 * parts), pictures.task)
-        begins.append(pictures.accuracy(stitched_features(network, expert, cut, pictures.batches())))
+        begins.append(pictures.scored(stitched_features(network, expert, cut, pictures.batches())))
     ends.append(begins[-1])
     for cut in range(1, parts):
         report(0.5 + (cut - 1) / (2 * parts), pictures.task)
-        ends.append(pictures.accuracy(stitched_features(expert, network, cut, pictures.batches())))
-    return {"begins": begins, "ends": [*ends, whole]}
+        ends.append(pictures.scored(stitched_features(expert, network, cut, pictures.batches())))
+    found: dict[str, list[Any]] = {}
+    for name, cuts in (("begins", begins), ("ends", [*ends, whole])):
+        found[name] = [one["accuracy"] for one in cuts]
+        found[f"{name}{BESIDE}"] = [one[f"accuracy{BESIDE}"] for one in cuts]
+    return found
 
 
 def _linearity(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -138,7 +138,10 @@ class TrainingRun:
         names = ("steps", "learning_rate", "warmup", "weight_decay", "label_smoothing", "decay")
         schedule = Schedule(**{name: self.config[name] for name in names if name in self.config})
         setting = Setting(
-            self.config["seed"], max(map(len, self.heads)), lambda count: self._others(zoo, params, count)
+            self.config["seed"],
+            max(map(len, self.heads)),
+            lambda count: self._some(zoo, params, params.others or {}, count),
+            lambda count: self._some(zoo, params, [self.task], count),
         )
         strategy = strategy_of(recipe_of(self.config), self.config.get("params", {}), encoder, setting)
         taught = params.teacher
@@ -203,10 +206,10 @@ class TrainingRun:
         if factors:
             write_weights(folder / FACTORS, Memory(factors), metadata=metadata)
 
-    def _others(self, zoo: Zoo, params: FinetuneParams, count: int) -> dict[str, Tensor]:
-        """Return at most so many training images of every other task, evenly spread, prepared."""
+    def _some(self, zoo: Zoo, params: FinetuneParams, tasks: Iterable[str], count: int) -> dict[str, Tensor]:
+        """Return at most so many training images of each of some tasks, evenly spread, prepared."""
         found = {}
-        for task in params.others or {}:
+        for task in tasks:
             data = zoo.data[task]
             rows, _ = hold_out(data, params.validation_share)
             images = data.samples("train", rows[spread(count, len(rows))], self.preprocess)
