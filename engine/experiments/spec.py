@@ -24,6 +24,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -259,7 +260,17 @@ def read_experiment(name: str | Path) -> Experiment:
         names = experiment_names()
         if str(name) not in names:
             raise RecipeError(f"There is no experiment '{name}'. {nearest(str(name), names)}")
-        path = FOLDER / f"{name}.yaml"
+        file = FOLDER / f"{name}.yaml"
+        return _kept(str(file), file.stat().st_mtime_ns)  # a page asks for all of them again and again
+    return _read(path)
+
+
+@cache
+def _kept(path: str, modified: int) -> Experiment:
+    return _read(Path(path))
+
+
+def _read(path: Path) -> Experiment:
     document = read_yaml(path, RecipeError, "experiment")
     try:
         return Experiment.model_validate(document)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -168,7 +169,17 @@ def read_lesson(name: str | Path) -> Lesson:
         names = [file.stem for file in _files()]
         if str(name) not in names:
             raise RecipeError(f"There is no lesson '{name}'. {nearest(str(name), names)}")
-        path = FOLDER / f"{name}.yaml"
+        file = FOLDER / f"{name}.yaml"
+        return _kept(str(file), file.stat().st_mtime_ns)
+    return _read(path)
+
+
+@cache
+def _kept(path: str, modified: int) -> Lesson:
+    return _read(Path(path))
+
+
+def _read(path: Path) -> Lesson:
     document: Any = read_yaml(path, RecipeError, "lesson")
     try:
         return Lesson.model_validate(document)
