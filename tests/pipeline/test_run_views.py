@@ -296,7 +296,8 @@ def test_accuracies_of_views_are_means_over_their_images(recipe, store, view, pl
     by_image = values_at(document, place)
     assert {task: len(values) for task, values in by_image.items()} == dict.fromkeys(document["tasks"], 20)
     assert np.mean([values.mean() for values in by_image.values()]) == pytest.approx(number_at(document, place))
-    assert values_at(document, "tasks.*.mean.merged.l1") is None
+    for elsewhere in ("tasks.*.mean.merged.l1", "split_seed", "tasks.*", "tasks.alpha.images"):
+        assert values_at(document, elsewhere) is None
 
 
 def test_which_images_are_right_is_packed_and_read_back():

@@ -52,8 +52,8 @@ def values_at(document: Any, place: str) -> dict[str, np.ndarray] | None:
     Raises:
         StoreError: the view is damaged.
     """
-    tasks, every, *within = place.split(".")
-    if (tasks, every) != ("tasks", "*") or not within or not isinstance(document.get("tasks"), dict):
+    start, within = place.split(".")[:2], place.split(".")[2:]
+    if start != ["tasks", "*"] or not within or not isinstance(document.get("tasks"), dict):
         return None
     name, bracket, rest = within[-1].partition("[")
     path = ".".join([*within[:-1], f"{name}{BESIDE}{bracket}{rest}"])
