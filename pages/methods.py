@@ -7,7 +7,7 @@ from engine.catalog.survey import SOURCE
 from engine.catalog.titles import recipe_title
 from engine.catalog.words import at_inference, cost_of
 from engine.errors import EngineError
-from engine.figures.methods import Method, Result, Row, best_results, method_table, methods
+from engine.figures.methods import Method, Result, Row, best_results, method_table, methods, shipped_said
 from engine.figures.premerging import premerging_rows, premerging_table
 from engine.figures.survey import survey_table
 from engine.manifest import bundled_zoos
@@ -18,6 +18,7 @@ from pages.forms.params import method_notes
 from pages.sections.methods_data import missing, recipe_for, results_on
 from pages.shared.chrome import duration, empty_state, error_state, plain
 from pages.shared.differences import draw_paired
+from pages.shared.nouns import kind_of_zoo
 from pages.shared.progress import cancel, progress_bar
 from pages.shared.service import ask, keep_service, told_when_refused
 from pages.shared.state import RUN, find_current, open_run, show_run, store
@@ -122,7 +123,8 @@ def main() -> None:
     )
     st.caption(
         "Accuracy of the merged model, before any calibrator: means over tasks in percent. Settings that were tuned "
-        "elsewhere may not suit this zoo; a sweep in the lab finds better ones."
+        "elsewhere may not suit this zoo; a sweep in the lab finds better ones. "
+        + plain(shipped_said(zoo, kind_of_zoo(zoo).many))
     )
     keys = list(methods())
     chosen = [keys[number] for number in picked["selection"]["rows"] if number < len(keys)]
@@ -170,7 +172,7 @@ def _before() -> None:
 def _differences(results: dict[Method, Result], chosen: list[Method]) -> None:
     """Draw the differences of the chosen methods to the first of them, paired by image."""
     table = methods()
-    known = [name for name in chosen if name in results]
+    known = [name for name in chosen if name in results and results[name].run]
     if len(known) < 2:
         return
     try:
@@ -267,6 +269,8 @@ def _one(method: Method, row: Row, result: Result | None, experts: int) -> None:
             st.caption(plain(f"Takes {wanted} experts; choose them in the lab."))
         if result is None:
             empty_state("Not run on this zoo yet", "Run it to see what it keeps of the experts.")
+        elif not result.run:
+            st.caption("Its numbers come with the app. Run it to see more of it, and differences with intervals.")
         elif st.button(f"Open the run: {plain(result.title or result.run)}", key="methods.open", type="tertiary"):
             show_run(result.run)
             st.switch_page("pages/lab.py", query_params={RUN: result.run})

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
 from ..catalog.survey import TABLE, SurveyRow
-from .methods import BEHIND, Method, Result
+from .methods import BEHIND, WITH_APP, Method, Result
 
 NOT_MEASURED: Mapping[str, Any] = {"in": None, "out": None, "h_score": None, "seconds": None, "measured": "", "run": ""}
 
@@ -66,7 +66,7 @@ def _measured(row: SurveyRow, best: Mapping[Method, Result], every: Iterable[Res
                 "h_score": found.h_score,
                 "seconds": found.seconds,
                 "measured": said,
-                "run": found.run,
+                "run": found.run or WITH_APP,
             }
     for state in (*row.calibrators, *([row.state] if row.state else [])):
         for found in every:
@@ -82,6 +82,6 @@ def _measured(row: SurveyRow, best: Mapping[Method, Result], every: Iterable[Res
                     "out": values.get("out"),
                     "h_score": values.get("h_score"),
                     "measured": said,
-                    "run": found.run,
+                    "run": found.run or WITH_APP,
                 }
     return dict(NOT_MEASURED)

@@ -9,7 +9,7 @@ import streamlit as st
 
 from engine.catalog import fits, resolve
 from engine.errors import EngineError
-from engine.figures.methods import Method, Result, Row
+from engine.figures.methods import Method, Result, Row, shipped_results
 from engine.recipe import MethodCall, Recipe, parse_recipe
 from pages.shared import state
 from pages.shared.state import examples, result_folder, store
@@ -18,13 +18,16 @@ LOOKED_BACK = 1000  # finished runs that are searched for results
 
 
 def results_on(zoo: str, experts: tuple[str, ...]) -> list[Result]:
-    """Return results of runs that merged all of a zoo's experts, unweighted, newest first; examples last."""
+    """Return results of runs that merged all of a zoo's experts, unweighted, newest first.
+
+    Examples come behind them, and last what comes with the app.
+    """
     found = []
     for row in store().runs.list(kinds=("run",), states=("finished",), limit=LOOKED_BACK):
         if (row.request.get("recipe") or {}).get("zoo") == zoo and (folder := result_folder(row.result)):
             found.append(_result(str(folder), row.id, row.name, zoo, experts))
     found += [_result(str(state.EXAMPLES / entry.id), entry.id, entry.title, zoo, experts) for entry in examples()]
-    return [result for result in found if result is not None]
+    return [result for result in found if result is not None] + shipped_results(zoo, experts)
 
 
 def recipe_for(method: Method, row: Row, zoo: str) -> Recipe:
@@ -35,8 +38,9 @@ def recipe_for(method: Method, row: Row, zoo: str) -> Recipe:
 
 
 def missing(results: Mapping[Method, Result], table: Mapping[Method, Row], experts: int) -> list[Method]:
-    """Return methods without a result that need nothing but the weights and take this many experts."""
-    return [name for name, row in table.items() if name not in results and not row.needs and fits(row, experts)]
+    """Return methods without a run here that need nothing but the weights and take this many experts."""
+    ran = {name for name, result in results.items() if result.run}
+    return [name for name, row in table.items() if name not in ran and not row.needs and fits(row, experts)]
 
 
 def _states(report: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:

@@ -4,8 +4,17 @@ import pytest
 
 from engine.catalog import ALIGNMENTS, FINE_TUNING, MERGE_METHODS, TRANSFORMS, fits
 from engine.catalog.survey import TABLE
-from engine.figures.methods import Result, best_results, default_params, method_table, methods
+from engine.figures.methods import (
+    WITH_APP,
+    Result,
+    best_results,
+    default_params,
+    method_table,
+    methods,
+    shipped_results,
+)
 from engine.figures.survey import stands_for, survey_table
+from engine.manifest import locate_zoo, read_manifest
 from engine.recipe import parse_recipe
 
 
@@ -45,6 +54,25 @@ def test_default_parameters_come_first_then_the_newest():
     assert best_results([changed])[("task_arithmetic",)].run == "a"
     row = method_table(best_results([changed])).set_index("method").loc["task_arithmetic"]
     assert (row["in"], row["parameters"], row["run"]) == (50.0, "changed", "a")
+
+
+def test_results_that_come_with_the_app_fill_what_no_run_measured(open_app):
+    shipped = shipped_results("mini8", tuple(expert.name for expert in read_manifest(locate_zoo("mini8")).experts))
+    measured = {name for result in shipped for name in result.method}
+    trained = {"adamerging", "concrete", "doge_am", "dop", "evolutionary", "wemoe"}
+    assert measured >= {*MERGE_METHODS, *TRANSFORMS} - {"slerp"} - trained
+    assert shipped_results("mini8", ("digits",)) == []
+    assert shipped_results("/some/zoo", ()) == []
+    mine = result("mine", ("wudi",), 12.0, wudi={"steps": 7})
+    assert best_results([mine, *shipped])[("wudi",)].run == "mine"
+    app = open_app("methods")
+    assert not app.exception
+    table = table_of(app)
+    assert table.loc["wudi", "run"] == WITH_APP
+    assert set(table.index[table["in"].isna()]) <= {"slerp", *trained}
+    assert any("n = 4,000 evaluation images in domain" in caption.value for caption in app.caption)
+    app.segmented_control(key="methods.view").set_value("survey").run()
+    assert not app.exception
 
 
 def test_a_pair_of_experts_fits_slerp_and_three_do_not():
