@@ -1,10 +1,11 @@
-"""Every page, in both themes: no error, nothing wider than a phone, no serious barrier.
+"""Every page, in both themes: no error, nothing wider than a phone, no serious barrier; and every page on texts.
 
 Barriers are found by axe-core from the npm registry. It is fetched once into the user's cache, by ``npm`` as that is
 configured; ``MERGELENS_AXE`` names an ``axe.min.js`` instead. Without either, its tests are skipped.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -24,6 +25,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 PAGES = [name for section in SECTIONS.values() for name, *_ in section]
 STATES = {"learn": "learn?lesson=what-merging-breaks&step=3", "lab": ""}  # pages by a more telling address
+TEXTS = "run=text-task-arithmetic"  # the example on the zoo mini_text
+OWN = {"learn": "learn?lesson=the-same-in-text&step=2", "zoo": "zoo?zoo=mini_text"}
+OF_THE_RUN = {"lab", "representations", "accuracy", "diagnose", "calibrate", "salience", "weights", "learn", "zoo"}
+TASK = re.compile("Reviews|Headlines|What follows")
 AXE = "4.10.3"
 PHONE = {"width": 390, "height": 844}
 GROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 26)"}
@@ -112,3 +117,24 @@ def test_a_page_fits_a_phone_in_the_dark(page):
     expect(page.get_by_role("heading", level=1)).to_have_text(title)
     page.wait_for_function(f"() => Math.max(...({TOO_WIDE})()) <= 0")  # charts follow the new width
     expect(page.get_by_text("Something unexpected went wrong")).to_have_count(0)
+
+
+def test_every_page_is_filled_on_texts(profile, app_address):
+    """On a store without runs; one browser page goes from one to the next, as a visitor does."""
+    opened, watch = profile(viewport=WIDE).new_page(), Watch()
+    watch.follow(opened)
+    opened.set_default_timeout(PATIENCE)
+    for name in PAGES:
+        opened.goto(f"{app_address}/{OWN.get(name, f'{name}?{TEXTS}')}")
+        settle(opened)
+        main = opened.get_by_test_id("stMain")
+        expect(main.get_by_test_id("stSkeleton")).to_have_count(0)
+        expect(opened.get_by_text("Something unexpected went wrong")).to_have_count(0)
+        expect(main.get_by_test_id("stAlertContentError")).to_have_count(0)
+        expect(main.get_by_text("No run yet")).to_have_count(0)
+        said = main.inner_text()
+        assert len(said) > 300, f"{name} is empty: {said}"
+        assert name not in OF_THE_RUN or TASK.search(said), f"{name} shows no task of sentences: {said[:500]}"
+    settle(opened)
+    opened.close()
+    assert not watch.problems
