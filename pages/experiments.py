@@ -1,6 +1,6 @@
 """Experiments: what the papers claim, what comes out on this zoo, and whether a control explains it."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import streamlit as st
@@ -101,12 +101,12 @@ def _all(names: list[str]) -> None:
     if practice:
         st.subheader(PRACTICE, anchor=False)
         st.caption(NOBODY)
-        _table(practice, "practice", 40 * (len(practice) + 1))
+        _table(practice, "practice", "content")
     draw_networks()
     draw_elsewhere()
 
 
-def _table(rows: list[dict[str, str | None]], name: str, height: int) -> None:
+def _table(rows: list[dict[str, str | None]], name: str, height: int | Literal["content"]) -> None:
     """Draw claims as a table whose rows open them."""
     table = pd.DataFrame(rows, columns=["Claim", "Paper", "Part", "Verdict", "Effect", "Does as well", "Zoo", "name"])
     picked = draw_table(

@@ -29,7 +29,7 @@ VIEWS = {"ours": "Every method here", "before": "Before merging", "survey": "The
 ASKED_BY = "methods"  # in the run table: tells runs of this page from those of the lab
 TICK = 1.0
 NUMBER = st.column_config.NumberColumn
-KINDS = st.column_config.TextColumn("Data", width="small", help="Kinds of data whose encoders it knows")
+KINDS = st.column_config.TextColumn("Data", width=110, help="Kinds of data whose encoders it knows")
 COLUMNS = {
     "category": st.column_config.TextColumn("Family", width=150),
     "title": st.column_config.TextColumn("Method", width="medium", pinned=True),
@@ -244,7 +244,7 @@ def _actions(zoo: str, experts: int, results: dict[Method, Result], chosen: list
                 disabled=not runnable,
             )
         st.button(
-            f"Run the {len(gaps)} missing that need weights alone" if gaps else "Nothing is missing",
+            f"Run the {len(gaps)} without a run here that need weights alone" if gaps else "All have a run here",
             key="methods.missing",
             icon=":material/playlist_play:",
             disabled=not gaps,
