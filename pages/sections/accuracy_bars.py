@@ -39,7 +39,7 @@ def _baseline(run: RunView, key: str) -> RunView | None:
         titles.setdefault(found.id, found.title)
     if len(titles) == 1:
         return None
-    own = f"{key}.baseline"
+    own = f"baseline.{key}"
     st.session_state[own] = NONE if found is None else found.id
     st.selectbox(
         "Baseline",

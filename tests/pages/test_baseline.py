@@ -24,7 +24,7 @@ def test_a_baseline_is_chosen_beside_the_bars_and_kept_in_the_address(runs, open
     one, other = runs
     app = open_app("accuracy", run=one.id)
     assert not outlines(app)
-    box = app.selectbox(key="accuracy.bars.baseline")
+    box = app.selectbox(key="baseline.accuracy.bars")
     assert one.id not in box.options
     box.set_value(other.id).run()
     assert not app.exception
@@ -32,8 +32,8 @@ def test_a_baseline_is_chosen_beside_the_bars_and_kept_in_the_address(runs, open
     assert outlines(app)
     assert [bar["showlegend"] for bar in outlines(app)] == [True] + [False] * (len(outlines(app)) - 1)
     again = open_app("accuracy", run=one.id, baseline=other.id)
-    assert again.selectbox(key="accuracy.bars.baseline").value == other.id
-    again.selectbox(key="accuracy.bars.baseline").set_value("").run()
+    assert again.selectbox(key="baseline.accuracy.bars").value == other.id
+    again.selectbox(key="baseline.accuracy.bars").set_value("").run()
     assert "baseline" not in again.query_params
     assert not outlines(again)
 
