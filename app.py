@@ -39,7 +39,10 @@ STYLES = tuple(Path(__file__).parent / "assets" / "theme" / name for name in ("c
 LOADED_AHEAD = (  # what the first page imports
     *(
         f"pages.{name}"
-        for name in ("features.view", "forms.recipe", "sections.cards", "sections.story", "shared.jobs", "shared.later")
+        for name in (
+            *("features.view", "forms.recipe", "sections.accuracy_bars", "sections.cards", "sections.run_views"),
+            *("sections.story", "shared.jobs", "shared.later"),
+        )
     ),
     "engine.zoo.images.readers.parquet",
 )

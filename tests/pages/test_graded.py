@@ -45,6 +45,8 @@ def test_every_page_opens_on_a_graded_task(place, monkeypatch):
         assert not app.exception, (page, app.exception)
         assert not app.error, page
         if page == "accuracy":
+            app.selectbox(key="accuracy.task").set_value("alpha").run()
+            assert not app.exception
             said = texts(app).replace("\\", "")
             assert "asks for a number" in said
             assert "grades nearest to them" in said
