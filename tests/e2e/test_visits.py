@@ -223,8 +223,8 @@ def test_a_brush_a_worklist_and_the_inspector_agree_on_the_images(app_page, app_
     expect(app_page.get_by_role("heading", name=f"{count} images selected")).to_be_visible()
     expect(app_page.get_by_role("img", name=re.compile("^An image of"))).to_have_count(12)
 
-    worklist = app_page.get_by_role("button", name=re.compile(r"^Repaired by ProbSurgery \(\d+\)"))
-    repaired = int(re.search(r"\((\d+)\)", worklist.inner_text())[1])
+    worklist = app_page.get_by_role("button", name=re.compile(r"^Repaired by ProbSurgery \([\d,]+; \d+ shown\)"))
+    repaired = int(re.search(r"; (\d+) shown\)", worklist.inner_text())[1])
     worklist.click()
     expect(view).to_have_attribute("data-selected", str(repaired))
     expect(app_page.get_by_role("heading", name=f"{repaired} images selected")).to_be_visible()
