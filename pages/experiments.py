@@ -90,8 +90,8 @@ def _all(names: list[str]) -> None:
         row for row in rows if (not papers or row["Paper"] in papers) and (not verdicts or row["Verdict"] in verdicts)
     ]
     shown.sort(key=lambda row: (row["Paper"], row["Part"]))
-    claims = [row for row in shown if row["Paper"] != PRACTICE]
-    practice = [row for row in shown if row["Paper"] == PRACTICE]
+    claims = [row for row in shown if row["section"] == "claims"]
+    practice = [row for row in shown if row["section"] == "practice"]
     if claims or not practice:
         _table(claims, "all", 640)
     st.caption(
@@ -140,6 +140,7 @@ def _row(spec: Experiment) -> dict[str, str | None]:
         "Does as well": " ".join(explained) if explained else None,
         "Zoo": result.zoo if result else spec.zoo,
         "name": spec.name,
+        "section": spec.section,
     }
 
 

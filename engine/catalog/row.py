@@ -26,6 +26,7 @@ Category = Literal[
     "output",
     "deep",
     "fine_tuning",
+    "architecture",
     "alignment",
 ]
 Need = Literal["unlabelled", "validation", "heads", "same_task_experts", "other_tasks", "teacher"]

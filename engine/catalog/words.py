@@ -15,6 +15,11 @@ CATEGORIES: Mapping[Category, str] = {
     "routing": "Routing",
     "transform": "Transform, before Task Arithmetic",
 }
+BEFORE_MERGING: Mapping[Category, str] = {
+    "fine_tuning": "Fine-tuning",
+    "architecture": "Architecture transformation",
+    "alignment": "Alignment",
+}
 NEEDS: Mapping[Need, str] = {
     "unlabelled": "unlabelled images",
     "validation": "labelled validation images",

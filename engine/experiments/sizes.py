@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import RecipeError
-from ..manifest import STANDARD, locate_zoo, read_manifest
+from ..manifest import locate_zoo, read_manifest
+from ..zoo.making.records import by_recipe
 from ..zoo.modalities import modality_of
 
 SIZE = re.compile(r"^(?P<times>\d*)(?P<name>d|w|blocks)(?:/(?P<parts>\d+|blocks)|-(?P<less>\d+))?$")
@@ -38,10 +39,9 @@ def shape_of(zoo: str) -> Shape:
     modality = modality_of(manifest)
     found = modality.shape(modality.architecture(folder, manifest))
     sizes = {name: value for name, value in found.items() if isinstance(value, int)}
-    by_task: dict[str, str] = {}
-    for expert in sorted(manifest.experts, key=lambda expert: expert.method != STANDARD):
-        by_task.setdefault(expert.task, expert.name)
-    return Shape(sizes, tuple(expert.name for expert in manifest.experts if expert.name in by_task.values()))
+    recipes = by_recipe(manifest.experts).values()  # the standard one first
+    chosen = {task: name for experts in reversed(recipes) for task, name in experts.items()}
+    return Shape(sizes, tuple(expert.name for expert in manifest.experts if chosen[expert.task] == expert.name))
 
 
 def size(text: str, sizes: Mapping[str, int]) -> int:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from ..catalog import ALIGNMENTS, FINE_TUNING, AlignmentRow, FineTuningRow
 from ..catalog.fine_tuning import DISTILLATION
-from ..catalog.words import kinds_of, needs_of
+from ..catalog.words import BEFORE_MERGING, kinds_of, needs_of
 
 
 def premerging_rows() -> list[FineTuningRow | AlignmentRow]:
@@ -18,14 +18,12 @@ def premerging_table() -> pd.DataFrame:
     """Return one row for each recipe of fine-tuning, for distillation and for each way to align."""
     rows = []
     for row in premerging_rows():
-        trains = isinstance(row, FineTuningRow)
-        family = "Fine-tuning" if trains else "Alignment"
         rows.append(
             {
-                "family": "Architecture transformation" if row is DISTILLATION else family,
+                "family": BEFORE_MERGING[row.category],
                 "title": row.title,
                 "summary": row.summary,
-                "cost": row.cost if isinstance(row, FineTuningRow) and row is not DISTILLATION else None,
+                "cost": row.cost if row.name in FINE_TUNING else None,
                 "makes": _makes(row),
                 "needs": needs_of(row),
                 "kinds": kinds_of(row),

@@ -74,7 +74,8 @@ def osrm(encoder: nn.Module, params: OsrmParams, setting: Setting) -> Strategy:
         return wrap(encoder, params, starts, matrices, freeze=False)
     images = setting.own(params.images) if params.rule == "own" else setting.others(params.images)
     if not images:
-        raise EngineError("OSRM needs images of at least one other task; this zoo has none.")
+        needed = "its own task" if params.rule == "own" else "at least one other task"
+        raise EngineError(f"OSRM needs images of {needed}; this zoo has none.")
     starts = subspaces(encoder, matrices, images, params)
     return wrap(encoder, params, starts, matrices, freeze=False)
 

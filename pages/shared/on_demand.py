@@ -47,7 +47,23 @@ def on_demand(
         icon: of the button.
         beside: text beside the button: what it costs.
     """
-    row = latest(kind, request)
+    asked = dict(request)
+    return _left(run, kind, asked, latest(kind, asked), key=key, name=name, label=label, icon=icon, beside=beside)
+
+
+def _left(
+    run: RunView | None,
+    kind: str,
+    request: dict[str, Any],
+    row: Run | None,
+    *,
+    key: str,
+    name: str,
+    label: str,
+    icon: str,
+    beside: str,
+) -> Path | None:
+    """Draw what :func:`on_demand` does, of the newest row that asks for it."""
     if row is not None and row.state == "finished":
         folder = store().find(row.result, checksums=False)
         if folder is not None:
@@ -64,7 +80,7 @@ def on_demand(
             type="primary",
             icon=icon,
             on_click=_ask,
-            args=(kind, dict(request), name, None if run is None or run.example else run.id),
+            args=(kind, request, name, None if run is None or run.example else run.id),
         )
         if beside:
             st.caption(plain(beside), width="content")
@@ -114,9 +130,9 @@ def view_on_demand(
     named = title or view.title
     if unasked and row is None and is_soon(expected):
         with suppress(EngineError):  # what is asked for with the button says why it cannot be
-            ask_unasked(view.name, document, named, None if run.example else run.id)
+            row = ask_unasked(view.name, document, named, None if run.example else run.id)
     cost = "" if expected is None else f"{about(expected.seconds).capitalize()}, by {expected.basis}."
-    folder = on_demand(run, view.name, document, key=key, name=named, label=label, icon=icon, beside=cost)
+    folder = _left(run, view.name, document, row, key=key, name=named, label=label, icon=icon, beside=cost)
     if folder is None and takes:
         st.caption(called(takes, kind_of(run.report)))
     if folder is None and draw is not None:

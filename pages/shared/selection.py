@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import streamlit as st
 
 from engine.figures.diagnosis.answer import Scope
-from engine.figures.diagnosis.lost import worst_task
+from engine.figures.diagnosis.lost import scored_tasks, worst_task
 from engine.figures.drawing import task_titles
 from engine.report import Report
 
@@ -30,7 +30,7 @@ def selection(report: Report) -> Scope | None:
     asked = _in_address(report)
     if asked is None:
         task, label, images = st.session_state.get(SELECTION, (worst, None, ()))
-        known = _scored(report, task) and (label is None or label < len(report.tasks[task].classes))
+        known = task in scored_tasks(report) and (label is None or label < len(report.tasks[task].classes))
         asked = (task, label, images) if known else (worst, None, ())
     elif asked != st.session_state.get(SELECTION):
         st.session_state[BY_SOMEBODY] = True
@@ -133,14 +133,6 @@ def query(report: Report, task: str, label: int | None = None, images: Sequence[
     return found
 
 
-def _scored(report: Report, task: str) -> bool:
-    """Return whether an expert's task has an accuracy to lose: answers that are numbers have none."""
-    accuracy = report.accuracy
-    return task in report.tasks_of("in") and all(
-        accuracy.get(state, {}).get(task) is not None for state in ("merged", "expert")
-    )
-
-
 def _in_address(report: Report) -> tuple[str, int | None, tuple[int, ...]] | None:
     """Return what the address selects; None where it selects nothing that the report has."""
     task = st.query_params.get(TASK)
@@ -149,7 +141,7 @@ def _in_address(report: Report) -> tuple[str, int | None, tuple[int, ...]] | Non
     if task not in report.tasks_of("in"):
         st.toast(f"The address names the task '{task[:80]}', which this run has no expert of. Another one is shown.")
         return None
-    if not _scored(report, task):
+    if task not in scored_tasks(report):
         return None
     classes, name = list(report.tasks[task].classes), st.query_params.get(CLASS)
     if name is not None and name not in classes:

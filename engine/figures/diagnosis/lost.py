@@ -162,9 +162,14 @@ def _figure(found: pd.DataFrame, scope: Scope, theme: Theme) -> Drawing:
 
 def worst_task(report: Report) -> str | None:
     """Return the in-domain task that loses most against its expert; None where nothing is scored."""
+    accuracy = report.accuracy
+    return min(scored_tasks(report), key=lambda task: accuracy["merged"][task] - accuracy["expert"][task], default=None)
+
+
+def scored_tasks(report: Report) -> list[str]:
+    """Return the in-domain tasks that have an accuracy to lose: answers that are numbers have none."""
     expert, merged = report.accuracy.get("expert", {}), report.accuracy.get("merged", {})
-    both = [task for task in report.tasks_of("in") if expert.get(task) is not None and merged.get(task) is not None]
-    return min(both, key=lambda task: merged[task] - expert[task]) if both else None
+    return [task for task in report.tasks_of("in") if expert.get(task) is not None and merged.get(task) is not None]
 
 
 def worst_class(samples: pd.DataFrame, scope: Scope) -> int | None:

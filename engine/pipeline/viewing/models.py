@@ -64,7 +64,8 @@ class Pictures(Images):
 
     def scored(self, features: Tensor) -> Scored:
         """Return the accuracy in percent and, packed, the images that are right; see ``by_image``."""
-        return {"accuracy": self.accuracy(features), f"accuracy{BESIDE}": packed(self.said(features) == self.labels)}
+        said = self.said(features)
+        return {"accuracy": top1(said, self.labels), f"accuracy{BESIDE}": packed(said == self.labels)}
 
     @torch.no_grad()
     def right(self, encoder: nn.Module) -> np.ndarray:
