@@ -5,6 +5,8 @@ const LEVELS = { overlay: 1, top: 2, base: 3, plane: 4, layout: 5 };
 const HALO_UP_TO = 6000; // more selected points than this are drawn without a rim
 const LABELS_UP_TO = 24;
 const LABEL_SIZE = 12;
+const SHARE_OF_SCREEN = 0.42; // that panels are high at most, so that what is selected in them is on the screen too
+const LOWEST = 240; // css px
 
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
@@ -230,7 +232,8 @@ function layOut(scatter) {
   grid.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
   scatter.ratio = Math.min(globalThis.devicePixelRatio || 1, 3);
   const side = Math.floor((width - GAP * (columns - 1)) / columns) - 2;
-  const height = Math.min(scatter.height, Math.max(side, 120));
+  const short = Math.max(LOWEST, Math.floor(SHARE_OF_SCREEN * (globalThis.innerHeight || Infinity)));
+  const height = Math.min(scatter.height, Math.max(side, 120), short);
   grid.dataset.narrow = String(side < 220);
   for (const plot of scatter.plots) {
     plot.stage.style.height = `${height}px`;

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import dask
 from distributed import Security
 
-from engine.service.cluster import ENV_SCHEDULER, SETTINGS
+from engine.service.cluster import ENV_SCHEDULER, QUICK, SETTINGS
 
 PROJECT = Path(__file__).resolve().parents[2]
 LOOK = 30.0  # seconds between two looks at the jobs
@@ -65,6 +65,7 @@ def options(given: argparse.Namespace, security: Security) -> dict[str, Any]:
             *("set -a", f". {shlex.quote(str(given.environment))}", "set +a"),
             f"export PYTHONPATH={shlex.quote(str(PROJECT))}",
             f"export DASK_CONFIG={shlex.quote(configured)}",
+            *(f"export {name}={value}" for name, value in QUICK.items()),
         ],
         "local_directory": given.scratch,
         "log_directory": given.logs,

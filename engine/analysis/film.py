@@ -12,9 +12,10 @@ from jaxtyping import Float, Int, UInt
 
 from ..errors import RecipeError
 
-Map = Literal["pca", "umap"]
+Map = Literal["pca", "tsne", "umap"]
 Place = Callable[[Float[np.ndarray, "n dim"]], Float[np.ndarray, "n 2"]]
 
+TRANSFORMED = 5.0  # perplexity with which t-SNE places what it was not fitted to, as openTSNE advises
 MISSING = -32768  # a coordinate of a state that has no feature of an image
 STEPS = 65534  # between the smallest and the largest coordinate
 NO_SHIFT = 65535  # a distance that is not defined: the image's task has no expert
@@ -27,18 +28,19 @@ def fit_map(
 
     Args:
         anchors: features of the states that the plane is fitted to, at least 4.
-        method: ``pca`` places everything exactly; ``umap`` places what it was not fitted to by its transform.
-        neighbours: UMAP's size of a neighbourhood, below the number of anchors.
-        seed: of UMAP.
+        method: ``pca`` places everything exactly; ``tsne`` and ``umap`` place what they were not fitted to by their
+            transform.
+        neighbours: size of a neighbourhood, below the number of anchors; t-SNE's perplexity, at most a third of them.
+        seed: of t-SNE and UMAP.
 
     Returns:
         A function features → points, and what describes the map: ``explained_variance`` (percent of the anchors') of
-        PCA, the parameters of UMAP.
+        PCA, the parameters of the others.
 
     Raises:
         RecipeError: too few anchors.
     """
-    if len(anchors) < 4 or (method == "umap" and neighbours >= len(anchors)):
+    if len(anchors) < 4 or (method != "pca" and neighbours >= len(anchors)):
         raise RecipeError(f"A film's map cannot be fitted to {len(anchors)} points. Take more images.")
     if method == "pca":
         from sklearn.decomposition import PCA
@@ -46,10 +48,29 @@ def fit_map(
         model = PCA(n_components=2, svd_solver="covariance_eigh").fit(anchors.astype(np.float64))
         shares = [100 * float(share) for share in model.explained_variance_ratio_]
         return lambda features: model.transform(features.astype(np.float64)), {"explained_variance": shares}
+    if method == "tsne":
+        return _tsne(anchors, min(float(neighbours), (len(anchors) - 1) / 3), seed)
     from umap import UMAP
 
     model = UMAP(n_components=2, n_neighbors=neighbours, random_state=seed, n_jobs=1, init="pca").fit(anchors)
     return lambda features: np.asarray(model.transform(features), np.float64), {"neighbours": neighbours, "seed": seed}
+
+
+def _tsne(anchors: np.ndarray, perplexity: float, seed: int) -> tuple[Place, dict[str, Any]]:
+    """Fit t-SNE; a point that it was not fitted to lies where its nearest anchors draw it, whatever else is placed."""
+    from openTSNE import TSNE
+
+    model = TSNE(
+        perplexity=perplexity, random_state=seed, n_jobs=1, initialization="pca", negative_gradient_method="bh"
+    )
+    fitted = model.fit(anchors.astype(np.float64))
+    few = min(TRANSFORMED, perplexity)
+
+    def place(features: np.ndarray) -> np.ndarray:
+        placed = fitted.transform(features.astype(np.float64), perplexity=few, learning_rate=1.0)
+        return np.asarray(placed, np.float64)
+
+    return place, {"perplexity": perplexity, "seed": seed}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -73,6 +74,7 @@ class Calibrator(nn.Module, ABC):
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        drawn_as: Mapping[str, str] = MappingProxyType({}),
     ) -> Stack:
         """Forget everything and build untrained modules.
 
@@ -83,6 +85,7 @@ class Calibrator(nn.Module, ABC):
             seed: start values of a task depend on it and on the task's name only.
             dtype: of the parameters.
             device: of the parameters.
+            drawn_as: task → task whose start values it has, where several stand for the same one.
 
         Returns:
             The stack whose views the parameters are, for training.
@@ -96,7 +99,7 @@ class Calibrator(nn.Module, ABC):
         rows = ("all tasks",) if self.shared else self.tasks
         stack = Stack(self.shapes(), len(rows), dtype, device)
         for row, owner in enumerate(rows):
-            generator = generator_for(seed, owner, "start")
+            generator = generator_for(seed, drawn_as.get(owner, owner), "start")
             for name, parameter in stack.parameters.items():
                 values = torch.zeros(parameter.shape[1:], dtype=dtype)
                 self.initialise(name, values, generator)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import torch
 from jaxtyping import Float
@@ -39,6 +40,11 @@ class OutputCalibrator(Calibrator):
     def noise_draws(self) -> int:
         """Return how many standard normal draws the loss needs per feature value."""
         return 0
+
+    @property
+    def separate(self) -> bool:
+        """Return whether every task's module learns by itself, so that tasks of several merges may train at once."""
+        return not self.shared and self.config is not None and self.config.adam_semantics == "indep"
 
     @property
     def summed(self) -> bool:
@@ -121,6 +127,7 @@ class OutputCalibrator(Calibrator):
         seed: int,
         monitor: Monitor | None = None,
         monitor_every: int = MONITOR_EVERY,
+        drawn_as: Mapping[str, str] = MappingProxyType({}),
     ) -> FitReport:
         """Forget everything and train on paired features; tasks may differ in their number of images.
 
@@ -134,6 +141,8 @@ class OutputCalibrator(Calibrator):
             seed: start values, batches and noise.
             monitor: sees the state after every ``monitor_every`` updates and may cancel.
             monitor_every: updates in an interval.
+            drawn_as: task → task whose start values, batches and noise it has, where several stand for the same one,
+                such as one task of several merges.
 
         Raises:
             UnpairedFeatures: a task's two matrices differ in their number of rows.
@@ -142,8 +151,8 @@ class OutputCalibrator(Calibrator):
         check_pairs(merged, expert, config.batch_size)
         first = next(iter(merged.values()))
         dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
-        stack = self.reset(tuple(merged), {"dim": first.shape[1]}, config, seed, dtype, first.device)
-        feed = FeatureBatches(self, merged, expert, config.batch_size, seed, dtype)
+        stack = self.reset(tuple(merged), {"dim": first.shape[1]}, config, seed, dtype, first.device, drawn_as)
+        feed = FeatureBatches(self, merged, expert, config.batch_size, seed, dtype, drawn_as)
         apply = update_rule(self, stack, config)
         report = run_loop(self, stack, config.steps, lambda: apply(*feed.next()), monitor, monitor_every)
         self.zero_grad(set_to_none=True)
@@ -169,14 +178,19 @@ class FeatureBatches:
         batch: int,
         seed: int,
         dtype: torch.dtype,
+        drawn_as: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         tasks = module.tasks
+        names = [drawn_as.get(task, task) for task in tasks]
         self._merged, starts = joined(merged, tasks, dtype)
         self._expert, _ = joined(expert, tasks, dtype)
         self._starts = starts[:, None]
-        self._batches = [EndlessBatches(len(merged[t]), batch, generator_for(seed, t, "batches")) for t in tasks]
+        self._batches = [
+            EndlessBatches(len(merged[task]), batch, generator_for(seed, name, "batches"))
+            for task, name in zip(tasks, names, strict=True)
+        ]
         device = self._merged.device
-        self._noise = [generator_for(seed, t, "noise", device) for t in tasks]
+        self._noise = [generator_for(seed, name, "noise", device) for name in names]
         shape = (len(tasks), module.noise_draws, batch, self._merged.shape[1])
         self._buffer = torch.empty(shape, dtype=dtype, device=device) if module.noise_draws else None
         self._shape = (len(tasks), batch, self._merged.shape[1])
@@ -208,7 +222,7 @@ def update_rule(
         losses (tasks,): all modules at once; or, with one shared module or a shared Adam, task after task; or, with
         one shared module and ``summed``, by the mean over tasks.
     """
-    if not module.shared and config.adam_semantics == "indep":
+    if module.separate:
         adam = IndependentAdam(stack, config.learning_rate)
 
         def together(z: Tensor, target: Tensor, noise: Tensor | None) -> Tensor:

@@ -24,7 +24,7 @@ def film(
     ] = "merge.params.scaling=0:1:0.05",
     images: Annotated[str, typer.Option(help="Images a task that are looked at; all: as the recipe says.")] = "32",
     points: Annotated[int, typer.Option(help="Images a task that are drawn.")] = 32,
-    projection: Annotated[str, typer.Option("--map", help="pca or umap.")] = "pca",
+    projection: Annotated[str, typer.Option("--map", help="pca, tsne or umap.")] = "pca",
     order: Annotated[str, typer.Option(help="Names of experts as they join, separated by commas.")] = "",
     out: Annotated[Path | None, typer.Option(help="Copy the film into this folder.")] = None,
     quiet: Quiet = False,

@@ -34,6 +34,14 @@ LOOPBACK = "127.0.0.1:0"
 NEAR = ("127.", "localhost:", "[::1]:")  # addresses of this machine alone
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
+QUICK = {  # environment of a worker in which batches follow each other without delay
+    # Activations of one batch are asked for again by the next: given back in between, every page of them is mapped and
+    # zeroed anew, which takes as long as the encoding (dask's own 64 KiB would do that).
+    "MALLOC_MMAP_THRESHOLD_": 32 * 2**20,
+    "MALLOC_TRIM_THRESHOLD_": 128 * 2**20,
+    # Turns of waiting, about half a millisecond, before a thread sleeps between two operations of a network.
+    "GOMP_SPINCOUNT": 30_000,
+}
 SETTINGS = {
     "distributed.scheduler.allowed-failures": 0,  # the service counts and retries itself
     "distributed.scheduler.worker-ttl": None,  # a step may hold the interpreter for long
@@ -49,7 +57,7 @@ SETTINGS = {
     "distributed.worker.http.routes": [],
     "distributed.deploy.lost-worker-timeout": "1000 days",  # dask would give up nannies that restart at that moment
     "distributed.nanny.pre-spawn-environ": {
-        "MALLOC_TRIM_THRESHOLD_": 65536,
+        **QUICK,
         # The most that a step may ask for; how many it gets is set when it starts.
         **dict.fromkeys(THREAD_VARIABLES, CPU_COUNT),
     },

@@ -13,6 +13,7 @@ from .grid import Setting, SweepRequest
 from .places import place_title
 
 EXPERTS = "experts"  # the place whose values count how many experts are merged
+SEED = "seed"  # the place whose values are training seeds: what moves along it is chance
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,9 @@ def frames_of(recipe: Recipe, place: str, values: Sequence[Any], experts: Sequen
 
     Args:
         recipe: what is varied.
-        place: a place of the recipe, or ``experts``: one expert after another joins the merge.
-        values: that the place takes; whole numbers for ``experts``.
+        place: a place of the recipe; ``experts``: one expert after another joins the merge; ``seed``: nothing changes
+            but the training seed.
+        values: that the place takes; whole numbers for ``experts`` and ``seed``.
         experts: names and weights in the order in which they join.
 
     Raises:
@@ -50,10 +52,14 @@ def frames_of(recipe: Recipe, place: str, values: Sequence[Any], experts: Sequen
 
 def film_title(recipe: Recipe, place: str) -> str:
     """Return the title of a film's parameter."""
-    return "Experts merged" if place == EXPERTS else place_title(recipe, place)
+    return {EXPERTS: "Experts merged", SEED: "Training seed"}.get(place) or place_title(recipe, place)
 
 
 def _at(recipe: Recipe, place: str, value: Any, experts: Sequence[tuple[str, float]]) -> Recipe:
+    if place == SEED:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise RecipeError(f"'{value}' is no training seed; give whole numbers from 0.")
+        return resolve(recipe.model_copy(update={"seeds": (value,)}))
     if place != EXPERTS:
         (point,) = SweepRequest(recipe=recipe, settings=(Setting(place=place, values=(value,)),)).points()
         return point.recipe

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,9 +37,7 @@ def match_classes(brought: tuple[str, ...], task: Task, *, ordered: bool) -> Mat
     """
     if not brought:
         return Matched(None)
-    row = _row_of(brought, task)
-    spellings = [task.classes] + ([row.label_names, row.classes] if row and row.count == len(task.classes) else [])
-    for names in spellings:
+    for names in _spellings(brought, task):
         place = {_plain(name): number for number, name in enumerate(names)}
         if len(place) == len(names) and all(_plain(name) in place for name in brought):
             return _found([place[_plain(name)] for name in brought], task)
@@ -52,6 +51,15 @@ def match_classes(brought: tuple[str, ...], task: Task, *, ordered: bool) -> Mat
         note = f"the data call class '{pair[1]}' '{pair[0]}'; names differ, so classes are taken in the data's order"
         return Matched(None, (f"Task '{task.name}': {note}.",))
     raise DataError(_mismatch(brought, task))
+
+
+def _spellings(brought: tuple[str, ...], task: Task) -> Iterator[Sequence[str]]:
+    """Yield the class list, then, where that is asked for, other names of the same classes in the same order."""
+    yield task.classes
+    row = _row_of(brought, task)
+    if row and row.count == len(task.classes):
+        yield row.label_names
+        yield row.classes
 
 
 def _row_of(brought: tuple[str, ...], task: Task) -> KnownDataset | None:

@@ -16,11 +16,12 @@ from engine.figures.palette import MUTED, TASKS, TITLES, state_colour
 from engine.pipeline.views.film import FILM, drawn_states
 from engine.recipe import Recipe
 from engine.sweeps import numbered, places
-from engine.sweeps.frames import EXPERTS
+from engine.sweeps.frames import EXPERTS, SEED
 from pages.features.data import RIGHT_WRONG
 from pages.features.packing import CIVIDIS, Categorical, Continuous, content_name, pack
 
 FOLDER = "films"  # of a run's folder: a film each, named by its place
+MAPS = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 COLOURS = {"correct": "Correctness", "task": "Task", "shift": "Shift"}
 KINDS = {"pretrained": "pretrained", "merged": "merged", "expert": "expert"}
 DIGITS = 3
@@ -80,6 +81,8 @@ class Film:
         )
         if place == EXPERTS:
             return alive[-1]
+        if place == SEED:
+            return next((n for n in alive if self.document["values"][n] == recipe.seeds[0]), alive[0])
         found = next((known.value for known in places(resolve(recipe)) if known.place == numbered(recipe, place)), None)
         values = self.document["values"]
         if found in values:

@@ -4,10 +4,12 @@ import numpy as np
 import streamlit as st
 
 from engine.catalog import resolve
+from engine.pipeline.preview.request import drawn_parts, trained_parts
 from engine.pipeline.views.film import FILM, PER_TASK
 from engine.recipe import Recipe
 from engine.sweeps import places
-from engine.sweeps.frames import EXPERTS, film_title
+from engine.sweeps.frames import EXPERTS, SEED, film_title
+from pages.features.film import MAPS
 from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
 
@@ -15,6 +17,7 @@ FRAMES = 11
 MOST = 41
 WIDEST = 1.0  # end of a number's range where its bounds say nothing else
 DIGITS = 4
+SEEDS = 3  # training seeds of a film that shows chance alone
 
 
 def film_maker(run: RunView, key: str) -> None:
@@ -53,6 +56,15 @@ def film_maker(run: RunView, key: str) -> None:
             width=130,
             help="The parameter's value in the last frame.",
         )
+        plane = st.selectbox(
+            "Map",
+            list(MAPS),
+            format_func=MAPS.__getitem__,
+            key=f"{key}.map",
+            width=110,
+            help="PCA places every frame exactly. t-SNE and UMAP are fitted to what stands still and to both end "
+            "frames; the others are placed into that map, and each says how far to trust it.",
+        )
         frames = st.number_input(
             "Frames",
             2,
@@ -66,8 +78,10 @@ def film_maker(run: RunView, key: str) -> None:
     if len(values) < 2:
         st.caption("A film needs two values at least: choose another end.")
         return
-    asked = FILM.ask(run.report.recipe, place=place, values=values)
+    asked = FILM.ask(run.report.recipe, place=place, values=values, map=plane)
     takes = f"{len(values)} frames; merged, repaired and measured on at most {PER_TASK} images a task."
+    if place == SEED:
+        takes += " Nothing changes but the training seed: how far points move there is chance."
     folder = view_on_demand(
         run,
         FILM,
@@ -76,7 +90,7 @@ def film_maker(run: RunView, key: str) -> None:
         label="Make the film",
         icon=":material/movie:",
         takes=takes,
-        title=f"Film over {film_title(recipe, place)}",
+        title=f"Film over {film_title(recipe, place)}" + ("" if plane == "pca" else f", {MAPS[plane]}"),
         unasked=False,
     )
     if folder is not None:
@@ -101,4 +115,6 @@ def _ends(recipe: Recipe, experts: int) -> dict[str, tuple[float, float, bool]]:
         found[place.place] = (low, max(high, low + 1), place.kind == "whole")
     if experts > 1:
         found[EXPERTS] = (1, experts, True)
+    if recipe.calibrators or trained_parts(recipe) or drawn_parts(recipe):
+        found[SEED] = (0, SEEDS - 1, True)
     return found

@@ -12,8 +12,8 @@ import streamlit as st
 from engine.errors import EngineError
 from engine.pipeline.views.film import FILM
 from engine.recipe import Recipe
-from engine.sweeps.frames import film_title
-from pages.features.film import COLOURS, FOLDER, Film, film_colour, film_packet, film_state_title, read_film
+from engine.sweeps.frames import SEED, film_title
+from pages.features.film import COLOURS, FOLDER, MAPS, Film, film_colour, film_packet, film_state_title, read_film
 from pages.features.images import images_coming, images_of
 from pages.features.inspector import way_to_causes
 from pages.features.packing import Panel, ScatterDataError, content_name
@@ -26,7 +26,6 @@ from pages.shared.state import RunView, store
 AT = "at"  # the address parameter that holds the value shown
 FIRST = "merge.params.scaling"  # the film that is shown first, where there is one
 SHAPES = {"merged": "triangle", "expert": "circle"}
-MAPS = {"pca": "PCA", "umap": "UMAP"}
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,17 @@ class FilmEntry:
     title: str
     folder: Path
     key: str
+    map: str = "pca"
+
+    @property
+    def name(self) -> str:
+        """Return its name in the address."""
+        return self.place if self.map == "pca" else f"{self.place}:{self.map}"
+
+    @property
+    def shown(self) -> str:
+        """Return its title among a run's films."""
+        return self.title if self.map == "pca" else f"{self.title}, {MAPS[self.map]}"
 
 
 def films_of(run: RunView) -> list[FilmEntry]:
@@ -46,13 +56,14 @@ def films_of(run: RunView) -> list[FilmEntry]:
     for row in reversed(recent(FILM.name)):
         folder = store().find(row.result, checksums=False) if row.state == "finished" and row.result else None
         if folder is not None and row.request.get("recipe") == _asked(recipe):
-            place = str(row.request.get("place"))
-            found[place] = FilmEntry(place, film_title(recipe, place), folder, row.result)
+            place, plane = str(row.request.get("place")), str(row.request.get("map", "pca"))
+            entry = FilmEntry(place, film_title(recipe, place), folder, row.result, plane)
+            found[entry.name] = entry
     shipped = run.folder / FOLDER
     for folder, stamp in _shipped(shipped):
         entry = FilmEntry(folder.name, film_title(recipe, folder.name), folder, f"{run.id}:{folder.name}:{stamp}")
         found.setdefault(folder.name, entry)
-    return sorted(found.values(), key=lambda entry: (entry.place != FIRST, entry.title))
+    return sorted(found.values(), key=lambda entry: (entry.name != FIRST, entry.shown))
 
 
 def _shipped(folder: Path) -> list[tuple[Path, int]]:
@@ -85,15 +96,15 @@ def _view(run: RunView, films: list[FilmEntry], key: str) -> None:
 
 def _controls(films: list[FilmEntry]) -> tuple[FilmEntry, str]:
     """Draw the choice of a parameter and of a colour."""
-    titles = {entry.place: entry.title for entry in films}
+    titles = {entry.name: entry.shown for entry in films}
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        place = films[0].place
+        chosen = films[0].name
         if len(films) > 1:
-            place = st.segmented_control(
+            chosen = st.segmented_control(
                 "Parameter",
                 list(titles),
                 format_func=titles.get,
-                default=place,
+                default=chosen,
                 required=True,
                 key="film",
                 bind="query-params",
@@ -112,7 +123,7 @@ def _controls(films: list[FilmEntry]) -> tuple[FilmEntry, str]:
             persist_state="session",
             help="What the colour of a point says at the value shown. Shift is the distance to the expert's feature.",
         )
-    return next((entry for entry in films if entry.place == place), films[0]), colour
+    return next((entry for entry in films if entry.name == chosen), films[0]), colour
 
 
 def _draw(run: RunView, film: Film, choice: str, key: str) -> None:
@@ -179,7 +190,8 @@ def _caption(film: Film) -> str:
     evaluated = sum(task["evaluated"] for task in document["tasks"])
     parts = [
         f"{drawn} of {evaluated:,} test images, {MAPS[document['map']['method']]} of all "
-        f"states together; accuracies over all {evaluated:,}, seed {document['seed']}",
+        f"states together; accuracies over all {evaluated:,}, "
+        + ("each frame with its own seed" if document["place"] == SEED else f"seed {document['seed']}"),
         "between two frames points are interpolated",
         "trust is each frame's trustworthiness, 1 where all neighbours in the plane are neighbours in feature space",
         "2-D distances and sizes are not metric",

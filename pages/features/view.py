@@ -61,7 +61,8 @@ def feature_view(run: RunView, key: str, compact: bool = False) -> None:
     if films:
         film_view(run, films, key)
     else:
-        st.fragment(_view)(run, key, compact)
+        with st.container():  # what the panels stay in sight of
+            st.fragment(_view)(run, key, compact)
 
 
 def _view(run: RunView, key: str, compact: bool) -> None:
@@ -205,7 +206,8 @@ def _draw(
         )
         for state in shown.states
     ]
-    place = st.container()  # of the panels: lists stand below them, beside what they select, but choose before
+    # Lists stand below the panels, beside what they select, but choose before. The panels stay in sight (layout.css).
+    place = st.container(key=None if compact else "features-panels")
     picks = {} if compact else picks_of(space, shown.corrected, visible)
     if not compact:
         address.follow(space, picks, key, stale=stale)

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from engine.catalog.titles import method_title
 from pages.shared.chrome import plain
 
 SHOWN = {
@@ -31,7 +32,7 @@ def live_curves(metrics: Mapping[str, Any], said: str = OF_CALIBRATORS) -> None:
         shown = [name for name in SHOWN if name in frame and frame[name].notna().any()]
         if len(frame) < 2 or not shown:
             continue
-        of = f"{plain(title)}, training" if title else "Training"
+        of = f"{plain(method_title(title))}, training" if title else "Training"
         st.caption(f"{of} step {frame['step'].iloc[-1]:,.0f}; {said}")
         with st.grid(len(shown), gap="small"):
             for name in shown:

@@ -9,6 +9,7 @@ from engine.recipe import Recipe
 from engine.store import ACTIVE, Run
 from pages.shared.chrome import duration, error_id, plain
 from pages.shared.curves import live_curves
+from pages.shared.glance import first_results
 from pages.shared.progress import log_toggle, log_view, resume, show_progress
 from pages.shared.service import ask, ask_unasked, keep_service, told_when_refused
 from pages.shared.state import is_projection, run_title, show_run, store
@@ -93,8 +94,7 @@ def job_panel() -> Run | None:
     if row.active:
         with st.container(border=True, key="job"):
             show_progress(row, "job", title=True, border=False)
-            if row.request.get("recipe", {}).get("calibrators"):
-                st.fragment(_curves, run_every=CURVE_TICK)(row.id)
+            st.fragment(_measured, run_every=CURVE_TICK)(row.id)
     elif row.state == "finished":
         unfollow()
         show_run(row.id)
@@ -114,9 +114,10 @@ def _project(row: Run) -> None:
         ask_unasked("projection", request, view.title, row.id)
 
 
-def _curves(run: str) -> None:
+def _measured(run: str) -> None:
     row = store().runs.find(run)
     if row is not None and row.active:
+        first_results(row.metrics)
         live_curves(row.metrics)
 
 

@@ -48,8 +48,28 @@ def test_principal_components_place_every_feature_exactly():
     assert facts["explained_variance"] == pytest.approx(shares)
 
 
+@pytest.mark.parametrize("method", ["tsne", "umap"])
+def test_what_a_map_was_not_fitted_to_lands_among_its_own_kind(method):
+    """Three clusters; other points of each are placed beside it, alike whatever is placed with them."""
+    random = np.random.default_rng(4)
+    centres = 12 * random.standard_normal((3, 8))
+    kind = np.repeat(np.arange(3), 40)
+    anchors, others = (centres[kind] + random.standard_normal((120, 8)) for _ in range(2))
+    place, facts = fit_map(anchors.astype(np.float32), method, seed=3)
+    assert facts["seed"] == 3
+    known, placed = place(anchors.astype(np.float32)), place(others.astype(np.float32))
+    assert placed.shape == (120, 2)
+    assert np.isfinite(placed).all()
+    middles = np.stack([known[kind == number].mean(axis=0) for number in range(3)])
+    nearest = np.linalg.norm(placed[:, None] - middles[None], axis=2).argmin(axis=1)
+    assert (nearest == kind).mean() > 0.95
+    np.testing.assert_allclose(place(others.astype(np.float32)), placed)
+
+
 def test_too_few_anchors_are_refused():
     with pytest.raises(RecipeError, match="3 points"):
         fit_map(np.zeros((3, 6)))
     with pytest.raises(RecipeError, match="10 points"):
         fit_map(np.zeros((10, 6)), "umap", neighbours=15)
+    with pytest.raises(RecipeError, match="15 points"):
+        fit_map(np.zeros((15, 6)), "tsne", neighbours=15)

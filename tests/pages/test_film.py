@@ -1,5 +1,6 @@
 """Films on the pages: what is packed for the browser, where the slider begins, whom the page believes."""
 
+import hashlib
 import json
 import shutil
 import struct
@@ -12,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from engine.errors import StoreError
 from engine.manifest import ASSETS
+from engine.pipeline.views.film import FILM
 from engine.report import read_report
 from pages.features.data import Space, colour_of
 from pages.features.film import film_colour, film_packet, read_film
@@ -161,6 +163,37 @@ def test_values_of_a_new_film():
     assert frame_values(0.0, 1.0, 5, False) == [0.0, 0.25, 0.5, 0.75, 1.0]
     assert frame_values(1, 4, 11, True) == [1, 2, 3, 4]
     assert frame_values(2.0, 2.0, 11, False) == [2.0]
+
+
+def test_a_film_is_asked_for_over_seeds_and_in_a_chosen_map(workspace, open_app):
+    workspace.example()
+    app = open_app("representations", run="made")
+    app.button_group(key="representations.view").set_value("film").run()
+    app.selectbox(key="representations.film.place").select("seed").run()
+    app.selectbox(key="representations.film.map").select("tsne").run()
+    assert not app.exception
+    assert "how far points move there is chance" in " ".join(text.value for text in app.caption)
+    app.button(key="representations.film.make.compute").click().run()
+    (row,) = workspace.store.runs.list(kinds=("film",))
+    assert row.name == "Film over Training seed, t-SNE"
+    assert row.request["place"] == "seed"
+    assert row.request["values"] == [0, 1, 2]
+    assert row.request["map"] == "tsne"
+
+
+def test_films_of_one_parameter_in_two_maps_stand_side_by_side(workspace):
+    row = workspace.finished("mine")
+    run = open_run(row.id)
+    for plane in ("pca", "tsne"):
+        asked = FILM.ask(run.report.recipe, place=PLACE, values=[0.1, 0.2], map=plane)
+        film = workspace.store.runs.submit("film", asked.model_dump(mode="json"), owner="test")
+        left = hashlib.sha256(plane.encode()).hexdigest()
+        with workspace.store.create(left, step="film"):
+            pass
+        workspace.store.runs.finish(film.id, left)
+    assert {entry.name for entry in films_of(run)} == {PLACE, f"{PLACE}:tsne"}
+    assert len({entry.folder for entry in films_of(run)}) == 2
+    assert [entry.shown for entry in films_of(run)][1].endswith(", t-SNE")
 
 
 @pytest.fixture

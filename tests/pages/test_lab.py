@@ -186,6 +186,37 @@ def test_harm_is_said_as_plainly_as_success():
     assert "no accuracy to show" in story.headline(report.model_copy(update={"average": {}, "accuracy": {}}))
 
 
+def test_a_run_at_work_shows_its_first_accuracies(workspace, open_app):
+    workspace.example()
+    row = workspace.submitted("mine", workspace.recipe())
+    app = open_app(run="made", job=row.id)
+    assert "First numbers" not in " ".join(text.value for text in app.markdown)
+    tasks = [
+        {
+            "name": "sun",
+            "title": "Sun",
+            "domain": "in",
+            "evaluated": 40,
+            "merged": [60.0, 45, 74],
+            "expert": [90.0, 77, 96],
+        },
+        {"name": "scores", "title": "Scores", "domain": "in", "evaluated": 30},
+    ]
+    first = {
+        "tasks": tasks,
+        "means": {"merged": 60.0, "expert": 90.0},
+        "protocol": "held_out",
+        "split_seed": 0,
+        "seed": 3,
+    }
+    workspace.store.runs.set_progress(row.id, metrics={"glance": first})
+    app.run()
+    said = " ".join(text.value for text in (*app.markdown, *app.caption))
+    assert "before any repair:** merged 60.0\u00a0%, experts 90.0\u00a0%" in said
+    assert "n = 30–40 evaluation images a task" in said
+    assert "seed 3" in said
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_live_curves_are_found_in_the_metrics(nested):
     metrics = {"columns": ["step", "loss"], "curve": [[1, 0.5], [2, 0.4], [3]]}

@@ -5,7 +5,7 @@ import pytest
 from engine.calibration.base import load_calibrator
 from engine.errors import EngineError
 from engine.pipeline.local import run_recipe
-from engine.pipeline.run.calibrating import _shared_out
+from engine.pipeline.run.calibrating import shared_out
 from engine.recipe import Probe, parse_recipe
 from engine.store import Store
 from engine.zoo.folder import Zoo
@@ -20,12 +20,12 @@ def zoo(tmp_path_factory):
 
 def test_a_share_is_a_part_of_the_images_that_the_seed_draws(zoo):
     chosen = select(Zoo.open(str(zoo)).data["alpha"], Probe())
-    half, again, other = (_shared_out(chosen, 0.5, seed, "alpha").adapt_rows for seed in (3, 3, 4))
+    half, again, other = (shared_out(chosen, 0.5, seed, "alpha").adapt_rows for seed in (3, 3, 4))
     assert half.tolist() == again.tolist() == sorted(set(half) & set(chosen.adapt_rows))
     assert len(half) == len(other) == 12
     assert half.tolist() != other.tolist()
-    assert _shared_out(chosen, 0.001, 3, "alpha").adapt_rows.size == 1
-    assert _shared_out(chosen, 1.0, 3, "alpha") is chosen
+    assert shared_out(chosen, 0.001, 3, "alpha").adapt_rows.size == 1
+    assert shared_out(chosen, 1.0, 3, "alpha") is chosen
 
 
 def test_only_a_share_is_trained_on(zoo, tmp_path):

@@ -1,5 +1,7 @@
 """Films of a small made zoo: exact at their frames, whatever a value does, whatever is drawn at random."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,10 +11,12 @@ from typer.testing import CliRunner
 
 from engine.__main__ import app
 from engine.analysis.film import MISSING, Grid
+from engine.calibration.output import OutputCalibrator
 from engine.errors import RecipeError
 from engine.pipeline.executor import needed_steps
 from engine.pipeline.local import make_view, run_recipe
 from engine.pipeline.planners import plan_request
+from engine.pipeline.preview import models as preview_models
 from engine.pipeline.run.plan import plan_run
 from engine.pipeline.views.film import FILM
 from engine.recipe import parse_recipe
@@ -148,6 +152,74 @@ def test_fewer_images_are_looked_at_where_that_is_asked_for(zoo, store):
     assert len(arrays["index"]) == 4 * 9
 
 
+PROB_SURGERY = {"method": "prob_surgery", "params": {"hidden": 4, "steps": 20, "batch_size": 8}}
+SHARED = {"method": "surgery", "params": {"rank": 4, "steps": 10, "batch_size": 8, "sharing": "all"}}
+BY_STEPS = "engine.pipeline.preview.frames.MOST"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"calibrators": [SURGERY, PROB_SURGERY]},
+        {"calibrators": [SHARED]},
+        {"merge": {"method": "emr"}},
+        {"probe": {"protocol": "paper"}, "forward": "linearised"},
+    ],
+)
+def test_frames_made_in_memory_are_those_of_the_runs_steps(zoo, store, monkeypatch, changes):
+    place = SCALING if "merge" not in changes else "calibrators.surgery.params.learning_rate"
+    at = recipe(zoo, **changes)
+    values = [0.1, 0.4, 0.5] if place == SCALING else [0.001, 0.01]
+    document, arrays = make(store, at, images=9, place=place, values=values)
+    monkeypatch.setattr(BY_STEPS, 0)
+    expected, others = make(store, at, images=9, place=place, values=values)
+    assert document["accuracy"] == expected["accuracy"]
+    assert document["states"] == expected["states"]
+    for state, tasks in expected["l1"].items():
+        for task, found in tasks.items():
+            assert [None if value is None else pytest.approx(value, rel=1e-4) for value in found] == document["l1"][
+                state
+            ][task]
+    for name in others:
+        if name.endswith("predictions"):
+            np.testing.assert_array_equal(arrays[name], others[name])
+
+
+def test_a_frame_that_diverges_leaves_those_that_trained_beside_it_alone(zoo, store, monkeypatch):
+    fits, whole = [], OutputCalibrator.fit
+
+    def fit(self, merged, *args, **settings):
+        report = whole(self, merged, *args, **settings)
+        fits.append(len(merged))
+        return replace(report, diverged_at=3) if len(merged) > 3 else report
+
+    monkeypatch.setattr(OutputCalibrator, "fit", fit)
+    document, _ = make(store, recipe(zoo), images=10, place=SCALING, values=[0.15, 0.35])
+    assert fits == [6, 3, 3]
+    assert document["failed"] == {}
+    assert None not in document["accuracy"]["surgery"]["alpha"]
+
+
+def test_a_frame_whose_features_are_no_numbers_is_marked(zoo, store, monkeypatch):
+    whole = preview_models.encode
+
+    def encode(*args):
+        found = whole(*args)
+        return found * np.nan if len(made) == 1 else found
+
+    made = []
+    monkeypatch.setattr(
+        preview_models.Models,
+        "encoder",
+        lambda self, params, own=preview_models.Models.encoder: made.append(1) or own(self, params),
+    )
+    monkeypatch.setattr(preview_models, "encode", encode)
+    document, _ = make(store, recipe(zoo), images=11, place=SCALING, values=[0.15, 0.25, 0.35])
+    assert list(document["failed"]) == ["0"]
+    assert "not finite" in document["failed"]["0"]
+    assert None not in document["accuracy"]["surgery"]["alpha"][1:]
+
+
 def test_experts_join_one_after_another(zoo, store):
     order = ["gamma", "alpha", "beta"]
     document, arrays = make(store, recipe(zoo), place="experts", values=[0, 1, 2, 3], order=order, points=5)
@@ -179,6 +251,20 @@ def test_a_film_of_what_is_drawn_at_random_says_so(zoo, store, film):
     document, _ = make(store, recipe(zoo, **drop), place=SCALING, values=[0.2, 0.4])
     assert "DARE" in document["chance"]
     assert "seed 0 in every frame" in document["chance"]
+
+
+def test_a_film_over_seeds_shows_chance_alone(zoo, store):
+    document, arrays = make(store, recipe(zoo), place="seed", values=[0, 1, 2], images=12, points=12, map="tsne")
+    assert document["title"] == "Training seed"
+    assert "what moves is chance" in document["chance"]
+    assert document["map"]["method"] == "tsne"
+    np.testing.assert_array_equal(arrays["merged/predictions"][0], arrays["merged/predictions"][2])
+    shift = arrays["surgery/shift"].astype(float)
+    assert (shift[0] != shift[1]).any(), "a calibrator's start and batches are drawn"
+    other = run_recipe(recipe(zoo, seeds=[2], probe={"samples_per_task": 12}), store)
+    assert document["l1"]["surgery"]["alpha"][2] == pytest.approx(other.bias["surgery"].l1["alpha"], rel=1e-4)
+    with pytest.raises(RecipeError, match=r"'1\.5' is no training seed"):
+        make(store, recipe(zoo), place="seed", values=[1.5, -1])
 
 
 def test_the_command_makes_a_film(zoo, store, tmp_path, monkeypatch):

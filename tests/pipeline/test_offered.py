@@ -113,4 +113,4 @@ def took(store, asked, parent, seconds):
 
 def test_a_run_of_weights_alone_offers_views_on_weights(made):
     alone = made[2].model_copy(update={"accuracy": {}})
-    assert [view.name for view, _ in offered_views(alone)] == ["receipt", "weights", "spectra"]
+    assert [view.name for view, _ in offered_views(alone)] == ["weights", "receipt", "spectra"]

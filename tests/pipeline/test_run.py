@@ -8,9 +8,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from engine.errors import EngineError, RecipeError, ZooError
-from engine.pipeline.executor import needed_steps
+from engine.pipeline.executor import needed_steps, run_inline
 from engine.pipeline.local import run_recipe
 from engine.pipeline.run.plan import plan_run
+from engine.pipeline.tools import Silent
 from engine.recipe import parse_recipe
 from engine.report import Report, read_report
 from tests.tiny_zoo import make_zoo
@@ -92,6 +93,35 @@ def test_nothing_is_computed_twice(zoo, store, finished):
     assert names.count("merge") == 1
     assert names.count("salience") == 0
     assert names.count("features") == 4
+
+
+class Told(Silent):
+    """Keeps live metrics in the order in which they are told."""
+
+    def __init__(self):
+        self.metrics_told = []
+
+    def metrics(self, values):
+        self.metrics_told.append(values)
+
+
+@pytest.mark.parametrize("method", ["task_arithmetic", "emr"])
+def test_first_accuracies_are_those_of_the_report_and_come_before_calibrators(zoo, store, method):
+    params = {"scaling": 0.37} if method == "task_arithmetic" else {}
+    asked, told = recipe(zoo, merge={"method": method, "params": params}), Told()
+    plan = plan_run(asked, store)
+    report = read_report(run_inline(plan, store, told))
+    names = [name for values in told.metrics_told for name in values]
+    assert names[0] == "glance"
+    assert names.count("glance") == 1
+    assert {"surgery", "prob_surgery"} <= set(names)
+    first = told.metrics_told[0]["glance"]
+    for task in first["tasks"]:
+        for state in ("merged", "expert", "pretrained"):
+            if state in task:
+                assert task[state][0] == pytest.approx(report.accuracy[state][task["name"]])
+    assert {task["name"] for task in first["tasks"]} == set(report.accuracy["merged"])
+    assert first["means"]["merged"] == pytest.approx(report.average["merged"].within)
 
 
 def test_the_same_zoo_at_another_place_is_the_same_run(zoo, store, finished, tmp_path):

@@ -80,7 +80,7 @@ def test_what_points_share_is_one_step(zoo, store):
 def test_the_steps_of_a_run_keep_their_keys(zoo, store):
     plan = plan_request("sweep", request(zoo, (SCALING, [0.3])), store)
     alone = plan_run(recipe(zoo, merge={"method": "task_arithmetic", "params": {"scaling": 0.3}}), store)
-    assert {step.key for step in alone.steps} <= {step.key for step in plan.steps}
+    assert {step.key for step in alone.steps if step.name != "glance"} <= {step.key for step in plan.steps}
 
 
 def test_the_best_is_chosen_on_validation_images(store, swept, zoo):

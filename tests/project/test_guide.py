@@ -40,7 +40,7 @@ def test_every_example_touches_as_few_files_as_it_says():
 
 @pytest.mark.slow
 def test_the_examples_work(program):
-    names = "guide or coordinate_median or mean_shift or catalog or imports"
+    names = "guide or coordinate_median or mean_shift or concentration or catalog or circle"
     command = [sys.executable, "-m", "pytest", "-x", "-k", names, *CHECKED]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     done = subprocess.run(command, cwd=program, env=environment, capture_output=True, text=True)

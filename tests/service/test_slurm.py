@@ -15,6 +15,8 @@ import pytest
 from distributed import Scheduler, Security
 from distributed.cli.dask_worker import main as dask_worker
 
+from engine.service.cluster import QUICK, SETTINGS
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "deploy" / "cluster" / "slurm.py"
 
@@ -67,3 +69,16 @@ def test_without_certificates_nothing_is_queued(tmp_path):
     done = subprocess.run([sys.executable, str(SCRIPT)], env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1
     assert "No certificates" in done.stderr
+
+
+def test_workers_of_every_kind_keep_the_memory_of_a_batch(script, tmp_path):
+    """Those that the service starts, those of SLURM's jobs, and those of a unit of systemd."""
+    (tmp_path / "environment").write_text("A=1\n")
+    lines = script.options(script.arguments(["--environment", str(tmp_path / "environment")]), Security())
+    unit = (ROOT / "deploy" / "cluster" / "mergelens-worker@.service").read_text()
+    own = SETTINGS["distributed.nanny.pre-spawn-environ"]
+    assert QUICK
+    for name, value in QUICK.items():
+        assert own[name] == value
+        assert f"export {name}={value}" in lines["job_script_prologue"]
+        assert f"Environment={name}={value}\n" in unit

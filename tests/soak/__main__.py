@@ -24,7 +24,7 @@ from engine.store import ACTIVE, Store
 from tests import database_server
 from tests.full_disk import is_mounted, unmount
 from tests.soak.afterwards import Findings, look
-from tests.soak.faults import Faults, People, is_service, is_worker, processes_of
+from tests.soak.faults import Faults, Pages, People, is_service, is_worker, processes_of
 from tests.tiny_zoo import make_zoo
 
 DISK = 1500  # megabytes of the store's disk
@@ -58,24 +58,29 @@ def soak(minutes: float, seed: int, *, people: int = 3, every: float = 4.0, post
         stack.callback(_end_all, store)
         crowd = People(store, journal, make_zoo(place / "zoo"), seed, people)
         stack.callback(crowd.close)
-        faults = Faults(store, crowd, rng, disk=disk, server=server)
-        _stir(faults, crowd, rng, seconds=60 * minutes * (1 - CALM_SHARE), every=every)
-        samples = _watch(store, crowd, seconds=60 * minutes * CALM_SHARE)
+        pages = Pages(store, journal.with_suffix(".pages"))
+        stack.callback(pages.close)
+        faults = Faults(store, crowd, pages, rng, disk=disk, server=server)
+        _stir(faults, crowd, pages, rng, seconds=60 * minutes * (1 - CALM_SHARE), every=every)
+        samples = _watch(store, crowd, pages, seconds=60 * minutes * CALM_SHARE)
+        unready = pages.answer()
         crowd.close()
         waited = _await_ends(store)
         stop_service(store)
         found = look(store, journal, again=max(3, min(24, int(minutes))), aside=place / "aside")
         found.facts |= {"seconds until all had ended": round(waited, 1), "kills": faults.kills, **faults.counts}
+        found.faults += [f"the pages are not ready afterwards: {unready}"] if unready else []
         _flat(found, samples, long=minutes >= 10)
         found.facts["size of the store, MB"] = round(sum(store.sizes().values()) / 1e6)
         store.database.close()
         return found
 
 
-def _stir(faults: Faults, crowd: People, rng: Random, *, seconds: float, every: float) -> None:
+def _stir(faults: Faults, crowd: People, pages: Pages, rng: Random, *, seconds: float, every: float) -> None:
     until, due = time.monotonic() + seconds, time.monotonic() + 10
     while time.monotonic() < until:
         crowd.look_after()
+        pages.look_after()
         faults.pass_by()
         if time.monotonic() >= due:
             faults.happen()
@@ -84,12 +89,14 @@ def _stir(faults: Faults, crowd: People, rng: Random, *, seconds: float, every: 
     faults.pass_by(now=True)
 
 
-def _watch(store: Store, crowd: People, *, seconds: float) -> list[Sample]:
+def _watch(store: Store, crowd: People, pages: Pages, *, seconds: float) -> list[Sample]:
     """Look at what the processes take while nothing goes wrong."""
     samples, until = [], time.monotonic() + seconds
     while time.monotonic() < until:
         crowd.look_after()
+        pages.look_after()
         sample: Sample = {(process.pid, "people"): _facts_of(process) for process in crowd.processes()}
+        sample[pages.process().pid, "pages"] = _facts_of(pages.process())
         for process in processes_of(store):
             kind = "workers" if is_worker(process) else "service" if is_service(process) else "helpers"
             sample[process.pid, kind] = _facts_of(process)

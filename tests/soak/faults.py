@@ -1,13 +1,16 @@
-"""Faults of a soak: processes are killed and suspended, the disk fills, the database's server restarts."""
+"""Faults of a soak: processes are killed and suspended, the disk fills, the server of the database restarts."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -65,6 +68,56 @@ class People:
             return subprocess.Popen(command, cwd=ROOT, env=told, stdout=log, stderr=log)
 
 
+class Pages:
+    """The server of the app's pages; killed, it is started again, as systemd would."""
+
+    def __init__(self, store: Store, log: Path) -> None:
+        self._store, self._log = store, log
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+        self._process = self._start()
+
+    def look_after(self) -> None:
+        """Bring the server back where it has ended."""
+        if self._process.poll() is not None:
+            self._process = self._start()
+
+    def kill(self) -> None:
+        """Kill the server."""
+        self._process.kill()
+        self._process.wait()
+
+    def process(self) -> psutil.Process:
+        """Return the server's process."""
+        return psutil.Process(self._process.pid)
+
+    def answer(self, patience: float = 90.0) -> str:
+        """Return what is wrong with the answer of ``/readyz``, asked for until it is right; '' where nothing is."""
+        until, said = time.monotonic() + patience, ""
+        while time.monotonic() < until:
+            self.look_after()
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=10) as answer:
+                    return "" if answer.status == 200 else f"status {answer.status}"
+            except urllib.error.HTTPError as error:
+                said = f"status {error.code}: {error.read().decode('utf-8', 'replace')[:300]}"
+            except OSError as error:
+                said = str(error)
+            time.sleep(0.5)
+        return said
+
+    def close(self) -> None:
+        """End the server."""
+        self.kill()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "app.py", "--server.port", str(self._port)]
+        told = {**os.environ, ENV_ROOT: str(self._store.root), ENV_DATABASE: self._store.database_url}
+        with self._log.open("ab") as log:
+            return subprocess.Popen(command, cwd=ROOT, env=told, stdout=log, stderr=log)
+
+
 def processes_of(store: Store) -> list[psutil.Process]:
     """Return the services of a store and their children, found by what their environment names."""
     found = []
@@ -92,17 +145,19 @@ def is_service(process: psutil.Process) -> bool:
 class Faults:
     """Lets one thing after another go wrong, chosen by chance."""
 
-    def __init__(self, store: Store, people: People, rng: Random, *, disk: bool, server: Server | None) -> None:
-        self._store, self._people, self._rng, self._server = store, people, rng, server
+    def __init__(
+        self, store: Store, people: People, pages: Pages, rng: Random, *, disk: bool, server: Server | None
+    ) -> None:
+        self._store, self._people, self._pages, self._rng, self._server = store, people, pages, rng, server
         self.counts: Counter[str] = Counter()  # what happened, how often
         self._later: list[tuple[float, Callable[[], None]]] = []  # when something ends again
-        chances = {"worker": 40, "workers": 10, "service": 14, "person": 12, "suspend": 8}
+        chances = {"worker": 40, "workers": 10, "service": 14, "person": 12, "page": 6, "suspend": 8}
         self._chances = chances | ({"disk": 6} if disk else {}) | ({"restart": 8} if server else {})
 
     @property
     def kills(self) -> int:
         """Return how many processes were killed."""
-        return sum(self.counts[name] for name in ("worker", "service", "person"))
+        return sum(self.counts[name] for name in ("worker", "service", "person", "page"))
 
     def happen(self) -> None:
         """Let something go wrong."""
@@ -141,6 +196,10 @@ class Faults:
     def _person(self) -> None:
         self._people.kill(self._rng.randrange(100))
         self.counts["person"] += 1
+
+    def _page(self) -> None:
+        self._pages.kill()
+        self.counts["page"] += 1
 
     def _suspend(self) -> None:
         if found := [one for one in processes_of(self._store) if is_worker(one) or is_service(one)]:

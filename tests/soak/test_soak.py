@@ -7,7 +7,7 @@ import pytest
 from tests import database_server
 from tests.soak.__main__ import soak
 
-MINUTES = 0.6
+MINUTES = 0.7
 
 
 @pytest.mark.processes
@@ -15,7 +15,7 @@ MINUTES = 0.6
 @pytest.mark.flaky(reruns=1)
 def test_half_a_minute_of_faults_loses_nothing():
     """The run table is in PostgreSQL where there is one, since more can go wrong then."""
-    found = soak(MINUTES, 0, people=2, every=2.5, postgresql=not database_server.why_not())
+    found = soak(MINUTES, 1, people=2, every=2.0, postgresql=not database_server.why_not())
     assert not found.faults, "\n".join([*found.faults, str(found.facts)])
     assert found.facts["kills"] >= 2
     assert found.facts["rows"]["finished"] >= 2

@@ -6,49 +6,28 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 from safetensors.numpy import save_file
-from torch import nn
 
 from ...analysis.accuracy import predictions, scores, top1, wilson_interval
 from ...analysis.film import fit_map
 from ...analysis.paired import Difference, interval_of, paired_difference
-from ...errors import EngineError
-from ...features import Batches, choose_device, encode
-from ...features.linearised import Linearised
-from ...merging.apply import merge as merge_experts
-from ...types import Merged, PerTask, Static
-from ...weights import LazyTaskVectors
-from ...zoo.encoders.backbone import build_encoder, filled, forward_with, load_encoder
+from ...features import Batches
 from ..rates import keep_rates, known_rates
-from ..run.encoding import FeaturesParams
-from ..run.merging import MergeParams
 from ..sources import Sources
 from ..steps import A, Inputs, StepParams, apart, step
+from .models import Models, Side, encode_together
 from .request import PATIENCE
-from .resident import KEEPER, Resident, context_of
+from .resident import KEEPER, Resident
 
 if TYPE_CHECKING:
     from ..tools import StepTools
 
-TOGETHER = 256  # images, about, that are encoded at a time: of several tasks, where each has few
 CHANGED = 1.2  # factor by which a time differs from the one known before it is written down
-BELIEVED = 2.0  # times as long as was foreseen, at most, for what one preview says
-
-
-class Side(BaseModel):
-    """A merge, and what a run of it would encode."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    keys: dict[str, dict[str, str]]  # state → task → key of the features
-    merge: MergeParams
-    encoded: dict[str, dict[str, FeaturesParams]]  # state → task
+BELIEVED = 1.3  # times as long as was foreseen, at most, for what one preview says: it may have been held up
 
 
 class PreviewParams(StepParams):
@@ -112,7 +91,6 @@ class Samples:
             tools: of the step.
         """
         self._resident, self._tools = resident, tools
-        self._device = choose_device(tools.device)
         self._sizes = Batches()
         scored = side.encoded["merged"]
         self.tasks = [task for task in resident.zoo.manifest.tasks if task.name in scored]
@@ -133,39 +111,17 @@ class Samples:
         wanted = {name: one for name, one in side.encoded[state].items() if name in self._chosen}
         known = {name: self._resident.features(side.keys[state][name]) for name in wanted} if keep else {}
         found = {name: features for name, features in known.items() if features is not None}
-        models = _Models(self._resident, side, self._tools)
-        for names in self._together({name: one for name, one in wanted.items() if name not in found}):
-            self._tools.check()
-            made = self._encode(models, [wanted[name] for name in names])
-            for name, features in zip(names, made, strict=True):
-                found[name] = features
-                if keep:
-                    self._resident.keep(side.keys[state][name], features)
+        missing = [one for name, one in wanted.items() if name not in found]
+        models, sizes = Models(self._resident, side, self._tools), self._sizes
+        encoded = encode_together(models, missing, map(self._samples, (one.task for one in missing)), sizes)
+        for one, features in zip(missing, encoded, strict=True):
+            found[one.task] = features
+            if keep:
+                self._resident.keep(side.keys[state][one.task], features)
         return {name: found[name] for name in wanted}
-
-    def _together(self, wanted: Mapping[str, FeaturesParams]) -> list[list[str]]:
-        """Return tasks whose images go through the same encoder, a few tasks at a time."""
-        groups: dict[tuple[Any, ...], list[list[str]]] = {}
-        for name, one in wanted.items():
-            rows = self._samples(name)
-            parts = groups.setdefault((one.model, one.weights_of, one.around, rows.shape[1:], rows.dtype), [[]])
-            if sum(len(self._samples(other)) for other in parts[-1]) >= TOGETHER:
-                parts.append([])
-            parts[-1].append(name)
-        return [names for parts in groups.values() for names in parts]
 
     def _samples(self, task: str) -> np.ndarray:
         return self._resident.samples(task, self._rows(task))
-
-    def _encode(self, models: _Models, wanted: list[FeaturesParams]) -> list[np.ndarray]:
-        """Return the features of some tasks, whose images one encoder takes together."""
-        parts = [self._samples(one.task) for one in wanted]
-        encoder, preparation = models.encoder(wanted[0]), wanted[0].preprocess
-        pixels = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        found = encode(encoder, pixels, preparation, self._device, lambda *_: self._tools.check(), self._sizes).numpy()
-        if not np.isfinite(found).all():
-            raise EngineError("The merged model's features are not finite. Choose a smaller scaling coefficient.")
-        return np.split(found, np.cumsum([len(part) for part in parts])[:-1])
 
     def report(
         self, merged: Mapping[str, np.ndarray], compared: Mapping[str, np.ndarray] | None
@@ -237,52 +193,6 @@ class Samples:
             difference = paired_difference(both["merged"], both["against"])
             found["difference"] = {**_interval(difference), "outcome": difference.outcome()}
         return found or None
-
-
-class _Models:
-    """The models of a side, put together when something is encoded with them; the merge once."""
-
-    def __init__(self, resident: Resident, side: Side, tools: StepTools) -> None:
-        self._resident, self._side, self._tools = resident, side, tools
-        self._built: tuple[tuple[str, str | None], nn.Module] | None = None
-        self._merged: Merged | None = None
-
-    def encoder(self, params: FeaturesParams) -> nn.Module:
-        """Return the encoder that some features are asked of."""
-        name = (params.model, params.weights_of)
-        if self._built is None or self._built[0] != name:
-            self._built = (name, self._build(params))
-        return self._built[1]
-
-    def _build(self, params: FeaturesParams) -> nn.Module:
-        config, base = params.architecture, self._resident.weights("base")
-        if params.model == "merged":
-            encoder = self._merged_encoder(config, params.weights_of)
-        else:
-            encoder = filled(self._resident.encoder(config), config, self._resident.weights(params.model))
-        if params.around is None:
-            return encoder
-        return Linearised(encoder, dict(load_encoder(config, base).named_parameters())).eval()
-
-    def _merged_encoder(self, config: Mapping[str, Any], task: str | None) -> nn.Module:
-        base = self._resident.weights("base")
-        self._merged = merged = self._merged or self._merge()
-        if isinstance(merged, Static):
-            return filled(self._resident.encoder(config), config, merged.weights)
-        if isinstance(merged, PerTask):
-            return filled(self._resident.encoder(config), config, merged.rebuild(base, merged.parts, str(task)))
-        return merged.rebuild(base, merged.parts, partial(forward_with, build_encoder(config)))
-
-    def _merge(self) -> Merged:
-        params, zoo = self._side.merge, self._resident.zoo
-        names = [name for name, _ in params.experts]
-        base = self._resident.weights("base")
-        experts = {name: self._resident.weights(name) for name in names}
-        tasks = tuple(zoo.manifest.expert_table[name].task for name in names)
-        digests, probe = params.digests, params.probe or next(iter(self._side.encoded["merged"].values())).probe
-        context = context_of(self._resident, tasks, digests, probe, params.seed, self._tools, dict(params.experts))
-        vectors = LazyTaskVectors(base, experts, weights=[weight for _, weight in params.experts])
-        return merge_experts(base, vectors, params.transforms, params.merge, context)
 
 
 def _interval(found: Difference) -> dict[str, Any]:

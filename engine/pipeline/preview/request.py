@@ -77,6 +77,14 @@ def drawn_parts(recipe: Recipe) -> list[str]:
     return [row.title for row in (*transforms, merge) if row.stochastic]
 
 
+def chance_in(recipe: Recipe, seed: int) -> str:
+    """Return a sentence on what of a recipe's merge is drawn at random; '' where nothing is."""
+    drawn = dict.fromkeys((*drawn_parts(recipe), *trained_parts(recipe)))
+    if not drawn:
+        return ""
+    return f"Drawn at random, with seed {seed} in every frame: {', '.join(drawn)}. Part of the movement is chance."
+
+
 def rate_name(recipe: Recipe, zoo: str) -> str:
     """Return a name of what the time of a preview depends on.
 

@@ -48,7 +48,7 @@ class Resident:
         self.zoo: Zoo = sources.open()
         self._digests = dict(digests)
         self._weights: dict[str, Weights] = {}
-        self._samples: dict[tuple[str, bytes], np.ndarray] = {}
+        self._samples: dict[tuple[str, str, bytes], np.ndarray] = {}
         self._chosen: dict[tuple[str, str], tuple[Selection, np.ndarray]] = {}
         self._heads: dict[str, ZeroShotHead] = {}
         self._encoder: nn.Module | None = None
@@ -86,12 +86,12 @@ class Resident:
             self.news += 1
         return self._encoder
 
-    def samples(self, task: str, rows: np.ndarray) -> np.ndarray:
-        """Return samples of a task's test split by their rows."""
-        name = (task, rows.tobytes())
+    def samples(self, task: str, rows: np.ndarray, split: str = "test") -> np.ndarray:
+        """Return samples of a task's split by their rows."""
+        name = (task, split, rows.tobytes())
         if name not in self._samples:
             self.news += 1
-            self._samples[name] = np.asarray(self.zoo.data[task].samples("test", rows)[:])
+            self._samples[name] = np.asarray(self.zoo.data[task].samples(split, rows)[:])
             while len(self._samples) > FEATURES:
                 del self._samples[next(iter(self._samples))]
         return self._samples[name]

@@ -123,7 +123,7 @@ def _read(zoo: Zoo, inputs: CalibrateInputs[Path], params: CalibrateParams, shar
     heads, _ = zoo.heads(list(params.targets))
     found = {}
     for task in params.targets:
-        chosen = _shared_out(select(zoo.data[task], params.probe), share, params.seed, task)
+        chosen = shared_out(select(zoo.data[task], params.probe), share, params.seed, task)
         state, expert = (read_features(inputs.features[who][task]) for who in (params.state, "expert"))
         rows = torch.as_tensor(chosen.adapt_rows)
         found[task] = TaskFeatures(
@@ -139,7 +139,7 @@ def _read(zoo: Zoo, inputs: CalibrateInputs[Path], params: CalibrateParams, shar
     return found
 
 
-def _shared_out(chosen: Selection, share: float, seed: int, task: str) -> Selection:
+def shared_out(chosen: Selection, share: float, seed: int, task: str) -> Selection:
     """Return a selection with a random share of its adaptation images, at least one, in their order."""
     if share >= 1 or not len(chosen.adapt_rows):
         return chosen

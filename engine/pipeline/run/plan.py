@@ -7,6 +7,7 @@ of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ from .calibrating import CalibrateInputs, CalibrateParams, calibrate
 from .coefficients import JointMerge, learns_coefficients
 from .encoding import EncodingInputs, FeaturesParams, features
 from .findings import refuse
+from .glance import STATES, GlanceInputs, GlanceParams, glance
 from .merging import MergeInputs, MergeParams, SalienceParams, merge, salience
 from .projecting import ProjectionRequest, projection_step
 from .text_heads import heads_step
@@ -42,7 +44,11 @@ def plan_run(recipe: Recipe, store: Store, view: ProjectionRequest | None = None
     bundle = run.bundle()
     if view is not None:
         run.add(projection_step(view, bundle))
-    return Plan(tuple(run.steps.values()), bundle)
+    steps = list(run.steps.values())
+    if store.find(bundle, checksums=False) is None and (first := run.glance()) is not None:
+        last = max(place for place, step in enumerate(steps) if step.key in first.needs)
+        steps.insert(last + 1, first)  # nothing reads what it leaves: it tells it, before calibrators train
+    return Plan(tuple(steps), bundle)
 
 
 def plan_projection(view: ProjectionRequest, run: str, store: Store) -> Plan:
@@ -125,6 +131,19 @@ class RunSteps:
     def heads(self) -> str | None:
         """Return the key of the step that builds the heads, None where the zoo brings them."""
         return self.add(self._heads_step) if self._heads_step is not None else None
+
+    def beside(self, recipe: Recipe) -> RunSteps:
+        """Return the steps of another recipe for the same zoo; files that both read are looked at once.
+
+        Raises:
+            RecipeError: what speaks against the recipe.
+        """
+        if recipe.experts != self.recipe.experts:
+            return RunSteps(self.zoo, recipe, self.store, self.steps)
+        refuse(recipe, self.zoo)
+        other = copy(self)
+        other.recipe = recipe
+        return other
 
     def add(self, step: Step) -> str:
         """Add a step (once) and return its key."""
@@ -267,6 +286,24 @@ class RunSteps:
                 encoded.setdefault("expert", {})[task.name] = self.features(expert, task)
         calls = self.recipe.calibrators
         return SeedInputs(merged, encoded, {call.name: self.calibrate(call, seed, merged, encoded) for call in calls})
+
+    def glance(self) -> Step | None:
+        """Return the step that tells the first seed's accuracies before any repair; None where nothing is scored."""
+        seed = self.recipe.seeds[0]
+        encoded = self.seed(seed).features
+        tasks = tuple(encoded.get("merged", ()))
+        if not tasks:
+            return None
+        params = GlanceParams(
+            tasks=tasks,
+            probe=self.recipe.probe,
+            heads=self.digests.get("heads"),
+            data={task: self.data_digests[task] for task in tasks},
+            seed=seed,
+            sources=self.sources,
+        )
+        features = {state: dict(encoded[state]) for state in STATES if state in encoded}
+        return glance.plan(params, GlanceInputs[str](features, self.heads()), device=self.device)
 
     def _scored(self) -> list[Task]:
         """Return the tasks with data: those of the chosen experts, and every out-of-domain task."""

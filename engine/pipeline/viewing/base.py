@@ -20,6 +20,7 @@ from .work import Sizes, Work
 if TYPE_CHECKING:
     from ...zoo.modality import Modality
     from ..run.plan import RunSteps
+    from .opening import Opens
 
 
 class ViewRequest(Request):
@@ -47,6 +48,7 @@ class View(Generic[R]):
     inside: str = ""  # of a view that looks inside an encoder: what cannot be done where nothing can, as a beginning
     work: Callable[[R, Sizes], Work] | None = None  # what it does, so that its time is foreseen; None: not known
     needs: Literal["zoo", "merge", "run"] = "run"  # what it starts from
+    opens: Opens | None = None  # what its page asks for when it opens; None: nothing until somebody does
 
     def refusal(self, kind: Modality) -> str:
         """Return why the view is not there for a kind of data; '' where it is."""

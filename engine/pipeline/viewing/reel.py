@@ -73,6 +73,16 @@ def encoded(folders: Mapping[str, Path], chosen: Mapping[str, Selection]) -> Fea
     return read
 
 
+def gathered(folder: Path, chosen: Mapping[str, Selection]) -> Features:
+    """Return the features of evaluation images in what one frame's step left, by task."""
+    arrays = load_file(folder / "features.safetensors")
+
+    def read(task: str) -> np.ndarray | None:
+        return arrays[f"test/{task}"][chosen[task].evaluate_rows] if f"test/{task}" in arrays else None
+
+    return read
+
+
 def corrected(folder: Path, chosen: Mapping[str, Selection]) -> Features:
     """Return the corrected features of evaluation images in what training a calibrator left, by task."""
     tensors = load_file(folder / "corrected.safetensors")

@@ -14,6 +14,7 @@ from ..steps import SHARE, step
 from ..viewing.anew import merge_alone
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, plan_by_task
+from ..viewing.opening import of_worst_task
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -120,4 +121,5 @@ ATTENTION = View(
     inside="Attention cannot be followed",
     work=work,
     needs="merge",
+    opens=of_worst_task(500),
 )

@@ -13,6 +13,7 @@ from ..steps import SHARE, step
 from ..viewing.anew import TrialParams, merge_alone
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, need_heads, plan_by_task
+from ..viewing.opening import of_worst_task
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -97,4 +98,13 @@ def work(asked: BlameRequest, sizes: Sizes) -> Work:
     return Work(passes=models * sizes.looked_at(asked.images, asked.task), merges=(models - 3) * tasks)
 
 
-BLAME = View("blame", "Experts left out", BlameRequest, plan, reduced=merge_alone, work=work, needs="merge")
+BLAME = View(
+    "blame",
+    "Experts left out",
+    BlameRequest,
+    plan,
+    reduced=merge_alone,
+    work=work,
+    needs="merge",
+    opens=of_worst_task(500),
+)

@@ -15,6 +15,7 @@ from ...recipe import ExpertChoice, Recipe
 from ..steps import INLINED, A, Inputs, StepParams, step
 from ..viewing.base import View, read_document
 from ..viewing.on_weights import merge_only
+from ..viewing.opening import Opening, Settings
 from ..viewing.work import Sizes, Work
 from .scaling import ScalingRequest
 from .scaling import plan as plan_scaling
@@ -161,6 +162,18 @@ def work(asked: ByRecipeRequest, sizes: Sizes) -> Work:
     return Work(passes=recipes * one.passes, models=recipes * one.models)
 
 
+def _opened(opening: Opening) -> Settings:
+    """Ask for every way in which the zoo's experts were trained."""
+    return [{"recipes": opening.ways}] if opening.pair else []
+
+
 BY_RECIPE = View(
-    "by_recipe", "Accuracy over λ by recipe", ByRecipeRequest, plan, reduced=_same_tasks, work=work, needs="zoo"
+    "by_recipe",
+    "Accuracy over λ by recipe",
+    ByRecipeRequest,
+    plan,
+    reduced=_same_tasks,
+    work=work,
+    needs="zoo",
+    opens=_opened,
 )

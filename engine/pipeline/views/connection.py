@@ -19,6 +19,7 @@ from ..steps import INLINED, SHARE, A, Inputs, NoInputs, StepParams, apart, step
 from ..viewing.base import View, read_document
 from ..viewing.by_task import ImagesRequest, need_heads
 from ..viewing.on_weights import PRETRAINED, merge_only
+from ..viewing.opening import of_pair
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -330,4 +331,5 @@ CONNECTION = View(
     inside="Units cannot be matched",
     work=work,
     needs="zoo",
+    opens=of_pair("start", "end"),
 )

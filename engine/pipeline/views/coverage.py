@@ -10,6 +10,7 @@ from ...errors import RecipeError
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_bundle import OnBundleInputs, OnBundleParams, plan_on_bundle
+from ..viewing.opening import scored
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -72,4 +73,4 @@ def work(asked: CoverageRequest, sizes: Sizes) -> Work:
     return Work(seconds=sizes.scored(asked.recipe))
 
 
-COVERAGE = View("coverage", "Coverage of predicted spreads", CoverageRequest, plan, work=work)
+COVERAGE = View("coverage", "Coverage of predicted spreads", CoverageRequest, plan, work=work, opens=scored)

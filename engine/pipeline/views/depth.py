@@ -14,6 +14,7 @@ from ...recipe import Recipe
 from ..steps import SHARE, step
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, plan_by_task
+from ..viewing.opening import Opening, Settings, of_worst_task, scored
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -110,6 +111,11 @@ def work(asked: DepthRequest, sizes: Sizes) -> Work:
     return Work(passes=(3 + len(asked.recipe.calibrators)) * sizes.looked_at(asked.images, asked.task))
 
 
+def _opened(opening: Opening) -> Settings:
+    """Ask for all tasks, and for the one that loses most."""
+    return scored(opening) + of_worst_task(500)(opening)
+
+
 DEPTH = View(
     "depth",
     "Bias through depth",
@@ -119,4 +125,5 @@ DEPTH = View(
     inside="Blocks cannot be followed",
     work=work,
     needs="merge",
+    opens=_opened,
 )

@@ -12,6 +12,7 @@ from ...errors import RecipeError
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_bundle import OnBundleInputs, OnBundleParams, plan_on_bundle
+from ..viewing.opening import scored
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -94,4 +95,4 @@ def work(asked: DirectionRequest, sizes: Sizes) -> Work:
     return Work(seconds=sizes.scored(asked.recipe))
 
 
-DIRECTION = View("direction", "Directions of the shift", DirectionRequest, plan, work=work)
+DIRECTION = View("direction", "Directions of the shift", DirectionRequest, plan, work=work, opens=scored)

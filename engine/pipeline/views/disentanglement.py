@@ -18,6 +18,7 @@ from ..steps import SHARE, A, Inputs, StepParams, apart, step
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, need_heads
 from ..viewing.on_weights import merge_only
+from ..viewing.opening import of_pair
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -226,4 +227,5 @@ DISENTANGLEMENT = View(
     reduced=_two_vectors,
     work=work,
     needs="zoo",
+    opens=of_pair("first", "second"),
 )

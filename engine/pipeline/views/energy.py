@@ -16,6 +16,7 @@ from ..steps import SHARE, NoInputs, StepParams, apart, step
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest
 from ..viewing.on_weights import merge_only
+from ..viewing.opening import Opening, Settings
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -161,6 +162,11 @@ def work(asked: EnergyRequest, sizes: Sizes) -> Work:
     return Work(passes=2 * sizes.looked_at(asked.images), models=sizes.experts, decomposed=sizes.experts)
 
 
+def _opened(opening: Opening) -> Settings:
+    """Ask for it where there are two experts to compare."""
+    return [{}] if opening.pair else []
+
+
 ENERGY = View(
     "energy",
     "Energy in low-rank subspaces",
@@ -170,4 +176,5 @@ ENERGY = View(
     inside="Inputs of blocks cannot be followed",
     work=work,
     needs="zoo",
+    opens=_opened,
 )

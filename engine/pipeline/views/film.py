@@ -1,14 +1,14 @@
 """Films: a run seen over the values of one parameter, exact at every value, small enough to be scrubbed in a browser.
 
-A film is a kind of sweep: its frames are made by the steps of the runs themselves, so they are shared with runs and
-sweeps that looked at the same images, computed side by side, and found again. A value that a method refuses, or that
-fails, leaves a frame with its reason.
+A film is a kind of sweep: its frames are steps, computed side by side and found again. Where few images are looked at,
+each is made in memory (see :mod:`..preview.frames`); else, and where something inside the encoder learns, by the steps
+of its run, which runs and sweeps share. A value that a method refuses, or that fails, leaves a frame with its reason.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
-from ...catalog import MERGE_METHODS, TRANSFORMS, resolve
+from ...analysis.film import Map
+from ...catalog import resolve
 from ...errors import EngineError, RecipeError
 from ...recipe import Probe, Recipe
 from ...sweeps import MAX_POINTS, Setting, numbered
-from ...sweeps.frames import film_title, frames_of
+from ...sweeps.frames import SEED, film_title, frames_of
 from ...sweeps.grid import value_text
+from ..preview.request import chance_in
 from ..sources import Sources
 from ..steps import INLINED, A, Inputs, StepParams, apart, closure, step
 from ..viewing.base import View, ViewRequest
@@ -32,8 +34,10 @@ from ..viewing.work import Sizes, Work
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
     from ..tools import StepTools
+    from ..viewing.reel import Features
 
 PER_TASK = 32
+CHANCE = "Nothing but the training seed changes: what moves is chance."
 
 
 class FilmRequest(ViewRequest):
@@ -50,7 +54,7 @@ class FilmRequest(ViewRequest):
         PER_TASK, title="Images a task", description="Looked at, and adapted on; all: as the recipe says."
     )
     points: int = Field(PER_TASK, ge=4, le=2000, title="Points a task", description="Images that are drawn.")
-    map: Literal["pca", "umap"] = "pca"
+    map: Map = "pca"
     seed: int = Field(0, ge=0)
 
     @field_validator("values")
@@ -91,7 +95,7 @@ class FilmParams(StepParams):
     data: dict[str, str]  # digests of images by task
     heads: str | None  # digest
     points: int
-    map: Literal["pca", "umap"]
+    map: Map
     seed: int
     run_seed: int
     chance: str
@@ -105,6 +109,7 @@ class FrameInputs(Inputs[A]):
 
     merged: Mapping[str, A] = field(default_factory=dict)  # features by task
     calibrator: Mapping[str, A] = field(default_factory=dict)  # by name
+    together: A | None = None  # features of all tasks, in place of those; calibrators are then those of several frames
 
 
 @dataclass(frozen=True)
@@ -127,31 +132,40 @@ def plan(run: RunSteps, asked: FilmRequest, lost: Mapping[str, str] = MappingPro
     Raises:
         RecipeError: no frame can be made, or nothing is scored.
     """
+    from ..preview.frames import plan_shots, shot_of
     from ..run.plan import RunSteps
 
     run = RunSteps(run.zoo, resolve(asked.sampled), run.store, run.steps)
     need_heads(run)
-    seed, inputs, failed, still = run.recipe.seeds[0], {}, {}, {}
+    runs, shots, failed = {}, {}, {}
     for frame in frames_of(run.recipe, asked.place, asked.values, _in_order(run, asked.order)):
         if frame.recipe is None:
             failed[frame.number] = frame.refused
             continue
         try:
-            made = RunSteps(run.zoo, frame.recipe, run.store, run.steps).seed(seed)
+            runs[frame.number] = own = run.beside(frame.recipe)
+            shots[frame.number] = shot_of(own, asked.images)
         except EngineError as error:
             failed[frame.number] = str(error)
+    made, fell = plan_shots(run, {number: shot for number, shot in shots.items() if shot is not None}, lost)
+    failed |= fell
+    inputs = {}
+    for number in shots.keys() - failed.keys():
+        if number in made:
+            inputs[number] = FrameInputs[str](calibrator=made[number].calibrators, together=made[number].features)
             continue
-        keys = FrameInputs[str](made.features.get("merged", {}), made.calibrator)
-        needed = closure(run.steps, [*keys.merged.values(), *keys.calibrator.values()])
+        own = runs[number].seed(runs[number].recipe.seeds[0])
+        needed = closure(run.steps, [*own.features.get("merged", {}).values(), *own.calibrator.values()])
         reason = next((lost[one.key] for one in needed if one.key in lost), None)
         if reason is None:
-            inputs[frame.number] = keys
-            still = still or {state: made.features[state] for state in ("pretrained", "expert")}
+            inputs[number] = FrameInputs[str](own.features.get("merged", {}), own.calibrator)
         else:
-            failed[frame.number] = reason
+            failed[number] = reason
     if not inputs:
         raise RecipeError(f"No frame of the film can be made. {next(iter(failed.values()))}")
-    return _film(run, asked, inputs, still, failed, seed)
+    still = runs[min(inputs)].seed(run.recipe.seeds[0]).features
+    moves_not = {state: still[state] for state in ("pretrained", "expert")}
+    return _film(run, asked, dict(sorted(inputs.items())), moves_not, failed, run.recipe.seeds[0])
 
 
 def _film(
@@ -176,21 +190,11 @@ def _film(
         map=asked.map,
         seed=asked.seed if asked.map != "pca" else 0,
         run_seed=seed,
-        chance=chance_in(run.recipe, seed),
+        chance=CHANCE if asked.place == SEED else chance_in(run.recipe, seed),
         title=film_title(run.recipe, asked.place),
         sources=run.sources,
     )
     return run.make(film, params, FilmInputs[str](frames, still, run.heads()))
-
-
-def chance_in(recipe: Recipe, seed: int) -> str:
-    """Return a sentence on what of a recipe's merge is drawn at random; '' where nothing is."""
-    merge = MERGE_METHODS[recipe.merge.method]
-    drawn = [TRANSFORMS[call.method].title for call in recipe.transforms if TRANSFORMS[call.method].stochastic]
-    drawn += [merge.title] if merge.stochastic or merge.learns else []
-    if not drawn:
-        return ""
-    return f"Drawn at random, with seed {seed} in every frame: {', '.join(drawn)}. Part of the movement is chance."
 
 
 def drawn_states(document: Mapping[str, Any], recipe: Recipe) -> tuple[str, ...]:
@@ -231,13 +235,19 @@ def film(inputs: FilmInputs[Path], params: FilmParams, output: Path, tools: Step
     """
     from safetensors.numpy import save_file
 
-    from ..viewing.reel import Reel, corrected, encoded, scenes_of
+    from ..viewing.reel import Reel, corrected, encoded, gathered, scenes_of
 
     scenes = scenes_of(params.sources.open(), params.tasks, params.probe, params.points, inputs.still["expert"])
     chosen = {scene.task.name: scene.chosen for scene in scenes}
-    frames = {"merged": {n: partial(encoded, own.merged, chosen) for n, own in inputs.frames.items()}}
-    for name in params.calibrators:
-        frames[name] = {n: partial(corrected, own.calibrator[name], chosen) for n, own in inputs.frames.items()}
+    frames: dict[str, dict[int, Callable[[], Features]]] = {state: {} for state in ("merged", *params.calibrators)}
+    for number, own in inputs.frames.items():
+        if own.together is None:
+            frames["merged"][number] = partial(encoded, own.merged, chosen)
+        else:
+            frames["merged"][number] = partial(gathered, own.together, chosen)
+        for name in params.calibrators:
+            folder = own.calibrator[name] if own.together is None else own.calibrator[name] / str(number)
+            frames[name][number] = partial(corrected, folder, chosen)
     frames |= {state: {0: partial(encoded, folders, chosen)} for state, folders in inputs.still.items()}
     reel = Reel(scenes, frames, len(params.values))
     arrays, facts = reel.shoot(params.map, params.seed, tools.progress)

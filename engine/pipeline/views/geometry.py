@@ -11,6 +11,7 @@ from safetensors.numpy import save_file
 from ..steps import A, Inputs, NoInputs, step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_weights import ModelsParams, merge_only, merged_for, write_names
+from ..viewing.opening import at_once
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -79,4 +80,6 @@ def work(asked: GeometryRequest, sizes: Sizes) -> Work:
     return Work(models=2 * (sizes.experts + 1))
 
 
-GEOMETRY = View("weights", "Weights view", GeometryRequest, plan, "kept", merge_only, work=work, needs="merge")
+GEOMETRY = View(
+    "weights", "Weights view", GeometryRequest, plan, "kept", merge_only, work=work, needs="merge", opens=at_once
+)

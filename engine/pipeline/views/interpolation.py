@@ -17,6 +17,7 @@ from ..sources import Sources
 from ..steps import INLINED, SHARE, A, Inputs, StepParams, apart, step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_weights import MERGED, PRETRAINED, merge_only, model_of
+from ..viewing.opening import Opening, Settings
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -180,6 +181,20 @@ def work(asked: InterpolationRequest, sizes: Sizes) -> Work:
     return Work(passes=asked.points * sizes.looked_at(asked.images), models=2 * len(sizes.in_domain))
 
 
+def _opened(opening: Opening) -> Settings:
+    """Ask for the way from the pretrained to the merged model, where that is one model."""
+    if not opening.report.accuracy or opening.report.merged.kind != "static":
+        return []
+    return [{"start": PRETRAINED, "end": MERGED, "points": 11, "images": 200}]
+
+
 INTERPOLATION = View(
-    "interpolation", "Path between models", InterpolationRequest, plan, reduced=merge_only, work=work, needs="merge"
+    "interpolation",
+    "Path between models",
+    InterpolationRequest,
+    plan,
+    reduced=merge_only,
+    work=work,
+    needs="merge",
+    opens=_opened,
 )

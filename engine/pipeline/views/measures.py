@@ -10,6 +10,7 @@ from ...errors import RecipeError
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_bundle import OnBundleInputs, OnBundleParams
+from ..viewing.opening import Opening, Settings, scored
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -92,4 +93,9 @@ def work(asked: MeasuresRequest, sizes: Sizes) -> Work:
     return Work(seconds=sizes.scored(asked.recipe))
 
 
-TASK_MEASURES = View("measures", "Measures of every task", MeasuresRequest, plan, work=work)
+def _opened(opening: Opening) -> Settings:
+    """Ask for it where tasks are measured in unlike ways: those of texts."""
+    return scored(opening) if opening.inside else []
+
+
+TASK_MEASURES = View("measures", "Measures of every task", MeasuresRequest, plan, work=work, opens=_opened)

@@ -14,6 +14,7 @@ from ..steps import SHARE, step
 from ..viewing.anew import merge_alone
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, plan_by_task
+from ..viewing.opening import Opening, Settings, of_worst_task
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -110,6 +111,18 @@ def work(asked: OcclusionRequest, sizes: Sizes) -> Work:
     return Work(passes=3 * (1 + WORDS) * sizes.looked_at(asked.images, asked.task))
 
 
+def _opened(opening: Opening) -> Settings:
+    """Ask for the task that loses most, where samples have words."""
+    return of_worst_task(300)(opening) if opening.inside else []
+
+
 OCCLUSION = View(
-    "occlusion", "Words that move the feature", OcclusionRequest, plan, reduced=merge_alone, work=work, needs="merge"
+    "occlusion",
+    "Words that move the feature",
+    OcclusionRequest,
+    plan,
+    reduced=merge_alone,
+    work=work,
+    needs="merge",
+    opens=_opened,
 )

@@ -13,6 +13,7 @@ from ...errors import RecipeError
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_bundle import OnBundleInputs, OnBundleParams, plan_on_bundle
+from ..viewing.opening import scored
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -113,4 +114,4 @@ def work(asked: OutliersRequest, sizes: Sizes) -> Work:
     return Work(seconds=3 * sizes.scored(asked.recipe))
 
 
-OUTLIERS = View("outliers", "Outliers", OutliersRequest, plan, work=work)
+OUTLIERS = View("outliers", "Outliers", OutliersRequest, plan, work=work, opens=scored)

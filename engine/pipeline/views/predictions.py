@@ -11,6 +11,7 @@ from ...errors import RecipeError
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_bundle import OnBundleInputs, OnBundleParams, plan_on_bundle
+from ..viewing.opening import scored
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -97,4 +98,4 @@ def work(asked: PredictionsRequest, sizes: Sizes) -> Work:
     return Work(seconds=sizes.scored(asked.recipe))
 
 
-PREDICTIONS = View("predictions", "Predictions of every image", PredictionsRequest, plan, work=work)
+PREDICTIONS = View("predictions", "Predictions of every image", PredictionsRequest, plan, work=work, opens=scored)

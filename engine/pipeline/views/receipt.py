@@ -10,6 +10,7 @@ from ...recipe import MethodCall
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_weights import MergeInput, ModelsParams, kind_of, merge_only
+from ..viewing.opening import at_once
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -69,4 +70,6 @@ def work(asked: ReceiptRequest, sizes: Sizes) -> Work:
     return Work(models=2 * (sizes.experts + 1))
 
 
-RECEIPT = View("receipt", "Merge receipt", ReceiptRequest, plan, reduced=merge_only, work=work, needs="merge")
+RECEIPT = View(
+    "receipt", "Merge receipt", ReceiptRequest, plan, reduced=merge_only, work=work, needs="merge", opens=at_once
+)

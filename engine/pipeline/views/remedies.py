@@ -17,6 +17,7 @@ from ..steps import SHARE, apart, step
 from ..viewing.anew import TrialParams
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, need_heads, plan_by_task
+from ..viewing.opening import of_worst_task
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -225,4 +226,4 @@ def work(asked: RemediesRequest, sizes: Sizes) -> Work:
     return Work(passes=(tried + 3) * images, merges=tried)
 
 
-REMEDIES = View("remedies", "Remedies", RemediesRequest, plan, reduced=first_seed, work=work)
+REMEDIES = View("remedies", "Remedies", RemediesRequest, plan, reduced=first_seed, work=work, opens=of_worst_task(500))

@@ -17,6 +17,7 @@ from ..steps import SHARE, A, Inputs, StepParams, apart, step
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, need_heads
 from ..viewing.on_weights import merge_only
+from ..viewing.opening import Opening, Settings
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -186,4 +187,11 @@ def work(asked: SharpnessRequest, sizes: Sizes) -> Work:
     return Work(passes=directions * asked.points * asked.images, models=sizes.experts + 1)
 
 
-SHARPNESS = View("sharpness", "Loss around experts", SharpnessRequest, plan, reduced=_around, work=work, needs="zoo")
+def _opened(opening: Opening) -> Settings:
+    """Ask for the first task."""
+    return [{"task": opening.report.tasks_of("in")[0]}] if opening.pair else []
+
+
+SHARPNESS = View(
+    "sharpness", "Loss around experts", SharpnessRequest, plan, reduced=_around, work=work, needs="zoo", opens=_opened
+)

@@ -14,6 +14,7 @@ from ..steps import SHARE, apart, step
 from ..viewing.base import View
 from ..viewing.by_image import BESIDE
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
+from ..viewing.opening import scored
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -166,4 +167,4 @@ def work(asked: ShiftRequest, sizes: Sizes) -> Work:
     return Work(passes=versions * (3 + len(asked.recipe.calibrators)) * sizes.looked_at(asked.images, asked.task))
 
 
-SHIFT = View("shift", "Shifted images", ShiftRequest, plan, work=work)
+SHIFT = View("shift", "Shifted images", ShiftRequest, plan, work=work, opens=scored)

@@ -11,6 +11,7 @@ from ...errors import MergeError
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_weights import MERGED, MergeInput, ModelsParams, kind_of, merge_only, merged_for, write_names
+from ..viewing.opening import at_once
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -63,4 +64,13 @@ def work(asked: SpectraRequest, sizes: Sizes) -> Work:
     return Work(models=sizes.experts + 1, decomposed=sizes.experts + 1)
 
 
-SPECTRA = View("spectra", "Spectra of task vectors", SpectraRequest, plan, reduced=merge_only, work=work, needs="merge")
+SPECTRA = View(
+    "spectra",
+    "Spectra of task vectors",
+    SpectraRequest,
+    plan,
+    reduced=merge_only,
+    work=work,
+    needs="merge",
+    opens=at_once,
+)

@@ -17,6 +17,7 @@ from ..steps import SHARE, apart, step
 from ..viewing.base import View
 from ..viewing.by_image import BESIDE
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
+from ..viewing.opening import scored
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -203,5 +204,11 @@ def work(asked: StitchingRequest, sizes: Sizes) -> Work:
 
 
 STITCHING = View(
-    "stitching", "Stitched networks", StitchingRequest, plan, inside="Blocks cannot be followed", work=work
+    "stitching",
+    "Stitched networks",
+    StitchingRequest,
+    plan,
+    inside="Blocks cannot be followed",
+    work=work,
+    opens=scored,
 )

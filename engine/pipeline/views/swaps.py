@@ -10,6 +10,7 @@ from ...errors import RecipeError
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_bundle import OnBundleInputs, OnBundleParams, plan_on_bundle
+from ..viewing.opening import scored
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -58,4 +59,4 @@ def work(asked: SwapsRequest, sizes: Sizes) -> Work:
     return Work(seconds=sizes.scored(asked.recipe))
 
 
-SWAPS = View("wrong_task", "Swapped calibrators", SwapsRequest, plan, work=work)
+SWAPS = View("wrong_task", "Swapped calibrators", SwapsRequest, plan, work=work, opens=scored)

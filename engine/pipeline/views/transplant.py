@@ -16,6 +16,7 @@ from ..steps import SHARE, apart, step
 from ..viewing.anew import merge_alone
 from ..viewing.base import View
 from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
+from ..viewing.opening import of_worst_task
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
@@ -169,4 +170,5 @@ TRANSPLANT = View(
     inside="Parts cannot be exchanged",
     work=work,
     needs="merge",
+    opens=of_worst_task(500),
 )

@@ -1,0 +1,55 @@
+"""First requests of a view's page: settings that it asks with when it opens, from what is known of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ...figures.diagnosis.lost import worst_task
+from ...report import Report
+
+Settings = list[dict[str, Any]]  # of the requests that are made
+Opens = Callable[["Opening"], Settings]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A run as its pages find it when they open."""
+
+    report: Report
+    ways: tuple[str, ...]  # recipes by which the zoo's experts were trained
+    inside: str  # why nothing inside the encoder can be looked at, '' where it can
+
+    @cached_property
+    def worst(self) -> str | None:
+        """Return the task that loses most, None where nothing is scored."""
+        return worst_task(self.report)
+
+    @property
+    def pair(self) -> tuple[str, str] | None:
+        """Return the first two experts of a run that scores a task of its own, None where there are not as many."""
+        if not self.report.accuracy or len(self.report.experts) < 2 or not self.report.tasks_of("in"):
+            return None
+        return self.report.experts[0], self.report.experts[1]
+
+
+def at_once(opening: Opening) -> Settings:
+    """Ask for the view as it is, of every run."""
+    return [{}]
+
+
+def scored(opening: Opening) -> Settings:
+    """Ask for the view as it is, of a run that scores something."""
+    return [{}] if opening.report.accuracy else []
+
+
+def of_worst_task(images: int) -> Opens:
+    """Return what asks for the view of the task that loses most, on so many of its images at most."""
+    return lambda opening: [] if opening.worst is None else [{"task": opening.worst, "images": images}]
+
+
+def of_pair(first: str, second: str) -> Opens:
+    """Return what asks for the view of the first two experts, under these names of its settings."""
+    return lambda opening: [] if opening.pair is None else [dict(zip((first, second), opening.pair, strict=True))]
