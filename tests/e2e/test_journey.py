@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.e2e.conftest import serve_app, settle
+from tests.e2e.conftest import serve_app
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
@@ -20,15 +20,13 @@ def headline(page):
 
 
 def press(slider, times=1):
-    """Move a slider by keys; returns where it is then.
-
-    One press is told at once: what the page says of it afterwards holds.
-    """
-    before = slider.input_value()
+    """Move a slider by keys, a step each; returns where it is once the page says so."""
     slider.focus()
     for _ in range(times):
+        before = slider.input_value()
         slider.press("ArrowRight")
-    expect(slider).not_to_have_value(before)
+        expect(slider).not_to_have_value(before)
+        expect(slider.page.get_by_text(f"→ {slider.input_value()}")).to_be_visible()
     return slider.input_value()
 
 
@@ -76,11 +74,11 @@ def test_change_lambda_run_reload_and_see_the_result(app_page, app_address, requ
     images = app_page.get_by_role("spinbutton", name="Images a task, at most")
     images.fill("100")
     images.press("Enter")
-    settle(app_page)
+    expect(app_page.get_by_text("samples per task all → 100")).to_be_visible()
     seeds = app_page.get_by_role("textbox", name="Training seeds")
     seeds.fill("0")
     seeds.press("Enter")
-    settle(app_page)
+    expect(app_page.get_by_text("→ [0]")).to_be_visible()
     slider = app_page.get_by_role("slider").first
     chosen = press(slider, getattr(request.node, "execution_count", 1))  # a second try finds the first one's result
     expect(app_page.get_by_text("Not run yet")).to_be_visible()
