@@ -65,6 +65,7 @@ def _tsne(anchors: np.ndarray, perplexity: float, seed: int) -> tuple[Place, dic
     )
     fitted = model.fit(anchors.astype(np.float64))
     few = min(TRANSFORMED, perplexity)
+    # A fixed learning rate: what openTSNE chooses by itself depends on how many points are placed at once.
 
     def place(features: np.ndarray) -> np.ndarray:
         placed = fitted.transform(features.astype(np.float64), perplexity=few, learning_rate=1.0)

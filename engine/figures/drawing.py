@@ -40,6 +40,20 @@ def plain(text: object) -> str:
     return escaped.replace("%{", "%&#8203;{")
 
 
+def spread(values: Iterable[float], low: Iterable[float], high: Iterable[float], colour: str) -> dict[str, Any]:
+    """Return the error bars of values in a scatter, from the ends of their intervals."""
+    kept, low, high = list(values), list(low), list(high)
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [end - value for value, end in zip(kept, high, strict=True)],
+        "arrayminus": [value - end for value, end in zip(kept, low, strict=True)],
+        "thickness": 1.5,
+        "width": 0,
+        "color": colour,
+    }
+
+
 def begun(text: str) -> str:
     """Return a text with a capital letter, but for symbols such as λ, whose capitals are other symbols."""
     return text[:1].upper() + text[1:] if text[:1].isascii() else text

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from .drawing import Drawing, compose, number, plain
+from .drawing import Drawing, compose, number, plain, spread
 from .palette import Theme, state_colour
 
 TITLES = {"pretrained": "pretrained", "merged": "merged", "expert": "own expert"}
@@ -53,15 +53,7 @@ def _marks(rows: pd.DataFrame, state: str, theme: Theme) -> go.Scatter:
         mode="markers",
         name=TITLES[state],
         marker={"color": colour, "size": 9},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": (rows["high"] - rows["accuracy"]).tolist(),
-            "arrayminus": (rows["accuracy"] - rows["low"]).tolist(),
-            "thickness": 1.5,
-            "width": 0,
-            "color": colour,
-        },
+        error_x=spread(rows["accuracy"], rows["low"], rows["high"], colour),
         customdata=rows[["low", "high", "n"]].to_numpy(),
         hovertemplate="%{y}: %{x:.1f} % [%{customdata[0]:.1f}, %{customdata[1]:.1f}], n = %{customdata[2]}"
         f"<extra>{TITLES[state]}</extra>",

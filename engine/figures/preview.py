@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from .drawing import Drawing, compose, number, plain
+from .drawing import Drawing, compose, number, plain, spread
 from .palette import INK, MUTED, Theme, state_colour
 
 RIGHT, WRONG, NEITHER = "right", "wrong", "answer is a number"
@@ -88,23 +88,15 @@ def preview_tasks(document: Mapping[str, Any], theme: Theme) -> Drawing:
         rows.append({"task": task["title"], "preview": value, "low": low, "high": high, "run shown": before, **facts})
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     names = [plain(title) for title in table["task"]]
-    spread = {
-        "type": "data",
-        "symmetric": False,
-        "array": (table["high"] - table["preview"]).tolist(),
-        "arrayminus": (table["preview"] - table["low"]).tolist(),
-        "thickness": 1.5,
-        "width": 0,
-        "color": state_colour("merged", theme),
-    }
+    colour = state_colour("merged", theme)
     traces = [
         go.Scatter(
             x=table["preview"].tolist(),
             y=names,
             mode="markers",
             name="preview",
-            marker={"color": state_colour("merged", theme), "size": 9},
-            error_x=spread,
+            marker={"color": colour, "size": 9},
+            error_x=spread(table["preview"], table["low"], table["high"], colour),
             customdata=table[["low", "high", "n"]].to_numpy(),
             hovertemplate="%{y}: %{x:.1f} % [%{customdata[0]:.1f}, %{customdata[1]:.1f}], n = %{customdata[2]}"
             "<extra>preview</extra>",

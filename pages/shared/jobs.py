@@ -117,7 +117,7 @@ def _project(row: Run) -> None:
 def _measured(run: str) -> None:
     row = store().runs.find(run)
     if row is not None and row.active:
-        first_results(row.metrics)
+        first_results(row)
         live_curves(row.metrics)
 
 

@@ -64,6 +64,8 @@ def test_what_a_map_was_not_fitted_to_lands_among_its_own_kind(method):
     nearest = np.linalg.norm(placed[:, None] - middles[None], axis=2).argmin(axis=1)
     assert (nearest == kind).mean() > 0.95
     np.testing.assert_allclose(place(others.astype(np.float32)), placed)
+    if method == "tsne":
+        np.testing.assert_array_equal(place(others[:10].astype(np.float32)), placed[:10])
 
 
 def test_too_few_anchors_are_refused():

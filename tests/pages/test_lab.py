@@ -213,7 +213,7 @@ def test_a_run_at_work_shows_its_first_accuracies(workspace, open_app):
     app.run()
     said = " ".join(text.value for text in (*app.markdown, *app.caption))
     assert "before any repair:** merged 60.0\u00a0%, experts 90.0\u00a0%" in said
-    assert "n = 30–40 evaluation images a task" in said
+    assert "n = 40 evaluation images a task" in said
     assert "seed 3" in said
 
 

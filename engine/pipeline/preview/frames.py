@@ -160,7 +160,7 @@ def shot_of(run: RunSteps, images: int | str) -> Shot | None:
     made = run.seed(run.recipe.seeds[0])
     keys = {call.name: made.calibrator[call.name] for call in calls}
     calibrators = {name: (key, run.steps[key].params) for name, key in keys.items()}
-    return Shot(side_of(run), made.features["expert"], calibrators)
+    return Shot(side_of(run, made), made.features["expert"], calibrators)
 
 
 def plan_shots(

@@ -22,6 +22,7 @@ from ..run.merging import MergeParams
 from .resident import Resident, context_of
 
 if TYPE_CHECKING:
+    from ..run.bundle import SeedInputs
     from ..run.plan import RunSteps
     from ..tools import StepTools
 
@@ -38,9 +39,8 @@ class Side(BaseModel):
     encoded: dict[str, dict[str, FeaturesParams]]  # state → task
 
 
-def side_of(run: RunSteps) -> Side:
-    """Return a run's merge and what is encoded with it, as the steps of the run would."""
-    made = run.seed(run.recipe.seeds[0])
+def side_of(run: RunSteps, made: SeedInputs[str]) -> Side:
+    """Return a run's merge and what is encoded with it, as the steps of one of its seeds would."""
     encoded = {
         state: {task: run.steps[key].params for task, key in tasks.items()}
         for state, tasks in made.features.items()
@@ -123,9 +123,9 @@ def encode_together(
     """
     parts = list(samples)
     found: list[np.ndarray] = [np.empty(0)] * len(parts)
+    device = choose_device(models.tools.device)
     for places in _groups(wanted, parts):
         models.tools.check()
-        device = choose_device(models.tools.device)
         one, pixels = wanted[places[0]], np.concatenate([parts[place] for place in places])
         features = encode(
             models.encoder(one), pixels, one.preprocess, device, lambda *_: models.tools.check(), sizes

@@ -27,13 +27,14 @@ def plan_preview(document: Mapping[str, Any], store: Store) -> Plan:
     recipe = resolve(asked.sampled)
     run = RunSteps(Zoo.open(recipe.zoo), recipe, store)
     need_heads(run)
-    sides = {"merged": side_of(run)}
+    sides = {"merged": side_of(run, run.seed(recipe.seeds[0]))}
     uncompared = ""
     if asked.sampled_against is not None and (learned := trained_parts(asked.sampled_against)):
         uncompared = f"{' and '.join(learned)} learns from images, which is not done again for a preview."
     elif asked.sampled_against is not None:
         try:
-            sides["against"] = side_of(run.beside(resolve(asked.sampled_against)))
+            other = run.beside(resolve(asked.sampled_against))
+            sides["against"] = side_of(other, other.seed(other.recipe.seeds[0]))
         except EngineError as error:  # such as one whose method or experts the zoo no longer has
             uncompared = str(error)
     params = PreviewParams(

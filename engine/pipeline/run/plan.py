@@ -45,7 +45,9 @@ def plan_run(recipe: Recipe, store: Store, view: ProjectionRequest | None = None
     if view is not None:
         run.add(projection_step(view, bundle))
     steps = list(run.steps.values())
-    if store.find(bundle, checksums=False) is None and (first := run.glance()) is not None:
+    seed = resolved.seeds[0]
+    first = run.glance(run.steps[bundle].inputs.seeds[seed], seed)
+    if first is not None and store.find(bundle, checksums=False) is None:
         last = max(place for place, step in enumerate(steps) if step.key in first.needs)
         steps.insert(last + 1, first)  # nothing reads what it leaves: it tells it, before calibrators train
     return Plan(tuple(steps), bundle)
@@ -287,10 +289,9 @@ class RunSteps:
         calls = self.recipe.calibrators
         return SeedInputs(merged, encoded, {call.name: self.calibrate(call, seed, merged, encoded) for call in calls})
 
-    def glance(self) -> Step | None:
-        """Return the step that tells the first seed's accuracies before any repair; None where nothing is scored."""
-        seed = self.recipe.seeds[0]
-        encoded = self.seed(seed).features
+    def glance(self, made: SeedInputs[str], seed: int) -> Step | None:
+        """Return the step that tells a seed's accuracies before any repair; None where nothing is scored."""
+        encoded = made.features
         tasks = tuple(encoded.get("merged", ()))
         if not tasks:
             return None

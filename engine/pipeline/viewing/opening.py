@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...figures.diagnosis.lost import worst_task
-from ...report import Report
+if TYPE_CHECKING:
+    from ...report import Report
 
 Settings = list[dict[str, Any]]  # of the requests that are made
 Opens = Callable[["Opening"], Settings]
@@ -25,6 +25,8 @@ class Opening:
     @cached_property
     def worst(self) -> str | None:
         """Return the task that loses most, None where nothing is scored."""
+        from ...figures.diagnosis.lost import worst_task
+
         return worst_task(self.report)
 
     @property

@@ -150,7 +150,7 @@ def plan(run: RunSteps, asked: FilmRequest, lost: Mapping[str, str] = MappingPro
     made, fell = plan_shots(run, {number: shot for number, shot in shots.items() if shot is not None}, lost)
     failed |= fell
     inputs = {}
-    for number in shots.keys() - failed.keys():
+    for number in sorted(shots.keys() - failed.keys()):
         if number in made:
             inputs[number] = FrameInputs[str](calibrator=made[number].calibrators, together=made[number].features)
             continue
@@ -163,9 +163,9 @@ def plan(run: RunSteps, asked: FilmRequest, lost: Mapping[str, str] = MappingPro
             failed[number] = reason
     if not inputs:
         raise RecipeError(f"No frame of the film can be made. {next(iter(failed.values()))}")
-    still = runs[min(inputs)].seed(run.recipe.seeds[0]).features
+    still = runs[next(iter(inputs))].seed(run.recipe.seeds[0]).features
     moves_not = {state: still[state] for state in ("pretrained", "expert")}
-    return _film(run, asked, dict(sorted(inputs.items())), moves_not, failed, run.recipe.seeds[0])
+    return _film(run, asked, inputs, moves_not, failed, run.recipe.seeds[0])
 
 
 def _film(
