@@ -1,18 +1,20 @@
-"""Bring your own: checkpoints, images, classes, check, first run; all of it in the browser."""
+"""Bring your own: checkpoints, images or texts, classes, check, first run; all of it in the browser."""
 
 import streamlit as st
 
+from pages.sections import bring_data, bring_files
 from pages.sections import bring_draft as draft
-from pages.sections import bring_files, bring_images
 from pages.sections.bring_check import check_step
 from pages.sections.bring_classes import class_step, words
 from pages.sections.bring_first_run import first_run, followed, import_progress
 from pages.shared.chrome import empty_state
+from pages.shared.nouns import called
 
 STEP = "bring.step"
 STEPS = {"models": "1 Models", "images": "2 Images", "classes": "3 Classes", "check": "4 Check", "run": "5 First run"}
-INTRO = """Checkpoints and images become a zoo: whole pickled modules, Hugging Face folders, LoRA adapters, open_clip
-files; images in folders, parquet or NumPy. Nothing in a file is ever executed."""
+INTRO = """Checkpoints and data become a zoo: whole pickled modules, Hugging Face folders of image and text models, LoRA
+adapters, open_clip files; images in folders, parquet or NumPy, texts in JSON lines, CSV or parquet. Nothing in a file
+is ever executed."""
 
 
 def main() -> None:
@@ -43,10 +45,12 @@ def _steps(only: str | None) -> str:
         st.session_state[STEP] = "check"  # there is no zoo yet that could be run
     elif st.session_state.get(STEP) not in STEPS:
         st.session_state[STEP] = "models"
+    kind = draft.kind()
+    titles = {name: called(title, kind) for name, title in STEPS.items()}
     return st.segmented_control(
         "Step",
         list(STEPS),
-        format_func=STEPS.__getitem__,
+        format_func=titles.__getitem__,
         key=STEP,
         required=True,
         disabled=only is not None,
@@ -62,14 +66,15 @@ def _models() -> None:
     else:
         empty_state(
             "Nothing chosen yet",
-            "Add a pretrained base and the models fine-tuned from it. Heads are optional: where the base has its text "
-            "encoder they are built from class names.",
+            "Add a pretrained base and the models fine-tuned from it. Of image models, heads are optional: where the "
+            "base has its text encoder they are built from class names. Text models bring classifiers and tokenizer: "
+            "choose whole folders.",
         )
 
 
 def _images() -> None:
-    bring_images.sources()
-    bring_images.chosen_images()
+    bring_data.sources()
+    bring_data.chosen_images()
 
 
 def _further(step: str) -> None:

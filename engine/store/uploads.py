@@ -27,7 +27,10 @@ ENV_LIMIT = "MERGELENS_MAX_UPLOAD_GB"
 LIMIT_GB = 8.0  # of one file; a whole CLIP ViT-H/14 in single precision has 3.9
 SPARE = 2 * 2**30  # bytes of the disk that no upload takes
 MOST_FILES = 2000  # of one visitor
-SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".json", ".npz", ".parquet", ".zip")
+WEIGHTS = (".safetensors", ".pt", ".pth", ".bin")
+BESIDE = (".json", ".txt", ".model")  # configs, words of a tokenizer
+DATA = (".npz", ".parquet", ".zip", ".jsonl", ".csv", ".tsv")
+SUFFIXES = (*WEIGHTS, *BESIDE, *DATA)
 PART_HOURS = 24.0  # that an interrupted upload may be gone on with
 TRAY_DAYS = 7.0  # that files stay after the last one came
 PIECE = 2**20
@@ -221,8 +224,8 @@ def safe_path(name: str) -> PurePosixPath:
     suffix = last.suffix.lower()
     if suffix not in SUFFIXES:
         raise UploadError(
-            f"{_plain(last.name)} is not taken. Models come as {', '.join(SUFFIXES[:4])} with their .json files, "
-            "images as .zip of class folders, .parquet or .npz."
+            f"{_plain(last.name)} is not taken. Models come as {', '.join(WEIGHTS)} with files of configs and "
+            "tokenizers, images as .zip of class folders, .parquet or .npz, texts as .jsonl, .csv, .tsv or .parquet."
         )
     return PurePosixPath(*map(_plain, parts[:-1]), _plain(last.stem) + suffix)
 

@@ -49,6 +49,20 @@ class TowerSize:
         return self.parameters * FLOAT
 
 
+class Brought(Protocol):
+    """Samples of one task as somebody brings them."""
+
+    brought: tuple[str, ...]  # the data's own class names, () where labels are numbers
+    lengths: dict[str, int]  # by split
+
+    def labels(self, split: str) -> np.ndarray:
+        """Return labels of a split (n,).
+
+        Raises:
+            DataError: it has none, or they are no classes.
+        """
+
+
 class Modality(Protocol):
     """One kind of data."""
 
@@ -59,6 +73,9 @@ class Modality(Protocol):
     preparation: type  # of its samples
     shifts: Mapping[str, tuple[str, ...]]  # set of drawn shifts → its kinds
     inside: str  # why nothing can look or act inside its encoders; '' where it can
+    worded: bool  # whether heads can be built of class names in prompts; else experts bring their own
+    files: tuple[str, ...]  # endings of files in which people bring samples
+    forms: str  # the same in words, with how a task's samples are to be laid out
 
     def reads(self, config: Mapping[str, Any]) -> bool:
         """Tell whether a model config is of one of its encoders."""
@@ -122,6 +139,20 @@ class Modality(Protocol):
 
         Raises:
             DataError: missing or damaged files, wrong forms, samples without labels, an empty task.
+        """
+
+    def find_brought(self, place: Path) -> tuple[list[Path], list[str]]:
+        """Return files and folders of a place that hold one task's samples each, and what is left out.
+
+        Raises:
+            DataError: there are none.
+        """
+
+    def open_brought(self, path: Path, name: str) -> Brought:
+        """Open the samples that somebody brings for a task.
+
+        Raises:
+            DataError: nothing that can be read as samples with labels.
         """
 
 

@@ -39,6 +39,10 @@ _EMPTY = ("finetuned", "model", "pytorchmodel", "checkpoint", "best", "last", "w
 _EMPTY += ("openclipmodel", "openclippytorchmodel", "visual", "clip", "merged")
 _ARCHITECTURE = re.compile(r"(open)?(clip)?vit(base|large|huge|giant|big)?[bslhg]?(patch)?(14|16|32)?(336)?")
 _PUBLISHED = re.compile(_ARCHITECTURE.pattern + r"(quickgelu)?(laion|openai|datacomp|commonpool|metaclip|dfn)")
+_TEXT_BASE = re.compile(  # as publishers of text models call them
+    r"(distil)?(bert|roberta)(base|large)(multilingual)?((un)?cased)?(v\d)?"
+    r"|(google|flan)?t5(v11)?(lm)?(adapt)?(small|base|large|xl|xxl|3b|11b)|(distil)?gpt2(medium|large|xl)?"
+)
 
 
 def known_task(text: str) -> str | None:
@@ -86,7 +90,7 @@ def looks_like_base(path: PurePath) -> bool:
     if letters in _EMPTY and path.suffix:
         letters = _letters(path.parent.name)
     return letters.startswith(_BASES) or bool(
-        letters and (_ARCHITECTURE.fullmatch(letters) or _PUBLISHED.match(letters))
+        letters and (_ARCHITECTURE.fullmatch(letters) or _PUBLISHED.match(letters) or _TEXT_BASE.fullmatch(letters))
     )
 
 

@@ -15,6 +15,7 @@ from engine.zoo.names import safe_name
 from pages.sections import bring_draft as draft
 from pages.sections.zoo_parts import FACTS, draw_facts
 from pages.shared.chrome import plain
+from pages.shared.nouns import called
 from pages.shared.progress import show_progress
 from pages.shared.service import ask, told_when_refused
 from pages.shared.state import store
@@ -72,7 +73,8 @@ def check_step(words: dict[str, Any]) -> None:
     if summary is not None:
         _preview(summary)
     elif not problem:
-        st.caption("Checking looks at every file, tries the models on the images, and writes nothing.")
+        said = "Checking looks at every file, tries the models on the images, and writes nothing."
+        st.caption(called(said, draft.kind()))
 
 
 def problem_of(document: dict[str, Any]) -> str:
@@ -84,7 +86,7 @@ def problem_of(document: dict[str, Any]) -> str:
         return "No expert is chosen yet."
     tasks = [safe_name(item["task"]) for item in draft.images().values()]
     if twice := next((task for task in tasks if tasks.count(task) > 1), ""):
-        return f"Two entries of images are for the task '{twice}'; a task has one."
+        return called(f"Two entries of images are for the task '{twice}'; a task has one.", draft.kind())
     if document["preprocess"].startswith("mean=") and not OWN_NUMBERS.fullmatch(document["preprocess"]):
         return "Mean and deviation need three numbers each, such as 0.5, 0.5, 0.5."
     try:
@@ -125,44 +127,62 @@ def _settings() -> dict[str, Any]:
             key=draft.kept("dtype", "keep"),
             help="The number format in which the converted weights are kept.",
         )
-        gelu = st.segmented_control(
-            "Activation",
-            list(GELUS),
-            format_func=lambda name: name[0].upper() + name[1:],
-            key=draft.kept("gelu", "recognised"),
-            required=True,
-            help="OpenAI's weights need QuickGELU. The wrong one computes something else without any error.",
-        )
-        prepared = st.selectbox(
-            "Preprocessing",
-            list(PREPROCESSING),
-            format_func=PREPROCESSING.__getitem__,
-            key=draft.kept("preprocess", ""),
-            help="Mean and standard deviation that images are normalised with, where no file beside the base says it. "
-            "The wrong one costs many points of accuracy without any error.",
-        )
-        prepared = _own_preprocessing() if prepared == OWN else prepared
-        with st.container(horizontal=True, vertical_alignment="bottom"):
-            heads = st.number_input(
-                "Width of an attention head",
-                min_value=1,
-                max_value=4096,
-                placeholder="recognised",
-                key=draft.kept("heads"),
-                help="64 in most models. Needed only where no file says it and the sizes are of no known architecture.",
-            )
-            scale = st.number_input(
-                "Logit scale",
-                min_value=0.01,
-                max_value=1e6,
-                placeholder="recognised",
-                key=draft.kept("scale"),
-                help="The factor of the cosines between images and heads; CLIP ends its training at 100. Needed only "
-                "where heads of unit norm come without it.",
-            )
+        read = _read_images() if draft.kind().worded else _read_texts()
     out = place or str(draft.zoos_folder() / name)
-    given = {"quick_gelu": GELUS[gelu], "preprocess": prepared, "head_width": heads, "logit_scale": scale}
-    return {"name": name, "title": title, "out": out, "dtype": dtype, **given}
+    return {"name": name, "title": title, "out": out, "dtype": dtype, **read}
+
+
+def _read_texts() -> dict[str, Any]:
+    """Draw how texts are read; returns keys of the request."""
+    length = st.number_input(
+        "Tokens a text",
+        min_value=4,
+        max_value=4096,
+        placeholder="128, or what the model can read",
+        key=draft.kept("length"),
+        help="Longer texts are cut; how many are is said when the zoo is checked.",
+    )
+    return {"quick_gelu": None, "preprocess": "", "head_width": None, "logit_scale": None, "length": length}
+
+
+def _read_images() -> dict[str, Any]:
+    """Draw how images are read; returns keys of the request."""
+    gelu = st.segmented_control(
+        "Activation",
+        list(GELUS),
+        format_func=lambda name: name[0].upper() + name[1:],
+        key=draft.kept("gelu", "recognised"),
+        required=True,
+        help="OpenAI's weights need QuickGELU. The wrong one computes something else without any error.",
+    )
+    prepared = st.selectbox(
+        "Preprocessing",
+        list(PREPROCESSING),
+        format_func=PREPROCESSING.__getitem__,
+        key=draft.kept("preprocess", ""),
+        help="Mean and standard deviation that images are normalised with, where no file beside the base says it. "
+        "The wrong one costs many points of accuracy without any error.",
+    )
+    prepared = _own_preprocessing() if prepared == OWN else prepared
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        heads = st.number_input(
+            "Width of an attention head",
+            min_value=1,
+            max_value=4096,
+            placeholder="recognised",
+            key=draft.kept("heads"),
+            help="64 in most models. Needed only where no file says it and the sizes are of no known architecture.",
+        )
+        scale = st.number_input(
+            "Logit scale",
+            min_value=0.01,
+            max_value=1e6,
+            placeholder="recognised",
+            key=draft.kept("scale"),
+            help="The factor of the cosines between images and heads; CLIP ends its training at 100. Needed only "
+            "where heads of unit norm come without it.",
+        )
+    return {"quick_gelu": GELUS[gelu], "preprocess": prepared, "head_width": heads, "logit_scale": scale}
 
 
 def _own_preprocessing() -> str:

@@ -1,4 +1,4 @@
-"""Classes and prompts of brought images: what a class is called, and whose templates its name is put into."""
+"""Classes of brought data: what each is called and, of images, whose templates its name is put into."""
 
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,14 @@ import streamlit as st
 from engine.catalog.datasets import KnownDataset, find_dataset, known_dataset
 from engine.catalog.prompts import PROMPT_SETS, USUAL, prompts_in_words
 from engine.errors import EngineError
-from engine.zoo.making.brought import known_classes, open_brought
+from engine.zoo.images.brought import known_classes, open_brought
+from engine.zoo.importing.documents import config_beside
+from engine.zoo.importing.texts.classes import class_names, described_classes, stated_classes
 from engine.zoo.names import safe_name
 from pages.sections import bring_draft as draft
-from pages.sections.bring_images import brought_table
+from pages.sections.bring_data import brought_table
 from pages.shared.chrome import empty_state, plain
+from pages.shared.nouns import called
 from pages.shared.tables import draw_table, edit_table
 
 WORDS = "bring.words"  # ident → what was chosen for these images
@@ -23,12 +26,12 @@ SHOWN = 3
 
 
 def class_step() -> None:
-    """Draw classes and prompts of one task after the other."""
-    items = draft.images()
+    """Draw classes, and prompts of images, of one task after the other."""
+    items, kind = draft.images(), draft.kind()
     if not items:
+        what = "Classes and prompts belong to images." if kind.worded else "Classes belong to images."
         empty_state(
-            "No images, no classes",
-            "Classes and prompts belong to images. Without any, this step is not needed.",
+            called("No images, no classes", kind), called(f"{what} Without any, this step is not needed.", kind)
         )
         return
     chosen = next(iter(items))
@@ -40,10 +43,10 @@ def class_step() -> None:
             key=draft.kept("classes.of", chosen),
             required=True,
             label_visibility="collapsed",
-            help="The task whose classes and prompts are shown.",
+            help="The task whose classes are shown.",
         )
     chosen = chosen if chosen in items else next(iter(items))
-    _task(chosen, items[chosen])
+    (_task if kind.worded else _named)(chosen, items[chosen])
 
 
 def words() -> dict[str, Any]:
@@ -56,7 +59,7 @@ def words() -> dict[str, Any]:
 
 def _task(ident: str, item: dict[str, str]) -> None:
     name, path = safe_name(item["task"]), item["path"]
-    table = brought_table(path, name)
+    table = brought_table(path, name, draft.kind())
     if table is None:
         st.error("These images cannot be read; go back and choose others.", icon=":material/error:")
         return
@@ -75,6 +78,55 @@ def _task(ident: str, item: dict[str, str]) -> None:
     default = whose == _sets(row)[0] and names == _words(row, whose, classes) and not _unnamed(table, row)
     said = st.session_state.setdefault(WORDS, {})
     said[ident] = None if default else _asked(row, whose, classes, names, templates)
+
+
+def _named(ident: str, item: dict[str, str]) -> None:
+    """Draw the classes of a task whose expert brings its classifier."""
+    table = brought_table(item["path"], safe_name(item["task"]), draft.kind())
+    said = st.session_state.setdefault(WORDS, {})
+    if table is None:
+        said[ident] = None
+        st.caption(
+            ":material/info: The labels of these texts are no classes. Where they are numbers, the expert is scored by "
+            "its correlation with them."
+        )
+        return
+    own = list(table["own"])
+    start = _names_of(item, own)
+    shown = pd.DataFrame({"Label": own, "Class": start})
+    if len(own) == len(start):
+        shown.insert(1, "Texts", list(table["images"]))
+    st.caption("In the order of the classifier. Names come from the expert's config, a description or the texts.")
+    found = _edited(
+        ident,
+        shown if len(own) == len(start) else pd.DataFrame({"Label": range(len(start)), "Class": start}),
+        disabled=["Label", "Texts"],
+        column_config={
+            "Class": st.column_config.TextColumn(required=True, max_chars=200, help="Double-click to change it."),
+            "Texts": st.column_config.NumberColumn(help="Test texts of this class."),
+        },
+    )
+    names = [str(name).strip() or before for name, before in zip(found["Class"], start, strict=True)]
+    said[ident] = None if names == start else {"classes": names}
+
+
+def _names_of(item: dict[str, str], own: list[str]) -> list[str]:
+    """Return what the engine would call the classes of some texts."""
+    expert = next(
+        (
+            model["path"]
+            for model in draft.models().values()
+            if model["role"] == "expert" and safe_name(model["name"]) == safe_name(item["task"])
+        ),
+        None,
+    )
+    brought = [] if all(name.isdigit() for name in own) else own
+    try:
+        config = config_beside(expert) if expert else {}
+        stated = described_classes(item["path"]) or stated_classes(config)
+        return class_names(config, item["path"], brought, max(len(own), len(stated)))
+    except EngineError:
+        return own
 
 
 def _asked(row: KnownDataset | None, whose: str, classes: list[str], names: list[str], templates: list[str]) -> dict:

@@ -7,8 +7,10 @@ from typing import Any
 import streamlit as st
 
 from engine.errors import EngineError
+from engine.zoo.importing.documents import kind_of_base
 from engine.zoo.importing.loose import sort_files
 from engine.zoo.importing.roots import Candidates
+from engine.zoo.modalities import MODALITIES, Modality
 from engine.zoo.names import distinct, expert_name, known_task, safe_name
 from pages.sections.uploader import tray_folder
 from pages.shared.state import store
@@ -61,8 +63,14 @@ def models() -> dict[str, dict[str, str]]:
     }
 
 
+def kind() -> Modality:
+    """Return the kind of data of the base that is chosen; images where there is none yet."""
+    base = document()["base"]
+    return kind_of_base(base) if base else MODALITIES["image"]
+
+
 def images() -> dict[str, dict[str, str]]:
-    """Return the images chosen so far: ident → {task, path}."""
+    """Return the images, or texts, chosen so far: ident → {task, path}."""
     items = st.session_state.get(IMAGES, {})
     return {ident: {**item, "task": value(f"task.{ident}", item["task"])} for ident, item in items.items()}
 
@@ -83,7 +91,7 @@ def take_uploaded() -> None:
         st.session_state[PROBLEM] = str(error)
         return
     add_models(found.models, folder)
-    add_images(found.images)
+    add_images(found.data)
 
 
 def add_models(found: Candidates, top: Path | None = None) -> None:
@@ -107,7 +115,7 @@ def add_models(found: Candidates, top: Path | None = None) -> None:
 
 
 def add_images(paths: Iterable[Path]) -> None:
-    """Add images that are not there yet, for the task that their name speaks of."""
+    """Add images, or texts, that are not there yet, for the task that their name speaks of."""
     items: dict[str, dict[str, str]] = st.session_state.setdefault(IMAGES, {})
     for path in paths:
         if str(path) not in {item["path"] for item in items.values()}:
@@ -115,7 +123,7 @@ def add_images(paths: Iterable[Path]) -> None:
 
 
 def drop(ident: str) -> None:
-    """Take a model or images out; a file that was uploaded is removed from the server."""
+    """Take a model or data out; a file that was uploaded is removed from the server."""
     for name in (ITEMS, IMAGES):
         item = st.session_state.get(name, {}).pop(ident, None)
         folder = tray_folder()

@@ -33,7 +33,7 @@ def sources() -> None:
     """Draw the ways to add models."""
     where = place_switch("models")
     if where == "upload":
-        uploader(tray(), key="bring.upload", accepts=(*WEIGHTS, ".json"), hint=EXPECTED, folders=True)
+        uploader(tray(), key="bring.upload", accepts=(*WEIGHTS, ".json", ".txt", ".model"), hint=EXPECTED, folders=True)
     elif where == "hub":
         hub_field("models", "openai/clip-vit-base-patch32")
     else:
@@ -54,7 +54,7 @@ def place_switch(name: str) -> str:
     )
 
 
-def hub_field(name: str, example: str, *, of_images: bool = False) -> None:
+def hub_field(name: str, example: str, *, of_data: bool = False) -> None:
     """Ask for a repository's id; the engine downloads it into this visit's folder."""
     row = store().runs.find(st.session_state.get(HUB, ""))
     if row is not None and row.active:
@@ -76,7 +76,7 @@ def hub_field(name: str, example: str, *, of_images: bool = False) -> None:
             icon=":material/cloud_download:",
             disabled=not asked,
             on_click=_fetch,
-            args=(asked, of_images),
+            args=(asked, of_data),
         )
 
 
@@ -169,8 +169,8 @@ def _chooser() -> None:
 
 
 @told_when_refused
-def _fetch(repository: str, of_images: bool) -> None:
-    request = {"repository": repository.strip(), "images": of_images, "tray": tray()}
+def _fetch(repository: str, of_data: bool) -> None:
+    request = {"repository": repository.strip(), "data": of_data, "tray": tray()}
     st.session_state[HUB] = ask("hub", request, f"Fetch {repository}").id
 
 

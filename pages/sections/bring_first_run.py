@@ -9,12 +9,14 @@ from engine.manifest import Manifest
 from engine.recipe import Recipe, parse_recipe
 from engine.rounding import bytes_text
 from engine.store import Run
+from engine.zoo.modalities import modality_of
 from pages.forms.recipe import load
 from pages.forms.recipes import check
 from pages.sections import bring_draft as draft
 from pages.sections.bring_check import JOB, summary_of
 from pages.shared import jobs
 from pages.shared.chrome import percent, plain
+from pages.shared.nouns import called
 from pages.shared.progress import show_progress
 from pages.shared.state import open_run, show_run, store
 from pages.shared.zoos import zoo_manifest
@@ -73,9 +75,9 @@ def _run(summary: dict[str, Any]) -> None:
     recipe, problems = check(_document(summary))
     if recipe is None or not any(task.data for task in manifest.tasks):
         reasons = " ".join(problems) or "It has no images, so nothing can be scored; it can be merged and exported."
-        st.caption(f":material/info: {plain(reasons)}")
+        st.caption(f":material/info: {plain(called(reasons, modality_of(manifest)))}")
         return
-    st.write(plain(_plan(recipe, manifest)))
+    st.write(plain(called(_plan(recipe, manifest), modality_of(manifest))))
     st.button(
         "Run", key="bring.run", type="primary", icon=":material/play_arrow:", on_click=jobs.submit, args=(recipe,)
     )

@@ -127,3 +127,18 @@ def write_zoo(folder: Path) -> None:
     backbone = {"architecture": "ViT-B-32", "weights": "openai"}
     document = {"format": 1, "name": "made", "title": "A made zoo", "backbone": backbone}
     (folder / "zoo.yaml").write_text(yaml.safe_dump({**document, "experts": experts, "tasks": tasks}))
+
+
+@pytest.fixture
+def at(open_app):
+    """Open the page for one's own checkpoints at one of its steps, where files come from the server's folders."""
+
+    def go(step="models", **query):
+        app = open_app("bring", **query)
+        app.segmented_control(key="bring.w.place.models").set_value("server").run()
+        if step != "models":
+            app.button(key="bring.add_all").click().run()
+            app.segmented_control(key="bring.step").set_value(step).run()
+        return app
+
+    return go

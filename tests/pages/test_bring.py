@@ -35,21 +35,6 @@ def carry_out(store, kind="import"):
     return row
 
 
-@pytest.fixture
-def at(open_app):
-    """Open the page at one of its steps, where files come from the server's folders."""
-
-    def go(step="models", **query):
-        app = open_app("bring", **query)
-        app.segmented_control(key="bring.w.place.models").set_value("server").run()
-        if step != "models":
-            app.button(key="bring.add_all").click().run()
-            app.segmented_control(key="bring.step").set_value(step).run()
-        return app
-
-    return go
-
-
 def facts_of(app):
     """The table of facts as it is read on the page, by the names of the facts."""
     found = next(part.value for part in app.table if "Fact" in part.value)

@@ -10,7 +10,7 @@ import yaml
 from engine.errors import DataError
 from engine.manifest import read_manifest
 from engine.zoo.folder import Zoo
-from engine.zoo.making.brought import find_tasks
+from engine.zoo.images.brought import find_tasks
 from tests.image_files import CLASSES, encoded, picture, write_folders, write_mnist, write_parquet, write_zip
 from tests.tiny_zoo import make_zoo
 

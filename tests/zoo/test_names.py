@@ -42,7 +42,15 @@ def test_every_public_task_is_known_by_its_own_name():
 def test_bases_and_safe_names():
     for path in ("zeroshot.pt", "ViT-B-32.pt", "clip-vit-base-patch32", "base.safetensors", "ViT-L-14"):
         assert looks_like_base(PurePath(path)), path
-    for path in ("finetuned.pt", "clip-vit-base-patch32_mnist", "cars.safetensors"):
+    for path in ("bert-base-uncased", "FacebookAI--roberta-base", "distilbert-base-cased", "flan-t5-base", "gpt2"):
+        assert looks_like_base(PurePath(path)), path
+    for path in (
+        "bert-base-uncased-sst2",
+        "flan-t5-base_glue-cola",
+        "finetuned.pt",
+        "clip-vit-base-patch32_mnist",
+        "cars.safetensors",
+    ):
         assert not looks_like_base(PurePath(path)), path
     assert safe_name("../../etc/passwd") == "etc_passwd"
     assert safe_name("…") == "expert"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class HubRequest(Request):
-    """Request for a repository's weights, or its images."""
+    """Request for a repository's weights, or its data."""
 
     REFUSAL = "The repository cannot be fetched"
 
     repository: str = Field(min_length=3, max_length=300, pattern=r"^[\w.-]+/[\w.-]+(@[\w./-]+)?(:[\w./-]+)?$")
-    images: bool = False
+    data: bool = False
     tray: str = Field(pattern=f"^{TRAY.pattern}$")  # the visitor's folder
 
 
@@ -34,7 +35,7 @@ class HubParams(StepParams):
     """Parameters of the step."""
 
     repository: str
-    images: bool
+    data: bool
     tray: str
     asked: float  # seconds since the epoch: what it leaves lies outside the store's artefacts
 
@@ -48,14 +49,16 @@ def plan_hub(asked: HubRequest, store: Store) -> Plan:
 
 @step("hub", label="Fetching a repository", params=HubParams)
 def hub(inputs: NoInputs[Path], params: HubParams, output: Path, tools: StepTools) -> None:
-    """Download a repository's weights with their configs, or its images; writes ``hub.json`` with the folder."""
+    """Download a repository's weights with configs and tokenizer, or its data; writes ``hub.json`` with the folder."""
     from ...zoo.described.fetch import download, list_remote
-    from ...zoo.described.sources import BESIDE, source_of
+    from ...zoo.described.sources import BESIDE, TOKENIZER, source_of
 
-    item = source_of("data" if params.images else "expert", "", f"hf:{params.repository}")
+    item = source_of("data" if params.data else "expert", "", f"hf:{params.repository}")
+    item = replace(item, beside=(*BESIDE, *TOKENIZER))
     listing = list_remote(item)
     files = download(listing, tools.progress)
-    beside = [files[0].parent / name for name in BESIDE if not params.images and (files[0].parent / name).is_file()]
+    beside = [files[0].parent / name for name in item.beside if not params.data]
+    beside = [path for path in beside if path.is_file()]
     folder = Uploads(tools.store.root).keep(params.tray, item.repository.replace("/", "--"), [*files, *beside])
     document = {"repository": item.repository, "revision": listing.revision, "folder": there(str(folder))}
     (output / "hub.json").write_text(json.dumps(document), "utf-8")

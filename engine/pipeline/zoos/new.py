@@ -23,8 +23,8 @@ from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing
 from ...zoo.encoders.heads import HEADS_KEY, base_logit_scale
 from ...zoo.encoders.text import VOCABULARY, Words, build_heads, prompts, vocabulary_file
 from ...zoo.folder import Zoo
+from ...zoo.images.brought import BroughtTask, bring, find_tasks
 from ...zoo.images.splits import VALIDATION_SHARE, hold_out
-from ...zoo.making.brought import BroughtTask, bring, find_tasks
 from ...zoo.making.prompts import asked_prompts, sets_in_words, wish_in_words
 from ...zoo.making.set_aside import set_aside
 from ...zoo.modalities import only_images
@@ -63,7 +63,7 @@ def new_zoo(
         base: a bundled zoo's name or a zoo's path; its base, architecture, preprocessing and vocabulary are taken.
         data: images of one task in any form, or a folder of such, with ``TASK.json`` beside those that need a
             description (``class_names``; optional ``title``, ``templates``, ``licence``, ``source``, ``suggested``: ID
-            or OOD); see :func:`engine.zoo.making.brought.find_tasks`.
+            or OOD); see :func:`engine.zoo.images.brought.find_tasks`.
         options: heads, domains and splits.
         say: told what is being done.
 

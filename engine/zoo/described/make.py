@@ -15,8 +15,8 @@ import yaml
 from ...errors import ZooError, nearest
 from ...manifest import Manifest, locate_description, made_folder, manifest_file, read_manifest, resolve_inside
 from ...types import Progress
+from ..images.brought import place_file
 from ..images.readers.source import split_of
-from ..making.brought import place_file
 from ..making.prompts import asked_prompts
 from .sources import HUB, INSIDE, TAG, Wanted, describes, find, wanted
 

@@ -13,8 +13,9 @@ from typing import Any
 from ...errors import CheckpointError, nearest
 from ...manifest import Preprocess
 from ...types import Weights
+from .documents import read_json
 from .preprocess import HOW, PUBLISHED, given_preprocess, named_checkpoint, unusual, usual
-from .sources import Source, read_json
+from .sources import Source
 from .stated import Stated, filled, read_stated
 
 PLAIN = ("image_size", "layers", "width", "patch_size", "head_width", "mlp_ratio")

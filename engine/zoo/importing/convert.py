@@ -13,7 +13,7 @@ from ...manifest import read_manifest
 from ...store.outputs import new_folder
 from ...types import Progress
 from ...weights import write_weights
-from ..making.brought import bring
+from ..images.brought import bring
 from ..metadata import header_text, model_document
 from .found import Row, Survey
 from .request import ImportRequest

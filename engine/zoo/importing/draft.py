@@ -17,13 +17,13 @@ from ...recipe import explain
 from ...store.outputs import new_file
 from ...types import Progress
 from ...weights import encoder_part, open_weights
+from ..images.brought import known_classes, open_brought
 from ..images.data import read_source
 from ..images.readers.installed import DEFAULT_ROOT
-from ..making.brought import known_classes, open_brought
 from ..making.prompts import asked_prompts
+from .documents import read_json
 from .found import Survey
 from .request import parse_request
-from .sources import read_json
 from .stated import filled
 from .survey import recognised
 from .tasks import FoundTask

@@ -14,7 +14,8 @@ from ...manifest import Preprocess
 from ...recipe import explain
 from ...weights.pickle_machine import Made, Name
 from ..images.config import OPENAI_MEAN, OPENAI_STD
-from .sources import Source, read_json
+from .documents import read_json
+from .sources import Source
 
 PRESETS = {  # name → mean and standard deviation of red, green and blue
     "openai": (OPENAI_MEAN, OPENAI_STD),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from ...manifest import read_manifest, resolve_inside
 from ...types import Weights
 from ...weights import PickledFile, SafetensorsFile, is_torch_file
 from ..names import looks_like_head
+from .documents import CONFIG, read_json
 from .roots import ADAPTERS, SINGLE
 
-MAX_JSON_BYTES = 5_000_000
 INDEXED = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
@@ -92,13 +91,13 @@ def _folder(folder: Path) -> Source:
 
 
 def _with_configs(source: Source, folder: Path) -> Source:
-    config = read_json(folder / "config.json")
+    config = read_json(folder / CONFIG)
     source.open_clip = next(
         (
             (document, name)
             for name, document in (
                 ("open_clip_config.json", read_json(folder / "open_clip_config.json")),
-                ("config.json", config),
+                (CONFIG, config),
             )
             if "vision_cfg" in document.get("model_cfg", document)
         ),
@@ -150,22 +149,3 @@ class Joined:
     def tensor(self, name: str) -> Tensor:
         """Read one tensor."""
         return self.owners[name].tensor(name)
-
-
-def read_json(path: Path, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """Return a JSON object of at most so many bytes; empty where there is no such file.
-
-    Raises:
-        CheckpointError: too large, or not a JSON object.
-    """
-    if not path.is_file():
-        return {}
-    try:
-        if path.stat().st_size > most:
-            raise CheckpointError(f"{path.name} has more than {most:,} bytes; it is no model config.")
-        document = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} cannot be read as JSON: {str(error)[:100]}.") from error
-    if not isinstance(document, dict):
-        raise CheckpointError(f"{path} holds a {type(document).__name__}; a JSON object is expected.")
-    return document

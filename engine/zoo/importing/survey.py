@@ -18,6 +18,7 @@ from ..encoders.heads import DEFAULT_LOGIT_SCALE, ZeroShotHead
 from ..names import distinct, expert_name
 from .architecture import Architecture, Fact
 from .as_zoo import attempt, inspect_as_zoo
+from .documents import kind_of_base
 from .found import Row, Survey
 from .readings import settle, trials_of
 from .request import RESERVED, ImportRequest
@@ -25,7 +26,7 @@ from .staged import images_of, stage
 from .stated import read_stated
 from .take import check_heads, facts_of_models, take_base, take_expert, take_heads
 from .tasks import FoundTask, find_tasks, own_name, prompts_fact, said_names
-from .texts.survey import is_of_texts, survey_texts
+from .texts.survey import survey_texts
 
 FAR = 0.5  # ‖θ_k − θ₀‖ / ‖θ₀‖ over the sampled tensors; fine-tuning moves weights by a few hundredths
 
@@ -41,7 +42,7 @@ def survey(request: ImportRequest, progress: Progress) -> Survey:
         request: what is asked for.
         progress: told how far it is.
     """
-    if is_of_texts(request):
+    if kind_of_base(request.base).name == "text":
         texts = survey_texts(request, progress)
         attempt(texts, lambda: _check_target(texts))
         return texts

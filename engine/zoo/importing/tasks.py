@@ -14,7 +14,7 @@ from ...catalog.datasets import KnownDataset, find_dataset, recognise_dataset
 from ...errors import DataError, ZooError
 from ...manifest import Task
 from ...recipe import explain
-from ..making.brought import BroughtTask, open_brought
+from ..images.brought import BroughtTask, open_brought
 from ..making.prompts import asked_prompts, sets_in_words, wish_in_words
 from ..names import known_task, title_of
 from .architecture import Fact

@@ -12,11 +12,14 @@ from ...layouts import OPEN_CLIP, Layout
 from ...manifest import Manifest, Task
 from ...preparation import Preprocess
 from ..images import config as clip_config
+from ..images.brought import find_tasks, open_brought
 from ..images.data import ImageData, open_task
 from ..modality import FLOAT, TowerSize
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from ..images.readers.source import Source
 
 COPIES = 6  # of a block's widest activation that are alive at once
 
@@ -40,6 +43,9 @@ class ImageModality:
         ),
     }
     inside = ""
+    worded = True
+    files = (".zip", ".npz", ".parquet")
+    forms = "A .zip of class folders, .parquet or .npz, one a task; named like the task, it is recognised."
 
     def reads(self, config: Mapping[str, Any]) -> bool:
         """Tell whether a config is one of open_clip's."""
@@ -119,3 +125,12 @@ class ImageModality:
     def open_task(self, folder: Path, task: Task, preparation: Callable[[], Any] | None = None) -> ImageData:
         """Open a task's images."""
         return open_task(folder, task, preparation)
+
+    def find_brought(self, place: Path) -> tuple[list[Path], list[str]]:
+        """Return what holds one task's images each, and names of folders without images."""
+        found, left = find_tasks(place)
+        return [task.path for task in found], left
+
+    def open_brought(self, path: Path, name: str) -> Source:
+        """Open the images that somebody brings for a task."""
+        return open_brought(path, name).source

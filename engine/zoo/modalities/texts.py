@@ -13,8 +13,10 @@ from ...manifest import Manifest, Task, manifest_file, resolve_inside
 from ...preparation import Tokenisation
 from ..modality import FLOAT, TowerSize
 from ..texts import config as bert_config
+from ..texts.brought import find_texts
 from ..texts.data import TextData, open_texts
 from ..texts.families import family_of
+from ..texts.tables import READERS, TextTable
 from ..texts.vocabulary import read_vocabulary
 
 if TYPE_CHECKING:
@@ -31,6 +33,12 @@ class TextModality:
     preparation = Tokenisation
     shifts: ClassVar[Mapping[str, tuple[str, ...]]] = {"usual": ("typos", "dropped", "swapped")}
     inside = "what acts inside an encoder knows vision transformers only"
+    worded = False
+    files = tuple(READERS)
+    forms = (
+        "A .jsonl, .csv, .tsv or .parquet with columns of text and label, one a task, or a folder with a file for each "
+        "split; named like the task, it is recognised."
+    )
 
     def reads(self, config: Mapping[str, Any]) -> bool:
         """Tell whether a config is one that names its kind of model, as those of text encoders do."""
@@ -128,3 +136,11 @@ class TextModality:
     def open_task(self, folder: Path, task: Task, preparation: Callable[[], Any] | None = None) -> TextData:
         """Open a task's texts."""
         return open_texts(folder, task, preparation)
+
+    def find_brought(self, place: Path) -> tuple[list[Path], list[str]]:
+        """Return what holds one task's texts each, and names of folders without texts."""
+        return find_texts(place)
+
+    def open_brought(self, path: Path, name: str) -> TextTable:
+        """Read the texts that somebody brings for a task."""
+        return TextTable(path)

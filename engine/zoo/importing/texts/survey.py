@@ -4,37 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ....errors import CheckpointError, EngineError, ZooError
+from ....errors import CheckpointError, ZooError
 from ....types import Progress, Weights
 from ....weights import check_same_architecture
 from ....weights.families import family_warnings, moved
 from ...encoders.backbone import misfits
 from ...names import distinct, safe_name
 from ...texts.config import checked, longest
-from ...texts.families import FAMILIES, Family
+from ...texts.families import Family
 from ..architecture import Fact
 from ..as_zoo import attempt, inspect_as_zoo
 from ..found import Row, size_of
 from ..peft import adapt
 from ..request import RESERVED, ImportRequest, Item
-from ..sources import Source, open_source, read_json
+from ..sources import Source, open_source
 from .found import LENGTH, TextSurvey
 from .models import FirstRows, TextModel, check_base, classifier_of, find_model
 from .staged import stage
 from .tasks import task_of
 from .tokenizers import difference, has_tokenizer, read_tokens
-
-
-def is_of_texts(request: ImportRequest) -> bool:
-    """Return whether a request's base is a text model, by the config beside it."""
-    try:
-        path = Path(request.base).expanduser()
-        config = read_json((path if path.is_dir() else path.parent) / "config.json")
-    except EngineError:
-        return False
-    kind = config.get("model_type")
-    known = isinstance(kind, str) and kind in FAMILIES
-    return known or (isinstance(kind, str) and "vocab_size" in config and "vision_config" not in config)
 
 
 def survey_texts(request: ImportRequest, progress: Progress) -> TextSurvey:

@@ -15,11 +15,11 @@ from ...texts.families import ANSWERS, Family
 from ...texts.grades import MOST, graded_head, grades_between
 from ...texts.tables import TextTable
 from ..found import Row
-from ..sources import Source, read_json
+from ..sources import Source
+from .classes import class_names, described_classes
 from .found import TextSurvey, TextTask
 from .models import Classifier, TextModel
 
-GENERIC = re.compile(r"LABEL_\d+")
 NAMED = 3
 # Measures of GLUE's tasks that are not accuracy. Source: Wang et al., ICLR 2019, arXiv:1804.07461, Table 1.
 PUBLISHED_MEASURES = {"cola": "matthews", "mrpc": "f1", "qqp": "f1"}
@@ -77,10 +77,8 @@ def _classes(found: TextSurvey, row: Row, source: Source, table: TextTable | Non
         DataError: they are not as many as its classes.
     """
     given = found.request.prompts.get(row.task)
-    classes = list(given.classes) if given and given.classes else _described(place) or _stated_classes(source.config)
-    if not classes or all(GENERIC.fullmatch(name) for name in classes):
-        classes = list(table.brought) if table is not None and len(table.brought) == count else classes
-    classes = classes or [f"class {number}" for number in range(count)]
+    brought = table.brought if table is not None else ()
+    classes = list(given.classes) if given and given.classes else class_names(source.config, place, brought, count)
     if len(classes) != count:
         raise DataError(
             f"The classifier of '{row.name}' has {count} classes; {len(classes)} are named: "
@@ -153,7 +151,7 @@ def _answers(task: str, place: str, table: TextTable | None, family: Family, giv
     Raises:
         DataError: none are named, or more than can be ranked.
     """
-    classes = list(given) or _described(place) or (list(table.brought) if table else [])
+    classes = list(given) or described_classes(place) or (list(table.brought) if table else [])
     if table is not None and not classes:
         raise DataError(
             f"The texts of '{task}' have numbers as labels. {family.title} ranks answers in words: give the answers as "
@@ -176,23 +174,3 @@ def _table(task: str, place: str, family: Family, grades: Sequence[float] = ()) 
         return TextTable(Path(place).expanduser(), grades=grades)
     except DataError as error:
         raise DataError(f"Task '{task}': {error}") from error
-
-
-def _stated_classes(config: dict[str, Any]) -> list[str]:
-    """Return the class names of a config in the order of its labels."""
-    named = config.get("id2label")
-    if not isinstance(named, dict):
-        return []
-    try:
-        return [str(named[key]) for key in sorted(named, key=int)]
-    except ValueError:
-        return []
-
-
-def _described(place: str) -> list[str]:
-    """Return the class names of a description beside the texts."""
-    if not place:
-        return []
-    path = Path(place).expanduser()
-    found = read_json(path.parent / f"{path.stem if path.is_file() else path.name}.json").get("class_names")
-    return [str(name) for name in found] if isinstance(found, list) else []

@@ -12,7 +12,7 @@ from typing import Any
 from ....errors import CheckpointError
 from ...texts.families import FAMILIES
 from ...texts.pieces import check_ids, ids_of
-from ..sources import read_json
+from ..documents import read_json
 
 FILES = (
     "tokenizer.json",

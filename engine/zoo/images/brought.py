@@ -16,12 +16,12 @@ from ...catalog.datasets import recognise_dataset
 from ...errors import DataError
 from ...manifest import Task
 from ..classes import match_classes
-from ..images.data import TORCHVISION, read_source
-from ..images.readers.installed import installed, torchvision_root
-from ..images.readers.source import Source, split_of
-from ..images.readers.tables import PathTable
-from ..images.readers.tree import is_image
 from ..names import safe_name
+from .data import TORCHVISION, read_source
+from .readers.installed import installed, torchvision_root
+from .readers.source import Source, split_of
+from .readers.tables import PathTable
+from .readers.tree import is_image
 
 MAX_DESCRIPTION_BYTES = 1_000_000
 FILES = (".npz", ".parquet", ".csv", ".tsv", ".zip")
