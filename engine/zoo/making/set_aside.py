@@ -10,11 +10,11 @@ import numpy as np
 from PIL import Image
 
 from ...errors import DataError
+from ..images.brought import BroughtTask, check_room, place_file
 from ..images.decoding import FORMATS, SUFFIXES, Encoded
 from ..images.readers.npz import NpzArrays
 from ..images.readers.parquet import ParquetShards
 from ..images.splits import share_of_each_class
-from .brought import BroughtTask, check_room, place_file
 
 ENDINGS = {"JPEG": ".jpg", "TIFF": ".tif", "PPM": ".ppm"}  # others are called after their format
 UNKNOWN = ".bin"  # of what is no image; the check of the zoo will name it
