@@ -7,7 +7,8 @@ entry of its own and nothing else.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 # Containers of numbered blocks: open_clip's, timm's and Swin's, BERT's, T5's, GPT-2's.
@@ -28,6 +29,9 @@ class Layout:
     beside: tuple[str, ...] = ()  # beginnings of names that a checkpoint may hold beside its encoder's
     perceptron: tuple[str, str] = ("", "")  # ends of the names of a block's two dense layers
     derived: tuple[str, ...] = ()  # ends of names of buffers that follow from the architecture
+    blocks: str = ""  # beginning of blocks' names, without the prefix, where blocks can be followed one by one
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # beginnings of names in a block, by kind
+    read_out: tuple[str, ...] = ()  # beginnings of names behind the blocks, where there are any
 
 
 OPEN_CLIP = Layout(
@@ -46,7 +50,15 @@ OPEN_CLIP = Layout(
     ),
     projection="visual.proj",
     perceptron=("c_fc", "c_proj"),
+    blocks="transformer.resblocks.",
+    parts={"attention": ("attn.",), "mlp": ("mlp.",), "norm": ("ln_1.", "ln_2.")},
+    read_out=("ln_post.", "proj"),
 )
+_BERT_PARTS = {
+    "attention": ("attention.self.", "attention.output.dense."),
+    "mlp": ("intermediate.", "output.dense."),
+    "norm": ("attention.output.LayerNorm.", "output.LayerNorm."),
+}
 BERT = Layout(
     family="bert",
     prefix="bert.",
@@ -62,6 +74,9 @@ BERT = Layout(
     perceptron=("intermediate.dense", "output.dense"),
     beside=("classifier.", "cls."),
     derived=(".position_ids",),
+    blocks="encoder.layer.",
+    parts=_BERT_PARTS,
+    read_out=("pooler.",),
 )
 ROBERTA = Layout(
     family="roberta",
@@ -75,6 +90,8 @@ ROBERTA = Layout(
     perceptron=("intermediate.dense", "output.dense"),
     beside=("classifier.", "lm_head."),
     derived=(".position_ids",),
+    blocks="encoder.layer.",
+    parts=_BERT_PARTS,
 )
 DISTILBERT = Layout(
     family="distilbert",
@@ -88,6 +105,8 @@ DISTILBERT = Layout(
     perceptron=("ffn.lin1", "ffn.lin2"),
     beside=("classifier.", "pre_classifier.", "vocab_"),
     derived=(".position_ids",),
+    blocks="transformer.layer.",
+    parts={"attention": ("attention.",), "mlp": ("ffn.",), "norm": ("sa_layer_norm.", "output_layer_norm.")},
 )
 T5 = Layout(  # the prefix is ours: the published names have none in common
     family="t5",

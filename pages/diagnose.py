@@ -41,8 +41,6 @@ def main() -> None:
             occlusion_section(run, scope)
         elif number == 1 or number in views:
             answer_section(run, scope, number)
-    if kind.inside:
-        st.caption(plain(f"Depth and exchanged parts (3 and 5) are left out: {kind.inside}."))
     report_section(run, scope, lambda theme: answers_of(run, scope, theme), len(views) + 1)
 
 

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ..features.blocks import Followed, followed
 from .deep import DeepCalibrator
 from .tower import Tower, frozen
 
@@ -46,26 +47,28 @@ class Stations(Tower):
 @torch.no_grad()
 def block_outputs(
     encoder: nn.Module,
-    batches: Iterable[Float[Tensor, "_ 3 h w"]],
+    batches: Iterable[Tensor],
     calibrator: DeepCalibrator | None = None,
     task: str = "",
 ) -> dict[str, Tensor]:
-    """Return one vector an image after every block; n · blocks · width numbers for each statistic are kept.
+    """Return one vector a sample after every block; n · blocks · width numbers for each statistic are kept.
 
     Args:
         encoder: left as it was found.
-        batches: pre-processed images.
-        calibrator: acts inside the encoder.
+        batches: prepared images, or texts.
+        calibrator: acts inside the encoder, which is then one of images.
         task: whose modules act.
 
     Returns:
         ``class`` and ``mean`` of shape (blocks, n, width), and ``features`` (n, dim), float32 on the CPU.
 
     Raises:
-        CalibrationError: the encoder is no vision transformer with a class token, or not the calibrator's.
+        CalibrationError: the encoder's blocks cannot be followed, or are not the calibrator's.
     """
     found: dict[str, list[Tensor]] = {"class": [], "mean": [], "features": []}
     with frozen(encoder):
+        if calibrator is None and isinstance(encoder, Followed):
+            return followed(encoder, batches)
         tower = Stations(encoder)
         if calibrator is not None:
             calibrator.check_encoder(tower)
@@ -95,6 +98,9 @@ def lens(encoder: nn.Module, tokens: Float[Tensor, "blocks n width"]) -> Float[T
 
     Source: nostalgebraist, Interpreting GPT: the logit lens, 2020.
     """
+    if isinstance(encoder, Followed):
+        weight = next(encoder.parameters())
+        return torch.stack([encoder.read_out(block.to(weight)).float().cpu() for block in tokens])
     tower = Tower(encoder)
     given = tokens.to(tower.weight.device, tower.weight.dtype)
     return torch.stack([tower.read_out(block[:, None]).float().cpu() for block in given])

@@ -41,10 +41,10 @@ def open_view(
     return view_on_demand(run, view, request, key=key, label=label, icon=icon, takes=takes, draw=draw)
 
 
-def lacks_blocks(run: RunView, title: str) -> bool:
-    """Return whether merge or encoder are of a kind whose blocks cannot be followed, and say so under a title."""
-    if inside := kind_of(run.report).inside:
-        empty_state(title, f"{inside[:1].upper()}{inside[1:]}.")
+def lacks_blocks(run: RunView, view: View, title: str) -> bool:
+    """Return whether merge or encoder are of a kind that a view of blocks cannot be of, and say so under a title."""
+    if refused := view.refusal(kind_of(run.report)):
+        empty_state(title, refused)
         return True
     if run.report.merged.kind != "per_sample":
         return False

@@ -26,7 +26,6 @@ QUESTIONS_WITH_VIEWS: dict[int, View] = {
     6: ATTENTION,
     7: REMEDIES,
 }
-INSIDE = (3, 5, 6)  # answers that look inside the encoder
 TAKES = {
     2: "Compares the features of every evaluation image with the expert's, as the head sees them.",
     3: "Takes up to {images} images of this task through every block of every model.",
@@ -39,9 +38,8 @@ TAKES = {
 
 def views_of(run: RunView) -> dict[int, View]:
     """Return the views behind the answers that there are for a run's kind of data."""
-    if not kind_of(run.report).inside:
-        return QUESTIONS_WITH_VIEWS
-    return {number: view for number, view in QUESTIONS_WITH_VIEWS.items() if number not in INSIDE}
+    kind = kind_of(run.report)
+    return {number: view for number, view in QUESTIONS_WITH_VIEWS.items() if not view.refusal(kind)}
 
 
 def request_of(run: RunView, number: int, task: str) -> ViewRequest:

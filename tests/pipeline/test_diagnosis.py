@@ -102,7 +102,7 @@ def test_an_exchanged_part_is_the_other_models_and_everything_else_stays(recipe,
     part = made("transplant", recipe, store, task=TASK, images=24)["tasks"][TASK]
     opened = Zoo.open(str(zoo))
     config = architecture(opened.folder, opened.manifest)
-    listed = parts_of(encoder_of(opened, TASK))
+    listed = parts_of(encoder_of(opened, TASK), opened.modality.layout_of(config))
     assert [(one["block"], one["kind"]) for one in part["parts"]] == [(block, kind) for block, kind, _ in listed]
     everything = [name for block, kind, names in listed if kind in ("block", "embedding", "read-out") for name in names]
     assert sorted(everything) == sorted(name for name, _ in encoder_of(opened, TASK).named_parameters())

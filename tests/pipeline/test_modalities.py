@@ -3,13 +3,14 @@
 import pytest
 import torch
 
+from engine.analysis.written import read_array
 from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
 from engine.catalog.words import kinds_of
 from engine.errors import MergeError, RecipeError
 from engine.features import encode
 from engine.merging.apply import merge
 from engine.merging.wemoe import perceptrons
-from engine.pipeline.local import run_recipe
+from engine.pipeline.local import make_view, run_recipe
 from engine.pipeline.run.context import MergeContext
 from engine.pipeline.run.findings import findings
 from engine.pipeline.run.plan import plan_run, steps_of
@@ -21,7 +22,10 @@ from engine.weights import LazyTaskVectors, Memory
 from engine.zoo.check import check_zoo
 from engine.zoo.encoders.backbone import architecture, load_encoder, outline, prefix_of, to_tensor
 from engine.zoo.folder import Zoo
+from engine.zoo.importing.convert import import_zoo
+from engine.zoo.importing.request import parse_request
 from engine.zoo.modalities import MODALITIES
+from tests import made_text_models, tiny_text_zoo
 from tests.tiny_text_zoo import make_text_zoo
 from tests.tiny_zoo import make_zoo
 
@@ -146,6 +150,40 @@ def test_views_inside_an_encoder_are_refused_on_texts_before_anything_is_planned
         view.planned(run, view.request.model_construct(recipe=run.recipe))
     assert len(run.steps) == planned
     assert view.refusal(MODALITIES["image"]) == ""
+
+
+@pytest.mark.parametrize("name", ["depth", "transplant"])
+def test_blocks_of_text_encoders_are_followed_and_exchanged(name, text_zoo, store):
+    view, recipe = view_of(name), parse_recipe({"zoo": str(text_zoo)})
+    document = view.read(make_view(view, view.ask(recipe, images=12), store))
+    for task in ("alpha", "beta", "gamma"):
+        part = document["tasks"][task]
+        if name == "depth":
+            assert part["blocks"] == 2
+            for state in ("merged", "pretrained"):
+                assert all(value > 0 for value in part["states"][state]["class"]["l1"])
+                last = read_array(part["lens"]["said"][state])[-2:]
+                assert last[0].tolist() == last[1].tolist()  # the last block's lens is the model's own answer
+        else:
+            kinds = [one["kind"] for one in part["parts"]]
+            assert kinds == ["embedding", *(["block", "attention", "mlp", "norm"] * 2), "read-out"]
+            whole = sum(one["parameters"] for one in part["parts"] if one["kind"] in ("embedding", "block", "read-out"))
+            assert whole == sum(parameter.numel() for parameter in tiny_text_zoo.model().parameters())
+            parts = [one["parameters"] for one in part["parts"][2:5]]
+            assert sum(parts) == part["parts"][1]["parameters"]
+
+
+@pytest.mark.parametrize("name", ["depth", "transplant"])
+def test_blocks_of_a_model_that_writes_its_answers_are_refused(name, tmp_path, store):
+    base, experts = made_text_models.t5(tmp_path)
+    data = made_text_models.texts(tmp_path / "n.jsonl", ("yes", "no"), numbers=False)
+    items = [{"name": name, "path": str(path)} for name, path in experts.items()]
+    asked = {"base": str(base), "experts": items, "name": "brought", "out": str(tmp_path / "zoo"), "length": 12}
+    import_zoo(parse_request({**asked, "data": {"answers": str(data)}}), lambda fraction, message="": None)
+    view = view_of(name)
+    run = steps_of(parse_recipe({"zoo": str(tmp_path / "zoo")}), store)
+    with pytest.raises(RecipeError, match="blocks of t5 encoders"):
+        view.planned(run, view.request.model_construct(recipe=run.recipe))
 
 
 def test_mixing_perceptrons_needs_some():

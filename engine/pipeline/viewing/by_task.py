@@ -147,6 +147,24 @@ def gather(inputs: GatherInputs[Path], params: GatherParams, output: Path, tools
     (output / f"{params.view}.json").write_text(json.dumps({"split_seed": params.split_seed, "tasks": tasks}))
 
 
+def need_blocks(run: RunSteps, what: str) -> None:
+    """Refuse a zoo whose encoder has no blocks that lead to its features one after another.
+
+    Args:
+        run: of the zoo.
+        what: is to be done with them, such as ``follow``.
+
+    Raises:
+        RecipeError: it is such a zoo.
+    """
+    layout = run.zoo.modality.layout_of(run.config)
+    if not layout.blocks:
+        raise RecipeError(
+            f"There is no way to {what} the blocks of {layout.family} encoders: answers are written, not read off the "
+            "last block."
+        )
+
+
 def need_heads(run: RunSteps) -> None:
     """Refuse a run whose images cannot be classified.
 

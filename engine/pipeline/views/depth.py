@@ -13,7 +13,7 @@ from ...errors import RecipeError
 from ...recipe import Recipe
 from ..steps import SHARE, step
 from ..viewing.base import View
-from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, plan_by_task
+from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_blocks, plan_by_task
 from ..viewing.opening import Opening, Settings, of_worst_task, scored
 from ..viewing.work import Sizes, Work
 
@@ -40,6 +40,7 @@ def plan(run: RunSteps, asked: DepthRequest) -> str:
             f"{row.title} makes other weights for every image, so there are no blocks to follow. "
             "Choose a run with a static merge or one by task."
         )
+    need_blocks(run, "follow")
     deep = {call.name: call.on for call in run.recipe.calibrators if CALIBRATORS[call.method].deep}
     return plan_by_task(run, depth, asked, "Following {} through the blocks", deep)
 
@@ -122,7 +123,6 @@ DEPTH = View(
     DepthRequest,
     plan,
     reduced=deep_only,
-    inside="Blocks cannot be followed",
     work=work,
     needs="merge",
     opens=_opened,

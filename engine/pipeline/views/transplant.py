@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...catalog import MERGE_METHODS
-from ...errors import RecipeError
+from ...errors import CalibrationError, RecipeError
+from ...layouts import Layout, place_of
 from ..steps import SHARE, apart, step
 from ..viewing.anew import merge_alone
 from ..viewing.base import View
-from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
+from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_blocks, need_heads, plan_by_task
 from ..viewing.opening import of_worst_task
 from ..viewing.work import Sizes, Work
 
@@ -25,11 +26,8 @@ if TYPE_CHECKING:
     from ..run.plan import RunSteps
     from ..tools import StepTools
 
-KINDS = {"block": (), "attention": ("attn.",), "mlp": ("mlp.",), "norm": ("ln_1.", "ln_2.")}  # parts of a block
 WHOLE = ("embedding", "block", "read-out")  # the control is made of these
-BLOCKS = "transformer.resblocks."
-EMBEDDING = ("conv1.", "class_embedding", "positional_embedding", "ln_pre.")
-READ_OUT = ("ln_post.", "proj")
+KINDS = 4  # of exchanges in a block: all of it, attention, MLP, norms
 
 
 class TransplantRequest(ImagesRequest):
@@ -57,6 +55,7 @@ def plan(run: RunSteps, asked: TransplantRequest) -> str:
             f"{row.title} makes other weights for every image, so there are no parts to exchange. "
             "Choose a run with a static merge or one by task."
         )
+    need_blocks(run, "exchange parts of")
     need_heads(run)
     names = [name for name, _ in run.experts]
 
@@ -96,7 +95,7 @@ def transplant(inputs: ModelInputs[Path], params: TransplantParams, output: Path
     whole = {"pretrained": models.encoder("pretrained"), "merged": merged, "expert": expert}
     right = {name: write_array(pictures.right(encoder)) for name, encoder in whole.items()}
     donors = [("given", merged, expert), ("other", merged, other), ("taken", expert, merged)]
-    listed, parts = parts_of(expert), []
+    listed, parts = parts_of(expert, zoo.modality.layout_of(params.architecture)), []
     for number, (block, kind, names) in enumerate(listed):
         tools.progress(number / len(listed), f"{task}, {kind} {block}")
         part: dict[str, Any] = {"block": block, "kind": kind, "parameters": _count(expert, names)}
@@ -117,22 +116,34 @@ def transplant(inputs: ModelInputs[Path], params: TransplantParams, output: Path
     (output / "transplant.json").write_text(json.dumps(document))
 
 
-def parts_of(encoder: nn.Module) -> list[tuple[int, str, tuple[str, ...]]]:
+def parts_of(encoder: nn.Module, layout: Layout) -> list[tuple[int, str, tuple[str, ...]]]:
     """Return the parts of an encoder: block, kind, names of its parameters.
 
-    Raises:
-        CalibrationError: the encoder is no vision transformer with a class token.
-    """
-    from ...calibration.tower import Tower
+    Args:
+        encoder: whose parameters they are.
+        layout: how they are named.
 
-    blocks, names = len(Tower(encoder).blocks), [name for name, _ in encoder.named_parameters()]
-    found = [(0, "embedding", tuple(name for name in names if name.startswith(EMBEDDING)))]
-    for block in range(blocks):
-        inside = [name for name in names if name.startswith(f"{BLOCKS}{block}.")]
-        for kind, starts in KINDS.items():
-            own = tuple(n for n in inside if not starts or n.removeprefix(f"{BLOCKS}{block}.").startswith(starts))
-            found.append((block + 1, kind, own))
-    return [*found, (blocks + 1, "read-out", tuple(name for name in names if name.startswith(READ_OUT)))]
+    Raises:
+        CalibrationError: an encoder of another kind.
+    """
+    names, blocks = [name for name, _ in encoder.named_parameters()], {}
+    for name in names:
+        if (place := place_of(name)) is not None and name.startswith(layout.blocks):
+            blocks.setdefault(place.block, []).append((name, place.part))
+    found = [(0, "embedding", tuple(name for name in names if name.startswith(layout.stem)))]
+    for block, inside in sorted(blocks.items()):
+        found.append((block + 1, "block", tuple(name for name, _ in inside)))
+        for kind, starts in layout.parts.items():
+            found.append((block + 1, kind, tuple(name for name, part in inside if part.startswith(starts))))
+    last = tuple(name for name in names if layout.read_out and name.startswith(layout.read_out))
+    found += [(len(blocks) + 1, "read-out", last)] if last else []
+    left = set(names) - {name for _, kind, own in found if kind in WHOLE for name in own}
+    if left or not blocks:
+        raise CalibrationError(
+            f"{type(encoder).__name__} is no {layout.family} transformer whose parts are known"
+            + (f"; it has {min(left)} besides." if left else ".")
+        )
+    return found
 
 
 @contextmanager
@@ -157,7 +168,7 @@ def _count(encoder: nn.Module, names: tuple[str, ...]) -> int:
 
 def work(asked: TransplantRequest, sizes: Sizes) -> Work:
     """Return what the images take through a model for each part that is given, taken or another expert's."""
-    parts, whole = len(KINDS) * sizes.blocks + 2, sizes.blocks + 2
+    parts, whole = KINDS * sizes.blocks + 2, sizes.blocks + 2
     return Work(passes=(2 * parts + whole + 3) * sizes.looked_at(asked.images, asked.task))
 
 
@@ -167,7 +178,6 @@ TRANSPLANT = View(
     TransplantRequest,
     plan,
     reduced=merge_alone,
-    inside="Parts cannot be exchanged",
     work=work,
     needs="merge",
     opens=of_worst_task(500),

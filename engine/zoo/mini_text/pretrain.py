@@ -106,7 +106,7 @@ def pretrain(splits: Mapping[str, Split], words: Words, config: PretrainConfig, 
         hidden_words[:, 0][where] = MASK
         batch = trimmed(torch.cat([labelled, hidden_words]))
         hidden = model.hidden(batch)
-        features = functional.normalize(model.pool(hidden[: config.batch]), dim=-1)
+        features = functional.normalize(model.read_out(hidden[: config.batch, 0]), dim=-1)
         guessed = guesser(hidden[config.batch :][where[:, : batch.shape[-1]]], model.embeddings.word_embeddings.weight)
         loss = config.masked_weight * functional.cross_entropy(guessed, wanted)
         for part, (name, chosen) in zip(features.split([len(c) for c in drawn.values()]), drawn.items(), strict=True):

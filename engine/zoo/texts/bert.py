@@ -8,11 +8,11 @@ Departure: no dropout, because zoos are scored and merged; token ids and segment
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -134,17 +134,25 @@ class Bert(nn.Module):
 
     def hidden(self, samples: Int[Tensor, "n 2 length"]) -> Float[Tensor, "n length width"]:
         """Return the last block's output at every token."""
-        tokens, segments = samples[:, 0], samples[:, 1]
-        mask = (tokens != self.pad)[:, None, None, :]
-        return self.encoder(self.embeddings(tokens, segments), mask)
+        mask = self.there(samples)[:, None, None, :]
+        return self.encoder(self.embeddings(samples[:, 0], samples[:, 1]), mask)
 
-    def pool(self, hidden: Float[Tensor, "n length width"]) -> Float[Tensor, "n width"]:
+    @property
+    def stations(self) -> Sequence[nn.Module]:
+        """Return the blocks in their order."""
+        return list(self.encoder.layer)
+
+    def there(self, samples: Int[Tensor, "n 2 length"]) -> Bool[Tensor, "n length"]:
+        """Tell which tokens are there; the others pad."""
+        return samples[:, 0] != self.pad
+
+    def read_out(self, first: Float[Tensor, "n width"]) -> Float[Tensor, "n width"]:
         """Return tanh of a dense layer on the first token."""
-        return torch.tanh(self.pooler(hidden[:, 0]))
+        return torch.tanh(self.pooler(first))
 
     def forward(self, samples: Int[Tensor, "n 2 length"]) -> Float[Tensor, "n width"]:
         """Return features, not normalised."""
-        return self.pool(self.hidden(samples))
+        return self.read_out(self.hidden(samples)[:, 0])
 
 
 def _draw(module: nn.Module) -> None:

@@ -8,11 +8,11 @@ is executed: a model is made of its config's numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import (
@@ -47,31 +47,51 @@ class _Made:
         return made
 
 
-class Roberta(_Made, RobertaModel):
+class _FirstToken(_Made):
+    """A model whose feature is the last block's output at the first token."""
+
+    def there(self, samples: Int[Tensor, "n 2 length"]) -> Bool[Tensor, "n length"]:
+        """Tell which tokens are there; the others pad."""
+        return samples[:, 0] != self.config.pad_token_id  # type: ignore[attr-defined]
+
+    def read_out(self, first: Float[Tensor, "n width"]) -> Float[Tensor, "n width"]:
+        """Return the first token as it is."""
+        return first
+
+
+class Roberta(_FirstToken, RobertaModel):
     """RoBERTa's encoder: its feature is the last block's output at the first token, which its classifiers take.
 
     Source: Liu et al., 2019, arXiv:1907.11692.
     """
 
+    @property
+    def stations(self) -> Sequence[nn.Module]:
+        """Return the blocks in their order."""
+        return list(self.encoder.layer)
+
     def forward(self, samples: Int[Tensor, "n 2 length"]) -> Float[Tensor, "n width"]:
         """Return features, not normalised."""
-        ids = samples[:, 0]
-        mask = (ids != self.config.pad_token_id).long()
+        ids, mask = samples[:, 0], self.there(samples).long()
         found = super().forward(input_ids=ids, attention_mask=mask, token_type_ids=torch.zeros_like(ids))
-        return found.last_hidden_state[:, 0]
+        return self.read_out(found.last_hidden_state[:, 0])
 
 
-class DistilBert(_Made, DistilBertModel):
+class DistilBert(_FirstToken, DistilBertModel):
     """DistilBERT's encoder: its feature is the last block's output at the first token, which its classifiers take.
 
     Source: Sanh et al., 2019, arXiv:1910.01108.
     """
 
+    @property
+    def stations(self) -> Sequence[nn.Module]:
+        """Return the blocks in their order."""
+        return list(self.transformer.layer)
+
     def forward(self, samples: Int[Tensor, "n 2 length"]) -> Float[Tensor, "n width"]:
         """Return features, not normalised."""
-        ids = samples[:, 0]
-        mask = (ids != self.config.pad_token_id).long()
-        return super().forward(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0]
+        found = super().forward(input_ids=samples[:, 0], attention_mask=self.there(samples).long())
+        return self.read_out(found.last_hidden_state[:, 0])
 
 
 class T5Ranker(_Made, T5ForConditionalGeneration):

@@ -1,0 +1,59 @@
+"""Encoders of texts that let their blocks be followed: what leaves each block, and the read-out on top of it."""
+
+# ruff: noqa: F722
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+
+@runtime_checkable
+class Followed(Protocol):
+    """An encoder whose feature is read off the first token after the last block."""
+
+    @property
+    def stations(self) -> Sequence[nn.Module]:
+        """Return the blocks in their order."""
+
+    def there(self, samples: Any) -> Bool[Tensor, "n length"]:
+        """Tell which tokens are there; the others pad."""
+
+    def read_out(self, first: Float[Tensor, "n width"]) -> Float[Tensor, "n dim"]:
+        """Return features of what a block leaves at the first token."""
+
+
+@torch.no_grad()
+def followed(encoder: nn.Module, batches: Iterable[Tensor]) -> dict[str, Tensor]:
+    """Return one vector a sample after every block: its first token, and the mean over the tokens that are there.
+
+    Args:
+        encoder: a :class:`Followed` one in evaluation mode.
+        batches: prepared samples.
+
+    Returns:
+        ``class`` and ``mean`` of shape (blocks, n, width), and ``features`` (n, dim), float32 on the CPU.
+    """
+    left: list[Tensor] = []
+
+    def note(module: nn.Module, given: Any, output: Any) -> None:
+        left.append(output[0] if isinstance(output, tuple) else output)
+
+    hooks = [block.register_forward_hook(note) for block in encoder.stations]  # type: ignore[union-attr, operator]
+    found: dict[str, list[Tensor]] = {"class": [], "mean": [], "features": []}
+    try:
+        for samples in batches:
+            left.clear()
+            features = encoder(samples)
+            weight = encoder.there(samples)[..., None].to(features.dtype)  # type: ignore[operator]
+            found["class"].append(torch.stack([tokens[:, 0] for tokens in left]).float().cpu())
+            means = [(tokens * weight).sum(1) / weight.sum(1).clamp(min=1) for tokens in left]
+            found["mean"].append(torch.stack(means).float().cpu())
+            found["features"].append(features.float().cpu())
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: torch.cat(parts, dim=-2) for name, parts in found.items()}
