@@ -90,7 +90,7 @@ def lens(encoder: nn.Module, tokens: Float[Tensor, "blocks n width"]) -> Float[T
     """Return what the read-out would make of each block's class token, as if that block were the last.
 
     Args:
-        encoder: whose final norm and projection are used.
+        encoder: whose read-out is used: final norm and projection, or BERT's pooler.
         tokens: what leaves each block.
 
     Returns:

@@ -56,7 +56,7 @@ def blame_answer(document: Mapping[str, Any], scope: Scope, titles: Mapping[str,
     if len(drop):
         best = drop.iloc[0]
         control = others[(others["change"] == "replaced") & (others["name"] == best["name"])]
-        said.append(f"Without {best['expert']} {scope.words} gains most: {_gain(best).words}")
+        said.append(f"Without {best['expert']}, {scope.words} gains most: {_gain(best).words}")
         if len(control):
             said[-1] += f"; with a random vector of the same length in its place {_gain(control.iloc[0]).words}"
             if best["points"] > best["half"] and verdicts.count > 1:

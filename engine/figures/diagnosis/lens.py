@@ -62,7 +62,7 @@ def lens_answer(document: Mapping[str, Any], report: Report, scope: Scope, theme
     whole = (block_figure(document, report, "cka", "class", [scope.task], theme),)
     whole += (block_figure(document, report, "l1", "class", [scope.task], theme),)
     control = "The pretrained model is the control: it never saw the task, and its lines show what depth alone does."
-    unit = "Percent right, each block's class token through the encoder's own final norm and projection (logit lens)"
+    unit = "Percent right, each block's class token through the encoder's own read-out (logit lens)"
     return Answer(3, sentence, (drawing, *whole), unit, int(mask.sum()), _available(part, scope, mask), control)
 
 

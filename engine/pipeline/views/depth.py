@@ -60,7 +60,7 @@ def depth(inputs: ModelInputs[Path], params: TaskParams, output: Path, tools: St
 
     Images go through in batches, and of one model beside the expert a vector an image, block and statistic is kept.
     ``lens`` holds, where the task has a head, what each block says by itself: its class token sent through the
-    encoder's own final norm and projection to the head (state → predictions (blocks + 1, n), the features' own last;
+    encoder's own read-out to the head (state → predictions (blocks + 1, n), the features' own last;
     with ``index`` and ``labels``), as :func:`engine.analysis.written.write_array` writes them.
 
     Source: of the lens nostalgebraist, Interpreting GPT: the logit lens, 2020; here of vision transformers.
