@@ -73,6 +73,7 @@ class Modality(Protocol):
     preparation: type  # of its samples
     shifts: Mapping[str, tuple[str, ...]]  # set of drawn shifts → its kinds
     inside: str  # why nothing can look or act inside its encoders; '' where it can
+    suspects: str  # what may have been read wrongly where a model knows nothing
     worded: bool  # whether heads can be built of class names in prompts; else experts bring their own
     files: tuple[str, ...]  # endings of files in which people bring samples
     forms: str  # the same in words, with how a task's samples are to be laid out

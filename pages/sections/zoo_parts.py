@@ -37,6 +37,8 @@ FACTS = {  # as origins in zoo.yaml name them
     "logit_scale": "Logit scale",
     "dtype": "Number format",
     "templates": "Templates",
+    "length": "Length",
+    "output": "Output",
 }
 STATED = "stated in zoo.yaml"
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import PurePath
-
-from torch import Tensor
 
 from ...errors import EngineError, ZooError
 from ...layouts import OPEN_CLIP
 from ...store.outputs import free_at
 from ...types import Progress
-from ...weights.families import family_warnings, same
+from ...weights.families import distance, family_warnings, far_warnings, same
 from ..encoders.heads import DEFAULT_LOGIT_SCALE, ZeroShotHead
 from ..names import distinct, expert_name
 from .architecture import Architecture, Fact
@@ -27,8 +25,6 @@ from .stated import read_stated
 from .take import check_heads, facts_of_models, take_base, take_expert, take_heads
 from .tasks import FoundTask, find_tasks, own_name, prompts_fact, said_names
 from .texts.survey import survey_texts
-
-FAR = 0.5  # ‖θ_k − θ₀‖ / ‖θ₀‖ over the sampled tensors; fine-tuning moves weights by a few hundredths
 
 
 def survey(request: ImportRequest, progress: Progress) -> Survey:
@@ -179,12 +175,8 @@ def _compare_families(found: Survey) -> None:
     for row in found.experts:
         tensors = {name: found.models[row.name].tensor(name) for name in base}
         trained[row.name] = {name for name in base if not same(base[name], tensors[name])}
-        row.distance = _distance(base, tensors)
-        if row.distance > FAR:
-            found.warnings.append(
-                f"Expert '{row.name}' is {100 * row.distance:.0f} % away from the base; fine-tuning moves weights by a "
-                "few percent. It probably started from another model."
-            )
+        row.distance = distance(base, tensors)
+        found.warnings += far_warnings(row.name, row.distance)
     with_projection = sorted(name for name, names in trained.items() if OPEN_CLIP.projection in names)
     without = sorted(set(trained) - set(with_projection))
     if with_projection and without:
@@ -193,13 +185,6 @@ def _compare_families(found: Survey) -> None:
             f"{_listed(without)}. Their task vectors differ in kind; compare results within one family."
         )
     found.warnings += family_warnings({name: names - {OPEN_CLIP.projection} for name, names in trained.items()})
-
-
-def _distance(base: Mapping[str, Tensor], expert: Mapping[str, Tensor]) -> float:
-    squares = sum(float((expert[n].double() - base[n].double()).square().sum()) for n in base)
-    norm = sum(float(tensor.double().square().sum()) for tensor in base.values())
-    value = math.sqrt(squares / norm) if norm > 0 else 0.0
-    return value if math.isfinite(value) else math.inf
 
 
 def _listed(names: list[str]) -> str:

@@ -157,14 +157,13 @@ def _compare(zoo: Zoo, task: str, found: dict[str, Score]) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 f"Expert '{model}' classifies {said} correctly, the base {100 * base.share:.0f} %. An expert below its "
-                "base on its own task is read wrongly (architecture, activation, preprocessing, head, order of "
-                "classes), or its training failed.",
+                f"base on its own task is read wrongly ({zoo.modality.suspects}), or its training failed.",
             )
         elif not score.above_chance:
             yield Finding(
                 "warning",
                 f"Expert '{model}' classifies {said} correctly, about as a guess among {score.classes} classes would. "
-                "Check architecture, activation, preprocessing, head and the order of classes.",
+                f"Check {zoo.modality.suspects}.",
             )
     expert = zoo.manifest.expert_of(task)
     shares = [f"base {100 * base.share:.0f} %"]

@@ -43,6 +43,7 @@ class ImageModality:
         ),
     }
     inside = ""
+    suspects = "architecture, activation, preprocessing, head and the order of classes"
     worded = True
     files = (".zip", ".npz", ".parquet")
     forms = "A .zip of class folders, .parquet or .npz, one a task; named like the task, it is recognised."

@@ -33,6 +33,7 @@ class TextModality:
     preparation = Tokenisation
     shifts: ClassVar[Mapping[str, tuple[str, ...]]] = {"usual": ("typos", "dropped", "swapped")}
     inside = "what acts inside an encoder knows vision transformers only"
+    suspects = "tokenizer, classifier and the order of classes"
     worded = False
     files = tuple(READERS)
     forms = (

@@ -7,7 +7,7 @@ from pathlib import Path
 from ....errors import CheckpointError, ZooError
 from ....types import Progress, Weights
 from ....weights import check_same_architecture
-from ....weights.families import family_warnings, moved
+from ....weights.families import distance, family_warnings, far_warnings, moved, sampled
 from ...encoders.backbone import misfits
 from ...names import distinct, safe_name
 from ...texts.config import checked, longest
@@ -206,7 +206,11 @@ def _compare(found: TextSurvey) -> None:
     """Compare what experts trained, where it is cheap."""
     if "base" not in found.models or found.faults:
         return
+    base = {name: found.models["base"].tensor(name).clone() for name in sampled(found.models["base"])}
     experts = {row.name: found.models[row.name] for row in found.experts}
+    for row in found.experts:
+        row.distance = distance(base, {name: experts[row.name].tensor(name) for name in base})
+        found.warnings += far_warnings(row.name, row.distance)
     found.warnings += family_warnings(moved(found.models["base"], experts))
 
 
