@@ -30,6 +30,7 @@ def asked(request, tmp_path_factory):
     base, experts = t5(folder, tied=request.param == "tied")
     data = {"nouns": str(texts(folder / "n.jsonl", NOUNS, numbers=False))}
     data["answers"] = str(texts(folder / "a.jsonl", ("yes", "no the star"), numbers=False))
+    data["outside"] = str(texts(folder / "o.jsonl", ("red", "blue"), numbers=False))  # no expert was tuned on it
     import_zoo(ask(folder, base, experts, data=data), silent)
     return folder, Zoo.open(str(folder / "zoo")), run(folder), experts
 
@@ -61,11 +62,15 @@ def test_answers_are_ranked_as_transformers_ranks_them(asked):
 
 
 def test_a_merged_t5_goes_back_out(asked, tmp_path):
-    folder, zoo, *_ = asked
+    folder, zoo, report, _ = asked
     export_model(folder / "run", tmp_path / "out", "hf", Store().digest_file)
     merged = encoder_part(open_weights(folder / "run" / "merged.safetensors"))
-    for task in ("nouns", "answers"):
-        assert torch.allclose(ours(zoo, merged, task), likelihoods(tmp_path / "out", zoo, task), atol=1e-4)
+    assert zoo.manifest.task_table["outside"].domain == "out"
+    for task in ("nouns", "answers", "outside"):
+        expected = likelihoods(tmp_path / "out", zoo, task)
+        assert torch.allclose(ours(zoo, merged, task), expected, atol=1e-4)
+        right = expected.argmax(1) == torch.as_tensor(zoo.data[task].labels("test"))
+        assert report.accuracy["merged"][task] == pytest.approx(100 * float(right.double().mean()))
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
     assert torch.equal(model.shared.weight, merged.tensor("t5.shared.weight"))
     written = set(open_weights(tmp_path / "out" / "model.safetensors").names)

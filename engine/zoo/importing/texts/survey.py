@@ -21,7 +21,7 @@ from ..sources import Source, open_source
 from .found import LENGTH, TextSurvey
 from .models import FirstRows, TextModel, check_base, classifier_of, find_model
 from .staged import stage
-from .tasks import task_of
+from .tasks import task_of, task_outside
 from .tokenizers import difference, has_tokenizer, read_tokens
 
 
@@ -47,11 +47,15 @@ def survey_texts(request: ImportRequest, progress: Progress) -> TextSurvey:
             "along. Leave heads out."
         )
     tasks = {item.task or name for item, name in zip(request.experts, names, strict=True)}
-    if strange := [task for task in request.data if task not in tasks]:
+    outside = [task for task in request.data if task not in tasks]
+    if outside and not found.family.answers:
         found.faults.append(
-            f"The texts of '{strange[0]}' have no expert, and so no classifier: a text task is scored with its "
+            f"The texts of '{outside[0]}' have no expert, and so no classifier: a text task is scored with its "
             "expert's. Leave them out, or name the expert's task so."
         )
+    elif outside:
+        for task in outside:
+            attempt(found, lambda task=task: found.texts.append(task_outside(found, task)))
     _compare(found)
     if not found.faults:
         _inspect(found, lambda fraction, message="": progress(0.4 + 0.6 * fraction, message))

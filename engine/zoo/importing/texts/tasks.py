@@ -70,6 +70,21 @@ def task_of(found: TextSurvey, row: Row, model: TextModel, source: Source) -> Te
     return TextTask(row.task, entry, classifier, table)
 
 
+def task_outside(found: TextSurvey, task: str) -> TextTask:
+    """Return a task that no expert was tuned on: its answers are ranked as those of the others, out of domain.
+
+    Args:
+        found: of a family that ranks answers.
+        task: named in the request's data.
+
+    Raises:
+        EngineError: texts that cannot be read, or without names for their answers.
+    """
+    place = found.request.data[task]
+    entry = {"name": task, "domain": "out", "classes": []}
+    return _in_words(found, task, place, _table(task, place, found.family), entry)
+
+
 def _classes(found: TextSurvey, row: Row, source: Source, table: TextTable | None, count: int, place: str) -> list[str]:
     """Return the names of a classifier's classes: given ones, else those beside the texts, of its config, of the data.
 
