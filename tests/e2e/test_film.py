@@ -102,3 +102,26 @@ def test_the_linked_view_is_saved_as_picture_and_table(app_page, app_address):
     image = Image.open(io.BytesIO(saved(app_page, "PNG")))
     assert image.size == (3 * int(picture.get("width")), 3 * int(picture.get("height")))
     assert len(image.convert("RGB").getcolors(10_000_000)) > 50, "it is not empty"
+
+
+def test_a_film_plays_by_keyboard_in_the_dark_on_a_phone(profile, app_address):
+    page = profile(viewport={"width": 390, "height": 844}, color_scheme="dark").new_page()
+    page.goto(f"{app_address}/?run=task-arithmetic")
+    view, slider = page.locator(".scatter"), page.locator(".film-slider")
+    expect(view).to_have_attribute("data-frame", "6")
+    slider.focus()
+    page.keyboard.press("Home")
+    expect(view).to_have_attribute("data-frame", "0")
+    expect(page.locator(".film-value")).to_have_text("0")
+    page.keyboard.press("ArrowRight")
+    expect(view).to_have_attribute("data-frame", "1")
+    page.keyboard.press("End")
+    expect(view).to_have_attribute("data-frame", "20")
+    page.keyboard.press("Home")
+    page.get_by_role("button", name="Play").focus()
+    page.keyboard.press("Enter")
+    expect(view).to_have_attribute("data-frame", re.compile("^([5-9]|1[0-9]|20)$"))
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    ink = page.locator(".film-value").evaluate("(part) => getComputedStyle(part).color")
+    assert min(map(int, re.findall(r"\d+", ink)[:3])) > 128, "light letters on a dark page"
+    page.close()
