@@ -150,8 +150,9 @@ def test_work_whose_connection_is_cut_is_repeated_and_counts_once(store):
 
 
 @pytest.mark.parametrize("heard", [True, False], ids=["committed", "undone"])
-def test_a_commit_whose_answer_is_lost_counts_once(store, heard):
-    """The wire is cut when the commit is sent; the server has heard it, or has not."""
+def test_a_commit_whose_answer_is_lost_counts_once(store, heard, monkeypatch):
+    """The wire is cut when the commit is sent; the server has heard it, or has not and ends the transaction later."""
+    monkeypatch.setattr("engine.store.postgresql.IDLE", 4_000)
     row = store.runs.submit("run", {})
     with CutWire(store.database_url, heard=heard) as wire:
         behind, calls = Store(store.root, database_url=wire.url), []
