@@ -150,10 +150,10 @@ class Modality(Protocol):
         """
 
     def open_brought(self, path: Path, name: str) -> Brought:
-        """Open the samples that somebody brings for a task.
+        """Open the samples that somebody brings for a task, in little time and memory.
 
         Raises:
-            DataError: nothing that can be read as samples with labels.
+            DataError: nothing that can be read as samples with labels, or too much of it to be read in passing.
         """
 
 

@@ -83,23 +83,24 @@ def _task(ident: str, item: dict[str, str]) -> None:
 def _named(ident: str, item: dict[str, str]) -> None:
     """Draw the classes of a task whose expert brings its classifier."""
     table = brought_table(item["path"], safe_name(item["task"]), draft.kind())
+    own = [] if table is None else list(table["own"])
+    start = _names_of(item, own)
     said = st.session_state.setdefault(WORDS, {})
-    if table is None:
+    if not start:
         said[ident] = None
         st.caption(
-            ":material/info: The labels of these texts are no classes. Where they are numbers, the expert is scored by "
-            "its correlation with them."
+            ":material/info: Classes are read from these texts when the zoo is checked. Where labels are numbers of a "
+            "scale, the expert is scored by its correlation with them."
         )
         return
-    own = list(table["own"])
-    start = _names_of(item, own)
-    shown = pd.DataFrame({"Label": own, "Class": start})
-    if len(own) == len(start):
-        shown.insert(1, "Texts", list(table["images"]))
+    shown = pd.DataFrame({"Class": start})
+    if table is not None and len(own) == len(start):
+        shown.insert(0, "Texts", list(table["images"]))
+        shown.insert(0, "Label", own)
     st.caption("In the order of the classifier. Names come from the expert's config, a description or the texts.")
     found = _edited(
         ident,
-        shown if len(own) == len(start) else pd.DataFrame({"Label": range(len(start)), "Class": start}),
+        shown,
         disabled=["Label", "Texts"],
         column_config={
             "Class": st.column_config.TextColumn(required=True, max_chars=200, help="Double-click to change it."),

@@ -42,6 +42,9 @@ def test_from_text_models_to_a_zoo(workspace, at, models):
     app.segmented_control(key="bring.step").set_value("classes").run()
     assert not app.exception
     assert "In the order of the classifier" in said(app)
+    names = next(part.value for part in app.dataframe if "Class" in part.value)
+    assert list(names["Class"]) == ["yes", "no"]
+    assert list(names["Texts"]) == [9, 9]
     app.segmented_control(key="bring.step").set_value("check").run()
     assert not any(box.key == "bring.w.preprocess" for box in app.selectbox)
     app.number_input(key="bring.w.length").set_value(12).run()
@@ -58,3 +61,20 @@ def test_from_text_models_to_a_zoo(workspace, at, models):
     assert manifest.modality == "text"
     assert "on the texts of" in said(app)
     assert app.button(key="bring.run")
+
+
+def test_many_texts_and_packed_ones_are_not_read_by_the_page(workspace, at, models, monkeypatch):
+    root, _ = models
+    monkeypatch.setattr("engine.zoo.modalities.texts.LOOKED_AT", 1000)
+    (root / "texts" / "nouns.jsonl").rename(root / "texts" / "words.jsonl")
+    app = at("models")
+    app.button(key="bring.add_all").click().run()
+    with_texts(app, root)
+    assert not app.exception
+    assert said(app).count("whose texts are counted when the zoo is checked") == 2
+    app.segmented_control(key="bring.step").set_value("classes").run()
+    names = next(part.value for part in app.dataframe if "Class" in part.value)
+    assert list(names["Class"]) == ["yes", "no"]  # of the expert's config
+    assert "Texts" not in names
+    app.segmented_control(key="bring.w.classes.of").set_value(list(app.session_state["bring.images"])[1]).run()
+    assert "Classes are read from these texts when the zoo is checked" in said(app)

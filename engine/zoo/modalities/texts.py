@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ...errors import DataError
 from ...layouts import BERT, Layout
 from ...manifest import Manifest, Task, manifest_file, resolve_inside
 from ...preparation import Tokenisation
@@ -22,6 +23,7 @@ from ..texts.vocabulary import read_vocabulary
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+LOOKED_AT = 8 * 2**20  # bytes of texts that are read before anything is made of them
 COPIES = 6  # of a block's widest activation that are alive at once
 
 
@@ -143,5 +145,13 @@ class TextModality:
         return find_texts(place)
 
     def open_brought(self, path: Path, name: str) -> TextTable:
-        """Read the texts that somebody brings for a task."""
+        """Read the texts that somebody brings for a task, where they are few and lie there as plain text.
+
+        Raises:
+            DataError: as of images; and of more, or of a packed form, which whoever serves pages does not unpack.
+        """
+        files = [path] if path.is_file() else [file for file in path.iterdir() if file.suffix in READERS]
+        size = sum(file.stat().st_size for file in files)
+        if size > LOOKED_AT or any(file.suffix == ".parquet" for file in files):
+            raise DataError(f"{size / 2**20:.1f} MiB, whose texts are counted when the zoo is checked")
         return TextTable(path)
