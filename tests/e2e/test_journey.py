@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.e2e.conftest import serve_app
+from tests.e2e.conftest import serve_app, settle
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
@@ -55,6 +55,7 @@ def test_the_first_address_of_a_fresh_server_may_be_any_page(app_page, tmp_path,
 def test_pages_keep_the_run_and_the_settings(app_page, app_address):
     app_page.goto(app_address)
     expect(headline(app_page)).to_be_visible()
+    settle(app_page)
     chosen = press(app_page.get_by_role("slider").first)
     expect(app_page.get_by_text("Not run yet")).to_be_visible()
     for name in ("Accuracy", "Runs"):
@@ -70,6 +71,7 @@ def test_change_lambda_run_reload_and_see_the_result(app_page, app_address, requ
     app_page.goto(app_address)
     expect(headline(app_page)).to_contain_text("experts reach")
     before = headline(app_page).inner_text()
+    settle(app_page)
     app_page.get_by_text("Images and seeds").click()
     images = app_page.get_by_role("spinbutton", name="Images a task, at most")
     images.fill("100")

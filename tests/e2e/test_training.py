@@ -24,6 +24,7 @@ def fill(page, name, value):
 
 def test_from_the_bundled_zoo_to_curves_of_both_kinds(app_page, app_address):
     app_page.goto(f"{app_address}/zoo?zoo=mini8")
+    settle(app_page)
     app_page.get_by_text("Train experts", exact=True).click()
     expect(app_page.get_by_text("stays as it is")).to_be_visible()
     app_page.get_by_role("button", name="Make a copy to train in").click()

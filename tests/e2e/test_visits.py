@@ -23,6 +23,7 @@ def headline(page):
 def test_a_lesson_from_start_to_end_with_a_wrong_and_a_right_prediction(app_page, app_address):
     app_page.goto(f"{app_address}/learn")
     expect(headline(app_page)).to_have_text("Learn")
+    settle(app_page)
     app_page.get_by_role("button", name="Start").first.click()
     expect(headline(app_page)).to_have_text("One expert a task")
     expect(app_page).to_have_url(re.compile(f"lesson={LESSON}.*step=1"))
@@ -90,6 +91,7 @@ def test_compare_two_runs_and_export(app_page, app_address):
 def test_a_copied_link_opens_the_same_view_in_another_browser(app_page, app_address, chromium):
     app_page.goto(f"{app_address}/representations?run=ties")
     expect(app_page.locator("canvas[data-panel]").first).to_be_visible()
+    settle(app_page)
     app_page.get_by_role("radio", name="Shift").click()
     expect(app_page).to_have_url(re.compile(r"colour="))
     app_page.get_by_role("combobox", name="Show", exact=True).click()
