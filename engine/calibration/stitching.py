@@ -3,13 +3,18 @@
 # ruff: noqa: F722
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ..features.blocks import Followed
+from ..features.parts import transplanted, whole_parts
+from ..layouts import OPEN_CLIP, Layout
 from .base import Calibrator
 from .deep import DeepCalibrator
 from .tower import Tower, frozen
@@ -38,23 +43,27 @@ class StitchedTower(Tower):
         left, right = Tower(first), Tower(second)
         at = min(max(cut - 1, 0), len(left.blocks))
         self.blocks = left.blocks[:at] + right.blocks[at:]
-        self._end = left if cut == parts_of(left) else right
+        self._end = left if cut == len(left.blocks) + 2 else right
 
     def read_out(self, x: Float[Tensor, "n some width"]) -> Float[Tensor, "n dim"]:
         """Return the un-normalised features, by the read-out of the encoder that the last part is from."""
         return self._end.visual.ln_post(x[:, 0]) @ self._end.visual.proj
 
 
-def parts_of(tower: Tower) -> int:
-    """Count the parts that a tower can be cut into: the embedding, its blocks, the read-out."""
-    return len(tower.blocks) + 2
+def parts_of(encoder: nn.Module) -> int:
+    """Count the parts that an encoder can be cut into: the embedding, its blocks, the read-out.
+
+    Raises:
+        CalibrationError: its blocks cannot be followed.
+    """
+    return len(encoder.stations if isinstance(encoder, Followed) else Tower(encoder).blocks) + 2
 
 
 @torch.no_grad()
 def stitched_features(
-    first: Network, second: Network, cut: int, batches: Iterable[Float[Tensor, "_ 3 h w"]]
+    first: Network, second: Network, cut: int, batches: Iterable[Tensor], layout: Layout = OPEN_CLIP
 ) -> Float[Tensor, "n dim"]:
-    """Return features of images through the first ``cut`` parts of one network and the remaining parts of the other.
+    """Return features of samples through the first ``cut`` parts of one network and the remaining parts of the other.
 
     A calibrator acts only in the parts that its own network gives: inside the encoder in the blocks it has there, on
     the output only where the read-out is its network's.
@@ -63,7 +72,8 @@ def stitched_features(
         first: gives the beginning.
         second: gives the rest; only one of the two may have a calibrator.
         cut: from 0 (all of it the second's) to blocks + 2 (all of it the first's).
-        batches: pre-processed images.
+        batches: prepared images, or texts.
+        layout: how the parameters of an encoder of texts are named.
 
     Returns:
         Float32, on the CPU.
@@ -75,14 +85,23 @@ def stitched_features(
         task's own). Departure: embedding and read-out are parts of their own, and cutting the other way round is
         possible; neither is said there.
     """
-    with frozen(first.encoder), frozen(second.encoder):
-        tower = StitchedTower(first.encoder, second.encoder, cut)
-        owner, own = (first, range(cut)) if first.calibrator is not None else (second, range(cut, parts_of(tower)))
-        module, found = owner.calibrator, []
-        inside = _inside(module, tower, own)
-        outside = module if module is not None and inside is None and parts_of(tower) - 1 in own else None
-        for images in batches:
-            features = _walk(tower, images, inside, owner.task)
+    parts, found = parts_of(second.encoder), []
+    owner, own = (first, range(cut)) if first.calibrator is not None else (second, range(cut, parts))
+    with ExitStack() as stack:
+        stack.enter_context(frozen(first.encoder))
+        stack.enter_context(frozen(second.encoder))
+        if isinstance(second.encoder, Followed):
+            inside = None
+            given = [name for names in whole_parts(second.encoder, layout)[:cut] for name in names]
+            stack.enter_context(transplanted(second.encoder, first.encoder, given))
+            walk: Callable[[Tensor], Tensor] = second.encoder
+        else:
+            tower = StitchedTower(first.encoder, second.encoder, cut)
+            inside = _inside(owner.calibrator, tower, own)
+            walk = partial(_walk, tower, inside=inside, task=owner.task)
+        outside = owner.calibrator if inside is None and parts - 1 in own else None
+        for samples in batches:
+            features = walk(samples)
             found.append((features if outside is None else outside.correct(features, owner.task)).float().cpu())
     return torch.cat(found)
 
@@ -93,7 +112,7 @@ def _inside(module: Calibrator | None, tower: Tower, own: range) -> DeepCalibrat
         return None
     module.check_encoder(tower)
     blocks = [part - 1 for part in own if 1 <= part <= len(tower.blocks)]
-    return module.acting_in(blocks, features=parts_of(tower) - 1 in own)
+    return module.acting_in(blocks, features=len(tower.blocks) + 1 in own)
 
 
 def _walk(tower: Tower, images: Tensor, inside: DeepCalibrator | None, task: str) -> Tensor:

@@ -11,12 +11,12 @@ from engine.analysis.written import read_array
 from engine.calibration.rollout import look
 from engine.catalog import resolve
 from engine.errors import RecipeError
+from engine.features.parts import parts_of
 from engine.pipeline.local import make_view, run_recipe
 from engine.pipeline.run.encoding import encoder_of
 from engine.pipeline.run.plan import plan_run, steps_of
 from engine.pipeline.viewing.models import pictures_of
 from engine.pipeline.views import view_of
-from engine.pipeline.views.transplant import parts_of
 from engine.recipe import parse_recipe
 from engine.report import read_report
 from engine.zoo.encoders.architecture import architecture

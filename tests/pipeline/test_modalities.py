@@ -15,6 +15,7 @@ from engine.pipeline.run.context import MergeContext
 from engine.pipeline.run.findings import findings
 from engine.pipeline.run.plan import plan_run, steps_of
 from engine.pipeline.tools import StepTools
+from engine.pipeline.viewing.models import pictures_of
 from engine.pipeline.views import all_views, view_of
 from engine.recipe import MethodCall, Probe, parse_recipe
 from engine.types import PerSample, PerTask
@@ -30,6 +31,7 @@ from tests.tiny_text_zoo import make_text_zoo
 from tests.tiny_zoo import make_zoo
 
 CPU = torch.device("cpu")
+SMALL = {"rank": 4, "steps": 20, "batch_size": 8}
 PLAIN = MethodCall(method="task_arithmetic")
 MAKERS = {"image": make_zoo, "text": make_text_zoo}
 
@@ -173,7 +175,33 @@ def test_blocks_of_text_encoders_are_followed_and_exchanged(name, text_zoo, stor
             assert sum(parts) == part["parts"][1]["parameters"]
 
 
-@pytest.mark.parametrize("name", ["depth", "transplant"])
+def test_text_encoders_are_stitched_part_by_part(text_zoo, store):
+    """Every cut is the encoder whose first parts are one model's and whose others are the other's."""
+    view = view_of("stitching")
+    recipe = parse_recipe({"zoo": str(text_zoo), "calibrators": [{"method": "surgery", "params": SMALL}]})
+    document = view.read(make_view(view, view.ask(recipe, images=24), store))
+    opened, task = Zoo.open(str(text_zoo)), "alpha"
+    found = document["tasks"][task]
+    assert found["blocks"] == 2
+    assert set(found["states"]) == {"pretrained", "merged", "surgery", "expert"}
+    config = architecture(opened.folder, opened.manifest)
+    pictures = pictures_of(opened, task, recipe.probe, 24)
+    models = {name: load_encoder(config, opened.weights(name)) for name in ("base", task)}
+    order = ("embeddings.", "encoder.layer.0.", "encoder.layer.1.", "pooler.")
+    for kind, first, second in (("begins", "base", task), ("ends", task, "base")):
+        for cut in range(5):
+            mixed = load_encoder(config, opened.weights(second))
+            state = models[first].state_dict()
+            mixed.load_state_dict({n: state[n] for n in state if n.startswith(order[:cut])}, strict=False)
+            expected = 100 * pictures.right(mixed).mean()
+            assert found["states"]["pretrained"][kind][cut] == pytest.approx(expected)
+    plain, repaired = (found["states"][state]["begins"] for state in ("merged", "surgery"))
+    assert repaired[:-1] == plain[:-1]  # a calibrator of the output acts where the read-out is its network's
+    cosine = found["linearity"]["merged"]["cosine"]
+    assert len(cosine) == 3
+
+
+@pytest.mark.parametrize("name", ["depth", "stitching", "transplant"])
 def test_blocks_of_a_model_that_writes_its_answers_are_refused(name, tmp_path, store):
     base, experts = made_text_models.t5(tmp_path)
     data = made_text_models.texts(tmp_path / "n.jsonl", ("yes", "no"), numbers=False)

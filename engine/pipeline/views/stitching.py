@@ -16,12 +16,13 @@ from ...recipe import Recipe
 from ..steps import SHARE, apart, step
 from ..viewing.base import View
 from ..viewing.by_image import BESIDE
-from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
+from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_blocks, need_heads, plan_by_task
 from ..viewing.opening import scored
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
     from ...calibration.stitching import Network
+    from ...layouts import Layout
     from ..run.plan import RunSteps
     from ..tools import StepTools
     from ..viewing.models import Models, Pictures, Scored
@@ -58,6 +59,7 @@ def plan(run: RunSteps, asked: StitchingRequest) -> str:
             f"{row.title} makes other weights for every image, so there are no blocks to stitch. "
             "Choose a run with a static merge or one by task."
         )
+    need_blocks(run, "stitch")
     need_heads(run)
     names = tuple(name for name, _ in run.experts)
     weights = combination(run.recipe, dict(run.experts))
@@ -106,27 +108,26 @@ def stitching(inputs: ModelInputs[Path], params: StitchingParams, output: Path, 
     right (see ``viewing/by_image.py``). ``linearity``: state → ``cosine`` and ``change`` (against the pretrained model)
     with the combination of the experts' activations, after every block and, last, of the features.
     """
-    from ...calibration.stitching import Network, stitched_features
-    from ...calibration.tower import Tower
+    from ...calibration.stitching import Network, parts_of, stitched_features
     from ..viewing.models import Models, pictures_of
 
     zoo, task = params.sources.open(), params.task
     pictures = pictures_of(zoo, task, params.probe, params.images)
     models = Models(zoo, inputs, task, pictures.device)
-    own = models.encoder(params.expert)
+    own, layout = models.encoder(params.expert), zoo.modality.layout_of(params.architecture)
     others = {OTHER: lambda: Network(models.encoder(params.other))} if params.other else {}
     networks = models.networks({}) | others | models.networks(params.calibrators)
     states: dict[str, dict[str, list[Any]]] = {}
-    expert = pictures.scored(stitched_features(Network(own), Network(own), 0, pictures.batches()))
+    expert = pictures.scored(stitched_features(Network(own), Network(own), 0, pictures.batches(), layout))
     for number, (state, network) in enumerate(networks.items()):
         report = tools.part(STITCHING_SHARE * number / len(networks), STITCHING_SHARE * (number + 1) / len(networks))
-        states[state] = _stitched(network(), Network(own), expert, pictures, report)
+        states[state] = _stitched(network(), Network(own), expert, pictures, layout, report)
     document = {
         "states": states,
         "linearity": _linearity(models, params, pictures, tools.part(STITCHING_SHARE, 1.0)),
         "images": len(pictures.labels),
         "available": pictures.available,
-        "blocks": len(Tower(own).blocks),
+        "blocks": parts_of(own) - 2,
         "other": params.other,
         "exact": params.coefficients is not None,
     }
@@ -134,21 +135,25 @@ def stitching(inputs: ModelInputs[Path], params: StitchingParams, output: Path, 
 
 
 def _stitched(
-    network: Network, expert: Network, whole: Scored, pictures: Pictures, report: Callable[..., None]
+    network: Network,
+    expert: Network,
+    whole: Scored,
+    pictures: Pictures,
+    layout: Layout,
+    report: Callable[..., None],
 ) -> dict[str, list[Any]]:
     """Measure accuracy at every cut, in both orders; the ends of both are the two networks themselves."""
     from ...calibration.stitching import parts_of, stitched_features
-    from ...calibration.tower import Tower
 
-    parts = parts_of(Tower(network.encoder))
+    parts = parts_of(network.encoder)
     begins, ends = [whole], []
     for cut in range(1, parts + 1):
         report((cut - 1) / (2 * parts), pictures.task)
-        begins.append(pictures.scored(stitched_features(network, expert, cut, pictures.batches())))
+        begins.append(pictures.scored(stitched_features(network, expert, cut, pictures.batches(), layout)))
     ends.append(begins[-1])
     for cut in range(1, parts):
         report(0.5 + (cut - 1) / (2 * parts), pictures.task)
-        ends.append(pictures.scored(stitched_features(expert, network, cut, pictures.batches())))
+        ends.append(pictures.scored(stitched_features(expert, network, cut, pictures.batches(), layout)))
     found: dict[str, list[Any]] = {}
     for name, cuts in (("begins", begins), ("ends", [*ends, whole])):
         found[name] = [one["accuracy"] for one in cuts]
@@ -208,7 +213,6 @@ STITCHING = View(
     "Stitched networks",
     StitchingRequest,
     plan,
-    inside="Blocks cannot be followed",
     work=work,
     opens=scored,
 )

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...catalog import MERGE_METHODS
-from ...errors import CalibrationError, RecipeError
-from ...layouts import Layout, place_of
+from ...errors import RecipeError
 from ..steps import SHARE, apart, step
 from ..viewing.anew import merge_alone
 from ..viewing.base import View
@@ -21,12 +18,11 @@ from ..viewing.opening import of_worst_task
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from ..run.plan import RunSteps
     from ..tools import StepTools
 
-WHOLE = ("embedding", "block", "read-out")  # the control is made of these
 KINDS = 4  # of exchanges in a block: all of it, attention, MLP, norms
 
 
@@ -85,6 +81,7 @@ def transplant(inputs: ModelInputs[Path], params: TransplantParams, output: Path
     with the merged model's part). ``right``: the same of ``pretrained``, ``merged`` and ``expert`` as they are.
     """
     from ...analysis.written import write_array
+    from ...features.parts import WHOLE, parts_of, transplanted
     from ..viewing.models import Models, pictures_of
 
     zoo, task = params.sources.open(), params.task
@@ -114,51 +111,6 @@ def transplant(inputs: ModelInputs[Path], params: TransplantParams, output: Path
         "available": pictures.available,
     }
     (output / "transplant.json").write_text(json.dumps(document))
-
-
-def parts_of(encoder: nn.Module, layout: Layout) -> list[tuple[int, str, tuple[str, ...]]]:
-    """Return the parts of an encoder: block, kind, names of its parameters.
-
-    Args:
-        encoder: whose parameters they are.
-        layout: how they are named.
-
-    Raises:
-        CalibrationError: an encoder of another kind.
-    """
-    names, blocks = [name for name, _ in encoder.named_parameters()], {}
-    for name in names:
-        if (place := place_of(name)) is not None and name.startswith(layout.blocks):
-            blocks.setdefault(place.block, []).append((name, place.part))
-    found = [(0, "embedding", tuple(name for name in names if name.startswith(layout.stem)))]
-    for block, inside in sorted(blocks.items()):
-        found.append((block + 1, "block", tuple(name for name, _ in inside)))
-        for kind, starts in layout.parts.items():
-            found.append((block + 1, kind, tuple(name for name, part in inside if part.startswith(starts))))
-    last = tuple(name for name in names if layout.read_out and name.startswith(layout.read_out))
-    found += [(len(blocks) + 1, "read-out", last)] if last else []
-    left = set(names) - {name for _, kind, own in found if kind in WHOLE for name in own}
-    if left or not blocks:
-        raise CalibrationError(
-            f"{type(encoder).__name__} is no {layout.family} transformer whose parts are known"
-            + (f"; it has {min(left)} besides." if left else ".")
-        )
-    return found
-
-
-@contextmanager
-def transplanted(host: nn.Module, donor: nn.Module, names: tuple[str, ...]) -> Iterator[None]:
-    """Let parameters of one encoder hold another's values within this block."""
-    own: Mapping[str, Tensor] = dict(host.named_parameters())
-    given = dict(donor.named_parameters())
-    kept = {name: own[name].data for name in names}
-    try:
-        for name in names:
-            own[name].data = given[name].data
-        yield
-    finally:
-        for name, values in kept.items():
-            own[name].data = values
 
 
 def _count(encoder: nn.Module, names: tuple[str, ...]) -> int:
