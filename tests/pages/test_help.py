@@ -27,7 +27,7 @@ CONTROLS = {
 }
 ROWS = [*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values()]
 WORDS = 4  # fewer say nothing
-BRING = {"bring", *(f"sections/bring_{part}" for part in ("files", "images", "classes", "check"))}
+BRING = {"bring", *(f"sections/bring_{part}" for part in ("files", "data", "classes", "check"))}
 ASKED_FOR = {
     *BRING,
     "sections/runs_details",
