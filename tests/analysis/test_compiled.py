@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from engine.analysis import compiled
+
+pytestmark = pytest.mark.slow
 
 
 def test_compiled_functions_are_kept():

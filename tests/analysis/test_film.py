@@ -48,6 +48,7 @@ def test_principal_components_place_every_feature_exactly():
     assert facts["explained_variance"] == pytest.approx(shares)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["tsne", "umap"])
 def test_what_a_map_was_not_fitted_to_lands_among_its_own_kind(method):
     """Three clusters; other points of each are placed beside it, alike whatever is placed with them."""

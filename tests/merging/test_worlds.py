@@ -1,5 +1,7 @@
 """Every merge method and transform on weights that are special: ties, low rank, moved scalars, identical experts."""
 
+from functools import cache
+
 import pytest
 import torch
 from torch import Tensor
@@ -43,6 +45,7 @@ def identical(name: str, vector: Tensor, expert: int) -> Tensor:
 WORLDS = (ties, low_rank, scalars, identical)
 
 
+@cache
 def world(change, count: int) -> tuple[Memory, dict[str, Memory]]:
     base = tensors_of(toy("pretrained", "toyfull"))
     experts = {}

@@ -2,37 +2,28 @@
 
 import ast
 import re
-from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("benchmarks", "engine", "pages")
 FILES = [ROOT / "app.py", *(path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-QUESTION = re.compile(r"(What|Which|How|Whether|Whose|Where|When|Who|Why)(ever)?\b")
+QUESTION = re.compile(r'^\s*"""\s*((?:What|Which|How|Whether|Whose|Where|When|Who|Why)(?:ever)?\b.*)', re.MULTILINE)
 NOUN = re.compile(r"(The|An?|One|True|False|Names|Name of|Number|Shape|Sentences?)\b")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-DOCUMENTED = (ast.Module, ast.ClassDef, *FUNCTIONS)
-
-
-@cache
-def tree(path):
-    return ast.parse(path.read_text("utf-8"))
 
 
 def test_no_docstring_begins_as_a_question():
     found = []
     for path in (*FILES, *TESTS):
-        nodes = (node for node in ast.walk(tree(path)) if isinstance(node, DOCUMENTED))
-        texts = (ast.get_docstring(node) or "" for node in nodes)
-        found += [f"{path.relative_to(ROOT)}: {text}" for text in texts if QUESTION.match(text)]
+        found += [f"{path.relative_to(ROOT)}: {text}" for text in QUESTION.findall(path.read_text("utf-8"))]
     assert not found, f"say what it does (Return …, Draw …) or what it is: {found}"
 
 
 def test_docstrings_of_functions_begin_with_a_verb():
     found = []
     for path in FILES:
-        nodes = (node for node in ast.walk(tree(path)) if isinstance(node, FUNCTIONS))
+        nodes = (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, FUNCTIONS))
         public = ((node.name, ast.get_docstring(node) or "") for node in nodes if not node.name.startswith("_"))
         found += [f"{path.name}: {name}: {text}" for name, text in public if NOUN.match(text)]
     assert not found, f"say what it does (Return …, Draw …): {found}"
