@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PARALLEL := --no-loadscope-reorder
-WORKERS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)") # tests of other processes mostly wait
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 2)") # tests of other processes mostly wait
 
 unexport PYTHONDONTWRITEBYTECODE # each process that a test starts would compile the program anew
 

@@ -1,7 +1,9 @@
 """Threads are set, never inherited; a test has a store of its own and asks no other host; tests are sorted by need."""
 
 import os
+import re
 import tempfile
+from functools import cache
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,6 +25,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 sitecustomize.install()
 
 PROCESSES = ("service", "e2e")  # rooms whose tests wait for servers, workers and browsers
+SHARED = re.compile(r"^def .*\b(app_address|app_page|service)[,)]", re.MULTILINE)  # what is served once for a room
 WHOLE = ("pages", "pipeline", "fuzz")  # rooms whose tests go the whole way through the engine or the app
 
 
@@ -42,16 +45,22 @@ def pytest_itemcollected(item):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Spread files over workers, since a file shares what it makes; a room of tests of other processes stays on one."""
+    """Spread files over workers, since a file shares what it makes; files that share a server stay on one."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            file = nodeid.partition("::")[0]
-            room = Path(file).parts[1]
-            return room if room in PROCESSES else file
+            return scope_of(nodeid.partition("::")[0])
 
     return ByFile(config, log)
+
+
+@cache
+def scope_of(file):
+    """Return what is run on one worker together with a file: its room where its tests share a server, else itself."""
+    room = Path(file).parts[1]
+    text = (Path(__file__).parents[1] / file).read_text("utf-8")
+    return room if room in PROCESSES and SHARED.search(text) else file
 
 
 def pytest_collection_modifyitems(items):

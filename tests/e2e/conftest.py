@@ -28,6 +28,10 @@ ARGUMENTS = [
 ]
 ON_HOST = re.compile(r"^((https?|wss?)://(127\.0\.0\.1|localhost)[:/]|data:|blob:|about:)")
 DRAWN = "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
+TURN = (
+    "(address) => { history.pushState({}, '', address); dispatchEvent(new PopStateEvent('popstate', { state: {} })) }"
+)
+TURNED = "(before) => ![undefined, before].includes(document.querySelector('h1')?.innerText)"
 PATIENCE = 120_000  # ms that a condition is waited for, where many work on few cores
 WIDE = {"width": 1280, "height": 800}
 FAREWELL = 30  # seconds that a server has to end
@@ -61,6 +65,17 @@ def settle(page: Any) -> None:
     """Wait until a page has a heading and its script has ended."""
     page.get_by_role("heading").first.wait_for(timeout=PATIENCE)
     page.wait_for_function(DRAWN, timeout=PATIENCE)
+
+
+def turn(page: Any, address: str) -> None:
+    """Turn to another page of an app, which has another heading, as the browser's back button does.
+
+    A load would evaluate Streamlit's and Plotly's scripts anew, which takes a browser more than most pages do.
+    """
+    before = page.locator("h1").inner_text()
+    page.evaluate(TURN, address)
+    page.wait_for_function(TURNED, arg=before, timeout=PATIENCE)
+    settle(page)
 
 
 def free_port() -> int:

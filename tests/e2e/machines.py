@@ -15,6 +15,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -271,11 +272,14 @@ def tracked() -> list[str]:
 
 
 def copy_tracked(target: Path, names: Sequence[str]) -> None:
-    """Copy files of the project."""
+    """Copy files of the project, and what Python has compiled of them, so that machines need not do it again."""
     for name in names:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / name, target / name)
+        shutil.copy2(ROOT / name, target / name)
         (target / name).chmod(0o755 if os.access(ROOT / name, os.X_OK) else 0o644)
+        if name.endswith(".py") and (compiled := Path(cache_from_source(ROOT / name))).is_file():
+            (target / name).with_name("__pycache__").mkdir(exist_ok=True)
+            shutil.copy2(compiled, (target / name).with_name("__pycache__") / compiled.name)
 
 
 def link_packages(machine: Machine, environment: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from app import SECTIONS
-from tests.e2e.conftest import PATIENCE, WIDE, Watch, settle
+from tests.e2e.conftest import PATIENCE, WIDE, Watch, settle, turn
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
@@ -81,16 +81,27 @@ def fetch_axe(cache: Path) -> None:
     archive.unlink()
 
 
-@pytest.fixture(scope="module", params=PAGES)
-def page(request, profile, app_address) -> Iterator[Any]:
-    """Each page, opened once; in the end nothing has gone wrong in it."""
+@pytest.fixture(scope="module")
+def visit(profile, app_address) -> Iterator[tuple[Any, Watch]]:
+    """A browser page with the app in it, and what goes wrong there."""
     opened, watch = profile(viewport=WIDE).new_page(), Watch()
     watch.follow(opened)
     opened.set_default_timeout(PATIENCE)
-    opened.goto(f"{app_address}/{STATES.get(request.param, request.param)}")
+    opened.goto(f"{app_address}/{PAGES[-1]}")
     settle(opened)
-    yield opened
+    yield opened, watch
+    settle(opened)
     opened.close()
+    assert not watch.problems
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def page(request, visit, app_address) -> Any:
+    """Each page, turned to once; in the end nothing has gone wrong in it."""
+    opened, watch = visit
+    opened.set_viewport_size(WIDE)
+    turn(opened, f"{app_address}/{STATES.get(request.param, request.param)}")
+    yield opened
     assert not watch.problems
 
 
@@ -119,14 +130,12 @@ def test_a_page_fits_a_phone_in_the_dark(page):
     expect(page.get_by_text("Something unexpected went wrong")).to_have_count(0)
 
 
-def test_every_page_is_filled_on_texts(profile, app_address):
+def test_every_page_is_filled_on_texts(visit, app_address):
     """On a store without runs; one browser page goes from one to the next, as a visitor does."""
-    opened, watch = profile(viewport=WIDE).new_page(), Watch()
-    watch.follow(opened)
-    opened.set_default_timeout(PATIENCE)
+    opened, watch = visit
+    opened.set_viewport_size(WIDE)
     for name in PAGES:
-        opened.goto(f"{app_address}/{OWN.get(name, f'{name}?{TEXTS}')}")
-        settle(opened)
+        turn(opened, f"{app_address}/{OWN.get(name, f'{name}?{TEXTS}')}")
         main = opened.get_by_test_id("stMain")
         expect(main.get_by_test_id("stSkeleton")).to_have_count(0)
         expect(opened.get_by_text("Something unexpected went wrong")).to_have_count(0)
@@ -135,6 +144,4 @@ def test_every_page_is_filled_on_texts(profile, app_address):
         said = main.inner_text()
         assert len(said) > 150, f"{name} is empty: {said}"
         assert name not in OF_THE_RUN or TASK.search(said), f"{name} shows no task of sentences: {said[:500]}"
-    settle(opened)
-    opened.close()
     assert not watch.problems

@@ -47,7 +47,7 @@ def test_from_the_bundled_zoo_to_curves_of_both_kinds(app_page, app_address):
     expect(app_page.get_by_role("heading", level=1)).to_contain_text("experts reach")
     settle(app_page)
     app_page.get_by_text("Images and seeds").click()
-    fill(app_page, re.compile("Images a task"), 60)
+    fill(app_page, re.compile("Images a task"), 24)
     seeds = app_page.get_by_role("textbox", name="Training seeds")
     seeds.fill("0")
     seeds.press("Enter")

@@ -48,8 +48,7 @@ def copy_program(folder: Path) -> None:
     """Copy the program; what is large and only read is linked."""
     for name in COPIED:
         if (ROOT / name).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__", "reference")
-            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("reference"))
         else:
             shutil.copy(ROOT / name, folder / name)
     (folder / "tests" / "reference").symlink_to(ROOT / "tests" / "reference")
