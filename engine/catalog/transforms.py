@@ -31,13 +31,24 @@ class LayerPruningParams(Params):
     )
 
 
-class LwptvParams(LayerPruningParams):
-    """Parameters of LwPTV, and of its ablation by absolute value."""
+class LayerMaskParams(LayerPruningParams):
+    """Parameters of LwPTV's mask, also where layers are chosen by absolute value."""
 
     shared: Annotated[bool, LATER] = Field(
         True,
         title="Shared mask",
         description="Keep a layer for all experts when any expert keeps it (the paper); else each expert by itself.",
+    )
+
+
+class LwptvParams(LayerMaskParams):
+    """Parameters of LwPTV."""
+
+    rescale: Annotated[bool, LATER] = Field(
+        True,
+        title="Scale learned coefficients",
+        description="Multiply layer-wise coefficients that are learned behind it by η (the paper); concerns no other "
+        "merge.",
     )
 
 
@@ -112,7 +123,7 @@ ROWS = (
         name="absolute_value",
         title="Absolute value",
         category="transform",
-        params=LwptvParams,
+        params=LayerMaskParams,
         function=".merging.lwptv:absolute_value",
         summary="Prunes the layers whose task vectors are smallest on average.",
         equation=r"s_k^l = \mathbb{E}\,|\tau_k^l|",

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..catalog.transforms import LayerPruningParams, LwptvParams
+from ..catalog.transforms import LayerMaskParams, LayerPruningParams, LwptvParams
 from ..errors import MergeError
 from ..masks import lwptv_masks
 from ..types import Context, Static, TaskVectors, Weights
@@ -52,7 +52,7 @@ def lwptv(base: Weights, task_vectors: TaskVectors, params: LwptvParams, context
     return _pruned(task_vectors, params, scored, params.shared, totals)
 
 
-def absolute_value(base: Weights, task_vectors: TaskVectors, params: LwptvParams, context: Context) -> Changed:
+def absolute_value(base: Weights, task_vectors: TaskVectors, params: LayerMaskParams, context: Context) -> Changed:
     """Replace the layers with the smallest task vectors on average by the base's, with LwPTV's rule.
 
     Source: Zhang et al., 2025, arXiv:2506.09093, Table 3.
@@ -68,8 +68,12 @@ def scale_learned(
 ) -> Static:
     """Multiply learned layer-wise coefficients by η, because learning on pruned models inflates them.
 
+    With ``rescale`` off the merge stays as it was learned: the ablation "without scaling" of Figure 4.
+
     Source: Zhang et al., 2025, arXiv:2506.09093, Algorithm 1, layer-wise AdaMerging.
     """
+    if not params.rescale:
+        return merged
     vector = merged_vector(base, task_vectors, merged)
     return add_to_base(base, task_vectors, lambda name: vector(name).mul_(params.eta), merged.info)
 

@@ -300,11 +300,12 @@ def test_fisher_information_is_the_mean_squared_gradient():
     assert not first["visual.prompt_tokens"].any(), "the encoder does not use them"
 
 
-@pytest.mark.parametrize("granularity", ["layer", "task"])
-def test_lwptv_scales_what_was_learned_by_layer_only(granularity):
+@pytest.mark.parametrize(("granularity", "rescale"), [("layer", True), ("layer", False), ("task", True)])
+def test_lwptv_scales_what_was_learned_by_layer_only(granularity, rescale):
     base, vectors = toy_vectors()
-    params = {"granularity": granularity, "steps": 2}
-    call, pruning = MethodCall(method="adamerging", params=params), MethodCall(method="lwptv", params={"eta": 0.6})
+    scale = 0.6 if granularity == "layer" and rescale else 1.0
+    call = MethodCall(method="adamerging", params={"granularity": granularity, "steps": 2})
+    pruning = MethodCall(method="lwptv", params={"eta": 0.6, "rescale": rescale})
     result = merge(base, vectors, [pruning], call, TinyContext())
     kept = result.info.details["transforms"]["lwptv"]
     assert 0 < kept["kept_layers"] < kept["layers"] == len(vectors.names)
@@ -313,7 +314,7 @@ def test_lwptv_scales_what_was_learned_by_layer_only(granularity):
     for index, name in enumerate(vectors.names):
         column = coefficients[:, index] if granularity == "layer" else coefficients
         found = result.weights.tensor(name) - base.tensor(name).double()
-        wanted = torch.einsum("k,k...->...", column, vectors.stack(name)) * (0.6 if granularity == "layer" else 1.0)
+        wanted = torch.einsum("k,k...->...", column, vectors.stack(name)) * scale
         if found.any():
             moved += 1
             torch.testing.assert_close(found, wanted)
