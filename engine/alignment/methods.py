@@ -11,13 +11,19 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from ..catalog.alignment import ActivationMatchingParams, MatchingParams, SinkhornParams, WeightMatchingParams
+from ..catalog.alignment import (
+    ActivationMatchingParams,
+    MatchingParams,
+    RandomOrderParams,
+    SinkhornParams,
+    WeightMatchingParams,
+)
 from ..errors import AlignmentError
 from ..types import Tensors
 from .activations import activation_matching
 from .observing import transformer_units
 from .sinkhorn import sinkhorn_matching
-from .symmetry import Permutations, Symmetry, permuted
+from .symmetry import Permutations, Symmetry, identity, permuted, random_permutations
 from .transformer import folded, transformer_symmetry, unfolded
 from .weight_matching import weight_matching
 
@@ -116,6 +122,26 @@ def by_path_loss(
     within = {group for heads in symmetry.heads for group in heads.groups}
     free = Symmetry({group: axes for group, axes in symmetry.groups.items() if group not in within})
     return sinkhorn_matching(one, two, free, loss, params.steps, params.learning_rate, params.seed)
+
+
+def at_random(
+    fixed: nn.Module, other: nn.Module, symmetry: Symmetry, params: RandomOrderParams, images: Images
+) -> dict[str, Tensor]:
+    """Draw an order of the units from all that keep the function.
+
+    Source: a control for Ainsworth et al., ICLR 2023, arXiv:2209.04836.
+    """
+    return random_permutations(symmetry, unfolded(dict(other.named_parameters())), params.seed)
+
+
+def as_it_is(
+    fixed: nn.Module, other: nn.Module, symmetry: Symmetry, params: MatchingParams, images: Images
+) -> dict[str, Tensor]:
+    """Leave every unit in its place.
+
+    Source: a control for Ainsworth et al., ICLR 2023, arXiv:2209.04836.
+    """
+    return identity(symmetry, unfolded(dict(other.named_parameters())))
 
 
 def reordered(tensors: Tensors, symmetry: Symmetry, orders: Permutations) -> dict[str, Tensor]:

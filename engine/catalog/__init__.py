@@ -63,6 +63,7 @@ __all__ = [
     "check_needs",
     "fits",
     "is_parity",
+    "looks_at_images",
     "params_of",
     "resolve",
     "resolve_call",
@@ -135,6 +136,12 @@ def resolve(recipe: Recipe) -> Recipe:
             "calibrators": calibrators_,
         }
     )
+
+
+def looks_at_images(recipe: Recipe) -> bool:
+    """Tell whether a recipe's merge, or a transform of it, looks at images; its methods are known."""
+    transforms_ = (TRANSFORMS[call.method] for call in recipe.transforms)
+    return any(row.needs for row in (MERGE_METHODS[recipe.merge.method], *transforms_))
 
 
 def fits(row: MergeRow | TransformRow, experts: int) -> bool:

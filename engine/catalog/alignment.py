@@ -48,6 +48,12 @@ class SinkhornParams(MatchingParams):
     seed: int = Field(0, ge=0, lt=2**32, title="Seed", description="Of the places on the path.")
 
 
+class RandomOrderParams(MatchingParams):
+    """Parameters of a random order."""
+
+    seed: int = Field(0, ge=0, lt=2**32, title="Seed", description="Of the order.")
+
+
 ROWS = (
     AlignmentRow(
         name="weight_matching",
@@ -87,5 +93,27 @@ ROWS = (
         url="https://arxiv.org/abs/2310.13397",
         needs=frozenset({"validation", "heads"}),
         quick={"steps": 20, "images": 8},
+    ),
+    AlignmentRow(
+        name="random_order",
+        title="Random order",
+        category="alignment",
+        params=RandomOrderParams,
+        function=".alignment.methods:at_random",
+        summary="A control: units in an order drawn from all that keep the function.",
+        equation=r"\pi \sim U(\Pi)",
+        source="A control for Git Re-Basin (Ainsworth et al., ICLR 2023, arXiv:2209.04836): any other order.",
+        url="https://arxiv.org/abs/2209.04836",
+    ),
+    AlignmentRow(
+        name="as_it_is",
+        title="As it is",
+        category="alignment",
+        params=MatchingParams,
+        function=".alignment.methods:as_it_is",
+        summary="A control: units stay where they are, so that an expert of another base is merged without a matching.",
+        equation=r"\pi = \mathrm{id}",
+        source="A control for Git Re-Basin (Ainsworth et al., ICLR 2023, arXiv:2209.04836): no matching.",
+        url="https://arxiv.org/abs/2209.04836",
     ),
 )

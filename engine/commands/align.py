@@ -22,15 +22,19 @@ def align(
     param: Annotated[
         list[str] | None, typer.Option(help="A parameter of the method, such as groups=units; again for more.")
     ] = None,
+    called: Annotated[
+        str, typer.Option(help="List the aligned expert as TASK-CALLED, and leave the expert as it is.")
+    ] = "",
 ) -> None:
     """Reorder units of experts so that they fit the zoo's base; what each expert computes stays the same.
 
-    An expert that was trained from another base says so in zoo.yaml (`base: FILE`). The aligned weights are written
-    into the folder `aligned`, and zoo.yaml names them.
+    An expert that was trained from another base (`zoo finetune --from`) says so in zoo.yaml (`base: FILE`). The
+    aligned weights are written into the folder `aligned`, and zoo.yaml names them. With --called the expert stays, so
+    that controls (as_it_is, random_order) can be merged beside it.
     """
     from ..pipeline.zoos.align import align_experts
 
-    align_experts(zoo, method, params_from(param or []), expert or [], say)
+    align_experts(zoo, method, params_from(param or []), expert or [], say, called)
     say(f"The aligned experts are in {zoo}; they compute the same, which was checked in float64.")
 
 

@@ -112,12 +112,20 @@ def finetune(
     called: Annotated[
         str, typer.Option(help="A name for this way of training, where the recipe has experts with other settings.")
     ] = "",
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from", help="Start from the base of this zoo, of the same architecture; `zoo align` then makes them fit."
+        ),
+    ] = "",
     quiet: Quiet = False,
 ) -> None:
     """Train experts from a zoo's base on its tasks' training images and put them into the zoo.
 
     AdamW on what the recipe trains, the head frozen, linear warm-up and a cosine to zero; the last iterate is kept. A
     task may have an expert by each recipe; those by others than the standard one are called TASK-RECIPE.
+    With --from experts start from another zoo's base and are trained with this zoo's heads; they are called
+    TASK-other_base, name that base in zoo.yaml, and can be merged once `zoo align` has ordered their units.
     With --joint one model learns all tasks together and becomes the zoo's reference `multitask`, which runs show.
     Stopped in the middle, the same command goes on from the last checkpoint and ends with the same expert.
     """
@@ -144,6 +152,8 @@ def finetune(
     request = {"zoo": zoo, "config": config, "replace": replace, "checkpoint_every": checkpoint_every, "called": called}
     if task:
         request["tasks"] = task
+    if start:
+        request["start"] = {"zoo": start}
     records = finetune_experts(request, Store(), progress=None if quiet else progress_line())
     for name, record in records.items():
         accuracy, images = record["validation_accuracy"], record["images"]

@@ -38,9 +38,10 @@ def connection(run: RunView) -> None:
         st.write(
             "All experts of a zoo start from its base, and fine-tuning moves a unit far less than the way to another "
             "unit. A base that was pretrained from another seed has its units elsewhere: "
-            "`python -m engine zoo build mini8 --out DIR --twin` makes such a twin beside the zoo itself. An expert of "
-            "the twin, copied into a zoo together with the twin's base, says so in zoo.yaml (`base: FILE`); "
-            "`python -m engine zoo align` then puts its units in the order of the zoo's base."
+            "`python -m engine zoo build mini8 --out DIR --twin` makes such a twin beside the zoo itself. "
+            "`python -m engine zoo finetune ZOO --from DIR-twin --task TASK` trains an expert from the twin's base "
+            "with the zoo's heads; merging it is refused until `python -m engine zoo align ZOO` has put its units in "
+            "the order of the zoo's base."
         )
         st.page_link(
             "pages/experiments.py",

@@ -9,7 +9,7 @@ from engine.alignment.methods import check_same_function, reordered
 from engine.alignment.symmetry import random_permutations
 from engine.alignment.transformer import transformer_symmetry, unfolded
 from engine.catalog import ALIGNMENTS
-from engine.errors import AlignmentError, EngineError
+from engine.errors import AlignmentError, EngineError, RecipeError
 from engine.manifest import read_manifest
 from engine.pipeline.local import run_recipe
 from engine.pipeline.run.encoding import encoder_of
@@ -65,10 +65,13 @@ def test_a_planted_order_is_found(method, by, command, zoo):
 
 def test_merges_gain_from_it_and_say_where_it_is_missing(zoo, store):
     recipe = parse_recipe({"zoo": str(zoo), "experts": ["alpha", "beta"]})
-    (warned,) = [finding.text for finding in findings(recipe, Zoo.open(str(zoo))) if finding.level == "warning"]
-    assert "alpha starts from another base (theirs.safetensors)" in warned
-    before = run_recipe(recipe, store)
-    align_experts(str(zoo), "weight_matching", {})
+    (found,) = findings(recipe, Zoo.open(str(zoo)))
+    assert (found.level, "alpha starts from another base (theirs.safetensors)" in found.text) == ("error", True)
+    with pytest.raises(RecipeError, match="zoo align tiny --expert alpha"):
+        run_recipe(recipe, store)
+    align_experts(str(zoo), "as_it_is", {}, called="unmatched")
+    before = run_recipe(parse_recipe({"zoo": str(zoo), "experts": ["alpha-unmatched", "beta"]}), store)
+    align_experts(str(zoo), "weight_matching", {}, names=["alpha"])
     assert findings(recipe, Zoo.open(str(zoo))) == []
     after = run_recipe(recipe, store)
     assert before.accuracy["expert"]["alpha"] == after.accuracy["expert"]["alpha"], "the same function"
@@ -89,13 +92,32 @@ def test_a_base_of_its_own_keeps_its_function_and_comes_nearer(method, groups, z
     own = dict(encoder_of(Zoo.open(str(zoo)), "alpha").named_parameters())
     record = align_experts(str(zoo), method, {**ALIGNMENTS[method].quick, "groups": groups})["alpha"]
     assert record["apart"] < 1e-10
-    assert any(record["moved"].values())
+    assert any(record["moved"].values()) == (method != "as_it_is")
     assert (set(record["moved"]) == {"units_0", "units_1"}) == (groups == "units")
     if method == "weight_matching":
         assert record["after"] > record["before"]
     aligned = encoder_of(Zoo.open(str(zoo)), "alpha")
     images = torch.randn(4, 3, 16, 16)
     check_same_function(aligned.double(), own, dict(aligned.named_parameters()), images)
+
+
+def test_aligned_copies_stand_beside_the_expert(command, zoo):
+    for method, called in (("as_it_is", "unmatched"), ("random_order", "shuffled"), ("weight_matching", "matched")):
+        code, _, err = command("zoo", "align", zoo, "--expert", "alpha", "--method", method, "--called", called)
+        assert (code, err) == (0, "")
+    table = read_manifest(zoo).expert_table
+    assert [name for name in table if table[name].task == "alpha"] == [
+        "alpha", "alpha-matched", "alpha-shuffled", "alpha-unmatched",
+    ]  # fmt: skip
+    assert (table["alpha"].aligned, table["alpha-shuffled"].aligned) == ("", "random_order")
+    own, wanted = load_file(zoo / table["alpha"].weights), load_file(zoo / "untouched.safetensors")
+    name = "visual.transformer.resblocks.0.mlp.c_fc.weight"
+    found = {called: load_file(zoo / table[f"alpha-{called}"].weights)[name] for called in ("unmatched", "shuffled")}
+    assert torch.equal(found["unmatched"], own[name])
+    assert not torch.equal(found["shuffled"], own[name])
+    assert torch.equal(load_file(zoo / table["alpha-matched"].weights)[name], wanted[name])
+    with pytest.raises(EngineError, match="alpha-matched' already"):
+        align_experts(str(zoo), "weight_matching", {}, ["alpha"], called="matched")
 
 
 def narrower(zoo):

@@ -46,31 +46,51 @@ def findings(recipe: Recipe, zoo: Zoo | Manifest) -> list[Finding]:
     if not errors:
         errors = [*_refused_experts(recipe, zoo), *_refused_calibrators(recipe, _manifest(zoo)), *_lacking(recipe, zoo)]
         errors += [*linearised.refused(recipe, _manifest(zoo)), *_misfits(recipe, zoo)]
+        errors += [*_unaligned(recipe, _manifest(zoo)), *_without_one_model(recipe)]
     found = [Finding("error", text) for text in dict.fromkeys(errors)]
     if not errors:
-        doubts = [*linearised.doubtful(recipe, _manifest(zoo)), *_unaligned(recipe, _manifest(zoo))]
-        found += [Finding("warning", text) for text in doubts]
+        found += [Finding("warning", text) for text in linearised.doubtful(recipe, _manifest(zoo))]
     return [*found, Finding("warning", FLATTERING)] if recipe.probe.protocol == "paper" else found
+
+
+def _without_one_model(recipe: Recipe) -> Iterator[str]:
+    """List transforms that change the one merged model, where the merge makes several."""
+    merge = MERGE_METHODS[recipe.merge.method]
+    for row in (TRANSFORMS[call.method] for call in recipe.transforms):
+        if merge.yields in EACH and row.stage == "merged_vector":
+            yield (
+                f"{row.title} changes one merged model, but {merge.title} makes one for each {EACH[merge.yields]}. "
+                f"Take {row.title} out, or choose another merge method."
+            )
 
 
 def _unaligned(recipe: Recipe, manifest: Manifest) -> Iterator[str]:
     """List chosen experts that start from another base and whose units are in another order."""
+    if _errors_of(choose_experts, manifest, recipe):
+        return
     for name, _ in choose_experts(manifest, recipe):
         expert = manifest.expert_table[name]
         if expert.base and not expert.aligned:
             yield (
-                f"{name} starts from another base ({expert.base}): its units are in another order, and what is merged "
-                "with it does not fit. Align it first with `zoo align`."
+                f"{name} starts from another base ({expert.base}): its units are in another order, so what is merged "
+                f"with it does not fit. Align it first with `zoo align {manifest.name} --expert {name}` (as a control, "
+                "without a change: `--method as_it_is --called NAME`), or choose another expert of its task."
             )
 
 
-def refuse(recipe: Recipe, zoo: Zoo) -> None:
+def refuse(recipe: Recipe, zoo: Zoo, *, unaligned: bool = False) -> None:
     """Refuse a recipe that no run can be made of.
+
+    Args:
+        recipe: what is asked for.
+        zoo: that it names.
+        unaligned: let experts of other bases be as they are, since nothing is merged.
 
     Raises:
         RecipeError: with every reason.
     """
-    errors = [finding.text for finding in findings(recipe, zoo) if finding.level == "error"]
+    let = set(_unaligned(recipe, zoo.manifest)) if unaligned else set()
+    errors = [found.text for found in findings(recipe, zoo) if found.level == "error" and found.text not in let]
     if errors:
         raise RecipeError(" ".join(errors))
 

@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, resolve
+from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, looks_at_images, resolve
 from ...errors import EngineError
 from ...features import choose_device, device_class
 from ...manifest import Task
@@ -71,9 +71,9 @@ def plan_projection(view: ProjectionRequest, run: str, store: Store) -> Plan:
     return Plan((step,), step.key)
 
 
-def steps_of(recipe: Recipe, store: Store) -> RunSteps:
-    """Check a recipe's models and data, for plans of other kinds than a run."""
-    return RunSteps(Zoo.open(recipe.zoo), resolve(recipe), store)
+def steps_of(recipe: Recipe, store: Store, *, unaligned: bool = False) -> RunSteps:
+    """Check a recipe's models and data, for plans of other kinds than a run; see :func:`.findings.refuse`."""
+    return RunSteps(Zoo.open(recipe.zoo), resolve(recipe), store, unaligned=unaligned)
 
 
 @dataclass
@@ -84,6 +84,7 @@ class RunSteps:
     recipe: Recipe
     store: Store
     steps: dict[str, Step] = field(default_factory=dict)
+    unaligned: bool = False  # whether experts of other bases may be looked at as they are
 
     def __post_init__(self) -> None:
         """Refuse at once what would fail after minutes, and take the digests of everything that steps depend on.
@@ -92,7 +93,7 @@ class RunSteps:
             RecipeError: what speaks against the recipe, see :mod:`.findings`.
             EngineError: a file of the zoo that cannot be used.
         """
-        refuse(self.recipe, self.zoo)
+        refuse(self.recipe, self.zoo, unaligned=self.unaligned)
         manifest = self.zoo.manifest
         self.experts = self.zoo.choose(self.recipe)
         digest = self.store.digest_file
@@ -169,7 +170,7 @@ class RunSteps:
             or bool(row.learns)
             or any(TRANSFORMS[call.method].stochastic for call in self.recipe.transforms)
         )
-        looks = bool(row.needs)
+        looks = looks_at_images(self.recipe)
         params = MergeParams(
             experts=self.experts,
             digests=self.digests_of(*(name for name, _ in self.experts)),

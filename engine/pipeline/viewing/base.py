@@ -48,6 +48,7 @@ class View(Generic[R]):
     inside: str = ""  # of a view that looks inside an encoder: what cannot be done where nothing can, as a beginning
     work: Callable[[R, Sizes], Work] | None = None  # what it does, so that its time is foreseen; None: not known
     needs: Literal["zoo", "merge", "run"] = "run"  # what it starts from
+    unaligned: bool = False  # looks at experts of other bases as they are, and merges nothing
     opens: Opens | None = None  # what its page asks for when it opens; None: nothing until somebody does
 
     def refusal(self, kind: Modality) -> str:

@@ -331,5 +331,6 @@ CONNECTION = View(
     inside="Units cannot be matched",
     work=work,
     needs="zoo",
+    unaligned=True,
     opens=of_pair("start", "end"),
 )

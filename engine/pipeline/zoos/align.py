@@ -32,6 +32,7 @@ def align_experts(
     params: Mapping[str, Any],
     names: Sequence[str] = (),
     say: Callable[[str], None] = lambda line: None,
+    called: str = "",
 ) -> dict[str, dict[str, Any]]:
     """Reorder the units of experts so that they agree with the zoo's base; what each computes stays the same.
 
@@ -43,32 +44,49 @@ def align_experts(
         params: of the method.
         names: experts; by default all whose manifest entry names another base and that are not aligned.
         say: told what has been done.
+        called: list each as TASK-CALLED beside the expert as it is, which stays; by default its entry changes.
 
     Returns:
         For each expert the inner product with the base before and after, the share of units that moved, by group, and
         by how much its features differ (relative, float64).
 
     Raises:
-        EngineError: an unknown method, expert or parameter, no expert that needs it, weights of other widths, or a
-            function that would change.
+        EngineError: an unknown method, expert or parameter, no expert that needs it, a name that is taken, weights of
+            other widths, or a function that would change.
     """
     opened, row = Zoo.open(zoo), row_of(ALIGNMENTS, method, "way to align")
     only_images(opened.manifest, "Experts are aligned")
     settings = params_of(row, dict(params))
     found, changes = {}, {}
-    for expert in _chosen(opened, names):
+    chosen = _chosen(opened, names)
+    copies = _copies(opened, chosen, called) if called else {}
+    for expert in chosen:
         record, tensors = _aligned(opened, expert, row.load(), settings)
-        target = f"aligned/{expert.name}.safetensors"
+        target = f"aligned/{copies.get(expert.name, expert.name)}.safetensors"
         path = opened.folder / target
         path.parent.mkdir(exist_ok=True)
         write_weights(path, Memory(tensors), metadata={"task": expert.task, "aligned_by": method})
         found[expert.name], changes[expert.name] = record, {"weights": target, "aligned": method}
+        if called:
+            changes[expert.name]["method"] = called
         moved = ", ".join(f"{group} {share:.0%}" for group, share in record["moved"].items() if share)
         say(
             f"{expert.name}: inner product with the base {record['before']:.4g} → {record['after']:.4g}; "
             f"moved {moved or 'nothing'}"
         )
-    change_experts(opened.folder, changes)
+    change_experts(opened.folder, changes, copies)
+    return found
+
+
+def _copies(zoo: Zoo, chosen: Sequence[Expert], called: str) -> dict[str, str]:
+    """Return what aligned copies are called, by the name of the expert that stays."""
+    found = {expert.name: f"{expert.task}-{called}" for expert in chosen}
+    if twice := next((name for name in found.values() if list(found.values()).count(name) > 1), None):
+        raise ZooError(
+            f"Two experts would be called '{twice}'. Align them one by one (--expert), each --called its own."
+        )
+    if taken := next((name for name in found.values() if name in zoo.manifest.expert_table), None):
+        raise ZooError(f"The zoo has an expert '{taken}' already. Give another name with --called.")
     return found
 
 

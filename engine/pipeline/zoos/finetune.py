@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ...errors import DataError, ZooError, nearest
 from ...features import choose_device
 from ...manifest import Task
+from ...store.mounts import here
 from ...zoo.encoders.backbone import architecture, preprocessing
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import VALIDATION_SHARE, hold_out
@@ -26,6 +27,7 @@ from ..sources import Sources
 from ..steps import A, Inputs, Step, StepParams, apart, step
 from .foreseen import keep_training_rate
 from .request import FinetuneRequest
+from .start import other_base
 from .teacher import plan_teacher
 from .training import FinetuneParams, TrainingRun, work
 
@@ -51,6 +53,7 @@ class AdoptParams(StepParams):
     stamp: tuple[int, int]  # of the manifest: file and time
     replace: bool
     called: str | None = None  # this way of training, where it is not called as its recipe is
+    start: str = apart("")  # the zoo whose base the experts start from, where it is another
     sources: Sources = apart()
 
 
@@ -82,6 +85,7 @@ def plan_finetune(asked: FinetuneRequest, store: Store) -> Plan:
         stamp=(stamp.st_ino, stamp.st_mtime_ns),
         replace=asked.replace,
         called=asked.called or None,
+        start=str(Zoo.open(asked.start.zoo).folder) if asked.start else "",
         sources=Sources(zoo=str(zoo.folder)),
     )
     adopt = adopt_experts.plan(params, AdoptInputs[str]({task: node.key for task, node in steps.items()}))
@@ -175,7 +179,8 @@ def plan_training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, stor
     names = [task.name for task in tasks]
     if heads is None:
         zoo.heads(names)  # they are there, and fit
-    base = zoo.weights("base")
+    start = zoo if wanted.start is None else other_base(wanted.start, zoo, store)
+    base = start.weights("base")
     counts = {name: len(hold_out(zoo.data[name], VALIDATION_SHARE)[0]) for name in names}
     parameters = sum(math.prod(base.shape(name)) for name in base.names)
     config = wanted.config.resolved(sum(counts.values()), parameters, len(tasks))
@@ -185,7 +190,7 @@ def plan_training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, stor
                 f"Task '{name}' has {count} images to train on, fewer than a batch of "
                 f"{config['batch_size'] // len(tasks)}. Give a smaller --batch-size."
             )
-    device, digest = choose_device().type, store.digest_file(zoo.weights_path("base"))
+    device, digest = choose_device().type, store.digest_file(start.weights_path("base"))
     brought, digests = zoo.manifest.heads, {name: zoo.data[name].digest(store.digest_file) for name in names}
     joint = wanted.config.row.joint
     params = FinetuneParams(
@@ -201,6 +206,8 @@ def plan_training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, stor
         others=None if joint else _others(zoo, tasks[0], wanted, store),
         teacher=plan_teacher(wanted.teacher, tasks[0], store) if wanted.teacher else None,
         teacher_zoo=str(Zoo.open(wanted.teacher.zoo).folder) if wanted.teacher else "",
+        start=None if start is zoo else start.manifest.name,
+        start_zoo="" if start is zoo else str(start.folder),
         checkpoint_every=wanted.checkpoint_every,
         sources=Sources(zoo=str(zoo.folder), heads=str(store.folder_of(heads.key)) if heads else ""),
     )
@@ -232,6 +239,7 @@ def finetune(inputs: FinetuneInputs[Path], params: FinetuneParams, output: Path,
         "config": params.config,
         **({"joint": list(params.joint)} if params.joint else {}),
         **({"teacher": params.teacher.identity()} if params.teacher else {}),
+        **({"start": params.start} if params.start else {}),
         "images": run.counts,
         "validation_accuracy": {"base": run.curve[0][2], "expert": run.curve[-1][2]},
         "columns": list(run.COLUMNS),
@@ -255,7 +263,8 @@ def adopt_experts(inputs: AdoptInputs[Path], params: AdoptParams, output: Path, 
     records = {}
     for task, folder in inputs.expert.items():
         records[task] = (folder, json.loads((folder / "record.json").read_text()))
-    names = adopt(zoo, records, replace=params.replace, called=params.called or "")
+    start = Zoo.open(here(params.start)) if params.start else None
+    names = adopt(zoo, records, replace=params.replace, called=params.called or "", start=start)
     tools.store.zoos.add(zoo.folder)  # so that pages list it
     (output / "experts.json").write_text(
         json.dumps({names[task]: record for task, (_, record) in records.items()}, indent=1)

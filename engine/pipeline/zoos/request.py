@@ -12,7 +12,7 @@ from ...catalog.fine_tuning import Augmentation
 from ...errors import RecipeError
 from ...manifest import SAFE_NAME
 from ...recipe import Frozen, Request
-from ...zoo.making.adopt import DISTILLED
+from ...zoo.making.adopt import way_of
 
 SMALL_ENCODER = 20_000_000  # parameters
 STEPS = 250  # of one expert
@@ -29,6 +29,12 @@ class Teacher(Frozen):
     weight: float = Field(
         0.9, ge=0, le=1, title="Weight", description="Of the teacher's predictions; the rest is the labels'. 0: labels."
     )
+
+
+class Start(Frozen):
+    """Another zoo of the same architecture, whose base experts start from."""
+
+    zoo: str = Field(title="Zoo", description="Its base has other weights in the same architecture.")
 
 
 class FinetuneConfig(Frozen):
@@ -124,6 +130,7 @@ class FinetuneRequest(Request):
     tasks: Literal["all"] | tuple[str, ...] = "all"
     config: FinetuneConfig = FinetuneConfig()
     teacher: Teacher | None = None
+    start: Start | None = None  # where it is not the zoo's own base
     replace: bool = False
     called: str = Field(
         "",
@@ -139,7 +146,20 @@ class FinetuneRequest(Request):
             raise ValueError("a teacher teaches one task; choose another recipe than joint training")
         return self
 
+    @model_validator(mode="after")
+    def _can_start_elsewhere(self) -> FinetuneRequest:
+        if self.start is None:
+            return self
+        if self.config.row.joint:
+            raise ValueError("joint training gives the zoo's reference, which starts from the zoo's own base")
+        if self.config.row.forward != "standard":
+            raise ValueError(
+                f"{self.config.row.title} experts are evaluated around the zoo's own base, so they cannot start from "
+                "another; choose another recipe"
+            )
+        return self
+
     @property
     def method(self) -> str:
         """Return the name under which the manifest lists what is made."""
-        return self.called or (self.config.method if self.teacher is None else DISTILLED)
+        return self.called or way_of(self.config.method, taught=self.teacher is not None, moved=self.start is not None)

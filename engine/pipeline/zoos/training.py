@@ -23,6 +23,7 @@ from ...training.setting import spread
 from ...weights import Memory, SafetensorsFile, write_weights
 from ...zoo.encoders.backbone import PREFIX, load_encoder, to_tensor
 from ...zoo.encoders.training import Schedule, Teaching, Trainer
+from ...zoo.folder import Zoo
 from ...zoo.images.augment import augment
 from ...zoo.images.splits import hold_out
 from ...zoo.making.adopt import EXPERT, FACTORS
@@ -33,7 +34,6 @@ from .teacher import TeacherParams, teacher_logits
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ...zoo.folder import Zoo
     from ..tools import StepTools
 
 CHECKPOINT_SECONDS = 30.0
@@ -56,6 +56,8 @@ class FinetuneParams(StepParams):
     others: dict[str, str] | None = None  # digests of other tasks' images, for recipes that look at them
     teacher: TeacherParams | None = None
     teacher_zoo: str = apart("")
+    start: str | None = None  # the name of the zoo whose base it starts from, where it is another
+    start_zoo: str = apart("")
     checkpoint_every: int | None = apart(None)
     sources: Sources = apart()
 
@@ -134,7 +136,8 @@ class TrainingRun:
             "validation_from": self.lessons[0].split,
         }
         self.heads = [heads[task].weight.to(self.device) for task in tasks]
-        encoder = load_encoder(params.architecture, zoo.weights("base")).to(self.device)
+        start = Zoo.open(here(params.start_zoo)) if params.start_zoo else zoo
+        encoder = load_encoder(params.architecture, start.weights("base")).to(self.device)
         names = ("steps", "learning_rate", "warmup", "weight_decay", "label_smoothing", "decay")
         schedule = Schedule(**{name: self.config[name] for name in names if name in self.config})
         setting = Setting(

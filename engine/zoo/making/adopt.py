@@ -20,13 +20,19 @@ from ..folder import Zoo
 
 RECORD = "build.json"
 DISTILLED = "distilled"  # how an expert says that it learned from a teacher
+OTHER_BASE = "other_base"  # how the manifest calls experts that start from another zoo's base
 JOINT = "multitask"  # the reference that learned all tasks together
 EXPERT, FACTORS = "expert.safetensors", "factors.safetensors"  # of a training's folder
 SOURCE = "trained by `zoo finetune`, see build.json"
 
 
 def adopt(
-    zoo: Zoo, trained: Mapping[str, tuple[Path, Mapping[str, Any]]], *, replace: bool = False, called: str = ""
+    zoo: Zoo,
+    trained: Mapping[str, tuple[Path, Mapping[str, Any]]],
+    *,
+    replace: bool = False,
+    called: str = "",
+    start: Zoo | None = None,
 ) -> dict[str, str]:
     """Add experts to a zoo.
 
@@ -35,6 +41,7 @@ def adopt(
         trained: task → folder of the training, with weights and perhaps factors, and its record.
         replace: whether an expert that a task has already gives way.
         called: the name of this way of training in the manifest; by default that of the recipe.
+        start: the zoo whose base they start from, where it is another; that base is copied as well.
 
     Returns:
         Task → name of its expert.
@@ -46,10 +53,15 @@ def adopt(
     if JOINT in trained:
         return _adopt_reference(zoo, *trained[JOINT], replace)
     manifest = read_manifest(zoo.folder)
-    methods = {task: called or _way(record) for task, (_, record) in trained.items()}
+    methods = {task: called or _way(record, start is not None) for task, (_, record) in trained.items()}
     names = {task: _name(manifest, task, method, replace) for task, method in methods.items()}
     entries = {task: _entry(names[task], task, methods[task], *pair) for task, pair in trained.items()}
+    if start is not None:
+        entries = {task: _started(entry, start, trained[task][1]) for task, entry in entries.items()}
     try:
+        for entry in entries.values():
+            if start is not None:
+                _copy_base(start, resolve_inside(zoo.folder, entry["base"]))
         for task, (folder, _) in trained.items():
             _copy(folder / EXPERT, _target(zoo.folder, manifest, names[task]))
             if "factors" in entries[task]:
@@ -107,8 +119,21 @@ def _name(manifest: Manifest, task: str, method: str, replace: bool) -> str:
     return name
 
 
-def _way(record: Mapping[str, Any]) -> str:
-    return DISTILLED if "teacher" in record else _recipe(record)
+def way_of(recipe: str, *, taught: bool, moved: bool) -> str:
+    """Return what a way of training is called in a manifest, where nobody has named it.
+
+    Args:
+        recipe: of fine-tuning.
+        taught: by another model.
+        moved: to another base, from which training starts.
+    """
+    if moved:
+        return OTHER_BASE
+    return DISTILLED if taught else recipe
+
+
+def _way(record: Mapping[str, Any], moved: bool) -> str:
+    return way_of(_recipe(record), taught="teacher" in record, moved=moved)
 
 
 def _recipe(record: Mapping[str, Any]) -> str:
@@ -127,9 +152,26 @@ def _entry(name: str, task: str, method: str, folder: Path, record: Mapping[str,
     return entry
 
 
+def _started(entry: Mapping[str, Any], start: Zoo, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of an expert that starts from another base; its factors would not fit this zoo's base."""
+    kept = {name: value for name, value in entry.items() if name != "factors"}
+    return {**kept, "base": f"bases/{start.manifest.name}-{record['base'][:8]}.safetensors"}
+
+
+def _copy_base(start: Zoo, target: Path) -> None:
+    """Write the encoder of another zoo's base, once."""
+    from ...weights import write_weights
+
+    if target.is_file():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_weights(target, start.weights("base"), metadata={"base_of": start.manifest.name})
+
+
 def _target(folder: Path, manifest: Manifest, name: str) -> Path:
     expert = manifest.expert_table.get(name)
-    path = resolve_inside(folder, f"experts/{name}.safetensors" if expert is None else expert.weights)
+    fresh = expert is None or bool(expert.aligned)  # what an alignment wrote stays what it was
+    path = resolve_inside(folder, f"experts/{name}.safetensors" if fresh else expert.weights)
     if expert is not None and path.suffix != ".safetensors":
         raise ZooError(f"Expert '{name}' lies in {expert.weights}; only .safetensors files are replaced.")
     return path
@@ -162,22 +204,46 @@ def _write_record(folder: Path, records: Mapping[str, Any]) -> None:
 
 def _write_manifest(folder: Path, manifest: Manifest, entries: Sequence[Mapping[str, Any]]) -> None:
     """Name new experts in zoo.yaml; comments above its first key stay, others do not survive the rewriting."""
-    fresh = [dict(entry) for entry in entries if entry["name"] not in manifest.expert_table]
-    if not fresh:
+    table, changed = manifest.expert_table, {entry["name"]: dict(entry) for entry in entries}
+    known = {name: entry for name, entry in changed.items() if name in table}
+    fresh = [entry for name, entry in changed.items() if name not in table]
+    moved = {name: entry for name, entry in known.items() if table[name].base or "base" in entry}
+    if not fresh and not moved:
         return
     document = read_yaml(folder / "zoo.yaml", ZooError, "manifest")
-    document["experts"] = [*(document.get("experts") or []), *fresh]
+    listed = [_with_base(entry, moved.get(entry["name"], entry)) for entry in document.get("experts") or []]
+    document["experts"] = [*listed, *fresh]
     _rewrite(folder, document)
 
 
-def change_experts(folder: Path, changes: Mapping[str, Mapping[str, Any]]) -> None:
+def _with_base(entry: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an expert's entry after a training that starts, or started, from another base."""
+    if entry is new:
+        return dict(entry)
+    weights = new["weights"] if entry.get("aligned") else entry["weights"]
+    return {**new, "weights": weights}
+
+
+def change_experts(
+    folder: Path, changes: Mapping[str, Mapping[str, Any]], copies: Mapping[str, str] | None = None
+) -> None:
     """Change entries of experts in zoo.yaml, by their names.
+
+    Args:
+        folder: of the zoo.
+        changes: keys of an entry that get other values, by the expert's name.
+        copies: experts whose entry stays and whose changed copy is listed beside it, by name, as what it is called.
 
     Raises:
         ZooError: the manifest would not be valid, or cannot be written; it then stays as it was.
     """
     document = read_yaml(folder / "zoo.yaml", ZooError, "manifest")
-    document["experts"] = [{**entry, **changes.get(entry["name"], {})} for entry in document.get("experts") or []]
+    entries: list[dict[str, Any]] = []
+    for entry in document.get("experts") or []:
+        changed = {**entry, **changes.get(entry["name"], {})}
+        copied = (copies or {}).get(entry["name"])
+        entries += [entry, {**changed, "name": copied}] if copied else [changed]
+    document["experts"] = entries
     try:
         _rewrite(folder, document)
     except OSError as error:
