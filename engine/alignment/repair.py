@@ -25,8 +25,7 @@ def unit_statistics(network: nn.Module, layers: Sequence[str], inputs: Tensor) -
     found: dict[str, Statistics] = {}
 
     def see(name: str, output: Tensor) -> None:
-        rows = output.reshape(-1, output.shape[-1])
-        found[name] = Statistics(rows.mean(dim=0), rows.var(dim=0))
+        found[name] = statistics_of(output)
 
     with _hooked(network, layers, see), torch.no_grad():
         network(inputs)
@@ -44,6 +43,45 @@ def goals(start: Mapping[str, Statistics], end: Mapping[str, Statistics], alpha:
         deviation = (1 - alpha) * first.variance.sqrt() + alpha * second.variance.sqrt()
         found[name] = Statistics((1 - alpha) * first.mean + alpha * second.mean, deviation.square())
     return found
+
+
+def average(parts: Sequence[Mapping[str, Statistics]]) -> dict[str, Statistics]:
+    """Return what a network between several others should have: mean means and mean standard deviations.
+
+    Source: Jordan et al., ICLR 2023, arXiv:2211.08403, Eq. (2)–(3). Departure: of any number of networks, each counting
+        as much; of two it is the middle of their path.
+    """
+    found = {}
+    for name in parts[0]:
+        deviation = torch.stack([part[name].variance.sqrt() for part in parts]).mean(dim=0)
+        found[name] = Statistics(torch.stack([part[name].mean for part in parts]).mean(dim=0), deviation.square())
+    return found
+
+
+def statistics_of(output: Tensor) -> Statistics:
+    """Return the statistics of a layer's outputs (…, units), over all but the last dimension."""
+    rows = output.reshape(-1, output.shape[-1])
+    return Statistics(rows.mean(dim=0), rows.var(dim=0))
+
+
+def corrected(output: Tensor, found: Statistics, goal: Statistics) -> Tensor:
+    """Return a layer's outputs (…, units) with wanted statistics, normalised by the biased variance."""
+    count = output[..., 0].numel()
+    factor = ((goal.variance + EPSILON) / (found.variance * ((count - 1) / count) + EPSILON)).sqrt()
+    return (output - found.mean) * factor + goal.mean
+
+
+def repaired_layer(weight: Tensor, bias: Tensor, found: Statistics, goal: Statistics) -> tuple[Tensor, Tensor]:
+    """Return a linear layer's weight (units, in) and bias (units,) with the correction of its outputs folded in."""
+    factor = ((goal.variance + EPSILON) / (found.variance + EPSILON)).sqrt()
+    return weight * factor[:, None], (bias - found.mean) * factor + goal.mean
+
+
+def how_far(found: Mapping[str, Statistics], wanted: Mapping[str, Statistics]) -> dict[str, Tensor]:
+    """Return for each layer the ratio of each unit's standard deviation to the wanted one."""
+    return {
+        name: ((found[name].variance + EPSILON) / (goal.variance + EPSILON)).sqrt() for name, goal in wanted.items()
+    }
 
 
 @torch.no_grad()
@@ -67,22 +105,17 @@ def repair(network: nn.Module, wanted: Mapping[str, Statistics], inputs: Tensor)
     before: dict[str, Statistics] = {}
 
     def correct(name: str, output: Tensor) -> Tensor:
-        rows = output.reshape(-1, output.shape[-1])
-        before[name] = Statistics(rows.mean(dim=0), rows.var(dim=0))
-        goal, spread = wanted[name], rows.var(dim=0, unbiased=False)
-        factor = ((goal.variance + EPSILON) / (spread + EPSILON)).sqrt()
-        return (output - before[name].mean) * factor + goal.mean
+        before[name] = statistics_of(output)
+        return corrected(output, before[name], wanted[name])
 
     with _hooked(network, list(wanted), correct):
         network(inputs)
     for name, goal in wanted.items():
-        layer, found = network.get_submodule(name), before[name]
-        factor = ((goal.variance + EPSILON) / (found.variance + EPSILON)).sqrt()
-        layer.weight.mul_(factor[:, None])
-        layer.bias.sub_(found.mean).mul_(factor).add_(goal.mean)
-    return {
-        name: ((before[name].variance + EPSILON) / (goal.variance + EPSILON)).sqrt() for name, goal in wanted.items()
-    }
+        layer = network.get_submodule(name)
+        weight, bias = repaired_layer(layer.weight, layer.bias, before[name], goal)
+        layer.weight.copy_(weight)
+        layer.bias.copy_(bias)
+    return how_far(before, wanted)
 
 
 @contextmanager

@@ -140,8 +140,11 @@ def resolve(recipe: Recipe) -> Recipe:
 
 def looks_at_images(recipe: Recipe) -> bool:
     """Tell whether a recipe's merge, or a transform of it, looks at images; its methods are known."""
-    transforms_ = (TRANSFORMS[call.method] for call in recipe.transforms)
-    return any(row.needs for row in (MERGE_METHODS[recipe.merge.method], *transforms_))
+    return any(row.needs for row in _merging(recipe))
+
+
+def _merging(recipe: Recipe) -> list[MergeRow | TransformRow]:
+    return [MERGE_METHODS[recipe.merge.method], *(TRANSFORMS[call.method] for call in recipe.transforms)]
 
 
 def fits(row: MergeRow | TransformRow, experts: int) -> bool:

@@ -112,6 +112,7 @@ class Cost:
     images: Amount | None = None
     merges: Amount | None = None
     products: Amount | None = None
+    by_all: bool = False  # every expert and the merged model see the images of all tasks
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -99,6 +99,19 @@ class LinesParams(Params):
     )
     beta: float = Field(
         0.5, ge=0, le=2, title="Growth β", description="How much more than the first block the last block is scaled."
+    )
+
+
+class RepairParams(Params):
+    """Parameters of REPAIR."""
+
+    images: int = Field(
+        32, ge=2, le=2000, title="Images a task", description="Unlabelled images on which statistics are taken."
+    )
+    layers: Literal["hidden", "both"] = Field(
+        "hidden",
+        title="Layers",
+        description="Of each block's perceptron: outputs in front of the activation, or those behind it as well.",
     )
 
 
@@ -242,6 +255,25 @@ ROWS = (
         source="Wang et al., LiNeS, ICLR 2025, arXiv:2410.17146",
         url="https://arxiv.org/abs/2410.17146",
         stage="merged_vector",
+    ),
+    TransformRow(
+        name="repair",
+        title="REPAIR",
+        category="transform",
+        params=RepairParams,
+        function=".alignment.repaired_merge:repair_merge",
+        summary="Rescales hidden units of the merged model to the mean and deviation that they have in the experts.",
+        equation=r"z \leftarrow \frac{z-\mu}{\sigma}\,\bar\sigma+\bar\mu,\quad"
+        r" \bar\mu=\tfrac1K\textstyle\sum_k\mu_k,\ \bar\sigma=\tfrac1K\sum_k\sigma_k",
+        source="Jordan et al., REPAIR: Renormalizing permuted activations for interpolation repair, ICLR 2023, "
+        "arXiv:2211.08403",
+        url="https://arxiv.org/abs/2211.08403",
+        needs=frozenset({"unlabelled"}),
+        stage="merged_vector",
+        stochastic=True,
+        quick={"images": 4},
+        variants=({"layers": "both"},),
+        cost=Cost(reads=1, sweeps=2, images=lambda params: params.images, by_all=True),
     ),
     TransformRow(
         name="random_vector",

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, params_of
+from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, Params, params_of
 from ...catalog.row import BACKWARD
 from ...errors import EngineError
 from ...manifest import Manifest, Task
@@ -165,14 +165,21 @@ def merge_seconds(recipe: Recipe, facts: Facts, rates: Rates) -> float:
     if cost.decomposes:
         work = sum(SVD * m * n * min(m, n) for m, n in facts.tower.matrices)
         seconds += (facts.experts + 1) * work / rates.matmul
-    if cost.images:
-        seconds += cost.images(params) * facts.experts * facts.tower.flops / rates.encode_rate(facts.tower.name)
+    for part, given in ((cost, params), *zip(transforms, _transform_params(recipe), strict=True)):
+        if part.images:
+            models = facts.experts + 1 if part.by_all else 1
+            passes = models * part.images(given) * facts.experts
+            seconds += passes * facts.tower.flops / rates.encode_rate(facts.tower.name)
     if cost.merges:
         seconds += cost.merges(params) * facts.experts * size * 2 / rates.arithmetic
     if cost.products:
         work = sum(2 * n * n * m for m, n in facts.tower.matrices)
         seconds += cost.products(params) * facts.experts * work / rates.matmul
     return seconds
+
+
+def _transform_params(recipe: Recipe) -> list[Params]:
+    return [params_of(TRANSFORMS[call.method], call.params) for call in recipe.transforms]
 
 
 def _encode_seconds(recipe: Recipe, facts: Facts, rates: Rates, merges: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...catalog import CALIBRATORS, MERGE_METHODS
+from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
 from ...errors import RecipeError
 from ...manifest import Manifest
 from ...recipe import Recipe
@@ -39,8 +39,9 @@ def doubtful(recipe: Recipe, manifest: Manifest) -> Iterator[str]:
             f"{', '.join(found)}: trained linearised, and shown so as experts; their merge is evaluated by the "
             "ordinary encoder. Set `forward: linearised`."
         )
-    if recipe.forward == "linearised" and merge.needs & LOOKS:
-        yield f"{merge.title} looks at images through the ordinary encoder, but its merge is evaluated linearised."
+    for row in (merge, *(TRANSFORMS[call.method] for call in recipe.transforms)):
+        if recipe.forward == "linearised" and row.needs & LOOKS:
+            yield f"{row.title} looks at images through the ordinary encoder, but its merge is evaluated linearised."
 
 
 def refuse_inside(recipe: Recipe) -> None:

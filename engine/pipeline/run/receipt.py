@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ...analysis.shares import FATES, Shares, shares
-from ...catalog import MERGE_METHODS, TRANSFORMS, params_of, resolve_call, row_of
+from ...catalog import MERGE_METHODS, TRANSFORMS, looks_at_images, params_of, resolve_call, row_of
 from ...merging.apply import transformed
 from ...recipe import MethodCall, Recipe
 from ...store.digests import FileSet, contents_digest
@@ -40,7 +40,7 @@ Digest = Callable[[Path | FileSet], str]
 class Origin:
     """A file that the merged model was made of."""
 
-    role: str  # base or expert; of methods that look at images also data and heads
+    role: str  # base or expert; of methods that read more than weights also factors, data and heads
     name: str
     task: str
     sha256: str
@@ -64,13 +64,14 @@ class Made:
 def origins_of(zoo: Zoo, recipe: Recipe, digest: Digest = contents_digest) -> list[Origin]:
     """Return what a recipe's merge takes of a zoo, with the digests of the files.
 
-    Base and experts; for a method that looks at images also the images of the experts' tasks, and the zoo's own heads.
+    Base and experts; for a method that adds factors also these; for one that looks at images also the images of the
+    experts' tasks, and the zoo's own heads.
     """
     found = [Origin("base", zoo.manifest.backbone.architecture, "", digest(zoo.weights_path("base")), "", "")]
     for name, _ in zoo.choose(recipe):
         row = zoo.manifest.expert_table[name]
         found.append(Origin("expert", name, row.task, digest(zoo.weights_path(name)), row.source, row.licence))
-    if MERGE_METHODS[recipe.merge.method].needs:
+    if looks_at_images(recipe):
         for name in dict.fromkeys(origin.task for origin in found if origin.role == "expert"):
             task = zoo.manifest.task_table[name]
             if name in zoo.data:
