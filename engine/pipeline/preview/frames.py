@@ -146,8 +146,8 @@ def repair(inputs: RepairInputs[Path], params: RepairParams, output: Path, tools
 def shot_of(run: RunSteps, images: int | str) -> Shot | None:
     """Return what a frame is made of in memory; None where it takes the steps of a run.
 
-    Those are taken where many images are looked at, where the merge learns, and where a calibrator acts inside the
-    encoder.
+    Those are taken where many images are looked at, where the merge learns, where a calibrator acts inside the encoder,
+    and where features are added up and nothing is trained on them.
 
     Args:
         run: of the frame's recipe; it gets steps that the film may not need.
@@ -156,6 +156,8 @@ def shot_of(run: RunSteps, images: int | str) -> Shot | None:
     calls = [call for call in run.recipe.calibrators if call.on == "merged"]
     deep = any(CALIBRATORS[call.method].deep for call in calls)
     if not isinstance(images, int) or images > MOST or deep or MERGE_METHODS[run.recipe.merge.method].learns:
+        return None
+    if run.summed and not calls:
         return None
     made = run.seed(run.recipe.seeds[0])
     keys = {call.name: made.calibrator[call.name] for call in calls}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from ...zoo.images.readers.source import LABELLED
 from ...zoo.images.splits import select
 from ..rates import keep_rates, known_rates
 from ..sources import Sources
-from ..steps import SHARE, A, Inputs, StepParams, apart, step
+from ..steps import SHARE, UNHASHED, A, Inputs, StepParams, apart, step
 from .merging import load_merged, load_merged_encoder
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class EncodingParams(StepParams):
     preprocess: Preparation
     weights_of: str | None = None  # the task, for a merge that makes a model for each
     around: str | None = None  # digest of the base, where the model is evaluated linearised around it
+    coefficients: dict[str, float] | None = apart(None)  # of experts whose linearised features add up to the model's
     sources: Sources = apart()
 
 
@@ -56,6 +58,9 @@ class EncodingInputs(Inputs[A]):
     """Inputs of steps that encode."""
 
     merged: A | None = None  # the merge, where its model encodes
+    # Another way to the same features, of the same images: see `summing`.
+    base: A | None = field(default=None, metadata=UNHASHED)
+    experts: Mapping[str, A] = field(default_factory=dict, metadata=UNHASHED)  # linearised, by name
 
 
 @step("features", label="Encoding", params=FeaturesParams, inputs=EncodingInputs, gpu=True, threads=SHARE)
@@ -65,6 +70,9 @@ def features(inputs: EncodingInputs[Path], params: FeaturesParams, output: Path,
     Writes ``features.safetensors`` with ``test`` (n, dim) and, where the protocol adapts on it, ``adapt`` (m, dim).
     """
     started = time.perf_counter()
+    if inputs.experts:
+        write_sum(inputs, params, output, started)
+        return
     zoo = params.sources.open()
     data = zoo.data[params.task]
     for split in LABELLED:  # also those that no step reads: a wrong class list does not stop at one split
@@ -109,6 +117,23 @@ def _place(params: EncodingParams, device: str) -> str:
 def read_features(folder: Path) -> dict[str, Tensor]:
     """Return the matrices that a features step wrote, by array name."""
     return load_file(folder / "features.safetensors")
+
+
+def write_sum(inputs: EncodingInputs[Path], params: EncodingParams, output: Path, started: float) -> None:
+    """Write the features of a linearised sum of task vectors, from those of base and experts on the same images.
+
+    f_lin(x; θ_0 + Σ λ_k τ_k) = f(x; θ_0) + Σ λ_k (f_lin(x; θ_k) − f(x; θ_0)); added up in float64.
+
+    Source: Ortiz-Jimenez et al., NeurIPS 2023, arXiv:2305.12827, Eq. (3).
+    """
+    base, coefficients = read_features(inputs.base), params.coefficients or {}
+    found = {name: rows.double() for name, rows in base.items()}
+    for expert, folder in inputs.experts.items():
+        for name, rows in read_features(folder).items():
+            found[name] += coefficients[expert] * (rows.double() - base[name].double())
+    save_file({name: rows.float() for name, rows in found.items()}, output / "features.safetensors")
+    facts = {"seconds": round(time.perf_counter() - started, 3), "images": 0}  # none went through an encoder
+    (output / "features.json").write_text(json.dumps({**facts, "device": "cpu", "batch": 0, "halved": False}))
 
 
 def encoder_for(zoo: Zoo, inputs: EncodingInputs[Path], params: EncodingParams) -> nn.Module:

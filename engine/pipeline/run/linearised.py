@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
+from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, params_of
 from ...errors import RecipeError
 from ...manifest import Manifest
 from ...recipe import Recipe
@@ -42,6 +42,20 @@ def doubtful(recipe: Recipe, manifest: Manifest) -> Iterator[str]:
     for row in (merge, *(TRANSFORMS[call.method] for call in recipe.transforms)):
         if recipe.forward == "linearised" and row.needs & LOOKS:
             yield f"{row.title} looks at images through the ordinary encoder, but its merge is evaluated linearised."
+
+
+def coefficients_of(recipe: Recipe, experts: Sequence[tuple[str, float]]) -> dict[str, float] | None:
+    """Return λ_k of every expert where a recipe's merge is θ_0 + Σ λ_k τ_k and evaluated linearised; else None.
+
+    Args:
+        recipe: resolved.
+        experts: that it chooses, with their weights.
+    """
+    row = MERGE_METHODS[recipe.merge.method]
+    if recipe.forward != "linearised" or recipe.transforms or row.linear is None or row.learns:
+        return None
+    scaling = row.linear(params_of(row, recipe.merge.params), len(experts))
+    return {name: scaling * weight for name, weight in experts}
 
 
 def refuse_inside(recipe: Recipe) -> None:

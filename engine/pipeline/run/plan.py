@@ -26,9 +26,10 @@ from ..steps import Inputs, Step, StepKind, StepParams
 from .bundle import BundleInputs, BundleParams, SeedInputs, bundle
 from .calibrating import CalibrateInputs, CalibrateParams, calibrate
 from .coefficients import JointMerge, learns_coefficients
-from .encoding import EncodingInputs, FeaturesParams, features
+from .encoding import EncodingInputs, EncodingParams, FeaturesParams, features
 from .findings import refuse
 from .glance import STATES, GlanceInputs, GlanceParams, glance
+from .linearised import coefficients_of
 from .merging import MergeInputs, MergeParams, SalienceParams, merge, salience
 from .projecting import ProjectionRequest, projection_step
 from .text_heads import heads_step
@@ -85,6 +86,7 @@ class RunSteps:
     store: Store
     steps: dict[str, Step] = field(default_factory=dict)
     unaligned: bool = False  # whether experts of other bases may be looked at as they are
+    summed: bool = False  # whether a linearised merge's features are added up of its experts'
 
     def __post_init__(self) -> None:
         """Refuse at once what would fail after minutes, and take the digests of everything that steps depend on.
@@ -220,7 +222,26 @@ class RunSteps:
         params = FeaturesParams(**self.encoding(model, task, merged), adapt=adapt and task.role == "in")
         title = "pretrained" if model == "base" else model
         label = f"Encoding {task.label} with {title}" + (" expert" if model in self.zoo.manifest.expert_table else "")
-        return self.make(features, params, EncodingInputs[str](merged), label)
+        return self.encode(features, params, task, merged, label)
+
+    def encode(self, kind: StepKind, params: EncodingParams, task: Task, merged: str | None, label: str) -> str:
+        """Add a step that encodes a task's images, or that adds their features up where that is less work."""
+        coefficients = coefficients_of(self.recipe, self.experts) if params.model == "merged" else None
+        if coefficients:
+            parts = {name: self._part(kind, params, task, name) for name in ("base", *coefficients)}
+            if self.summed or all(self.store.find(part.key, checksums=False) for part in parts.values()):
+                keys = {name: self.add(part) for name, part in parts.items()}
+                params = params.model_copy(update={"coefficients": coefficients})
+                return self.make(kind, params, EncodingInputs[str](merged, keys.pop("base"), keys), label)
+        return self.make(kind, params, EncodingInputs[str](merged), label)
+
+    def _part(self, kind: StepKind, params: EncodingParams, task: Task, model: str) -> Step:
+        """Return the step that encodes the same images with the base, or with an expert by its derivative."""
+        own = self.encoding(model, task, None)
+        given = params.model_copy(update={name: own[name] for name in ("model", "digest", "weights_of", "around")})
+        label = f"Encoding {task.label} with {'pretrained' if model == 'base' else f'{model} expert'}"
+        gpu = self.device.startswith("cuda")
+        return kind.plan(given, EncodingInputs[str](), label=label, device=self.device, gpu=gpu)
 
     def calibrate(self, call: CalibratorCall, seed: int, merged: str, encoded: Encoded) -> str:
         """Add one calibrator, trained with one seed on features by state and task."""

@@ -14,6 +14,7 @@ from ...store import Store
 from ...zoo.folder import Zoo
 from ..graph import Part, Plan
 from ..run.plan import RunSteps
+from ..run.summing import sum_where_cheaper
 from ..sources import Sources
 from ..steps import Step, closure
 from ..viewing.base import View
@@ -60,13 +61,20 @@ def plan_experiment(asked: ExperimentRequest, store: Store) -> Plan:
     runs: list[PlannedRun] = []
     failed: dict[str, str] = {}
     splits: dict[str, str] = {}
-    for point in spec.points:
-        if asked.quick and not point.quick:
-            continue
-        added: dict[str, Step] = dict(steps)
+    opened: dict[str, list[tuple[Variant, RunSteps]]] = {}
+    points = {point.name: point for point in spec.points if point.quick or not asked.quick}
+    for point in points.values():
         try:
             variants = spec.variants(point, place, shape, quick=asked.quick)
-            made = [(variant, RunSteps(zoo, variant.recipe, store, added)) for variant in variants]
+            opened[point.name] = [(variant, RunSteps(zoo, variant.recipe, store)) for variant in variants]
+        except EngineError as error:
+            failed[point.name] = str(error)
+    sum_where_cheaper(run for made in opened.values() for _, run in made)
+    for name, made in opened.items():
+        point, added = points[name], dict(steps)
+        for _, run in made:
+            run.steps = added
+        try:
             split = _split(point, [run for _, run in made])
             runs += [_planned(spec, variant, run, views, split) for variant, run in made]
         except EngineError as error:

@@ -16,8 +16,9 @@ from ...store import Store
 from ...sweeps import Point, SweepRequest
 from ...zoo.folder import Zoo
 from ..graph import Part, Plan
-from ..run.encoding import EncodingInputs, EncodingParams
+from ..run.encoding import EncodingParams
 from ..run.plan import CONTROL, RunSteps
+from ..run.summing import sum_where_cheaper
 from ..steps import Step, closure
 from .validation import (
     ChoiceSeed,
@@ -65,6 +66,7 @@ def plan_sweep(asked: SweepRequest, store: Store) -> Plan:
         zoo = zoos.setdefault(point.recipe.zoo, Zoo.open(point.recipe.zoo))
         runs.append((point, RunSteps(zoo, point.recipe, store, steps)))
     choice = choose_split([run for _, run in runs])
+    sum_where_cheaper(run for _, run in runs)
     planned = []
     for point, run in runs:
         bundle = run.bundle()
@@ -134,7 +136,7 @@ def _encoded(run: RunSteps, states: Iterable[str], tasks: Sequence[Task], merge:
         for task in tasks:
             params = EncodingParams(**{**run.encoding(model, task, merged), "probe": _chosen_by(run)})
             label = f"Encoding {task.label} (validation) with {state}"
-            made = run.make(validation_features, params, EncodingInputs[str](merged), label)
+            made = run.encode(validation_features, params, task, merged, label)
             found.setdefault(state, {})[task.name] = made
     return found
 

@@ -24,7 +24,7 @@ from ...zoo.encoders.heads import ZeroShotHead
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import select, select_validation
 from ..run.coefficients import encoder_around
-from ..run.encoding import EncodingInputs, EncodingParams, encoder_for, read_features
+from ..run.encoding import EncodingInputs, EncodingParams, encoder_for, read_features, write_sum
 from ..sources import Sources
 from ..steps import INLINED, SHARE, A, Inputs, StepParams, apart, step
 
@@ -46,6 +46,9 @@ Features = Mapping[str, Tensor]  # task → (n, dim)
 def validation_features(inputs: EncodingInputs[Path], params: EncodingParams, output: Path, tools: StepTools) -> None:
     """Encode the validation images of one task; writes ``features.safetensors`` with ``val`` (n, dim)."""
     started = time.perf_counter()
+    if inputs.experts:
+        write_sum(inputs, params, output, started)
+        return
     zoo = params.sources.open()
     data = zoo.data[params.task]
     images = data.samples("val", select_validation(data, params.probe))

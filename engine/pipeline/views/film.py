@@ -134,6 +134,7 @@ def plan(run: RunSteps, asked: FilmRequest, lost: Mapping[str, str] = MappingPro
     """
     from ..preview.frames import plan_shots, shot_of
     from ..run.plan import RunSteps
+    from ..run.summing import sum_where_cheaper
 
     run = RunSteps(run.zoo, resolve(asked.sampled), run.store, run.steps)
     need_heads(run)
@@ -143,10 +144,15 @@ def plan(run: RunSteps, asked: FilmRequest, lost: Mapping[str, str] = MappingPro
             failed[frame.number] = frame.refused
             continue
         try:
-            runs[frame.number] = own = run.beside(frame.recipe)
-            shots[frame.number] = shot_of(own, asked.images)
+            runs[frame.number] = run.beside(frame.recipe)
         except EngineError as error:
             failed[frame.number] = str(error)
+    sum_where_cheaper(runs.values())
+    for number, own in runs.items():
+        try:
+            shots[number] = shot_of(own, asked.images)
+        except EngineError as error:
+            failed[number] = str(error)
     made, fell = plan_shots(run, {number: shot for number, shot in shots.items() if shot is not None}, lost)
     failed |= fell
     inputs = {}
