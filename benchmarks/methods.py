@@ -162,7 +162,8 @@ def ship(zoo: str, plain: Report, seed: int, found: list[Result]) -> None:
         "results": [merged[method] for method in sorted(merged)],
     }
     SHIPPED.mkdir(exist_ok=True)
-    file.write_text(json.dumps(document, indent=1) + "\n")
+    rows = ",\n".join(json.dumps(entry) for entry in document.pop("results"))
+    file.write_text(f'{json.dumps(document)[:-1]}, "results": [\n{rows}\n]}}\n')
 
 
 def main() -> None:

@@ -137,7 +137,7 @@ def _one(
     if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
         with new_file(target, inputs, force=force) as file:
-            file.write_text(result.model_dump_json(indent=1, exclude_none=True) + "\n", "utf-8")
+            file.write_text(result.model_dump_json(exclude_none=True) + "\n", "utf-8")
 
 
 def _foreseen(specs: list[Experiment], zoo: str, store: Store, *, quick: bool) -> list[str]:
