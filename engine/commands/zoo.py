@@ -68,14 +68,17 @@ def build(
     name: Annotated[
         str,
         typer.Argument(
-            help="Which zoo to build: mini8 (drawings), mini_text (sentences), or mini8-recipes (mini8's base with "
-            "experts of four tasks by several recipes of fine-tuning)."
+            help="Which zoo to build: mini8 (drawings), mini_text (sentences), mini8-recipes (mini8's base with "
+            "experts of four tasks by several recipes of fine-tuning), or mini8-two-bases (experts of two bases)."
         ),
     ],
     out: Annotated[Path, typer.Option(help="A new folder for it.")],
     expert_seed: Annotated[int, typer.Option(help="Seed of the experts' fine-tuning.")] = 1,
     second: Annotated[bool, typer.Option(help="Also OUT-experts2: the same base, experts of the next seed.")] = False,
     twin: Annotated[bool, typer.Option(help="Also OUT-twin: a base of the next seed, and its experts.")] = False,
+    other: Annotated[
+        str, typer.Option(help="Of mini8-two-bases: the zoo that the other base and the teachers are from.")
+    ] = "",
     parts: Annotated[
         Path | None, typer.Option(help="A folder to keep trained parts in: an interrupted build goes on from them.")
     ] = None,
@@ -88,8 +91,11 @@ def build(
             raise EngineError(f"{name} has no second set, twin or parts; its store keeps what is trained.")
         from ..store import Store
 
-        build_derived(name, out, Store(), finetune_experts_of, seed=expert_seed, say=say, progress=progress_line())
+        settings: dict[str, Any] = {"seed": expert_seed, "other": other, "say": say, "progress": progress_line()}
+        build_derived(name, out, Store(), finetune_experts_of, **settings)
         return
+    if other:
+        raise EngineError(f"{name} is built from nothing else; leave --other out.")
     for ending in ("", *(["-experts2"] if second else []), *(["-twin"] if twin else [])):
         check_folder(out.with_name(out.name + ending))
     if name == "mini_text":

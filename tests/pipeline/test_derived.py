@@ -1,19 +1,24 @@
 """A zoo made from another one: the same tasks' experts by several recipes, stopped, gone on with, refused."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+import torch
 import yaml
+from open_clip.model import CLIP
+from safetensors.torch import save_file
 
+from engine.catalog import ALIGNMENTS, params_of, row_of
 from engine.commands.zoo import finetune_experts_of
 from engine.errors import EngineError, RecipeError
-from engine.manifest import read_manifest
+from engine.manifest import locate_zoo, read_manifest
 from engine.pipeline.zoos import derived
 from engine.pipeline.zoos.derived import build_derived, derived_names, read_derived
 from engine.store import Store
 from tests.pipeline.test_experiment import SPEC
-from tests.tiny_zoo import make_zoo
+from tests.tiny_zoo import CONFIG, make_zoo
 
 
 @pytest.fixture
@@ -78,6 +83,34 @@ def test_stopped_it_goes_on_with_what_is_missing(recipe, tmp_path):
     assert len(read_manifest(tmp_path / "out").experts) == 4
 
 
+def test_experts_of_another_base_and_of_teachers_are_made_and_aligned(recipe, tmp_path):
+    zoo = tmp_path / "tiny"
+    shutil.copytree(zoo, tmp_path / "twin")
+    torch.manual_seed(4)
+    save_file({n: t.clone() for n, t in CLIP(**CONFIG).state_dict().items()}, tmp_path / "twin" / "base.safetensors")
+    orders = [{"called": "kept", "method": "as_it_is"}, {"called": "matched", "method": "weight_matching"}]
+    ways = [
+        {"config": {"method": "standard"}},
+        {"called": "twin", "start": "other", "aligned": orders},
+        {"called": "taught", "teacher": {"weight": 0.5}},
+    ]
+    (tmp_path / "derived" / "made.yaml").write_text(yaml.safe_dump({**recipe, "experts": ways}))
+    with pytest.raises(EngineError, match="with --other, such as the twin"):
+        build(tmp_path)
+    folder = build(tmp_path, other=str(tmp_path / "twin"))
+    table = read_manifest(folder).expert_table
+    assert {expert.method for expert in table.values()} == {"standard", "twin", "kept", "matched", "taught"}
+    assert {name: expert.aligned for name, expert in table.items() if expert.base} == {
+        **dict.fromkeys(("alpha-twin", "beta-twin"), ""),
+        **dict.fromkeys(("alpha-kept", "beta-kept"), "as_it_is"),
+        **dict.fromkeys(("alpha-matched", "beta-matched"), "weight_matching"),
+    }
+    assert json.loads((folder / "build.json").read_text())["finetuned"]["beta-taught"]["teacher"]["model"] == "beta"
+    before = (folder / "zoo.yaml").read_text()
+    build(tmp_path, other=str(tmp_path / "twin"))
+    assert (folder / "zoo.yaml").read_text() == before, "what is there is not made again"
+
+
 def test_another_zoo_is_not_touched(recipe, tmp_path):
     make_zoo(tmp_path / "out")
     with pytest.raises(EngineError, match="holds another zoo"):
@@ -95,8 +128,14 @@ def test_what_cannot_be_made_is_refused(recipe, tmp_path):
 @pytest.mark.parametrize("name", derived_names())
 def test_those_of_the_app_can_be_asked_for(name, tmp_path):
     wanted = read_derived(name)
-    ways = [wanted.request(tmp_path, trained, 1).method for trained in wanted.experts]
+    other = str(locate_zoo("mini8")) if wanted.needs_another else ""
+    asked = [wanted.requests(tmp_path, trained, 1, other) for trained in wanted.experts]
+    ways = [requests[0].method for requests in asked]
+    ways += [order.called for trained in wanted.experts for order in trained.aligned]
     assert len(set(ways)) == len(ways) > 1
+    assert all({task for request in requests for task in request.tasks} == set(wanted.tasks) for requests in asked)
+    for order in (order for trained in wanted.experts for order in trained.aligned):
+        params_of(row_of(ALIGNMENTS, order.method, "way to align"), order.params)
 
 
 def test_what_is_shipped_is_of_the_zoo_that_an_experiment_is_meant_for(recipe, tmp_path, command):

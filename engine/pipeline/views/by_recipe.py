@@ -83,7 +83,7 @@ def complete_recipes(run: RunSteps, tasks: tuple[str, ...]) -> dict[str, dict[st
     """Return the recipes that have an expert for each task: recipe → task → expert."""
     from ...zoo.making.records import by_recipe as grouped
 
-    found = grouped(run.zoo.manifest.experts)
+    found = grouped([expert for expert in run.zoo.manifest.experts if expert.aligned or not expert.base])
     return {
         name: {task: experts[task] for task in tasks}
         for name, experts in found.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,10 +18,26 @@ from ...store import Store
 from ...types import Progress
 from ...zoo.folder import Zoo
 from ...zoo.making.copy import copy_zoo
+from .align import align_experts
 from .request import FinetuneRequest
 
 FOLDER = ASSETS / "derived"
 Train = Callable[[dict[str, Any], Store, Progress], object]
+
+
+class Taught(Frozen):
+    """The part of another zoo's experts in a training, each teaching its own task."""
+
+    temperature: float = 2.0
+    weight: float = 0.9
+
+
+class Aligned(Frozen):
+    """One order of the units of experts that start from another base, listed beside them."""
+
+    called: str = Field(pattern=SAFE_NAME)
+    method: str
+    params: dict[str, Any] = Field(default_factory=dict)
 
 
 class Trained(Frozen):
@@ -29,6 +45,14 @@ class Trained(Frozen):
 
     called: str = Field("", pattern=rf"^$|{SAFE_NAME}")  # by default as its recipe
     config: dict[str, Any] = Field(default_factory=dict)  # beside the settings that all share
+    start: Literal["", "other"] = ""  # the base of another zoo, which is named when this one is made
+    teacher: Taught | None = None
+    aligned: tuple[Aligned, ...] = ()
+
+    @property
+    def needs_another(self) -> bool:
+        """Return whether another zoo of the same tasks has a part in it."""
+        return bool(self.start) or self.teacher is not None
 
 
 class Derived(Frozen):
@@ -43,16 +67,29 @@ class Derived(Frozen):
     config: dict[str, Any] = Field(default_factory=dict)  # settings of fine-tuning that all share
     experts: tuple[Trained, ...] = Field(min_length=1)
 
-    def request(self, folder: Path, trained: Trained, seed: int) -> FinetuneRequest:
-        """Return what asks for one way of training.
+    @property
+    def needs_another(self) -> bool:
+        """Return whether another zoo of the same tasks is needed."""
+        return any(trained.needs_another for trained in self.experts)
+
+    def requests(self, folder: Path, trained: Trained, seed: int, other: str = "") -> list[FinetuneRequest]:
+        """Return what asks for one way of training: all tasks at once, or task by task where each has a teacher.
 
         Raises:
             RecipeError: settings that cannot be used.
         """
         config = {**self.config, **trained.config, "seed": seed}
-        return FinetuneRequest.parse(
-            {"zoo": str(folder), "tasks": self.tasks, "called": trained.called, "config": config}
-        )
+        asked: dict[str, Any] = {"zoo": str(folder), "tasks": self.tasks, "called": trained.called, "config": config}
+        if trained.start:
+            asked["start"] = {"zoo": other}
+        if trained.teacher is None:
+            return [FinetuneRequest.parse(asked)]
+        models = {task: task for task in self.tasks} if not other else _teachers(other, self.tasks)
+        teach = {"zoo": other, **trained.teacher.model_dump()}
+        return [
+            FinetuneRequest.parse({**asked, "tasks": [task], "teacher": {**teach, "model": model}})
+            for task, model in models.items()
+        ]
 
 
 def derived_names() -> list[str]:
@@ -77,7 +114,15 @@ def read_derived(name: str) -> Derived:
 
 
 def build_derived(
-    name: str, out: Path, store: Store, train: Train, *, seed: int = 1, say: Callable[[str], None], progress: Progress
+    name: str,
+    out: Path,
+    store: Store,
+    train: Train,
+    *,
+    seed: int = 1,
+    other: str = "",
+    say: Callable[[str], None],
+    progress: Progress,
 ) -> None:
     """Make a zoo from another one and train its experts; goes on where it was stopped.
 
@@ -87,6 +132,7 @@ def build_derived(
         store: keeps trained experts and checkpoints.
         train: carries a request for fine-tuning out.
         seed: of the experts.
+        other: another zoo of the same tasks, for experts that start from its base or learn from its experts.
         say: told what has been done.
         progress: told how far it is.
 
@@ -94,18 +140,50 @@ def build_derived(
         EngineError: the folder holds something else, or an expert cannot be trained.
     """
     wanted = read_derived(name)
+    if wanted.needs_another and not other:
+        raise ZooError(
+            f"Some experts of {name} start from another zoo's base or learn from its experts. Name a zoo of the same "
+            f"tasks with --other, such as the twin that `zoo build {wanted.zoo} --twin` makes."
+        )
     if not out.exists():
         _begin(wanted, out, progress)
         say(f"{out} has base, heads and images of {wanted.zoo}")
     if read_manifest(out).title != wanted.title:
         raise ZooError(f"{out} holds another zoo. Give a new folder.")
     for trained in wanted.experts:
-        asked = wanted.request(out, trained, seed)
-        known = read_manifest(out)
-        missing = tuple(task for task in wanted.tasks if known.expert_of(task, asked.method) is None)
-        if missing:
-            train(asked.model_copy(update={"tasks": missing}).model_dump(mode="json"), store, progress)
+        for asked in wanted.requests(out, trained, seed, other):
+            known = read_manifest(out)
+            missing = tuple(task for task in asked.tasks if known.expert_of(task, asked.method) is None)
+            if missing:
+                train(asked.model_copy(update={"tasks": missing}).model_dump(mode="json"), store, progress)
         say(f"{asked.method}: {_accuracies(out, asked.method)}")
+        _align(out, asked.method, trained.aligned, say)
+
+
+def _teachers(zoo: str, tasks: Sequence[str]) -> dict[str, str]:
+    """Return the expert of another zoo that teaches each task.
+
+    Raises:
+        ZooError: it has none.
+    """
+    manifest, found = Zoo.open(zoo).manifest, {}
+    for task in tasks:
+        expert = manifest.expert_of(task)
+        if expert is None:
+            raise ZooError(f"The zoo '{manifest.name}' has no expert of '{task}' that could teach it.")
+        found[task] = expert.name
+    return found
+
+
+def _align(folder: Path, method: str, orders: Sequence[Aligned], say: Callable[[str], None]) -> None:
+    """Order the units of one way's experts in every way that is asked for, where that has not been done."""
+    for order in orders:
+        manifest = read_manifest(folder)
+        names = [
+            e.name for e in manifest.experts if e.method == method and not manifest.expert_of(e.task, order.called)
+        ]
+        if names:
+            align_experts(str(folder), order.method, order.params, names, say, called=order.called)
 
 
 def _begin(wanted: Derived, out: Path, progress: Progress) -> None:
