@@ -97,6 +97,17 @@ class Head(Protocol):
     affine: Affine | None  # of a fine-tuned classifier, which takes features as they are; None of a zero-shot head
 
 
+@dataclass(frozen=True)
+class Adapter:
+    """A pair of low-rank factors beside some rows of a tensor; an expert adds ``up @ down`` there."""
+
+    tensor: str
+    first: int  # row
+    down: Tensor  # A (rank, in)
+    up: Tensor  # B (out, rank), with the scale α / r in it
+    start: Tensor  # A as training found it
+
+
 class Context(Protocol):
     """Everything that a merge method may ask of the pipeline beside the weights."""
 
@@ -122,6 +133,9 @@ class Context(Protocol):
 
     def head(self, task: str) -> Head:
         """Return the task's frozen head."""
+
+    def adapters(self, expert: str) -> Mapping[str, Adapter]:
+        """Return the factors of an expert that was trained with adapters, by matrix."""
 
 
 @dataclass(frozen=True)

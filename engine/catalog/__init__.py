@@ -59,6 +59,7 @@ __all__ = [
     "Preset",
     "Row",
     "TransformRow",
+    "adds_factors",
     "check_experts",
     "check_needs",
     "fits",
@@ -140,7 +141,12 @@ def resolve(recipe: Recipe) -> Recipe:
 
 def looks_at_images(recipe: Recipe) -> bool:
     """Tell whether a recipe's merge, or a transform of it, looks at images; its methods are known."""
-    return any(row.needs for row in _merging(recipe))
+    return any(row.needs - {"factors"} for row in _merging(recipe))
+
+
+def adds_factors(recipe: Recipe) -> bool:
+    """Tell whether a recipe's merge reads low-rank factors; its methods are known."""
+    return any("factors" in row.needs for row in _merging(recipe))
 
 
 def _merging(recipe: Recipe) -> list[MergeRow | TransformRow]:

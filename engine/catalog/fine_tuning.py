@@ -29,6 +29,18 @@ class AttentionParams(Params):
     biases: bool = Field(False, title="Biases too", description="Also train the biases of attention.")
 
 
+class MlpParams(Params):
+    """Parameters of training perceptrons only."""
+
+    matrices: Literal["first", "second", "both"] = Field(
+        "first",
+        title="Matrices",
+        description="Of each block's perceptron; one of them has as many parameters as attention where it is four "
+        "times as wide.",
+    )
+    biases: bool = Field(False, title="Biases too", description="Also train their biases.")
+
+
 def _split(value: Any) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
@@ -159,6 +171,20 @@ ROWS = (
         source="Jin et al., Fine-tuning attention modules only, ICLR 2025, arXiv:2407.07089",
         url="https://arxiv.org/abs/2407.07089",
         cost=0.85,
+    ),
+    FineTuningRow(
+        name="mlp_only",
+        title="Perceptrons only",
+        category="fine_tuning",
+        params=MlpParams,
+        function=".training.standard:mlp_only",
+        summary="Trains one matrix of every perceptron, as many parameters as attention's: the control of training "
+        "attention only.",
+        equation=r"\theta^{\mathrm{fc}} \leftarrow \mathrm{AdamW}\big(\theta^{\mathrm{fc}}, \nabla L\big)",
+        source="A control for Jin et al., Fine-tuning attention modules only, ICLR 2025, arXiv:2407.07089",
+        url="https://arxiv.org/abs/2407.07089",
+        variants=({"matrices": "both", "biases": True}, {"matrices": "second"}),
+        cost=0.76,
     ),
     FineTuningRow(
         name="lora",

@@ -88,6 +88,15 @@ class KnotsParams(Params):
 ISO = "Marczak et al., No task left behind, ICML 2025, arXiv:2502.04959"
 ISO_URL = "https://arxiv.org/abs/2502.04959"
 
+
+class LoraFactorsParams(Params):
+    """Parameters of adding LoRA factors."""
+
+    scaling: float = Field(
+        0.3, ge=-2, le=5, title="Scaling coefficient λ", description="How much of the factors' task vectors to add."
+    )
+
+
 ROWS = (
     MergeRow(
         name="tsv_m",
@@ -185,5 +194,19 @@ ROWS = (
                 "our reading of it."
             ),
         ),
+    ),
+    MergeRow(
+        name="lora_factors",
+        title="LoRA factors",
+        category="low_rank",
+        params=LoraFactorsParams,
+        function=".merging.lora_factors:lora_factors",
+        summary="Adds the factors of LoRA experts in place of their products, with the cross terms that this brings.",
+        equation=r"\Delta W = \Big(\lambda\sum_k B_k\Big)\Big(A_0 + \lambda\sum_k (A_k - A_0)\Big)",
+        source="Tang et al., Parameter-efficient multi-task model fusion with partial linearization, ICLR 2024, "
+        "arXiv:2310.04742",
+        url="https://arxiv.org/abs/2310.04742",
+        needs=frozenset({"factors"}),
+        cost=Cost(sweeps=2),
     ),
 )

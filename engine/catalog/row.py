@@ -29,7 +29,7 @@ Category = Literal[
     "architecture",
     "alignment",
 ]
-Need = Literal["unlabelled", "validation", "heads", "same_task_experts", "other_tasks", "teacher"]
+Need = Literal["unlabelled", "validation", "heads", "same_task_experts", "other_tasks", "teacher", "factors"]
 Amount = Callable[[Any], float]  # of a method's parameters
 BACKWARD = 3  # forward passes that a training step on an image costs
 # json_schema_extra of a parameter that repeats a fault of published code or tables; forms leave it out.

@@ -102,6 +102,15 @@ class LinesParams(Params):
     )
 
 
+class ComponentParams(Params):
+    """Parameters of keeping or dropping one component."""
+
+    what: Literal["keep", "drop"] = Field("keep", title="Do", description="Keep its layers alone, or all others.")
+    component: Literal["attention", "mlp", "norm", "embedding", "projection"] = Field(
+        "attention", title="Component", description="Layers of this kind, in all blocks."
+    )
+
+
 class RepairParams(Params):
     """Parameters of REPAIR."""
 
@@ -232,6 +241,20 @@ ROWS = (
         min_experts=2,
         stochastic=True,
         cost=Cost(reads=2, sweeps=2),
+    ),
+    TransformRow(
+        name="component",
+        title="Component",
+        category="transform",
+        params=ComponentParams,
+        function=".merging.components:component",
+        summary="Keeps or drops the layers of one kind, such as attention, as a control of training them alone.",
+        equation=r"\tilde\tau_k^l = \mathbb{1}[l \in C]\,\tau_k^l",
+        source="A control for Jin et al., Fine-tuning attention modules only, ICLR 2025, arXiv:2407.07089",
+        url="https://arxiv.org/abs/2407.07089",
+        quick={"component": "mlp"},
+        variants=({"what": "drop", "component": "mlp"},),
+        cost=Cost(reads=0, sweeps=1),
     ),
     TransformRow(
         name="wise_ft",

@@ -27,6 +27,7 @@ NEEDS: Mapping[Need, str] = {
     "same_task_experts": "several experts of one task",
     "other_tasks": "images of other tasks",
     "teacher": "a teacher with the same classes",
+    "factors": "experts trained with adapters",
 }
 YIELDS = {"static": "one model", "per_task": "weights by task", "per_sample": "weights by image"}
 LEARNS = {

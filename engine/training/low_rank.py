@@ -144,10 +144,20 @@ def _filled(whole: Tensor, changed: Mapping[int, Tensor]) -> Tensor:
 
 def random_starts(matrices: Sequence[Adapted], rank: int, seed: int) -> dict[str, Tensor]:
     """Draw A for each matrix, uniform in ±1/√in; the same for all tasks of a seed."""
-    return {
-        matrix.name: (2 * uniform((rank, matrix.shape[1]), seed, "lora", matrix.name) - 1) / math.sqrt(matrix.shape[1])
-        for matrix in matrices
-    }
+    return {matrix.name: drawn_start(matrix.name, rank, matrix.shape[1], seed) for matrix in matrices}
+
+
+def drawn_start(matrix: str, rank: int, width: int, seed: int) -> Tensor:
+    """Draw A (rank, width) of one matrix by its name, such as ``transformer.resblocks.0.attn.q``."""
+    return (2 * uniform((rank, width), seed, "lora", matrix) - 1) / math.sqrt(width)
+
+
+def place_of_matrix(matrix: str) -> tuple[str, int | None] | None:
+    """Return the tensor that a matrix lies in, and which third of its rows it is; None for a name of another form."""
+    stem, _, part = matrix.rpartition(".")
+    end, third = PLACES.get(part, ("", None))
+    inner = end.split(".")[0]
+    return (stem[: -len(inner)] + end, third) if end and stem.endswith(inner) else None
 
 
 def wrap(

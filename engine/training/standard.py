@@ -6,13 +6,17 @@ import re
 
 from torch import Tensor, nn
 
-from ..catalog.fine_tuning import AttentionParams, StandardParams
+from ..catalog.fine_tuning import AttentionParams, MlpParams, StandardParams
 from ..catalog.row import NoParams
 from ..errors import EngineError
 from ..zoo.encoders.training import Step, Strategy, follow, whole_encoder
 from .setting import Setting
 
 ATTENTION = re.compile(r"\.attn\.(in_proj_|out_proj\.)(weight|bias)$")
+PERCEPTRON = {
+    which: re.compile(rf"\.mlp\.(?:{names})\.(weight|bias)$")
+    for which, names in (("first", "c_fc"), ("second", "c_proj"), ("both", "c_fc|c_proj"))
+}
 
 
 def standard(encoder: nn.Module, params: StandardParams, setting: Setting) -> Strategy:
@@ -53,14 +57,34 @@ def attention_only(encoder: nn.Module, params: AttentionParams, setting: Setting
     Raises:
         EngineError: the encoder has no such tensors.
     """
-    chosen = []
-    for name, parameter in encoder.named_parameters():
-        found = ATTENTION.search(name)
-        parameter.requires_grad_(bool(found) and (params.biases or found.group(2) == "weight"))
-        chosen += [name] if parameter.requires_grad else []
-    if not chosen:
+    if not _narrow(encoder, ATTENTION, params.biases):
         raise EngineError(
             "Attention-only fine-tuning found no attn.in_proj_weight or attn.out_proj.weight in this encoder, so it "
             "would train nothing. Choose another recipe, or a vision transformer of open_clip."
         )
     return Strategy(encoder, encoder.state_dict, follow)
+
+
+def mlp_only(encoder: nn.Module, params: MlpParams, setting: Setting) -> Strategy:
+    """Train matrices of every block's perceptron; everything else keeps the base's bits.
+
+    Source: a control for Jin et al., ICLR 2025, arXiv:2407.07089.
+    Departure: by default the first matrix alone, so that as many parameters are trained as attention has.
+
+    Raises:
+        EngineError: the encoder has no such tensors.
+    """
+    if not _narrow(encoder, PERCEPTRON[params.matrices], params.biases):
+        raise EngineError(
+            "Training perceptrons only found no mlp.c_fc.weight or mlp.c_proj.weight in this encoder, so it would "
+            "train nothing. Choose another recipe, or a vision transformer of open_clip."
+        )
+    return Strategy(encoder, encoder.state_dict, follow)
+
+
+def _narrow(encoder: nn.Module, wanted: re.Pattern[str], biases: bool) -> bool:
+    """Let only some parameters be trained, and return whether there are any; the pattern ends in weight or bias."""
+    for name, parameter in encoder.named_parameters():
+        found = wanted.search(name)
+        parameter.requires_grad_(bool(found) and (biases or found.groups()[-1] == "weight"))
+    return any(parameter.requires_grad for parameter in encoder.parameters())

@@ -48,6 +48,8 @@ def text_zoo(tmp_path_factory):
 
 def methods():
     for row in MERGE_METHODS.values():
+        if "factors" in row.needs:
+            continue  # of experts with adapters; see test_lora_factors
         yield pytest.param(row, (), MethodCall(method=row.name, params=dict(row.quick)), id=row.name)
     for row in TRANSFORMS.values():
         yield pytest.param(row, (MethodCall(method=row.name, params=dict(row.quick)),), PLAIN, id=row.name)

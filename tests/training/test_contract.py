@@ -72,6 +72,10 @@ def test_an_expert_differs_from_the_base_only_where_the_recipe_trains(row, param
     if row.name == "attention_only":
         assert all(".attn." in name for name in moved)
         assert (any(name.endswith("bias") for name in moved)) == params.get("biases", False)
+    elif row.name == "mlp_only":
+        inner = {"first": ("c_fc",), "second": ("c_proj",), "both": ("c_fc", "c_proj")}[params.get("matrices", "first")]
+        assert {name.split(".mlp.")[1].split(".")[0] for name in moved} == set(inner)
+        assert (any(name.endswith("bias") for name in moved)) == params.get("biases", False)
     elif row.factors:
         targets = {name.rpartition(".lora_")[0].rpartition(".")[2] for name in found.strategy.factors()}
         assert targets

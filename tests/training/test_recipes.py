@@ -32,7 +32,7 @@ def perceptron():
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 8))
 
 
-@pytest.mark.parametrize("method", ["lora", "l_lora", "osrm", "attention_only"])
+@pytest.mark.parametrize("method", ["lora", "l_lora", "osrm", "attention_only", "mlp_only"])
 def test_a_recipe_that_would_train_nothing_is_refused(method):
     with pytest.raises(EngineError, match="nothing"):
         strategy_of(method, {}, perceptron(), Setting(others=others))

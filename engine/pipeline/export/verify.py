@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import yaml
 
-from ...catalog import looks_at_images, resolve
+from ...catalog import adds_factors, looks_at_images, resolve
 from ...errors import CheckpointError, EngineError
 from ...recipe import Recipe, parse_recipe
 from ...store import Store
@@ -81,7 +81,7 @@ def verify(path: Path, zoo: str | None = None, progress: Progress | None = None)
     now = {(origin.role, origin.name): origin.sha256 for origin in origins}
     images = tuple(origin.name for origin in origins if origin.role == "data")
     changed = tuple(_label(*item) for item, digest in stated.items() if now.get(item) != digest)
-    looks = looks_at_images(recipe)
+    looks = looks_at_images(recipe) or adds_factors(recipe)
     unknown = [name for name in images if ("data", name) not in stated]
     if looks and unknown:
         raise CheckpointError(
@@ -100,7 +100,8 @@ def verify(path: Path, zoo: str | None = None, progress: Progress | None = None)
 
 
 def _label(role: str, name: str) -> str:
-    return {"data": f"images of {name}", "base": f"the base {name}", "heads": "heads"}.get(role, name)
+    known = {"data": f"images of {name}", "base": f"the base {name}", "heads": "heads", "factors": f"factors of {name}"}
+    return known.get(role, name)
 
 
 def _from_files(recipe: Recipe, folder: Path) -> Path:

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from ...errors import MergeError
 from ...features import choose_device
 from ...recipe import Probe
-from ...types import Head, Tensors
+from ...types import Adapter, Head, Tensors
 from ...zoo.encoders.backbone import architecture, build_encoder, forward_with, preprocessing, to_tensor
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import select
+from .adapters import adapters_of
 
 if TYPE_CHECKING:
     from ..tools import StepTools
@@ -83,6 +84,10 @@ class MergeContext:
     def head(self, task: str) -> Head:
         """Return the task's frozen head."""
         return self._heads[task]
+
+    def adapters(self, expert: str) -> Mapping[str, Adapter]:
+        """Return the factors of an expert that was trained with adapters, by matrix."""
+        return adapters_of(self._zoo, expert)
 
     def _split(self, task: str, split: str) -> tuple[Any, Tensor | None]:
         data = self._zoo.data[task]

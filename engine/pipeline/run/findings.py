@@ -178,7 +178,13 @@ def _lacking(recipe: Recipe, zoo: Zoo | Manifest) -> Iterator[str]:
     experts = [manifest.expert_table[name] for name, _ in choose_experts(manifest, recipe)]
     tasks = list(dict.fromkeys(expert.task for expert in experts))
     pictured = [name for name in tasks if name in manifest.task_table and manifest.task_table[name].data]
+    bare = [expert.name for expert in experts if expert.factors is None]
     for row in (MERGE_METHODS[recipe.merge.method], *(TRANSFORMS[call.method] for call in recipe.transforms)):
+        if "factors" in row.needs and bare:
+            yield (
+                f"{row.title} adds low-rank factors, and the zoo lists none of {', '.join(bare)}. Choose experts that "
+                "were trained with adapters (`zoo finetune --method lora`), or another method."
+            )
         yield from _lacking_images(row, zoo, tasks, pictured)
         if "heads" in row.needs and (problem := _no_heads(zoo)):
             yield (

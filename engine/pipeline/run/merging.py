@@ -53,6 +53,7 @@ class MergeParams(SalienceParams):
     seed: int  # 0 where chance plays no part
     data: dict[str, str | None] | None = None  # digests by task, for methods that look at images
     heads: str | None = None  # digest
+    factors: dict[str, tuple[str, int]] | None = None  # by expert: digest of the file, seed of the start
 
     @field_serializer("probe")
     def _empty_without_images(self, probe: Probe | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, looks_at_images, resolve
+from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, adds_factors, looks_at_images, resolve
 from ...errors import EngineError
 from ...features import choose_device, device_class
 from ...manifest import Task
@@ -23,6 +23,7 @@ from ...zoo.folder import Zoo
 from ..graph import Plan
 from ..sources import Sources
 from ..steps import Inputs, Step, StepKind, StepParams
+from .adapters import factors_of
 from .bundle import BundleInputs, BundleParams, SeedInputs, bundle
 from .calibrating import CalibrateInputs, CalibrateParams, calibrate
 from .coefficients import JointMerge, learns_coefficients
@@ -182,10 +183,14 @@ class RunSteps:
             seed=seed if random else 0,
             data={task: self.data_digests.get(task) for task in self.expert_of} if looks else None,
             heads=self.digests.get("heads") if looks else None,
+            factors=self._factors() if adds_factors(self.recipe) else None,
             sources=self.sources,
         )
         inputs = MergeInputs[str](heads=self.heads() if looks else None)
         return self.make(merge, params, inputs, f"Merging with {row.title}")
+
+    def _factors(self) -> dict[str, tuple[str, int]]:
+        return factors_of(self.zoo, [name for name, _ in self.experts], self.store.digest_file)
 
     def salience(self) -> str:
         """Add the salience of the chosen experts' layers."""

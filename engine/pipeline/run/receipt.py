@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ...analysis.shares import FATES, Shares, shares
-from ...catalog import MERGE_METHODS, TRANSFORMS, looks_at_images, params_of, resolve_call, row_of
+from ...catalog import MERGE_METHODS, TRANSFORMS, adds_factors, looks_at_images, params_of, resolve_call, row_of
 from ...merging.apply import transformed
 from ...recipe import MethodCall, Recipe
 from ...store.digests import FileSet, contents_digest
@@ -28,6 +28,7 @@ from ...types import Progress, Weights
 from ...weights import LazyTaskVectors
 from ...weights.align import Selected
 from ...zoo.folder import Zoo
+from .adapters import factors_of
 from .weights_only import WeightsOnly
 
 RECIPE, ORIGINS = "recipe", "origins"  # in the header
@@ -71,6 +72,9 @@ def origins_of(zoo: Zoo, recipe: Recipe, digest: Digest = contents_digest) -> li
     for name, _ in zoo.choose(recipe):
         row = zoo.manifest.expert_table[name]
         found.append(Origin("expert", name, row.task, digest(zoo.weights_path(name)), row.source, row.licence))
+    if adds_factors(recipe):
+        for name, (sha256, seed) in factors_of(zoo, dict(zoo.choose(recipe)), digest).items():
+            found.append(Origin("factors", name, f"start of seed {seed}", sha256, "", ""))
     if looks_at_images(recipe):
         for name in dict.fromkeys(origin.task for origin in found if origin.role == "expert"):
             task = zoo.manifest.task_table[name]

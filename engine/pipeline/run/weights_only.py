@@ -36,6 +36,10 @@ class WeightsOnly:
         """Refuse: there is no encoder."""
         raise MergeError("This method needs the encoder. Merge a zoo, through a recipe.")
 
+    def adapters(self, expert: str) -> NoReturn:
+        """Refuse: there are no factors."""
+        raise MergeError("This method needs experts' low-rank factors. Merge a zoo that lists them, through a recipe.")
+
     def head(self, task: str) -> NoReturn:
         """Refuse: there are no heads."""
         raise MergeError("This method needs classification heads. Merge a zoo that has them, through a recipe.")

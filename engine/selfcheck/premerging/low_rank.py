@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ...merging.lora_factors import summed_factors
 from ...merging.regmean import LayerInputs
 from ...training.low_rank import Adapted, LowRank, adapted
 from ...training.osrm import null_directions, projected, quietest_directions
+from ...types import Adapter
 from ..measure import Check, Found
 from ..reference import PremergingReference
 
@@ -58,8 +60,8 @@ def lora_merge(reference: PremergingReference, name: str, precision: str) -> Fou
     """Compare task addition over B with A frozen, over both factors, and over products."""
     data, scale = reference.weights("lora", precision), _scale(reference)
     scaling = reference.entries[name]["params"]["lambda"]
-    up = scaling * sum(data[f"B{number}"] for number in EXPERTS)
-    down = data["A_init"] + scaling * sum(data[f"A{number}"] - data["A_init"] for number in EXPERTS)
+    trained = [Adapter("W", 0, data[f"A{number}"], data[f"B{number}"], data["A_init"]) for number in EXPERTS]
+    down, up = summed_factors(trained, scaling)
     zero = torch.zeros_like(data["W"])
     products = sum(adapted(zero, data[f"A{number}"], data[f"B{number}"], scale) for number in EXPERTS)
     got = {

@@ -82,6 +82,9 @@ class TinyContext:
             hidden = hidden + functional.linear(wide, weights[block + "c_proj.weight"], weights[block + "c_proj.bias"])
         return hidden @ weights["visual.proj"]
 
+    def adapters(self, expert: str) -> Mapping[str, Any]:
+        return {}
+
     def head(self, task: str) -> TinyHead:
         generator = torch.Generator().manual_seed(sum(map(ord, task)))
         weight = torch.randn(5, 10, generator=generator)
