@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +163,9 @@ def ship(zoo: str, plain: Report, seed: int, found: list[Result]) -> None:
         "results": [merged[method] for method in sorted(merged)],
     }
     SHIPPED.mkdir(exist_ok=True)
-    rows = ",\n".join(json.dumps(entry) for entry in document.pop("results"))
-    file.write_text(f'{json.dumps(document)[:-1]}, "results": [\n{rows}\n]}}\n')
+    short = partial(json.dumps, separators=(",", ":"))
+    rows = ",\n".join(map(short, document.pop("results")))
+    file.write_text(f'{short(document)[:-1]},"results":[\n{rows}\n]}}\n')
 
 
 def main() -> None:

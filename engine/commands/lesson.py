@@ -103,7 +103,7 @@ def measure(
     check_file(target, force=force)
     found = STUDIES[name](None if quiet else progress_line())
     with new_file(target, force=force) as file:
-        file.write_text(found.model_dump_json(indent=1, exclude_none=True) + "\n", "utf-8")
+        file.write_text(found.model_dump_json(exclude_none=True) + "\n", "utf-8")
     from .experiment import printed
 
     say(printed(found.experiment, found.result))
