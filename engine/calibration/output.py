@@ -185,12 +185,13 @@ class FeatureBatches:
         self._merged, starts = joined(merged, tasks, dtype)
         self._expert, _ = joined(expert, tasks, dtype)
         self._starts = starts[:, None]
-        self._batches = [
-            EndlessBatches(len(merged[task]), batch, generator_for(seed, name, "batches"))
-            for task, name in zip(tasks, names, strict=True)
-        ]
+        streams = [(name, len(merged[task])) for task, name in zip(tasks, names, strict=True)]
+        alike = list(dict.fromkeys(streams))  # tasks that stand for the same one are drawn for once
+        self._batches = [EndlessBatches(rows, batch, generator_for(seed, name, "batches")) for name, rows in alike]
+        self._drawn = torch.tensor([alike.index(stream) for stream in streams])
         device = self._merged.device
-        self._noise = [generator_for(seed, name, "noise", device) for name in names]
+        self._noise = {names.index(name): generator_for(seed, name, "noise", device) for name in names}
+        self._noise_of = [names.index(name) for name in names]
         shape = (len(tasks), module.noise_draws, batch, self._merged.shape[1])
         self._buffer = torch.empty(shape, dtype=dtype, device=device) if module.noise_draws else None
         self._shape = (len(tasks), batch, self._merged.shape[1])
@@ -200,14 +201,17 @@ class FeatureBatches:
     def next(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the next batch of every task: merged, expert, noise (reused: read it before asking again)."""
         if self._at == len(self._numbers):
-            chunk = torch.stack([b.take(CHUNK) for b in self._batches], 1)
+            chunk = torch.stack([b.take(CHUNK) for b in self._batches], 1)[:, self._drawn]
             self._numbers = (chunk + self._starts).flatten(1).to(self._merged.device)
             self._at = 0
         numbers = self._numbers[self._at]
         self._at += 1
         if self._buffer is not None:
-            for draws, generator in zip(self._buffer, self._noise, strict=True):
-                draws.normal_(generator=generator)
+            for row, first in enumerate(self._noise_of):
+                if row == first:
+                    self._buffer[row].normal_(generator=self._noise[row])
+                else:
+                    self._buffer[row].copy_(self._buffer[first])
         z = self._merged.index_select(0, numbers).view(self._shape)
         return z, self._expert.index_select(0, numbers).view(self._shape), self._buffer
 
