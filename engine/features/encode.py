@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..preparation import Preparation
 from ..types import Progress
-from ..zoo.encoders.backbone import normalised, resized, sample_bytes
+from ..zoo.encoders.backbone import features_of, resized, sample_bytes
 from .batches import Batches, ran_out
 
 
@@ -82,12 +82,12 @@ def _batch(
 ) -> Tensor:
     """Return the features of one batch of prepared samples (b, …)."""
     if device.type != "cuda":
-        return encoder(normalised(prepared.to(device), preprocess)).float().cpu()
+        return features_of(encoder, prepared.to(device), preprocess).float().cpu()
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     half = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
     with torch.autocast("cuda", half):
-        features = encoder(normalised(prepared.to(device, non_blocking=True), preprocess)).float().cpu()
+        features = features_of(encoder, prepared.to(device, non_blocking=True), preprocess).float().cpu()
     batches.measured(torch.cuda.max_memory_allocated(device) - before, len(prepared), device)
     return features
 

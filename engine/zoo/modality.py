@@ -123,6 +123,9 @@ class Modality(Protocol):
     def finished(self, prepared: Tensor, preparation: Any) -> Tensor:
         """Turn prepared samples into what an encoder takes, on the device that they are on."""
 
+    def features(self, encoder: nn.Module, finished: Tensor) -> Tensor:
+        """Return what an encoder makes of finished samples, without what no feature depends on; not differentiable."""
+
     def samples(self, prepared: Tensor) -> np.ndarray:
         """Turn prepared samples back into what task data give."""
 

@@ -150,3 +150,28 @@ def test_the_report_says_that_memory_ran_out(tmp_path, monkeypatch):
     assert any("batches of 4 images" in line.line for line in store.runs.logs.read(row.id))
     features = [json.loads(path.read_text()) for path in (store.root / "artefacts").rglob("features.json")]
     assert sum(facts["halved"] for facts in features) >= 1  # the first; later ones begin with what was remembered
+
+
+def test_the_last_block_computes_what_is_read_alone_unless_somebody_watches():
+    torch.manual_seed(0)
+    encoder = open_clip.model._build_vision_tower(16, CONFIG["vision_cfg"], False).eval().requires_grad_(False)
+    for parameter in encoder.parameters():
+        parameter.copy_(0.3 * torch.randn_like(parameter))
+    given = images(9)
+    whole = encoder(to_tensor(given, PREPROCESS))
+    found = [encode(encoder, given, PREPROCESS, CPU, lambda f, m="": None, Batches(known=size)) for size in (64, 4)]
+    torch.testing.assert_close(found[0], whole, rtol=1e-5, atol=1e-5)
+    seen = []
+    hook = encoder.transformer.resblocks[-1].register_forward_hook(lambda *given: seen.append(given[-1].shape))
+    watched = encode(encoder, given, PREPROCESS, CPU, lambda f, m="": None)
+    hook.remove()
+    assert seen == [(9, 5, 32)]
+    assert torch.equal(watched, whole)
+    read = []
+    norm = encoder.ln_post.register_forward_hook(lambda *given: read.append(given[-1].shape))
+    encode(encoder, given, PREPROCESS, CPU, lambda f, m="": None)
+    norm.remove()
+    assert read == [(9, 32)]
+    for size in (1, 2, 3, 4, 8):
+        parts = [encode(encoder, given[:8], PREPROCESS, CPU, lambda f, m="": None, Batches(known=size))]
+        torch.testing.assert_close(parts[0], found[0][:8], rtol=1e-6, atol=1e-6)

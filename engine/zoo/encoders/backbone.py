@@ -19,6 +19,7 @@ __all__ = [
     "PREFIX",
     "architecture",
     "build_encoder",
+    "features_of",
     "forward_with",
     "load_encoder",
     "misfits",
@@ -132,6 +133,12 @@ def resized(samples: Any, preparation: Preparation) -> Tensor:
 def normalised(prepared: Tensor, preparation: Preparation) -> Tensor:
     """Turn prepared samples into what an encoder takes, on the device that they are on."""
     return of_preparation(preparation).finished(prepared, preparation)
+
+
+def features_of(encoder: nn.Module, samples: Any, preparation: Preparation) -> Tensor:
+    """Return features (n, dim) of prepared samples on the encoder's device, as ``resized`` makes them."""
+    modality = of_preparation(preparation)
+    return modality.features(encoder, modality.finished(samples, preparation))
 
 
 def sample_bytes(encoder: nn.Module, preparation: Preparation) -> int:

@@ -99,6 +99,12 @@ class ImageModality:
 
         return normalised(prepared, preparation)
 
+    def features(self, encoder: nn.Module, finished: Tensor) -> Tensor:
+        """Return the tower's features; its last block computes nothing but the token that is read."""
+        from ..images.tower import features
+
+        return features(encoder, finished)
+
     def samples(self, prepared: Tensor) -> np.ndarray:
         """Turn uint8 pixels (n, 3, h, w) back into images (n, h, w, 3)."""
         return prepared.permute(0, 2, 3, 1).numpy()

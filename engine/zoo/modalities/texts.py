@@ -109,6 +109,10 @@ class TextModality:
         """Return ids as they are."""
         return prepared
 
+    def features(self, encoder: nn.Module, finished: Tensor) -> Tensor:
+        """Return the encoder's features."""
+        return encoder(finished)
+
     def samples(self, prepared: Tensor) -> np.ndarray:
         """Return ids as an array."""
         return prepared.numpy()
