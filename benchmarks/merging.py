@@ -8,8 +8,9 @@
 Every line runs five times (once above ten seconds; the median is told), each time in a process of its own, which is
 ended when it takes more memory than ``--memory`` GiB. Our own lines run in turn, and ratios are medians over the turns:
 on a machine that does other things too, neighbours in time are comparable and seconds alone are not. The floor reads
-all checkpoints once and writes one; TA is Task Arithmetic. Weights are random, which costs the same as trained ones.
-FusionBench and mergekit are installed from the package index into virtual environments of their own.
+all checkpoints once and writes one; TA is Task Arithmetic; ``another_lambda`` is no merge from files but θ_0 + λ v in
+memory, as previews and films have it where a merged vector is at hand. Weights are random, which costs the same as
+trained ones. FusionBench and mergekit are installed from the package index into virtual environments of their own.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.made import Made
 from engine.catalog import TRANSFORMS
 from engine.merging.apply import merge
+from engine.merging.scaled import Scaled
 from engine.recipe import MethodCall
-from engine.types import Static
+from engine.types import Static, Weights
 from engine.weights import LazyTaskVectors, Memory, encoder_part, open_weights, write_weights
 
 EXPERTS = 8
@@ -52,6 +54,7 @@ DEFAULT = (
     "tsv_m",
     "lwptv+task_arithmetic",
     "pwptv+task_arithmetic",
+    "another_lambda",
 )
 PARAMS: dict[str, dict[str, Any]] = {"dare": {"drop_rate": 0.5}}  # where the peers' setting is not our default
 PEERS = {
@@ -120,6 +123,8 @@ def run_one(folder: Path, what: str, threads: int, keep: bool = False) -> dict[s
     base = encoder_part(open_weights(folder / "base.safetensors"))
     files = sorted(folder.glob("expert*.safetensors"))
     experts = {path.stem: encoder_part(open_weights(path)) for path in files}
+    if what == "another_lambda":
+        return {**another_lambda(base, experts), "peak_gib": peak_memory()}
     target = folder / f"merged-{what.replace('+', '-')}.safetensors"
     started, worked = time.perf_counter(), time.process_time()
     if what == "floor":
@@ -137,6 +142,21 @@ def run_one(folder: Path, what: str, threads: int, keep: bool = False) -> dict[s
     if not keep:
         target.unlink()
     return {"seconds": seconds, "cpu_seconds": worked, "peak_gib": peak_memory()}
+
+
+def another_lambda(base: Weights, experts: Mapping[str, Weights]) -> dict[str, float]:
+    """Write a model with another λ over one with the first, from the base and a merged vector in memory."""
+    kept = Memory({name: base.tensor(name) for name in base.names})
+    call = MethodCall(method="task_arithmetic", params={"scaling": 1.0})
+    added = merge(base, LazyTaskVectors(base, experts), [], call, PlainContext(tuple(experts))).weights
+    vector = {name: added.vector(name).clone() for name in added.layers}
+    model = {name: torch.empty(base.shape(name), dtype=base.dtype(name)) for name in base.names}
+    for scaling in (0.3, 0.4):  # the first touches the model's memory
+        weights = Scaled(kept, vector, scaling)
+        started, worked = time.perf_counter(), time.process_time()
+        for name, tensor in model.items():
+            weights.read_into(name, tensor)
+    return {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - worked}
 
 
 def peak_memory() -> float:

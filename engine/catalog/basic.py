@@ -37,6 +37,7 @@ ROWS = (
         title="Task Arithmetic",
         category="basic",
         params=TaskArithmeticParams,
+        proportional=True,
         function=".merging.averaging:task_arithmetic",
         attribution=".merging.attribution:task_arithmetic",
         summary="Adds the scaled sum of the experts' task vectors to the base.",

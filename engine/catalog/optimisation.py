@@ -352,6 +352,7 @@ ROWS = (
         title="AWD (reconstruction)",
         category="optimisation",
         params=AwdParams,
+        proportional=True,
         function=".merging.awd:awd",
         summary="Takes from all task vectors one redundant vector that makes them point alike, and adds the rest.",
         equation=r"\min_\delta \tfrac{1}{K(K-1)}\sum_{i\neq j}|\cos(\tau_i-\delta, \tau_j-\delta)| + "

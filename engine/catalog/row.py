@@ -140,7 +140,8 @@ class MergeRow(Row):
     """Makes one model of several.
 
     ``linear`` is of merges θ₀ + Σ_k λ_k τ_k, whose λ may go on learning beside a calibrator: the λ of each of K experts
-    from (params, K), where the merge has not learned them itself.
+    from (params, K), where the merge has not learned them itself. ``proportional`` is of merges whose vector is the
+    parameter ``scaling`` times what nothing but the other parameters decides, so that another λ needs no other merge.
     """
 
     yields: Literal["static", "per_task", "per_sample"] = "static"
@@ -151,6 +152,7 @@ class MergeRow(Row):
     weighted: bool = False  # honours the weights given to experts in a recipe
     stochastic: bool = False
     linear: Callable[[Any, int], float] | None = None
+    proportional: bool = False
     attribution: str = ""  # path of the function that gives each expert's part of the merged vector, entry by entry
     cost: Cost = Cost()
 

@@ -169,6 +169,7 @@ ROWS = (
         title="SCE",
         category="weighted",
         params=SceParams,
+        proportional=True,
         function=".merging.sce:sce",
         attribution=".merging.attribution:sce",
         summary="Weights every tensor of the experts by the energy of its most varying entries and adds what agrees "

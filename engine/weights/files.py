@@ -45,6 +45,10 @@ class Memory:
         """Return a copy of one tensor."""
         return self._tensors[name].detach().clone(memory_format=torch.contiguous_format)
 
+    def itself(self, name: str) -> Tensor:
+        """Return one tensor without copying it, for those who only read."""
+        return self._tensors[name]
+
     def read_into(self, name: str, out: Tensor) -> None:
         """Copy one tensor, converted to the dtype of ``out``."""
         out.copy_(self._tensors[name])

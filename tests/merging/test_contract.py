@@ -11,6 +11,8 @@ from torch import Tensor
 from engine.catalog import MERGE_METHODS, TRANSFORMS, MergeRow, Row
 from engine.errors import EngineError
 from engine.merging.apply import merge
+from engine.merging.assemble import merged_vector
+from engine.merging.scaled import Scaled
 from engine.recipe import MethodCall
 from engine.types import Merged, Weights
 from engine.weights import LazyTaskVectors, Memory
@@ -256,3 +258,19 @@ def test_an_image_is_encoded_with_the_weights_that_are_named_for_it(row, call):
 def context_matters(call: MethodCall) -> bool:
     """Tell whether images of one batch share their weights."""
     return call.params.get("routing") == "batch"
+
+
+@pytest.mark.parametrize("row", [row for row in MERGE_METHODS.values() if row.proportional], ids=lambda row: row.name)
+def test_proportional_vectors_are_their_scaling_times_one_vector(row):
+    base, experts = full(experts_for(row))
+    vectors = LazyTaskVectors(base, experts)
+    for _, params in settings_of(row):
+        at = [run(base, experts, (), MethodCall(method=row.name, params={**params, "scaling": s})) for s in (1.0, 0.3)]
+        one, other = (merged_vector(base, vectors, merged) for merged in at)
+        for name in vectors.names:
+            torch.testing.assert_close(one(name).mul_(0.3), other(name), rtol=1e-6, atol=1e-8)
+            whole = Scaled(base, {name: one(name).clone()}, 0.3)
+            assert torch.equal(whole.tensor(name), one(name).mul_(0.3).add_(base.tensor(name)))
+            half = torch.empty(whole.shape(name), dtype=torch.float16)
+            whole.read_into(name, half)
+            assert torch.equal(half, whole.tensor(name).half())

@@ -15,7 +15,7 @@ from engine.figures.preview import preview_points, preview_tasks, shown_average
 from engine.pipeline.executor import needed_steps, run_inline
 from engine.pipeline.local import run_recipe
 from engine.pipeline.planners import plan_request
-from engine.pipeline.preview import resident
+from engine.pipeline.preview import models, resident
 from engine.pipeline.preview.measure import _remember
 from engine.pipeline.preview.request import (
     KIND,
@@ -318,3 +318,60 @@ def test_previews_are_forgotten_with_what_they_left(zoo, own_store):
     assert [run.id for run in runs.list()] == [kept.id]
     assert [artefact.key for artefact in own_store.artefacts()] == [runs.get(kept.id).result], "a run refers to it"
     assert not (own_store.root / "runs" / f"{rows[0].id}.json").exists()
+
+
+PROPORTIONAL = [
+    {"method": "task_arithmetic"},
+    {"method": "ties", "params": {"density": 0.3, "merge": "mean"}},
+    {"method": "tsv_m"},
+]
+
+
+@pytest.mark.parametrize("merge", PROPORTIONAL, ids=lambda merge: merge["method"])
+def test_another_scaling_takes_the_vector_that_was_kept(zoo, store, own_store, keeper, monkeypatch, merge):
+    made = []
+    whole = models.merge_experts
+    monkeypatch.setattr(models, "merge_experts", lambda *given: made.append(1) or whole(*given))
+
+    def at(scaling, **changes):
+        params = {**merge.get("params", {}), "scaling": scaling}
+        return recipe(zoo, merge={"method": merge["method"], "params": params}, **changes)
+
+    transforms = [{"method": "lwptv", "params": {"eta": 0.3}}]
+    found = {scaling: preview(own_store, preview_request(at(scaling), None)) for scaling in (0.0, 0.37, -0.8)}
+    assert len(made) == 1
+    preview(own_store, preview_request(at(0.37, transforms=transforms), None))
+    assert len(made) == 2
+    preview(own_store, preview_request(at(0.5, transforms=transforms), None))
+    assert len(made) == 2
+    monkeypatch.setattr(models.Resident, "scaled", lambda *given: None)
+    for scaling, (document, arrays) in found.items():
+        keeper.give_back()
+        other = Store(own_store.root.parent / f"other{scaling}")
+        expected, points = preview(other, preview_request(at(scaling), None))
+        assert document["tasks"] == expected["tasks"]
+        for name, values in points.items():
+            assert np.array_equal(arrays[name], values), (scaling, name)
+
+
+def test_experts_give_up_their_memory_for_a_merged_vector(zoo, own_store, keeper, monkeypatch):
+    preview(own_store, preview_request(scaled(zoo, 0.5), None))
+    kept = keeper._kept[1]
+    size = resident._size(kept.weights("base"))
+    vector = kept._vector
+    layers = resident._bytes(vector[1])
+    assert layers <= size
+    kept._room = 0
+    assert (
+        kept.scaled("another", 1.0, lambda: {n: 2 * t for n, t in vector[1].items()}).names
+        == kept.weights("base").names
+    )
+    assert set(kept._weights) == {"base", "alpha", "beta", "gamma"}, "the place of the one before is enough"
+    kept._room, kept._vector = 0, None
+    kept.scaled("a third", 1.0, lambda: dict(vector[1]))
+    assert set(kept._weights) == {"base", "alpha", "beta"}
+    assert kept._room == size - layers
+    for name in ("alpha", "beta"):
+        del kept._weights[name]
+    kept._room, kept._vector = 0, None
+    assert kept.scaled("a fourth", 1.0, lambda: pytest.fail("there is no room")) is None

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
-from torch import nn
+from torch import Tensor, nn
 
+from ...catalog import MERGE_METHODS, TRANSFORMS, params_of
 from ...errors import EngineError
 from ...features import Batches, choose_device, encode
 from ...features.linearised import Linearised
@@ -95,7 +96,25 @@ class Models:
         return merged.rebuild(base, merged.parts, partial(forward_with, build_encoder(config)))
 
     def _merge(self) -> Merged:
-        params, zoo = self._side.merge, self._resident.zoo
+        """Merge; where nothing but λ is new since the last merge, from the vector that was kept of it."""
+        params = self._side.merge
+        row = MERGE_METHODS[params.merge.method]
+        after = any(TRANSFORMS[call.method].stage == "merged_vector" for call in params.transforms)
+        if not row.proportional or after:
+            return self._merge_as(params)
+        scaling = params_of(row, params.merge.params).scaling
+        given = {**params.merge.params, "scaling": 1.0}
+        whole = params.model_copy(update={"merge": params.merge.model_copy(update={"params": given})})
+
+        def vector() -> dict[str, Tensor]:
+            added = self._merge_as(whole).weights
+            return {name: added.vector(name).to(added.compute_dtype) for name in added.layers}
+
+        weights = self._resident.scaled(whole.model_dump_json(exclude={"sources"}), scaling, vector)
+        return self._merge_as(params) if weights is None else Static(weights)
+
+    def _merge_as(self, params: MergeParams) -> Merged:
+        zoo = self._resident.zoo
         names = [name for name, _ in params.experts]
         base = self._resident.weights("base")
         experts = {name: self._resident.weights(name) for name in names}

@@ -1,4 +1,4 @@
-"""One zoo in a worker's memory: weights, samples, features that stand still, and what methods cache of one expert.
+"""One zoo in a worker's memory: weights, samples, features that stand still, what methods cache, one merged vector.
 
 A worker keeps the zoo that it previewed last, as long as it takes no more than a share of the memory that is free, and
 gives it back when no preview was asked for a while. Nothing of it reaches the store.
@@ -16,6 +16,7 @@ import numpy as np
 import psutil
 from torch import Tensor, nn
 
+from ...merging.scaled import Scaled
 from ...recipe import Probe
 from ...types import Tensors, Weights
 from ...weights import Memory
@@ -57,6 +58,7 @@ class Resident:
         self._cached: OrderedDict[str, Tensors] = OrderedDict()
         self._room = min(MOST, int(SHARE * psutil.virtual_memory().available))  # bytes that are left for weights
         self._spare = self._room  # bytes that are left for what methods cache
+        self._vector: tuple[str, dict[str, Tensor]] | None = None  # of the last merge that is proportional to λ
 
     def holds(self, digests: Mapping[str, str]) -> bool:
         """Return whether these are the files that were read; others of the zoo may join them."""
@@ -71,13 +73,42 @@ class Resident:
         if name in self._weights:
             return self._weights[name]
         stored = self.zoo.weights(name)
-        size = sum(stored.dtype(tensor).itemsize * int(np.prod(stored.shape(tensor))) for tensor in stored.names)
+        size = _size(stored)
         if size > self._room:
             return stored
         self._room -= size
         self.news += 1
         self._weights[name] = Memory({tensor: stored.tensor(tensor) for tensor in stored.names})
         return self._weights[name]
+
+    def scaled(self, name: str, scaling: float, compute: Callable[[], Tensors]) -> Weights | None:
+        """Return the base plus λ times a merged vector; None where there is no room to keep the vector.
+
+        One vector is kept. Experts give up their memory for it, last ones first: another λ needs none of them.
+
+        Args:
+            name: of all that the vector depends on.
+            scaling: λ.
+            compute: called where another vector is kept, or none.
+        """
+        base = self.weights("base")
+        if not isinstance(base, Memory):
+            return None
+        if self._vector is None or self._vector[0] != name:
+            self._room += 0 if self._vector is None else _bytes(self._vector[1])
+            self._vector = None  # before the next one is made
+            experts = [expert for expert in self._weights if expert != "base"]
+            if _size(base) > self._room + sum(_size(self._weights[expert]) for expert in experts):
+                return None
+            vector = {layer: tensor.clone() for layer, tensor in compute().items()}
+            experts = [expert for expert in self._weights if expert != "base"]
+            while (size := _bytes(vector)) > self._room and experts:
+                self._room += _size(self._weights.pop(experts.pop()))
+            if size > self._room:
+                return Scaled(base, vector, scaling)
+            self._room -= size
+            self._vector = (name, vector)
+        return Scaled(base, self._vector[1], scaling)
 
     def encoder(self, config: Mapping[str, Any]) -> nn.Module:
         """Return the one encoder of the zoo, which whoever asks fills with weights."""
@@ -224,6 +255,10 @@ def context_of(
 def _copies(tensors: Tensors) -> dict[str, Tensor]:
     """Return copies, since whoever asked may overwrite them."""
     return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def _size(weights: Weights) -> int:
+    return sum(weights.dtype(name).itemsize * int(np.prod(weights.shape(name))) for name in weights.names)
 
 
 def _bytes(tensors: Tensors) -> int:

@@ -12,6 +12,7 @@ from ...errors import ZooError
 from ...layouts import OPEN_CLIP, bare
 from ...preparation import Preparation
 from ...types import Weights
+from ...weights import read_into
 from ..modalities import of_config, of_preparation
 from .architecture import architecture, preprocessing
 
@@ -105,7 +106,7 @@ def filled(encoder: nn.Module, config: Mapping[str, Any], weights: Weights) -> n
                     f"{stored} has shape {weights.shape(stored)}; the backbone's architecture has "
                     f"{tuple(parameter.shape)}. Choose weights of this architecture."
                 )
-            parameter.copy_(weights.tensor(stored))
+            read_into(weights, stored, parameter.data)
     return encoder
 
 
