@@ -17,6 +17,13 @@ _BLOCK = re.compile(rf"(?:^|\.)(?:{'|'.join(CONTAINERS)})\.(\d+)\.(.+)$")
 WRAPPED = ("trunk.",)  # what stands between a prefix and a tower's own names
 
 
+class Matrix(NamedTuple):
+    """Weight matrix of a block: its name there, and which third of its rows where three lie in one tensor."""
+
+    name: str
+    third: int | None = None
+
+
 @dataclass(frozen=True)
 class Layout:
     """Names that one family gives its tensors."""
@@ -32,6 +39,8 @@ class Layout:
     blocks: str = ""  # beginning of blocks' names, without the prefix, where blocks can be followed one by one
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # beginnings of names in a block, by kind
     read_out: tuple[str, ...] = ()  # beginnings of names behind the blocks, where there are any
+    # Of a block: of attention q, k, v and out; of the perceptron fc, gate (where there is one) and proj.
+    matrices: Mapping[str, tuple[Matrix, ...]] = field(default_factory=dict)
 
 
 OPEN_CLIP = Layout(
@@ -53,11 +62,27 @@ OPEN_CLIP = Layout(
     blocks="transformer.resblocks.",
     parts={"attention": ("attn.",), "mlp": ("mlp.",), "norm": ("ln_1.", "ln_2.")},
     read_out=("ln_post.", "proj"),
+    matrices={
+        "q": (Matrix("attn.in_proj_weight", 0),),
+        "k": (Matrix("attn.in_proj_weight", 1),),
+        "v": (Matrix("attn.in_proj_weight", 2),),
+        "out": (Matrix("attn.out_proj.weight"),),
+        "fc": (Matrix("mlp.c_fc.weight"),),
+        "proj": (Matrix("mlp.c_proj.weight"),),
+    },
 )
 _BERT_PARTS = {
     "attention": ("attention.self.", "attention.output.dense."),
     "mlp": ("intermediate.", "output.dense."),
     "norm": ("attention.output.LayerNorm.", "output.LayerNorm."),
+}
+_BERT_MATRICES = {
+    "q": (Matrix("attention.self.query.weight"),),
+    "k": (Matrix("attention.self.key.weight"),),
+    "v": (Matrix("attention.self.value.weight"),),
+    "out": (Matrix("attention.output.dense.weight"),),
+    "fc": (Matrix("intermediate.dense.weight"),),
+    "proj": (Matrix("output.dense.weight"),),
 }
 BERT = Layout(
     family="bert",
@@ -77,6 +102,7 @@ BERT = Layout(
     blocks="encoder.layer.",
     parts=_BERT_PARTS,
     read_out=("pooler.",),
+    matrices=_BERT_MATRICES,
 )
 ROBERTA = Layout(
     family="roberta",
@@ -92,6 +118,7 @@ ROBERTA = Layout(
     derived=(".position_ids",),
     blocks="encoder.layer.",
     parts=_BERT_PARTS,
+    matrices=_BERT_MATRICES,
 )
 DISTILBERT = Layout(
     family="distilbert",
@@ -107,7 +134,23 @@ DISTILBERT = Layout(
     derived=(".position_ids",),
     blocks="transformer.layer.",
     parts={"attention": ("attention.",), "mlp": ("ffn.",), "norm": ("sa_layer_norm.", "output_layer_norm.")},
+    matrices={
+        "q": (Matrix("attention.q_lin.weight"),),
+        "k": (Matrix("attention.k_lin.weight"),),
+        "v": (Matrix("attention.v_lin.weight"),),
+        "out": (Matrix("attention.out_lin.weight"),),
+        "fc": (Matrix("ffn.lin1.weight"),),
+        "proj": (Matrix("ffn.lin2.weight"),),
+    },
 )
+
+
+def _of_t5(name: str, *places: str) -> tuple[Matrix, ...]:
+    return tuple(Matrix(f"layer.{place}.{name}.weight") for place in places)
+
+
+_T5_ATTENTION = ("0.SelfAttention", "1.EncDecAttention")
+_T5_PERCEPTRON = ("1.DenseReluDense", "2.DenseReluDense")  # of the encoder, of the decoder
 T5 = Layout(  # the prefix is ours: the published names have none in common
     family="t5",
     prefix="t5.",
@@ -118,6 +161,15 @@ T5 = Layout(  # the prefix is ours: the published names have none in common
         "t5.encoder.block.0.layer.0.layer_norm.weight",
         "t5.decoder.block.0.layer.1.layer_norm.weight",
     ),
+    matrices={
+        "q": _of_t5("q", *_T5_ATTENTION),
+        "k": _of_t5("k", *_T5_ATTENTION),
+        "v": _of_t5("v", *_T5_ATTENTION),
+        "out": _of_t5("o", *_T5_ATTENTION),
+        "fc": (*_of_t5("wi", *_T5_PERCEPTRON), *_of_t5("wi_1", *_T5_PERCEPTRON)),
+        "gate": _of_t5("wi_0", *_T5_PERCEPTRON),
+        "proj": _of_t5("wo", *_T5_PERCEPTRON),
+    },
 )
 GPT2 = Layout(  # the prefix is ours: the published one, `transformer.`, is also that of CLIP's text encoder
     family="gpt2",
@@ -158,6 +210,12 @@ def block_of(name: str) -> int | None:
     """Return the number of the block that a tensor lies in, None where it lies in none."""
     place = place_of(name)
     return place.block if place else None
+
+
+def part_of(name: str) -> str:
+    """Return a tensor's name within its block, the whole name where it lies in none."""
+    place = place_of(name)
+    return place.part if place else name
 
 
 def bare(name: str) -> str:

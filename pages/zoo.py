@@ -17,7 +17,7 @@ from pages.shared.zoos import zoo_manifest
 
 ZOO = "zoo"  # the address parameter
 VIEWS = ("Images", "Experts", "Train experts", "Prompts", "Licences")
-TEXT_VIEWS = {"Images": "Texts", "Experts": "Experts", "Licences": "Licences"}  # those that a zoo of texts has
+TEXT_VIEWS = {"Images": "Texts", **{view: view for view in VIEWS if view not in ("Images", "Prompts")}}
 LOOKED_BACK = 60  # runs whose zoos are offered
 
 

@@ -151,11 +151,11 @@ def gpt2(folder, experts=("one", "two")):
     return folder / "base", found
 
 
-def texts(path, classes, count=18, *, pair=False, seed=0, numbers=True):
+def texts(path, classes, count=18, *, pair=False, seed=0, numbers=True, train=0):
     """Write texts with labels as JSON lines, splits named in them."""
     generator = torch.Generator().manual_seed(seed)
     lines = []
-    for split, rows in (("test", count), ("val", 6), ("adapt", count)):
+    for split, rows in (("test", count), ("val", 6), ("adapt", count), ("train", train)):
         for row in range(rows):
             label = row % len(classes)
             chosen = torch.randint(5, len(VOCABULARY), (6,), generator=generator).tolist()

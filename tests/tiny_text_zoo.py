@@ -51,10 +51,11 @@ def sentences(seed: int, count: int) -> tuple[list[str], np.ndarray]:
     return texts, labels
 
 
-def write_task(path: Path, seed: int, texts: int = 24, *, adapt: bool = True) -> None:
+def write_task(path: Path, seed: int, texts: int = 24, *, adapt: bool = True, train: int = 0) -> None:
     """Write one task as JSON lines; the second half of its texts has a second part."""
     lines = []
-    for number, (split, count) in enumerate({"test": texts, "val": 12, "adapt": texts if adapt else 0}.items()):
+    splits = {"test": texts, "val": 12, "adapt": texts if adapt else 0, "train": train}
+    for number, (split, count) in enumerate(splits.items()):
         for row, (text, label) in enumerate(zip(*sentences(10 * seed + number, count), strict=True)):
             labelled = {} if split == "adapt" else {"label": int(label)}
             second = "it is here" if row >= count // 2 else ""
@@ -62,7 +63,7 @@ def write_task(path: Path, seed: int, texts: int = 24, *, adapt: bool = True) ->
     path.write_text("\n".join(lines), encoding="utf-8")
 
 
-def make_text_zoo(folder: Path, *, experts: tuple[str, ...] = EXPERTS, texts: int = 24) -> Path:
+def make_text_zoo(folder: Path, *, experts: tuple[str, ...] = EXPERTS, texts: int = 24, train: int = 0) -> Path:
     """Write a zoo of small random encoders and sentences; one extra task is out of domain."""
     (folder / "experts").mkdir(parents=True, exist_ok=True)
     (folder / "data").mkdir(exist_ok=True)
@@ -78,7 +79,7 @@ def make_text_zoo(folder: Path, *, experts: tuple[str, ...] = EXPERTS, texts: in
     heads = {name: torch.nn.functional.normalize(torch.randn(3, 16, generator=generator), dim=1) for name in tasks}
     save_file({**heads, "logit_scale": torch.tensor(2.0)}, folder / "heads.safetensors")
     for number, name in enumerate(tasks):
-        write_task(folder / "data" / f"{name}.jsonl", number, texts, adapt=name != "outside")
+        write_task(folder / "data" / f"{name}.jsonl", number, texts, adapt=name != "outside", train=train)
     manifest = {
         "format": 1,
         "name": "tiny-text",

@@ -76,7 +76,7 @@ def needs_of(row: Row) -> str:
 def kinds_of(row: Row) -> str:
     """Return the kinds of data whose encoders a method knows."""
     inside = isinstance(row, CalibratorRow) and row.deep
-    return "images" if inside or isinstance(row, FineTuningRow | AlignmentRow) else "images, texts"
+    return "images" if inside or isinstance(row, AlignmentRow) else "images, texts"
 
 
 def makes(row: MergeRow | TransformRow) -> str:

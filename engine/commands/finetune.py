@@ -81,7 +81,9 @@ def init(
 
 
 def finetune(
-    zoo: Annotated[str, typer.Argument(help="A zoo folder whose tasks have training images (train_x, train_y).")],
+    zoo: Annotated[
+        str, typer.Argument(help="A zoo folder whose tasks have training samples: a split train with labels.")
+    ],
     task: Annotated[
         list[str] | None, typer.Option(help="Only this task; again for more. Default: all without an expert.")
     ] = None,
@@ -93,8 +95,8 @@ def finetune(
         list[str] | None, typer.Option(help="A parameter of the recipe, such as rank=8; again for more.")
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Batches to train on (default 250).")] = None,
-    epochs: Annotated[float | None, typer.Option(help="In place of --steps: passes over the images.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Images in a step.")] = 64,
+    epochs: Annotated[float | None, typer.Option(help="In place of --steps: passes over the samples.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Samples in a step.")] = 64,
     learning_rate: Annotated[
         float | None, typer.Option(help="Highest rate; default 5e-4 below 20 million parameters, else 1e-5.")
     ] = None,
@@ -102,7 +104,10 @@ def finetune(
     decay: Annotated[str, typer.Option(help="The cosine spans all steps (whole), or those after_warmup.")] = "whole",
     weight_decay: Annotated[float, typer.Option(help="AdamW's decoupled weight decay.")] = 0.0,
     label_smoothing: Annotated[float, typer.Option(help="Share of the target spread over all classes.")] = 0.0,
-    augmentation: Annotated[str, typer.Option(help="none, shift, crop, shift_flip or crop_flip.")] = "shift",
+    augmentation: Annotated[
+        str | None,
+        typer.Option(help="Of images: shift (default), none, crop, shift_flip or crop_flip. Texts stay as they are."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Orders the batches and draws the augmentations.")] = 0,
     dtype: Annotated[str, typer.Option(help="How the experts are stored: float32 or float16.")] = "float32",
     checkpoint_every: Annotated[
@@ -120,7 +125,7 @@ def finetune(
     ] = "",
     quiet: Quiet = False,
 ) -> None:
-    """Train experts from a zoo's base on its tasks' training images and put them into the zoo.
+    """Train experts from a zoo's base on its tasks' training images or texts and put them into the zoo.
 
     AdamW on what the recipe trains, the head frozen, linear warm-up and a cosine to zero; the last iterate is kept. A
     task may have an expert by each recipe; those by others than the standard one are called TASK-RECIPE.
@@ -131,6 +136,7 @@ def finetune(
     """
     from ..pipeline.local import finetune_experts
     from ..store import Store
+    from ..zoo.folder import Zoo
 
     if joint and method not in (STANDARD, "joint"):
         raise EngineError(f"Joint training trains all weights; leave --joint or --method {method} out.")
@@ -155,11 +161,12 @@ def finetune(
     if start:
         request["start"] = {"zoo": start}
     records = finetune_experts(request, Store(), progress=None if quiet else progress_line())
+    many = Zoo.open(zoo).modality.many
     for name, record in records.items():
-        accuracy, images = record["validation_accuracy"], record["images"]
+        accuracy, samples = record["validation_accuracy"], record["images"]
         say(
-            f"{name}: {rounded(accuracy['base'])} % → {rounded(accuracy['expert'])} % on {images['validation']} "
-            f"validation images, {record['config']['steps']} steps on {images['train']} images, "
+            f"{name}: {rounded(accuracy['base'])} % → {rounded(accuracy['expert'])} % on {samples['validation']} "
+            f"validation {many}, {record['config']['steps']} steps on {samples['train']} {many}, "
             f"{record['seconds']:.0f} s"
         )
     say(f"The experts are in {zoo}; how they were trained is in its build.json.")
@@ -177,7 +184,7 @@ def distill(
         list[str] | None, typer.Option(help="A parameter of the recipe, such as rank=8; again for more.")
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Batches to train on (default 250).")] = None,
-    batch_size: Annotated[int, typer.Option(help="Images in a step.")] = 64,
+    batch_size: Annotated[int, typer.Option(help="Samples in a step.")] = 64,
     learning_rate: Annotated[float | None, typer.Option(help="Highest rate; default as in `zoo finetune`.")] = None,
     seed: Annotated[int, typer.Option(help="Orders the batches and draws the augmentations.")] = 0,
     replace: Annotated[bool, typer.Option("--replace", help="Also where there is a distilled expert already.")] = False,

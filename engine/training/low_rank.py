@@ -1,9 +1,8 @@
-"""Low-rank adapters beside matrices of a vision transformer's blocks."""
+"""Low-rank adapters beside matrices of a transformer's blocks."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,19 +12,12 @@ from torch.func import functional_call
 
 from ..catalog.fine_tuning import LoraParams
 from ..errors import EngineError
+from ..layouts import OPEN_CLIP, Layout, Matrix, part_of
 from ..merging.chance import uniform
 from ..zoo.encoders.training import Strategy
 from .setting import Setting
 
-PLACES = {  # where the matrices of a block lie: the end of a tensor's name, and the third of its rows
-    "q": ("attn.in_proj_weight", 0),
-    "k": ("attn.in_proj_weight", 1),
-    "v": ("attn.in_proj_weight", 2),
-    "out": ("attn.out_proj.weight", None),
-    "fc": ("mlp.c_fc.weight", None),
-    "proj": ("mlp.c_proj.weight", None),
-}
-MATRICES = {"q": ("q",), "k": ("k",), "v": ("v",), "out": ("out",), "mlp": ("fc", "proj")}
+MATRICES = {"q": ("q",), "k": ("k",), "v": ("v",), "out": ("out",), "mlp": ("fc", "gate", "proj")}
 DOWN, UP = ".lora_A", ".lora_B"
 
 
@@ -39,7 +31,7 @@ class Adapted:
     shape: tuple[int, int]
 
 
-def adapted_matrices(encoder: nn.Module, targets: Sequence[str]) -> list[Adapted]:
+def adapted_matrices(encoder: nn.Module, targets: Sequence[str], layout: Layout = OPEN_CLIP) -> list[Adapted]:
     """Find the matrices that targets name.
 
     Raises:
@@ -48,27 +40,34 @@ def adapted_matrices(encoder: nn.Module, targets: Sequence[str]) -> list[Adapted
     shapes = {name: tuple(parameter.shape) for name, parameter in encoder.named_parameters()}
     found: list[Adapted] = []
     for target in targets:
-        here = [matrix for part in MATRICES[target] for matrix in _matching(shapes, part)]
+        named = [(part, matrix) for part in MATRICES[target] for matrix in layout.matrices.get(part, ())]
+        here = [adapted for part, matrix in named for adapted in _matching(shapes, part, matrix)]
         if not here:
-            ends = ", ".join(dict.fromkeys(PLACES[part][0] for part in MATRICES[target]))
+            ends = ", ".join(dict.fromkeys(matrix.name for _, matrix in named))
+            looked = f"(looked for {ends})" if ends else f"of the family {layout.family}"
             raise EngineError(
-                f"The target '{target}' matches no tensor of this encoder (looked for {ends}), so nothing would be "
-                "trained there. Choose other targets, or a vision transformer of open_clip."
+                f"The target '{target}' matches no tensor of this encoder {looked}, so nothing would be trained "
+                "there. Choose other targets, or a transformer of a family whose matrices are known."
             )
         found += here
     return found
 
 
-def _matching(shapes: Mapping[str, tuple[int, ...]], part: str) -> list[Adapted]:
-    end, third = PLACES[part]
+def _matching(shapes: Mapping[str, tuple[int, ...]], part: str, matrix: Matrix) -> list[Adapted]:
     found = []
     for name, shape in shapes.items():
-        if re.search(rf"(^|\.){re.escape(end)}$", name) and len(shape) == 2:
-            size = shape[0] if third is None else shape[0] // 3
-            first = 0 if third is None else third * size
-            stem = name[: -len(end)] + end.split(".")[0]
+        if is_matrix(name, matrix.name) and len(shape) == 2:
+            size = shape[0] if matrix.third is None else shape[0] // 3
+            first = 0 if matrix.third is None else matrix.third * size
+            stem = name.removesuffix(".weight").rpartition(".")[0]
             found.append(Adapted(f"{stem}.{part}", name, slice(first, first + size), (size, shape[1])))
     return found
+
+
+def is_matrix(name: str, matrix: str) -> bool:
+    """Tell whether a tensor of an encoder is the one that blocks call so; outside of blocks its ending decides."""
+    part = part_of(name)
+    return part == matrix or (part == name and name.endswith(f".{matrix}"))
 
 
 def adapted(weight: Tensor, down: Tensor, up: Tensor, scale: float) -> Tensor:
@@ -108,9 +107,9 @@ class LowRank(nn.Module):
             for matrix, down in zip(matrices, downs, strict=True)
         )
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, samples: Tensor) -> Tensor:
         """Return features (n, dim) through the adapted encoder."""
-        return functional_call(self.encoder, self.weights(), (images,))
+        return functional_call(self.encoder, self.weights(), (samples,))
 
     def weights(self) -> dict[str, Tensor]:
         """Return the adapted tensors by the encoder's names; differentiable in the factors."""
@@ -152,12 +151,14 @@ def drawn_start(matrix: str, rank: int, width: int, seed: int) -> Tensor:
     return (2 * uniform((rank, width), seed, "lora", matrix) - 1) / math.sqrt(width)
 
 
-def place_of_matrix(matrix: str) -> tuple[str, int | None] | None:
+def place_of_matrix(name: str, layout: Layout = OPEN_CLIP) -> tuple[str, int | None] | None:
     """Return the tensor that a matrix lies in, and which third of its rows it is; None for a name of another form."""
-    stem, _, part = matrix.rpartition(".")
-    end, third = PLACES.get(part, ("", None))
-    inner = end.split(".")[0]
-    return (stem[: -len(inner)] + end, third) if end and stem.endswith(inner) else None
+    stem, _, part = name.rpartition(".")
+    for matrix in layout.matrices.get(part, ()):
+        inner = matrix.name.removesuffix(".weight").rpartition(".")[0]
+        if stem.endswith(f".{inner}"):
+            return stem.removesuffix(inner) + matrix.name, matrix.third
+    return None
 
 
 def wrap(
@@ -185,7 +186,7 @@ def lora(encoder: nn.Module, params: LoraParams, setting: Setting) -> Strategy:
     Departure: no dropout. A starts from the same random matrix for all tasks of one seed, so that factors of experts
         can be added.
     """
-    matrices = adapted_matrices(encoder, params.targets)
+    matrices = adapted_matrices(encoder, params.targets, setting.layout)
     return wrap(encoder, params, random_starts(matrices, params.rank, setting.seed), matrices, freeze=False)
 
 
@@ -196,5 +197,5 @@ def l_lora(encoder: nn.Module, params: LoraParams, setting: Setting) -> Strategy
     Departure: the paper names q and v; the authors' code writes v with a typing error and adapts q only (preset), and
         scales images without CLIP's mean and deviation. No dropout.
     """
-    matrices = adapted_matrices(encoder, params.targets)
+    matrices = adapted_matrices(encoder, params.targets, setting.layout)
     return wrap(encoder, params, random_starts(matrices, params.rank, setting.seed), matrices, freeze=True)

@@ -62,39 +62,39 @@ def osrm(encoder: nn.Module, params: OsrmParams, setting: Setting) -> Strategy:
     Source: Zhang & Zhou, ACL 2025, arXiv:2505.22934.
     Departure: the authors' code keeps one mean vector a task, which leaves A arbitrary in a large null space; the
         paper's rule, with the uncentred second moment, is the default. Two more rules are controls: where the task's
-        own inputs are smallest, and a random subspace.
+        own inputs are smallest, and a random subspace. Of texts the inputs at padding count as others do.
 
     Raises:
         EngineError: there are fewer other tasks than the rule needs.
     """
-    matrices = adapted_matrices(encoder, params.targets)
-    if params.rule == "random":
+    matrices = adapted_matrices(encoder, params.targets, setting.layout)
+    if params.rule == "random" or setting.outlined:
         drawn = random_starts(matrices, params.rank, setting.seed)
         starts = {name: torch.linalg.qr(rows.T.double()).Q.T.to(rows) for name, rows in drawn.items()}
         return wrap(encoder, params, starts, matrices, freeze=False)
-    images = setting.own(params.images) if params.rule == "own" else setting.others(params.images)
-    if not images:
+    samples = setting.own(params.images) if params.rule == "own" else setting.others(params.images)
+    if not samples:
         needed = "its own task" if params.rule == "own" else "at least one other task"
-        raise EngineError(f"OSRM needs images of {needed}; this zoo has none.")
-    starts = subspaces(encoder, matrices, images, params)
+        raise EngineError(f"OSRM needs {setting.many} of {needed}; this zoo has none.")
+    starts = subspaces(encoder, matrices, samples, params)
     return wrap(encoder, params, starts, matrices, freeze=False)
 
 
 def subspaces(
-    encoder: nn.Module, matrices: Sequence[Adapted], images: Mapping[str, Tensor], params: OsrmParams
+    encoder: nn.Module, matrices: Sequence[Adapted], samples: Mapping[str, Tensor], params: OsrmParams
 ) -> dict[str, Tensor]:
-    """Find A for each matrix, from the base's inputs there on images by task.
+    """Find A for each matrix, from the base's inputs there on samples by task.
 
     Raises:
         EngineError: with ``rule: code``, more ranks than directions that the tasks leave free, or fewer tasks than
             ranks.
     """
-    if params.rule == "code" and len(images) < params.rank:
+    if params.rule == "code" and len(samples) < params.rank:
         raise EngineError(
-            f"OSRM by the authors' rule keeps one mean vector a task: {len(images)} other tasks say nothing about "
-            f"{params.rank} ranks. Choose rank {len(images)} or less, or the paper's rule."
+            f"OSRM by the authors' rule keeps one mean vector a task: {len(samples)} other tasks say nothing about "
+            f"{params.rank} ranks. Choose rank {len(samples)} or less, or the paper's rule."
         )
-    seen = [layer_inputs(encoder, matrices, some) for some in images.values()]
+    seen = [layer_inputs(encoder, matrices, some) for some in samples.values()]
     if params.rule == "code":
         return {
             matrix.name: null_directions(torch.stack([one[matrix.tensor].mean for one in seen]), params.rank)
@@ -114,13 +114,13 @@ class Inputs:
     moment: Tensor
 
 
-def layer_inputs(encoder: nn.Module, matrices: Sequence[Adapted], images: Tensor) -> dict[str, Inputs]:
-    """Look at the inputs of adapted matrices on prepared images (n, 3, h, w); by the tensors' names, on the CPU."""
+def layer_inputs(encoder: nn.Module, matrices: Sequence[Adapted], samples: Tensor) -> dict[str, Inputs]:
+    """Look at the inputs of adapted matrices on prepared samples (n, …), padding included; by tensor, on the CPU."""
     # With a gradient to follow, attention takes the path that multiplies matrices one by one.
     own = {name: parameter.detach().requires_grad_() for name, parameter in encoder.named_parameters()}
     watched = LayerInputs({matrix.tensor: own[matrix.tensor] for matrix in matrices})
     with plain_attention():
-        for part in images.split(BATCH):
+        for part in samples.split(BATCH):
             with watched:
                 functional_call(encoder, own, (part,))
     return {

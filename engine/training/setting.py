@@ -10,9 +10,10 @@ import numpy as np
 from torch import Tensor, nn
 
 from ..catalog import FINE_TUNING, params_of, row_of
+from ..layouts import OPEN_CLIP, Layout
 from ..zoo.encoders.training import Strategy
 
-Images = Callable[[int], Mapping[str, Tensor]]
+Samples = Callable[[int], Mapping[str, Tensor]]
 
 
 def _none(count: int) -> Mapping[str, Tensor]:
@@ -24,13 +25,18 @@ class Setting:
     """Setting of the training of one expert.
 
     ``seed`` is the same for all experts of a zoo; ``classes`` counts those of the head; ``others`` gives at most so
-    many prepared images (n, 3, h, w) of every other task of the zoo, ``own`` of the expert's.
+    many prepared samples (n, …) of every other task of the zoo, ``own`` of the expert's; ``layout`` says how the
+    encoder's tensors are named and ``many`` what samples are called. ``outlined`` says that the encoder has no values
+    and nothing is to be looked at: whether the recipe can be carried out is all that is asked.
     """
 
     seed: int = 0
     classes: int = 2
-    others: Images = _none
-    own: Images = _none
+    others: Samples = _none
+    own: Samples = _none
+    layout: Layout = OPEN_CLIP
+    many: str = "images"
+    outlined: bool = False
 
 
 def strategy_of(method: str, params: Mapping[str, Any], encoder: nn.Module, setting: Setting) -> Strategy:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
 from ..catalog.fine_tuning import AttentionParams, MlpParams, StandardParams
 from ..catalog.row import NoParams
 from ..errors import EngineError
+from ..layouts import Layout
 from ..zoo.encoders.training import Step, Strategy, follow, whole_encoder
+from .low_rank import is_matrix
 from .setting import Setting
 
-ATTENTION = re.compile(r"\.attn\.(in_proj_|out_proj\.)(weight|bias)$")
-PERCEPTRON = {
-    which: re.compile(rf"\.mlp\.(?:{names})\.(weight|bias)$")
-    for which, names in (("first", "c_fc"), ("second", "c_proj"), ("both", "c_fc|c_proj"))
-}
+ATTENTION = ("q", "k", "v", "out")  # matrices of a layout
+PERCEPTRON = {"first": ("fc", "gate"), "second": ("proj",), "both": ("fc", "gate", "proj")}
 
 
 def standard(encoder: nn.Module, params: StandardParams, setting: Setting) -> Strategy:
@@ -57,11 +56,7 @@ def attention_only(encoder: nn.Module, params: AttentionParams, setting: Setting
     Raises:
         EngineError: the encoder has no such tensors.
     """
-    if not _narrow(encoder, ATTENTION, params.biases):
-        raise EngineError(
-            "Attention-only fine-tuning found no attn.in_proj_weight or attn.out_proj.weight in this encoder, so it "
-            "would train nothing. Choose another recipe, or a vision transformer of open_clip."
-        )
+    _narrow(encoder, "Attention-only fine-tuning", ATTENTION, params.biases, setting.layout)
     return Strategy(encoder, encoder.state_dict, follow)
 
 
@@ -74,17 +69,19 @@ def mlp_only(encoder: nn.Module, params: MlpParams, setting: Setting) -> Strateg
     Raises:
         EngineError: the encoder has no such tensors.
     """
-    if not _narrow(encoder, PERCEPTRON[params.matrices], params.biases):
-        raise EngineError(
-            "Training perceptrons only found no mlp.c_fc.weight or mlp.c_proj.weight in this encoder, so it would "
-            "train nothing. Choose another recipe, or a vision transformer of open_clip."
-        )
+    _narrow(encoder, "Training perceptrons only", PERCEPTRON[params.matrices], params.biases, setting.layout)
     return Strategy(encoder, encoder.state_dict, follow)
 
 
-def _narrow(encoder: nn.Module, wanted: re.Pattern[str], biases: bool) -> bool:
-    """Let only some parameters be trained, and return whether there are any; the pattern ends in weight or bias."""
+def _narrow(encoder: nn.Module, recipe: str, parts: Sequence[str], biases: bool, layout: Layout) -> None:
+    """Let only some matrices of a layout, and their biases where they are wanted, be trained."""
+    named = {matrix.name for part in parts for matrix in layout.matrices.get(part, ())}
+    named |= {name.removesuffix("weight") + "bias" for name in named} if biases else set()
     for name, parameter in encoder.named_parameters():
-        found = wanted.search(name)
-        parameter.requires_grad_(bool(found) and (biases or found.groups()[-1] == "weight"))
-    return any(parameter.requires_grad for parameter in encoder.parameters())
+        parameter.requires_grad_(any(is_matrix(name, matrix) for matrix in named))
+    if not any(parameter.requires_grad for parameter in encoder.parameters()):
+        looked = f"no {' or '.join(sorted(named))}" if named else f"none in an encoder of the family {layout.family}"
+        raise EngineError(
+            f"{recipe} knows matrices by their names, and found {looked}, so it would train nothing. "
+            "Choose another recipe, or a transformer of a family whose matrices are known."
+        )

@@ -72,6 +72,7 @@ class Modality(Protocol):
     layout: Layout
     preparation: type  # of its samples
     shifts: Mapping[str, tuple[str, ...]]  # set of drawn shifts → its kinds
+    augmentations: tuple[str, ...]  # ways in which training samples are varied, the usual one first
     inside: str  # why nothing can look or act inside its encoders; '' where it can
     suspects: str  # what may have been read wrongly where a model knows nothing
     worded: bool  # whether heads can be built of class names in prompts; else experts bring their own
@@ -131,6 +132,9 @@ class Modality(Protocol):
 
     def shifted(self, prepared: Tensor, kind: str, task: str, seed: int, preparation: Any) -> Tensor:
         """Shift prepared samples of a task; chance depends on kind, task and seed only."""
+
+    def augmented(self, samples: Tensor, kind: str, chance: np.random.Generator) -> Tensor:
+        """Vary training samples, as an encoder takes them; the same state of chance gives the same samples."""
 
     def blank(self, config: Mapping[str, Any], count: int) -> tuple[Any, Preparation]:
         """Return empty samples with their preparation, to measure an encoder's speed."""

@@ -1,15 +1,17 @@
 """The form of a training: a recipe with its equation and parameters, tasks, settings, and how long it will take."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import streamlit as st
 
 from engine.catalog import FINE_TUNING, FineTuningRow, params_of
+from engine.catalog.fine_tuning import Augmentation
 from engine.errors import EngineError, RecipeError
 from engine.manifest import STANDARD, Manifest
 from engine.pipeline.zoos.foreseen import foreseen
 from engine.pipeline.zoos.request import FinetuneConfig, FinetuneRequest
+from engine.zoo.modalities import Modality, modality_of
 from pages.forms.params import method_notes, param_fields, seeded
 from pages.shared.chrome import duration, plain
 from pages.shared.state import store
@@ -17,6 +19,7 @@ from pages.shared.state import store
 PREFIX = "train."
 MEMORY = "train.memory"  # parameters of every recipe that was looked at
 DEFAULT_STEPS = 250
+AUGMENTATIONS = get_args(Augmentation)
 
 
 def training_form(zoo: str, manifest: Manifest, tasks: Sequence[str]) -> dict[str, Any] | None:
@@ -25,12 +28,13 @@ def training_form(zoo: str, manifest: Manifest, tasks: Sequence[str]) -> dict[st
     Args:
         zoo: name or folder.
         manifest: of the zoo.
-        tasks: those that have training images.
+        tasks: those that have training samples.
     """
-    row = _recipe()
+    kind = modality_of(manifest)
+    row = _recipe(kind)
     params = param_fields(row, _memory(row.name), f"{PREFIX}{row.name}")
     chosen = _tasks(zoo, manifest, tasks, row)
-    config = {**_settings(), "method": row.name, "params": params}
+    config = {**_settings(kind), "method": row.name, "params": params}
     have = _there(manifest, row, chosen)
     replace = bool(have) and st.toggle(
         "Replace what is there",
@@ -52,7 +56,7 @@ def training_form(zoo: str, manifest: Manifest, tasks: Sequence[str]) -> dict[st
     return request
 
 
-def _recipe() -> FineTuningRow:
+def _recipe(kind: Modality) -> FineTuningRow:
     with st.container(border=True):
         name = st.selectbox(
             "Recipe",
@@ -62,7 +66,7 @@ def _recipe() -> FineTuningRow:
             help="How the experts are trained; each recipe is a row of the catalogue.",
         )
         row = FINE_TUNING[name]
-        method_notes(row)
+        method_notes(row, kind)
         cost = "as much as" if row.cost == 1 else f"{row.cost:g} times"
         forward = " Its experts are evaluated linearised." if row.forward == "linearised" else ""
         st.caption(plain(f"A step costs {cost} standard training's.{forward}"))
@@ -84,11 +88,11 @@ def _tasks(zoo: str, manifest: Manifest, tasks: Sequence[str], row: FineTuningRo
         format_func=lambda name: manifest.task_table[name].label,
         key=seeded(f"{PREFIX}tasks.{zoo}.{row.name}", free),
         placeholder="Choose tasks",
-        help="One expert is trained for each, on its training images.",
+        help=f"One expert is trained for each, on its training {modality_of(manifest).many}.",
     )
 
 
-def _settings() -> dict[str, Any]:
+def _settings(kind: Modality) -> dict[str, Any]:
     """Draw the settings of every recipe and return those that are given."""
     with st.grid("auto", min_column_width=150, gap="small"):
         found: dict[str, Any] = {
@@ -110,11 +114,12 @@ def _settings() -> dict[str, Any]:
             "seed": st.number_input("Seed", 0, key=seeded(f"{PREFIX}seed", 0), help=_hint("seed")),
         }
     if st.toggle("All settings", key=seeded(f"{PREFIX}all", False), help="Schedule, decay, augmentation, storage."):
-        found |= _more_settings()
+        found |= _more_settings(kind)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _more_settings() -> dict[str, Any]:
+def _more_settings(kind: Modality) -> dict[str, Any]:
+    varied = kind.augmentations
     with st.grid("auto", min_column_width=200, gap="small"):
         return {
             "warmup": st.number_input(
@@ -136,8 +141,9 @@ def _more_settings() -> dict[str, Any]:
             ),
             "augmentation": st.selectbox(
                 "Augmentation",
-                ["none", "shift", "crop", "shift_flip", "crop_flip"],
-                key=seeded(f"{PREFIX}augment", "shift"),
+                sorted(varied, key=AUGMENTATIONS.index),
+                key=seeded(f"{PREFIX}augment.{kind.name}", varied[0]),
+                disabled=len(varied) == 1,
                 help=_hint("augmentation"),
             ),
             "dtype": st.selectbox(

@@ -8,21 +8,28 @@ from pydantic.fields import FieldInfo
 
 from engine.catalog import Row, is_parity
 from engine.catalog.words import choice_title, needs_of
+from engine.zoo.modalities import Modality
 from pages.shared.chrome import plain
 from pages.shared.following import key_with, last_key
+from pages.shared.nouns import IMAGE, called
 
 SLIDER_SPAN = 7.0  # bounded numbers of at most this range get a slider, if their default lies on its steps
 TYPED_WIDTH = 72  # px of the field beside a slider
 COMMON = ("steps", "eta")  # inherited parameters that are shown at once
 
 
-def method_notes(row: Row) -> None:
-    """Draw a method's summary, equation, source and needs, and where paper and code differ."""
+def method_notes(row: Row, kind: Modality = IMAGE) -> None:
+    """Draw a method's summary, equation, source and needs, and where paper and code differ.
+
+    Args:
+        row: the method.
+        kind: of the data that it is used on.
+    """
     st.write(plain(row.summary))
     st.latex(row.equation)
     link = f" [Paper]({row.url})" if row.url.startswith("https://") else ""
     st.caption(f"{plain(row.source)}{link}")
-    st.caption(f"Needs {needs_of(row)}.")
+    st.caption(called(f"Needs {needs_of(row)}.", kind))
     if row.departure:
         st.caption(f"Departure from the paper: {plain(row.departure)}")
 

@@ -1,6 +1,7 @@
 """The part of the zoo page that trains experts: a copy to train in, the form, the training at work, what it made."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from engine.recipe import Recipe
 from engine.store import ACTIVE, Run
 from engine.zoo.folder import Zoo
 from engine.zoo.making.copy import copies_of
+from engine.zoo.modalities import Modality, modality_of
 from engine.zoo.names import safe_name
 from pages.forms.finetune import training_form
 from pages.forms.params import seeded
 from pages.forms.recipe import load
 from pages.shared.chrome import duration, empty_state, percent, plain
 from pages.shared.curves import live_curves
+from pages.shared.nouns import called
 from pages.shared.progress import log_toggle, log_view, resume, show_progress
 from pages.shared.service import ask, told_when_refused
 from pages.shared.state import store
@@ -26,7 +29,7 @@ from pages.shared.state import store
 COPY = "train.copy"  # in the session: id of the copy that this page follows
 DISMISSED = "train.dismissed"  # ids of trainings that have ended and are not to be shown any more
 LOOKED_BACK = 40
-SAID = "loss on training images, accuracy on validation images"
+SAID = "loss on training images, accuracy on validation images"  # said of the zoo's kind of data
 
 
 def train(zoo: str, manifest: Manifest) -> str | None:
@@ -36,18 +39,19 @@ def train(zoo: str, manifest: Manifest) -> str | None:
         return made
     row = _followed(zoo)
     if row is not None:
-        _job(zoo, row)
+        _job(zoo, row, modality_of(manifest))
         if row.active:
             return None
+    kind = modality_of(manifest)
     tasks = _trainable(str(locate_zoo(zoo)), (locate_zoo(zoo) / "zoo.yaml").stat().st_mtime_ns)
     if zoo in bundled_zoos():
         _copy_form(zoo, manifest)
         return st.session_state.pop("train.go", None)
     if not tasks:
         empty_state(
-            "No training images",
-            "No in-domain task of this zoo has training images (train_x and train_y, or a folder train). Test images "
-            "are never trained on.",
+            f"No training {kind.many}",
+            f"No in-domain task of this zoo has training {kind.many} with labels (a split train). Test {kind.many} are "
+            "never trained on.",
         )
         return None
     st.write(
@@ -93,8 +97,8 @@ def _copied(zoo: str) -> str | None:
 def _copy_form(zoo: str, manifest: Manifest) -> None:
     """Ask for a zoo to train in, where the one shown comes with the app and stays as it is."""
     st.write(
-        "A zoo that comes with the app stays as it is. Experts are trained in a copy of it, with the training images "
-        "that its own experts saw, drawn again."
+        "A zoo that comes with the app stays as it is. Experts are trained in a copy of it, with the training "
+        f"{modality_of(manifest).many} that its own experts saw, made again."
     )
     known = copies_of(manifest.name, store().zoos.list())
     for place in known:
@@ -150,18 +154,18 @@ def _followed(zoo: str) -> Run | None:
     return next((row for row in rows if row.state in ACTIVE), rows[0] if rows else None)
 
 
-def _job(zoo: str, row: Run) -> None:
+def _job(zoo: str, row: Run, kind: Modality) -> None:
     with st.container(border=True, key="train.job"):
         if row.active:
-            show_progress(row, "train", title=True, border=False, below=_curves)
+            show_progress(row, "train", title=True, border=False, below=partial(_curves, kind=kind))
         elif row.state == "finished":
-            _made(zoo, row)
+            _made(zoo, row, kind)
         else:
             _ended(row)
 
 
-def _curves(row: Run) -> None:
-    live_curves(row.metrics, SAID)
+def _curves(row: Run, kind: Modality) -> None:
+    live_curves(row.metrics, called(SAID, kind))
 
 
 def _ended(row: Run) -> None:
@@ -184,14 +188,14 @@ def _ended(row: Run) -> None:
         log_view(row.id)
 
 
-def _made(zoo: str, row: Run) -> None:
+def _made(zoo: str, row: Run, kind: Modality) -> None:
     folder = store().find(row.result, checksums=False)
     if folder is None:
         return
     records = json.loads((folder / "experts.json").read_text("utf-8"))
     many = "1 expert" if len(records) == 1 else f"{len(records)} experts"
     st.success(f"{plain(row.name)}: {many} in the zoo, in {duration(row.elapsed)}.")
-    st.markdown("\n".join(_line(name, record) for name, record in records.items()))
+    st.markdown("\n".join(_line(name, record, kind) for name, record in records.items()))
     with st.container(horizontal=True):
         if len(records) > 1 and st.button(
             "Merge them in the lab", key="train.merge", type="primary", icon=":material/science:"
@@ -201,10 +205,10 @@ def _made(zoo: str, row: Run) -> None:
         st.button("Train more", key="train.dismiss", icon=":material/add:", on_click=_dismiss, args=(row.id,))
 
 
-def _line(name: str, record: dict[str, Any]) -> str:
+def _line(name: str, record: dict[str, Any], kind: Modality) -> str:
     accuracy, count = record["validation_accuracy"], record["images"]["validation"]
     before, after = (percent(accuracy[state]) for state in ("base", "expert"))
-    return f"- **{plain(name)}**: {before} → **{after}** on {count:,} validation images"
+    return f"- **{plain(name)}**: {before} → **{after}** on {count:,} validation {kind.many}"
 
 
 def _recipe(zoo: str, experts: list[str]) -> Recipe:
@@ -223,11 +227,11 @@ def _dismiss(run: str) -> None:
 
 @st.cache_data(max_entries=64, ttl=60, show_spinner=False)
 def _trainable(folder: str, modified: int) -> list[str]:
-    """Return the in-domain tasks that have training images; what cannot be opened has none."""
+    """Return the in-domain tasks that have training samples and classes; what cannot be opened has none."""
     zoo, found = Zoo.open(folder), []
     for task in zoo.manifest.tasks:
         try:
-            if task.role == "in" and task.data and zoo.data[task.name].has("train"):
+            if task.role == "in" and not task.grades and task.data and zoo.data[task.name].has("train"):
                 found.append(task.name)
         except EngineError:
             continue

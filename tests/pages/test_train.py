@@ -12,6 +12,8 @@ from engine.pipeline.executor import run_inline
 from engine.pipeline.planners import plan_request
 from engine.zoo.folder import Zoo
 from engine.zoo.mini8.images import digests
+from engine.zoo.mini_text.sentences import SIZES
+from tests.tiny_text_zoo import make_text_zoo
 from tests.tiny_zoo import make_zoo
 
 TRAIN = {"zoo.view": "Train experts"}
@@ -72,8 +74,31 @@ def test_the_bundled_zoo_is_copied_with_the_images_that_its_experts_saw(workspac
     assert again.text_input(key="train.name.mini8-trained-2")
 
 
+def test_the_bundled_sentences_are_copied_with_those_that_their_experts_saw(workspace, open_app, monkeypatch):
+    monkeypatch.setattr("engine.zoo.mini_text.training_texts.written_tasks", lambda: ("acceptability",))
+    app = opened(open_app, "mini_text")
+    assert "the training texts that its own experts saw" in texts(app)
+    app.button(key="train.copy.button").click().run()
+    (row,) = workspace.store.runs.list(kinds=("copy",))
+    carry_out(workspace.store, row)
+    app.run()
+    folder = workspace.store.root / "zoos" / "mini_text-trained"
+    copy, bundled = (Zoo.open(str(zoo)).data["acceptability"] for zoo in (folder, "mini_text"))
+    assert copy.lengths == {**bundled.lengths, "train": SIZES["train"]}
+    assert np.bincount(copy.labels("train")).min() > 100
+    for file in bundled.path.iterdir():
+        assert (copy.path / file.name).read_bytes() == file.read_bytes()
+    seen = set(copy.texts("train"))
+    assert len(seen) == SIZES["train"]
+    assert not any(seen & set(copy.texts(split)) for split in bundled.lengths)
+    assert app.multiselect(key=f"train.tasks.{folder}.saft").value == ["acceptability"]
+
+
+@pytest.mark.parametrize("kind", ["images", "texts"])
 @pytest.mark.parametrize("method", FINE_TUNING)
-def test_every_recipe_has_a_form(workspace, open_app, trainable, method):
+def test_every_recipe_has_a_form(workspace, open_app, trainable, tmp_path, method, kind):
+    if kind == "texts":
+        trainable = make_text_zoo(tmp_path / "texts", experts=("alpha", "beta"), train=24)
     app = opened(open_app, trainable)
     app.selectbox(key="train.method").set_value(method).run()
     assert not app.exception
@@ -82,7 +107,7 @@ def test_every_recipe_has_a_form(workspace, open_app, trainable, method):
     assert row.summary in text
     assert row.source in text
     assert row.equation in " ".join(part.value for part in app.latex)
-    assert "labelled training images" in text
+    assert f"labelled training {kind}" in text
     if row.departure:
         assert row.departure[:60] in text
     button = app.button(key="train.go.button")
@@ -130,6 +155,23 @@ def test_experts_are_trained_joined_and_chosen_in_the_lab(workspace, open_app, t
     lab.session_state[key] = ["alpha", "alpha-saft"]
     lab.run()
     assert "two experts of the task 'alpha'" in texts(lab).replace("\\", "")
+
+
+def test_experts_of_texts_are_trained_from_the_page(workspace, open_app, tmp_path):
+    zoo = make_text_zoo(tmp_path / "texts", experts=("alpha", "beta"), train=24)
+    app = opened(open_app, zoo)
+    app.number_input(key="train.steps").set_value(4).run()
+    app.number_input(key="train.batch").set_value(8).run()
+    app.toggle(key="train.all").set_value(True).run()
+    assert app.selectbox(key="train.augment.text").options == ["none"]
+    assert "About " in texts(app)
+    app.button(key="train.go.button").click().run()
+    (row,) = workspace.store.runs.list(kinds=("finetune",))
+    carry_out(workspace.store, row)
+    app = opened(open_app, zoo)
+    assert "on 12 validation texts" in texts(app)
+    assert "image" not in texts(app)
+    assert [expert.name for expert in read_manifest(zoo).experts][2:] == ["alpha-saft", "beta-saft"]
 
 
 def test_a_training_that_failed_can_go_on(workspace, open_app, trainable):

@@ -91,7 +91,7 @@ def test_the_walk_through_from_images_to_a_corrected_merge(command, zoo, tmp_pat
     assert "warm: " in out
     assert "cold: " in out
     record = json.loads((zoo / "build.json").read_text())["finetuned"]["warm"]
-    assert record["config"] == FinetuneConfig(steps=30, batch_size=16).resolved(images=54, parameters=1)
+    assert record["config"] == FinetuneConfig(steps=30, batch_size=16).resolved(samples=54, parameters=1)
     assert (record["config"]["learning_rate"], record["config"]["warmup"]) == (5e-4, 3)
     assert record["images"] == {"train": 54, "validation": 6, "validation_from": "train"}
     assert record["curve"][-1][1] < record["curve"][1][1], "the loss does not fall"

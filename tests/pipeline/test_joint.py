@@ -98,7 +98,7 @@ def test_in_parts_each_part_holds_images_of_every_task(zoo, tmp_path, monkeypatc
     ("changes", "message"),
     [
         ({"tasks": ["alpha"]}, "two tasks with training images or more"),
-        ({"config": {"batch_size": 1}}, "cannot hold an image of each of 2 tasks"),
+        ({"config": {"batch_size": 1}}, "cannot hold one image of each of 2 tasks"),
         ({"config": {"batch_size": 64}}, "fewer than a batch of 32"),
     ],
 )

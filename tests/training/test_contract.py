@@ -1,59 +1,124 @@
-"""Every recipe of fine-tuning through the same checks, on a transformer with two blocks."""
+"""Every recipe of fine-tuning through the same checks, on a transformer with two blocks for each kind of data."""
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine.catalog import FINE_TUNING
 from engine.features.linearised import Linearised
+from engine.layouts import BERT, OPEN_CLIP, Layout, part_of
 from engine.selfcheck.premerging.small import small_encoder
 from engine.training import Setting, strategy_of
 from engine.zoo.encoders.training import Schedule, Trainer
 from tests.reference.premerging.support import REFERENCE
+from tests.tiny_text_zoo import LENGTH, NOUNS, WORDS, model, sentences
 
 STEPS = 5
 SCHEDULE = Schedule(STEPS, 1e-3, 1, weight_decay=0.1)
 
 
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Drawn images through a vision transformer."""
+
+    layout: Layout = OPEN_CLIP
+    attention: str = ".attn."
+    # Of a matrix that gets factors: the end of its tensor's name, and the third of its rows.
+    places: ClassVar[dict[str, Any]] = {
+        "q": ("in_proj_weight", 0),
+        "k": ("in_proj_weight", 1),
+        "v": ("in_proj_weight", 2),
+        "out": ("out_proj.weight", None),
+        "fc": ("c_fc.weight", None),
+        "proj": ("c_proj.weight", None),
+    }
+
+    def encoder(self) -> nn.Module:
+        return small_encoder(REFERENCE, "base", "float64")
+
+    def task(self, number: int = 0) -> tuple[Tensor, Tensor]:
+        data = REFERENCE.weights("toyvit_data", "float64")
+        return data[f"train_images{number}"], data[f"train_labels{number}"]
+
+    def head(self) -> tuple[Tensor, Any]:
+        data = REFERENCE.weights("toyvit_data", "float64")
+        return data["head0"], data["scale"]
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Made sentences through a BERT."""
+
+    layout: Layout = BERT
+    attention: str = ".attention."
+    places: ClassVar[dict[str, Any]] = {
+        "q": ("query.weight", None),
+        "k": ("key.weight", None),
+        "v": ("value.weight", None),
+        "out": ("dense.weight", None),
+        "fc": ("dense.weight", None),
+        "proj": ("dense.weight", None),
+    }
+
+    def encoder(self) -> nn.Module:
+        return model(0).double()
+
+    def task(self, number: int = 0) -> tuple[Tensor, Tensor]:
+        texts, labels = sentences(number, 64)
+        pairs = [(text, "it is here" if row % 2 else "") for row, text in enumerate(texts)]
+        return torch.from_numpy(WORDS.encode(pairs, LENGTH).ids), torch.from_numpy(labels)
+
+    def head(self) -> tuple[Tensor, Any]:
+        rows = torch.randn(len(NOUNS), 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        return nn.functional.normalize(rows, dim=1), 5.0
+
+
+KINDS = {"images": Images(), "texts": Texts()}
+
+
 def settings() -> Iterator[Any]:
-    for row in FINE_TUNING.values():
-        yield pytest.param(row, {**row.quick}, id=f"{row.name}-defaults")
-        for preset in row.presets:
-            yield pytest.param(row, {**preset.params, **row.quick}, id=f"{row.name}-{preset.name}")
-        for number, variant in enumerate(row.variants):
-            yield pytest.param(row, {**row.quick, **variant}, id=f"{row.name}-variant{number}")
+    for kind in KINDS.values():
+        for row in FINE_TUNING.values():
+            name = f"{type(kind).__name__.lower()}-{row.name}"
+            yield pytest.param(kind, row, {**row.quick}, id=f"{name}-defaults")
+            for preset in row.presets:
+                yield pytest.param(kind, row, {**preset.params, **row.quick}, id=f"{name}-{preset.name}")
+            for number, variant in enumerate(row.variants):
+                yield pytest.param(kind, row, {**row.quick, **variant}, id=f"{name}-variant{number}")
 
 
-every = pytest.mark.parametrize(("row", "params"), list(settings()))
+every = pytest.mark.parametrize(("kind", "row", "params"), list(settings()))
 
 
-def others(count: int) -> dict[str, Tensor]:
-    data = REFERENCE.inputs("toyvit_data")
-    return {f"task{number}": data[f"train_images{number}"].double()[:count] for number in (1, 2)}
+def trainer(kind: Any, row: Any, params: dict[str, Any]) -> Trainer:
+    def others(count: int) -> dict[str, Tensor]:
+        return {f"task{number}": kind.task(number)[0][:count] for number in (1, 2)}
+
+    encoder, (head, scale) = kind.encoder(), kind.head()
+    setting = Setting(3, len(head), others, layout=kind.layout)
+    return Trainer(encoder, [head], scale, SCHEDULE, strategy_of(row.name, params, encoder, setting))
 
 
-def trainer(row: Any, params: dict[str, Any]) -> Trainer:
-    data = REFERENCE.weights("toyvit_data", "float64")
-    encoder = small_encoder(REFERENCE, "base", "float64")
-    strategy = strategy_of(row.name, params, encoder, Setting(3, len(data["head0"]), others))
-    return Trainer(encoder, [data["head0"]], data["scale"], SCHEDULE, strategy)
-
-
-def batches() -> Iterator[tuple[Tensor, list[Tensor]]]:
-    data = REFERENCE.weights("toyvit_data", "float64")
+@cache
+def batches(kind: Any) -> list[tuple[Tensor, list[Tensor]]]:
+    samples, labels = kind.task()
+    found = []
     for step in range(STEPS):
         rows = torch.randperm(64, generator=torch.Generator().manual_seed(step))[:16]
-        yield data["train_images0"][rows], [data["train_labels0"][rows]]
+        found.append((samples[rows], [labels[rows]]))
+    return found
 
 
-def trained(row: Any, params: dict[str, Any], parts: int = 1) -> Trainer:
-    found = trainer(row, params)
+def trained(kind: Any, row: Any, params: dict[str, Any], parts: int = 1) -> Trainer:
+    found = trainer(kind, row, params)
     found.parts = parts
-    for images, labels in batches():
-        found.advance(images, labels)
+    for samples, labels in batches(kind):
+        found.advance(samples, labels)
     return found
 
 
@@ -62,19 +127,20 @@ def copies(tensors: Any) -> dict[str, Tensor]:
 
 
 @every
-def test_an_expert_differs_from_the_base_only_where_the_recipe_trains(row, params):
-    base = copies(small_encoder(REFERENCE, "base", "float64").state_dict())
-    found = trained(row, params)
+def test_an_expert_differs_from_the_base_only_where_the_recipe_trains(kind, row, params):
+    base = copies(kind.encoder().state_dict())
+    found = trained(kind, row, params)
     tensors = found.strategy.tensors()
     assert list(tensors) == list(base)
     moved = {name for name, tensor in tensors.items() if not torch.equal(tensor, base[name])}
     assert moved
     if row.name == "attention_only":
-        assert all(".attn." in name for name in moved)
+        assert all(kind.attention in name for name in moved)
         assert (any(name.endswith("bias") for name in moved)) == params.get("biases", False)
     elif row.name == "mlp_only":
-        inner = {"first": ("c_fc",), "second": ("c_proj",), "both": ("c_fc", "c_proj")}[params.get("matrices", "first")]
-        assert {name.split(".mlp.")[1].split(".")[0] for name in moved} == set(inner)
+        parts = {"first": ("fc",), "second": ("proj",), "both": ("fc", "proj")}[params.get("matrices", "first")]
+        dense = {matrix.name.removesuffix(".weight") for part in parts for matrix in kind.layout.matrices[part]}
+        assert {part_of(name).rpartition(".")[0] for name in moved} == dense
         assert (any(name.endswith("bias") for name in moved)) == params.get("biases", False)
     elif row.factors:
         targets = {name.rpartition(".lora_")[0].rpartition(".")[2] for name in found.strategy.factors()}
@@ -85,31 +151,29 @@ def test_an_expert_differs_from_the_base_only_where_the_recipe_trains(row, param
 
 
 @every
-def test_the_expert_is_what_was_trained(row, params):
+def test_the_expert_is_what_was_trained(kind, row, params):
     """The written weights give the trained features, evaluated as the row says."""
-    found = trained(row, params)
-    images = next(batches())[0]
-    expert = small_encoder(REFERENCE, "base", "float64")
+    found = trained(kind, row, params)
+    samples = batches(kind)[0][0]
+    expert = kind.encoder()
     expert.load_state_dict(dict(found.strategy.tensors()))
     if row.forward == "linearised":
-        expert = Linearised(expert, dict(small_encoder(REFERENCE, "base", "float64").named_parameters()))
+        expert = Linearised(expert, dict(kind.encoder().named_parameters()))
     found.model.eval()
-    torch.testing.assert_close(expert(images), found.model(images), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(expert(samples), found.model(samples), rtol=1e-10, atol=1e-12)
 
 
 @every
-def test_factors_are_the_task_vector(row, params):
-    found = trained(row, params)
+def test_factors_are_the_task_vector(kind, row, params):
+    found = trained(kind, row, params)
     factors = found.strategy.factors()
     assert bool(factors) == row.factors
-    base = small_encoder(REFERENCE, "base", "float64").state_dict()
+    base = kind.encoder().state_dict()
     left = {name: tensor - base[name] for name, tensor in copies(found.strategy.tensors()).items()}
     for name in {key.rpartition(".lora_")[0] for key in factors}:
         product = factors[name + ".lora_B"] @ factors[name + ".lora_A"]
         stem, _, target = name.rpartition(".")
-        tensor, third = {"q": ("in_proj_weight", 0), "k": ("in_proj_weight", 1), "v": ("in_proj_weight", 2)}.get(
-            target, ({"out": "out_proj.weight", "fc": "c_fc.weight", "proj": "c_proj.weight"}.get(target), None)
-        )
+        tensor, third = kind.places[target]
         whole = left[f"{stem}.{tensor}"]
         rows = whole if third is None else whole.chunk(3)[third]
         rows.sub_(product)
@@ -118,14 +182,14 @@ def test_factors_are_the_task_vector(row, params):
 
 
 @every
-def test_a_resumed_expert_is_equal_to_the_bit(row, params):
-    whole, first, second = (trainer(row, params) for _ in range(3))
-    for number, batch in enumerate(batches()):
+def test_a_resumed_expert_is_equal_to_the_bit(kind, row, params):
+    whole, first, second = (trainer(kind, row, params) for _ in range(3))
+    for number, batch in enumerate(batches(kind)):
         whole.advance(*batch)
         if number < 2:
             first.advance(*batch)
     second.restore(copies(first.state()), 2)
-    for batch in list(batches())[2:]:
+    for batch in batches(kind)[2:]:
         second.advance(*batch)
     one, two = whole.strategy.tensors(), second.strategy.tensors()
     assert all(torch.equal(one[name], two[name]) for name in one)
@@ -135,28 +199,29 @@ def test_a_resumed_expert_is_equal_to_the_bit(row, params):
 
 
 @every
-def test_a_batch_in_parts_gives_the_same_expert(row, params):
-    one, two = trained(row, params).strategy.tensors(), trained(row, params, parts=4).strategy.tensors()
+def test_a_batch_in_parts_gives_the_same_expert(kind, row, params):
+    one, two = trained(kind, row, params).strategy.tensors(), trained(kind, row, params, parts=4).strategy.tensors()
+    quiet = 5e-5 if row.name == "osrm" else 1e-8  # gradients are nearly 0 there, and AdamW steps by their rounding
     for name in one:
-        torch.testing.assert_close(two[name], one[name], rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(two[name], one[name], rtol=1e-6, atol=quiet)
 
 
-climbing = [setting for setting in settings() if setting.values[0].name in ("sam", "saft")]
+climbing = [setting for setting in settings() if setting.values[1].name in ("sam", "saft")]
 two_passes = [pytest.param(*setting.values, 1, id=setting.id) for setting in climbing]
 one_pass = [pytest.param(*setting.values, 0, id=setting.id) for setting in settings()]
 
 
-@pytest.mark.parametrize(("row", "params", "fails_at"), [*one_pass, *two_passes])
-def test_a_step_that_fails_leaves_everything_as_it_was(row, params, fails_at):
+@pytest.mark.parametrize(("kind", "row", "params", "fails_at"), [*one_pass, *two_passes])
+def test_a_step_that_fails_leaves_everything_as_it_was(kind, row, params, fails_at):
     """Memory may end in the first or in the second pass of a step."""
-    plain, shaken = trainer(row, params), trainer(row, params)
-    for number, batch in enumerate(batches()):
+    plain, shaken = trainer(kind, row, params), trainer(kind, row, params)
+    for number, batch in enumerate(batches(kind)):
         plain.advance(*batch)
         if number == 2:
             before, calls, gradient = copies(shaken.model.state_dict()), [], shaken.gradient
 
-            def failing(images, labels, soft=None, calls=calls, gradient=gradient):
-                loss = gradient(images, labels)
+            def failing(samples, labels, soft=None, calls=calls, gradient=gradient):
+                loss = gradient(samples, labels)
                 calls.append(loss)
                 if len(calls) == fails_at + 1:
                     raise MemoryError

@@ -46,7 +46,7 @@ def test_two_heads_train_as_written_out():
         adam.param_groups[0]["lr"] = 0.01 * min(1, (step + 1) / 2) * (1 + math.cos(math.pi * step / 5)) / 2
         adam.step()
         assert float(got) == pytest.approx(loss.item(), rel=1e-5)
-    for ours, theirs in zip(trainer.visual.parameters(), model.parameters(), strict=True):
+    for ours, theirs in zip(trainer.encoder.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
@@ -62,7 +62,7 @@ def test_a_restored_training_goes_on_bit_by_bit():
     second.restore(state, 3)
     for batch in list(batches(8))[3:]:
         second.advance(*batch)
-    pairs = zip(whole.visual.parameters(), second.visual.parameters(), strict=True)
+    pairs = zip(whole.encoder.parameters(), second.encoder.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
 
 

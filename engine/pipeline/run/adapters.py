@@ -49,8 +49,9 @@ def adapters_of(zoo: Zoo, expert: str) -> dict[str, Adapter]:
     from ...training.low_rank import DOWN, UP, drawn_start, place_of_matrix
     from ...types import Adapter
     from ...weights import SafetensorsFile
-    from ...zoo.encoders.backbone import PREFIX
+    from ...zoo.encoders.backbone import architecture
 
+    layout = zoo.modality.layout_of(architecture(zoo.folder, zoo.manifest))
     _, seed = factors_of(zoo, [expert], lambda path: "")[expert]
     file, base = SafetensorsFile(zoo.path(str(zoo.manifest.expert_table[expert].factors))), zoo.weights("base")
     found = {}
@@ -58,11 +59,11 @@ def adapters_of(zoo: Zoo, expert: str) -> dict[str, Adapter]:
         matrix, kind = name[: -len(DOWN)], name[-len(DOWN) :]
         if kind != DOWN:
             continue
-        place = place_of_matrix(matrix)
+        place = place_of_matrix(matrix, layout)
         if matrix + UP not in file.names or place is None or place[0] not in base.names:
             raise MergeError(f"The factors of '{expert}' name {matrix}, which is no matrix of this zoo's encoder.")
         down = file.tensor(name)
-        start = drawn_start(matrix.removeprefix(PREFIX), len(down), down.shape[1], seed).to(down)
+        start = drawn_start(matrix.removeprefix(layout.prefix), len(down), down.shape[1], seed).to(down)
         first = 0 if place[1] is None else place[1] * (base.shape(place[0])[0] // 3)
         found[matrix] = Adapter(place[0], first, down, file.tensor(matrix + UP), start)
     return found

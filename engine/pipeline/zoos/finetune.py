@@ -1,4 +1,4 @@
-"""Training experts: from a zoo's base, training images and frozen heads to weights in the zoo's folder."""
+"""Training experts: from a zoo's base, training samples and frozen heads to weights in the zoo's folder."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from ...errors import DataError, ZooError, nearest
 from ...features import choose_device
 from ...manifest import Task
 from ...store.mounts import here
-from ...zoo.encoders.backbone import architecture, preprocessing
+from ...training import Setting, strategy_of
+from ...zoo.encoders.backbone import architecture, outline, preprocessing
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import VALIDATION_SHARE, hold_out
 from ...zoo.making.adopt import JOINT
 from ...zoo.modalities import only_images
+from ...zoo.task_data import graded_in_words
 from ..graph import Plan
 from ..run.text_heads import heads_step
 from ..sources import Sources
@@ -68,11 +70,12 @@ def plan_finetune(asked: FinetuneRequest, store: Store) -> Plan:
     """Plan the training of experts: one step for each task, and one that puts them into the zoo's folder.
 
     Raises:
-        EngineError: a task without training images or head, or one that has an expert already.
+        EngineError: a task without training samples or head, one that has an expert already, or a recipe that cannot
+            be carried out on the zoo's encoder.
     """
     zoo = Zoo.open(asked.zoo)
-    only_images(zoo.manifest, "Experts are trained")
     tasks = _tasks(zoo, asked)
+    _check_recipe(zoo, asked)
     heads = plan_heads(zoo, store)
     if asked.config.row.joint:
         _check_joint(zoo, tasks, asked)
@@ -97,23 +100,24 @@ def plan_heads(zoo: Zoo, store: Store) -> Step | None:
     if zoo.manifest.heads:
         return None
     if zoo.text_problem:
+        other = ", or make a zoo with `zoo init --base --data --heads prototypes`" if zoo.modality.worded else ""
         raise ZooError(
             f"The zoo '{zoo.manifest.name}' has no heads to train against, and none can be built: "
-            f"{zoo.text_problem.rstrip('.')}. Add `heads:` to zoo.yaml, or make a zoo with `zoo init --base --data "
-            "--heads prototypes`."
+            f"{zoo.text_problem.rstrip('.')}. Add `heads:` to zoo.yaml{other}."
         )
     return heads_step(zoo, store, store.digest_file(zoo.weights_path("base")))
 
 
 def _tasks(zoo: Zoo, wanted: FinetuneRequest) -> list[Task]:
     """Return the tasks to train on, each with what it needs."""
-    table = zoo.manifest.task_table
+    table, many = zoo.manifest.task_table, zoo.modality.many
     if wanted.tasks == "all":
         tasks = [task for task in zoo.manifest.tasks if _can_learn(zoo, task, wanted)]
         if not tasks:
             raise ZooError(
-                f"The zoo '{zoo.manifest.name}' has no in-domain task with training images (train_x, train_y) and "
-                "without an expert. Add images, name tasks with --task, or replace experts with --replace."
+                f"The zoo '{zoo.manifest.name}' has no in-domain task with training {many} and labels (a split "
+                f"`train`) and without an expert. Add {many}, name tasks with --task, or replace experts with "
+                "--replace."
             )
         return tasks
     for name in wanted.tasks:
@@ -121,9 +125,11 @@ def _tasks(zoo: Zoo, wanted: FinetuneRequest) -> list[Task]:
             raise ZooError(f"The zoo '{zoo.manifest.name}' has no task '{name}'. {nearest(name, table)}")
         if name not in zoo.data or not zoo.data[name].has("train"):
             raise DataError(
-                f"Task '{name}' has no training images. Its data needs train_x and train_y; test images are never "
-                "trained on."
+                f"Task '{name}' has no training {many}. Its data needs a split `train` with labels (train_x and "
+                f"train_y of an .npz); test {many} are never trained on."
             )
+        if table[name].grades:
+            raise DataError(f"{graded_in_words(table[name])} So no expert of it is trained on classes here.")
         expert = zoo.manifest.expert_of(name, wanted.method)
         if expert is not None and not wanted.replace and not wanted.config.row.joint:
             raise ZooError(f"Task '{name}' has the expert '{expert.name}' already; --replace trains another one.")
@@ -132,36 +138,54 @@ def _tasks(zoo: Zoo, wanted: FinetuneRequest) -> list[Task]:
 
 def _can_learn(zoo: Zoo, task: Task, wanted: FinetuneRequest) -> bool:
     free = wanted.replace or wanted.config.row.joint or not zoo.manifest.expert_of(task.name, wanted.method)
-    return free and _has_images(zoo, task)
+    return free and _has_samples(zoo, task)
 
 
-def _has_images(zoo: Zoo, task: Task) -> bool:
-    return task.role == "in" and task.name in zoo.data and zoo.data[task.name].has("train")
+def _has_samples(zoo: Zoo, task: Task) -> bool:
+    there = task.role == "in" and not task.grades and task.name in zoo.data
+    return there and zoo.data[task.name].has("train")
 
 
 def _others(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store) -> dict[str, str] | None:
-    """Digests of the other tasks' images, where the recipe looks at them."""
+    """Digests of the other tasks' samples, where the recipe looks at them."""
     if "other_tasks" not in wanted.config.row.needs:
         return None
     found = {
         other.name: zoo.data[other.name].digest(store.digest_file)
         for other in zoo.manifest.tasks
-        if other.name != task.name and _has_images(zoo, other)
+        if other.name != task.name and _has_samples(zoo, other)
     }
     if not found:
+        many = zoo.modality.many
         raise ZooError(
-            f"{wanted.config.row.title} looks at images of the other tasks, and the zoo '{zoo.manifest.name}' has "
-            f"training images of no in-domain task but '{task.name}'. Add tasks, or choose another recipe."
+            f"{wanted.config.row.title} looks at {many} of the other tasks, and the zoo '{zoo.manifest.name}' has "
+            f"training {many} of no in-domain task but '{task.name}'. Add tasks, or choose another recipe."
         )
     return found
 
 
+def _check_recipe(zoo: Zoo, wanted: FinetuneRequest) -> None:
+    """Refuse a recipe that cannot be carried out on the zoo's encoder, and samples varied as this kind cannot be."""
+    kind, config = zoo.modality, architecture(zoo.folder, zoo.manifest)
+    if wanted.teacher:
+        only_images(zoo.manifest, "Teachers are taken")
+    setting = Setting(layout=kind.layout_of(config), many=kind.many, outlined=True)
+    strategy_of(wanted.config.method, wanted.config.params, outline(config), setting)
+    varied = wanted.config.augmentation
+    if varied and varied not in kind.augmentations:
+        raise DataError(
+            f"Training {kind.many} are not varied by '{varied}'; known is {', '.join(kind.augmentations)}. Leave "
+            "--augmentation out."
+        )
+
+
 def _check_joint(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest) -> None:
     """Refuse joint training of one task, or where there is a reference already."""
+    kind = zoo.modality
     if len(tasks) < 2:
         raise ZooError(
-            f"Joint training needs two tasks with training images or more; there is {tasks[0].name} alone. Add images, "
-            "or train an expert by another recipe."
+            f"Joint training needs two tasks with training {kind.many} or more; there is {tasks[0].name} alone. Add "
+            f"{kind.many}, or train an expert by another recipe."
         )
     if not wanted.replace and any(reference.name == JOINT for reference in zoo.manifest.references):
         raise ZooError(
@@ -169,8 +193,8 @@ def _check_joint(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest) -> No
         )
     if wanted.config.batch_size < len(tasks):
         raise DataError(
-            f"A batch of {wanted.config.batch_size} cannot hold an image of each of {len(tasks)} tasks. Give a larger "
-            "--batch-size."
+            f"A batch of {wanted.config.batch_size} cannot hold one {kind.one} of each of {len(tasks)} tasks. Give a "
+            "larger --batch-size."
         )
 
 
@@ -183,11 +207,11 @@ def plan_training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, stor
     base = start.weights("base")
     counts = {name: len(hold_out(zoo.data[name], VALIDATION_SHARE)[0]) for name in names}
     parameters = sum(math.prod(base.shape(name)) for name in base.names)
-    config = wanted.config.resolved(sum(counts.values()), parameters, len(tasks))
+    config = wanted.config.resolved(sum(counts.values()), parameters, len(tasks), zoo.modality.augmentations[0])
     for name, count in counts.items():
         if config["batch_size"] // len(tasks) > count:
             raise DataError(
-                f"Task '{name}' has {count} images to train on, fewer than a batch of "
+                f"Task '{name}' has {count} {zoo.modality.many} to train on, fewer than a batch of "
                 f"{config['batch_size'] // len(tasks)}. Give a smaller --batch-size."
             )
     device, digest = choose_device().type, store.digest_file(start.weights_path("base"))
@@ -224,8 +248,8 @@ def plan_training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, stor
 def finetune(inputs: FinetuneInputs[Path], params: FinetuneParams, output: Path, tools: StepTools) -> None:
     """Train one expert; goes on from a checkpoint of the same training where there is one.
 
-    Writes ``expert.safetensors`` (``visual.*``), ``factors.safetensors`` where the recipe leaves low-rank factors, and
-    ``record.json`` (config, counts, curve, accuracies, versions).
+    Writes ``expert.safetensors`` (``visual.*``, ``bert.*`` …), ``factors.safetensors`` where the recipe leaves low-rank
+    factors, and ``record.json`` (config, counts, curve, accuracies, versions).
     """
     started = time.time()
     run = TrainingRun(params, tools)

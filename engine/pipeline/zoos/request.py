@@ -48,9 +48,9 @@ class FinetuneConfig(Frozen):
         description="Batches to train on (default 250; of joint training 250 for each task).",
     )
     epochs: float | None = Field(
-        None, gt=0, le=10_000, title="Epochs", description="In place of steps: passes over the training images."
+        None, gt=0, le=10_000, title="Epochs", description="In place of steps: passes over the training samples."
     )
-    batch_size: int = Field(64, ge=1, le=8192, title="Batch size", description="Images in a step.")
+    batch_size: int = Field(64, ge=1, le=8192, title="Batch size", description="Samples in a step.")
     learning_rate: float | None = Field(
         None,
         gt=0,
@@ -63,7 +63,9 @@ class FinetuneConfig(Frozen):
     )
     weight_decay: float = Field(0.0, ge=0, le=10, title="Weight decay", description="AdamW's decoupled decay.")
     label_smoothing: float = Field(0.0, ge=0, lt=1, title="Label smoothing", description="Share spread over classes.")
-    augmentation: Augmentation = Field("shift", title="Augmentation", description="How training images are varied.")
+    augmentation: Augmentation | None = Field(
+        None, title="Augmentation", description="How training samples are varied (default: images shifted, texts not)."
+    )
     seed: int = Field(0, ge=0, title="Seed", description="Orders the batches and draws the augmentations.")
     dtype: Literal["float32", "float16"] = Field("float32", title="Stored as", description="Of the expert's file.")
     method: str = Field("standard", title="Recipe", description="A row of the catalogue's table of fine-tuning.")
@@ -96,20 +98,22 @@ class FinetuneConfig(Frozen):
             raise ValueError("give `steps` or `epochs`, not both")
         return self
 
-    def resolved(self, images: int, parameters: int, tasks: int = 1) -> dict[str, Any]:
+    def resolved(self, samples: int, parameters: int, tasks: int = 1, augmentation: str = "shift") -> dict[str, Any]:
         """Return all settings of one task, as JSON values: nothing is left open.
 
         Args:
-            images: how many are trained on.
+            samples: how many are trained on.
             parameters: how many the encoder has.
             tasks: that are trained together.
+            augmentation: the usual one of this kind of data.
         """
         steps = self.steps or STEPS * tasks
         if self.epochs is not None:
-            steps = max(1, math.ceil(self.epochs * images / self.batch_size))
+            steps = max(1, math.ceil(self.epochs * samples / self.batch_size))
         rate = self.learning_rate or LEARNING_RATES["small" if parameters < SMALL_ENCODER else "large"]
         warmup = math.ceil(steps / 10) if self.warmup is None else self.warmup
         chosen = {"steps": steps, "learning_rate": rate, "warmup": warmup}
+        chosen["augmentation"] = self.augmentation or augmentation
         later = {"method": self.method, "params": params_of(self.row, self.params).model_dump(mode="json")}
         if later == {"method": "standard", "params": params_of(self.row, {}).model_dump(mode="json")}:
             later = {}  # so that keys of older experts stay as they were

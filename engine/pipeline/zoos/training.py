@@ -16,17 +16,18 @@ from torch import Tensor
 from ...catalog import FINE_TUNING
 from ...errors import Cancelled, CheckpointError, EngineError
 from ...features import choose_device, encode, ran_out
-from ...manifest import STANDARD, Preprocess
+from ...manifest import STANDARD
+from ...preparation import Preparation
 from ...store.mounts import here
 from ...training import Setting, strategy_of
 from ...training.setting import spread
 from ...weights import Memory, SafetensorsFile, write_weights
-from ...zoo.encoders.backbone import PREFIX, load_encoder, to_tensor
+from ...zoo.encoders.backbone import load_encoder, prefix_of, to_tensor
 from ...zoo.encoders.training import Schedule, Teaching, Trainer
 from ...zoo.folder import Zoo
-from ...zoo.images.augment import augment
 from ...zoo.images.splits import hold_out
 from ...zoo.making.adopt import EXPERT, FACTORS
+from ...zoo.modalities import of_config
 from ..sources import Sources
 from ..steps import StepParams, apart
 from .teacher import TeacherParams, teacher_logits
@@ -46,14 +47,14 @@ class FinetuneParams(StepParams):
 
     task: str
     base: str  # digest
-    data: str  # digest of the task's images
+    data: str  # digest of the task's samples
     heads: str  # digest, or the key of what builds them
     architecture: dict[str, Any]
-    preprocess: Preprocess
+    preprocess: Preparation
     config: dict[str, Any]  # every setting, see :meth:`FinetuneConfig.resolved`
     validation_share: float
-    joint: dict[str, str] | None = None  # task → digest of its images, where one model learns several tasks
-    others: dict[str, str] | None = None  # digests of other tasks' images, for recipes that look at them
+    joint: dict[str, str] | None = None  # task → digest of its samples, where one model learns several tasks
+    others: dict[str, str] | None = None  # digests of other tasks' samples, for recipes that look at them
     teacher: TeacherParams | None = None
     teacher_zoo: str = apart("")
     start: str | None = None  # the name of the zoo whose base it starts from, where it is another
@@ -74,19 +75,19 @@ def work(params: FinetuneParams) -> float:
 
 @dataclass(frozen=True)
 class Lesson:
-    """One task's part of a training: images and labels to train on, and those to be watched on."""
+    """One task's part of a training: samples and labels to train on, and those to be watched on."""
 
     task: str
-    rows: np.ndarray  # of the training images, (n,)
-    images: Any  # uint8 (n, height, width, 3), read when they are indexed
+    rows: np.ndarray  # of the training samples, (n,)
+    samples: Any  # as task data give them, read when they are indexed
     labels: Tensor  # (n,)
-    val_images: Any
+    val_samples: Any
     val_labels: Tensor
     split: str  # where the latter are from
 
     @classmethod
     def of(cls, zoo: Zoo, task: str, params: FinetuneParams) -> Lesson:
-        """Read a task's images; those to be watched on are its own validation images, else held out."""
+        """Read a task's samples; those to be watched on are its own validation samples, else held out."""
         data = zoo.data[task]
         train, held_out = hold_out(data, params.validation_share)
         split = "train" if held_out is not None else "val"
@@ -102,49 +103,53 @@ class Lesson:
         )
 
     def rows_at(self, step: int, size: int, seed: int) -> np.ndarray:
-        """Return which of the images are in a step's batch; it depends on the seed and the step's number only."""
-        places, count = np.arange(step * size, (step + 1) * size), len(self.images)
+        """Return which of the samples are in a step's batch; it depends on the seed and the step's number only."""
+        places, count = np.arange(step * size, (step + 1) * size), len(self.samples)
         return np.concatenate(
             [self._shuffle(e, seed)[places[places // count == e] % count] for e in np.unique(places // count)]
         )
 
     def _shuffle(self, epoch: int, seed: int) -> np.ndarray:
-        return np.random.default_rng([seed, _number(self.task), 0, int(epoch)]).permutation(len(self.images))
+        return np.random.default_rng([seed, _number(self.task), 0, int(epoch)]).permutation(len(self.samples))
 
 
 class TrainingRun:
     """A training that can be killed at any moment and goes on from its last checkpoint as if nothing had happened.
 
-    Which images are in a batch and how they are varied depends on the seed and the number of the step, never on what
+    Which samples are in a batch and how they are varied depends on the seed and the number of the step, never on what
     was drawn before, so a checkpoint needs no state of a generator.
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("step", "loss", "validation_accuracy")
 
     def __init__(self, params: FinetuneParams, tools: StepTools) -> None:
-        """Read images, heads and base, and the checkpoint where there is one."""
+        """Read samples, heads and base, and the checkpoint where there is one."""
         self.task, self.config, self.tools = params.task, params.config, tools
         self.device = choose_device() if tools.device == "cpu" else torch.device(tools.device)
         zoo = params.sources.open()
         self.preprocess = params.preprocess
         tasks = tuple(params.joint or (self.task,))
+        self.modality = of_config(params.architecture)
+        self.prefix = prefix_of(params.architecture)
         heads = zoo.heads(list(tasks))[0]
         self.lessons = [Lesson.of(zoo, task, params) for task in tasks]
         self.counts = {
-            "train": sum(len(lesson.images) for lesson in self.lessons),
-            "validation": sum(len(lesson.val_images) for lesson in self.lessons),
+            "train": sum(len(lesson.samples) for lesson in self.lessons),
+            "validation": sum(len(lesson.val_samples) for lesson in self.lessons),
             "validation_from": self.lessons[0].split,
         }
-        self.heads = [heads[task].weight.to(self.device) for task in tasks]
+        self.heads = [heads[task].to(self.device) for task in tasks]
         start = Zoo.open(here(params.start_zoo)) if params.start_zoo else zoo
         encoder = load_encoder(params.architecture, start.weights("base")).to(self.device)
         names = ("steps", "learning_rate", "warmup", "weight_decay", "label_smoothing", "decay")
         schedule = Schedule(**{name: self.config[name] for name in names if name in self.config})
         setting = Setting(
             self.config["seed"],
-            max(map(len, self.heads)),
+            max(len(head.weight) for head in self.heads),
             lambda count: self._some(zoo, params, params.others or {}, count),
             lambda count: self._some(zoo, params, [self.task], count),
+            self.modality.layout_of(params.architecture),
+            self.modality.many,
         )
         strategy = strategy_of(recipe_of(self.config), self.config.get("params", {}), encoder, setting)
         taught = params.teacher
@@ -156,7 +161,8 @@ class TrainingRun:
             right = self.soft.argmax(dim=1).cpu() == own.labels
             self.counts["teacher"] = round(100 * float(right.double().mean()), 2)
         teaching = None if taught is None else Teaching(taught.temperature, taught.weight)
-        self.trainer = Trainer(encoder, self.heads, heads[tasks[0]].scale, schedule, strategy, teaching)
+        rows, affine = [head.weight for head in self.heads], [head.affine for head in self.heads]
+        self.trainer = Trainer(encoder, rows, heads[tasks[0]].scale, schedule, strategy, teaching, affine)
         self.every = params.checkpoint_every
         self.key = hashlib.sha256(
             json.dumps([params.identity(), self.device.type], sort_keys=True).encode()
@@ -201,22 +207,22 @@ class TrainingRun:
     def write_expert(self, folder: Path) -> None:
         """Write the encoder's tensors under their canonical names, and factors where the recipe leaves some."""
         strategy = self.trainer.strategy
-        tensors = {PREFIX + name: tensor.cpu() for name, tensor in strategy.tensors().items()}
+        tensors = {self.prefix + name: tensor.cpu() for name, tensor in strategy.tensors().items()}
         dtype = getattr(torch, self.config["dtype"])
         metadata = {"task": self.task, "trained_from": "zoo finetune"}
         write_weights(folder / EXPERT, Memory(tensors), dtype, metadata=metadata)
-        factors = {PREFIX + name: tensor.cpu() for name, tensor in strategy.factors().items()}
+        factors = {self.prefix + name: tensor.cpu() for name, tensor in strategy.factors().items()}
         if factors:
             write_weights(folder / FACTORS, Memory(factors), metadata=metadata)
 
     def _some(self, zoo: Zoo, params: FinetuneParams, tasks: Iterable[str], count: int) -> dict[str, Tensor]:
-        """Return at most so many training images of each of some tasks, evenly spread, prepared."""
+        """Return at most so many training samples of each of some tasks, evenly spread, prepared."""
         found = {}
         for task in tasks:
             data = zoo.data[task]
             rows, _ = hold_out(data, params.validation_share)
-            images = data.samples("train", rows[spread(count, len(rows))], self.preprocess)
-            found[task] = to_tensor(images, self.preprocess).to(self.device)
+            samples = data.samples("train", rows[spread(count, len(rows))], self.preprocess)
+            found[task] = to_tensor(samples, self.preprocess).to(self.device)
         return found
 
     def forget_checkpoint(self) -> None:
@@ -227,52 +233,54 @@ class TrainingRun:
         """Take one step; where memory runs out, compute the batch in smaller parts from then on.
 
         Raises:
-            EngineError: not even one image fits.
+            EngineError: not even one sample fits.
         """
-        images, labels, soft = self._batch(self.trainer.step)
+        samples, labels, soft = self._batch(self.trainer.step)
         while True:
             try:
-                return self.trainer.advance(images, labels, soft)
+                return self.trainer.advance(samples, labels, soft)
             except (RuntimeError, MemoryError) as error:
                 if not ran_out(error):
                     raise
-                if self.trainer.parts >= len(images):
+                if self.trainer.parts >= len(samples):
                     raise EngineError(
-                        f"Training on a single image ran out of memory on {self.device.type}. Close other programs "
-                        "that use it, or choose a smaller architecture."
+                        f"Training on a single {self.modality.one} ran out of memory on {self.device.type}. Close "
+                        "other programs that use it, or choose a smaller architecture."
                     ) from error
             self.trainer.parts *= 2
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
-            size = -(-len(images) // self.trainer.parts)
+            size = -(-len(samples) // self.trainer.parts)
             self.tools.log(
-                f"'{self.task}', step {self.trainer.step:,}: memory ran out; batches of {len(images)} images are "
-                f"computed {size} at a time, which gives the same gradients up to rounding."
+                f"'{self.task}', step {self.trainer.step:,}: memory ran out; batches of {len(samples)} "
+                f"{self.modality.many} are computed {size} at a time, which gives the same gradients up to rounding."
             )
 
     def _batch(self, step: int) -> tuple[Tensor, list[Tensor], Tensor | None]:
-        """Return the images, labels and teacher's logits of a step: consecutive parts of one shuffle after another.
+        """Return the samples, labels and teacher's logits of a step: consecutive parts of one shuffle after another.
 
-        Of several tasks each gives as many images as the others, and orders them by itself.
+        Of several tasks each gives as many samples as the others, and orders them by itself.
         """
         size, found, labels, soft = self.config["batch_size"] // len(self.lessons), [], [], None
         seed = self.config["after"] if step >= self.config.get("part", step + 1) else self.config["seed"]
         for lesson in self.lessons:
             rows = lesson.rows_at(step, size, seed)
-            images = to_tensor(lesson.images[rows], self.preprocess)
+            samples = to_tensor(lesson.samples[rows], self.preprocess)
             rng = np.random.default_rng([seed, _number(lesson.task), 1, step])
-            found.append(augment(images, self.config["augmentation"], rng).to(self.device))
+            found.append(self.modality.augmented(samples, self.config["augmentation"], rng).to(self.device))
             labels.append(lesson.labels[torch.as_tensor(rows)].to(self.device))
             if self.soft is not None:
                 soft = self.soft[torch.as_tensor(rows, device=self.device)]
         return found[0] if len(found) == 1 else torch.cat(found), labels, soft
 
     def _measure(self, loss: float | None) -> None:
-        """Add a point to the curve: accuracy in percent on validation images, of several tasks their mean."""
+        """Add a point to the curve: accuracy in percent on validation samples, of several tasks their mean."""
         model, shares = self.trainer.model.eval(), []
         for lesson, head in zip(self.lessons, self.heads, strict=True):
-            features = encode(model, lesson.val_images, self.preprocess, self.device, lambda fraction, message="": None)
-            right = (features @ head.cpu().T).argmax(dim=1) == lesson.val_labels
+            features = encode(
+                model, lesson.val_samples, self.preprocess, self.device, lambda fraction, message="": None
+            )
+            right = head.to(torch.device("cpu")).classes(features) == lesson.val_labels
             shares.append(100 * float(right.float().mean()))
         model.train()
         self.curve.append([self.trainer.step, loss, round(sum(shares) / len(shares), 2)])

@@ -45,11 +45,11 @@ def linear_gradient(reference: PremergingReference, name: str, precision: str) -
     trainer = small_trainer(reference, precision, "linearised")
     expert = own_names(reference.weights("toyvit_expert0", precision))
     with torch.no_grad():
-        for key, parameter in trainer.visual.named_parameters():
+        for key, parameter in trainer.encoder.named_parameters():
             parameter.copy_(expert[key])
     images, labels = task_batch(reference, precision)
     loss = trainer.gradient(images, [labels])
-    gradients = {key: parameter.grad for key, parameter in trainer.visual.named_parameters()}
+    gradients = {key: parameter.grad for key, parameter in trainer.encoder.named_parameters()}
     return Found({"loss": loss, **stored_names(gradients, "grad.")}, reference.output(name))
 
 

@@ -1,4 +1,4 @@
-"""One training loop for image encoders on frozen heads: the bundled zoo's builder and ``zoo finetune`` share it."""
+"""One training loop for encoders on frozen heads: the builders of bundled zoos and ``zoo finetune`` share it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ...errors import CheckpointError
+from ...types import Affine
 
 CLIP_NORM = 1.0
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what AdamW remembers of a parameter
@@ -116,7 +117,7 @@ def follow(step: Step) -> Tensor:
 class Strategy:
     """A recipe of fine-tuning: what is computed, what is trained, and how a gradient becomes a step.
 
-    ``model`` maps images (n, 3, h, w) onto features (n, dim); its parameters that require gradients are trained.
+    ``model`` maps prepared samples (n, …) onto features (n, dim); its parameters that require gradients are trained.
     ``tensors`` gives the trained encoder as ordinary weights by the encoder's names, ``factors`` what else the recipe
     leaves. ``keeps_gradients`` says that gradients of one step count in the next.
     """
@@ -128,43 +129,47 @@ class Strategy:
     keeps_gradients: bool = False
 
 
-def whole_encoder(visual: nn.Module, rule: Rule = follow) -> Strategy:
+def whole_encoder(encoder: nn.Module, rule: Rule = follow) -> Strategy:
     """Train all parameters of an encoder."""
-    visual.requires_grad_(True)
-    return Strategy(visual, visual.state_dict, rule)
+    encoder.requires_grad_(True)
+    return Strategy(encoder, encoder.state_dict, rule)
 
 
 class Trainer:
-    """AdamW on an image encoder, all of it or what a recipe trains; its heads stay as they are.
+    """AdamW on an encoder, all of it or what a recipe trains; its heads stay as they are.
 
     Source: Ilharco et al., ICLR 2023, arXiv:2212.04089, Appendix B: the head is the zero-shot classifier, frozen.
     """
 
     def __init__(
         self,
-        visual: nn.Module,
+        encoder: nn.Module,
         heads: Sequence[Tensor],
         scale: Tensor | float,
         schedule: Schedule,
         strategy: Strategy | None = None,
         teaching: Teaching | None = None,
+        affine: Sequence[Affine | None] = (),
     ) -> None:
         """Bind an encoder.
 
         Args:
-            visual: the encoder; trained in place.
+            encoder: trained in place.
             heads: frozen heads (classes, dim), one for each part of a batch.
             scale: what cosines are multiplied by, exp(logit scale).
             schedule: the settings.
             strategy: of the recipe, made from this encoder; standard fine-tuning by default.
             teaching: how a teacher counts, whose logits then come with every batch; for a single head.
+            affine: what each head has beyond its rows where heads are fine-tuned classifiers; they take features as
+                they are, and no scale.
         """
-        self.visual = visual
-        self.strategy, self.teaching = strategy or whole_encoder(visual), teaching
+        self.encoder = encoder
+        self.strategy, self.teaching = strategy or whole_encoder(encoder), teaching
+        self.affine = list(affine) or [None] * len(heads)
         self.model = self.strategy.model.train()
         self.heads, self.scale, self.schedule = list(heads), scale, schedule
         self.step = 0
-        self.right: Tensor | float = 0.0  # images of the last batch that were predicted rightly
+        self.right: Tensor | float = 0.0  # samples of the last batch that were predicted rightly
         self.parts = 1  # in which a batch is computed, where all of it would not fit into memory
         self.trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         parameters = list(self.trained.values())
@@ -172,13 +177,13 @@ class Trainer:
         decay = schedule.weight_decay
         self.optimizer = torch.optim.AdamW(parameters, lr=schedule.learning_rate, weight_decay=decay, fused=fused)
 
-    def advance(self, images: Tensor, labels: Sequence[Tensor], soft: Tensor | None = None) -> Tensor:
+    def advance(self, samples: Tensor, labels: Sequence[Tensor], soft: Tensor | None = None) -> Tensor:
         """Take one step on a batch.
 
         A step that fails, such as for lack of memory, leaves weights and gradients as they were before it.
 
         Args:
-            images: prepared, (n, 3, h, w): equal parts for all heads, one after the other.
+            samples: prepared, (n, …): equal parts for all heads, one after the other.
             labels: (n ÷ heads,) for each head.
             soft: logits (n, classes) of a teacher.
 
@@ -188,7 +193,7 @@ class Trainer:
         keeps, parameters = self.strategy.keeps_gradients, self.trained.values()
         kept = [p.grad.clone() if keeps and p.grad is not None else None for p in parameters]
         try:
-            loss = self.strategy.rule(_Batch(self, images, labels, soft))
+            loss = self.strategy.rule(_Batch(self, samples, labels, soft))
         except BaseException:
             for parameter, gradient in zip(parameters, kept, strict=True):
                 parameter.grad = gradient
@@ -196,26 +201,26 @@ class Trainer:
         self.step += 1
         return loss
 
-    def gradient(self, images: Tensor, labels: Sequence[Tensor], soft: Tensor | None = None) -> Tensor:
+    def gradient(self, samples: Tensor, labels: Sequence[Tensor], soft: Tensor | None = None) -> Tensor:
         """Add the gradient of a batch's loss to those that are there, in parts where memory needs it.
 
         Returns:
             The loss, a scalar without gradient.
         """
-        parts = [(images, labels, soft)] if self.parts == 1 else self._in_parts(images, labels, soft)
-        total = torch.zeros((), device=images.device)
+        parts = [(samples, labels, soft)] if self.parts == 1 else self._in_parts(samples, labels, soft)
+        total = torch.zeros((), device=samples.device)
         self.right = 0.0
         for some, *rest in parts:
-            loss = self._loss(some, *rest) if len(parts) == 1 else self._loss(some, *rest) * (len(some) / len(images))
+            loss = self._loss(some, *rest) if len(parts) == 1 else self._loss(some, *rest) * (len(some) / len(samples))
             loss.backward()
             total = total + loss.detach()
         return total
 
     def _in_parts(
-        self, images: Tensor, labels: Sequence[Tensor], soft: Tensor | None
+        self, samples: Tensor, labels: Sequence[Tensor], soft: Tensor | None
     ) -> list[tuple[Tensor, Sequence[Tensor], Tensor | None]]:
-        """Cut a batch into parts that each hold as many images of every head."""
-        cut = [part.chunk(self.parts) for part in images.split(len(labels[0]))]
+        """Cut a batch into parts that each hold as many samples of every head."""
+        cut = [part.chunk(self.parts) for part in samples.split(len(labels[0]))]
         known = [part.chunk(self.parts) for part in labels]
         taught = [None] * len(cut[0]) if soft is None else soft.chunk(self.parts)
         return [
@@ -223,10 +228,10 @@ class Trainer:
             for place in range(len(cut[0]))
         ]
 
-    def _loss(self, images: Tensor, labels: Sequence[Tensor], soft: Tensor | None = None) -> Tensor:
+    def _loss(self, samples: Tensor, labels: Sequence[Tensor], soft: Tensor | None = None) -> Tensor:
         """Return the mean over heads of the mean cross-entropy, weighed with what a teacher says."""
-        features = functional.normalize(self.model(images), dim=-1).split(len(labels[0]))
-        logits = [self.scale * part @ head.T for part, head in zip(features, self.heads, strict=True)]
+        features = self.model(samples)
+        logits = self._logits(features, len(labels[0]))
         for part, own in zip(logits, labels, strict=True):
             self.right = self.right + (part.detach().argmax(dim=-1) == own).sum()
         smoothing = self.schedule.label_smoothing
@@ -236,6 +241,14 @@ class Trainer:
         ]
         hard = torch.stack(losses).mean()
         return hard if soft is None or self.teaching is None else self.teaching.loss(logits[0], soft, hard)
+
+    def _logits(self, features: Tensor, count: int) -> list[Tensor]:
+        """Return scores (count, classes) of each head on its part of un-normalised features (n, dim)."""
+        plain, unit = features.split(count), functional.normalize(features, dim=-1).split(count)
+        return [
+            self.scale * unit[place] @ head.T if affine is None else affine.logits(plain[place], head)
+            for place, (head, affine) in enumerate(zip(self.heads, self.affine, strict=True))
+        ]
 
     def state(self) -> dict[str, Tensor]:
         """Return everything but the step's number from which :meth:`restore` goes on as if nothing had happened."""
@@ -256,7 +269,9 @@ class Trainer:
         model = {name.removeprefix("model."): tensor for name, tensor in state.items() if name.startswith("model.")}
         moved = any(name.startswith(MOMENTS[1]) for name in state)  # some recipes take no step on some batches
         try:
-            self.model.load_state_dict(model)
+            left, odd = self.model.load_state_dict(model, strict=False)
+            if odd or set(left) & set(self.model.state_dict()):  # a model may leave out what repeats its tensors
+                raise KeyError(*odd, *left)
             for number, parameter in enumerate(self.trained.values()):
                 if f"gradient.{number}" in state:
                     parameter.grad = state[f"gradient.{number}"].to(parameter.device, copy=True)
@@ -277,7 +292,7 @@ class _Batch:
     """A step of a trainer on one batch."""
 
     trainer: Trainer
-    images: Tensor
+    samples: Tensor
     labels: Sequence[Tensor]
     soft: Tensor | None = None
 
@@ -292,12 +307,12 @@ class _Batch:
 
     def gradient(self) -> Tensor:
         """Add the gradient of the whole batch's loss; returns the loss."""
-        return self.trainer.gradient(self.images, self.labels, self.soft)
+        return self.trainer.gradient(self.samples, self.labels, self.soft)
 
     @property
     def accuracy(self) -> float:
         """Return the share of the batch that was predicted rightly when its gradient was taken last."""
-        return float(self.trainer.right) / len(self.images)
+        return float(self.trainer.right) / len(self.samples)
 
     def clip(self) -> None:
         """Shorten the gradients to norm 1 where they are longer."""

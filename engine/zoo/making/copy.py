@@ -1,4 +1,4 @@
-"""A copy of a zoo that comes with the app, to train experts in; its training images are drawn where they are not there.
+"""A copy of a zoo that comes with the app, to train experts in; its training samples are made where they are not there.
 
 Free of torch at import.
 """
@@ -9,7 +9,8 @@ import contextlib
 import re
 import secrets
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,6 @@ from ...recipe import explain, read_yaml
 from ...types import Progress
 from ..folder import Zoo
 
-DRAWN = "mini8"  # the zoo whose images are drawings
 HEADER = "# A copy of the zoo {}, made to train experts in.\n"
 
 
@@ -58,13 +58,13 @@ def check_copy(zoo: Zoo, folder: Path) -> None:
 def copy_zoo(zoo: Zoo, folder: Path, progress: Progress, tasks: Collection[str] | None = None) -> Path:
     """Copy everything that a zoo's folder holds; all of it appears or nothing.
 
-    Tasks of the bundled zoo get the training images that its experts were trained on, drawn again.
+    Tasks of a bundled zoo get the training samples that its experts were trained on, made again.
 
     Args:
         zoo: what is copied.
         folder: the new zoo; it must not exist. Its name becomes the zoo's.
         progress: told how far it is.
-        tasks: that get training images; by default all there are.
+        tasks: that get training samples; by default all there are.
 
     Returns:
         The new folder.
@@ -78,11 +78,12 @@ def copy_zoo(zoo: Zoo, folder: Path, progress: Progress, tasks: Collection[str] 
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(zoo.folder, building, copy_function=shutil.copyfile, ignore=shutil.ignore_patterns(".*"))
         _rename(building, folder.name, zoo.manifest)
-        wanted = [task for task in _drawn(zoo) if tasks is None or task in tasks]
+        adders = _adders(zoo)
+        wanted = [task for task in adders if task in zoo.data and (tasks is None or task in tasks)]
         missing = [task for task in wanted if not zoo.data[task].has("train")]
         for place, task in enumerate(missing):
-            progress(place / len(missing), f"drawing training images of {task}")
-            _add_training_images(zoo, building, task)
+            progress(place / len(missing), f"making training {zoo.modality.many} of {task}")
+            adders[task](building / str(zoo.manifest.task_table[task].data))
         building.rename(folder)
     except OSError as error:
         raise ZooError(f"{folder} cannot be written: {error.strerror or error}.") from error
@@ -91,12 +92,22 @@ def copy_zoo(zoo: Zoo, folder: Path, progress: Progress, tasks: Collection[str] 
     return folder
 
 
-def _drawn(zoo: Zoo) -> list[str]:
-    if zoo.manifest.name != DRAWN:
-        return []
-    from ..mini8.training_images import drawn_tasks
+def _adders(zoo: Zoo) -> dict[str, Callable[[Path], None]]:
+    """Return by task what makes its training samples in a folder of data, for zoos that come with the app."""
+    if zoo.manifest.name == "mini8":
+        from ..mini8.training_images import add_training_images, drawn_tasks
 
-    return [task for task in drawn_tasks() if task in zoo.data]
+        def draw(task: str, path: Path) -> None:
+            data = zoo.data[task]
+            published = {split: np.asarray(data.samples(split)[:]) for split in data.lengths}
+            add_training_images(task, path, published)
+
+        return {task: partial(draw, task) for task in drawn_tasks()}
+    if zoo.manifest.name == "mini_text":
+        from ..mini_text.training_texts import add_training_texts, written_tasks
+
+        return {task: partial(add_training_texts, task) for task in written_tasks()}
+    return {}
 
 
 def _rename(folder: Path, name: str, manifest: Manifest) -> None:
@@ -109,11 +120,3 @@ def _rename(folder: Path, name: str, manifest: Manifest) -> None:
         raise ZooError(f"The copy could not be described: {explain(error, Manifest)}") from error
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
     (folder / "zoo.yaml").write_text(HEADER.format(manifest.name) + text, "utf-8")
-
-
-def _add_training_images(zoo: Zoo, folder: Path, task: str) -> None:
-    from ..mini8.training_images import add_training_images
-
-    data = zoo.data[task]
-    published = {split: np.asarray(data.samples(split)[:]) for split in data.lengths}
-    add_training_images(task, folder / str(zoo.manifest.task_table[task].data), published)

@@ -41,4 +41,4 @@ def finetune(
         chosen = {task: torch.from_numpy(rng.integers(0, len(labels[task]), share)) for task in splits}
         batch = torch.cat([images[task][rows] for task, rows in chosen.items()])
         trainer.advance(shifted(batch, rng, config.shift), [labels[task][rows] for task, rows in chosen.items()])
-    return visual_state(trainer.visual.eval())
+    return visual_state(trainer.encoder.eval())

@@ -53,15 +53,19 @@ def write_data(folder: Path, data: Mapping[str, Mapping[str, Split]]) -> None:
         place = folder / "data" / task
         place.mkdir(parents=True, exist_ok=True)
         for name in PUBLISHED:
-            split = splits[name]
-            texts, seconds = zip(*split.texts, strict=True)
-            columns: dict[str, Any] = {"text": texts}
-            if any(seconds):
-                columns["text_pair"] = seconds
-            if name != "adapt":
-                columns["label"] = split.labels
-            path = place / f"{name}-00000-of-00001.parquet"
-            pq.write_table(pa.table(columns), path, compression="zstd", compression_level=19)
+            write_split(place, name, splits[name])
+
+
+def write_split(place: Path, name: str, split: Split) -> None:
+    """Write one split of a task as a parquet shard."""
+    texts, seconds = zip(*split.texts, strict=True)
+    columns: dict[str, Any] = {"text": texts}
+    if any(seconds):
+        columns["text_pair"] = seconds
+    if name != "adapt":
+        columns["label"] = split.labels
+    path = place / f"{name}-00000-of-00001.parquet"
+    pq.write_table(pa.table(columns), path, compression="zstd", compression_level=19)
 
 
 def write_base(folder: Path, base: Pretrained, state: State, words: Words) -> None:

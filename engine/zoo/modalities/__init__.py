@@ -55,7 +55,7 @@ def only_images(manifest: Manifest, what: str) -> None:
     """
     if manifest.modality != ImageModality.name:
         many = modality_of(manifest).many
-        raise ZooError(f"{what} for zoos of images; '{manifest.name}' is one of {many}, which can be run and checked.")
+        raise ZooError(f"{what} for zoos of images; '{manifest.name}' is one of {many}.")
 
 
 def of_preparation(preparation: Preparation) -> Modality:

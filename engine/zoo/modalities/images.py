@@ -19,6 +19,7 @@ from ..modality import FLOAT, TowerSize
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from ...catalog.fine_tuning import Augmentation
     from ..images.readers.source import Source
 
 COPIES = 6  # of a block's widest activation that are alive at once
@@ -42,6 +43,7 @@ class ImageModality:
             "jpeg",
         ),
     }
+    augmentations = ("shift", "none", "crop", "shift_flip", "crop_flip")
     inside = ""
     suspects = "architecture, activation, preprocessing, head and the order of classes"
     worded = True
@@ -114,6 +116,12 @@ class ImageModality:
         from ..images.shifts import shift
 
         return shift(prepared, kind, task, seed)
+
+    def augmented(self, samples: Tensor, kind: Augmentation, chance: np.random.Generator) -> Tensor:
+        """Move, crop or mirror normalised pixels (n, 3, size, size)."""
+        from ..images.augment import augment
+
+        return augment(samples, kind, chance)
 
     def blank(self, config: Mapping[str, Any], count: int) -> tuple[np.ndarray, Preprocess]:
         """Return black images of the architecture's size."""

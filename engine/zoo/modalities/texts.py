@@ -34,6 +34,7 @@ class TextModality:
     layout = BERT
     preparation = Tokenisation
     shifts: ClassVar[Mapping[str, tuple[str, ...]]] = {"usual": ("typos", "dropped", "swapped")}
+    augmentations = ("none",)
     inside = "what acts inside an encoder knows vision transformers only"
     suspects = "tokenizer, classifier and the order of classes"
     worded = False
@@ -125,6 +126,10 @@ class TextModality:
         if preparation.answers:
             shifted[:, 1] = prepared[:, 1]
         return shifted
+
+    def augmented(self, samples: Tensor, kind: str, chance: np.random.Generator) -> Tensor:
+        """Return rows of ids as they are: a word less can be another answer."""
+        return samples
 
     def blank(self, config: Mapping[str, Any], count: int) -> tuple[np.ndarray, Tokenisation]:
         """Return rows of one token of the greatest length."""

@@ -34,7 +34,14 @@ COPIES, OUTPUT = FAMILIES["t5"].copies, FAMILIES["t5"].output
 
 
 class _Made:
-    """A model without values gets memory; its buffers, which follow from the architecture, get theirs again."""
+    """A model without values gets memory; its buffers, which follow from the architecture, get theirs again.
+
+    Departure: nothing is dropped in training either, so that a step depends on its batch alone.
+    """
+
+    def train(self, mode: bool = True) -> Any:
+        """Stay in evaluation mode, which differs from training in dropout only."""
+        return super().train(False)  # type: ignore[misc]
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> Any:
         """Return the model on a device, its tensors without values."""
