@@ -43,7 +43,7 @@ class Backbone(Sparse):
 class Reference(Frozen):
     """A model shown beside the merged one, such as a jointly trained upper baseline."""
 
-    name: Literal["multitask"]
+    name: Literal["multitask", "kd4mtl"]
     weights: str
 
 

@@ -27,7 +27,8 @@ from pydantic import (
 from .errors import RecipeError, nearest
 
 SCHEMA_VERSION = 1
-RESERVED_STATES = ("pretrained", "merged", "expert", "multitask", "corrected")
+REFERENCE_STATES = ("multitask", "kd4mtl")  # jointly trained models that a zoo may bring: plainly, and by imitation
+RESERVED_STATES = ("pretrained", "merged", "expert", *REFERENCE_STATES, "corrected")
 MAX_RECIPE_BYTES = 1_000_000
 MAX_ALIASES = 100
 MAX_EXPANDED = 500_000  # values and, for long texts, 100 characters each: aliases written out

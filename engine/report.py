@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from .errors import StoreError
-from .recipe import SCHEMA_VERSION, Frozen, Recipe
+from .recipe import REFERENCE_STATES, SCHEMA_VERSION, Frozen, Recipe
 
 ByTask = dict[str, float | None]
 
@@ -132,9 +132,9 @@ class Report(Frozen):
     environment: dict[str, str] = Field(default_factory=dict)
 
     def states(self) -> list[str]:
-        """Return the states in the order they are shown in: pretrained, merged, calibrators, multitask, expert."""
+        """Return the states in the order they are shown in: pretrained, merged, calibrators, references, expert."""
         first = [name for name in ("pretrained", "merged") if name in self.accuracy]
-        last = [name for name in ("multitask", "expert") if name in self.accuracy]
+        last = [name for name in (*REFERENCE_STATES, "expert") if name in self.accuracy]
         return [*first, *self.calibrators, *last]
 
     def tasks_of(self, domain: Literal["in", "out", "shifted"]) -> list[str]:

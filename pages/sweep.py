@@ -4,6 +4,7 @@ import streamlit as st
 
 from engine.errors import EngineError
 from engine.figures.sweep import MEASURES, measured_states, sweep_curves, sweep_map, sweep_state_title
+from engine.recipe import REFERENCE_STATES
 from engine.rounding import rounded
 from engine.store import Run
 from engine.sweeps import SweepRequest, SweepTable, sweep_title
@@ -134,7 +135,9 @@ def _result(row: Run) -> None:
 
 
 def _figure(table: SweepTable, row: Run, measure: str) -> None:
-    states = [state for state in measured_states(table, measure) if state not in ("pretrained", "multitask", "expert")]
+    states = [
+        state for state in measured_states(table, measure) if state not in ("pretrained", *REFERENCE_STATES, "expert")
+    ]
     if not states:
         return
     if len(table.places) == 2:
@@ -219,7 +222,7 @@ def _differences(table: SweepTable, row: Run) -> None:
 def _points(table: SweepTable, row: Run) -> None:
     """Draw all points as a table, as CSV, and what can be done with one."""
     lines = []
-    states = [state for state in table.states() if state not in ("pretrained", "multitask", "expert")]
+    states = [state for state in table.states() if state not in ("pretrained", *REFERENCE_STATES, "expert")]
     best = {state: point.number for state in states if (point := table.best(state))}
     for point in table.points:
         line = {title: _cell(value) for title, value in zip(table.titles, point.values, strict=True)}

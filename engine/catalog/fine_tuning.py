@@ -125,6 +125,26 @@ class AscentParams(Params):
     )
 
 
+class Kd4mtlParams(Params):
+    """Parameters of KD4MTL."""
+
+    weight: float = Field(
+        1.0, ge=0, le=1000, title="Weight λ", description="Of the distance between features, beside the labels' loss."
+    )
+    adaptor_rate: float = Field(
+        0.1, gt=0, le=10, title="Adaptors' rate", description="Learning rate of the adaptors' own Adam; it stays."
+    )
+    adaptor_decay: float = Field(
+        5e-4, ge=0, le=1, title="Adaptors' decay", description="Weight decay in the gradient of the adaptors."
+    )
+    experts: str = Field(
+        "",
+        max_length=64,
+        title="Imitated experts",
+        description="The way they were trained, such as standard; by default the first of each task.",
+    )
+
+
 ADAMW = r"\theta \leftarrow \mathrm{AdamW}\big(\theta, \nabla_\theta L(\theta)\big)"
 TANGENT = "Ortiz-Jimenez et al., Task arithmetic in the tangent space, NeurIPS 2023, arXiv:2305.12827"
 TANGENT_URL = "https://arxiv.org/abs/2305.12827"
@@ -268,6 +288,23 @@ ROWS = (
         url="https://doi.org/10.1023/A:1007379606734",
         joint=True,
         cost=1.0,
+    ),
+    FineTuningRow(
+        name="kd4mtl",
+        title="KD4MTL",
+        category="fine_tuning",
+        params=Kd4mtlParams,
+        function=".training.imitation:kd4mtl",
+        summary="Trains one model on all tasks together while its features, mapped by a matrix for each task, imitate "
+        "those of the task's expert.",
+        equation=r"\tfrac1T\sum_t\Big[L_t(\theta) + \lambda\,\Big\|\frac{A_t f_\theta(x_t)}{\|A_t f_\theta(x_t)\|} - "
+        r"\frac{f_{\theta_t}(x_t)}{\|f_{\theta_t}(x_t)\|}\Big\|^2\Big]",
+        source="Li & Bilen, Knowledge distillation for multi-task learning, ECCV Workshops 2020, arXiv:2007.06889",
+        url="https://arxiv.org/abs/2007.06889",
+        needs=frozenset({"experts"}),
+        joint=True,
+        reference="kd4mtl",
+        cost=1.35,
     ),
     FineTuningRow(
         name="gradient_ascent",

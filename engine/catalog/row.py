@@ -29,7 +29,7 @@ Category = Literal[
     "architecture",
     "alignment",
 ]
-Need = Literal["unlabelled", "validation", "heads", "same_task_experts", "other_tasks", "teacher", "factors"]
+Need = Literal["unlabelled", "validation", "heads", "same_task_experts", "other_tasks", "experts", "teacher", "factors"]
 Amount = Callable[[Any], float]  # of a method's parameters
 BACKWARD = 3  # forward passes that a training step on an image costs
 # json_schema_extra of a parameter that repeats a fault of published code or tables; forms leave it out.
@@ -193,6 +193,7 @@ class FineTuningRow(Row):
 
     forward: Literal["standard", "linearised"] = "standard"  # how the expert is evaluated
     joint: bool = False  # one model for all tasks together: a reference of the zoo, and no expert
+    reference: str = "multitask"  # what the zoo calls it
     factors: bool = False  # leaves low-rank factors beside the dense expert
     cost: float = 1.0  # CPU time of a step, standard training's being 1
 

@@ -26,6 +26,7 @@ NEEDS: Mapping[Need, str] = {
     "heads": "heads",
     "same_task_experts": "several experts of one task",
     "other_tasks": "images of other tasks",
+    "experts": "an expert of every task",
     "teacher": "a teacher with the same classes",
     "factors": "experts trained with adapters",
 }

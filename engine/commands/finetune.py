@@ -131,15 +131,17 @@ def finetune(
     task may have an expert by each recipe; those by others than the standard one are called TASK-RECIPE.
     With --from experts start from another zoo's base and are trained with this zoo's heads; they are called
     TASK-other_base, name that base in zoo.yaml, and can be merged once `zoo align` has ordered their units.
-    With --joint one model learns all tasks together and becomes the zoo's reference `multitask`, which runs show.
+    With --joint one model learns all tasks together and becomes the zoo's reference `multitask`, which runs show; with
+    --method kd4mtl it imitates the experts' features meanwhile, and is the reference `kd4mtl`.
     Stopped in the middle, the same command goes on from the last checkpoint and ends with the same expert.
     """
     from ..pipeline.local import finetune_experts
     from ..store import Store
     from ..zoo.folder import Zoo
 
-    if joint and method not in (STANDARD, "joint"):
-        raise EngineError(f"Joint training trains all weights; leave --joint or --method {method} out.")
+    joined = [name for name, row in FINE_TUNING.items() if row.joint]
+    if joint and method not in (STANDARD, *joined):
+        raise EngineError(f"--joint goes with --method {' or '.join(joined)}; leave it or --method {method} out.")
     config = {
         "steps": steps,
         "epochs": epochs,
@@ -151,7 +153,7 @@ def finetune(
         "augmentation": augmentation,
         "seed": seed,
         "dtype": dtype,
-        "method": "joint" if joint else method,
+        "method": "joint" if joint and method == STANDARD else method,
         "params": params_from(param or []),
         "decay": decay,
     }

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ..outgoing import terminal
+from ..recipe import REFERENCE_STATES
 from ..rounding import rounded
 from ..store.outputs import check_file, new_file
 from ..sweeps import SweepTable, parse_setting
@@ -49,7 +50,7 @@ def sweep(
 
 def printed(table: SweepTable) -> str:
     """Return the table for the terminal: averages on evaluation images, the best of every state marked."""
-    states = [state for state in table.states() if state not in ("pretrained", "expert", "multitask")]
+    states = [state for state in table.states() if state not in ("pretrained", "expert", *REFERENCE_STATES)]
     best = {state: point.number for state in states if (point := table.best(state))}
     heads = [*table.titles, *states, *(["merged out", "merged H"] if "merged" in states else [])]
     rows = [heads]

@@ -69,7 +69,8 @@ def build(
         str,
         typer.Argument(
             help="Which zoo to build: mini8 (drawings), mini_text (sentences), mini8-recipes (mini8's base with "
-            "experts of four tasks by several recipes of fine-tuning), or mini8-two-bases (experts of two bases)."
+            "experts of four tasks by several recipes of fine-tuning), mini8-two-bases (experts of two bases), or "
+            "mini_text-joint (mini_text with models of all its tasks)."
         ),
     ],
     out: Annotated[Path, typer.Option(help="A new folder for it.")],

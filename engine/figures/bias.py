@@ -154,7 +154,7 @@ def _connections(values: pd.DataFrame, names: Sequence[str], theme: Theme) -> li
 
 def _symbol(state: str, states: Sequence[str]) -> str:
     """Return triangle for merged, circle for pretrained; calibrators are squares, then diamonds and crosses."""
-    fixed = {"merged": "triangle-up", "pretrained": "circle-open", "multitask": "star"}
+    fixed = {"merged": "triangle-up", "pretrained": "circle-open", "multitask": "star", "kd4mtl": "star-diamond"}
     others = [name for name in states if name not in fixed]
     return fixed.get(state) or ("square", "diamond", "cross", "x", "hexagon")[others.index(state) % 5]
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ..analysis.accuracy import deltas, mean
+from ..recipe import REFERENCE_STATES
 from ..report import Report
 from .drawing import task_titles
 from .palette import state_title
@@ -42,7 +43,7 @@ def comparable_states(runs: Sequence[Compared]) -> list[str]:
     there = dict.fromkeys(state for run in runs for state in run.report.states() if state in run.report.accuracy)
     calibrators = [state for state in there if any(state in run.report.calibrators for run in runs)]
     repaired = [REPAIRED] if any(state_of(run, REPAIRED) for run in runs) else []
-    others = [state for state in ("pretrained", "multitask", "expert") if state in there]
+    others = [state for state in ("pretrained", *REFERENCE_STATES, "expert") if state in there]
     return [state for state in ("merged",) if state in there] + repaired + calibrators + others
 
 

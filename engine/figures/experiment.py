@@ -75,8 +75,7 @@ def _digits(values: Sequence[float], measure: Measure) -> int:
 
 
 def _colour(point: PointResult, theme: Theme) -> str:
-    known = point.state if point.state in ("pretrained", "merged", "expert", "multitask") else "corrected"
-    return state_colour(known, theme)
+    return state_colour(point.state, theme)
 
 
 def _range(values: Sequence[float]) -> list[float] | None:

@@ -21,6 +21,7 @@ STATES: dict[Theme, dict[str, str]] = {
         "merged": "#D55E00",
         "corrected": "#0072B2",
         "multitask": "#008060",
+        "kd4mtl": "#8A5A00",
         "expert": "#5F5F5F",
     },
     "dark": {
@@ -28,10 +29,17 @@ STATES: dict[Theme, dict[str, str]] = {
         "merged": "#F28E2B",
         "corrected": "#56B4E9",
         "multitask": "#4FC3A1",
+        "kd4mtl": "#D9A441",
         "expert": "#B8B8B8",
     },
 }
-TITLES = {"pretrained": "Pretrained", "merged": "Merged", "multitask": "Multitask", "expert": "Expert"}
+TITLES = {
+    "pretrained": "Pretrained",
+    "merged": "Merged",
+    "multitask": "Multitask",
+    "kd4mtl": "KD4MTL",
+    "expert": "Expert",
+}
 PATTERNS = ("", "/", "x", ".", "-", "+", "|")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 TASKS: dict[Theme, tuple[str, ...]] = {

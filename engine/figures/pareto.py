@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from ..recipe import REFERENCE_STATES
 from .compare import Compared, cost
 from .drawing import Drawing, compose, listed, plain
 from .palette import INK, MUTED, Theme, state_colour, state_title
 
-REFERENCES = ("pretrained", "multitask")  # shown, but no result of merging, so never on the front
-SHAPES = {"merged": "triangle-up", "pretrained": "circle-open", "multitask": "star-open"}
+REFERENCES = ("pretrained", *REFERENCE_STATES)  # shown, but no result of merging, so never on the front
+SHAPES = {"merged": "triangle-up", "pretrained": "circle-open", "multitask": "star-open", "kd4mtl": "star-diamond-open"}
 RIGHT = 0.85  # of the axis: marks beyond have their letters on the left, where there is room on a narrow screen
 SQUARES = ("square", "diamond", "cross", "x", "hexagon", "pentagon")  # calibrators
 

@@ -9,6 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ..catalog.titles import method_title
+from ..recipe import REFERENCE_STATES
 from ..rounding import rounded
 from ..sweeps import SweepPoint, SweepTable
 from ..sweeps.grid import value_text
@@ -20,7 +21,7 @@ MEASURES = {
     "out": ("Out-of-domain", "Mean accuracy, out-of-domain tasks (%)", "out"),
     "h_score": ("H-score", "H-score, in- and out-of-domain (%)", "h_score"),
 }
-REFERENCES = ("pretrained", "multitask", "expert")
+REFERENCES = ("pretrained", *REFERENCE_STATES, "expert")
 _FRAME = (("#000000", 5), ("#FFFFFF", 2))
 PRINTED = 12  # cells a side up to which a map shows its numbers
 

@@ -26,8 +26,9 @@ class Setting:
 
     ``seed`` is the same for all experts of a zoo; ``classes`` counts those of the head; ``others`` gives at most so
     many prepared samples (n, …) of every other task of the zoo, ``own`` of the expert's; ``layout`` says how the
-    encoder's tensors are named and ``many`` what samples are called. ``outlined`` says that the encoder has no values
-    and nothing is to be looked at: whether the recipe can be carried out is all that is asked.
+    encoder's tensors are named and ``many`` what samples are called; ``heads`` counts heads, whose rows have ``width``
+    entries. ``outlined`` says that the encoder has no values and nothing is to be looked at: whether the recipe can be
+    carried out is all that is asked.
     """
 
     seed: int = 0
@@ -36,6 +37,8 @@ class Setting:
     own: Samples = _none
     layout: Layout = OPEN_CLIP
     many: str = "images"
+    heads: int = 1
+    width: int = 1
     outlined: bool = False
 
 

@@ -108,7 +108,7 @@ class Zoo:
         return choose_experts(self.manifest, recipe)
 
     def weights_path(self, model: str) -> Path:
-        """Return the file of ``base``, ``multitask`` or an expert by name."""
+        """Return the file of ``base``, a reference or an expert by name."""
         if model == "base":
             relative = self.manifest.backbone.weights
             if "." not in relative:
@@ -127,7 +127,7 @@ class Zoo:
         )
 
     def weights(self, model: str) -> Weights:
-        """Return the encoder's tensors of ``base``, ``multitask`` or an expert.
+        """Return the encoder's tensors of ``base``, a reference or an expert.
 
         Raises:
             CheckpointError: the file cannot be used.

@@ -41,7 +41,7 @@ def training_form(zoo: str, manifest: Manifest, tasks: Sequence[str]) -> dict[st
         key=seeded(f"{PREFIX}replace", False),
         help="A task has one expert by each recipe, a zoo one joint model; they give way to the new ones.",
     )
-    problem = _problem(row, params, chosen, have, replace)
+    problem = _problem(row, params, chosen, have, replace) or _nobody_to_imitate(manifest, row, chosen)
     request: dict[str, Any] = {"zoo": zoo, "tasks": chosen, "config": config, "replace": replace}
     if not problem:
         try:
@@ -51,7 +51,9 @@ def training_form(zoo: str, manifest: Manifest, tasks: Sequence[str]) -> dict[st
     if problem:
         st.error(plain(problem), icon=":material/error:")
         return None
-    names = ["multitask"] if row.joint else [task if row.name == STANDARD else f"{task}-{row.name}" for task in chosen]
+    names = (
+        [row.reference] if row.joint else [task if row.name == STANDARD else f"{task}-{row.name}" for task in chosen]
+    )
     st.caption(plain(f"In the zoo: {', '.join(names)}. {_foreseen(zoo, row, config, 1 if row.joint else len(chosen))}"))
     return request
 
@@ -76,7 +78,7 @@ def _recipe(kind: Modality) -> FineTuningRow:
 def _there(manifest: Manifest, row: FineTuningRow, chosen: Sequence[str]) -> list[str]:
     """Return what a recipe has made of these tasks already."""
     if row.joint:
-        return [reference.name for reference in manifest.references]
+        return [reference.name for reference in manifest.references if reference.name == row.reference]
     return [expert.name for task in chosen if (expert := manifest.expert_of(task, row.name))]
 
 
@@ -170,6 +172,13 @@ def _problem(
     if row.joint and len(chosen) < 2:
         return "Joint training needs two tasks or more."
     return ""
+
+
+def _nobody_to_imitate(manifest: Manifest, row: FineTuningRow, chosen: Sequence[str]) -> str:
+    """Return which tasks have no expert, where the recipe imitates experts; '' where all have one."""
+    there = {expert.task for expert in manifest.experts}
+    missing = [task for task in chosen if task not in there] if "experts" in row.needs else []
+    return f"It imitates an expert of every task, and these have none: {', '.join(missing)}." if missing else ""
 
 
 def _foreseen(zoo: str, row: FineTuningRow, config: Mapping[str, Any], count: int) -> str:

@@ -128,7 +128,8 @@ def _reference(report: Report, state: str) -> tuple[float | None, str]:
     if state in report.calibrators:
         on = report.calibrators[state].on
         return _mean(report, on), f"vs {on}"
-    return None, {"pretrained": "common start", "expert": "one model a task", "multitask": "trained jointly"}[state]
+    words = {"pretrained": "common start", "expert": "one model a task", "multitask": "trained jointly"}
+    return None, (words | {"kd4mtl": "trained jointly, imitating experts"})[state]
 
 
 def _help(report: Report, state: str) -> str:
@@ -137,6 +138,7 @@ def _help(report: Report, state: str) -> str:
         "pretrained": "The base model that all experts started from, with each task's classification head.",
         "merged": what_merged_is(report),
         "multitask": "One encoder trained on all tasks together, as an upper baseline.",
+        "kd4mtl": "One encoder trained on all tasks together while it imitates the experts' features.",
         "expert": "Each task with the expert that was tuned on it.",
     }
     if state not in report.calibrators:

@@ -7,6 +7,7 @@ import streamlit as st
 from engine.errors import EngineError
 from engine.figures.drawing import expert_titles, task_titles
 from engine.figures.interpolation import barrier_table, path_figure
+from engine.figures.palette import TITLES
 from engine.pipeline.viewing.on_weights import MERGED, PRETRAINED
 from engine.pipeline.views.interpolation import INTERPOLATION
 from pages.shared.chrome import figure, plain, theme
@@ -138,6 +139,6 @@ def _models(run: RunView) -> dict[str, str]:
         references = [reference.name for reference in zoo_manifest(report.recipe.zoo).references]
     except EngineError:
         references = []
-    found |= {name: name.capitalize() for name in references}
+    found |= {name: TITLES[name] for name in references}
     named = expert_titles(run.report, report.experts)
     return found | {name: f"Expert, {title}" for name, title in zip(report.experts, named, strict=True)}

@@ -19,6 +19,7 @@ from engine.manifest import read_manifest
 from engine.pipeline.run.numbers import ANALYSES, kept_coefficient, least_gain
 from engine.pipeline.views import all_views, view_of
 from engine.pipeline.zoos.derived import derived_names, read_derived
+from engine.recipe import REFERENCE_STATES
 from tests.made_run import made_report
 from tests.tiny_text_zoo import make_text_zoo
 from tests.tiny_zoo import make_zoo
@@ -49,7 +50,7 @@ def test_every_experiment_of_the_app_is_valid_on_its_bundled_zoo(name):
     assert 0 < len(quick) <= len(whole)
     tasks = {task.name for task in read_manifest(FOLDER.parent / "zoos" / zoo).tasks}
     for run in whole:
-        states = {"pretrained", "merged", "expert", "multitask", *(call.name for call in run.recipe.calibrators)}
+        states = {"pretrained", "merged", "expert", *REFERENCE_STATES, *(call.name for call in run.recipe.calibrators)}
         assert run.point.state in states
     for measure in spec.measures:
         parts = measure.path.split(".")

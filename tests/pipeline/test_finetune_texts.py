@@ -48,7 +48,7 @@ def same(one, two):
 
 
 def made_by(row):
-    return "multitask" if row.joint else "alpha" if row.name == "standard" else f"alpha-{row.name}"
+    return row.reference if row.joint else "alpha" if row.name == "standard" else f"alpha-{row.name}"
 
 
 @every

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from engine.errors import EngineError, RecipeError
@@ -111,11 +112,40 @@ def test_what_cannot_be_trained_jointly_is_refused(zoo, tmp_path, changes, messa
 def test_a_reference_is_replaced_only_if_that_is_asked(zoo, tmp_path):
     store = Store(tmp_path / "store")
     finetune_experts(request(zoo), store)
-    with pytest.raises(EngineError, match="jointly trained model already"):
+    with pytest.raises(EngineError, match="jointly trained model 'multitask' already"):
         finetune_experts(request(zoo, config={"seed": 1}), store)
     before = trained(zoo)
     finetune_experts(request(zoo, config={"seed": 1}, replace=True), store)
     assert any(not torch.equal(tensor, before[name]) for name, tensor in trained(zoo).items())
+
+
+def test_a_model_that_imitates_experts_stands_beside_the_joint_one(zoo, command, tmp_path):
+    store = Store(tmp_path / "store")
+    finetune_experts(request(zoo), store)
+    code, out, err = command("zoo", "finetune", zoo, "--joint", "--method", "kd4mtl", "--steps", 12, "--batch-size", 8)
+    assert (code, err.count("Error")) == (0, 0)
+    assert "kd4mtl: " in out
+    assert [reference.name for reference in read_manifest(zoo).references] == ["multitask", "kd4mtl"]
+    record = json.loads((zoo / "build.json").read_text())["finetuned"]["kd4mtl"]
+    assert record["imitated"] == {"alpha": "alpha", "beta": "beta"}
+    report = run_recipe(parse_recipe({"zoo": str(zoo)}), store)
+    assert report.states() == ["pretrained", "merged", "multitask", "kd4mtl", "expert"]
+    assert report.average["kd4mtl"].recovered is None
+    wanted = request(zoo, replace=True, config={"method": "kd4mtl", "params": {"weight": 0}})
+    finetune_experts(wanted, store)
+    without = load_file(zoo / "kd4mtl.safetensors")
+    assert all(torch.equal(tensor, without[name]) for name, tensor in trained(zoo).items()), "λ = 0 is joint training"
+
+
+def test_experts_that_are_not_there_cannot_be_imitated(zoo, tmp_path):
+    store = Store(tmp_path / "store")
+    with pytest.raises(EngineError, match="'alpha' has none trained by 'sam'"):
+        finetune_experts(request(zoo, config={"method": "kd4mtl", "params": {"experts": "sam"}}), store)
+    document = yaml.safe_load((zoo / "zoo.yaml").read_text())
+    document["experts"][1]["forward"] = "linearised"
+    (zoo / "zoo.yaml").write_text(yaml.safe_dump(document))
+    with pytest.raises(EngineError, match="'beta' is evaluated linearised"):
+        finetune_experts(request(zoo, config={"method": "kd4mtl"}), store)
 
 
 def test_a_teacher_teaches_no_joint_model(zoo, tmp_path):

@@ -13,6 +13,7 @@ from engine.pipeline.zoos.request import FinetuneConfig
 from engine.recipe import parse_recipe
 from engine.store import Store
 from tests.pipeline.test_joint import zoo  # noqa: F401
+from tests.tiny_text_zoo import make_text_zoo
 
 
 def asked(folder, **settings):
@@ -20,7 +21,9 @@ def asked(folder, **settings):
     return {"recipe": recipe.model_dump(mode="json"), "steps": 8, "batch_size": 8, "images": 8, "points": 3, **settings}
 
 
-def test_runs_that_part_later_end_nearer_to_each_other(zoo, tmp_path):  # noqa: F811
+@pytest.mark.parametrize("kind", ["images", "texts"])
+def test_runs_that_part_later_end_nearer_to_each_other(zoo, tmp_path, kind):  # noqa: F811
+    zoo = zoo if kind == "images" else make_text_zoo(tmp_path / "texts", experts=("alpha", "beta"), train=24)
     store = Store(tmp_path / "store")
     plan = plan_request("spawning", asked(zoo, task="beta", parts=[0, 7]), store)
     run_inline(plan, store, Silent())

@@ -100,25 +100,26 @@ def trainer(kind: Any, row: Any, params: dict[str, Any]) -> Trainer:
         return {f"task{number}": kind.task(number)[0][:count] for number in (1, 2)}
 
     encoder, (head, scale) = kind.encoder(), kind.head()
-    setting = Setting(3, len(head), others, layout=kind.layout)
+    setting = Setting(3, len(head), others, layout=kind.layout, width=head.shape[1])
     return Trainer(encoder, [head], scale, SCHEDULE, strategy_of(row.name, params, encoder, setting))
 
 
 @cache
-def batches(kind: Any) -> list[tuple[Tensor, list[Tensor]]]:
-    samples, labels = kind.task()
-    found = []
+def batches(kind: Any) -> list[tuple[Tensor, list[Tensor], Tensor]]:
+    """Return samples, labels, and features that are imitated by recipes that imitate."""
+    (samples, labels), found = kind.task(), []
+    wanted = kind.encoder()(samples).detach().flip(1)
     for step in range(STEPS):
         rows = torch.randperm(64, generator=torch.Generator().manual_seed(step))[:16]
-        found.append((samples[rows], [labels[rows]]))
+        found.append((samples[rows], [labels[rows]], wanted[rows]))
     return found
 
 
 def trained(kind: Any, row: Any, params: dict[str, Any], parts: int = 1) -> Trainer:
     found = trainer(kind, row, params)
     found.parts = parts
-    for samples, labels in batches(kind):
-        found.advance(samples, labels)
+    for batch in batches(kind):
+        found.advance(*batch)
     return found
 
 
@@ -221,7 +222,7 @@ def test_a_step_that_fails_leaves_everything_as_it_was(kind, row, params, fails_
             before, calls, gradient = copies(shaken.model.state_dict()), [], shaken.gradient
 
             def failing(samples, labels, soft=None, calls=calls, gradient=gradient):
-                loss = gradient(samples, labels)
+                loss = gradient(samples, labels, soft)
                 calls.append(loss)
                 if len(calls) == fails_at + 1:
                     raise MemoryError

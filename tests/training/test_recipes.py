@@ -190,3 +190,38 @@ def test_batch_statistics_count_a_batch_once():
         trainer.advance(batch, [torch.tensor([0, 1, 2, 0, 1, 2])])
     torch.testing.assert_close(model[1].running_mean, plain[1].running_mean)
     torch.testing.assert_close(model[1].running_var, plain[1].running_var)
+
+
+def test_a_step_of_kd4mtl_is_the_one_written_out():
+    """Two heads: cross-entropy and the squared distance of mapped unit features, the maps by an Adam of their own."""
+    data, weight = REFERENCE.weights("toyvit_data", "float64"), 0.7
+    samples, labels = images(0, 8), [data["train_labels0"][:4], data["train_labels0"][4:8]]
+    wanted = torch.randn(8, data["head0"].shape[1], generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    setting = Setting(seed=4, heads=2, width=wanted.shape[1])
+    ours = encoder()
+    strategy = strategy_of("kd4mtl", {"weight": weight}, ours, setting)
+    starts = [one.weight.detach().clone() for one in strategy.imitation.maps]
+    assert not torch.equal(*starts)
+    assert float(torch.stack(starts).std()) == pytest.approx(wanted.shape[1] ** -0.5, rel=0.2)
+    trainer = Trainer(ours, [data["head0"]] * 2, data["scale"], Schedule(10, 1e-3, 0), strategy)
+
+    plain, maps = encoder().requires_grad_(True), [start.clone().requires_grad_() for start in starts]
+    unit = torch.nn.functional.normalize
+    loss = 0.0
+    for number, part in enumerate(samples.split(4)):
+        features, goal = plain(part), wanted.split(4)[number]
+        logits = data["scale"] * unit(features, dim=1) @ data["head0"].T
+        apart = unit(features @ maps[number].T, dim=1) - unit(goal, dim=1)
+        distance = apart.square().sum(dim=1).mean()
+        loss = loss + (torch.nn.functional.cross_entropy(logits, labels[number]) + weight * distance) / 2
+    loss.backward()
+    torch.optim.Adam(maps, lr=0.1, weight_decay=5e-4).step()
+    torch.nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
+    torch.optim.AdamW(plain.parameters(), lr=1e-3, weight_decay=0).step()
+
+    found = trainer.advance(samples, labels, wanted)
+    torch.testing.assert_close(found, loss.detach(), rtol=1e-5, atol=0)
+    for own, one in zip(strategy.imitation.maps, maps, strict=True):
+        torch.testing.assert_close(own.weight, one, rtol=1e-4, atol=1e-6)
+    for own, other in zip(ours.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-6)

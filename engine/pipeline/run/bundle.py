@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 from ...analysis import accuracy, bias, salience, samples
 from ...catalog import TRANSFORMS, params_of
 from ...masks import lwptv_masks
-from ...recipe import Recipe
+from ...recipe import RESERVED_STATES, Recipe
 from ...report import (
     Averages,
     BiasParts,
@@ -318,12 +318,7 @@ def _averages(table: Mapping[str, dict[str, float | None]], domains: Mapping[str
     merged, expert = (found.get(state, {}).get("in") for state in ("merged", "expert"))
     parts = {}
     for state, values in found.items():
-        known = None not in (merged, expert, values["in"]) and state not in (
-            "pretrained",
-            "merged",
-            "expert",
-            "multitask",
-        )
+        known = None not in (merged, expert, values["in"]) and state not in RESERVED_STATES
         recovered = accuracy.recovered_share(merged, values["in"], expert) if known else None
         parts[state] = Averages.model_validate({**values, "recovered": recovered})
     return parts

@@ -11,7 +11,7 @@ from pydantic import Field
 from safetensors.numpy import load_file
 
 from ...errors import RecipeError
-from ...recipe import Request
+from ...recipe import REFERENCE_STATES, Request
 from ...report import read_report
 from ...store.mounts import here
 from ..steps import UNHASHED, A, Inputs, Step, StepParams, apart, step
@@ -97,7 +97,7 @@ def project_folder(folder: Path, view: ProjectionRequest, output: Path, tools: S
 
     report = read_report(folder)
     features = load_file(folder / "features.safetensors")
-    states = [state for state in report.states() if state != "multitask"]
+    states = [state for state in report.states() if state not in REFERENCE_STATES]
     tasks = [name for name in report.tasks if f"expert/{name}/evaluate" in features]
     if view.task != "all":
         if view.task not in report.tasks:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import RecipeError
+from ...recipe import REFERENCE_STATES
 from ..steps import step
 from ..viewing.base import View, ViewRequest
 from ..viewing.on_bundle import OnBundleInputs, OnBundleParams, plan_on_bundle
@@ -84,7 +85,7 @@ def outliers(inputs: OnBundleInputs[Path], params: OnBundleParams, output: Path,
 def _parts(folder: Path, report: Report, zoo: Zoo, tools: StepTools) -> Iterator[tuple[str, str, OutlierPart]]:
     from ..run.numbers import outlier_parts
 
-    states = [state for state in report.states() if state not in ("expert", "multitask")]
+    states = [state for state in report.states() if state not in ("expert", *REFERENCE_STATES)]
     for number, state in enumerate(states):
         tools.progress(number / len(states), state)
         for task, part in outlier_parts(folder, report, zoo, state).items():

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from ...catalog.row import BACKWARD
 from ...errors import RecipeError, nearest
-from ...manifest import Preprocess
+from ...preparation import Preparation
 from ...recipe import Probe, Recipe
 from ..sources import Sources
 from ..steps import SHARE, A, Inputs, StepParams, apart, step
@@ -56,7 +56,7 @@ class SpawningParams(StepParams):
     probe: Probe
     heads: str  # digest
     architecture: dict[str, Any]
-    preprocess: Preprocess
+    preprocess: Preparation
     steps: int
     parts: tuple[int, ...]
     alphas: tuple[float, ...]
@@ -87,8 +87,8 @@ def plan(run: RunSteps, asked: SpawningRequest) -> str:
         raise RecipeError(f"The recipe has no expert of a task '{name}' with images. {nearest(name, known)}")
     if not run.zoo.data[name].has("train"):
         raise RecipeError(
-            f"Task '{name}' has no training images, so no training of it can part. Make a copy of the zoo to train in, "
-            "on the page Zoo."
+            f"Task '{name}' has no training {run.zoo.modality.many}, so no training of it can part. Make a copy of the "
+            "zoo to train in, on the page Zoo."
         )
     heads = plan_heads(run.zoo, run.store)
     made = {}
@@ -183,7 +183,6 @@ SPAWNING = View(
     SpawningRequest,
     plan,
     reduced=_one_task,
-    inside="Nothing can be trained",
     work=work,
     needs="zoo",
 )

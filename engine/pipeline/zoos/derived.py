@@ -56,13 +56,14 @@ class Trained(Frozen):
 
 
 class Derived(Frozen):
-    """A zoo that another one's base and images make."""
+    """A zoo that another one's base and data make."""
 
     format: Literal[1]
     name: str = Field(pattern=SAFE_NAME)
     title: str
     description: str = ""
-    zoo: str  # whose base, images and heads it has
+    zoo: str  # whose base, data and heads it has
+    keep: bool = False  # whether its experts stay; jointly trained models never do
     tasks: tuple[str, ...] = Field(min_length=2)  # in domain
     config: dict[str, Any] = Field(default_factory=dict)  # settings of fine-tuning that all share
     experts: tuple[Trained, ...] = Field(min_length=1)
@@ -147,17 +148,24 @@ def build_derived(
         )
     if not out.exists():
         _begin(wanted, out, progress)
-        say(f"{out} has base, heads and images of {wanted.zoo}")
+        say(f"{out} has base, heads and {Zoo.open(wanted.zoo).modality.many} of {wanted.zoo}")
     if read_manifest(out).title != wanted.title:
         raise ZooError(f"{out} holds another zoo. Give a new folder.")
     for trained in wanted.experts:
         for asked in wanted.requests(out, trained, seed, other):
-            known = read_manifest(out)
-            missing = tuple(task for task in asked.tasks if known.expert_of(task, asked.method) is None)
+            missing = _missing(read_manifest(out), asked)
             if missing:
                 train(asked.model_copy(update={"tasks": missing}).model_dump(mode="json"), store, progress)
-        say(f"{asked.method}: {_accuracies(out, asked.method)}")
+        say(f"{asked.method}: {_accuracies(out, asked)}")
         _align(out, asked.method, trained.aligned, say)
+
+
+def _missing(known: Manifest, asked: FinetuneRequest) -> tuple[str, ...]:
+    """Return the tasks that have yet to be trained on: all or none where one model learns all of them."""
+    row = asked.config.row
+    if row.joint:
+        return () if any(reference.name == row.reference for reference in known.references) else asked.tasks
+    return tuple(task for task in asked.tasks if known.expert_of(task, asked.method) is None)
 
 
 def _teachers(zoo: str, tasks: Sequence[str]) -> dict[str, str]:
@@ -187,15 +195,17 @@ def _align(folder: Path, method: str, orders: Sequence[Aligned], say: Callable[[
 
 
 def _begin(wanted: Derived, out: Path, progress: Progress) -> None:
-    """Copy the other zoo without its experts; its other tasks stay only where they are out of domain."""
+    """Copy the other zoo, its experts only if they stay; its other tasks stay only where they are out of domain."""
     copy_zoo(Zoo.open(wanted.zoo), out, progress, wanted.tasks)
     document = read_yaml(out / "zoo.yaml", ZooError, "manifest")
     kept = [task for task in document["tasks"] if task["domain"] == "out" or task["name"] in wanted.tasks]
     told = wanted.model_dump(mode="json", include={"name", "title", "description"})
-    document |= {**told, "experts": [], "references": [], "tasks": kept}
+    names = {task["name"] for task in kept}
+    experts = [expert for expert in document["experts"] if wanted.keep and expert["task"] in names]
+    document |= {**told, "experts": experts, "references": [], "tasks": kept}
     Manifest.model_validate(document)
-    dropped = {task.name for task in Zoo.open(wanted.zoo).manifest.tasks} - {task["name"] for task in kept}
-    for name in ("experts", *(f"data/{task}" for task in dropped)):
+    dropped = {task.name for task in Zoo.open(wanted.zoo).manifest.tasks} - names
+    for name in (*(() if wanted.keep else ("experts",)), *(f"data/{task}" for task in dropped)):
         shutil.rmtree(out / name, ignore_errors=True)
     for name in ("multitask.safetensors", "record.yaml"):
         (out / name).unlink(missing_ok=True)
@@ -204,8 +214,9 @@ def _begin(wanted: Derived, out: Path, progress: Progress) -> None:
     (out / "zoo.yaml").write_text(head + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110))
 
 
-def _accuracies(folder: Path, method: str) -> str:
+def _accuracies(folder: Path, asked: FinetuneRequest) -> str:
     """Return the validation accuracies of one way of training, by task."""
     finetuned = json.loads((folder / "build.json").read_text("utf-8"))["finetuned"]
-    names = [expert.name for expert in read_manifest(folder).experts if expert.method == method]
+    experts = [expert.name for expert in read_manifest(folder).experts if expert.method == asked.method]
+    names = [asked.config.row.reference] if asked.config.row.joint else experts
     return ", ".join(f"{name} {finetuned[name]['validation_accuracy']['expert']:.1f} %" for name in names)

@@ -20,7 +20,6 @@ from ...training import Setting, strategy_of
 from ...zoo.encoders.backbone import architecture, outline, preprocessing
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import VALIDATION_SHARE, hold_out
-from ...zoo.making.adopt import JOINT
 from ...zoo.modalities import only_images
 from ...zoo.task_data import graded_in_words
 from ..graph import Plan
@@ -79,7 +78,7 @@ def plan_finetune(asked: FinetuneRequest, store: Store) -> Plan:
     heads = plan_heads(zoo, store)
     if asked.config.row.joint:
         _check_joint(zoo, tasks, asked)
-        steps = {JOINT: plan_training(zoo, tasks, asked, store, heads)}
+        steps = {asked.config.row.reference: plan_training(zoo, tasks, asked, store, heads)}
     else:
         steps = {task.name: plan_training(zoo, [task], asked, store, heads) for task in tasks}
     stamp = (zoo.folder / "zoo.yaml").stat()
@@ -164,6 +163,34 @@ def _others(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store) -> dict
     return found
 
 
+def _imitated(
+    zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, store: Store
+) -> dict[str, tuple[str, str]] | None:
+    """Return name and digest of each task's expert, where the recipe imitates experts.
+
+    Raises:
+        ZooError: a task without an expert, or one that is evaluated linearised.
+    """
+    if "experts" not in wanted.config.row.needs:
+        return None
+    way, found = wanted.config.params.get("experts", ""), {}
+    for task in tasks:
+        there = [expert for expert in zoo.manifest.experts if expert.task == task.name and way in ("", expert.method)]
+        if not there:
+            by = f" trained by '{way}'" if way else ""
+            raise ZooError(
+                f"{wanted.config.row.title} imitates an expert of every task, and '{task.name}' has none{by}. Train "
+                "experts first, or name tasks that have one with --task."
+            )
+        if there[0].forward != "standard":
+            raise ZooError(
+                f"{wanted.config.row.title} imitates features as an encoder gives them, and the expert "
+                f"'{there[0].name}' is evaluated linearised. Name another way of training: --param experts=standard."
+            )
+        found[task.name] = (there[0].name, store.digest_file(zoo.weights_path(there[0].name)))
+    return found
+
+
 def _check_recipe(zoo: Zoo, wanted: FinetuneRequest) -> None:
     """Refuse a recipe that cannot be carried out on the zoo's encoder, and samples varied as this kind cannot be."""
     kind, config = zoo.modality, architecture(zoo.folder, zoo.manifest)
@@ -187,9 +214,10 @@ def _check_joint(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest) -> No
             f"Joint training needs two tasks with training {kind.many} or more; there is {tasks[0].name} alone. Add "
             f"{kind.many}, or train an expert by another recipe."
         )
-    if not wanted.replace and any(reference.name == JOINT for reference in zoo.manifest.references):
+    name = wanted.config.row.reference
+    if not wanted.replace and any(reference.name == name for reference in zoo.manifest.references):
         raise ZooError(
-            f"The zoo '{zoo.manifest.name}' has a jointly trained model already; --replace trains another one."
+            f"The zoo '{zoo.manifest.name}' has a jointly trained model '{name}' already; --replace trains another one."
         )
     if wanted.config.batch_size < len(tasks):
         raise DataError(
@@ -218,7 +246,7 @@ def plan_training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, stor
     brought, digests = zoo.manifest.heads, {name: zoo.data[name].digest(store.digest_file) for name in names}
     joint = wanted.config.row.joint
     params = FinetuneParams(
-        task=JOINT if joint else names[0],
+        task=wanted.config.row.reference if joint else names[0],
         base=digest,
         data="" if joint else digests[names[0]],
         heads=heads.key if heads else store.digest_file(zoo.path(brought)),
@@ -227,6 +255,7 @@ def plan_training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, stor
         config=config,
         validation_share=VALIDATION_SHARE,
         joint=digests if joint else None,
+        imitated=_imitated(zoo, tasks, wanted, store),
         others=None if joint else _others(zoo, tasks[0], wanted, store),
         teacher=plan_teacher(wanted.teacher, tasks[0], store) if wanted.teacher else None,
         teacher_zoo=str(Zoo.open(wanted.teacher.zoo).folder) if wanted.teacher else "",
@@ -262,6 +291,7 @@ def finetune(inputs: FinetuneInputs[Path], params: FinetuneParams, output: Path,
         "heads": params.heads,
         "config": params.config,
         **({"joint": list(params.joint)} if params.joint else {}),
+        **({"imitated": {task: name for task, (name, _) in params.imitated.items()}} if params.imitated else {}),
         **({"teacher": params.teacher.identity()} if params.teacher else {}),
         **({"start": params.start} if params.start else {}),
         "images": run.counts,

@@ -54,6 +54,7 @@ class FinetuneParams(StepParams):
     config: dict[str, Any]  # every setting, see :meth:`FinetuneConfig.resolved`
     validation_share: float
     joint: dict[str, str] | None = None  # task → digest of its samples, where one model learns several tasks
+    imitated: dict[str, tuple[str, str]] | None = None  # task → name and digest of the expert that is imitated
     others: dict[str, str] | None = None  # digests of other tasks' samples, for recipes that look at them
     teacher: TeacherParams | None = None
     teacher_zoo: str = apart("")
@@ -150,8 +151,14 @@ class TrainingRun:
             lambda count: self._some(zoo, params, [self.task], count),
             self.modality.layout_of(params.architecture),
             self.modality.many,
+            heads=len(self.heads),
+            width=self.modality.width(params.architecture),
         )
         strategy = strategy_of(recipe_of(self.config), self.config.get("params", {}), encoder, setting)
+        self.experts = [
+            load_encoder(params.architecture, zoo.weights(params.imitated[task][0])).to(self.device)
+            for task in (tasks if params.imitated else ())
+        ]
         taught = params.teacher
         self.soft: Tensor | None = None
         if taught is not None:
@@ -257,13 +264,15 @@ class TrainingRun:
             )
 
     def _batch(self, step: int) -> tuple[Tensor, list[Tensor], Tensor | None]:
-        """Return the samples, labels and teacher's logits of a step: consecutive parts of one shuffle after another.
+        """Return the samples and labels of a step, with a teacher's logits or experts' features.
 
-        Of several tasks each gives as many samples as the others, and orders them by itself.
+        They are consecutive parts of one shuffle after another. Of several tasks each gives as many samples as the
+        others, and orders them by itself.
         """
-        size, found, labels, soft = self.config["batch_size"] // len(self.lessons), [], [], None
+        size, soft = self.config["batch_size"] // len(self.lessons), None
+        found, labels, wanted = [], [], []
         seed = self.config["after"] if step >= self.config.get("part", step + 1) else self.config["seed"]
-        for lesson in self.lessons:
+        for place, lesson in enumerate(self.lessons):
             rows = lesson.rows_at(step, size, seed)
             samples = to_tensor(lesson.samples[rows], self.preprocess)
             rng = np.random.default_rng([seed, _number(lesson.task), 1, step])
@@ -271,6 +280,10 @@ class TrainingRun:
             labels.append(lesson.labels[torch.as_tensor(rows)].to(self.device))
             if self.soft is not None:
                 soft = self.soft[torch.as_tensor(rows, device=self.device)]
+            if self.experts:
+                with torch.no_grad():
+                    wanted.append(self.experts[place](found[-1]))
+        soft = torch.cat(wanted) if wanted else soft
         return found[0] if len(found) == 1 else torch.cat(found), labels, soft
 
     def _measure(self, loss: float | None) -> None:

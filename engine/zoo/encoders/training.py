@@ -114,12 +114,28 @@ def follow(step: Step) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Imitation:
+    """Loss on features beside the labels', with a map for each head that is trained along and left behind."""
+
+    maps: nn.ModuleList
+    optimizer: torch.optim.Optimizer  # of the maps; its rate stays
+    distance: Callable[[Tensor, Tensor], Tensor]  # a scalar, of mapped and wanted features (n, dim) of one head
+    weight: float
+
+    def loss(self, features: Sequence[Tensor], wanted: Sequence[Tensor]) -> Tensor:
+        """Return the weighted mean over heads of the distance between mapped and wanted features (n, dim)."""
+        parts = zip(self.maps, features, wanted, strict=True)
+        return self.weight * torch.stack([self.distance(one(own), other) for one, own, other in parts]).mean()
+
+
+@dataclass(frozen=True)
 class Strategy:
     """A recipe of fine-tuning: what is computed, what is trained, and how a gradient becomes a step.
 
     ``model`` maps prepared samples (n, …) onto features (n, dim); its parameters that require gradients are trained.
     ``tensors`` gives the trained encoder as ordinary weights by the encoder's names, ``factors`` what else the recipe
-    leaves. ``keeps_gradients`` says that gradients of one step count in the next.
+    leaves. ``keeps_gradients`` says that gradients of one step count in the next. With ``imitation`` every batch comes
+    with the features that are to be imitated.
     """
 
     model: nn.Module
@@ -127,6 +143,7 @@ class Strategy:
     rule: Rule = follow
     factors: Callable[[], Mapping[str, Tensor]] = dict
     keeps_gradients: bool = False
+    imitation: Imitation | None = None
 
 
 def whole_encoder(encoder: nn.Module, rule: Rule = follow) -> Strategy:
@@ -176,6 +193,8 @@ class Trainer:
         fused = parameters[0].device.type in ("cpu", "cuda")
         decay = schedule.weight_decay
         self.optimizer = torch.optim.AdamW(parameters, lr=schedule.learning_rate, weight_decay=decay, fused=fused)
+        imitation = self.strategy.imitation
+        self.along = list(imitation.maps.parameters()) if imitation else []
 
     def advance(self, samples: Tensor, labels: Sequence[Tensor], soft: Tensor | None = None) -> Tensor:
         """Take one step on a batch.
@@ -185,12 +204,12 @@ class Trainer:
         Args:
             samples: prepared, (n, …): equal parts for all heads, one after the other.
             labels: (n ÷ heads,) for each head.
-            soft: logits (n, classes) of a teacher.
+            soft: logits (n, classes) of a teacher, or features (n, dim) that are imitated.
 
         Returns:
             The loss before the step, a scalar without gradient: the mean over heads of the mean cross-entropy.
         """
-        keeps, parameters = self.strategy.keeps_gradients, self.trained.values()
+        keeps, parameters = self.strategy.keeps_gradients, [*self.trained.values(), *self.along]
         kept = [p.grad.clone() if keeps and p.grad is not None else None for p in parameters]
         try:
             loss = self.strategy.rule(_Batch(self, samples, labels, soft))
@@ -222,14 +241,18 @@ class Trainer:
         """Cut a batch into parts that each hold as many samples of every head."""
         cut = [part.chunk(self.parts) for part in samples.split(len(labels[0]))]
         known = [part.chunk(self.parts) for part in labels]
-        taught = [None] * len(cut[0]) if soft is None else soft.chunk(self.parts)
+        taught = [] if soft is None else [part.chunk(self.parts) for part in soft.split(len(labels[0]))]
         return [
-            (torch.cat([part[place] for part in cut]), [part[place] for part in known], taught[place])
+            (
+                torch.cat([part[place] for part in cut]),
+                [part[place] for part in known],
+                torch.cat([part[place] for part in taught]) if taught else None,
+            )
             for place in range(len(cut[0]))
         ]
 
     def _loss(self, samples: Tensor, labels: Sequence[Tensor], soft: Tensor | None = None) -> Tensor:
-        """Return the mean over heads of the mean cross-entropy, weighed with what a teacher says."""
+        """Return the mean over heads of the mean cross-entropy, with what a teacher says or is imitated."""
         features = self.model(samples)
         logits = self._logits(features, len(labels[0]))
         for part, own in zip(logits, labels, strict=True):
@@ -240,6 +263,9 @@ class Trainer:
             for part, own in zip(logits, labels, strict=True)
         ]
         hard = torch.stack(losses).mean()
+        if self.strategy.imitation is not None and soft is not None:
+            size = len(labels[0])
+            return hard + self.strategy.imitation.loss(features.split(size), soft.split(size))
         return hard if soft is None or self.teaching is None else self.teaching.loss(logits[0], soft, hard)
 
     def _logits(self, features: Tensor, count: int) -> list[Tensor]:
@@ -253,11 +279,23 @@ class Trainer:
     def state(self) -> dict[str, Tensor]:
         """Return everything but the step's number from which :meth:`restore` goes on as if nothing had happened."""
         found = {f"model.{name}": tensor.detach() for name, tensor in self.model.state_dict().items()}
+        for start, optimizer, parameters in self.optimised():
+            for number, parameter in enumerate(parameters):
+                for moment in MOMENTS if parameter in optimizer.state else ():
+                    found[f"{start}{moment}.{number}"] = optimizer.state[parameter][moment]
         for number, parameter in enumerate(self.trained.values()):
-            for moment in MOMENTS if parameter in self.optimizer.state else ():
-                found[f"{moment}.{number}"] = self.optimizer.state[parameter][moment]
             if self.strategy.keeps_gradients and parameter.grad is not None:
                 found[f"gradient.{number}"] = parameter.grad
+        found |= {f"along.{number}": parameter.detach() for number, parameter in enumerate(self.along)}
+        return found
+
+    def optimised(self) -> list[tuple[str, torch.optim.Optimizer, list[nn.Parameter]]]:
+        """Return optimisers with their parameters, and what names of their states begin with."""
+        found: list[tuple[str, torch.optim.Optimizer, list[nn.Parameter]]] = [
+            ("", self.optimizer, list(self.trained.values()))
+        ]
+        if self.strategy.imitation is not None:
+            found.append(("along.", self.strategy.imitation.optimizer, self.along))
         return found
 
     def restore(self, state: Mapping[str, Tensor], step: int) -> None:
@@ -272,19 +310,27 @@ class Trainer:
             left, odd = self.model.load_state_dict(model, strict=False)
             if odd or set(left) & set(self.model.state_dict()):  # a model may leave out what repeats its tensors
                 raise KeyError(*odd, *left)
+            with torch.no_grad():
+                for number, parameter in enumerate(self.along):
+                    parameter.copy_(state[f"along.{number}"])
             for number, parameter in enumerate(self.trained.values()):
                 if f"gradient.{number}" in state:
                     parameter.grad = state[f"gradient.{number}"].to(parameter.device, copy=True)
-                if not moved:
-                    continue
-                known = {moment: state[f"{moment}.{number}"].clone() for moment in MOMENTS}
-                known = {name: t if name == "step" else t.to(parameter.device) for name, t in known.items()}
-                if parameter.device.type == "cuda":
-                    known["step"] = known["step"].to(parameter.device)  # where the fused AdamW keeps it
-                self.optimizer.state[parameter] = known
+            for start, optimizer, parameters in self.optimised() if moved else ():
+                for number, parameter in enumerate(parameters):
+                    optimizer.state[parameter] = _known(state, start, number, parameter)
         except (RuntimeError, KeyError) as error:
             raise CheckpointError("The training checkpoint does not belong to this encoder.") from error
         self.step = step
+
+
+def _known(state: Mapping[str, Tensor], start: str, number: int, parameter: nn.Parameter) -> dict[str, Tensor]:
+    """Return what an optimiser remembered of a parameter."""
+    known = {moment: state[f"{start}{moment}.{number}"].clone() for moment in MOMENTS}
+    known = {name: t if name == "step" else t.to(parameter.device) for name, t in known.items()}
+    if parameter.device.type == "cuda":
+        known["step"] = known["step"].to(parameter.device)  # where the fused optimisers keep it
+    return known
 
 
 @dataclass(frozen=True)
@@ -303,7 +349,8 @@ class _Batch:
 
     def clear(self) -> None:
         """Forget all gradients."""
-        self.trainer.optimizer.zero_grad()
+        for _, optimizer, _ in self.trainer.optimised():
+            optimizer.zero_grad()
 
     def gradient(self) -> Tensor:
         """Add the gradient of the whole batch's loss; returns the loss."""
@@ -319,8 +366,9 @@ class _Batch:
         torch.nn.utils.clip_grad_norm_(list(self.trainer.trained.values()), CLIP_NORM)
 
     def move(self, clip: bool = True) -> None:
-        """Let AdamW take a step at the schedule's rate."""
+        """Let AdamW take a step at the schedule's rate, and the maps theirs."""
         if clip:
             self.clip()
         self.trainer.optimizer.param_groups[0]["lr"] = self.trainer.schedule.rate(self.trainer.step)
-        self.trainer.optimizer.step()
+        for _, optimizer, _ in self.trainer.optimised():
+            optimizer.step()

@@ -21,7 +21,6 @@ from ..folder import Zoo
 RECORD = "build.json"
 DISTILLED = "distilled"  # how an expert says that it learned from a teacher
 OTHER_BASE = "other_base"  # how the manifest calls experts that start from another zoo's base
-JOINT = "multitask"  # the reference that learned all tasks together
 EXPERT, FACTORS = "expert.safetensors", "factors.safetensors"  # of a training's folder
 SOURCE = "trained by `zoo finetune`, see build.json"
 
@@ -50,8 +49,9 @@ def adopt(
         ZooError: a task has an expert already, a file is in the way, or the folder cannot be written; the manifest then
             stays as it was.
     """
-    if JOINT in trained:
-        return _adopt_reference(zoo, *trained[JOINT], replace)
+    for name, (folder, record) in trained.items():
+        if "joint" in record:
+            return _adopt_reference(zoo, name, folder, record, replace)
     manifest = read_manifest(zoo.folder)
     methods = {task: called or _way(record, start is not None) for task, (_, record) in trained.items()}
     names = {task: _name(manifest, task, method, replace) for task, method in methods.items()}
@@ -73,23 +73,23 @@ def adopt(
     return names
 
 
-def _adopt_reference(zoo: Zoo, folder: Path, record: Mapping[str, Any], replace: bool) -> dict[str, str]:
-    """Name a jointly trained model as the zoo's reference; returns its name."""
+def _adopt_reference(zoo: Zoo, name: str, folder: Path, record: Mapping[str, Any], replace: bool) -> dict[str, str]:
+    """Name a jointly trained model as a reference of the zoo; returns its name."""
     manifest = read_manifest(zoo.folder)
-    there = next((reference for reference in manifest.references if reference.name == JOINT), None)
+    there = next((reference for reference in manifest.references if reference.name == name), None)
     if there is not None and not replace:
-        raise ZooError("The zoo has a jointly trained model already; --replace puts the new one in place.")
-    weights = f"{JOINT}.safetensors" if there is None else there.weights
+        raise ZooError(f"The zoo has a jointly trained model '{name}' already; --replace puts the new one in place.")
+    weights = f"{name}.safetensors" if there is None else there.weights
     try:
         _copy(folder / EXPERT, resolve_inside(zoo.folder, weights))
-        _write_record(zoo.folder, {JOINT: dict(record)})
+        _write_record(zoo.folder, {name: dict(record)})
         if there is None:
             document = read_yaml(zoo.folder / "zoo.yaml", ZooError, "manifest")
-            document["references"] = [*(document.get("references") or []), {"name": JOINT, "weights": weights}]
+            document["references"] = [*(document.get("references") or []), {"name": name, "weights": weights}]
             _rewrite(zoo.folder, document)
     except OSError as error:
         raise ZooError(f"The model cannot be written to {zoo.folder}: {error.strerror}.") from error
-    return {JOINT: JOINT}
+    return {name: name}
 
 
 def write_atomically(path: Path, content: bytes) -> None:
