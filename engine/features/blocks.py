@@ -26,6 +26,11 @@ class Followed(Protocol):
         """Return features of what a block leaves at the first token."""
 
 
+def present(encoder: nn.Module, samples: Tensor) -> Bool[Tensor, " rows"] | None:
+    """Tell which tokens of prepared samples are there, one after another (n · length,); None where all of them are."""
+    return encoder.there(samples).flatten() if isinstance(encoder, Followed) else None
+
+
 @torch.no_grad()
 def followed(encoder: nn.Module, batches: Iterable[Tensor]) -> dict[str, Tensor]:
     """Return one vector a sample after every block: its first token, and the mean over the tokens that are there.

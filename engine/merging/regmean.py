@@ -79,6 +79,7 @@ class LayerInputs(TorchDispatchMode):
         self.products: dict[str, Tensor] = {}
         self.sums: dict[str, Tensor] = {}
         self.tokens: dict[str, int] = {}
+        self.there: Tensor | None = None  # which rows count, bool (rows,), where a layer's inputs are as many
 
     def __torch_dispatch__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         if function in (torch.ops.aten.addmm.default, torch.ops.aten.mm.default):
@@ -86,6 +87,8 @@ class LayerInputs(TorchDispatchMode):
             name = self._names.get(transposed.data_ptr())
             if name and tuple(transposed.shape) == self._shapes[name][::-1]:
                 inputs = inputs.detach()
+                if self.there is not None and len(self.there) == len(inputs):
+                    inputs = inputs[self.there]
                 self.products[name] = self.products.get(name, 0) + inputs.T @ inputs
                 self.sums[name] = self.sums.get(name, 0) + inputs.sum(dim=0)
                 self.tokens[name] = self.tokens.get(name, 0) + len(inputs)

@@ -11,6 +11,7 @@ from torch.func import functional_call
 
 from ..catalog.fine_tuning import OsrmParams
 from ..errors import EngineError
+from ..features.blocks import present
 from ..merging.regmean import LayerInputs
 from ..zoo.encoders.attention import plain_attention
 from ..zoo.encoders.training import Strategy
@@ -62,7 +63,7 @@ def osrm(encoder: nn.Module, params: OsrmParams, setting: Setting) -> Strategy:
     Source: Zhang & Zhou, ACL 2025, arXiv:2505.22934.
     Departure: the authors' code keeps one mean vector a task, which leaves A arbitrary in a large null space; the
         paper's rule, with the uncentred second moment, is the default. Two more rules are controls: where the task's
-        own inputs are smallest, and a random subspace. Of texts the inputs at padding count as others do.
+        own inputs are smallest, and a random subspace. What pads a text does not count.
 
     Raises:
         EngineError: there are fewer other tasks than the rule needs.
@@ -115,12 +116,16 @@ class Inputs:
 
 
 def layer_inputs(encoder: nn.Module, matrices: Sequence[Adapted], samples: Tensor) -> dict[str, Inputs]:
-    """Look at the inputs of adapted matrices on prepared samples (n, …), padding included; by tensor, on the CPU."""
+    """Look at the inputs of adapted matrices on prepared samples (n, …); by the tensors' names, on the CPU.
+
+    Tokens that pad a text do not count.
+    """
     # With a gradient to follow, attention takes the path that multiplies matrices one by one.
     own = {name: parameter.detach().requires_grad_() for name, parameter in encoder.named_parameters()}
     watched = LayerInputs({matrix.tensor: own[matrix.tensor] for matrix in matrices})
     with plain_attention():
         for part in samples.split(BATCH):
+            watched.there = present(encoder, part)
             with watched:
                 functional_call(encoder, own, (part,))
     return {

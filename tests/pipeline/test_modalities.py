@@ -15,7 +15,7 @@ from engine.pipeline.run.context import MergeContext
 from engine.pipeline.run.findings import findings
 from engine.pipeline.run.plan import plan_run, steps_of
 from engine.pipeline.tools import StepTools
-from engine.pipeline.viewing.models import pictures_of
+from engine.pipeline.viewing.models import images_of, pictures_of
 from engine.pipeline.views import all_views, view_of
 from engine.recipe import MethodCall, Probe, parse_recipe
 from engine.types import PerSample, PerTask
@@ -203,7 +203,7 @@ def test_text_encoders_are_stitched_part_by_part(text_zoo, store):
     assert len(cosine) == 3
 
 
-@pytest.mark.parametrize("name", ["depth", "stitching", "transplant"])
+@pytest.mark.parametrize("name", ["depth", "energy", "stitching", "transplant"])
 def test_blocks_of_a_model_that_writes_its_answers_are_refused(name, tmp_path, store):
     base, experts = made_text_models.t5(tmp_path)
     data = made_text_models.texts(tmp_path / "n.jsonl", ("yes", "no"), numbers=False)
@@ -214,6 +214,36 @@ def test_blocks_of_a_model_that_writes_its_answers_are_refused(name, tmp_path, s
     run = steps_of(parse_recipe({"zoo": str(tmp_path / "zoo")}), store)
     with pytest.raises(RecipeError, match="blocks of t5 encoders"):
         view.planned(run, view.request.model_construct(recipe=run.recipe))
+
+
+def test_energy_of_texts_is_that_of_the_tokens_that_are_there(text_zoo, store):
+    view, recipe = view_of("energy"), parse_recipe({"zoo": str(text_zoo)})
+    document = view.read(make_view(view, view.ask(recipe, images=8, rank=4), store))
+    opened = Zoo.open(str(text_zoo))
+    config = architecture(opened.folder, opened.manifest)
+    base, expert = (load_encoder(config, opened.weights(name)) for name in ("base", "alpha"))
+    assert document["matrices"] == [f"encoder.layer.{n}.attention.{part}" for n in range(2) for part in "qv"]
+    for task, kind in (("alpha", "own"), ("beta", "others"), ("gamma", "others")):
+        samples = images_of(opened, task, recipe.probe, 8).pixels
+        there, given = samples[:, 0] != 0, []
+        assert not there.all()
+        hook = base.encoder.layer[1].attention.self.value.register_forward_pre_hook(
+            lambda _, x, given=given: given.append(x[0])
+        )
+        base(samples)
+        hook.remove()
+        rows = given[0][there].double()
+        change = [model.encoder.layer[1].attention.self.value.weight.double() for model in (base, expert)]
+        directions = torch.linalg.svd(change[1] - change[0]).Vh[:4]
+        share = float((rows @ directions.T).square().sum() / rows.square().sum())
+        if kind == "own":
+            assert document["experts"]["alpha"]["own"][3] == pytest.approx(share, rel=1e-3)
+        else:
+            parts = document["experts"]["alpha"].setdefault("seen", [])
+            parts.append(share)
+    found = document["experts"]["alpha"]
+    assert found["others"][3] == pytest.approx(sum(found["seen"]) / 2, rel=1e-3)
+    assert found["random"] == [4 / 16] * 4
 
 
 def test_mixing_perceptrons_needs_some():

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from ...errors import RecipeError
-from ...manifest import Preprocess
+from ...layouts import Layout
+from ...preparation import Preparation
 from ...recipe import Probe, Recipe
 from ..sources import Sources
 from ..steps import SHARE, NoInputs, StepParams, apart, step
 from ..viewing.base import View
-from ..viewing.by_task import ImagesRequest
+from ..viewing.by_task import ImagesRequest, need_blocks
 from ..viewing.on_weights import merge_only
 from ..viewing.opening import Opening, Settings
 from ..viewing.work import Sizes, Work
@@ -52,7 +53,7 @@ class EnergyParams(StepParams):
     probe: Probe
     rank: int
     architecture: dict[str, Any]
-    preprocess: Preprocess
+    preprocess: Preparation
     sources: Sources = apart()
 
 
@@ -60,8 +61,9 @@ def plan(run: RunSteps, asked: EnergyRequest) -> str:
     """Plan the energies of a recipe's experts.
 
     Raises:
-        RecipeError: fewer than two experts' tasks have images.
+        RecipeError: fewer than two experts' tasks have images, or an encoder without blocks that are known.
     """
+    need_blocks(run, "look into")
     experts = {run.expert_of[task.name]: task.name for task in run.in_domain()}
     if len(experts) < 2:
         raise RecipeError("Two experts whose tasks have images are needed. Choose a run with more experts.")
@@ -99,8 +101,9 @@ def energy(inputs: NoInputs[Path], params: EnergyParams, output: Path, tools: St
     from ..viewing.models import images_of
 
     zoo = params.sources.open()
+    layout = zoo.modality.layout_of(params.architecture)
     encoder = load_encoder(params.architecture, zoo.weights("base"))
-    matrices = sorted(adapted_matrices(encoder, TARGETS), key=lambda matrix: matrix.name)
+    matrices = sorted(adapted_matrices(encoder, TARGETS, layout), key=lambda matrix: matrix.name)
     seen: dict[str, Any] = {}
     for place, task in enumerate(params.experts.values()):
         tools.progress(place / len(params.experts), f"inputs on {task}")
@@ -109,7 +112,7 @@ def energy(inputs: NoInputs[Path], params: EnergyParams, output: Path, tools: St
         seen[task] = layer_inputs(encoder, matrices, torch.cat(list(images.batches())))
     found = {}
     for name, own in params.experts.items():
-        directions, source = _directions(zoo, params, name, matrices)
+        directions, source = _directions(zoo, params, name, matrices, layout)
         shares = {
             task: [energy_share(directions[m.name], seen[task][m.tensor].moment) for m in matrices]
             for task in params.experts.values()
@@ -132,21 +135,23 @@ def energy(inputs: NoInputs[Path], params: EnergyParams, output: Path, tools: St
     (output / "energy.json").write_text(json.dumps(document))
 
 
-def _directions(zoo: Zoo, params: EnergyParams, name: str, matrices: list[Adapted]) -> tuple[dict[str, Tensor], str]:
+def _directions(
+    zoo: Zoo, params: EnergyParams, name: str, matrices: list[Adapted], layout: Layout
+) -> tuple[dict[str, Tensor], str]:
     """Return orthonormal input directions by matrix: of the expert's factor A, else of its task vector."""
     from ...analysis.energy import input_directions, orthonormal
     from ...training.low_rank import DOWN
     from ...weights import SafetensorsFile
-    from ...zoo.encoders.backbone import PREFIX
 
+    prefix = layout.prefix
     if name in params.factors:
         file = SafetensorsFile(zoo.path(str(zoo.manifest.expert_table[name].factors)))
-        if all(PREFIX + matrix.name + DOWN in file.names for matrix in matrices):
-            return {m.name: orthonormal(file.tensor(PREFIX + m.name + DOWN)) for m in matrices}, "factors"
+        if all(prefix + matrix.name + DOWN in file.names for matrix in matrices):
+            return {m.name: orthonormal(file.tensor(prefix + m.name + DOWN)) for m in matrices}, "factors"
     base, expert = zoo.weights("base"), zoo.weights(name)
     found = {}
     for matrix in matrices:
-        change = expert.tensor(PREFIX + matrix.tensor).float() - base.tensor(PREFIX + matrix.tensor).float()
+        change = expert.tensor(prefix + matrix.tensor).float() - base.tensor(prefix + matrix.tensor).float()
         found[matrix.name] = input_directions(change[matrix.rows], params.rank)
     return found, "task vector"
 
@@ -173,7 +178,6 @@ ENERGY = View(
     EnergyRequest,
     plan,
     reduced=_inputs_only,
-    inside="Inputs of blocks cannot be followed",
     work=work,
     needs="zoo",
     opens=_opened,
