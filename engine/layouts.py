@@ -35,6 +35,8 @@ class Layout:
     projection: str = ""  # the tensor that makes features of the last block's output, which some fine-tunings keep
     beside: tuple[str, ...] = ()  # beginnings of names that a checkpoint may hold beside its encoder's
     perceptron: tuple[str, str] = ("", "")  # ends of the names of a block's two dense layers
+    # Axes of the residual stream outside the blocks, where features are no longer the stream itself: name and axis.
+    stream: tuple[tuple[str, int], ...] = ()
     derived: tuple[str, ...] = ()  # ends of names of buffers that follow from the architecture
     blocks: str = ""  # beginning of blocks' names, without the prefix, where blocks can be followed one by one
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # beginnings of names in a block, by kind
@@ -59,6 +61,16 @@ OPEN_CLIP = Layout(
     ),
     projection="visual.proj",
     perceptron=("c_fc", "c_proj"),
+    stream=(
+        ("conv1.weight", 0),
+        ("class_embedding", 0),
+        ("positional_embedding", 1),
+        ("ln_pre.weight", 0),
+        ("ln_pre.bias", 0),
+        ("ln_post.weight", 0),
+        ("ln_post.bias", 0),
+        ("proj", 0),
+    ),
     blocks="transformer.resblocks.",
     parts={"attention": ("attn.",), "mlp": ("mlp.",), "norm": ("ln_1.", "ln_2.")},
     read_out=("ln_post.", "proj"),
@@ -97,6 +109,14 @@ BERT = Layout(
     ),
     projection="bert.pooler.dense.weight",
     perceptron=("intermediate.dense", "output.dense"),
+    stream=(
+        ("embeddings.word_embeddings.weight", 1),
+        ("embeddings.position_embeddings.weight", 1),
+        ("embeddings.token_type_embeddings.weight", 1),
+        ("embeddings.LayerNorm.weight", 0),
+        ("embeddings.LayerNorm.bias", 0),
+        ("pooler.dense.weight", 1),
+    ),
     beside=("classifier.", "cls."),
     derived=(".position_ids",),
     blocks="encoder.layer.",

@@ -11,7 +11,7 @@ from pages.sections.diagnose_report import report_section
 from pages.sections.diagnose_views import compute_all, views_of
 from pages.sections.occlusion import occlusion_section
 from pages.shared.chrome import context_bar, empty_state, plain
-from pages.shared.nouns import IMAGE, called, kind_of
+from pages.shared.nouns import called, kind_of
 from pages.shared.selection import choose, selection
 from pages.shared.state import RunView, current_run, samples
 
@@ -37,10 +37,10 @@ def main() -> None:
     compute_all(run, scope)
     kind, views = kind_of(run.report), views_of(run)
     for number in range(1, 8):
-        if number == 6 and kind is not IMAGE:
-            occlusion_section(run, scope)
-        elif number == 1 or number in views:
+        if number == 1 or number in views:
             answer_section(run, scope, number)
+    if kind.parts:
+        occlusion_section(run, scope, 8)
     report_section(run, scope, lambda theme: answers_of(run, scope, theme), len(views) + 1)
 
 

@@ -11,13 +11,11 @@ from engine.zoo.modalities import modality_of
 from pages.sections import zoo_parts as parts
 from pages.sections.zoo_train import train
 from pages.shared.chrome import empty_state, error_state, plain, switcher
-from pages.shared.nouns import IMAGE
 from pages.shared.state import RunView, find_current, store
 from pages.shared.zoos import zoo_manifest
 
 ZOO = "zoo"  # the address parameter
-VIEWS = ("Images", "Experts", "Train experts", "Prompts", "Licences")
-TEXT_VIEWS = {"Images": "Texts", **{view: view for view in VIEWS if view not in ("Images", "Prompts")}}
+SAMPLES = "Images"
 LOOKED_BACK = 60  # runs whose zoos are offered
 
 
@@ -36,13 +34,14 @@ def main() -> None:
     if manifest.description:
         st.write(plain(manifest.description))
     kind = modality_of(manifest)
-    titles = {view: view for view in VIEWS} if kind is IMAGE else TEXT_VIEWS
+    views = ["Experts", "Train experts", *(["Prompts"] if kind.worded else []), "Licences"]
+    titles = {SAMPLES: kind.many.capitalize(), **{view: view for view in views}}
     parts.known_facts(manifest)
     view = st.segmented_control(
         "What to show",
         list(titles),
         format_func=titles.get,
-        default=VIEWS[0],
+        default=SAMPLES,
         key="zoo.view",
         bind="query-params",
         required=True,

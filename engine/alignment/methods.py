@@ -1,4 +1,4 @@
-"""Matchings of open_clip's vision transformers, as the catalogue names them, and the check that each has to pass."""
+"""Matchings of transformers, as the catalogue names them, and the check that each has to pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from ..catalog.alignment import (
     WeightMatchingParams,
 )
 from ..errors import AlignmentError
-from ..types import Tensors
+from ..layouts import OPEN_CLIP, Layout
+from ..types import Affine, Tensors
 from .activations import activation_matching
 from .observing import transformer_units
 from .sinkhorn import sinkhorn_matching
@@ -35,21 +36,23 @@ SAME = 1e-10
 class Labelled:
     """Images with labels and the head that they are scored with."""
 
-    images: Tensor  # prepared, (n, 3, h, w)
+    images: Tensor  # prepared, (n, …)
     labels: Tensor  # (n,)
     head: Tensor  # (classes, dim)
     scale: float
+    affine: Affine | None = None  # of a fine-tuned classifier
 
 
 @dataclass(frozen=True)
 class Images:
-    """Images that a matching may look at; each function gives at most so many."""
+    """Samples that a matching may look at; each function gives at most so many."""
 
     unlabelled: Callable[[int], Tensor]
     labelled: Callable[[int], Labelled]
+    layout: Layout = OPEN_CLIP  # of the encoders that they are for
 
     def __call__(self, count: int) -> Tensor:
-        """Return unlabelled images, prepared (n, 3, h, w)."""
+        """Return unlabelled samples, prepared (n, …)."""
         return self.unlabelled(count)
 
 
@@ -57,7 +60,7 @@ def symmetry_for(config: Mapping[str, Any], params: MatchingParams) -> Symmetry:
     """Return the groups that are reordered: all of the architecture's, or hidden units only.
 
     Raises:
-        AlignmentError: the architecture is no plain vision transformer.
+        AlignmentError: the architecture is no plain transformer.
     """
     whole = transformer_symmetry(config)
     if params.groups == "all":
@@ -90,7 +93,8 @@ def by_activations(
     Departure: correlations are signed, and the default in place of E[a bᵀ]. Queries and keys share one order.
     """
     seen = (
-        (transformer_units(fixed, part), transformer_units(other, part)) for part in images(params.images).split(BATCH)
+        tuple(transformer_units(encoder, part, images.layout) for encoder in (fixed, other))
+        for part in images(params.images).split(BATCH)
     )
     return activation_matching(seen, symmetry, params.score).permutations
 
@@ -107,7 +111,8 @@ def by_path_loss(
         inside them keep their order; the labels are those of the expert's task, on one batch. In float32.
     """
     taken = images.labelled(params.images)
-    pictures, head = taken.images.float(), taken.head.float()
+    samples, head = cast(taken.images, torch.float32), taken.head.float()
+    affine = taken.affine.each(lambda tensor: tensor.float()) if taken.affine else None
     template = {name: parameter.detach().float() for name, parameter in fixed.named_parameters()}
     one, two = (
         {name: tensor.float() for name, tensor in unfolded(dict(encoder.named_parameters())).items()}
@@ -116,7 +121,9 @@ def by_path_loss(
     one, two = ({name: tensor.detach() for name, tensor in part.items()} for part in (one, two))
 
     def loss(tensors: Tensors) -> Tensor:
-        features = functional_call(fixed, folded(dict(tensors), template), (pictures,))
+        features = functional_call(fixed, folded(dict(tensors), template), (samples,))
+        if affine is not None:
+            return functional.cross_entropy(affine.logits(features, head), taken.labels)
         return functional.cross_entropy(taken.scale * functional.normalize(features, dim=-1) @ head.T, taken.labels)
 
     within = {group for heads in symmetry.heads for group in heads.groups}
@@ -149,6 +156,11 @@ def reordered(tensors: Tensors, symmetry: Symmetry, orders: Permutations) -> dic
     return folded(permuted(unfolded(tensors), symmetry, orders), tensors)
 
 
+def cast(samples: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return prepared samples in a dtype, where they are numbers and no ids."""
+    return samples.to(dtype) if samples.is_floating_point() else samples
+
+
 @torch.no_grad()
 def check_same_function(encoder: nn.Module, before: Tensors, after: Tensors, images: Tensor) -> float:
     """Assert in float64 that two sets of weights give the same features.
@@ -157,7 +169,7 @@ def check_same_function(encoder: nn.Module, before: Tensors, after: Tensors, ima
         encoder: gives the structure, in float64.
         before: weights by the encoder's names.
         after: the same, reordered.
-        images: prepared, (n, 3, h, w).
+        images: prepared samples, (n, …).
 
     Returns:
         The largest difference, relative to the largest feature.
@@ -166,7 +178,7 @@ def check_same_function(encoder: nn.Module, before: Tensors, after: Tensors, ima
         AlignmentError: they differ by more than rounding.
     """
     first, second = (
-        functional_call(encoder, {name: t.double() for name, t in tensors.items()}, (images.double(),))
+        functional_call(encoder, {name: t.double() for name, t in tensors.items()}, (cast(images, torch.float64),))
         for tensors in (before, after)
     )
     apart = float((first - second).abs().max() / first.abs().max().clamp(min=1e-30))

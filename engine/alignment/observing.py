@@ -11,15 +11,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..features.blocks import present
+from ..layouts import OPEN_CLIP, Layout, place_of
 from ..zoo.encoders.attention import plain_attention
 from .perceptron import Perceptron
-from .transformer import RESIDUAL
+from .transformer import RESIDUAL, THIRDS
 
-INSIDE = {  # the tensor beside which a block's groups are seen
-    "attn.in_proj_weight": "keys",
-    "attn.out_proj.weight": "values",
-    "mlp.c_proj.weight": "units",
-}
+GROUPS = {"out": "values", "proj": "units"}  # the matrices that read a block's groups
 
 
 def perceptron_units(network: Perceptron, inputs: Tensor) -> dict[str, Tensor]:
@@ -31,37 +29,50 @@ def perceptron_units(network: Perceptron, inputs: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def transformer_units(encoder: nn.Module, images: Tensor) -> dict[str, Tensor]:
-    """Return the values (tokens, units) of each group of an open_clip vision transformer.
+def transformer_units(encoder: nn.Module, samples: Tensor, layout: Layout = OPEN_CLIP) -> dict[str, Tensor]:
+    """Return the values (tokens, units) of each group of a transformer.
 
     Hidden units behind the activation, values before the output projection, queries above keys, and the residual
-    stream behind the last block.
+    stream behind the last block; of tokens that are there.
+
+    Args:
+        encoder: the transformer.
+        samples: prepared, (n, …).
+        layout: how its tensors are named.
     """
     # With a gradient to follow, attention takes the path that multiplies matrices one by one.
     own = {name: parameter.detach().requires_grad_() for name, parameter in encoder.named_parameters()}
-    watched = _Products({name: tensor for name, tensor in own.items() if _place(name)[1] in INSIDE})
+    parts = {layout.matrices[part][0]: part for part in ("k", "q", "proj", "out")}
+    places = {name: place for name in own if (place := place_of(name)) is not None and place.part in parts}
+    there = present(encoder, samples)
+    watched = _Products({name: own[name] for name in places})
     stream: list[Tensor] = []
-    last = encoder.transformer.resblocks[-1]
+    last = encoder.get_submodule(f"{layout.blocks}{max(place.block for place in places.values())}")
     with ExitStack() as stack:
         stack.callback(last.register_forward_hook(lambda module, given, output: stream.append(output)).remove)
         stack.enter_context(plain_attention())
         stack.enter_context(watched)
-        functional_call(encoder, own, (images,))
-    found = {RESIDUAL: stream[0].reshape(-1, stream[0].shape[-1])}
+        functional_call(encoder, own, (samples,))
+    left = stream[0][0] if isinstance(stream[0], tuple) else stream[0]
+    found = {RESIDUAL: left.reshape(-1, left.shape[-1])}
+    asked: dict[int, dict[str, Tensor]] = {}
     for name, (inputs, outputs) in watched.seen.items():
-        number, kind = _place(name)
-        if INSIDE[kind] == "keys":
-            query, key, _ = outputs.chunk(3, dim=1)
-            found[f"keys_{number}"] = torch.cat([query, key])
+        number, part = places[name].block, parts[places[name].part]
+        if part in GROUPS:
+            found[f"{GROUPS[part]}_{number}"] = inputs
+        elif layout.matrices[part][1] is None:
+            asked.setdefault(number, {})[part] = outputs
         else:
-            found[f"{INSIDE[kind]}_{number}"] = inputs
-    return {group: values.detach() for group, values in found.items()}
+            asked[number] = dict(zip(THIRDS, outputs.chunk(3, dim=1), strict=True))
+    found |= {f"keys_{number}": torch.cat([parts["q"], parts["k"]]) for number, parts in asked.items()}
+    return {group: _kept(values.detach(), there) for group, values in found.items()}
 
 
-def _place(name: str) -> tuple[str, str]:
-    """The number of a tensor's block, and its name inside it; nothing where it is in none."""
-    number, _, kind = name.partition(".resblocks.")[2].partition(".")
-    return number, kind
+def _kept(values: Tensor, there: Tensor | None) -> Tensor:
+    """Return the rows of tokens that are there; queries above keys have as many rows again."""
+    if there is None:
+        return values
+    return values[there.repeat(len(values) // len(there))]
 
 
 class _Products(TorchDispatchMode):

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..features.blocks import present
+
 EPSILON = 1e-5
 
 
@@ -21,11 +23,12 @@ class Statistics:
 
 
 def unit_statistics(network: nn.Module, layers: Sequence[str], inputs: Tensor) -> dict[str, Statistics]:
-    """Return the statistics of linear layers' outputs, over inputs and tokens, by the layers' names."""
+    """Return the statistics of linear layers' outputs, over inputs and tokens that are there, by the layers' names."""
     found: dict[str, Statistics] = {}
+    there = present(network, inputs)
 
     def see(name: str, output: Tensor) -> None:
-        found[name] = statistics_of(output)
+        found[name] = statistics_of(_rows(output, there))
 
     with _hooked(network, layers, see), torch.no_grad():
         network(inputs)
@@ -64,9 +67,8 @@ def statistics_of(output: Tensor) -> Statistics:
     return Statistics(rows.mean(dim=0), rows.var(dim=0))
 
 
-def corrected(output: Tensor, found: Statistics, goal: Statistics) -> Tensor:
-    """Return a layer's outputs (…, units) with wanted statistics, normalised by the biased variance."""
-    count = output[..., 0].numel()
+def corrected(output: Tensor, found: Statistics, goal: Statistics, count: int) -> Tensor:
+    """Return a layer's outputs (…, units) with wanted statistics, normalised by the biased variance of so many rows."""
     factor = ((goal.variance + EPSILON) / (found.variance * ((count - 1) / count) + EPSILON)).sqrt()
     return (output - found.mean) * factor + goal.mean
 
@@ -103,10 +105,12 @@ def repair(network: nn.Module, wanted: Mapping[str, Statistics], inputs: Tensor)
         normalises by the biased variance and the folded layers by the unbiased one.
     """
     before: dict[str, Statistics] = {}
+    there = present(network, inputs)
 
     def correct(name: str, output: Tensor) -> Tensor:
-        before[name] = statistics_of(output)
-        return corrected(output, before[name], wanted[name])
+        rows = _rows(output, there)
+        before[name] = statistics_of(rows)
+        return corrected(output, before[name], wanted[name], len(rows))
 
     with _hooked(network, list(wanted), correct):
         network(inputs)
@@ -116,6 +120,12 @@ def repair(network: nn.Module, wanted: Mapping[str, Statistics], inputs: Tensor)
         layer.weight.copy_(weight)
         layer.bias.copy_(bias)
     return how_far(before, wanted)
+
+
+def _rows(output: Tensor, there: Tensor | None) -> Tensor:
+    """Return a layer's output as one row a token that is there."""
+    rows = output.reshape(-1, output.shape[-1])
+    return rows if there is None else rows[there]
 
 
 @contextmanager

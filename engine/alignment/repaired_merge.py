@@ -58,7 +58,8 @@ def repair_merge(
     Source: Jordan et al., REPAIR, ICLR 2023, arXiv:2211.08403, §3.
     Departure: between any number of networks, whose means and standard deviations are averaged; the paper has two, of
         one task. Layers of a transformer's perceptrons take the place of convolutions and linear layers in front of a
-        normalisation or an activation. Experts count as they take part in the merge, before other transforms.
+        normalisation or an activation. Experts count as they take part in the merge, before other transforms. What pads
+        a text counts as its words do.
     """
     layers = perceptron_layers(base, params.layers)
     images = torch.cat([next(context.batches(task, "adapt", params.images))[0] for task in context.tasks])
@@ -72,7 +73,7 @@ def repair_merge(
 
     def correct(name: str, output: Tensor) -> Tensor:
         before[name] = statistics_of(output)
-        return corrected(output, before[name], wanted[name])
+        return corrected(output, before[name], wanted[name], output[..., 0].numel())
 
     context.progress(len(own.experts) / (len(own.experts) + 1), "Rescaling the merged model")
     _run(weights, layers, images, context, correct)

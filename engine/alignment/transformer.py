@@ -1,8 +1,7 @@
-"""Vision transformers of open_clip: their symmetries, and their weights in a form that has an axis for each."""
+"""Transformers: their symmetries, and their weights in a form that has an axis for each."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,10 +9,11 @@ import torch
 from torch import Tensor
 
 from ..errors import AlignmentError
+from ..layouts import Layout
 from ..types import Tensors
-from .symmetry import Heads, Symmetry
+from ..zoo.modalities import of_config
+from .symmetry import Axis, Heads, Symmetry
 
-BLOCK = re.compile(r"transformer\.resblocks\.(\d+)\.")
 RESIDUAL = "residual"
 THIRDS = ("q", "k", "v")
 
@@ -40,14 +40,15 @@ def folded(tensors: Tensors, like: Tensors) -> dict[str, Tensor]:
 
 
 def transformer_symmetry(config: Mapping[str, Any], prefix: str = "") -> Symmetry:
-    """Return the symmetry of an open_clip vision transformer, for weights that are :func:`unfolded`.
+    """Return the symmetry of a transformer, for weights that are :func:`unfolded`.
 
     One order of the residual stream runs through the whole network; every block adds the order of its hidden units
     (``units_0`` …), of its heads, and inside heads one of queries and keys (``keys_0`` …) and one of values
-    (``values_0`` …). Pixels, the output embedding and heads of tasks do not move.
+    (``values_0`` …). Pixels, words, the output embedding and heads of tasks do not move. Where features are the stream
+    itself, as RoBERTa's and DistilBERT's are, the stream keeps its order.
 
     Args:
-        config: of the architecture, as open_clip writes it.
+        config: of the architecture, as open_clip or transformers write it.
         prefix: of the tensors' names.
 
     Source: Rinaldi et al., ICML 2025, arXiv:2505.22697, §3; Verma & Elbayad, 2024, arXiv:2403.00986.
@@ -55,48 +56,54 @@ def transformer_symmetry(config: Mapping[str, Any], prefix: str = "") -> Symmetr
         matrices, which is another architecture.
 
     Raises:
-        AlignmentError: the architecture is no plain vision transformer.
+        AlignmentError: the architecture is no plain transformer.
     """
-    vision = config["vision_cfg"]
-    if not isinstance(vision.get("layers"), int) or not isinstance(vision.get("patch_size"), int):
-        raise AlignmentError("Alignment knows the symmetries of plain vision transformers; this architecture is none.")
-    residual = [(f"{prefix}{name}", axis) for name, axis in STEM]
-    groups: dict[str, tuple[tuple[str, int], ...]] = {}
+    modality = of_config(config)
+    layout, blocks = modality.layout_of(config), modality.shape(config)["blocks"]
+    if not isinstance(blocks, int) or not layout.matrices:
+        raise AlignmentError(
+            "Alignment knows the symmetries of plain vision transformers, BERT, RoBERTa and DistilBERT; this "
+            "architecture is none of them."
+        )
+    residual = [(f"{prefix}{name}", axis) for name, axis in layout.stream]
+    groups: dict[str, tuple[Axis, ...]] = {}
     heads = []
-    for number in range(vision["layers"]):
-        block = f"{prefix}transformer.resblocks.{number}."
-        residual += [(block + name, axis) for name, axis in READERS_AND_WRITERS]
-        groups[f"units_{number}"] = tuple((block + name, axis) for name, axis in UNITS)
-        groups[f"keys_{number}"] = tuple((block + name, axis) for name, axis in KEYS)
-        groups[f"values_{number}"] = tuple((block + name, axis) for name, axis in VALUES)
-        heads.append(Heads((f"keys_{number}", f"values_{number}"), vision.get("head_width", 64)))
-    return Symmetry({RESIDUAL: tuple(residual), **groups}, tuple(heads))
+    for number in range(blocks):
+        block = f"{prefix}{layout.blocks}{number}."
+        residual += [(block + name, axis) for name, axis in _streaming(layout)]
+        groups[f"units_{number}"] = (*_rows(block, layout, "fc"), (block + _stem(layout, "proj") + ".weight", 1))
+        groups[f"keys_{number}"] = (*_rows(block, layout, "q"), *_rows(block, layout, "k"))
+        groups[f"values_{number}"] = (*_rows(block, layout, "v"), (block + _stem(layout, "out") + ".weight", 1))
+        heads.append(Heads((f"keys_{number}", f"values_{number}"), modality.head_width(config)))
+    stream = {RESIDUAL: tuple(residual)} if layout.stream else {}
+    return Symmetry({**stream, **groups}, tuple(heads))
 
 
-STEM = (
-    ("conv1.weight", 0),
-    ("class_embedding", 0),
-    ("positional_embedding", 1),
-    ("ln_pre.weight", 0),
-    ("ln_pre.bias", 0),
-    ("ln_post.weight", 0),
-    ("ln_post.bias", 0),
-    ("proj", 0),
-)
-READERS_AND_WRITERS = (
-    ("ln_1.weight", 0),
-    ("ln_1.bias", 0),
-    ("ln_2.weight", 0),
-    ("ln_2.bias", 0),
-    ("attn.q.weight", 1),
-    ("attn.k.weight", 1),
-    ("attn.v.weight", 1),
-    ("attn.out_proj.weight", 0),
-    ("attn.out_proj.bias", 0),
-    ("mlp.c_fc.weight", 1),
-    ("mlp.c_proj.weight", 0),
-    ("mlp.c_proj.bias", 0),
-)
-UNITS = (("mlp.c_fc.weight", 0), ("mlp.c_fc.bias", 0), ("mlp.c_proj.weight", 1))
-KEYS = (("attn.q.weight", 0), ("attn.q.bias", 0), ("attn.k.weight", 0), ("attn.k.bias", 0))
-VALUES = (("attn.v.weight", 0), ("attn.v.bias", 0), ("attn.out_proj.weight", 1))
+def matrix_names(layout: Layout, part: str, blocks: int) -> list[str]:
+    """Return the names of one linear layer of every block, without ``.weight``, such as ``fc`` of the perceptron."""
+    return [f"{layout.blocks}{number}.{layout.matrices[part][0].removesuffix('.weight')}" for number in range(blocks)]
+
+
+def _stem(layout: Layout, part: str) -> str:
+    """Return the name of a matrix in its unfolded block, without ``.weight``."""
+    name, third = layout.matrices[part]
+    return name.removesuffix(".weight") if third is None else f"{name.rpartition('in_proj_')[0]}{part}"
+
+
+def _rows(block: str, layout: Layout, part: str) -> tuple[Axis, Axis]:
+    """Return the axes of what a matrix writes: its rows and its biases."""
+    stem = block + _stem(layout, part)
+    return (f"{stem}.weight", 0), (f"{stem}.bias", 0)
+
+
+def _streaming(layout: Layout) -> list[Axis]:
+    """Return the axes of a block that the residual stream runs along: norms, readers and writers."""
+    norms = [(f"{name}{kind}", 0) for name in layout.parts["norm"] for kind in ("weight", "bias")]
+    readers = [(f"{_stem(layout, part)}.weight", 1) for part in ("q", "k", "v")]
+    return [
+        *norms,
+        *readers,
+        *_rows("", layout, "out"),
+        (f"{_stem(layout, 'fc')}.weight", 1),
+        *_rows("", layout, "proj"),
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .row import AlignmentRow, CalibratorRow, Category, FineTuningRow, MergeRow, Need, Row, TransformRow
+from .row import Category, FineTuningRow, MergeRow, Need, Row, TransformRow
 
 CATEGORIES: Mapping[Category, str] = {
     "basic": "Basic",
@@ -72,12 +72,6 @@ def needs_of(row: Row) -> str:
     """Return what a method needs beside the weights."""
     trained = ["labelled training images"] if isinstance(row, FineTuningRow) else []
     return ", ".join(trained + [NEEDS[need] for need in sorted(row.needs)]) or "weights alone"
-
-
-def kinds_of(row: Row) -> str:
-    """Return the kinds of data whose encoders a method knows."""
-    inside = isinstance(row, CalibratorRow) and row.deep
-    return "images" if inside or isinstance(row, AlignmentRow) else "images, texts"
 
 
 def makes(row: MergeRow | TransformRow) -> str:

@@ -16,6 +16,10 @@ class Followed(Protocol):
     """An encoder whose feature is read off the first token after the last block."""
 
     @property
+    def heads(self) -> int:
+        """Return how many heads a block's attention has."""
+
+    @property
     def stations(self) -> Sequence[nn.Module]:
         """Return the blocks in their order."""
 

@@ -10,9 +10,10 @@ from typing import Any
 import pandas as pd
 
 from ..catalog import MERGE_METHODS, TRANSFORMS, MergeRow, TransformRow, params_of
-from ..catalog.words import CATEGORIES, kinds_of, learns, makes, needs_of
+from ..catalog.words import CATEGORIES, learns, makes, needs_of
 from ..errors import EngineError
 from ..manifest import ASSETS, bundled_zoos
+from ..zoo.kinds import kinds_of
 
 SHIPPED = ASSETS / "methods"  # results that come with the app, by bundled zoo; `benchmarks/methods.py --ship`
 WITH_APP = "comes with the app"

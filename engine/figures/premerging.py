@@ -6,7 +6,8 @@ import pandas as pd
 
 from ..catalog import ALIGNMENTS, FINE_TUNING, AlignmentRow, FineTuningRow
 from ..catalog.fine_tuning import DISTILLATION
-from ..catalog.words import BEFORE_MERGING, kinds_of, needs_of
+from ..catalog.words import BEFORE_MERGING, needs_of
+from ..zoo.kinds import kinds_of
 
 
 def premerging_rows() -> list[FineTuningRow | AlignmentRow]:

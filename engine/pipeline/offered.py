@@ -19,7 +19,7 @@ def offered_views(report: Report) -> list[tuple[View, ViewRequest]]:
     """
     manifest = read_manifest(locate_zoo(report.recipe.zoo))
     kind = modality_of(manifest)
-    opening = Opening(report, tuple(by_recipe(manifest.experts)), kind.inside)
+    opening = Opening(report, tuple(by_recipe(manifest.experts)), kind)
     return [
         (view, view.ask(report.recipe, **settings))
         for view in all_views().values()

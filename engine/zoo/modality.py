@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..errors import ZooError
 from ..layouts import Layout
@@ -71,8 +71,19 @@ class Modality(Protocol):
     many: str
     layout: Layout
     preparation: type  # of its samples
+    shown: Literal["picture", "words"]  # how a sample is shown; data in words have ``texts(split)``, a pair a sample
     shifts: Mapping[str, tuple[str, ...]]  # set of drawn shifts → its kinds
     augmentations: tuple[str, ...]  # ways in which training samples are varied, the usual one first
+    drawn: Mapping[str, str]  # the same sets → their titles
+    shifted_by: str  # what the shifts do, behind "are shifted:"
+    parts: str  # what a sample has that can be hidden in turn, '' where nothing can: see ``occluded``
+    graded: bool  # whether tasks are published with measures of their own beside accuracy
+    made: bool  # whether its experts may learn from teachers, start from other bases, and be aligned
+    facts: tuple[str, ...]  # about the models of a zoo, that people are told with their sources
+    exporter: str  # the function that writes a merged model as its kind is published, '' for open_clip's
+    surveyor: str  # the one that looks at files that are to become a zoo, '' for CLIP's
+    tokenizers: tuple[str, ...]  # files that come with published weights, beside the usual ones
+    examples: tuple[str, str]  # a task's samples on the hub and on a server, as a field's hint names them
     inside: str  # why nothing can look or act inside its encoders; '' where it can
     suspects: str  # what may have been read wrongly where a model knows nothing
     worded: bool  # whether heads can be built of class names in prompts; else experts bring their own
@@ -81,6 +92,21 @@ class Modality(Protocol):
 
     def reads(self, config: Mapping[str, Any]) -> bool:
         """Tell whether a model config is of one of its encoders."""
+
+    def claims(self, config: Mapping[str, Any]) -> bool:
+        """Tell whether a config that lies beside published weights is of a model for its samples."""
+
+    def answers(self, manifest: Manifest) -> bool:
+        """Tell whether a zoo's models give the likelihoods of written answers, and no features."""
+
+    def assumed(self, manifest: Manifest) -> str:
+        """Return a warning about what is taken for granted because zoo.yaml does not state it, '' for nothing."""
+
+    def published_bytes(self, config: Mapping[str, Any]) -> tuple[int, int]:
+        """Return the bytes of a published base and of an expert in float32, (0, 0) where the size is not known."""
+
+    def import_changes(self, manifest: Manifest) -> Mapping[str, Any]:
+        """Return what a description says of reading samples, by the names of an import's request."""
 
     def architecture(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
         """Return the model config of a zoo's backbone.
@@ -104,6 +130,9 @@ class Modality(Protocol):
 
     def shape(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return ``d``, the dimensions of a feature, ``w``, those of a token, and ``blocks``; None where not stated."""
+
+    def head_width(self, config: Mapping[str, Any]) -> int:
+        """Return the channels in a head of attention."""
 
     def layout_of(self, config: Mapping[str, Any]) -> Layout:
         """Return how an encoder's tensors are named."""
@@ -135,6 +164,9 @@ class Modality(Protocol):
 
     def augmented(self, samples: Tensor, kind: str, chance: np.random.Generator) -> Tensor:
         """Vary training samples, as an encoder takes them; the same state of chance gives the same samples."""
+
+    def occluded(self, prepared: Tensor, preparation: Any) -> tuple[np.ndarray, Tensor]:
+        """Hide each part of one prepared sample in turn: places (k,) of the parts, and k samples without one each."""
 
     def blank(self, config: Mapping[str, Any], count: int) -> tuple[Any, Preparation]:
         """Return empty samples with their preparation, to measure an encoder's speed."""

@@ -20,7 +20,7 @@ from engine.zoo.images.thumbnails import SIDE, is_open, is_ready, png, thumbnail
 from pages.features.scatter import Atlas, Sentences
 from pages.features.texts import texts_of
 from pages.shared.chrome import plain
-from pages.shared.nouns import IMAGE, kind_of
+from pages.shared.nouns import kind_of
 from pages.shared.on_demand import latest, recent
 from pages.shared.pictures import run_request
 from pages.shared.service import ask_unasked
@@ -169,7 +169,7 @@ def show_sample(found: Atlas | Sentences, row: int, name: str, *, enlarged: int 
 
 def is_seen(report: Report) -> bool:
     """Return whether a run's samples are pictures."""
-    return kind_of(report) is IMAGE
+    return kind_of(report).shown == "picture"
 
 
 def inline(picture: bytes) -> str:

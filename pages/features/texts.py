@@ -1,4 +1,4 @@
-"""Texts of a space: read from the zoo's tables when a page shows them, and searched in."""
+"""Samples that are shown in words: read from the zoo's tables when a page shows them, and searched in."""
 
 import re
 from collections.abc import Sequence
@@ -13,8 +13,7 @@ from engine.errors import DataError, EngineError
 from engine.manifest import Task, locate_zoo, resolve_inside
 from engine.report import Report
 from engine.zoo.images.data import LABELLED, SPLITS
-from engine.zoo.modalities import modality_of
-from engine.zoo.texts.data import open_texts
+from engine.zoo.modalities import MODALITIES, Modality, modality_of
 from pages.features.packing import Sentences
 from pages.shared.chrome import plain
 from pages.shared.zoos import zoo_manifest
@@ -47,25 +46,26 @@ def texts_of(rows: Rows, report: Report) -> Sentences | None:
     """Return the texts of samples; None where the zoo is of another kind of data, or its tables are not at hand."""
     try:
         folder, manifest = locate_zoo(report.recipe.zoo), zoo_manifest(report.recipe.zoo)
-        if modality_of(manifest).name != "text":
+        kind = modality_of(manifest)
+        if kind.shown != "words":
             return None
-        parts = [task_texts(folder, manifest.task_table[name], "test") for name in rows.tasks]
+        parts = [task_texts(folder, kind, manifest.task_table[name], "test") for name in rows.tasks]
         texts = [parts[task][index] for task, index in zip(rows.task.tolist(), rows.index.tolist(), strict=True)]
     except (EngineError, OSError, KeyError, IndexError):
         return None  # the zoo, or a file that it names, is not here
     return Sentences(f"{report.zoo.digest}:{rows.key}", texts)
 
 
-def task_texts(folder: Path, task: Task, split: str) -> Sequence[str]:
+def task_texts(folder: Path, kind: Modality, task: Task, split: str) -> Sequence[str]:
     """Return the texts of a task's split, both parts of a pair joined.
 
     Raises:
         DataError: they cannot be read, or are too large to be opened by a page.
     """
-    return task_splits(folder, task).get(split, Split((), None)).texts
+    return task_splits(folder, kind, task).get(split, Split((), None)).texts
 
 
-def task_splits(folder: Path, task: Task) -> dict[str, Split]:
+def task_splits(folder: Path, kind: Modality, task: Task) -> dict[str, Split]:
     """Return a task's texts by split, with their labels.
 
     Raises:
@@ -78,16 +78,18 @@ def task_splits(folder: Path, task: Task) -> dict[str, Split]:
         raise DataError(f"Task '{task.name}': {place.name} cannot be read: {error.strerror}.") from error
     if stat.st_size > FILE_BYTES:
         raise DataError(f"Task '{task.name}': {place.name} is too large to be opened by a page.")
-    return _read(str(folder), task, f"{task.name}:{task.data}:{task.classes}:{stat.st_mtime_ns}:{stat.st_size}")
+    return _read(
+        str(folder), kind.name, task, f"{task.name}:{task.data}:{task.classes}:{stat.st_mtime_ns}:{stat.st_size}"
+    )
 
 
-def few_texts(folder: Path, task: Task, count: int) -> list[str]:
+def few_texts(folder: Path, kind: Modality, task: Task, count: int) -> list[str]:
     """Return a few test texts of different classes, spread over all of them.
 
     Raises:
         DataError: they cannot be read.
     """
-    test = task_splits(folder, task)["test"]
+    test = task_splits(folder, kind, task)["test"]
     classes, first = np.unique(test.labels, return_index=True)
     spread = np.linspace(0, len(classes) - 1, min(count, len(classes))).astype(int)
     return [test.texts[row] for row in first[spread]]
@@ -131,8 +133,8 @@ def matches(texts: Sequence[str], asked: str) -> np.ndarray:
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def _read(folder: str, _task: Task, stamp: str) -> dict[str, Split]:
-    data = open_texts(Path(folder), _task)
+def _read(folder: str, kind: str, _task: Task, stamp: str) -> dict[str, Split]:
+    data = MODALITIES[kind].open_task(Path(folder), _task)
     return {
         split: Split(
             [BETWEEN.join(part for part in pair if part) for pair in data.texts(split)],

@@ -16,14 +16,13 @@ from pages.shared.chrome import empty_state, plain
 from pages.shared.nouns import called
 from pages.shared.state import store
 
-PLACES = {"image": ("tanganke/eurosat", "/data/flowers.zip"), "text": ("fancyzhx/ag_news", "/data/news.jsonl")}
 NEW = "{} (a task of its own, out of domain)"
 
 
 def sources() -> None:
     """Draw the ways to add images or texts."""
     where, kind = place_switch("images"), draft.kind()
-    repository, place = PLACES[kind.name]
+    repository, place = kind.examples
     if where == "upload":
         uploader(tray(), key="bring.upload.images", accepts=kind.files, hint=kind.forms, folders=not kind.worded)
     elif where == "hub":

@@ -10,7 +10,7 @@ from engine.errors import EngineError
 from engine.zoo.importing.documents import kind_of_base
 from engine.zoo.importing.loose import sort_files
 from engine.zoo.importing.roots import Candidates
-from engine.zoo.modalities import MODALITIES, Modality
+from engine.zoo.modalities import USUAL, Modality
 from engine.zoo.names import distinct, expert_name, known_task, safe_name
 from pages.sections.uploader import tray_folder
 from pages.shared.state import store
@@ -64,9 +64,9 @@ def models() -> dict[str, dict[str, str]]:
 
 
 def kind() -> Modality:
-    """Return the kind of data of the base that is chosen; images where there is none yet."""
+    """Return the kind of data of the base that is chosen; the usual one where there is none yet."""
     base = document()["base"]
-    return kind_of_base(base) if base else MODALITIES["image"]
+    return kind_of_base(base) if base else USUAL
 
 
 def images() -> dict[str, dict[str, str]]:

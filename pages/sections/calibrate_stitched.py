@@ -15,11 +15,6 @@ from pages.shared.nouns import called, kind_of
 from pages.shared.state import RunView
 
 SEEN = "The task whose images go through the models."
-DRAWN = {"usual": "Noise, blur, contrast, negatives", "corruptions": "Seven corruptions"}
-SHIFTS = {
-    "image": "noise, blur, low contrast, negatives, or seven corruptions of papers on merging",
-    "text": "one word in seven misspelt, left out, or swapped with the next",
-}
 SHORT = {"accuracy": "Accuracy", "l1": "L1 to the expert"}
 
 
@@ -85,7 +80,7 @@ def shifted(run: RunView) -> None:
     st.subheader(called("Does the repair hold for other images?", kind), anchor=False)
     st.write(
         called("Calibrators were fitted to images like those they are scored on. ", kind)
-        + f"Here the evaluation {kind.many} are shifted: {SHIFTS[kind.name]}; "
+        + f"Here the evaluation {kind.many} are shifted: {kind.shifted_by}; "
         "and the zoo's own shifted versions of a task where it has some."
     )
     takes = "Takes up to {images} images of every task through every model, once for each kind of shift."
@@ -94,7 +89,7 @@ def shifted(run: RunView) -> None:
         hint = (
             "Which shifts are drawn; the seven corruptions are those of papers on merging, at their highest severity."
         )
-        drawn = choose("Shifts", DRAWN, drawn, "shift.drawn", hint)
+        drawn = choose("Shifts", kind.drawn, drawn, "shift.drawn", hint)
     chosen = {"drawn": drawn} if drawn != "usual" else {}
     folder = open_view(run, SHIFT, "Shift the images", ":material/filter_vintage:", takes, _shifted, **chosen)
     if folder is not None:

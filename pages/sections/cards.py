@@ -18,6 +18,7 @@ from pages.features.images import is_seen
 from pages.features.texts import few_texts
 from pages.shared.causes import address, can_diagnose
 from pages.shared.chrome import percent, plain
+from pages.shared.nouns import kind_of
 from pages.shared.on_demand import recent
 from pages.shared.pictures import strip_of
 from pages.shared.selection import DIAGNOSE
@@ -82,7 +83,7 @@ def _lines(report: Report, task: str) -> list[str]:
     """Return a few test texts of as many classes; none where the data is not at hand."""
     try:
         folder, entry = zoo_folder(report.recipe.zoo), zoo_manifest(report.recipe.zoo).task_table.get(task)
-        return [] if entry is None or not entry.data else few_texts(folder, entry, TEXTS)
+        return [] if entry is None or not entry.data else few_texts(folder, kind_of(report), entry, TEXTS)
     except EngineError:
         return []
 

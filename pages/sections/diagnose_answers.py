@@ -9,12 +9,13 @@ import pandas as pd
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.figures.diagnosis.answer import QUESTIONS, Answer, Scope
+from engine.figures.diagnosis.answer import Answer, Scope
 from engine.figures.diagnosis.attention import attention_answer, shown_images
 from engine.figures.diagnosis.blame import blame_answer
 from engine.figures.diagnosis.directions import direction_answer
 from engine.figures.diagnosis.lens import lens_answer
 from engine.figures.diagnosis.lost import lost_answer, lost_images, worst_task
+from engine.figures.diagnosis.reading import reading_answer
 from engine.figures.diagnosis.remedies import changed, effects, remedies_answer
 from engine.figures.diagnosis.transplant import transplant_answer
 from engine.figures.drawing import begun, expert_titles
@@ -23,7 +24,7 @@ from engine.pipeline.views.direction import TABLE
 from pages.features.images import images_of
 from pages.features.scatter import Atlas
 from pages.forms import recipe as forms
-from pages.sections.diagnose_views import QUESTIONS_WITH_VIEWS, at_hand, folder_of, request_of, views_of
+from pages.sections.diagnose_views import QUESTIONS_WITH_VIEWS, at_hand, folder_of, question, request_of, views_of
 from pages.shared.chrome import error_state, figure, plain, theme
 from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import draw_example
@@ -65,14 +66,14 @@ def _section(run: RunView, scope: Scope, number: int) -> None:
         try:
             _draw(run, scope, number)
         except EngineError as error:
-            st.subheader(f"{number} · {QUESTIONS[number - 1]}", anchor=False)
+            st.subheader(f"{number} · {question(run, number)}", anchor=False)
             error_state(error)
 
 
 def _draw(run: RunView, scope: Scope, number: int) -> None:
     said, drawn = st.columns((2, 3), gap="large")
     with said:
-        st.subheader(f"{number} · {QUESTIONS[number - 1]}", anchor=False)
+        st.subheader(f"{number} · {question(run, number)}", anchor=False)
         folder = folder_of(run, scope, number) if number in QUESTIONS_WITH_VIEWS else run.folder
     if folder is None:
         with drawn:
@@ -163,6 +164,8 @@ def _answer(run: RunView, scope: Scope, number: int, folder: Path, shown: Theme)
     if number == 7:
         return remedies_answer(document, report.recipe, scope, titles, shown)
     one, truth = _telling(run, scope)
+    if "texts" in document["tasks"][scope.task]:
+        return reading_answer(document, scope, shown, one, truth)
     pictures = _pictures(run, scope, shown_images(document, scope, one))
     return attention_answer(document, scope, shown, pictures, one, truth)
 

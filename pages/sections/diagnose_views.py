@@ -48,6 +48,11 @@ def request_of(run: RunView, number: int, task: str) -> ViewRequest:
     return view.ask(run.report.recipe) if number == 2 else view.ask(run.report.recipe, task=task, images=IMAGES)
 
 
+def question(run: RunView, number: int) -> str:
+    """Return the question of an answer, as it is put for a run's kind of data."""
+    return called(QUESTIONS[number - 1], kind_of(run.report))
+
+
 def folder_of(run: RunView, scope: Scope, number: int) -> Path | None:
     """Return the folder of a view, or draw the button that computes it, or its progress, and return None."""
     view, request = QUESTIONS_WITH_VIEWS[number], request_of(run, number, scope.task)
@@ -56,7 +61,7 @@ def folder_of(run: RunView, scope: Scope, number: int) -> Path | None:
         view,
         request,
         key=f"diagnose.{number}.{scope.task}",
-        label=f"Answer: {QUESTIONS[number - 1]}",
+        label=f"Answer: {question(run, number)}",
         icon=":material/troubleshoot:",
         takes=called(TAKES[number].format(images=IMAGES), kind_of(run.report)),
         title=_title(view, number, scope),

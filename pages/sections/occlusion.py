@@ -15,14 +15,14 @@ from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
 
 
-def occlusion_section(run: RunView, scope: Scope) -> None:
+def occlusion_section(run: RunView, scope: Scope, number: int) -> None:
     """Draw the words that move the feature, over the scope and in one of its texts."""
-    st.fragment(_section)(run, scope)
+    st.fragment(_section)(run, scope, number)
 
 
-def _section(run: RunView, scope: Scope) -> None:
-    with st.container(border=True, key="answer-6"):
-        st.subheader("6 · Which words?", anchor=False)
+def _section(run: RunView, scope: Scope, number: int) -> None:
+    with st.container(border=True, key=f"answer-{number}"):
+        st.subheader(f"{number} · Which words?", anchor=False)
         if run.report.merged.kind == "per_sample":
             empty_state("No words to hide", "This merge makes other weights for every text.")
             return
@@ -30,7 +30,7 @@ def _section(run: RunView, scope: Scope) -> None:
             run,
             OCCLUSION,
             OCCLUSION.ask(run.report.recipe, task=scope.task, images=IMAGES),
-            key=f"diagnose.6.{scope.task}",
+            key=f"diagnose.words.{scope.task}",
             label="Answer: Which words?",
             icon=":material/troubleshoot:",
             takes=f"Hides every word of up to {IMAGES} texts in turn, in merged model, expert and pretrained model.",
@@ -56,7 +56,7 @@ def _draw(run: RunView, scope: Scope, part: Mapping[str, Any]) -> None:
             "Text",
             list(texts),
             format_func=lambda row: " ".join(texts[row]["words"]),
-            key=f"diagnose.6.text.{scope.task}.{scope.label}",
+            key=f"diagnose.words.text.{scope.task}.{scope.label}",
             bind="query-params",
             help="The text whose words are hidden one by one.",
         )
@@ -72,7 +72,7 @@ def _draw(run: RunView, scope: Scope, part: Mapping[str, Any]) -> None:
             ["This text", "Frequent words"],
             default="This text",
             required=True,
-            key="diagnose.6.picture",
+            key="diagnose.words.picture",
             bind="query-params",
             label_visibility="collapsed",
             help="The words of one text, or means over all texts that a word occurs in.",
@@ -84,7 +84,7 @@ def _draw(run: RunView, scope: Scope, part: Mapping[str, Any]) -> None:
             drawing = occlusion_figure(table, "", f"frequent-words-{scope.task}", theme())
         figure(
             drawing,
-            key=f"diagnose.6.{drawing.name}",
+            key=f"diagnose.words.{drawing.name}",
             run=run,
             unit="1 − cos of the feature with the word and with the mask in its place",
             tasks=[scope.task],

@@ -10,7 +10,7 @@ from engine.figures.drawing import task_titles
 from engine.pipeline.views.exact_match import EXACT_MATCH
 from engine.pipeline.views.measures import TASK_MEASURES
 from pages.shared.chrome import plain
-from pages.shared.nouns import IMAGE, kind_of
+from pages.shared.nouns import kind_of
 from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
 from pages.shared.tables import draw_table
@@ -20,15 +20,14 @@ NAMES = {"accuracy": "Accuracy", "matthews": "Matthews", "f1": "F1", "pearson": 
 
 
 def draw_measures(run: RunView) -> None:
-    """Draw the measures of a run on texts; nothing for other kinds of data."""
-    if kind_of(run.report) is not IMAGE:
+    """Draw the measures of a run; nothing for kinds of data that are published with accuracies alone."""
+    if kind_of(run.report).graded:
         st.fragment(_section)(run)
 
 
 def _section(run: RunView) -> None:
     _own(run)
-    reading = zoo_manifest(run.report.recipe.zoo).backbone.tokenisation
-    if reading is not None and reading.answers:
+    if kind_of(run.report).answers(zoo_manifest(run.report.recipe.zoo)):
         _written(run)
 
 

@@ -16,7 +16,6 @@ from engine.zoo.modalities import modality_of
 from pages.sections.published import expert_line, source_caption
 from pages.sections.zoo_texts import sample_lines, text_gallery
 from pages.shared.chrome import empty_state, error_state, percent, plain
-from pages.shared.nouns import IMAGE
 from pages.shared.on_demand import recent
 from pages.shared.pictures import Gallery, gallery_of, offer_pictures, strip_of
 from pages.shared.state import RunView
@@ -66,8 +65,7 @@ def fact_rows(manifest: Manifest) -> list[dict[str, str]]:
         "quick_gelu": (gelu, STATED) if gelu else ("that of the architecture", "zoo.yaml does not say"),
         "preprocess": (prepared, STATED) if prepared else ("OpenAI CLIP's", "zoo.yaml does not say; the default"),
     }
-    if backbone.tokenisation is not None:
-        rows = {"architecture": rows["architecture"]}
+    rows = {name: rows[name] for name in modality_of(manifest).facts}
     rows |= {name: _origin(text) for name, text in backbone.origins.items()}
     order = sorted(rows, key=lambda name: (*FACTS, name).index(name))
     return [{"Fact": FACTS.get(n, n), "Value": rows[n][0], "How it is known": rows[n][1]} for n in order]
@@ -99,7 +97,7 @@ def gallery(zoo: str, manifest: Manifest) -> None:
         help=f"The task whose {modality_of(manifest).many} are shown.",
     )
     task = tasks[name]
-    if modality_of(manifest) is not IMAGE:
+    if modality_of(manifest).shown == "words":
         text_gallery(zoo, task, right)
         return
     try:
@@ -187,7 +185,7 @@ def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
         empty_state("No experts", "This zoo has a base and images, but no experts yet. Train experts, above.")
         return
     report, rows = None if run is None else run.report, recent("register")
-    records, seen = training_records(locate_zoo(zoo)), modality_of(manifest) is IMAGE
+    records, seen = training_records(locate_zoo(zoo)), modality_of(manifest).shown == "picture"
     with st.grid("auto", min_column_width=260, gap="small"):
         for expert in manifest.experts:
             task = manifest.task_table.get(expert.task)

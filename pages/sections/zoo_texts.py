@@ -9,6 +9,7 @@ from engine.errors import EngineError
 from engine.manifest import Task, locate_zoo
 from pages.features.texts import Split, few_texts, matches, task_splits
 from pages.shared.chrome import error_state, plain
+from pages.shared.nouns import kind_of_zoo
 from pages.shared.tables import draw_table
 
 SHOWN = 6  # texts of a class
@@ -26,7 +27,7 @@ def text_gallery(zoo: str, task: Task, beside: DeltaGenerator) -> None:
         beside: place of the choice of a split.
     """
     try:
-        found = task_splits(locate_zoo(zoo), task)
+        found = task_splits(locate_zoo(zoo), kind_of_zoo(zoo), task)
     except EngineError as error:
         error_state(error, "Correct the zoo's files, then open this page again.")
         return
@@ -69,7 +70,7 @@ def text_gallery(zoo: str, task: Task, beside: DeltaGenerator) -> None:
 def sample_lines(zoo: str, task: Task) -> None:
     """Draw a few texts of a task; nothing where they cannot be read."""
     try:
-        lines = few_texts(locate_zoo(zoo), task, CARD_LINES)
+        lines = few_texts(locate_zoo(zoo), kind_of_zoo(zoo), task, CARD_LINES)
     except EngineError:
         return
     st.markdown("\n".join(f"- {plain(line)}" for line in lines))

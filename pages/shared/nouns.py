@@ -6,24 +6,24 @@ import plotly.graph_objects as go
 
 from engine.errors import EngineError
 from engine.report import Report
-from engine.zoo.modalities import MODALITIES, Modality, modality_of
+from engine.zoo.modalities import USUAL, Modality, modality_of
 from pages.shared.zoos import zoo_manifest
 
-IMAGE = MODALITIES["image"]
+SPOKEN = "images"  # what sentences and figures speak of
 NAMED = re.compile(r"\b(?P<article>[Aa]n )?(?P<noun>[Ii]mages?)\b")
 
 
 def kind_of(report: Report) -> Modality:
-    """Return the kind of data of a run's zoo; images where the zoo is gone."""
+    """Return the kind of data of a run's zoo; the usual one where the zoo is gone."""
     return kind_of_zoo(report.recipe.zoo)
 
 
 def kind_of_zoo(zoo: str) -> Modality:
-    """Return the kind of data of a zoo; images where it is gone."""
+    """Return the kind of data of a zoo; the usual one where it is gone."""
     try:
         return modality_of(zoo_manifest(zoo))
     except EngineError:
-        return IMAGE
+        return USUAL
 
 
 def called(text: str, kind: Modality) -> str:
@@ -33,7 +33,7 @@ def called(text: str, kind: Modality) -> str:
         text: with the words "image" and "images".
         kind: of data.
     """
-    if kind is IMAGE:
+    if kind.many == SPOKEN:
         return text
 
     def name(found: re.Match[str]) -> str:
@@ -52,7 +52,7 @@ def figure_called(figure: go.Figure, kind: Modality) -> None:
         figure: changed in place; doing it twice changes nothing more.
         kind: of data.
     """
-    if kind is IMAGE:
+    if kind.many == SPOKEN:
         return
     for trace in figure.data:
         for name in ("name", "hovertemplate"):

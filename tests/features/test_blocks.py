@@ -2,11 +2,13 @@
 
 import pytest
 import torch
-from transformers import DistilBertConfig, DistilBertModel, RobertaConfig, RobertaModel
+from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, RobertaConfig, RobertaModel
 
+from engine.calibration.rollout import look
 from engine.calibration.stations import block_outputs, lens
 from engine.features.blocks import Followed
 from engine.zoo.texts.bert import Bert
+from engine.zoo.texts.families import FAMILIES
 from engine.zoo.texts.published import DistilBert, Roberta
 from tests import tiny_text_zoo
 from tests.made_text_models import CLASSIFIERS
@@ -66,3 +68,34 @@ def test_what_leaves_a_block_is_its_hidden_state_over_the_tokens_that_are_there(
 def test_an_encoder_without_blocks_is_not_followed():
     assert not isinstance(torch.nn.Linear(2, 2), Followed)
     assert isinstance(Bert({**tiny_text_zoo.CONFIG, "layer_norm_eps": 1e-12}), Followed)
+
+
+@pytest.mark.parametrize("kind", PAD)
+@torch.no_grad()
+def test_rollout_is_the_product_of_what_transformers_says_of_attention(kind):
+    encoder, _ = made(kind)
+    ids = torch.randint(1, 12, (5, 8), generator=torch.Generator().manual_seed(1))
+    ids[1, 5:] = ids[3, 2:] = PAD[kind]
+    samples, mask = torch.stack([ids, torch.zeros_like(ids)], dim=1), ids != PAD[kind]
+    of_model, of_config = {
+        "bert": (BertModel, BertConfig),
+        "roberta": (RobertaModel, RobertaConfig),
+        "distilbert": (DistilBertModel, DistilBertConfig),
+    }[kind]
+    config = of_config(**(tiny_text_zoo.CONFIG if kind == "bert" else CLASSIFIERS[kind][3]))
+    config._attn_implementation = "eager"
+    model = of_model(config, **({"add_pooling_layer": False} if kind == "roberta" else {})).eval()
+    model.load_state_dict(encoder.state_dict(), strict=False)
+    said = model(input_ids=ids, attention_mask=mask.long(), output_attentions=True, output_hidden_states=True)
+    flow = torch.eye(8)
+    for shares in said.attentions:
+        flow = 0.5 * (shares.mean(1) + torch.eye(8)) @ flow
+    wanted = flow[:, 0, 1:] * mask[:, 1:]
+    found = look(encoder, samples.split(2), FAMILIES[kind].layout)
+    torch.testing.assert_close(found.rollout, wanted / wanted.sum(1, keepdim=True))
+    assert not found.rollout[~mask[:, 1:]].any()
+    there = mask[:, 1:]
+    torch.testing.assert_close(found.tokens[there], said.hidden_states[-2][:, 1:][there])
+    assert not any(
+        module._forward_hooks for name, module in encoder.named_modules() if name.endswith(("query", "q_lin"))
+    )

@@ -9,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from engine.manifest import read_manifest
 from engine.pipeline.local import make_view, run_recipe
+from engine.pipeline.views.attention import ATTENTION
 from engine.pipeline.views.measures import TASK_MEASURES
 from engine.pipeline.views.occlusion import OCCLUSION
 from engine.pipeline.views.shift import SHIFT
@@ -18,6 +19,7 @@ from engine.zoo.modalities import MODALITIES
 from pages.features.packing import Sentences, sentence_packet
 from pages.features.texts import few_texts, matches, task_splits
 from pages.features.words import IMAGES, marked
+from pages.sections.diagnose_views import IMAGES as LOOKED_AT
 from pages.shared.nouns import called
 from tests.pages.test_packing import unpack
 from tests.pages.views import open_page, texts
@@ -38,6 +40,7 @@ def place(tmp_path_factory):
     report = run_recipe(recipe, store, view={"method": "tsne"})
     make_view(SHIFT, SHIFT.ask(report.recipe), store)
     make_view(OCCLUSION, OCCLUSION.ask(report.recipe, task="alpha", images=IMAGES), store)
+    make_view(ATTENTION, ATTENTION.ask(report.recipe, task="alpha", images=LOOKED_AT), store)
     make_view(TASK_MEASURES, TASK_MEASURES.ask(report.recipe), store)
     return folder
 
@@ -94,8 +97,17 @@ def test_texts_are_found_by_their_words(opened):
 
 def test_words_that_move_features_are_shown_where_they_were_hidden(opened):
     app = opened("diagnose", task="alpha")
-    assert "Which words?" in texts(app)
+    assert "8 · Which words?" in texts(app)
     assert "green moves the expert" in texts(app).replace(":green-background[green]", "green")
+
+
+def test_where_models_look_is_shown_on_the_words(opened):
+    app = opened("diagnose", task="alpha")
+    assert not app.exception
+    said = texts(app)
+    assert "6 · Where in the text?" in said
+    assert "look at the same words with r = " in said
+    assert "image" not in said.split("6 · Where in the text?")[1].split("7 · ")[0]
 
 
 def test_shifts_of_texts_are_those_of_words(opened):
@@ -119,8 +131,8 @@ def test_matches_are_whole_words_in_their_order():
 
 def test_a_few_texts_are_of_different_classes(place):
     task = read_manifest(place / "zoo").task_table["alpha"]
-    found = task_splits(place / "zoo", task)
-    few = few_texts(place / "zoo", task, 3)
+    found = task_splits(place / "zoo", MODALITIES["text"], task)
+    few = few_texts(place / "zoo", MODALITIES["text"], task, 3)
     labels = [int(found["test"].labels[list(found["test"].texts).index(text)]) for text in few]
     assert sorted(labels) == [0, 1, 2]
     assert found["adapt"].labels is None

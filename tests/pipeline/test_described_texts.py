@@ -12,8 +12,9 @@ from engine.pipeline.local import run_recipe
 from engine.recipe import parse_recipe
 from engine.store import Store
 from engine.zoo.described.make import holding, make_zoo
-from engine.zoo.described.sources import TOKENIZER, wanted
+from engine.zoo.described.sources import wanted
 from engine.zoo.folder import Zoo
+from engine.zoo.modalities import MODALITIES
 from engine.zoo.texts.tables import TextTable
 from tests.made_text_models import NOUNS, VOCABULARY, classifiers, t5
 from tests.pipeline.test_text_grades import likeness
@@ -61,7 +62,7 @@ def test_shipped_descriptions_name_every_file_with_its_place(name):
     manifest = read_manifest(locate_description(name))
     items = wanted(manifest, locate_description(name).parent)
     assert [item.role for item in items] == ["base", *["expert"] * 8, *["data"] * 8]
-    assert all(set(TOKENIZER) < set(item.beside) for item in items)
+    assert all(set(MODALITIES["text"].tokenizers) < set(item.beside) for item in items)
     splits = {item.path: item.split for item in items if item.role == "data"}
     assert splits == {task.name: task.split for task in manifest.tasks}
     assert splits["mnli"] == "validation_matched"

@@ -2,12 +2,18 @@
 
 import pytest
 import torch
+import yaml
+from safetensors.torch import load_file, save_file
 
+from engine.alignment.symmetry import permuted, random_permutations
+from engine.alignment.transformer import transformer_symmetry
 from engine.analysis.written import read_array
+from engine.calibration.rollout import look
 from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
-from engine.catalog.words import kinds_of
-from engine.errors import MergeError, RecipeError
+from engine.errors import DataError, MergeError, RecipeError
 from engine.features import encode
+from engine.figures.diagnosis.answer import Scope
+from engine.figures.diagnosis.reading import reading_answer
 from engine.merging.apply import merge
 from engine.merging.wemoe import perceptrons
 from engine.pipeline.local import make_view, run_recipe
@@ -17,6 +23,7 @@ from engine.pipeline.run.plan import plan_run, steps_of
 from engine.pipeline.tools import StepTools
 from engine.pipeline.viewing.models import images_of, pictures_of
 from engine.pipeline.views import all_views, view_of
+from engine.pipeline.zoos.align import align_experts
 from engine.recipe import MethodCall, Probe, parse_recipe
 from engine.types import PerSample, PerTask
 from engine.weights import LazyTaskVectors, Memory
@@ -25,7 +32,9 @@ from engine.zoo.encoders.backbone import architecture, load_encoder, outline, pr
 from engine.zoo.folder import Zoo
 from engine.zoo.importing.convert import import_zoo
 from engine.zoo.importing.request import parse_request
+from engine.zoo.kinds import kinds_of
 from engine.zoo.modalities import MODALITIES
+from engine.zoo.texts.occlusion import occluded
 from tests import made_text_models, tiny_text_zoo
 from tests.tiny_text_zoo import make_text_zoo
 from tests.tiny_zoo import make_zoo
@@ -145,15 +154,90 @@ def test_calibrators_inside_an_encoder_are_refused_on_texts(text_zoo, store):
         plan_run(asked, store)
 
 
-@pytest.mark.parametrize("name", [name for name, view in all_views().items() if view.inside])
-def test_views_inside_an_encoder_are_refused_on_texts_before_anything_is_planned(name, text_zoo, store):
+@pytest.mark.parametrize("name", [name for name, view in all_views().items() if view.trains])
+def test_views_that_train_are_refused_on_texts_before_anything_is_planned(name, text_zoo, store):
     view = view_of(name)
     run = steps_of(parse_recipe({"zoo": str(text_zoo)}), store)
     planned = len(run.steps)
-    with pytest.raises(RecipeError, match=f"^{view.inside} on texts: .+"):
+    with pytest.raises(RecipeError, match=f"^{view.trains} on texts: experts of texts are brought"):
         view.planned(run, view.request.model_construct(recipe=run.recipe))
     assert len(run.steps) == planned
     assert view.refusal(MODALITIES["image"]) == ""
+
+
+def test_attention_to_words_is_that_of_the_rollout(text_zoo, store):
+    view, recipe = view_of("attention"), parse_recipe({"zoo": str(text_zoo)})
+    document = view.read(make_view(view, view.ask(recipe, images=12, task="alpha"), store))
+    part, opened = document["tasks"]["alpha"], Zoo.open(str(text_zoo))
+    samples = images_of(opened, "alpha", recipe.probe, 12)
+    config = architecture(opened.folder, opened.manifest)
+    expert = load_encoder(config, opened.weights("alpha"))
+    found = look(expert, [samples.pixels], opened.modality.layout_of(config))
+    words = opened.data["alpha"].words(samples.pixels.numpy())
+    for row, text in enumerate(part["texts"]):
+        assert text["index"] == samples.rows[row]
+        assert text["words"] == words[row]
+        places = occluded(samples.pixels[row])[0] - 1
+        share = found.rollout[row, places]
+        assert text["expert"] == pytest.approx((share / share.sum()).tolist(), abs=1e-4)
+        assert sum(text["merged"]) == pytest.approx(1, abs=1e-3)
+        assert all(value >= 0 for value in text["drift"])
+    assert -1 <= part["alike"]["another"] <= 1
+    assert part["alike"]["same"] > part["alike"]["another"], "experts hardly moved from the base"
+    scope = Scope("alpha", "Alpha", ("circle", "square", "star"))
+    answer = reading_answer(document, scope, "light", None, "")
+    assert answer.question == "Where in the text?"
+    assert "another text of the task" in answer.sentence
+    single, frequent = answer.drawings
+    assert len(single.table) == len(part["texts"][0]["words"])
+    drawn = [word for line in single.figure.data[0].customdata for word in line if word]
+    assert drawn == part["texts"][0]["words"]
+    every = [
+        text["expert"][place] * len(text["words"])
+        for text in part["texts"]
+        for place, word in enumerate(text["words"])
+        if word == frequent.table["word"][0]
+    ]
+    assert frequent.table["expert"][0] == pytest.approx(sum(every) / len(every))
+    with pytest.raises(DataError, match="None of"):
+        reading_answer(document, Scope("alpha", "Alpha", scope.classes, None, (9999,)), "light", None)
+
+
+@pytest.mark.parametrize("method", ["weight_matching", "activation_matching"])
+def test_units_of_a_shuffled_text_expert_are_found_again(method, text_zoo, store):
+    view, recipe = view_of("connection"), parse_recipe({"zoo": str(text_zoo)})
+    asked = {"start": "alpha", "end": "beta", "points": 3, "images": 24, "method": method}
+    shuffled, plain = (
+        view.read(make_view(view, view.ask(recipe, **asked, shuffle=shuffle), store)) for shuffle in (True, False)
+    )
+    units = shuffled["units"]
+    assert set(units["moved"]) == {"residual", *(f"{kind}_{n}" for kind in ("units", "keys", "values") for n in (0, 1))}
+    assert set(units["found"].values()) == {1.0}
+    assert units["apart"] < 1e-10
+    assert set(units["zips"]) == {"units_0", "units_1"}
+    for task in ("alpha", "beta"):
+        first, second = shuffled["tasks"][task], plain["tasks"][task]
+        assert first["aligned"]["loss"] == pytest.approx(second["plain"]["loss"], rel=1e-4)
+        assert first["plain"]["loss"][1] != pytest.approx(second["plain"]["loss"][1], rel=1e-4)
+        assert list(first["deviation"]) == [f"encoder.layer.{number}.intermediate.dense" for number in (0, 1)]
+
+
+def test_an_expert_of_texts_from_another_base_is_aligned(tmp_path):
+    folder = make_text_zoo(tmp_path / "tiny")
+    symmetry, files = transformer_symmetry(tiny_text_zoo.CONFIG), ("experts/alpha.safetensors", "base.safetensors")
+    wanted = load_file(folder / files[0])
+    for file, target in zip(files, (files[0], "theirs.safetensors"), strict=True):
+        own = {name.removeprefix("bert."): tensor for name, tensor in load_file(folder / file).items()}
+        moved = permuted(own, symmetry, random_permutations(symmetry, own, 3))
+        save_file({f"bert.{name}": tensor.contiguous() for name, tensor in moved.items()}, folder / target)
+    document = yaml.safe_load((folder / "zoo.yaml").read_text())
+    document["experts"][0]["base"] = "theirs.safetensors"
+    (folder / "zoo.yaml").write_text(yaml.safe_dump(document))
+    record = align_experts(str(folder), "weight_matching", {})["alpha"]
+    assert record["after"] > record["before"]
+    assert record["apart"] < 1e-10
+    found = load_file(folder / "aligned" / "alpha.safetensors")
+    assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
 
 
 @pytest.mark.parametrize("name", ["depth", "transplant"])
@@ -203,7 +287,7 @@ def test_text_encoders_are_stitched_part_by_part(text_zoo, store):
     assert len(cosine) == 3
 
 
-@pytest.mark.parametrize("name", ["depth", "energy", "stitching", "transplant"])
+@pytest.mark.parametrize("name", ["attention", "connection", "depth", "energy", "stitching", "transplant"])
 def test_blocks_of_a_model_that_writes_its_answers_are_refused(name, tmp_path, store):
     base, experts = made_text_models.t5(tmp_path)
     data = made_text_models.texts(tmp_path / "n.jsonl", ("yes", "no"), numbers=False)

@@ -74,11 +74,12 @@ class Answer:
     available: int  # that there are in the scope
     control: str  # what it is compared with, in a sentence
     notes: tuple[str, ...] = field(default=())
+    asked: str = ""  # the question, where it is put otherwise
 
     @property
     def question(self) -> str:
         """Return the question that is answered."""
-        return QUESTIONS[self.number - 1]
+        return self.asked or QUESTIONS[self.number - 1]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ...errors import StoreError
 from ...report import Report, read_report
 from ...zoo.folder import Zoo
 from ...zoo.images.thumbnails import png
-from ...zoo.modalities import only_images
+from ...zoo.modalities import only_pictured
 
 PROJECTIONS = ("tsne", "umap", "pca")
 BATCH = 64  # pictures that are decoded at once
@@ -53,7 +53,7 @@ def write_atlas(run: Path, out: Path, state: str = "merged", projection: pd.Data
         raise StoreError(f"The run has no features of the state '{state}'. It has {', '.join(states)}.")
     points = _points(run, state) if projection is None else projection
     zoo, rows = Zoo.open(report.recipe.zoo), 0
-    only_images(zoo.manifest, "Atlas tables are written")
+    only_pictured(zoo.manifest, "Atlas tables are written")
     writer: pq.ParquetWriter | None = None
     try:
         for task in report.samples:

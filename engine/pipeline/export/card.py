@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -18,6 +19,7 @@ PROTOCOLS = {
     "held_out": "adapted on other images than evaluated on",
     "paper": "adapted on the evaluated images without their labels (transductive)",
 }
+TEXT = "text"  # text models as transformers loads them
 USE = {
     "peft": """\
 ```python
@@ -38,7 +40,7 @@ model = CLIPVisionModelWithProjection.from_pretrained("this folder").eval()
 processor = CLIPImageProcessor.from_pretrained("this folder")
 features = model(**processor(images=image, return_tensors="pt")).image_embeds
 ```""",
-    "text": """\
+    TEXT: """\
 ```python
 from transformers import AutoModel, AutoTokenizer
 
@@ -66,6 +68,31 @@ features = model.encode_image(preprocess(image)[None])
 }
 
 
+@dataclass(frozen=True)
+class About:
+    """Facts of a card that a kind of model has in common."""
+
+    many: str  # its samples
+    pipeline: str  # the hub's name of what it does
+    tags: tuple[str, ...]
+    words: str  # below the title
+
+
+CLIP = About(
+    "images",
+    "image-feature-extraction",
+    ("clip",),
+    "A CLIP image encoder, merged from fine-tuned experts with MergeLens. Its output is the image embedding before "
+    "normalisation; a head normalises it.",
+)
+_ABOUT = {
+    TEXT: About(
+        "texts",
+        "feature-extraction",
+        (),
+        "A text model, merged from fine-tuned experts with MergeLens. Classifiers are each expert's own.",
+    )
+}
 STRICTER = (  # licences by how much they ask for, the most permissive first
     ("cc0-1.0", "public domain", "unlicense"),
     ("mit", "bsd-2-clause", "bsd-3-clause", "apache-2.0"),
@@ -90,16 +117,17 @@ def model_card(report: Report, origins: Sequence[Origin], layout: str, files: Ma
         files: what lies beside the card → what it is.
     """
     parts = [_front(layout, origins), _title(report, layout), USE[layout], _origins(report, origins), _method(report)]
-    parts += [_measured(report, "texts" if layout == "text" else "images"), _files(files)]
+    parts += [_measured(report, _ABOUT.get(layout, CLIP).many), _files(files)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _front(layout: str, origins: Sequence[Origin]) -> str:
     """The hub's fields."""
+    about = _ABOUT.get(layout, CLIP)
     document: dict[str, Any] = {
         "library_name": {"open_clip": "open_clip", "peft": "peft"}.get(layout, "transformers"),
-        "pipeline_tag": "feature-extraction" if layout == "text" else "image-feature-extraction",
-        "tags": [*(() if layout == "text" else ("clip",)), "merge", "mergelens"],
+        "pipeline_tag": about.pipeline,
+        "tags": [*about.tags, "merge", "mergelens"],
         "license": licence(origins),
     }
     sources = [hub_id(origin.source) for origin in origins]
@@ -132,13 +160,7 @@ def _title(report: Report, layout: str) -> str:
     title = method_title(report.recipe.merge.method)
     zoo = _cell(report.zoo.title or report.zoo.name)
     made = f"# {title}: {len(report.experts)} experts of {zoo} merged\n\n"
-    if layout == "text":
-        return f"{made}A text model, merged from fine-tuned experts with MergeLens. Classifiers are each expert's own."
-    return (
-        f"{made}"
-        "A CLIP image encoder, merged from fine-tuned experts with MergeLens. Its output is the image embedding before "
-        "normalisation; a head normalises it."
-    )
+    return made + _ABOUT.get(layout, CLIP).words
 
 
 def _origins(report: Report, origins: Sequence[Origin]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,15 @@ from ...store.outputs import check_folder, new_folder
 from ...types import Progress, Weights
 from ...weights import Memory, encoder_part, open_weights, write_weights
 from ...weights.huggingface import ToHuggingFace, huggingface_config
-from ...zoo.encoders.architecture import architecture
 from ...zoo.encoders.heads import CLASSIFIERS, HEADS_KEY, MADE_OTHERWISE, read_heads
 from ...zoo.folder import Zoo
 from ...zoo.importing.sources import Joined
 from ...zoo.metadata import describe_model, header_text, model_document, read_document
-from ...zoo.modalities import of_config
+from ...zoo.modalities import load, of_config
 from ..run.merging import load_merged
 from ..run.receipt import Origin, header_of, made_by, origins_of, receipt_text
 from .adapter import write_adapter
 from .card import licence, model_card
-from .texts import write_text_model
 
 LAYOUTS = {
     "hf": "model.safetensors",
@@ -75,9 +73,9 @@ def export_model(
             "same weights give other features there. Export a run with `forward: standard`."
         )
     zoo = _zoo(report)
-    if zoo is not None and zoo.manifest.modality != "image":
-        return _export_text(run, out, layout, digest, zoo, report, task, progress)
-    weights = _weights(run, zoo, task)
+    if zoo is not None and zoo.modality.exporter:
+        return load(zoo.modality.exporter)(run, out, layout, digest, zoo, task, progress)
+    weights = merged_weights(run, zoo, task)
     config, preprocess = _described(run, zoo)
     files = {LAYOUTS[layout]: "the merged image encoder" + (f", for the task {task}" if task else "")}
     with new_folder(out) as folder:
@@ -87,41 +85,32 @@ def export_model(
             files = _write_peft(folder, weights, zoo, rank)
         else:
             files |= _write_open_clip(folder, weights, zoo, config, preprocess, progress)
-        files |= _write_heads(folder, zoo)
-        files |= _copy(run, folder)
-        if (text := run_receipt(run, digest)) is not None:
-            (folder / "receipt.json").write_text(text, "utf-8")
-            files["receipt.json"] = "of every tensor, what came from which expert"
-        (folder / "README.md").write_text(model_card(report, _origins(report, zoo, digest), layout, files), "utf-8")
-    return {**files, "README.md": "the model card"}
+        return write_beside(folder, run, zoo, layout, digest, files)
 
 
-def _export_text(
-    run: Path,
-    out: Path,
-    layout: str,
-    digest: Digest,
-    zoo: Zoo,
-    report: Report,
-    task: str | None,
-    progress: Progress | None,
+def write_beside(
+    folder: Path, run: Path, zoo: Zoo | None, layout: str, digest: Digest, files: Mapping[str, str]
 ) -> dict[str, str]:
-    """Write a merged text model; ``task`` names the expert whose classifier goes with it."""
-    if layout != "hf":
-        raise EngineError(f"Text models are exported for transformers (hf); there is no '{layout}' of them.")
-    static = (run / "merged.safetensors").is_file()
-    weights = _weights(run, zoo, None if static else task)
-    with new_folder(out) as folder:
-        config = architecture(zoo.folder, zoo.manifest)
-        files = write_text_model(folder, weights, zoo, config, task, progress)
-        files |= _write_heads(folder, zoo)
-        files |= _copy(run, folder)
-        if (text := run_receipt(run, digest)) is not None:
-            (folder / "receipt.json").write_text(text, "utf-8")
-            files["receipt.json"] = "of every tensor, what came from which expert"
-        card = model_card(report, _origins(report, zoo, digest), "text", files)
-        (folder / "README.md").write_text(card, "utf-8")
-    return {**files, "README.md": "the model card"}
+    """Write heads, recipe, report, calibrators, receipt and card beside exported weights.
+
+    Args:
+        folder: that holds the weights.
+        run: the folder of the finished run.
+        zoo: that it was merged from, None where it is gone.
+        layout: a row of the cards' layouts.
+        digest: sha256 of a file.
+        files: what was written already → what it is.
+
+    Returns:
+        File → what it is, of all of them.
+    """
+    report = read_report(run)
+    found = {**files, **_write_heads(folder, zoo), **_copy(run, folder)}
+    if (text := run_receipt(run, digest)) is not None:
+        (folder / "receipt.json").write_text(text, "utf-8")
+        found["receipt.json"] = "of every tensor, what came from which expert"
+    (folder / "README.md").write_text(model_card(report, _origins(report, zoo, digest), layout, found), "utf-8")
+    return {**found, "README.md": "the model card"}
 
 
 def _zoo(report: Report) -> Zoo | None:
@@ -132,7 +121,17 @@ def _zoo(report: Report) -> Zoo | None:
         return None
 
 
-def _weights(run: Path, zoo: Zoo | None, task: str | None) -> Weights:
+def merged_weights(run: Path, zoo: Zoo | None, task: str | None) -> Weights:
+    """Return the merged weights that a run left.
+
+    Args:
+        run: the folder of a finished run.
+        zoo: that it was merged from, None where it is gone.
+        task: whose weights, where there are others for every task.
+
+    Raises:
+        EngineError: there are none, or not for this task.
+    """
     file = run / "merged.safetensors"
     if file.is_file():
         if task is not None:
@@ -247,7 +246,7 @@ def export_file(run: Path, out: Path, digest: Digest) -> None:
     origins = _origins(report, zoo, digest)
     metadata = header_text(model_document(config, preprocess.model_dump(mode="json")))
     metadata |= {"format": "pt", **header_of(report.recipe, origins), "licence": licence(origins)}
-    write_weights(out, _weights(run, zoo, None), metadata=metadata | {"identity": report.identity})
+    write_weights(out, merged_weights(run, zoo, None), metadata=metadata | {"identity": report.identity})
 
 
 def run_receipt(run: Path, digest: Digest) -> str | None:
@@ -264,7 +263,7 @@ def run_receipt(run: Path, digest: Digest) -> str | None:
     zoo = _zoo(report)
     if zoo is None or not _origins(report, zoo, digest):
         return None
-    merged = None if report.merged.kind != "static" else _weights(run, zoo, None)
+    merged = None if report.merged.kind != "static" else merged_weights(run, zoo, None)
     return receipt_text(made_by(zoo, report.recipe, _origins(report, zoo, digest)), merged)
 
 

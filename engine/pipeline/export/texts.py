@@ -13,14 +13,17 @@ from torch import Tensor
 
 from ...errors import EngineError, nearest
 from ...manifest import resolve_inside
-from ...preparation import Tokenisation
+from ...store.outputs import new_folder
 from ...types import Progress, Weights
 from ...weights import write_weights
+from ...zoo.encoders.architecture import architecture
 from ...zoo.encoders.heads import ZeroShotHead
 from ...zoo.folder import Zoo
 from ...zoo.texts.families import FAMILIES, Family
 from ...zoo.texts.grades import number_head
 from ...zoo.texts.plain import plain_config
+from .card import TEXT
+from .model import Digest, merged_weights, write_beside
 
 FILE = "model.safetensors"
 ROLES = ("pad_token", "cls_token", "sep_token", "mask_token", "unk_token")
@@ -50,6 +53,26 @@ class Renamed:
     def tensor(self, name: str) -> Tensor:
         """Read one tensor."""
         return self.layers[name].clone() if name in self.layers else self.weights.tensor(self.stored[name])
+
+
+def export_text(
+    run: Path, out: Path, layout: str, digest: Digest, zoo: Zoo, task: str | None, progress: Progress | None
+) -> dict[str, str]:
+    """Write a run's merged text model as a folder; ``task`` names the expert whose classifier goes with it.
+
+    Returns:
+        File → what it is.
+
+    Raises:
+        EngineError: another layout than transformers', or as :func:`write_text_model`.
+    """
+    if layout != "hf":
+        raise EngineError(f"Text models are exported for transformers (hf); there is no '{layout}' of them.")
+    static = (run / "merged.safetensors").is_file()
+    weights = merged_weights(run, zoo, None if static else task)
+    with new_folder(out) as folder:
+        files = write_text_model(folder, weights, zoo, architecture(zoo.folder, zoo.manifest), task, progress)
+        return write_beside(folder, run, zoo, TEXT, digest, files)
 
 
 def write_text_model(
@@ -124,10 +147,8 @@ def _config(zoo: Zoo, config: Mapping[str, Any], family: Family, task: str | Non
 
 
 def _tokenizer(folder: Path, zoo: Zoo, family: Family) -> dict[str, str]:
-    """Write the zoo's tokenizer, where it is a published one."""
+    """Write the zoo's tokenizer, or its words."""
     stated = zoo.manifest.backbone.tokenisation
-    if not isinstance(stated, Tokenisation):
-        return {}
     file = resolve_inside(zoo.folder, stated.vocabulary)
     text = file.read_text("utf-8")
     if stated.special is None:

@@ -122,10 +122,9 @@ def _refused_experts(recipe: Recipe, zoo: Zoo | Manifest) -> list[str]:
 def _refused_calibrators(recipe: Recipe, manifest: Manifest) -> Iterator[str]:
     """List calibrators that the zoo's encoders or the merge method have no place for."""
     merge, modality = MERGE_METHODS[recipe.merge.method], modality_of(manifest)
-    reading = manifest.backbone.tokenisation
     for call in recipe.calibrators:
         row = CALIBRATORS[call.method]
-        if reading is not None and reading.answers:
+        if modality.answers(manifest):
             yield (
                 f"{row.title} corrects features, and what this zoo's models give are log-likelihoods of answers. Take "
                 "the calibrator out."

@@ -45,7 +45,7 @@ class View(Generic[R]):
     document: str = ""  # name of the JSON file that the last step writes, where it is not the view's own
     reduced: Callable[[Recipe], Recipe] = lambda recipe: recipe  # the recipe without what the view does not depend on
     goes_on: bool = False  # whether `plan` takes, third, steps that failed by key, each with its reason
-    inside: str = ""  # of a view that looks inside an encoder: what cannot be done where nothing can, as a beginning
+    trains: str = ""  # of a view that trains experts: what cannot be done where none are, as a beginning
     work: Callable[[R, Sizes], Work] | None = None  # what it does, so that its time is foreseen; None: not known
     needs: Literal["zoo", "merge", "run"] = "run"  # what it starts from
     unaligned: bool = False  # looks at experts of other bases as they are, and merges nothing
@@ -53,7 +53,9 @@ class View(Generic[R]):
 
     def refusal(self, kind: Modality) -> str:
         """Return why the view is not there for a kind of data; '' where it is."""
-        return f"{self.inside} on {kind.many}: {kind.inside}." if self.inside and kind.inside else ""
+        if not self.trains or kind.made:
+            return ""
+        return f"{self.trains} on {kind.many}: experts of {kind.many} are brought, not trained here."
 
     def planned(self, run: RunSteps, asked: R, *lost: Mapping[str, str]) -> str:
         """Add the view's steps to those of a run, and return the last one's key; see ``plan``.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...report import Report
+    from ...zoo.modality import Modality
 
 Settings = list[dict[str, Any]]  # of the requests that are made
 Opens = Callable[["Opening"], Settings]
@@ -20,7 +21,7 @@ class Opening:
 
     report: Report
     ways: tuple[str, ...]  # recipes by which the zoo's experts were trained
-    inside: str  # why nothing inside the encoder can be looked at, '' where it can
+    kind: Modality  # of the zoo's data
 
     @cached_property
     def worst(self) -> str | None:

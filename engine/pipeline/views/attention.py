@@ -1,10 +1,11 @@
-"""Attention: where the merged model and a task's expert look in each image, and whose patches drifted."""
+"""Attention: where the merged model and a task's expert look in each sample, and which of its tokens drifted."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,15 +14,18 @@ from ...errors import RecipeError
 from ..steps import SHARE, step
 from ..viewing.anew import merge_alone
 from ..viewing.base import View
-from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, plan_by_task
-from ..viewing.opening import of_worst_task
+from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_blocks, plan_by_task
+from ..viewing.opening import Opening, Settings, of_worst_task
 from ..viewing.work import Sizes, Work
 
 if TYPE_CHECKING:
+    from ...zoo.folder import Zoo
     from ..run.plan import RunSteps
     from ..tools import StepTools
+    from ..viewing.models import Images
 
 STEPS = 255  # that shares and distances are kept in
+DECIMALS = 4  # of those of words
 
 
 class AttentionRequest(ImagesRequest):
@@ -42,6 +46,7 @@ def plan(run: RunSteps, asked: AttentionRequest) -> str:
             f"{row.title} makes other weights for every image, so there is no attention to follow. "
             "Choose a run with a static merge or one by task."
         )
+    need_blocks(run, "look into")
     return plan_by_task(run, attention, asked, "Looking where models look on {}", {})
 
 
@@ -61,6 +66,10 @@ def attention(inputs: ModelInputs[Path], params: TaskParams, output: Path, tools
     ``merged`` (rollout: shares of attention) and ``drift`` (‖x_merged − x_expert‖ / ‖x_expert‖ of the tokens that
     enter the last block); bytes, in units of ``unit``. ``alike``: mean correlation over images of the merged model's
     rollout with the expert's of the ``same`` image and, the control, of ``another`` image of the task.
+
+    Of samples with parts (words) ``texts`` stands in place of index, labels, units and arrays: ``index``, ``label``,
+    ``words`` and, a number a word, ``expert`` and ``merged`` (shares of the attention to words) and ``drift``;
+    ``another`` text is compared over the places that both have.
     """
     from ...analysis.written import write_array
     from ...calibration.rollout import look
@@ -69,9 +78,12 @@ def attention(inputs: ModelInputs[Path], params: TaskParams, output: Path, tools
     zoo, task = params.sources.open(), params.task
     images = images_of(zoo, task, params.probe, params.images)
     models, found = Models(zoo, inputs, task, images.device), {}
+    layout = zoo.modality.layout_of(params.architecture)
     for number, name in enumerate((params.expert, "merged")):
         part = tools.part(number / 2, (number + 1) / 2)
-        found[name] = look(models.encoder(name), images.batches(lambda fraction, part=part: part(fraction, task)))
+        found[name] = look(
+            models.encoder(name), images.batches(lambda fraction, part=part: part(fraction, task)), layout
+        )
     expert, merged = found[params.expert], found["merged"]
     lengths = expert.tokens.norm(dim=-1).clamp(min=np.finfo(np.float32).tiny)
     arrays = {
@@ -81,7 +93,11 @@ def attention(inputs: ModelInputs[Path], params: TaskParams, output: Path, tools
     }
     order = np.random.default_rng(params.probe.split_seed).permutation(len(images.rows))
     another = np.empty_like(order)
-    another[order] = np.roll(order, 1)  # nobody keeps an image's own
+    another[order] = np.roll(order, 1)  # nobody keeps its own
+    if zoo.modality.parts:
+        document = _by_word(zoo, task, images, arrays, another)
+        (output / "attention.json").write_text(json.dumps(document, ensure_ascii=False))
+        return
     document = {
         "alike": {
             "same": correlation(arrays["merged"], arrays["expert"]),
@@ -99,6 +115,41 @@ def attention(inputs: ModelInputs[Path], params: TaskParams, output: Path, tools
     (output / "attention.json").write_text(json.dumps(document))
 
 
+def _by_word(
+    zoo: Zoo, task: str, samples: Images, arrays: Mapping[str, np.ndarray], another: np.ndarray
+) -> dict[str, Any]:
+    """Return the document of samples with parts: what falls on their words, behind the class token's place."""
+    preparation, data = zoo.preprocess(), zoo.data[task]
+    places = [zoo.modality.occluded(row, preparation)[0] - 1 for row in samples.pixels]
+    words, labels = data.words(samples.pixels.numpy()), data.labels("test")[samples.rows]
+    own = {name: [values[row][at] for row, at in enumerate(places)] for name, values in arrays.items()}
+    for name in ("expert", "merged"):
+        own[name] = [values / max(values.sum(), np.finfo(np.float32).tiny) for values in own[name]]
+    texts = [
+        {
+            "index": index,
+            "label": label,
+            "words": words[row],
+            **{name: values[row].astype(float).round(DECIMALS).tolist() for name, values in own.items()},
+        }
+        for row, (index, label) in enumerate(zip(samples.rows.tolist(), labels.tolist(), strict=True))
+    ]
+    other = [own["expert"][row] for row in another]
+    alike = {"same": _alike(own["merged"], own["expert"])}
+    alike["another"] = _alike(own["merged"], other) if len(another) > 1 else None
+    return {"alike": alike, "texts": texts, "images": len(texts), "available": samples.available}
+
+
+def _alike(left: list[np.ndarray], right: list[np.ndarray]) -> float | None:
+    """Return the mean over samples of Pearson's correlation over the places that both have; None where none varies."""
+    found = []
+    for one, two in zip(left, right, strict=True):
+        most = min(len(one), len(two))
+        if most > 2 and (value := correlation(one[None, :most], two[None, :most])) is not None:
+            found.append(value)
+    return float(np.mean(found)) if found else None
+
+
 def correlation(left: np.ndarray, right: np.ndarray) -> float | None:
     """Return the mean over rows (n, patches) of Pearson's correlation; None where no row varies."""
     left, right = (part - part.mean(1, keepdims=True) for part in (left.astype(float), right.astype(float)))
@@ -112,14 +163,18 @@ def work(asked: AttentionRequest, sizes: Sizes) -> Work:
     return Work(passes=3 * sizes.looked_at(asked.images, asked.task))
 
 
+def _opened(opening: Opening) -> Settings:
+    """Ask for the task that loses most, where maps of few patches are kept; those of words are kept word by word."""
+    return [] if opening.kind.parts else of_worst_task(500)(opening)
+
+
 ATTENTION = View(
     "attention",
     "Attention and drift in the image",
     AttentionRequest,
     plan,
     reduced=merge_alone,
-    inside="Attention cannot be followed",
     work=work,
     needs="merge",
-    opens=of_worst_task(500),
+    opens=_opened,
 )

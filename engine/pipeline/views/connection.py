@@ -12,12 +12,12 @@ from pydantic import Field, model_validator
 
 from ...catalog import ALIGNMENTS, params_of, row_of
 from ...errors import RecipeError, nearest
-from ...manifest import Preprocess
+from ...preparation import Preparation
 from ...recipe import Probe, Recipe
 from ..sources import Sources
 from ..steps import INLINED, SHARE, A, Inputs, NoInputs, StepParams, apart, step
 from ..viewing.base import View, read_document
-from ..viewing.by_task import ImagesRequest, need_heads
+from ..viewing.by_task import ImagesRequest, need_blocks, need_heads
 from ..viewing.on_weights import PRETRAINED, merge_only
 from ..viewing.opening import of_pair
 from ..viewing.work import Sizes, Work
@@ -68,7 +68,7 @@ class UnitsParams(StepParams):
     shuffle: bool
     seed: int
     architecture: dict[str, Any]
-    preprocess: Preprocess
+    preprocess: Preparation
     sources: Sources = apart()
 
 
@@ -84,7 +84,7 @@ class ConnectionParams(StepParams):
     digests: dict[str, str]
     alphas: tuple[float, ...]
     architecture: dict[str, Any]
-    preprocess: Preprocess
+    preprocess: Preparation
     sources: Sources = apart()
 
 
@@ -121,9 +121,10 @@ def plan(run: RunSteps, asked: ConnectionRequest) -> str:
     """Plan the matching of two models and the path between them.
 
     Raises:
-        RecipeError: a model that the recipe does not have, or nothing to score.
+        RecipeError: a model that the recipe does not have, nothing to score, or an encoder without blocks.
     """
     need_heads(run)
+    need_blocks(run, "match units of")
     table, tasks = run.zoo.manifest.expert_table, [task.name for task in run.in_domain()]
     known = [*(name for name, _ in run.experts), PRETRAINED]
     start = asked.start or known[0]
@@ -195,7 +196,7 @@ def match_units(inputs: NoInputs[Path], params: UnitsParams, output: Path, tools
     from ...alignment.transformer import unfolded
     from ...alignment.units import in_place, likeness, undone, zip_shares
     from ...weights import Memory, write_weights
-    from ...zoo.encoders.backbone import PREFIX, load_encoder
+    from ...zoo.encoders.backbone import load_encoder, prefix_of
     from ..viewing.on_weights import model_of
     from ..zoos.align import images_for
 
@@ -220,7 +221,9 @@ def match_units(inputs: NoInputs[Path], params: UnitsParams, output: Path, tools
     some = images(8)
     apart_by = max(check_same_function(two, own, tensors, some) for tensors in (start, aligned))
     zips = {}
-    seen = [(transformer_units(one, part), transformer_units(two, part)) for part in images(SEEN).split(16)]
+    seen = [
+        tuple(transformer_units(model, part, images.layout) for model in (one, two)) for part in images(SEEN).split(16)
+    ]
     blocks = [group for group in seen[0][0] if group.startswith("units_")]
     for place, group in enumerate(blocks):
         tools.progress(0.6 + 0.4 * place / len(blocks), f"zipping {group}")
@@ -235,7 +238,10 @@ def match_units(inputs: NoInputs[Path], params: UnitsParams, output: Path, tools
         "apart": apart_by,
     }
     for name, tensors in ((SHUFFLED, start), (ALIGNED, aligned)):
-        kept = {PREFIX + key: torch.as_tensor(tensor).float().contiguous() for key, tensor in tensors.items()}
+        kept = {
+            prefix_of(params.architecture) + key: torch.as_tensor(tensor).float().contiguous()
+            for key, tensor in tensors.items()
+        }
         write_weights(output / name, Memory(kept))
     (output / UNITS).write_text(json.dumps(document))
 
@@ -257,7 +263,9 @@ def connection_path(inputs: ConnectionInputs[Path], params: ConnectionParams, ou
     """
     import torch
 
+    from ...alignment.methods import cast
     from ...alignment.repair import goals, repair, unit_statistics
+    from ...alignment.transformer import matrix_names
     from ...analysis.interpolation import Between, accuracy_and_loss, barrier
     from ...weights import open_weights
     from ...zoo.encoders.backbone import load_encoder
@@ -269,7 +277,7 @@ def connection_path(inputs: ConnectionInputs[Path], params: ConnectionParams, ou
     pictures = pictures_of(zoo, params.task, params.probe, params.images)
     start = model_of(zoo, params.start, None)
     ends = {name: open_weights(inputs.units / file) for name, file in (("plain", SHUFFLED), ("aligned", ALIGNED))}
-    others = images_for(zoo, params.task)(SEEN).float().to(pictures.device)
+    others = cast(images_for(zoo, params.task)(SEEN), torch.float32).to(pictures.device)
     labels = torch.as_tensor(pictures.labels).long()
 
     def measured(encoder: torch.nn.Module) -> tuple[float, float]:
@@ -280,7 +288,8 @@ def connection_path(inputs: ConnectionInputs[Path], params: ConnectionParams, ou
     def at(end: Any, alpha: float) -> torch.nn.Module:
         return load_encoder(params.architecture, Between(start, end, alpha)).to(pictures.device)
 
-    layers = [name for name, _ in at(start, 0.0).named_modules() if name.endswith("mlp.c_fc")]
+    layout, shape = zoo.modality.layout_of(params.architecture), zoo.modality.shape(params.architecture)
+    layers = matrix_names(layout, "fc", shape["blocks"])
     sides = [unit_statistics(at(ends["aligned"], alpha), layers, others) for alpha in (0.0, 1.0)]
     values: dict[str, list[tuple[float, float]]] = {name: [] for name in ("plain", "aligned", "repaired")}
     ratios: dict[str, float] = {}
@@ -328,7 +337,6 @@ CONNECTION = View(
     ConnectionRequest,
     plan,
     reduced=_two_models,
-    inside="Units cannot be matched",
     work=work,
     needs="zoo",
     unaligned=True,

@@ -34,8 +34,7 @@ def plan(run: RunSteps, asked: ExactMatchRequest) -> str:
     Raises:
         RecipeError: the zoo's models do not answer in words, or their weights change from text to text.
     """
-    reading = run.zoo.manifest.backbone.tokenisation
-    if reading is None or not reading.answers:
+    if not run.zoo.modality.answers(run.zoo.manifest):
         raise RecipeError("Exact match is measured of models that answer in words, such as T5; this zoo's do not.")
     row = MERGE_METHODS[run.recipe.merge.method]
     if row.yields == "per_sample":

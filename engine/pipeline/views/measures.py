@@ -94,8 +94,8 @@ def work(asked: MeasuresRequest, sizes: Sizes) -> Work:
 
 
 def _opened(opening: Opening) -> Settings:
-    """Ask for it where tasks are measured in unlike ways: those of texts."""
-    return scored(opening) if opening.inside else []
+    """Ask for it where tasks are published with unlike measures."""
+    return scored(opening) if opening.kind.graded else []
 
 
 TASK_MEASURES = View("measures", "Measures of every task", MeasuresRequest, plan, work=work, opens=_opened)

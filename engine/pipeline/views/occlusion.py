@@ -41,8 +41,8 @@ def plan(run: RunSteps, asked: OcclusionRequest) -> str:
         RecipeError: no texts of an expert's task, or weights that change from text to text.
     """
     row = MERGE_METHODS[run.recipe.merge.method]
-    if run.zoo.modality.name != "text":
-        raise RecipeError(f"Words are hidden in texts; this zoo is one of {run.zoo.modality.many}.")
+    if not run.zoo.modality.parts:
+        raise RecipeError(f"Words are hidden one after another; this zoo is one of {run.zoo.modality.many}.")
     if row.yields == "per_sample":
         raise RecipeError(f"{row.title} makes other weights for every text. Choose a static merge or one by task.")
     return plan_by_task(run, occlusion, asked, "Hiding words of {}", {})
@@ -56,13 +56,12 @@ def occlusion(inputs: ModelInputs[Path], params: TaskParams, output: Path, tools
     ``merged``, ``pretrained``), the cosine distance 1 − cos of the feature to the one with the word hidden. ``alike``:
     the mean over texts of Pearson's correlation of a state's distances with the expert's (``merged``, ``pretrained``).
     """
-    from ...zoo.texts.occlusion import occluded
     from ..viewing.models import Models, images_of
 
     zoo, task = params.sources.open(), params.task
     texts = images_of(zoo, task, params.probe, params.images)
     models = Models(zoo, inputs, task, texts.device)
-    parts = [occluded(row, zoo.preprocess().special) for row in texts.pixels]
+    parts = [zoo.modality.occluded(row, zoo.preprocess()) for row in texts.pixels]
     names = {"expert": params.expert, "merged": "merged", "pretrained": "pretrained"}
     moved: dict[str, list[np.ndarray]] = {}
     for number, (state, name) in enumerate(names.items()):
@@ -112,8 +111,8 @@ def work(asked: OcclusionRequest, sizes: Sizes) -> Work:
 
 
 def _opened(opening: Opening) -> Settings:
-    """Ask for the task that loses most, where samples have words."""
-    return of_worst_task(300)(opening) if opening.inside else []
+    """Ask for the task that loses most, where samples have parts that can be hidden."""
+    return of_worst_task(300)(opening) if opening.kind.parts else []
 
 
 OCCLUSION = View(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...alignment.methods import Images, Labelled, check_same_function, reordered, symmetry_for
+from ...alignment.methods import Images, Labelled, cast, check_same_function, reordered, symmetry_for
 from ...alignment.symmetry import check_same_shapes
 from ...alignment.weight_matching import objective
 from ...catalog import ALIGNMENTS, params_of, row_of
@@ -16,10 +16,9 @@ from ...errors import ZooError, nearest
 from ...manifest import Expert
 from ...training.setting import spread
 from ...weights import Memory, encoder_part, open_weights, write_weights
-from ...zoo.encoders.backbone import PREFIX, architecture, load_encoder, preprocessing, to_tensor
+from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing, to_tensor
 from ...zoo.folder import Zoo
 from ...zoo.making.adopt import change_experts
-from ...zoo.modalities import only_images
 
 CHECKED = 8  # images that the function is compared on
 LABELLED = ("val", "train")  # and labelled ones
@@ -55,7 +54,6 @@ def align_experts(
             other widths, or a function that would change.
     """
     opened, row = Zoo.open(zoo), row_of(ALIGNMENTS, method, "way to align")
-    only_images(opened.manifest, "Experts are aligned")
     settings = params_of(row, dict(params))
     found, changes = {}, {}
     chosen = _chosen(opened, names)
@@ -113,7 +111,7 @@ def _aligned(
     zoo: Zoo, expert: Expert, match: Callable[..., dict[str, Tensor]], params: Any
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Align one expert; returns what was found and the tensors to write."""
-    config, preprocess = architecture(zoo.folder, zoo.manifest), preprocessing(zoo.folder, zoo.manifest)
+    config = architecture(zoo.folder, zoo.manifest)
     stored = encoder_part(open_weights(zoo.path(expert.base)))
     models = {"base": zoo.weights("base"), "theirs": stored, "expert": zoo.weights(expert.name)}
     shapes = [{name: torch.empty(w.shape(name), device="meta") for name in w.names} for w in models.values()]
@@ -125,8 +123,7 @@ def _aligned(
     orders = match(base, theirs if params.by == "base" else own, symmetry, params, images)
     before = dict(own.named_parameters())
     after = reordered(before, symmetry, orders)
-    probe = torch.randn(CHECKED, 3, preprocess.size, preprocess.size, generator=torch.Generator().manual_seed(0))
-    apart = check_same_function(own, before, after, probe if data is None else images(CHECKED))
+    apart = check_same_function(own, before, after, images(CHECKED) if data is not None else _blank(zoo, config))
     fixed = _detached(base)
     record = {
         "before": objective(fixed, _detached(own)),
@@ -134,7 +131,8 @@ def _aligned(
         "moved": {group: float((order != torch.arange(len(order))).double().mean()) for group, order in orders.items()},
         "apart": apart,
     }
-    return record, {PREFIX + name: tensor.detach().float().contiguous() for name, tensor in after.items()}
+    prefix = zoo.modality.layout_of(config).prefix
+    return record, {prefix + name: tensor.detach().float().contiguous() for name, tensor in after.items()}
 
 
 def images_for(zoo: Zoo, task: str) -> Images:
@@ -157,17 +155,23 @@ def images_for(zoo: Zoo, task: str) -> Images:
 
     def unlabelled(count: int) -> Tensor:
         split, rows = some(SPLITS, count)
-        return to_tensor(zoo.data[task].samples(split, rows), preprocess).double()
+        return cast(to_tensor(zoo.data[task].samples(split, rows), preprocess), torch.float64)
 
     def labelled(count: int) -> Labelled:
         split, rows = some(LABELLED, count)
         head = zoo.heads([task])[0][task]
-        pictures = to_tensor(zoo.data[task].samples(split, rows), preprocess).double()
-        return Labelled(
-            pictures, torch.as_tensor(zoo.data[task].labels(split)[rows]).long(), head.weight, float(head.scale)
-        )
+        samples = cast(to_tensor(zoo.data[task].samples(split, rows), preprocess), torch.float64)
+        labels = torch.as_tensor(zoo.data[task].labels(split)[rows]).long()
+        return Labelled(samples, labels, head.weight, float(head.scale), head.affine)
 
-    return Images(unlabelled, labelled)
+    return Images(unlabelled, labelled, zoo.modality.layout_of(architecture(zoo.folder, zoo.manifest)))
+
+
+def _blank(zoo: Zoo, config: Mapping[str, Any]) -> Tensor:
+    """Return samples that hold nothing, with noise on them where they are numbers."""
+    samples = to_tensor(*zoo.modality.blank(config, CHECKED))
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(samples.shape, generator=generator) if samples.is_floating_point() else samples
 
 
 def _detached(encoder: nn.Module) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from ...training import Setting, strategy_of
 from ...zoo.encoders.backbone import architecture, outline, preprocessing
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import VALIDATION_SHARE, hold_out
-from ...zoo.modalities import only_images
+from ...zoo.modalities import only_made
 from ...zoo.task_data import graded_in_words
 from ..graph import Plan
 from ..run.text_heads import heads_step
@@ -195,7 +195,7 @@ def _check_recipe(zoo: Zoo, wanted: FinetuneRequest) -> None:
     """Refuse a recipe that cannot be carried out on the zoo's encoder, and samples varied as this kind cannot be."""
     kind, config = zoo.modality, architecture(zoo.folder, zoo.manifest)
     if wanted.teacher:
-        only_images(zoo.manifest, "Teachers are taken")
+        only_made(zoo.manifest, "Teachers are taken")
     setting = Setting(layout=kind.layout_of(config), many=kind.many, outlined=True)
     strategy_of(wanted.config.method, wanted.config.params, outline(config), setting)
     varied = wanted.config.augmentation

@@ -51,10 +51,12 @@ def plan_hub(asked: HubRequest, store: Store) -> Plan:
 def hub(inputs: NoInputs[Path], params: HubParams, output: Path, tools: StepTools) -> None:
     """Download a repository's weights with configs and tokenizer, or its data; writes ``hub.json`` with the folder."""
     from ...zoo.described.fetch import download, list_remote
-    from ...zoo.described.sources import BESIDE, TOKENIZER, source_of
+    from ...zoo.described.sources import BESIDE, source_of
+    from ...zoo.modalities import MODALITIES
 
     item = source_of("data" if params.data else "expert", "", f"hf:{params.repository}")
-    item = replace(item, beside=(*BESIDE, *TOKENIZER))
+    every = dict.fromkeys(name for kind in MODALITIES.values() for name in kind.tokenizers)
+    item = replace(item, beside=(*BESIDE, *every))
     listing = list_remote(item)
     files = download(listing, tools.progress)
     beside = [files[0].parent / name for name in item.beside if not params.data]

@@ -27,7 +27,7 @@ from ...zoo.images.brought import BroughtTask, bring, find_tasks
 from ...zoo.images.splits import VALIDATION_SHARE, hold_out
 from ...zoo.making.prompts import asked_prompts, sets_in_words, wish_in_words
 from ...zoo.making.set_aside import set_aside
-from ...zoo.modalities import only_images
+from ...zoo.modalities import only_made
 from ...zoo.names import safe_name
 
 PROBE_STEPS, PROBE_RATE = 200, 0.01
@@ -79,7 +79,7 @@ def new_zoo(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ZooError(f"{folder} exists already and is not an empty folder; nothing was written. Give a new folder.")
     source = Zoo.open(base)
-    only_images(source.manifest, "New zoos are made")
+    only_made(source.manifest, "New zoos are made")
     tasks, left = find_tasks(data)
     if left:
         say(f"Left out, because there are no images in them: {', '.join(left)}")

@@ -20,7 +20,7 @@ from ...zoo.images.data import TaskData
 from ...zoo.images.readers.source import LABELLED
 from ...zoo.images.splits import select
 from ...zoo.images.thumbnails import SIDE
-from ...zoo.modalities import only_images
+from ...zoo.modalities import only_pictured
 from ..graph import Plan
 from ..sources import Sources
 from ..steps import NoInputs, StepParams, apart, step
@@ -68,7 +68,7 @@ def plan_register(asked: RegisterRequest, store: Store) -> Plan:
         EngineError: no such task, or its data cannot be used.
     """
     zoo = Zoo.open(asked.zoo)
-    only_images(zoo.manifest, "Pictures are made")
+    only_pictured(zoo.manifest, "Pictures are made")
     if asked.task not in zoo.data:
         raise ZooError(
             f"The zoo '{zoo.manifest.name}' has no task '{asked.task}' with data. {nearest(asked.task, zoo.data)}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...errors import ZooError
 from ...zoo.encoders.backbone import architecture, misfits
 from ...zoo.folder import Zoo
-from ...zoo.modalities import only_images
+from ...zoo.modalities import only_made
 from .request import Start
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def other_base(asked: Start, zoo: Zoo, store: Store) -> Zoo:
         ZooError: there is none, it is of another kind of data or architecture, or its base is the zoo's own.
     """
     other = Zoo.open(asked.zoo)
-    only_images(other.manifest, "Bases are taken")
+    only_made(other.manifest, "Bases are taken")
     own, theirs = (architecture(each.folder, each.manifest) for each in (zoo, other))
     names = f"the zoo '{zoo.manifest.name}'", f"'{other.manifest.name}'"
     for part in sorted({*own, *theirs} - {TEXT}):

@@ -13,7 +13,7 @@ from ...manifest import Preprocess, Task
 from ...merging.adamerging import predict
 from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing
 from ...zoo.folder import Zoo
-from ...zoo.modalities import only_images
+from ...zoo.modalities import only_made
 from ..steps import StepParams
 from .request import Teacher
 
@@ -45,7 +45,7 @@ def plan_teacher(asked: Teacher, student: Task, store: Store) -> TeacherParams:
         ZooError: no such zoo, model, task or head, or other classes than the student's.
     """
     zoo = Zoo.open(asked.zoo)
-    only_images(zoo.manifest, "Teachers are taken")
+    only_made(zoo.manifest, "Teachers are taken")
     manifest, name = zoo.manifest, asked.task or student.name
     models = ("base", *(reference.name for reference in manifest.references), *manifest.expert_table)
     if asked.model not in models:

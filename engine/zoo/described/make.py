@@ -18,6 +18,7 @@ from ...types import Progress
 from ..images.brought import place_file
 from ..images.readers.source import split_of
 from ..making.prompts import asked_prompts
+from ..modalities import modality_of
 from .sources import HUB, INSIDE, TAG, Wanted, describes, find, wanted
 
 SPARE = 200 * 2**20  # bytes to be left on the disk
@@ -202,7 +203,7 @@ def _check_room(final: Path, files: dict[Wanted, tuple[Path, ...]]) -> None:
 def _convert(found: Holding, files: dict[Wanted, tuple[Path, ...]], out: Path, progress: Progress) -> None:
     """Convert base, experts and heads as an import of the same files would."""
     from ..importing.convert import import_zoo
-    from ..importing.request import ImportRequest, Item, TaskPrompts
+    from ..importing.request import ImportRequest, Item
 
     def of(role: str) -> list[tuple[str, str]]:
         return [(item.name, str(paths[0])) for item, paths in files.items() if item.role == role]
@@ -213,22 +214,17 @@ def _convert(found: Holding, files: dict[Wanted, tuple[Path, ...]], out: Path, p
     if architecture.endswith(".json"):
         architecture = str(resolve_inside(manifest_file(found.place).parent, architecture))
     table = manifest.expert_table
-    request = ImportRequest(
-        base=of("base")[0][1],
-        experts=tuple(Item(path=path, name=name, task=table[name].task) for name, path in of("expert")),
-        heads=tuple(Item(path=path, task=name) for name, path in of("head")),
-        name=manifest.name,
-        title=manifest.title,
-        out=str(out),
-        architecture=architecture,
-        quick_gelu=manifest.backbone.quick_gelu,
-        preprocess=manifest.backbone.preprocess or "openai",  # what a description without one means
-    )
-    if (reading := manifest.backbone.tokenisation) is not None:
-        prompts = {task.name: TaskPrompts(classes=task.classes, grades=task.grades) for task in manifest.tasks}
-        changes = {"architecture": "", "preprocess": "", "length": reading.length, "prompts": prompts}
-        request = request.model_copy(update=changes)
-    import_zoo(request, progress)
+    asked: dict[str, Any] = {
+        "base": of("base")[0][1],
+        "experts": tuple(Item(path=path, name=name, task=table[name].task) for name, path in of("expert")),
+        "heads": tuple(Item(path=path, task=name) for name, path in of("head")),
+        "name": manifest.name,
+        "title": manifest.title,
+        "out": str(out),
+        "architecture": architecture,
+        "quick_gelu": manifest.backbone.quick_gelu,
+    }
+    import_zoo(ImportRequest(**{**asked, **modality_of(manifest).import_changes(manifest)}), progress)
 
 
 def _tasks(manifest: Manifest, files: dict[Wanted, tuple[Path, ...]], out: Path) -> list[dict[str, Any]]:

@@ -12,25 +12,14 @@ from typing import Literal
 from ...catalog.datasets import known_dataset, recognise_dataset
 from ...errors import EngineError, ZooError
 from ...manifest import ENV_CACHE, Manifest, cache_folder, resolve_inside
-from ..encoders.architecture import FLOAT, architecture, tower_size
-from ..images.config import text_parameters
+from ..encoders.architecture import architecture
 from ..modalities import modality_of
-from ..texts.config import writer_bytes
 
 HUB, LOCAL, TAG, INSIDE, NOWHERE = "hub", "local", "tag", "inside", "torchvision"
 Scheme = Literal["hub", "local", "tag", "inside", "torchvision"]
 Role = Literal["base", "reference", "expert", "head", "data"]
 WEIGHTS = ("model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin", "open_clip_pytorch_model.bin")
 BESIDE = ("config.json", "preprocessor_config.json")  # small files that say what the weights are
-TOKENIZER = (  # and how a text model's words are read
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spiece.model",
-)
 PARQUET = ".parquet"
 PLACE = "{task}"  # in `heads:` of a description with a file for each task
 CONVERTED = "refs/convert/parquet"  # the hub's own parquet copy of data sets in other forms
@@ -87,8 +76,7 @@ def wanted(manifest: Manifest, folder: Path) -> list[Wanted]:
             item = _parse("data", task.name, task.data, 0)
             found.append(_with_split(item, task.dataset, task.split) if item.scheme == HUB else item)
     kind = modality_of(manifest)
-    beside = (*BESIDE, *TOKENIZER) if manifest.backbone.tokenisation is not None else BESIDE
-    return [replace(item, many=kind.many, beside=beside) for item in found]
+    return [replace(item, many=kind.many, beside=(*BESIDE, *kind.tokenizers)) for item in found]
 
 
 def source_of(role: Role, name: str, source: str) -> Wanted:
@@ -186,14 +174,9 @@ def _with_split(item: Wanted, dataset: str | None, stated: str = "") -> Wanted:
 def _about(manifest: Manifest, folder: Path) -> tuple[int, int]:
     """Return bytes of the base (with its text side) and of an expert in float32."""
     try:
-        config = architecture(folder, manifest)
-        tower = tower_size(config)
+        return modality_of(manifest).published_bytes(architecture(folder, manifest))
     except EngineError:
         return 0, 0
-    if manifest.backbone.tokenisation is not None:
-        size = writer_bytes(config) if manifest.backbone.tokenisation.answers else tower.bytes if tower else 0
-        return size, size
-    return (tower.bytes + FLOAT * text_parameters(config), tower.bytes) if tower else (0, 0)
 
 
 def _candidates(item: Wanted, places: Sequence[Path]) -> Iterator[Path]:

@@ -22,6 +22,7 @@ from ...errors import CheckpointError, ZooError
 from ...manifest import Manifest, Task, resolve_inside
 from ...types import Progress, Weights
 from ...weights import open_weights
+from ..modalities import modality_of
 from .backbone import architecture
 
 VOCABULARY = "vocabulary.json"  # of a text encoder that reads words; beside the model config
@@ -34,7 +35,7 @@ Tokenize = Callable[[Sequence[str]], Tensor]
 
 def text_problem(folder: Path, manifest: Manifest, base: Weights | None = None) -> str:
     """Return why no heads can be built from the zoo's text encoder; '' where they can. Reads headers only."""
-    if manifest.modality == "text":
+    if not modality_of(manifest).worded:
         return "no classifiers came along with its experts"
     try:
         config = _text_config(architecture(folder, manifest))

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import CheckpointError, EngineError
-from ..modalities import MODALITIES, Modality
-from ..texts.families import FAMILIES
+from ..modalities import USUAL, Modality, of_published
 
 MAX_JSON_BYTES = 5_000_000
 CONFIG = "config.json"
@@ -44,12 +43,8 @@ def config_beside(path: Path | str) -> dict[str, Any]:
 
 
 def kind_of_base(base: Path | str) -> Modality:
-    """Return the kind of data of a base that somebody brings, by the config beside it; images where it says nothing."""
+    """Return the kind of data of a base that somebody brings, by the config beside it; the usual one without."""
     try:
-        config = config_beside(base)
+        return of_published(config_beside(base))
     except EngineError:
-        return MODALITIES["image"]
-    kind = config.get("model_type")
-    known = isinstance(kind, str) and kind in FAMILIES
-    of_texts = known or (isinstance(kind, str) and "vocab_size" in config and "vision_config" not in config)
-    return MODALITIES["text" if of_texts else "image"]
+        return USUAL

@@ -13,6 +13,7 @@ from ...store.outputs import free_at
 from ...types import Progress
 from ...weights.families import distance, family_warnings, far_warnings, same
 from ..encoders.heads import DEFAULT_LOGIT_SCALE, ZeroShotHead
+from ..modalities import load
 from ..names import distinct, expert_name
 from .architecture import Architecture, Fact
 from .as_zoo import attempt, inspect_as_zoo
@@ -24,7 +25,6 @@ from .staged import images_of, stage
 from .stated import read_stated
 from .take import check_heads, facts_of_models, take_base, take_expert, take_heads
 from .tasks import FoundTask, find_tasks, own_name, prompts_fact, said_names
-from .texts.survey import survey_texts
 
 
 def survey(request: ImportRequest, progress: Progress) -> Survey:
@@ -38,10 +38,11 @@ def survey(request: ImportRequest, progress: Progress) -> Survey:
         request: what is asked for.
         progress: told how far it is.
     """
-    if kind_of_base(request.base).name == "text":
-        texts = survey_texts(request, progress)
-        attempt(texts, lambda: _check_target(texts))
-        return texts
+    kind = kind_of_base(request.base)
+    if kind.surveyor:
+        own = load(kind.surveyor)(request, progress)
+        attempt(own, lambda: _check_target(own))
+        return own
     found = recognised(request, lambda fraction, message="": progress(0.5 * fraction, message))
     attempt(found, lambda: _check_target(found))
     _compare_families(found)

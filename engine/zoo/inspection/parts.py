@@ -79,12 +79,8 @@ def _base(zoo: Zoo, values: bool) -> Iterator[Finding]:
         check_finite(weights, "The base")
     said = zoo.modality.extent_in_words(preprocessing(zoo.folder, zoo.manifest))
     yield Finding("note", f"base: {len(weights.names)} {said}")
-    if zoo.modality.name == "image" and zoo.manifest.backbone.preprocess is None:
-        yield Finding(
-            "warning",
-            "zoo.yaml states no `preprocess`, so OpenAI's mean and standard deviation are taken. State it; where "
-            "images were prepared otherwise, accuracies are far too low without any other sign.",
-        )
+    if warning := zoo.modality.assumed(zoo.manifest):
+        yield Finding("warning", warning)
 
 
 def _model(zoo: Zoo, model: str, values: bool) -> Iterator[Finding]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from ...errors import ZooError
@@ -13,16 +14,21 @@ from .images import ImageModality
 from .texts import TextModality
 
 MODALITIES: Mapping[str, Modality] = {modality.name: modality for modality in (ImageModality(), TextModality())}
+USUAL: Modality = MODALITIES[ImageModality.name]  # of zoos and documents that do not say
 
 __all__ = [
     "FLOAT",
     "MODALITIES",
+    "USUAL",
     "Modality",
     "TowerSize",
+    "load",
     "modality_of",
     "of_config",
     "of_preparation",
-    "only_images",
+    "of_published",
+    "only_made",
+    "only_pictured",
 ]
 
 
@@ -43,8 +49,13 @@ def of_config(config: Mapping[str, Any]) -> Modality:
     return found
 
 
-def only_images(manifest: Manifest, what: str) -> None:
-    """Refuse what is known of images alone.
+def of_published(config: Mapping[str, Any]) -> Modality:
+    """Return the kind of data of a brought model by the config beside it; the usual one where none claims it."""
+    return next((modality for modality in MODALITIES.values() if modality.claims(config)), USUAL)
+
+
+def only_made(manifest: Manifest, what: str) -> None:
+    """Refuse what is known only of kinds of data whose zoos are made here.
 
     Args:
         manifest: of the zoo.
@@ -53,9 +64,31 @@ def only_images(manifest: Manifest, what: str) -> None:
     Raises:
         ZooError: the zoo is of another kind of data.
     """
-    if manifest.modality != ImageModality.name:
-        many = modality_of(manifest).many
-        raise ZooError(f"{what} for zoos of images; '{manifest.name}' is one of {many}.")
+    _only(manifest, what, lambda modality: modality.made)
+
+
+def only_pictured(manifest: Manifest, what: str) -> None:
+    """Refuse what is known only of samples that are pictures; see :func:`only_made`.
+
+    Raises:
+        ZooError: the zoo is of another kind of data.
+    """
+    _only(manifest, what, lambda modality: modality.shown == "picture")
+
+
+def _only(manifest: Manifest, what: str, fits: Callable[[Modality], bool]) -> None:
+    modality = modality_of(manifest)
+    if not fits(modality):
+        known = " and ".join(other.many for other in MODALITIES.values() if fits(other))
+        raise ZooError(
+            f"{what} for zoos of {known}; '{manifest.name}' is one of {modality.many}, which can be run and checked."
+        )
+
+
+def load(place: str) -> Callable[..., Any]:
+    """Import a function that a modality names, such as its exporter. May import torch."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module, package=__name__.split(".", maxsplit=1)[0]), name)
 
 
 def of_preparation(preparation: Preparation) -> Modality:

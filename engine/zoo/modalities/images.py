@@ -31,6 +31,7 @@ class ImageModality:
     name, one, many = "image", "image", "images"
     layout = OPEN_CLIP
     preparation = Preprocess
+    shown = "picture"
     shifts: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "usual": ("noise", "blur", "contrast", "negative"),
         "corruptions": (
@@ -44,6 +45,18 @@ class ImageModality:
         ),
     }
     augmentations = ("shift", "none", "crop", "shift_flip", "crop_flip")
+    drawn: ClassVar[Mapping[str, str]] = {
+        "usual": "Noise, blur, contrast, negatives",
+        "corruptions": "Seven corruptions",
+    }
+    shifted_by = "noise, blur, low contrast, negatives, or seven corruptions of papers on merging"
+    parts = ""
+    graded = False
+    made = True
+    facts = ("architecture", "quick_gelu", "preprocess")
+    exporter = surveyor = ""
+    tokenizers = ()
+    examples = ("tanganke/eurosat", "/data/flowers.zip")
     inside = ""
     suspects = "architecture, activation, preprocessing, head and the order of classes"
     worded = True
@@ -53,6 +66,32 @@ class ImageModality:
     def reads(self, config: Mapping[str, Any]) -> bool:
         """Tell whether a config is one of open_clip's."""
         return "model_type" not in config
+
+    def claims(self, config: Mapping[str, Any]) -> bool:
+        """Tell whether a published config has an image encoder."""
+        return "vision_config" in config or "vision_cfg" in config
+
+    def answers(self, manifest: Manifest) -> bool:
+        """Return False: image encoders give features."""
+        return False
+
+    def assumed(self, manifest: Manifest) -> str:
+        """Return a warning where a zoo does not say how its images are prepared."""
+        if manifest.backbone.preprocess is not None:
+            return ""
+        return (
+            "zoo.yaml states no `preprocess`, so OpenAI's mean and standard deviation are taken. State it; where "
+            "images were prepared otherwise, accuracies are far too low without any other sign."
+        )
+
+    def published_bytes(self, config: Mapping[str, Any]) -> tuple[int, int]:
+        """Return the bytes of a CLIP with its text side, and of its vision tower."""
+        tower = clip_config.tower_size(config)
+        return (tower.bytes + FLOAT * clip_config.text_parameters(config), tower.bytes) if tower else (0, 0)
+
+    def import_changes(self, manifest: Manifest) -> Mapping[str, Any]:
+        """Return how images are prepared: a description that does not say means OpenAI's way."""
+        return {"preprocess": manifest.backbone.preprocess or "openai"}
 
     def architecture(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
         """Return the open_clip model config of a zoo's backbone."""
@@ -74,6 +113,10 @@ class ImageModality:
         """Return the dimensions of features and of tokens, and the blocks."""
         vision = config["vision_cfg"]
         return {"d": config.get("embed_dim"), "w": vision.get("width"), "blocks": vision.get("layers")}
+
+    def head_width(self, config: Mapping[str, Any]) -> int:
+        """Return the channels in a head of attention: 64 unless stated."""
+        return config["vision_cfg"].get("head_width", 64)
 
     def layout_of(self, config: Mapping[str, Any]) -> Layout:
         """Return how an encoder's tensors are named."""
@@ -122,6 +165,10 @@ class ImageModality:
         from ..images.augment import augment
 
         return augment(samples, kind, chance)
+
+    def occluded(self, prepared: Tensor, preparation: Preprocess) -> tuple[np.ndarray, Tensor]:
+        """Return nothing hidden: images have no parts that somebody named."""
+        return np.arange(0), prepared[None][:0]
 
     def blank(self, config: Mapping[str, Any], count: int) -> tuple[np.ndarray, Preprocess]:
         """Return black images of the architecture's size."""

@@ -16,13 +16,22 @@ from ..modality import FLOAT, TowerSize
 from ..texts import config as bert_config
 from ..texts.brought import find_texts
 from ..texts.data import TextData, open_texts
-from ..texts.families import family_of
+from ..texts.families import FAMILIES, family_of
 from ..texts.tables import READERS, TextTable
 from ..texts.vocabulary import read_vocabulary
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+TOKENIZER = (  # how a published model's words are read
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+)
 LOOKED_AT = 8 * 2**20  # bytes of texts that are read before anything is made of them
 COPIES = 6  # of a block's widest activation that are alive at once
 
@@ -33,8 +42,19 @@ class TextModality:
     name, one, many = "text", "text", "texts"
     layout = BERT
     preparation = Tokenisation
+    shown = "words"
     shifts: ClassVar[Mapping[str, tuple[str, ...]]] = {"usual": ("typos", "dropped", "swapped")}
     augmentations = ("none",)
+    drawn: ClassVar[Mapping[str, str]] = {"usual": "Typos, missing and swapped words"}
+    shifted_by = "one word in seven misspelt, left out, or swapped with the next"
+    parts = "words"
+    graded = True
+    made = False
+    facts = ("architecture",)
+    exporter = ".pipeline.export.texts:export_text"
+    surveyor = ".zoo.importing.texts.survey:survey_texts"
+    tokenizers = TOKENIZER
+    examples = ("fancyzhx/ag_news", "/data/news.jsonl")
     inside = "what acts inside an encoder knows vision transformers only"
     suspects = "tokenizer, classifier and the order of classes"
     worded = False
@@ -47,6 +67,32 @@ class TextModality:
     def reads(self, config: Mapping[str, Any]) -> bool:
         """Tell whether a config is one that names its kind of model, as those of text encoders do."""
         return "model_type" in config
+
+    def claims(self, config: Mapping[str, Any]) -> bool:
+        """Tell whether a published config is of a known family, or has words and no image encoder."""
+        kind = config.get("model_type")
+        if not isinstance(kind, str):
+            return False
+        return kind in FAMILIES or ("vocab_size" in config and "vision_config" not in config)
+
+    def answers(self, manifest: Manifest) -> bool:
+        """Tell whether classes are answers that a model ranks."""
+        return manifest.backbone.tokenisation.answers
+
+    def assumed(self, manifest: Manifest) -> str:
+        """Return nothing: a zoo of texts states how texts are read."""
+        return ""
+
+    def published_bytes(self, config: Mapping[str, Any]) -> tuple[int, int]:
+        """Return the bytes of a text model, twice: of T5 with its decoder."""
+        size = bert_config.writer_bytes(config) if family_of(config).answers else bert_config.encoder_size(config).bytes
+        return size, size
+
+    def import_changes(self, manifest: Manifest) -> Mapping[str, Any]:
+        """Return the length of texts, and the classes by which experts' own heads are recognised."""
+        prompts = {task.name: {"classes": task.classes, "grades": task.grades} for task in manifest.tasks}
+        length = manifest.backbone.tokenisation.length
+        return {"architecture": "", "preprocess": "", "length": length, "prompts": prompts}
 
     def architecture(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
         """Return the model config of a zoo's backbone."""
@@ -77,6 +123,11 @@ class TextModality:
         family = family_of(config)
         blocks, token = (family.size(config, name) for name in ("layers", "width"))
         return {"d": bert_config.width_of(config), "w": token, "blocks": blocks}
+
+    def head_width(self, config: Mapping[str, Any]) -> int:
+        """Return the channels in a head of attention."""
+        family = family_of(config)
+        return family.size(config, "width") // family.size(config, "heads")
 
     def layout_of(self, config: Mapping[str, Any]) -> Layout:
         """Return how an encoder's tensors are named."""
@@ -130,6 +181,12 @@ class TextModality:
     def augmented(self, samples: Tensor, kind: str, chance: np.random.Generator) -> Tensor:
         """Return rows of ids as they are: a word less can be another answer."""
         return samples
+
+    def occluded(self, prepared: Tensor, preparation: Tokenisation) -> tuple[np.ndarray, Tensor]:
+        """Put the mask in place of each word of a text (2, length) in turn."""
+        from ..texts.occlusion import occluded
+
+        return occluded(prepared, preparation.special)
 
     def blank(self, config: Mapping[str, Any], count: int) -> tuple[np.ndarray, Tokenisation]:
         """Return rows of one token of the greatest length."""

@@ -138,6 +138,11 @@ class Bert(nn.Module):
         return self.encoder(self.embeddings(samples[:, 0], samples[:, 1]), mask)
 
     @property
+    def heads(self) -> int:
+        """Return how many heads a block's attention has."""
+        return self.encoder.layer[0].attention.self.heads
+
+    @property
     def stations(self) -> Sequence[nn.Module]:
         """Return the blocks in their order."""
         return list(self.encoder.layer)

@@ -57,6 +57,11 @@ class _Made:
 class _FirstToken(_Made):
     """A model whose feature is the last block's output at the first token."""
 
+    @property
+    def heads(self) -> int:
+        """Return how many heads a block's attention has."""
+        return self.config.num_attention_heads  # type: ignore[attr-defined]
+
     def there(self, samples: Int[Tensor, "n 2 length"]) -> Bool[Tensor, "n length"]:
         """Tell which tokens are there; the others pad."""
         return samples[:, 0] != self.config.pad_token_id  # type: ignore[attr-defined]
