@@ -15,6 +15,7 @@ from ..merging.adamerging import combine
 from ..merging.assemble import flat
 from .deep import DeepCalibrator
 from .stack import Stack
+from .text_tower import tower_of
 from .tower import Tower
 
 
@@ -155,5 +156,5 @@ class _Inside(nn.Module):
         self.tower, self.module = encoder, [module]  # in a list: its parameters are no part of this module
 
     def forward(self, images: Tensor, rows: slice) -> Tensor:
-        tower, (module,) = Tower(self.tower), self.module
+        tower, (module,) = tower_of(self.tower), self.module
         return module.student(tower, module.prefix(tower, images), rows)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..catalog.deep_calibrators import DeepParams
 from ..errors import CalibrationError
 from .base import Calibrator
+from .text_tower import tower_of
 from .tower import Tower, frozen
 
 ENCODE_BATCH = 256
@@ -22,7 +23,7 @@ Prefix = tuple[Tensor, ...]
 
 
 class DeepCalibrator(Calibrator):
-    """Changes activations inside a frozen, merged vision transformer.
+    """Changes activations inside a frozen, merged transformer.
 
     Subclasses say what the untouched part of the encoder leaves (:meth:`prefix`), how the rest runs with the modules
     (:meth:`student`) and what is aligned with the expert (:meth:`teach`, :meth:`losses`);
@@ -34,7 +35,7 @@ class DeepCalibrator(Calibrator):
 
     @abstractmethod
     def prefix(self, tower: Tower, images: Float[Tensor, "n 3 h w"]) -> Prefix:
-        """Return the activations that no module has changed yet; each tensor has n rows."""
+        """Return activations that no module has changed yet, as the tower ``noted`` them; each tensor has n rows."""
 
     @abstractmethod
     def student(self, tower: Tower, prefix: Prefix, rows: slice) -> Float[Tensor, "stack batch aligned"]:
@@ -101,7 +102,7 @@ class DeepCalibrator(Calibrator):
             config: parameters that will be trained with.
         """
         with frozen(encoder):
-            tower = Tower(encoder)
+            tower = tower_of(encoder)
             return torch.cat([plain_features(tower, chunk) for chunk in images.split(ENCODE_BATCH)])
 
     def correct(self, z: Float[Tensor, "n dim"], task: str) -> Float[Tensor, "n dim"]:
@@ -130,7 +131,7 @@ class DeepCalibrator(Calibrator):
             CalibrationError: not trained for this task, or not an encoder this calibrator can act in.
         """
         with frozen(encoder):
-            tower = Tower(encoder)
+            tower = tower_of(encoder)
             if not self.built:
                 return torch.cat([plain_features(tower, chunk) for chunk in images.split(ENCODE_BATCH)])
             self.check_encoder(tower)

@@ -16,7 +16,8 @@ from .deep_updates import ImageBatches, deep_update
 from .loop import run_loop
 from .report import FitReport, Monitor
 from .sampling import check_pairs, check_rows
-from .tower import Tower, dtype_of, frozen
+from .text_tower import tower_of
+from .tower import dtype_of, frozen
 
 MONITOR_EVERY = 25
 CACHE_BYTES = 2 * 2**30
@@ -59,7 +60,7 @@ def fit_deep(
     if merge is not None and not isinstance(module, JointCalibrator):
         raise CalibrationError(f"{module.method} does not learn merging coefficients.")
     with frozen(encoder):
-        tower = Tower(encoder)
+        tower = tower_of(encoder)
         for task in images:
             check_rows(task, len(images[task]), len(expert_features.get(task, ())), config.batch_size)
         check_pairs(expert_features, expert_features, config.batch_size)

@@ -148,7 +148,8 @@ class ImageBatches:
 
     def _prefix(self, images: Tensor) -> Prefix:
         if self._plain:
-            return (images.to(self._tower.weight.device, self._tower.weight.dtype),)
+            weight = self._tower.weight
+            return (images.to(weight.device, weight.dtype if images.is_floating_point() else images.dtype),)
         return self._module.prefix(self._tower, images)
 
     def _encode(self, images: Tensor) -> Prefix:

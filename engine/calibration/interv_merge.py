@@ -84,14 +84,15 @@ class IntervMerge(JointCalibrator):
         attended = tower.attend(first, x)
         others = [token for token in range(x.shape[1]) if token not in tokens]
         rest = tower.finish(first, x[:, others], attended[:, others])
-        return x[:, tokens], attended[:, tokens], rest
+        return tower.noted(x[:, tokens], attended[:, tokens], rest)
 
     def student(self, tower: Tower, prefix: Prefix, rows: slice) -> Float[Tensor, "stack batch dim"]:
         """Return the features of the images with the modules of some rows."""
         blocks, tokens = self._blocks(), list(self._tokens())
-        before, attended, rest = prefix
+        before, attended, rest = tower.resumed(prefix)
         changed = tower.finish(blocks[0], before, self.change(attended, 0, rows))
-        order = torch.tensor([*tokens, *(t for t in range(self.sizes["tokens"]) if t not in tokens)]).argsort()
+        every = range(len(tokens) + rest.shape[1])
+        order = torch.tensor([*tokens, *(token for token in every if token not in tokens)]).argsort()
         x = torch.cat([changed, rest], 1)[:, order]
         last = len(tower.blocks) - 1
         for number in range(blocks[0] + 1, last + 1):

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from ..features.blocks import Followed, followed
 from .deep import DeepCalibrator
+from .text_tower import TextTower
 from .tower import Tower, frozen
 
 STATISTICS = ("class", "mean")
 
 
-class Stations(Tower):
-    """A tower that notes what leaves every block: its class token and the mean over all of its tokens.
+class _Noting:
+    """Notes what leaves every block of a tower: its class token and the mean over its tokens.
 
     A block's output is what the next block (or the read-out) is given, so that changes made in between count. The mean
     is NaN where only the class token went on.
@@ -25,7 +26,7 @@ class Stations(Tower):
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__(encoder)
-        self.noted: dict[int, dict[str, Tensor]] = {}
+        self.noticed: dict[int, dict[str, Tensor]] = {}
 
     def attend(self, number: int, x: Tensor, class_only: bool = False) -> Tensor:
         """Return the output of a block's attention, and record the tokens that enter the block."""
@@ -39,9 +40,16 @@ class Stations(Tower):
         return super().read_out(x)
 
     def _note(self, block: int, x: Tensor) -> None:
-        whole = x.shape[1] == self.visual.positional_embedding.shape[0]
-        mean = x.mean(1) if whole else torch.full_like(x[:, 0], torch.nan)
-        self.noted[block] = {"class": x[:, 0].float().cpu(), "mean": mean.float().cpu()}
+        mean = self.mean(x) if x.shape[1] > 1 else torch.full_like(x[:, 0], torch.nan)
+        self.noticed[block] = {"class": x[:, 0].float().cpu(), "mean": mean.float().cpu()}
+
+
+class Stations(_Noting, Tower):
+    """A tower that notes what leaves every block."""
+
+
+class TextStations(_Noting, TextTower):
+    """The same of an encoder of texts."""
 
 
 @torch.no_grad()
@@ -56,7 +64,7 @@ def block_outputs(
     Args:
         encoder: left as it was found.
         batches: prepared images, or texts.
-        calibrator: acts inside the encoder, which is then one of images.
+        calibrator: acts inside the encoder.
         task: whose modules act.
 
     Returns:
@@ -69,7 +77,7 @@ def block_outputs(
     with frozen(encoder):
         if calibrator is None and isinstance(encoder, Followed):
             return followed(encoder, batches)
-        tower = Stations(encoder)
+        tower = TextStations(encoder) if isinstance(encoder, Followed) else Stations(encoder)
         if calibrator is not None:
             calibrator.check_encoder(tower)
             rows = slice(calibrator.row(task), calibrator.row(task) + 1)
@@ -80,7 +88,7 @@ def block_outputs(
                 aligned = calibrator.student(tower, calibrator.prefix(tower, images), rows)
                 features = aligned[0, :, -calibrator.sizes["dim"] :]
             for name in STATISTICS:
-                found[name].append(torch.stack([tower.noted[block][name] for block in range(len(tower.blocks))]))
+                found[name].append(torch.stack([tower.noticed[block][name] for block in range(len(tower.blocks))]))
             found["features"].append(features.float().cpu())
     return {name: torch.cat(parts, dim=-2) for name, parts in found.items()}
 

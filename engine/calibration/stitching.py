@@ -17,6 +17,7 @@ from ..features.parts import transplanted, whole_parts
 from ..layouts import OPEN_CLIP, Layout
 from .base import Calibrator
 from .deep import DeepCalibrator
+from .text_tower import tower_of
 from .tower import Tower, frozen
 
 
@@ -91,14 +92,13 @@ def stitched_features(
         stack.enter_context(frozen(first.encoder))
         stack.enter_context(frozen(second.encoder))
         if isinstance(second.encoder, Followed):
-            inside = None
+            tower = tower_of(second.encoder)
             given = [name for names in whole_parts(second.encoder, layout)[:cut] for name in names]
             stack.enter_context(transplanted(second.encoder, first.encoder, given))
-            walk: Callable[[Tensor], Tensor] = second.encoder
         else:
             tower = StitchedTower(first.encoder, second.encoder, cut)
-            inside = _inside(owner.calibrator, tower, own)
-            walk = partial(_walk, tower, inside=inside, task=owner.task)
+        inside = _inside(owner.calibrator, tower, own)
+        walk: Callable[[Tensor], Tensor] = partial(_walk, tower, inside=inside, task=owner.task)
         outside = owner.calibrator if inside is None and parts - 1 in own else None
         for samples in batches:
             features = walk(samples)

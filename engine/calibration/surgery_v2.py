@@ -14,6 +14,7 @@ from ..catalog.deep_calibrators import SurgeryV2Params
 from .base import kaiming_bound, uniform
 from .deep import ENCODE_BATCH, DeepCalibrator, Prefix
 from .losses import distance
+from .text_tower import tower_of
 from .tower import Tower, frozen
 
 
@@ -47,17 +48,17 @@ class SurgeryV2(DeepCalibrator):
 
     def prefix(self, tower: Tower, images: Float[Tensor, "n 3 h w"]) -> Prefix:
         """Return all tokens after the first block, before they are corrected."""
-        return (tower.run(tower.embed(images), 0, 1),)
+        return tower.noted(tower.run(tower.embed(images), 0, 1))
 
     def student(self, tower: Tower, prefix: Prefix, rows: slice) -> Float[Tensor, "stack batch aligned"]:
         """Return the aligned vectors of every block, then the features."""
         stack = len(range(*rows.indices(len(self.tasks))))
-        (x,) = prefix
+        (x,) = tower.resumed(prefix)
         aligned = []
         for number in range(len(tower.blocks)):
             x = x if number == 0 else tower.run(x, number, number + 1)
             x = _corrected(x, self.down[rows, number], self.up[rows, number])
-            aligned.append(_statistic(x, self.config))
+            aligned.append(_statistic(tower, x, self.config))
         features = tower.read_out(x)
         aligned.append(_corrected(features, self.down_output[rows], self.up_output[rows]))
         return torch.cat(aligned, -1).view(stack, -1, self.target_width(self.sizes))
@@ -74,13 +75,13 @@ class SurgeryV2(DeepCalibrator):
             config: parameters that will be trained with.
         """
         with frozen(encoder):
-            tower = Tower(encoder)
+            tower = tower_of(encoder)
             chunks = []
             for chunk in images.split(ENCODE_BATCH):
                 x, aligned = tower.embed(chunk), []
                 for number in range(len(tower.blocks)):
                     x = tower.run(x, number, number + 1)
-                    aligned.append(_statistic(x, config))
+                    aligned.append(_statistic(tower, x, config))
                 chunks.append(torch.cat([*aligned, tower.read_out(x)], -1))
             return torch.cat(chunks)
 
@@ -93,8 +94,8 @@ class SurgeryV2(DeepCalibrator):
         return torch.stack([distance(self.config.loss, difference) for difference in differences]).sum(0)
 
 
-def _statistic(x: Tensor, config: SurgeryV2Params) -> Tensor:
-    return x.mean(1) if config.statistic == "mean" else x[:, 0]
+def _statistic(tower: Tower, x: Tensor, config: SurgeryV2Params) -> Tensor:
+    return tower.mean(x) if config.statistic == "mean" else x[:, 0]
 
 
 def _corrected(x: Tensor, down: Tensor, up: Tensor) -> Tensor:

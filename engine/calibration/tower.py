@@ -48,6 +48,18 @@ class Tower:
         """Return the tokens before the first block."""
         return self.visual._embeds(images.to(self.weight.device, self.weight.dtype))
 
+    def noted(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        """Return activations with what is needed to go on from them: nothing more, of images."""
+        return parts
+
+    def resumed(self, prefix: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return activations that were :meth:`noted`, to go on from them."""
+        return prefix
+
+    def mean(self, x: Tokens) -> Float[Tensor, "n width"]:
+        """Return the mean over all tokens."""
+        return x.mean(1)
+
     def attend(self, number: int, x: Tokens, class_only: bool = False) -> Float[Tensor, "n asked width"]:
         """Return the output of a block's attention, after its output projection and before the residual addition.
 

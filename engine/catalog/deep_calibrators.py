@@ -164,7 +164,15 @@ class IntervMergeParams(DeepParams):
         """Return the tokens that are changed; 0 is the class token, the rest are patches in reading order.
 
         Source: IntervMerge, Table 2. Departure: "middle" is not defined there; it is patch 25 of 49 in the code.
+
+        Raises:
+            CalibrationError: the encoder has no such tokens, as one of texts, which differ in length.
         """
+        if tokens == 1 and self.positions != "class":
+            raise CalibrationError(
+                f"Tokens '{self.positions}' were asked for; samples of this encoder differ in length, so only the "
+                "class token has a place of its own. Choose `positions: class`."
+            )
         return {
             "class": (0,),
             "first": (1,),

@@ -10,10 +10,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from ..layouts import Layout
+
 
 @runtime_checkable
 class Followed(Protocol):
     """An encoder whose feature is read off the first token after the last block."""
+
+    layout: Layout  # how its tensors are named
 
     @property
     def heads(self) -> int:
@@ -22,6 +26,9 @@ class Followed(Protocol):
     @property
     def stations(self) -> Sequence[nn.Module]:
         """Return the blocks in their order."""
+
+    def embed(self, samples: Any) -> Float[Tensor, "n length width"]:
+        """Return the tokens that enter the first block."""
 
     def there(self, samples: Any) -> Bool[Tensor, "n length"]:
         """Tell which tokens are there; the others pad."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..catalog.row import CalibratorRow, FineTuningRow, Row
+from ..catalog.row import FineTuningRow, Row
 from .modalities import MODALITIES, Modality
 
 
@@ -12,6 +12,4 @@ def kinds_of(row: Row) -> str:
 
 
 def _knows(row: Row, modality: Modality) -> bool:
-    if isinstance(row, FineTuningRow):
-        return modality.made
-    return not (isinstance(row, CalibratorRow) and row.deep and modality.inside)
+    return modality.made or not isinstance(row, FineTuningRow)

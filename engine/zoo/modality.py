@@ -84,7 +84,6 @@ class Modality(Protocol):
     surveyor: str  # the one that looks at files that are to become a zoo, '' for CLIP's
     tokenizers: tuple[str, ...]  # files that come with published weights, beside the usual ones
     examples: tuple[str, str]  # a task's samples on the hub and on a server, as a field's hint names them
-    inside: str  # why nothing can look or act inside its encoders; '' where it can
     suspects: str  # what may have been read wrongly where a model knows nothing
     worded: bool  # whether heads can be built of class names in prompts; else experts bring their own
     files: tuple[str, ...]  # endings of files in which people bring samples

@@ -8,8 +8,9 @@ from safetensors.torch import load_file, save_file
 from engine.alignment.symmetry import permuted, random_permutations
 from engine.alignment.transformer import transformer_symmetry
 from engine.analysis.written import read_array
+from engine.calibration import fit_deep
 from engine.calibration.rollout import look
-from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS
+from engine.catalog import ALIGNMENTS, CALIBRATORS, FINE_TUNING, MERGE_METHODS, TRANSFORMS
 from engine.errors import DataError, MergeError, RecipeError
 from engine.features import encode
 from engine.figures.diagnosis.answer import Scope
@@ -145,12 +146,50 @@ def test_a_zoo_of_texts_is_checked(text_zoo, tmp_path):
     assert not [line for line in said if "image" in line]
 
 
-def test_calibrators_inside_an_encoder_are_refused_on_texts(text_zoo, store):
-    asked = parse_recipe({"zoo": str(text_zoo), "calibrators": [{"method": "surgery_v2"}]})
+@pytest.mark.parametrize("row", [row for row in CALIBRATORS.values() if row.deep], ids=lambda row: row.name)
+def test_every_calibrator_inside_an_encoder_brings_either_kind_nearer_to_the_expert(opened, row):
+    config, name = architecture(opened.folder, opened.manifest), next(iter(opened.manifest.expert_table))
+    samples = to_tensor(opened.data[name].samples("test"), opened.preprocess())
+    expert, merged = (load_encoder(config, opened.weights(model)) for model in (name, "base"))
+    given = {"coefficients": "frozen"} if "coefficients" in row.params.model_fields else {}
+    params, calibrator = row.params(**{"steps": 80, "batch_size": 8, "rank": 16, **given}), row.load()()
+    teacher = calibrator.teach(expert, samples, params)
+    fit_deep(calibrator, merged, {name: samples}, {name: teacher}, params, 0)
+    with torch.no_grad():
+        near, far = expert(samples), merged(samples)
+    corrected = calibrator.correct_features(merged, samples, name)
+    assert (corrected - near).abs().mean() < (far - near).abs().mean()
+
+
+def test_a_run_on_texts_has_calibrators_inside_the_encoder_and_views_of_them(text_zoo, store):
+    calls = [
+        {"method": "interv_merge", "params": {"rank": 2, "steps": 40, "batch_size": 8}},
+        {"method": "surgery_v2", "params": {"rank": 4, "steps": 20, "batch_size": 8}},
+        {"method": "interv_merge", "name": "joint", "params": {"steps": 5, "batch_size": 8, "coefficients": "layer"}},
+    ]
+    recipe = parse_recipe({"zoo": str(text_zoo), "merge": {"method": "task_arithmetic"}, "calibrators": calls})
+    report = run_recipe(recipe, store)
+    names = ("interv_merge", "surgery_v2", "joint")
+    assert set(report.states()) == {"pretrained", "merged", *names, "expert"}
+    assert all(layer.startswith("bert.") for layer in report.calibrators["joint"].merging["layers"])
+    depth = view_of("depth")
+    part = depth.read(make_view(depth, depth.ask(recipe, images=12), store))["tasks"]["alpha"]
+    stitching = view_of("stitching")
+    stitched = stitching.read(make_view(stitching, stitching.ask(recipe, images=24), store))["tasks"]["alpha"]
+    for name in names:
+        assert len(part["states"][name]["class"]["l1"]) == 2
+        assert stitched["states"][name]["begins"][-1] == pytest.approx(report.accuracy[name]["alpha"])
+    assert stitched["states"]["interv_merge"]["begins"][0] == pytest.approx(report.accuracy["expert"]["alpha"])
+
+
+@pytest.mark.parametrize("positions", ["first", "middle", "last", "patches", "all"])
+def test_only_the_class_token_of_texts_is_changed(positions, text_zoo, store):
+    calls = [{"method": "interv_merge", "params": {"positions": positions}}]
+    asked = parse_recipe({"zoo": str(text_zoo), "calibrators": calls})
     errors = [found.text for found in findings(asked, Zoo.open(str(text_zoo))) if found.level == "error"]
     assert len(errors) == 1
-    assert "knows vision transformers only" in errors[0]
-    with pytest.raises(RecipeError, match="Surgery"):
+    assert "Choose `positions: class`" in errors[0]
+    with pytest.raises(RecipeError, match="differ in length"):
         plan_run(asked, store)
 
 
@@ -337,7 +376,7 @@ def test_mixing_perceptrons_needs_some():
 
 
 def test_the_table_of_methods_says_which_kinds_of_data_they_know(opened):
-    known = {row.name: kinds_of(row) for row in (*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values())}
-    for name, kinds in known.items():
-        deep = name in CALIBRATORS and CALIBRATORS[name].deep
-        assert (opened.modality.many in kinds) is not (deep and bool(opened.modality.inside)), name
+    for row in (*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values(), *ALIGNMENTS.values()):
+        assert opened.modality.many in kinds_of(row), row.name
+    for row in FINE_TUNING.values():
+        assert (opened.modality.many in kinds_of(row)) is opened.modality.made

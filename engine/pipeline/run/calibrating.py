@@ -160,7 +160,7 @@ def _deep(
     output: Path,
 ) -> tuple[dict[str, Tensor], Any, dict[str, Any]]:
     """Train a calibrator that acts inside the encoder; its metrics are computed at the end, not on the way."""
-    from ...zoo.encoders.backbone import preprocessing, to_tensor
+    from ...zoo.encoders.backbone import architecture, prefix_of, preprocessing, to_tensor
 
     training = {task: data[task] for task in params.tasks}
     preprocess = preprocessing(zoo.folder, zoo.manifest)
@@ -188,7 +188,7 @@ def _deep(
     report = fit_deep(calibrator, encoder, images, teachers, config, params.seed, watch.loss_only, every, merge=merge)
     if merge is not None:
         encoder = save_learned(calibrator, merge, zoo, output, watch.tools)
-        learned = {"merging": coefficients_of(calibrator, merge)}
+        learned = {"merging": coefficients_of(calibrator, merge, prefix_of(architecture(zoo.folder, zoo.manifest)))}
     corrected = {}
     for task, own in params.targets.items():
         pixels = to_tensor(zoo.data[task].samples("test", data[task].chosen.test), preprocess)

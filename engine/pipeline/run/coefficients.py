@@ -16,7 +16,7 @@ from ...merging.ties import elected
 from ...recipe import CalibratorCall, Frozen, MethodCall, Probe
 from ...weights import LazyTaskVectors, open_weights, write_weights
 from ...weights.files import Memory
-from ...zoo.encoders.backbone import PREFIX, architecture, load_encoder
+from ...zoo.encoders.backbone import architecture, load_encoder, prefix_of
 from ...zoo.folder import Zoo
 from ...zoo.metadata import METADATA_KEY, describe_model
 from .context import MergeContext
@@ -63,10 +63,11 @@ def linear_merge(zoo: Zoo, joint: JointMerge, folder: Path, seed: int, tools: St
         tasks = tuple(zoo.manifest.expert_table[name].task for name in experts)
         context = MergeContext(zoo, tasks, joint.digests, Probe(), seed, tools, dict(joint.experts))
         stacks = elected(vectors, params.density, context)
+    prefix = prefix_of(architecture(zoo.folder, zoo.manifest))
     details = json.loads((folder / "merged.json").read_text())["details"]
     return LinearMerge(
-        {name.removeprefix(PREFIX): base.tensor(name).float() for name in base.names},
-        {name.removeprefix(PREFIX): stacks.stack(name).clone() for name in vectors.names},
+        {name.removeprefix(prefix): base.tensor(name).float() for name in base.names},
+        {name.removeprefix(prefix): stacks.stack(name).clone() for name in vectors.names},
         _start(MERGE_METHODS[method], params, details, tuple(experts)),
         tuple(experts),
     )
@@ -86,10 +87,12 @@ def save_learned(
     """Write the merged model of the learned coefficients and give its encoder; clamps them as the model does."""
     with torch.no_grad():
         calibrator.coefficients.clamp_(0, 1)
-    weights = Memory({PREFIX + name: tensor for name, tensor in calibrator.merged_weights(merge).items()})
+    config = architecture(zoo.folder, zoo.manifest)
+    prefix = prefix_of(config)
+    weights = Memory({prefix + name: tensor for name, tensor in calibrator.merged_weights(merge).items()})
     metadata = {METADATA_KEY: json.dumps({**describe_model(zoo), "method": calibrator.method}, sort_keys=True)}
     write_weights(output / WEIGHTS, weights, None, tools.progress, metadata)
-    return load_encoder(architecture(zoo.folder, zoo.manifest), weights)
+    return load_encoder(config, weights)
 
 
 def encoder_around(zoo: Zoo, calibrator: Path, state: str, merged: Path | None) -> nn.Module:
@@ -113,11 +116,11 @@ def own_encoder(zoo: Zoo, calibrator: Path) -> nn.Module | None:
     return load_encoder(architecture(zoo.folder, zoo.manifest), open_weights(weights))
 
 
-def coefficients_of(calibrator: JointCalibrator, merge: LinearMerge) -> dict[str, Any]:
+def coefficients_of(calibrator: JointCalibrator, merge: LinearMerge, prefix: str) -> dict[str, Any]:
     """Return the learned coefficients as JSON: by expert, a number or one a layer."""
     rows = calibrator.coefficients.detach().cpu()
     return {
-        "layers": [PREFIX + name for name in merge.layers] if len(rows) > 1 else [],
+        "layers": [prefix + name for name in merge.layers] if len(rows) > 1 else [],
         "coefficients": {
             name: column.tolist() if len(rows) > 1 else column[0].item()
             for name, column in zip(merge.experts, rows.T, strict=True)

@@ -129,11 +129,6 @@ def _refused_calibrators(recipe: Recipe, manifest: Manifest) -> Iterator[str]:
                 f"{row.title} corrects features, and what this zoo's models give are log-likelihoods of answers. Take "
                 "the calibrator out."
             )
-        elif row.deep and modality.inside:
-            yield (
-                f"{row.title} cannot be used on {modality.many}: {modality.inside}. Choose a calibrator of the output, "
-                "such as Surgery."
-            )
         elif row.learned(call.params):
             yield from _without_coefficients(recipe, call)
         elif row.deep and call.on == "merged" and merge.yields in EACH:

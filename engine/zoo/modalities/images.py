@@ -57,7 +57,6 @@ class ImageModality:
     exporter = surveyor = ""
     tokenizers = ()
     examples = ("tanganke/eurosat", "/data/flowers.zip")
-    inside = ""
     suspects = "architecture, activation, preprocessing, head and the order of classes"
     worded = True
     files = (".zip", ".npz", ".parquet")

@@ -55,7 +55,6 @@ class TextModality:
     surveyor = ".zoo.importing.texts.survey:survey_texts"
     tokenizers = TOKENIZER
     examples = ("fancyzhx/ag_news", "/data/news.jsonl")
-    inside = "what acts inside an encoder knows vision transformers only"
     suspects = "tokenizer, classifier and the order of classes"
     worded = False
     files = tuple(READERS)

@@ -16,6 +16,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ...layouts import BERT
+
 DEVIATION = 0.02  # of freshly drawn weights, as published
 PAD = 0
 
@@ -123,6 +125,8 @@ class Encoder(nn.Module):
 class Bert(nn.Module):
     """Token ids and segments (n, 2, length) → pooled features (n, hidden_size)."""
 
+    layout = BERT
+
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Make the structure of a published config (``hidden_size``, ``num_hidden_layers`` …); weights are drawn."""
         super().__init__()
@@ -134,8 +138,11 @@ class Bert(nn.Module):
 
     def hidden(self, samples: Int[Tensor, "n 2 length"]) -> Float[Tensor, "n length width"]:
         """Return the last block's output at every token."""
-        mask = self.there(samples)[:, None, None, :]
-        return self.encoder(self.embeddings(samples[:, 0], samples[:, 1]), mask)
+        return self.encoder(self.embed(samples), self.there(samples)[:, None, None, :])
+
+    def embed(self, samples: Int[Tensor, "n 2 length"]) -> Float[Tensor, "n length width"]:
+        """Return the tokens that enter the first block."""
+        return self.embeddings(samples[:, 0], samples[:, 1])
 
     @property
     def heads(self) -> int:

@@ -152,7 +152,9 @@ def encoder_size(config: Mapping[str, Any]) -> TowerSize:
     products = sum(2 * math.prod(shape) for shape in matrices) * tokens + depth * 4 * tokens**2 * width
     widest = tokens * (inner + 6 * width) + tokens**2 * sizes["heads"]
     parameters = sum(math.prod(shape) for shape in matrices) + small + table + pooler
-    return TowerSize(width_of(config), matrices, parameters, float(products + 2 * width * width), FLOAT * widest)
+    inside = {"dim": width, "width": width, "blocks": depth, "tokens": 1} if family.layout.matrices else {}
+    flops = float(products + 2 * width * width)
+    return TowerSize(width_of(config), matrices, parameters, flops, FLOAT * widest, inside)
 
 
 def writer_bytes(config: Mapping[str, Any]) -> int:

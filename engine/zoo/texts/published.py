@@ -77,10 +77,17 @@ class Roberta(_FirstToken, RobertaModel):
     Source: Liu et al., 2019, arXiv:1907.11692.
     """
 
+    layout = FAMILIES["roberta"].layout
+
     @property
     def stations(self) -> Sequence[nn.Module]:
         """Return the blocks in their order."""
         return list(self.encoder.layer)
+
+    def embed(self, samples: Int[Tensor, "n 2 length"]) -> Float[Tensor, "n length width"]:
+        """Return the tokens that enter the first block."""
+        ids = samples[:, 0]
+        return self.embeddings(input_ids=ids, token_type_ids=torch.zeros_like(ids))
 
     def forward(self, samples: Int[Tensor, "n 2 length"]) -> Float[Tensor, "n width"]:
         """Return features, not normalised."""
@@ -95,10 +102,16 @@ class DistilBert(_FirstToken, DistilBertModel):
     Source: Sanh et al., 2019, arXiv:1910.01108.
     """
 
+    layout = FAMILIES["distilbert"].layout
+
     @property
     def stations(self) -> Sequence[nn.Module]:
         """Return the blocks in their order."""
         return list(self.transformer.layer)
+
+    def embed(self, samples: Int[Tensor, "n 2 length"]) -> Float[Tensor, "n length width"]:
+        """Return the tokens that enter the first block."""
+        return self.embeddings(samples[:, 0])
 
     def forward(self, samples: Int[Tensor, "n 2 length"]) -> Float[Tensor, "n width"]:
         """Return features, not normalised."""
