@@ -13,13 +13,17 @@ import plotly.graph_objects as go
 from ...errors import DataError
 from ...rounding import rounded
 from ..drawing import Drawing, compose, number, plain
-from ..palette import CIVIDIS, INK, Theme, state_colour
+from ..palette import INK, SURFACE, Theme, state_colour
 from .answer import Answer, Scope
 
 MAPS = {"expert": "Expert looks", "merged": "Merged looks", "drift": "Drift of words"}
 LOOKS = ("expert", "merged")
 ACROSS = 6  # words in a line
 MOST = 90  # words of a text that are drawn; all of them are in the table
+MARKER: dict[Theme, str] = {
+    "light": "#F0A868",
+    "dark": "#8F4E12",
+}  # of the word most looked at; ink stays readable on it
 LONGEST = 11  # letters of a word in its cell
 LINE, TITLE = 26, 30  # px
 ROW, LISTED, SEEN = 30, 12, 3  # px of a frequent word, how many are drawn, and texts that it occurs in, at least
@@ -172,7 +176,8 @@ def text_figure(text: Mapping[str, Any], title: str, name: str, theme: Theme) ->
                 text=_rows([plain(_short(word)) for word in words], ""),
                 customdata=_rows([plain(word) for word in words], ""),
                 texttemplate="%{text}",
-                colorscale=CIVIDIS,
+                textfont={"color": INK[theme]},
+                colorscale=[[0, SURFACE[theme]], [1, MARKER[theme]]],
                 zmin=0,
                 zmax=100 * looks if kind in LOOKS else None,
                 showscale=False,
