@@ -44,6 +44,10 @@ class Layout:
     # Of a block: of attention q, k, v and out; of the perceptron fc, gate (where there is one) and proj.
     matrices: Mapping[str, tuple[Matrix, ...]] = field(default_factory=dict)
 
+    def matrix(self, part: str) -> Matrix:
+        """Return the matrix of a part, the first where blocks have several."""
+        return self.matrices[part][0]
+
 
 OPEN_CLIP = Layout(
     family="open_clip",

@@ -8,7 +8,7 @@ from engine.figures.drawing import task_titles
 from engine.rounding import rounded
 from pages.sections.diagnose_answers import answer_section, answers_of
 from pages.sections.diagnose_report import report_section
-from pages.sections.diagnose_views import compute_all, views_of
+from pages.sections.diagnose_views import QUESTIONS_WITH_VIEWS, compute_all
 from pages.sections.occlusion import occlusion_section
 from pages.shared.chrome import context_bar, empty_state, plain
 from pages.shared.nouns import called, kind_of
@@ -35,13 +35,11 @@ def main() -> None:
     st.title(plain(headline(run, scope)), anchor=False)
     _choices(run, scope)
     compute_all(run, scope)
-    kind, views = kind_of(run.report), views_of(run)
     for number in range(1, 8):
-        if number == 1 or number in views:
-            answer_section(run, scope, number)
-    if kind.parts:
+        answer_section(run, scope, number)
+    if kind_of(run.report).parts:
         occlusion_section(run, scope, 8)
-    report_section(run, scope, lambda theme: answers_of(run, scope, theme), len(views) + 1)
+    report_section(run, scope, lambda theme: answers_of(run, scope, theme), len(QUESTIONS_WITH_VIEWS) + 1)
 
 
 def headline(run: RunView, scope: Scope) -> str:

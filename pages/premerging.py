@@ -2,27 +2,20 @@
 
 import streamlit as st
 
-from engine.pipeline.views.by_recipe import BY_RECIPE
-from engine.pipeline.views.connection import CONNECTION
-from engine.pipeline.views.disentanglement import DISENTANGLEMENT
-from engine.pipeline.views.energy import ENERGY
-from engine.pipeline.views.sharpness import SHARPNESS
-from engine.pipeline.views.spawning import SPAWNING
 from pages.sections.premerging_connection import connection
 from pages.sections.premerging_measures import disentanglement, energy, sharpness
 from pages.sections.premerging_scaling import over_scaling
 from pages.sections.premerging_spawning import spawning
-from pages.shared.chrome import context_bar, plain
-from pages.shared.nouns import kind_of
+from pages.shared.chrome import context_bar
 from pages.shared.state import current_run
 
 VIEWS = {
-    "scaling": ("Over λ", BY_RECIPE, over_scaling),
-    "disentanglement": ("Disentanglement", DISENTANGLEMENT, disentanglement),
-    "sharpness": ("Sharpness", SHARPNESS, sharpness),
-    "energy": ("Subspaces", ENERGY, energy),
-    "connection": ("Alignment", CONNECTION, connection),
-    "spawning": ("Spawning", SPAWNING, spawning),
+    "scaling": ("Over λ", over_scaling),
+    "disentanglement": ("Disentanglement", disentanglement),
+    "sharpness": ("Sharpness", sharpness),
+    "energy": ("Subspaces", energy),
+    "connection": ("Alignment", connection),
+    "spawning": ("Spawning", spawning),
 }
 
 
@@ -43,11 +36,7 @@ def main() -> None:
         label_visibility="collapsed",
         help="Everything here looks at the experts of the run shown and at their base.",
     )
-    _, view, draw = VIEWS[chosen]
-    if problem := view.refusal(kind_of(run.report)):
-        st.info(plain(problem), icon=":material/info:")
-        return
-    draw(run)
+    VIEWS[chosen][1](run)
 
 
 main()

@@ -42,7 +42,7 @@ def transformer_units(encoder: nn.Module, samples: Tensor, layout: Layout = OPEN
     """
     # With a gradient to follow, attention takes the path that multiplies matrices one by one.
     own = {name: parameter.detach().requires_grad_() for name, parameter in encoder.named_parameters()}
-    parts = {layout.matrices[part][0]: part for part in ("k", "q", "proj", "out")}
+    parts = {layout.matrix(part).name: part for part in ("k", "q", "proj", "out")}
     places = {name: place for name in own if (place := place_of(name)) is not None and place.part in parts}
     there = present(encoder, samples)
     watched = _Products({name: own[name] for name in places})
@@ -60,7 +60,7 @@ def transformer_units(encoder: nn.Module, samples: Tensor, layout: Layout = OPEN
         number, part = places[name].block, parts[places[name].part]
         if part in GROUPS:
             found[f"{GROUPS[part]}_{number}"] = inputs
-        elif layout.matrices[part][1] is None:
+        elif layout.matrix(part).third is None:
             asked.setdefault(number, {})[part] = outputs
         else:
             asked[number] = dict(zip(THIRDS, outputs.chunk(3, dim=1), strict=True))

@@ -60,7 +60,7 @@ def transformer_symmetry(config: Mapping[str, Any], prefix: str = "") -> Symmetr
     """
     modality = of_config(config)
     layout, blocks = modality.layout_of(config), modality.shape(config)["blocks"]
-    if not isinstance(blocks, int) or not layout.matrices:
+    if not isinstance(blocks, int) or "norm" not in layout.parts:
         raise AlignmentError(
             "Alignment knows the symmetries of plain vision transformers, BERT, RoBERTa and DistilBERT; this "
             "architecture is none of them."
@@ -81,12 +81,12 @@ def transformer_symmetry(config: Mapping[str, Any], prefix: str = "") -> Symmetr
 
 def matrix_names(layout: Layout, part: str, blocks: int) -> list[str]:
     """Return the names of one linear layer of every block, without ``.weight``, such as ``fc`` of the perceptron."""
-    return [f"{layout.blocks}{number}.{layout.matrices[part][0].removesuffix('.weight')}" for number in range(blocks)]
+    return [f"{layout.blocks}{number}.{layout.matrix(part).name.removesuffix('.weight')}" for number in range(blocks)]
 
 
 def _stem(layout: Layout, part: str) -> str:
     """Return the name of a matrix in its unfolded block, without ``.weight``."""
-    name, third = layout.matrices[part]
+    name, third = layout.matrix(part)
     return name.removesuffix(".weight") if third is None else f"{name.rpartition('in_proj_')[0]}{part}"
 
 

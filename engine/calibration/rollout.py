@@ -60,7 +60,7 @@ def look(encoder: nn.Module, batches: Iterable[Tensor], layout: Layout = OPEN_CL
 
 def _read(encoder: nn.Module, batches: Iterable[Tensor], layout: Layout) -> Looking:
     """Look at an encoder of texts by the queries and keys that its blocks compute; what pads has no share."""
-    places = [layout.matrices[part][0].removesuffix(".weight") for part in ("q", "k")]
+    places = [layout.matrix(part).name.removesuffix(".weight") for part in ("q", "k")]
     asked: dict[tuple[int, int], Tensor] = {}
     entered: list[Tensor] = []
     hooks = [

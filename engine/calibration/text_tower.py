@@ -24,7 +24,7 @@ class TextTower(Tower):
         self.encoder = encoder
         layout = encoder.layout
         self.blocks = list(encoder.stations)
-        names = {part: name.removesuffix(".weight") for part, (name, _) in layout.matrices.items()}
+        names = {part: layout.matrix(part).name.removesuffix(".weight") for part in layout.matrices}
         first, second = (name.removesuffix(".") for name in layout.parts["norm"])
         self._names = {**names, "around": first, "behind": second}
         self.there: Bool[Tensor, "n tokens"] | None = None

@@ -23,6 +23,6 @@ def offered_views(report: Report) -> list[tuple[View, ViewRequest]]:
     return [
         (view, view.ask(report.recipe, **settings))
         for view in all_views().values()
-        if view.opens is not None and not view.refusal(kind)
+        if view.opens is not None
         for settings in view.opens(opening)
     ]

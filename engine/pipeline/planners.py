@@ -62,7 +62,7 @@ def plan_view(view: View, request: Mapping[str, Any], store: Store) -> Plan:
 
 def _viewed(view: View, asked: ViewRequest, store: Store, *lost: Mapping[str, str]) -> Plan:
     run = steps_of(asked.recipe, store, unaligned=view.unaligned)
-    return Plan.to(view.planned(run, asked, *lost), run.steps)
+    return Plan.to(view.plan(run, asked, *lost), run.steps)
 
 
 def _going_on(view: View, asked: ViewRequest, store: Store, lost: Mapping[str, str]) -> Plan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..catalog.row import FineTuningRow, Row
+from ..catalog.row import Row
 from .modalities import MODALITIES, Modality
 
 
@@ -12,4 +12,4 @@ def kinds_of(row: Row) -> str:
 
 
 def _knows(row: Row, modality: Modality) -> bool:
-    return modality.made or not isinstance(row, FineTuningRow)
+    return modality.made or "teacher" not in row.needs

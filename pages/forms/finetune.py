@@ -1,6 +1,7 @@
 """The form of a training: a recipe with its equation and parameters, tasks, settings, and how long it will take."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, get_args
 
 import streamlit as st
@@ -8,13 +9,16 @@ import streamlit as st
 from engine.catalog import FINE_TUNING, FineTuningRow, params_of
 from engine.catalog.fine_tuning import Augmentation
 from engine.errors import EngineError, RecipeError
-from engine.manifest import STANDARD, Manifest
+from engine.manifest import STANDARD, Manifest, bundled_zoos
 from engine.pipeline.zoos.foreseen import foreseen
 from engine.pipeline.zoos.request import FinetuneConfig, FinetuneRequest
+from engine.zoo.encoders.architecture import architecture, difference
+from engine.zoo.making.adopt import OTHER_BASE
 from engine.zoo.modalities import Modality, modality_of
 from pages.forms.params import method_notes, param_fields, seeded
 from pages.shared.chrome import duration, plain
 from pages.shared.state import store
+from pages.shared.zoos import zoo_folder, zoo_manifest
 
 PREFIX = "train."
 MEMORY = "train.memory"  # parameters of every recipe that was looked at
@@ -35,7 +39,9 @@ def training_form(zoo: str, manifest: Manifest, tasks: Sequence[str]) -> dict[st
     params = param_fields(row, _memory(row.name), f"{PREFIX}{row.name}")
     chosen = _tasks(zoo, manifest, tasks, row)
     config = {**_settings(kind), "method": row.name, "params": params}
-    have = _there(manifest, row, chosen)
+    start = _start(zoo, manifest) if kind.made and st.session_state.get(f"{PREFIX}all") else ""
+    method = OTHER_BASE if start else row.name
+    have = _there(manifest, row, chosen, method)
     replace = bool(have) and st.toggle(
         "Replace what is there",
         key=seeded(f"{PREFIX}replace", False),
@@ -43,6 +49,8 @@ def training_form(zoo: str, manifest: Manifest, tasks: Sequence[str]) -> dict[st
     )
     problem = _problem(row, params, chosen, have, replace) or _nobody_to_imitate(manifest, row, chosen)
     request: dict[str, Any] = {"zoo": zoo, "tasks": chosen, "config": config, "replace": replace}
+    if start:
+        request["start"] = {"zoo": start}
     if not problem:
         try:
             FinetuneRequest.parse(request)
@@ -51,9 +59,7 @@ def training_form(zoo: str, manifest: Manifest, tasks: Sequence[str]) -> dict[st
     if problem:
         st.error(plain(problem), icon=":material/error:")
         return None
-    names = (
-        [row.reference] if row.joint else [task if row.name == STANDARD else f"{task}-{row.name}" for task in chosen]
-    )
+    names = [row.reference] if row.joint else [task if method == STANDARD else f"{task}-{method}" for task in chosen]
     st.caption(plain(f"In the zoo: {', '.join(names)}. {_foreseen(zoo, row, config, 1 if row.joint else len(chosen))}"))
     return request
 
@@ -75,11 +81,31 @@ def _recipe(kind: Modality) -> FineTuningRow:
     return row
 
 
-def _there(manifest: Manifest, row: FineTuningRow, chosen: Sequence[str]) -> list[str]:
-    """Return what a recipe has made of these tasks already."""
+def _start(zoo: str, manifest: Manifest) -> str:
+    """Let another zoo's base be chosen, of those that have the same architecture; '' for the zoo's own."""
+    own, found = architecture(zoo_folder(zoo), manifest), {"": "this zoo's base"}
+    for place in (*bundled_zoos(), *map(str, store().zoos.list())):
+        with suppress(EngineError, OSError):
+            other = zoo_manifest(place)
+            if place != zoo and not difference(own, architecture(zoo_folder(place), other)):
+                found[place] = f"the base of {other.name}"
+    if len(found) == 1:
+        return ""
+    return st.selectbox(
+        "Start from",
+        list(found),
+        format_func=lambda place: plain(found[place]),
+        key=seeded(f"{PREFIX}start.{zoo}", ""),
+        help="Experts of another base learn with this zoo's heads; they can be merged once `zoo align` has ordered "
+        "their units.",
+    )
+
+
+def _there(manifest: Manifest, row: FineTuningRow, chosen: Sequence[str], method: str) -> list[str]:
+    """Return what this way of training has made of these tasks already."""
     if row.joint:
         return [reference.name for reference in manifest.references if reference.name == row.reference]
-    return [expert.name for task in chosen if (expert := manifest.expert_of(task, row.name))]
+    return [expert.name for task in chosen if (expert := manifest.expert_of(task, method))]
 
 
 def _tasks(zoo: str, manifest: Manifest, tasks: Sequence[str], row: FineTuningRow) -> list[str]:

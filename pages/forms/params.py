@@ -8,17 +8,17 @@ from pydantic.fields import FieldInfo
 
 from engine.catalog import Row, is_parity
 from engine.catalog.words import choice_title, needs_of
-from engine.zoo.modalities import Modality
+from engine.zoo.modalities import USUAL, Modality
 from pages.shared.chrome import plain
 from pages.shared.following import key_with, last_key
-from pages.shared.nouns import IMAGE, called
+from pages.shared.nouns import called
 
 SLIDER_SPAN = 7.0  # bounded numbers of at most this range get a slider, if their default lies on its steps
 TYPED_WIDTH = 72  # px of the field beside a slider
 COMMON = ("steps", "eta")  # inherited parameters that are shown at once
 
 
-def method_notes(row: Row, kind: Modality = IMAGE) -> None:
+def method_notes(row: Row, kind: Modality = USUAL) -> None:
     """Draw a method's summary, equation, source and needs, and where paper and code differ.
 
     Args:

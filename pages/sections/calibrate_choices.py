@@ -41,11 +41,8 @@ def open_view(
     return view_on_demand(run, view, request, key=key, label=label, icon=icon, takes=takes, draw=draw)
 
 
-def lacks_blocks(run: RunView, view: View, title: str) -> bool:
-    """Return whether merge or encoder are of a kind that a view of blocks cannot be of, and say so under a title."""
-    if refused := view.refusal(kind_of(run.report)):
-        empty_state(title, refused)
-        return True
+def lacks_blocks(run: RunView, title: str) -> bool:
+    """Return whether the merge is of a kind whose blocks cannot be looked at, and say so under a title."""
     if run.report.merged.kind != "per_sample":
         return False
     empty_state(title, "This merge makes other weights for every image.")

@@ -25,7 +25,7 @@ def stitched(run: RunView) -> None:
         "A network is stitched from the first parts of one model and the remaining parts of the task's expert. The "
         "nearer the activations are to the expert's, the less accuracy is lost at the seam."
     )
-    if lacks_blocks(run, STITCHING, "No blocks to stitch"):
+    if lacks_blocks(run, "No blocks to stitch"):
         return
     takes = "Takes up to {images} images of every task through every pair of models, cut at every block."
     folder = open_view(run, STITCHING, "Stitch the networks", ":material/join_left:", takes, _stitched)

@@ -34,7 +34,7 @@ def depth(run: RunView) -> None:
         "Drift builds up block by block. Here the output of every block is compared with the "
         "expert's: where the lines part, merging does its harm, and a calibrator inside the encoder can act there."
     )
-    if lacks_blocks(run, DEPTH, "No blocks to follow"):
+    if lacks_blocks(run, "No blocks to follow"):
         return
     takes = "Takes up to {images} images of every task through every model."
     folder = open_view(run, DEPTH, "Compare every block", ":material/layers:", takes, _depth)

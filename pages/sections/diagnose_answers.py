@@ -24,7 +24,7 @@ from engine.pipeline.views.direction import TABLE
 from pages.features.images import images_of
 from pages.features.scatter import Atlas
 from pages.forms import recipe as forms
-from pages.sections.diagnose_views import QUESTIONS_WITH_VIEWS, at_hand, folder_of, question, request_of, views_of
+from pages.sections.diagnose_views import QUESTIONS_WITH_VIEWS, at_hand, folder_of, question, request_of
 from pages.shared.chrome import error_state, figure, plain, theme
 from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import draw_example
@@ -51,7 +51,7 @@ def answer_section(run: RunView, scope: Scope, number: int) -> None:
 def answers_of(run: RunView, scope: Scope, shown: Theme) -> list[Answer]:
     """Return the answers that are there, for a report."""
     found = []
-    for number in (1, *views_of(run)):
+    for number in (1, *QUESTIONS_WITH_VIEWS):
         folder = run.folder if number == 1 else at_hand(run, scope, number)
         if folder is not None:
             try:

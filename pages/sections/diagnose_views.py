@@ -36,12 +36,6 @@ TAKES = {
 }
 
 
-def views_of(run: RunView) -> dict[int, View]:
-    """Return the views behind the answers that there are for a run's kind of data."""
-    kind = kind_of(run.report)
-    return {number: view for number, view in QUESTIONS_WITH_VIEWS.items() if not view.refusal(kind)}
-
-
 def request_of(run: RunView, number: int, task: str) -> ViewRequest:
     """Return what is asked of the view behind an answer."""
     view = QUESTIONS_WITH_VIEWS[number]
@@ -76,13 +70,13 @@ def at_hand(run: RunView, scope: Scope, number: int) -> Path | None:
 def compute_all(run: RunView, scope: Scope) -> None:
     """Draw a button that asks for all answers that are not there yet; nothing where they are, or are coming."""
     wanted = []
-    for number, view in views_of(run).items():
+    for number, view in QUESTIONS_WITH_VIEWS.items():
         request = request_of(run, number, scope.task)
         row = view_row(view, request)
         if at_hand(run, scope, number) is None and not (row and row.active):
             wanted.append(number)
     if len(wanted) > 1:
-        which = "all" if len(wanted) == len(views_of(run)) else f"the {len(wanted)} missing"
+        which = "all" if len(wanted) == len(QUESTIONS_WITH_VIEWS) else f"the {len(wanted)} missing"
         st.button(
             f"Compute {which} answers",
             key=f"diagnose.all.{scope.task}",

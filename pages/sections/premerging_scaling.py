@@ -58,9 +58,8 @@ def over_scaling(run: RunView) -> None:
             help="Recipes of fine-tuning by which this zoo has an expert for each of the run's tasks.",
         )
     else:
-        more = " Train others on the page Zoo, under Train experts, to compare them here."
-        said = ":material/info: This zoo has experts of these tasks by one recipe."
-        st.caption(said + (more if kind_of(run.report).made else ""))
+        said = "This zoo has experts of these tasks by one recipe."
+        st.caption(f":material/info: {said} Train others on the page Zoo, under Train experts, to compare them here.")
     if not chosen:
         st.caption("Choose at least one recipe.")
         return

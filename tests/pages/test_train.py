@@ -4,17 +4,21 @@ import json
 
 import numpy as np
 import pytest
+import torch
 import yaml
+from open_clip.model import CLIP
+from safetensors.torch import save_file
 
 from engine.catalog import FINE_TUNING
 from engine.manifest import read_manifest
 from engine.pipeline.executor import run_inline
 from engine.pipeline.planners import plan_request
+from engine.pipeline.zoos.align import align_experts
 from engine.zoo.folder import Zoo
 from engine.zoo.mini8.images import digests
 from engine.zoo.mini_text.sentences import SIZES
 from tests.tiny_text_zoo import make_text_zoo
-from tests.tiny_zoo import make_zoo
+from tests.tiny_zoo import CONFIG, make_zoo
 
 TRAIN = {"zoo.view": "Train experts"}
 
@@ -117,6 +121,41 @@ def test_every_recipe_has_a_form(workspace, open_app, trainable, tmp_path, metho
         (asked,) = workspace.store.runs.list(kinds=("finetune",))
         assert asked.request["config"]["method"] == method
         assert asked.request["tasks"] == ["alpha", "beta"]
+
+
+def test_experts_of_another_base_are_trained_and_refused_until_they_are_aligned(
+    workspace, open_app, trainable, tmp_path
+):
+    twin = make_zoo(tmp_path / "twin")
+    document = yaml.safe_load((twin / "zoo.yaml").read_text())
+    (twin / "zoo.yaml").write_text(yaml.safe_dump({**document, "name": "twin"}))
+    torch.manual_seed(7)
+    save_file({n: t.clone() for n, t in CLIP(**CONFIG).state_dict().items()}, twin / "base.safetensors")
+    workspace.store.zoos.add(twin)
+    app = opened(open_app, trainable)
+    app.selectbox(key="train.method").set_value("standard").run()
+    app.number_input(key="train.steps").set_value(4).run()
+    app.number_input(key="train.batch").set_value(8).run()
+    app.toggle(key="train.all").set_value(True).run()
+    key = f"train.start.{trainable}"
+    assert app.selectbox(key=key).options[0] == "this zoo's base"
+    assert "the base of twin" in app.selectbox(key=key).options
+    app.selectbox(key=key).set_value(str(twin)).run()
+    app.multiselect(key=f"train.tasks.{trainable}.standard").set_value(["alpha"]).run()
+    assert "In the zoo: alpha-other_base" in texts(app).replace("\\", "")
+    app.button(key="train.go.button").click().run()
+    (row,) = workspace.store.runs.list(kinds=("finetune",))
+    assert row.request["start"] == {"zoo": str(twin)}
+    carry_out(workspace.store, row)
+    expert = read_manifest(trainable).expert_table["alpha-other_base"]
+    assert expert.base.startswith("bases/twin-")
+    lab = open_app("lab")
+    lab.selectbox(key="form.w.zoo").set_value(str(trainable)).run()
+    lab.multiselect(key=f"form.w.experts.{trainable}").set_value(["alpha-other_base", "beta"]).run()
+    assert "starts from another base" in texts(lab).replace("\\", "")
+    align_experts(str(trainable), "weight_matching", {})
+    lab.run()
+    assert "starts from another base" not in texts(lab).replace("\\", "")
 
 
 def test_experts_are_trained_joined_and_chosen_in_the_lab(workspace, open_app, trainable):

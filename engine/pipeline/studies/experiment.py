@@ -117,7 +117,7 @@ def _split(point: Point, runs: list[RunSteps]) -> str:
 def _planned(spec: Experiment, variant: Variant, run: RunSteps, views: Sequence[View[Any]], split: str) -> PlannedRun:
     bundle = run.bundle()
     needed = closure(run.steps, [bundle])
-    keys = {view.name: view.planned(run, _asked(view, variant)) for view in views}
+    keys = {view.name: view.plan(run, _asked(view, variant)) for view in views}
     choice = add_validation(run, split) if split else ""
     read = closure(run.steps, [bundle, *keys.values(), *filter(None, (choice,))])
     names = [", ".join(variant.group), ", ".join(map(str, variant.values)), f"seed {variant.seed}"]

@@ -8,18 +8,16 @@ declaration. Nothing here imports torch, and neither do the files of views when 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from ...errors import RecipeError, StoreError
+from ...errors import StoreError
 from ...recipe import Recipe, Request
 from .work import Sizes, Work
 
 if TYPE_CHECKING:
-    from ...zoo.modality import Modality
-    from ..run.plan import RunSteps
     from .opening import Opens
 
 
@@ -45,27 +43,10 @@ class View(Generic[R]):
     document: str = ""  # name of the JSON file that the last step writes, where it is not the view's own
     reduced: Callable[[Recipe], Recipe] = lambda recipe: recipe  # the recipe without what the view does not depend on
     goes_on: bool = False  # whether `plan` takes, third, steps that failed by key, each with its reason
-    trains: str = ""  # of a view that trains experts: what cannot be done where none are, as a beginning
     work: Callable[[R, Sizes], Work] | None = None  # what it does, so that its time is foreseen; None: not known
     needs: Literal["zoo", "merge", "run"] = "run"  # what it starts from
     unaligned: bool = False  # looks at experts of other bases as they are, and merges nothing
     opens: Opens | None = None  # what its page asks for when it opens; None: nothing until somebody does
-
-    def refusal(self, kind: Modality) -> str:
-        """Return why the view is not there for a kind of data; '' where it is."""
-        if not self.trains or kind.made:
-            return ""
-        return f"{self.trains} on {kind.many}: experts of {kind.many} are brought, not trained here."
-
-    def planned(self, run: RunSteps, asked: R, *lost: Mapping[str, str]) -> str:
-        """Add the view's steps to those of a run, and return the last one's key; see ``plan``.
-
-        Raises:
-            RecipeError: the view cannot be had of this run.
-        """
-        if problem := self.refusal(run.zoo.modality):
-            raise RecipeError(problem)
-        return self.plan(run, asked, *lost)
 
     def ask(self, recipe: Recipe, **settings: Any) -> R:
         """Make the request for a run; runs that differ only in what the view does not depend on share it."""

@@ -18,7 +18,6 @@ from ...store import Store
 from ...types import Progress
 from ...zoo.folder import Zoo
 from ...zoo.making.copy import copy_zoo
-from .align import align_experts
 from .request import FinetuneRequest
 
 FOLDER = ASSETS / "derived"
@@ -185,6 +184,8 @@ def _teachers(zoo: str, tasks: Sequence[str]) -> dict[str, str]:
 
 def _align(folder: Path, method: str, orders: Sequence[Aligned], say: Callable[[str], None]) -> None:
     """Order the units of one way's experts in every way that is asked for, where that has not been done."""
+    from .align import align_experts
+
     for order in orders:
         manifest = read_manifest(folder)
         names = [

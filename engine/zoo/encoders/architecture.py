@@ -10,7 +10,7 @@ from ...manifest import Manifest
 from ...preparation import Preparation
 from ..modalities import FLOAT, TowerSize, modality_of, of_config
 
-__all__ = ["FLOAT", "TowerSize", "architecture", "preprocessing", "tower_size", "width_of"]
+__all__ = ["FLOAT", "TowerSize", "architecture", "difference", "preprocessing", "tower_size", "width_of"]
 
 
 def architecture(folder: Path, manifest: Manifest) -> dict[str, Any]:
@@ -34,6 +34,22 @@ def preprocessing(folder: Path, manifest: Manifest) -> Preparation:
 def tower_size(config: Mapping[str, Any]) -> TowerSize | None:
     """Count parameters and work of a config's transformer; None for encoders of another kind."""
     return of_config(config).size(config)
+
+
+def difference(own: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """Say in what the encoders of two configs differ first; '' where they have one architecture.
+
+    Text encoders beside image encoders do not count.
+    """
+    for part in sorted({*own, *theirs} - {"text_cfg"}):
+        one, two = own.get(part), theirs.get(part)
+        if one == two:
+            continue
+        if not isinstance(one, Mapping) or not isinstance(two, Mapping):
+            return f"its `{part}` is {two}, the zoo's {one}"
+        key = next(key for key in sorted({*one, *two}) if one.get(key) != two.get(key))
+        return f"its `{part}.{key}` is {two.get(key)}, the zoo's {one.get(key)}"
+    return ""
 
 
 def width_of(config: Mapping[str, Any]) -> int:
