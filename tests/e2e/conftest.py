@@ -111,9 +111,11 @@ def serve(
 
 
 @contextmanager
-def serve_app(store: Path, *, alone: bool = False, health: str = "/_stcore/health", port: int = 0) -> Iterator[str]:
-    """Start the app on a store; yields its address, ends app and engine service."""
-    environment = {**os.environ, "MERGELENS_STORE": str(store)}
+def serve_app(
+    store: Path, *, alone: bool = False, health: str = "/_stcore/health", port: int = 0, **settings: str
+) -> Iterator[str]:
+    """Start the app on a store, with settings of its environment; yields its address, ends app and engine service."""
+    environment = {**os.environ, "MERGELENS_STORE": str(store), **settings}
     try:
         with serve("app.py", environment, alone=alone, health=health, port=port) as address:
             yield address
@@ -160,9 +162,21 @@ def profile(chromium: Any) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def app_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of an app that all journeys visit, on a store that was empty before them; it ends by itself."""
-    with serve_app(tmp_path_factory.mktemp("e2e") / "store", alone=True) as address:
+def app_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the store of the app that all journeys visit, empty before them."""
+    return tmp_path_factory.mktemp("e2e") / "store"
+
+
+@pytest.fixture(scope="session")
+def engine_probes() -> str:
+    """Host and port at which that app's engine tells its numbers."""
+    return f"127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(scope="session")
+def app_address(app_store: Path, engine_probes: str) -> Iterator[str]:
+    """Address of an app that all journeys visit; it ends by itself."""
+    with serve_app(app_store, alone=True, MERGELENS_ENGINE_PROBES=engine_probes) as address:
         yield address
 
 
