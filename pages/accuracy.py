@@ -7,6 +7,7 @@ import streamlit as st
 
 from engine.analysis.accuracy import deltas
 from engine.figures import (
+    Drawing,
     confusion_figure,
     confusion_table,
     delta_heatmap,
@@ -23,6 +24,7 @@ from pages.sections.task_measures import draw_measures
 from pages.shared.causes import CLICK, class_pick, task_pick
 from pages.shared.chrome import context_bar, empty_state, figure, plain, theme
 from pages.shared.differences import draw_differences, paired_table
+from pages.shared.drawn import drawn
 from pages.shared.nouns import called, kind_of
 from pages.shared.selection import task_choice
 from pages.shared.state import RunView, current_run, samples, scored_by_task
@@ -117,7 +119,8 @@ def _differences(run: RunView) -> None:
         bind="query-params",
         help="Differences are accuracy minus that of this state, in percentage points.",
     )
-    drawing = delta_heatmap(run.report, reference, theme())
+    look = theme()
+    drawing = drawn(run, ("delta", look, reference), lambda: delta_heatmap(run.report, reference, look))
     figure(drawing, key="accuracy.delta", run=run, unit="Percentage points", note=CLICK, pick=task_pick(run))
     _intervals(run, reference, [state for state in states if state != reference])
 
@@ -164,10 +167,8 @@ def _confusions(run: RunView) -> None:
         for state in states:
             with st.container():
                 st.markdown(f"**{plain(state_title(state, run.report))}**")
-                counts = _counts(run.stamp, task, state, tuple(classes), run)
-                drawing = confusion_figure(counts, state, run.report, theme())
                 figure(
-                    drawing,
+                    _confusion(run, task, state, tuple(classes)),
                     key=f"accuracy.confusion.{state}",
                     run=run,
                     unit="Percent of true class",
@@ -185,9 +186,13 @@ def _confusions(run: RunView) -> None:
     )
 
 
-@st.cache_data(max_entries=512, show_spinner=False)
-def _counts(stamp: str, task: str, state: str, classes: tuple[str, ...], _run: RunView) -> pd.DataFrame:
-    return confusion_table(samples(_run), task, state, classes)
+def _confusion(run: RunView, task: str, state: str, classes: tuple[str, ...]) -> Drawing:
+    look = theme()
+
+    def make() -> Drawing:
+        return confusion_figure(confusion_table(samples(run), task, state, classes), state, run.report, look)
+
+    return drawn(run, ("confusion", look, task, state), make)
 
 
 @st.fragment
@@ -211,9 +216,9 @@ def _training(run: RunView) -> None:
         persist_state="session",
         help="What is followed while calibrators are trained: accuracy, L1 bias or the loss itself.",
     )
-    figure(
-        training_curves(run.report, quantity, theme()), key="accuracy.curves", run=run, unit=QUANTITIES[quantity].axis
-    )
+    look = theme()
+    drawing = drawn(run, ("curves", look, quantity), lambda: training_curves(run.report, quantity, look))
+    figure(drawing, key="accuracy.curves", run=run, unit=QUANTITIES[quantity].axis)
     said = "The last step is what is reported: the best step would be a choice made on evaluation images."
     st.caption(called(said, kind_of(run.report)))
 

@@ -4,13 +4,14 @@ import pandas as pd
 import streamlit as st
 
 from engine.catalog import CALIBRATORS
-from engine.figures import state_title, training_curves
+from engine.figures import Drawing, state_title, training_curves
 from engine.figures.curves import QUANTITIES, curve_table
 from engine.figures.uncertainty import agreement, uncertain_states, uncertainty_figure
 from pages.sections.calibrate_image import one_image
 from pages.sections.calibrate_stitched import shifted, stitched
 from pages.sections.calibrate_views import coverage, depth, learned, outliers, wrong_task
 from pages.shared.chrome import context_bar, empty_state, figure, percent, plain, theme
+from pages.shared.drawn import drawn, shared
 from pages.shared.nouns import called, kind_of
 from pages.shared.selection import ALL, task_choice
 from pages.shared.state import RunView, current_run, samples
@@ -80,8 +81,11 @@ def _training(run: RunView) -> None:
     if not shown:
         empty_state("No calibrator chosen", "Choose one above to see its curve.")
         return
+    look = theme()
     figure(
-        training_curves(report, quantity, theme(), shown, task),
+        drawn(
+            run, ("curves", look, quantity, *shown, task), lambda: training_curves(report, quantity, look, shown, task)
+        ),
         key="calibrate.curves",
         run=run,
         unit=QUANTITIES[quantity].axis,
@@ -185,8 +189,8 @@ def _uncertainty(run: RunView) -> None:
             whole="All tasks",
             help=f"The task whose {kind_of(run.report).many} are ranked by predicted σ, or all of them.",
         )
-    chosen = None if task == ALL else task
-    found = agreement(table, state, chosen)
+    chosen, look = None if task == ALL else task, theme()
+    found = shared(run, ("agreement", state, chosen), lambda: agreement(table, state, chosen))
     with st.grid("auto", min_column_width=150, gap="small"):
         st.metric(
             "Rank correlation",
@@ -196,8 +200,12 @@ def _uncertainty(run: RunView) -> None:
         )
         st.metric("Wrong, surest tenth", percent(found.wrong_low))
         st.metric("Wrong, least sure tenth", percent(found.wrong_high))
+
+    def make() -> Drawing:
+        return uncertainty_figure(table, state, run.report, look, chosen)
+
     figure(
-        uncertainty_figure(table, state, run.report, theme(), chosen),
+        drawn(run, ("uncertainty", look, state, chosen), make),
         key="calibrate.uncertainty",
         run=run,
         unit=f"σ averaged over dimensions, images ranked within their task, {found.images:,} images",

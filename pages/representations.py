@@ -12,6 +12,7 @@ from pages.features.film_view import film_view, films_of
 from pages.features.view import feature_view
 from pages.shared.causes import CLICK, class_pick, task_pick
 from pages.shared.chrome import context_bar, empty_state, error_state, figure, plain, theme
+from pages.shared.drawn import drawn
 from pages.shared.nouns import called, kind_of
 from pages.shared.selection import task_choice
 from pages.shared.state import RunView, current_run, samples
@@ -114,9 +115,9 @@ def _distances(run: RunView) -> None:
         help="How a state's features are compared with the expert's. L1 is the representation "
         "bias of [Surgery](https://arxiv.org/abs/2402.02705).",
     )
-    known, kind = MEASURES[measure], kind_of(report)
+    known, kind, look = MEASURES[measure], kind_of(report), theme()
     figure(
-        bias_bars(report, measure, theme()),
+        drawn(run, ("bias", look, measure), lambda: bias_bars(report, measure, look)),
         key="representations.bias",
         run=run,
         unit=f"{known.title}, {known.unit}",
@@ -136,12 +137,12 @@ def _distances(run: RunView) -> None:
     st.subheader("Class by class", anchor=False)
     said = f"The task whose classes and {kind.many} are compared."
     task = task_choice(report, tasks, key="representations.task", help=said, width=320)
-    drawing = class_bias(report, task, theme())
+    drawing = drawn(run, ("classes", look, task), lambda: class_bias(report, task, look))
     pick = class_pick(run, task)
     figure(drawing, key="representations.classes", run=run, unit="L1, feature units", tasks=[task], pick=pick)
     st.subheader(called("Image by image", kind).capitalize(), anchor=False)
     try:
-        drawing = shift_distribution(samples(run), task, report, theme())
+        drawing = drawn(run, ("shift", look, task), lambda: shift_distribution(samples(run), task, report, look))
     except EngineError as error:
         error_state(error)
         return

@@ -6,6 +6,7 @@ from engine.errors import EngineError
 from engine.figures import accuracy_bars
 from pages.shared.causes import CLICK, task_pick
 from pages.shared.chrome import age, figure, plain, theme
+from pages.shared.drawn import drawn
 from pages.shared.state import RunView, finished_runs, open_run
 
 BASELINE = "baseline"  # the address parameter and, in the session, the id of the run that others are held against
@@ -21,9 +22,11 @@ def draw_accuracy(run: RunView, key: str, unit: str) -> None:
         unit: of its caption.
     """
     baseline = _baseline(run, key)
-    drawn = None if baseline is None else (baseline.title, baseline.report)
+    around = None if baseline is None else (baseline.title, baseline.report)
+    shown = () if baseline is None else (baseline.title, baseline.stamp)
     note = CLICK if baseline is None else f"{CLICK} Outlines: {baseline.title} ({baseline.id})."
-    drawing = accuracy_bars(run.report, theme(), baseline=drawn)
+    look = theme()
+    drawing = drawn(run, ("accuracy", look, *shown), lambda: accuracy_bars(run.report, look, baseline=around))
     figure(drawing, key=key, run=run, unit=unit, note=note, pick=task_pick(run))
 
 

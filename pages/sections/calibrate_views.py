@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from engine.catalog import CALIBRATORS
-from engine.figures import state_title
+from engine.figures import Drawing, state_title
 from engine.figures.block_bias import QUANTITIES, STATISTICS, block_figure
 from engine.figures.coefficients import coefficient_figure, coefficients_of
 from engine.figures.coverage import coverage_figure, dimension_figure
@@ -19,6 +19,7 @@ from engine.pipeline.views.outliers import OUTLIERS
 from engine.pipeline.views.swaps import SWAPS
 from pages.sections.calibrate_choices import choose, choose_tasks, lacks_blocks, open_view
 from pages.shared.chrome import empty_state, figure, percent, plain, theme
+from pages.shared.drawn import drawn
 from pages.shared.nouns import called, kind_of
 from pages.shared.selection import task_choice
 from pages.shared.state import RunView
@@ -143,7 +144,7 @@ def outliers(run: RunView) -> None:
     folder = open_view(run, OUTLIERS, "Tell outliers apart", ":material/troubleshoot:", takes)
     if folder is None:
         return
-    aurocs, scores = OUTLIERS.read(folder)["auroc"], pd.read_parquet(folder / "scores.parquet")
+    aurocs, look, made = OUTLIERS.read(folder)["auroc"], theme(), str(folder)
     task = task_choice(
         run.report,
         [task for task in run.report.tasks if any(task in v for v in aurocs.values())],
@@ -151,8 +152,19 @@ def outliers(run: RunView) -> None:
         help=f"Whose {kind.many} are told apart from those of tasks that no expert was tuned on.",
     )
     states = [state for state in aurocs if task in aurocs[state]]
+
+    def scores() -> pd.DataFrame:
+        return pd.read_parquet(folder / "scores.parquet")
+
+    def of_scores(state: str) -> Drawing:
+        shown = ("scores", made, look, task, state)
+        return drawn(run, shown, lambda: score_histograms(scores(), run.report, state, task, look))
+
+    def roc() -> Drawing:
+        return roc_figure(scores(), aurocs, run.report, states, task, look)
+
     figure(
-        roc_figure(scores, aurocs, run.report, states, task, theme()),
+        drawn(run, ("roc", made, look, task), roc),
         key="calibrate.roc",
         run=run,
         unit="AUROC in brackets: 50 % is chance",
@@ -162,7 +174,7 @@ def outliers(run: RunView) -> None:
         for state in states:
             with st.container():
                 figure(
-                    score_histograms(scores, run.report, state, task, theme()),
+                    of_scores(state),
                     key=f"calibrate.scores.{state}",
                     run=run,
                     unit="Euclidean distance, feature units",
@@ -177,10 +189,13 @@ def outliers(run: RunView) -> None:
         bind="query-params",
         help="The state whose features and class means are drawn.",
     )
-    places, plane = pd.read_parquet(folder / "map.parquet"), OUTLIERS.read(folder)["plane"]
-    share = percent(plane[shown][task])
+
+    def prototypes() -> Drawing:
+        return prototype_map(pd.read_parquet(folder / "map.parquet"), run.report, shown, task, look)
+
+    share = percent(OUTLIERS.read(folder)["plane"][shown][task])
     figure(
-        prototype_map(places, run.report, shown, task, theme()),
+        drawn(run, ("prototypes", made, look, task, shown), prototypes),
         key="calibrate.prototypes",
         run=run,
         tasks=[task],

@@ -1,6 +1,7 @@
 """The seven answers of a diagnosis, each with its picture, its sentence, its n and its control."""
 
 from collections.abc import Callable
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from pages.features.scatter import Atlas
 from pages.forms import recipe as forms
 from pages.sections.diagnose_views import QUESTIONS_WITH_VIEWS, at_hand, folder_of, question, request_of
 from pages.shared.chrome import error_state, figure, plain, theme
+from pages.shared.drawn import prepared, shared
 from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import draw_example
 from pages.shared.selection import choose
@@ -143,11 +145,29 @@ def _class_of(run: RunView, scope: Scope) -> Callable[[dict], bool]:
 
 
 def _answer(run: RunView, scope: Scope, number: int, folder: Path, shown: Theme) -> Answer:
-    """Return one answer.
+    """Return one answer; the same for everybody who asks, but for the one with pictures, which may come later.
 
     Raises:
         EngineError: it cannot be given for these images.
     """
+    if number == 6:
+        one, truth = _telling(run, scope)
+        document = QUESTIONS_WITH_VIEWS[number].read(folder)
+        if "texts" in document["tasks"][scope.task]:
+            return reading_answer(document, scope, shown, one, truth)
+        pictures = _pictures(run, scope, shown_images(document, scope, one))
+        return attention_answer(document, scope, shown, pictures, one, truth)
+
+    def make() -> Answer:
+        answer = _without_pictures(run, scope, number, folder, shown)
+        for drawing in answer.drawings:
+            prepared(run, drawing)
+        return answer
+
+    return shared(run, ("answer", number, str(folder), astuple(scope), shown), make)
+
+
+def _without_pictures(run: RunView, scope: Scope, number: int, folder: Path, shown: Theme) -> Answer:
     report = run.report
     if number == 1:
         return lost_answer(samples(run), report, scope, shown)
@@ -161,13 +181,7 @@ def _answer(run: RunView, scope: Scope, number: int, folder: Path, shown: Theme)
         return blame_answer(document, scope, titles, shown)
     if number == 5:
         return transplant_answer(document, scope, titles, shown)
-    if number == 7:
-        return remedies_answer(document, report.recipe, scope, titles, shown)
-    one, truth = _telling(run, scope)
-    if "texts" in document["tasks"][scope.task]:
-        return reading_answer(document, scope, shown, one, truth)
-    pictures = _pictures(run, scope, shown_images(document, scope, one))
-    return attention_answer(document, scope, shown, pictures, one, truth)
+    return remedies_answer(document, report.recipe, scope, titles, shown)
 
 
 def _titles(run: RunView) -> dict[str, str]:

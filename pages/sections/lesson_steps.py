@@ -19,6 +19,7 @@ from pages.sections.lesson_numbers import say_missing
 from pages.sections.premerging_measures import draw_disentanglement
 from pages.sections.premerging_scaling import MOST, draw_scaling, recipes_of
 from pages.shared.chrome import error_state, figure, numbers_of, plain, plot, theme
+from pages.shared.drawn import drawn
 from pages.shared.state import RunView
 
 ANSWERS = "learn.answers"  # in the session: (lesson, step) → number of the option chosen
@@ -146,11 +147,14 @@ def _control(lesson: Lesson, number: int, step: Step, control: Control, run: Run
 
 def _figure(lesson: Lesson, number: int, step: Step, run: RunView, numbers: Numbers) -> None:
     key = f"learn.figure.{lesson.name}.{number}"
-    report = run.report
+    report, look = run.report, theme()
     if step.figure == "accuracy":
-        figure(accuracy_bars(report, theme(), step.states or None), key=key, run=run, unit="Accuracy in percent")
+        shown = ("accuracy of states", look, *(step.states or ()))
+        drawing = drawn(run, shown, lambda: accuracy_bars(report, look, step.states or None))
+        figure(drawing, key=key, run=run, unit="Accuracy in percent")
     elif step.figure == "bias":
-        figure(bias_bars(report, "l1", theme()), key=key, run=run, unit="L1 distance to the expert's features")
+        drawing = drawn(run, ("bias", look), lambda: bias_bars(report, "l1", look))
+        figure(drawing, key=key, run=run, unit="L1 distance to the expert's features")
     elif step.figure == "salience" and report.salience is not None:
         figure(
             salience_heatmap(report.salience, theme(), logarithmic=True),

@@ -8,12 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from engine import figures
 from engine.catalog.titles import recipe_title
 from engine.errors import EngineError
 from engine.figures.paired import difference_table
 from engine.recipe import parse_recipe
-from pages.sections import cards
+from pages.sections import accuracy_bars, cards
 from pages.shared import differences, state
+from pages.shared.drawn import drawn
 from pages.shared.state import open_run, samples, scored_by_task
 
 
@@ -41,6 +43,37 @@ def test_states_are_those_of_the_table_of_samples(workspace):
     assert set(scored) == set(table["task"])
     for task, states in scored.items():
         assert states == set(table.loc[table["task"] == task, "state"])
+
+
+def test_a_figure_of_a_run_is_made_once_for_each_choice(workspace):
+    made = []
+
+    def make():
+        made.append(figures.accuracy_bars(first.report, "light"))
+        return made[-1]
+
+    first, second = (open_run(workspace.finished(name).id) for name in ("one", "two"))
+    assert {id(drawn(first, ("accuracy", "light"), make)) for _ in range(3)} == {id(made[0])}
+    drawn(first, ("accuracy", "dark"), make)
+    drawn(second, ("accuracy", "light"), make)
+    assert len(made) == 3
+
+
+def test_showing_a_shared_figure_does_not_change_it(workspace, open_app, monkeypatch):
+    workspace.example()
+    shown = []
+
+    def noted(*given):
+        drawing = drawn(*given)
+        shown.append((drawing, drawing.figure.to_json()))
+        return drawing
+
+    monkeypatch.setattr(accuracy_bars, "drawn", noted)
+    for _ in range(2):
+        assert not open_app("accuracy").exception
+    (first, before), (second, after) = shown
+    assert first is second
+    assert before == after == first.figure.to_json()
 
 
 def test_a_row_of_pictures_is_kept_once_there_is_one(tmp_path):
