@@ -17,7 +17,7 @@ class CutWire:
     """A socket before a server's own; once it is armed, the next commit is passed on or not, and never answered."""
 
     def __init__(self, url: str, *, heard: bool) -> None:
-        self._url, self._heard = sa.make_url(url), heard
+        self._url, self.heard = sa.make_url(url), heard
         self._server = Path(str(self._url.query["host"])) / SOCKET
         self.armed = threading.Event()
 
@@ -42,7 +42,11 @@ class CutWire:
         with contextlib.suppress(OSError):
             while True:
                 client, server = self._listener.accept()[0], socket.socket(socket.AF_UNIX)
-                server.connect(str(self._server))
+                try:
+                    server.connect(str(self._server))
+                except OSError:  # it is away
+                    client.close()
+                    continue
                 threading.Thread(target=self._answers, args=(server, client), daemon=True).start()
                 threading.Thread(target=self._requests, args=(client, server), daemon=True).start()
 
@@ -52,7 +56,7 @@ class CutWire:
                 if self.armed.is_set() and b"COMMIT\0" in data:
                     self.armed.clear()
                     client.shutdown(socket.SHUT_RDWR)
-                    if self._heard:
+                    if self.heard:
                         server.sendall(data)
                         server.shutdown(socket.SHUT_WR)
                         while server.recv(65_536):

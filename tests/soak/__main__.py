@@ -22,9 +22,11 @@ import psutil
 from engine.service.client import ensure_service, stop_service
 from engine.store import ACTIVE, Store
 from tests import database_server
+from tests.cut_wire import CutWire
 from tests.full_disk import is_mounted, unmount
 from tests.soak.afterwards import Findings, look
 from tests.soak.faults import Faults, Pages, People, is_service, is_worker, processes_of
+from tests.soak.network import own_network
 from tests.tiny_zoo import make_zoo
 
 DISK = 1500  # megabytes of the store's disk
@@ -48,9 +50,12 @@ def soak(minutes: float, seed: int, *, people: int = 3, every: float = 4.0, post
     """
     rng = Random(seed)
     with ExitStack() as stack:
+        network = stack.enter_context(own_network())
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
         server = stack.enter_context(database_server.server()) if postgresql else None
         url = stack.enter_context(server.database()) if server else f"sqlite:///{place / 'store' / 'runs.sqlite'}"
+        wire = stack.enter_context(CutWire(url, heard=True)) if server else None
+        url = wire.url if wire else url
         disk = sys.platform == "linux" and is_mounted(place / "store", DISK)
         if disk:
             stack.callback(unmount, place / "store")
@@ -60,7 +65,7 @@ def soak(minutes: float, seed: int, *, people: int = 3, every: float = 4.0, post
         stack.callback(crowd.close)
         pages = Pages(store, journal.with_suffix(".pages"))
         stack.callback(pages.close)
-        faults = Faults(store, crowd, pages, rng, disk=disk, server=server)
+        faults = Faults(store, crowd, pages, rng, disk=disk, network=network, server=server, wire=wire)
         _stir(faults, crowd, pages, rng, seconds=60 * minutes * (1 - CALM_SHARE), every=every)
         samples = _watch(store, crowd, pages, seconds=60 * minutes * CALM_SHARE)
         unready = pages.answer()

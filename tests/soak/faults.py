@@ -1,4 +1,4 @@
-"""Faults of a soak: processes are killed and suspended, the disk fills, the server of the database restarts."""
+"""Faults of a soak: processes are killed and suspended, disks fill, networks are cut, the database restarts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ import psutil
 
 from engine.store import Store
 from engine.store.artefacts import ENV_DATABASE, ENV_ROOT
+from tests.cut_wire import CutWire
 from tests.database_server import Server
 from tests.full_disk import fill
+from tests.soak.network import Loopback
 
 ROOT = Path(__file__).resolve().parents[2]
 SUSPENDED = (3.0, 20.0)  # seconds
 FULL = (3.0, 12.0)
 AWAY = (1.0, 8.0)
+CUT = (1.0, 45.0)  # a worker that is silent for 30 seconds is ended
 LEFT = (0, 4_000_000)  # bytes that a full disk still has
 SERVICE = "engine.service"
 
@@ -146,13 +149,36 @@ class Faults:
     """Lets one thing after another go wrong, chosen by chance."""
 
     def __init__(
-        self, store: Store, people: People, pages: Pages, rng: Random, *, disk: bool, server: Server | None
+        self,
+        store: Store,
+        people: People,
+        pages: Pages,
+        rng: Random,
+        *,
+        disk: bool,
+        network: Loopback | None,
+        server: Server | None,
+        wire: CutWire | None,
     ) -> None:
-        self._store, self._people, self._pages, self._rng, self._server = store, people, pages, rng, server
+        """Say what may go wrong.
+
+        Args:
+            store: whose service and workers are killed and suspended.
+            people: who are killed.
+            pages: whose server is killed.
+            rng: decides what happens next.
+            disk: it may be filled.
+            network: that all processes are in, where it may be cut.
+            server: of the database, which may restart.
+            wire: that leads to it, which may be cut at a commit.
+        """
+        self._store, self._people, self._pages, self._rng = store, people, pages, rng
+        self._network, self._server, self._wire = network, server, wire
         self.counts: Counter[str] = Counter()  # what happened, how often
         self._later: list[tuple[float, Callable[[], None]]] = []  # when something ends again
-        chances = {"worker": 40, "workers": 10, "service": 14, "person": 12, "page": 6, "suspend": 8}
-        self._chances = chances | ({"disk": 6} if disk else {}) | ({"restart": 8} if server else {})
+        self._chances = {"worker": 40, "workers": 10, "service": 14, "person": 12, "page": 6, "suspend": 8}
+        possible = {"disk": (6, disk), "cut": (4, network), "restart": (8, server), "commit": (8, wire)}
+        self._chances |= {name: chance for name, (chance, there) in possible.items() if there}
 
     @property
     def kills(self) -> int:
@@ -180,8 +206,11 @@ class Faults:
         self.counts[what] += 1
 
     def _worker(self) -> None:
+        """Kill a worker; somebody who clicks where there is none, so that a kill is a kill."""
         if found := [process for process in processes_of(self._store) if is_worker(process)]:
             self._kill(self._rng.choice(found), "worker")
+        else:
+            self._person()
 
     def _workers(self) -> None:
         for process in filter(is_worker, processes_of(self._store)):
@@ -214,6 +243,20 @@ class Faults:
         ballast = fill(self._store.root, self._rng.choice(LEFT))
         self.counts["disk full"] += 1
         self._until(FULL, lambda: ballast.unlink(missing_ok=True))
+
+    def _cut(self) -> None:
+        """Cut the network that the service and its workers speak over."""
+        if self._network is not None and self._network.whole:
+            self._network.cut()
+            self.counts["network cut"] += 1
+            self._until(CUT, self._network.mend)
+
+    def _commit(self) -> None:
+        """Cut the wire to the database at the next commit, which the server hears or does not."""
+        if self._wire is not None and not self._wire.armed.is_set():
+            self._wire.heard = self._rng.random() < 0.5
+            self._wire.armed.set()
+            self.counts["cut at a commit"] += 1
 
     def _restart(self) -> None:
         if self._server is not None and self._server.running:
