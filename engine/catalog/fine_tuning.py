@@ -137,8 +137,8 @@ class Kd4mtlParams(Params):
     adaptor_decay: float = Field(
         5e-4, ge=0, le=1, title="Adaptors' decay", description="Weight decay in the gradient of the adaptors."
     )
-    experts: str = Field(
-        "",
+    experts: str | None = Field(
+        None,
         max_length=64,
         title="Imitated experts",
         description="The way they were trained, such as standard; by default the first of each task.",

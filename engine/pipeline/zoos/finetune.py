@@ -173,7 +173,7 @@ def _imitated(
     """
     if "experts" not in wanted.config.row.needs:
         return None
-    way, found = wanted.config.params.get("experts", ""), {}
+    way, found = wanted.config.params.get("experts") or "", {}
     for task in tasks:
         there = [expert for expert in zoo.manifest.experts if expert.task == task.name and way in ("", expert.method)]
         if not there:
