@@ -88,6 +88,10 @@ def leaving_link(zoo):
     (zoo / "experts" / "beta.safetensors").symlink_to(target)
 
 
+def other_size(zoo):
+    edit_manifest(zoo, lambda d: d["backbone"]["preprocess"].update({"size": 32}))
+
+
 def label_outside(zoo):
     with np.load(zoo / "data" / "beta.npz") as arrays:
         changed = dict(arrays)
@@ -123,6 +127,7 @@ FAULTS = {
     unknown_key: r"unknown key 'experts\.1\.weight'\. Did you mean 'weights'\?",
     leaving_path: r"outside the zoo's folder",
     leaving_link: r"outside the zoo's folder",
+    other_size: r"images of 32 px, but .* positions for images of 16 px",
     label_outside: r"label 3, but there are 3 classes",
     empty_task: r"beta.*no test images",
     pickled_data: r"beta.*(objects|damaged)",

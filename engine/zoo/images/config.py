@@ -44,11 +44,22 @@ def architecture(folder: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 def preprocessing(folder: Path, manifest: Manifest) -> Preprocess:
-    """Return the zoo's own preprocessing, else OpenAI CLIP's at the architecture's image size."""
-    if manifest.backbone.preprocess is not None:
-        return manifest.backbone.preprocess
-    size = architecture(folder, manifest)["vision_cfg"]["image_size"]
-    return Preprocess(size=size, mean=OPENAI_MEAN, std=OPENAI_STD)
+    """Return the zoo's own preprocessing, else OpenAI CLIP's at the architecture's image size.
+
+    Raises:
+        ZooError: a vision transformer has positions for images of another size.
+    """
+    vision = architecture(folder, manifest)["vision_cfg"]
+    size, patch, own = vision["image_size"], vision.get("patch_size"), manifest.backbone.preprocess
+    if own is None:
+        return Preprocess(size=size, mean=OPENAI_MEAN, std=OPENAI_STD)
+    whole = isinstance(vision.get("layers"), int) and isinstance(patch, int) and isinstance(size, int)
+    if whole and own.size // patch != size // patch:
+        raise ZooError(
+            f"The zoo prepares images of {own.size} px, but the architecture {manifest.backbone.architecture} has "
+            f"positions for images of {size} px. Set `size` of `preprocess` in zoo.yaml to {size}."
+        )
+    return own
 
 
 def tower_size(config: Mapping[str, Any]) -> TowerSize | None:
