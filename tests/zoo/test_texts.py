@@ -16,6 +16,7 @@ from engine.zoo.folder import Zoo
 from engine.zoo.texts.bert import Bert
 from engine.zoo.texts.config import checked, encoder_size
 from engine.zoo.texts.data import open_texts
+from engine.zoo.texts.pieces import Pieces
 from engine.zoo.texts.shifts import shift
 from engine.zoo.texts.words import PAD, SEP, UNK, Words, split_words
 from tests.tiny_text_zoo import CONFIG, WORDS, make_text_zoo
@@ -241,3 +242,15 @@ def test_shifts_change_words_and_nothing_else():
     for changed in (typos, dropped, swapped):
         assert (changed[0] == SEP).sum() == 2
     assert torch.equal(shift(ids, "typos", "t", 0)[1], ids[1])
+
+
+def test_a_template_that_repeats_a_text_is_refused_where_the_text_does_not_fit():
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    published = Tokenizer(models.WordLevel({"?": 0, "a": 1}, "?"))
+    published.pre_tokenizer = pre_tokenizers.Whitespace()
+    published.post_processor = processors.TemplateProcessing(single="$A $A", pair="$A $B", special_tokens=[])
+    pieces = Pieces(published, (0, -1, -1, -1, 0), "")
+    assert pieces.encode([("a a", "")], 4).ids[0, 0].tolist() == [1, 1, 1, 1]
+    with pytest.raises(ZooError, match="repeats a part"):
+        pieces.encode([("a a a a a", "")], 4)

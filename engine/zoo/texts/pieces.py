@@ -76,6 +76,9 @@ class Pieces:
 
         Returns:
             int64 (n, 2, length): ids, and 0 or 1 for the part that a token is of.
+
+        Raises:
+            ZooError: the tokenizer's template repeats a text, so that one that was cut is too long again.
         """
         ids = np.zeros((len(texts), 2, length), np.int64)
         ids[:, 0] = self.special[0]
@@ -85,6 +88,11 @@ class Pieces:
         cutting = self._cutting(length) if cut.any() else self.tokenizer
         for row, found in enumerate(whole):
             fitted = cutting.encode_batch([given[row]])[0] if cut[row] else found
+            if len(fitted.ids) > length:
+                raise ZooError(
+                    f"The tokenizer makes {len(fitted.ids)} tokens of a text that was cut to {length}: its template "
+                    "repeats a part. Take the tokenizer.json that was published with the model."
+                )
             ids[row, 0, : len(fitted.ids)] = fitted.ids
             ids[row, 1, : len(fitted.ids)] = fitted.type_ids
         return Tokenised(ids, cut)
