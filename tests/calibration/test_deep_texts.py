@@ -62,7 +62,7 @@ def test_interventions_equal_hooks_on_the_encoder(encoder, blocks):
             moved = calibrator.change(output[:, :1], place, slice(1, 2))
             return torch.cat([moved, output[:, 1:]], 1)
 
-        name = network.layout.matrices["out"][0].removesuffix(".weight")
+        name = network.layout.matrix("out").name.removesuffix(".weight")
         handles.append(network.stations[number].get_submodule(name).register_forward_hook(change))
     wanted = network(samples)
     for handle in handles:
