@@ -55,7 +55,7 @@ def of_published(config: Mapping[str, Any]) -> Modality:
 
 
 def only_made(manifest: Manifest, what: str) -> None:
-    """Refuse what is known only of kinds of data whose zoos are made here.
+    """Refuse what is known only of kinds of data that are made here: teachers, other bases, drawn zoos.
 
     Args:
         manifest: of the zoo.
