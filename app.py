@@ -21,6 +21,7 @@ from engine.service.journal import set_up
 from engine.store.people import Settings
 from pages.shared.chrome import error_state, theme
 from pages.shared.entry import make_the_app_the_entry
+from pages.shared.first import first_alone
 from pages.shared.guard import Guard
 from pages.shared.login import INSECURE, SECRET, ProxyOnly, fault_of_login
 from pages.shared.people import let_in
@@ -88,7 +89,7 @@ def main() -> None:
     try:
         let_in()
         keep_service()
-        with page_timed(page.url_path):
+        with page_timed(page.url_path), first_alone(page.url_path):
             page.run()
     except Exception as error:  # the boundary: whatever happens, people read a sentence, never a traceback
         error_state(error)

@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from .errors import RecipeError, nearest
+from .shipped import ASSETS
 
 SCHEMA_VERSION = 1
 REFERENCE_STATES = ("multitask", "kd4mtl")  # jointly trained models that a zoo may bring: plainly, and by imitation
@@ -40,11 +41,16 @@ class _Loader(yaml.SafeLoader):
     """YAML without YAML 1.1's yes/no/on/off booleans: `on: pretrained` is a key of a calibrator."""
 
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF"))
+class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    """The same by libyaml, ten times as fast; deep nesting would overflow its stack, so it reads only our own files."""
+
+
+for _loader in (_Loader, _FastLoader):
+    _loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    _loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF"))
 
 
 class Frozen(BaseModel):
@@ -227,7 +233,8 @@ def read_yaml(path: Path, error_type: type[Exception], what: str, *, several: bo
         if text.count("*") > MAX_ALIASES and sum(isinstance(t, yaml.AliasToken) for t in yaml.scan(text)) > MAX_ALIASES:
             raise error_type(f"The {what} {path.name} uses more than {MAX_ALIASES} YAML aliases.")
         loaded = yaml.load_all if several else yaml.load
-        found = loaded(text, Loader=_Loader)  # a SafeLoader: no objects
+        ours = path.resolve().is_relative_to(ASSETS)
+        found = loaded(text, Loader=_FastLoader if ours else _Loader)  # both are SafeLoaders: no objects
         found = list(found) if several else found
         if _expanded(found, {}) > MAX_EXPANDED:
             raise error_type(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent
 DEPARTURE = re.compile(r"^Departure:\s*(.*?)(?=\n\s*\n|\n[A-Z][a-z]+:|\Z)", re.MULTILINE | re.DOTALL)
+
+_parsing = threading.Lock()  # Python 3.11's parser stumbles over a collection of garbage where two threads parse
 
 
 @cache
@@ -23,7 +26,8 @@ def departure_of(function: str) -> str:
     """
     module, _, name = function.partition(":")
     path = PACKAGE.joinpath(*module.strip(".").split(".")).with_suffix(".py")
-    found = DEPARTURE.search(_docstrings(path)[name])
+    with _parsing:
+        found = DEPARTURE.search(_docstrings(path)[name])
     if found is None:
         return ""
     text = " ".join(found[1].split()).replace("``", "`")

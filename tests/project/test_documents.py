@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from engine.errors import RecipeError
-from engine.recipe import read_recipe, read_yaml
+from engine.recipe import MAX_RECIPE_BYTES, read_recipe, read_yaml
+from engine.shipped import ASSETS
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 2**30
@@ -51,3 +52,19 @@ def test_such_a_recipe_is_refused_within_a_gigabyte(tmp_path):
 def test_few_aliases_are_what_they_are_for(tmp_path):
     (tmp_path / "recipe.yaml").write_text("a: &a {b: [1, 2]}\nc: *a\nd: [*a, *a]\n")
     assert read_yaml(tmp_path / "recipe.yaml", RecipeError, "recipe")["d"][1] == {"b": [1, 2]}
+
+
+def test_what_the_program_brings_reads_the_same_quickly_and_safely(tmp_path):
+    brought = sorted(path for path in ASSETS.rglob("*.yaml") if path.stat().st_size < MAX_RECIPE_BYTES)
+    assert len(brought) > 50
+    for number, path in enumerate(brought):
+        copy = tmp_path / f"{number}.yaml"
+        copy.write_bytes(path.read_bytes())
+        found = (read_yaml(one, RecipeError, "file", several=True) for one in (path, copy))
+        assert next(found) == next(found), path
+
+
+def test_deep_nesting_is_refused_and_ends_nothing(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("[" * (MAX_RECIPE_BYTES - 1))
+    with pytest.raises(RecipeError, match="not valid YAML"):
+        read_recipe(tmp_path / "recipe.yaml")

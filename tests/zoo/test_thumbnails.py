@@ -55,6 +55,16 @@ def test_pictures_are_kept_on_disk_and_follow_the_file(tmp_path):
     assert len(list(cache.glob("*"))) == 2
 
 
+def test_a_few_pictures_of_a_bundled_zoo_are_decoded_alone(tmp_path):
+    folder = locate_zoo("mini8")
+    task = read_manifest(folder).tasks[0]
+    few = thumbnails(folder, task, [7, 3, 7], cache=tmp_path)
+    assert not list(tmp_path.iterdir())
+    every = thumbnails(folder, task, cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+    np.testing.assert_array_equal(few, every[[7, 3, 7]])
+
+
 @pytest.mark.parametrize("row", [-1, 2])
 def test_a_row_that_does_not_exist_is_refused(tmp_path, row):
     task = zoo_with(tmp_path, np.zeros((2, 8, 8, 3), np.uint8))

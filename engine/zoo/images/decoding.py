@@ -11,7 +11,13 @@ import struct
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import (
+    Image,
+    ImageOps,
+    TiffImagePlugin,  # noqa: F401 - registers itself; asked for by name only, Pillow would load all formats
+    UnidentifiedImageError,
+    WebPImagePlugin,  # noqa: F401
+)
 
 from ...errors import DataError
 from ...manifest import Preprocess

@@ -29,6 +29,7 @@ from .readers.npz import DAMAGE, NpzArrays
 
 SIDE = 48  # px, at most
 CHUNK_BYTES = 32 * 2**20
+FEW = 4  # one image in so many is decoded alone, where pictures of the whole split are not at hand
 KEPT_TASKS = 32
 VERSION = 1
 
@@ -67,6 +68,13 @@ def thumbnails(
         raise DataError(f"Task '{task.name}' has {count} {split} images; image {int(chosen.max())} was asked for.")
     if not is_open(folder, task):
         return _decoded(data, split, chosen, side)
+    if (
+        0 < len(chosen) * FEW <= count
+        and not isinstance(data.source, NpzArrays)
+        and not _is_at_hand(data, split, side, cache)
+    ):
+        every, places = np.unique(chosen, return_inverse=True)
+        return _encoded(data, split, every, side)[places]
     sheet = _sheet(folder, task, split, side, cache)
     return np.asarray(sheet if rows is None else sheet[chosen])
 
@@ -93,7 +101,7 @@ def is_ready(folder: Path, task: Task, *, split: str = "test", side: int = SIDE,
     if not is_open(folder, task):
         return False
     data = open_task(folder, task)
-    if (data.path, content_key(data, split, side)) in _seen or (cache and _file(cache, data, split, side).is_file()):
+    if _is_at_hand(data, split, side, cache):
         return True
     return data.path.stat().st_size <= CHUNK_BYTES // 4
 
@@ -144,6 +152,12 @@ def _sheet(folder: Path, task: Task, split: str, side: int, cache: Path | None) 
     return sheet
 
 
+def _is_at_hand(data: TaskData, split: str, side: int, cache: Path | None) -> bool:
+    if (data.path, content_key(data, split, side)) in _seen:
+        return True
+    return cache is not None and _file(cache, data, split, side).is_file()
+
+
 def _file(cache: Path, data: TaskData, split: str, side: int) -> Path:
     return cache / f"{content_key(data, split, side)[:40]}.npy"
 
@@ -160,8 +174,7 @@ def _remembered(folder: Path, task: str, split: str, side: int, key: str, file: 
     if isinstance(data.source, NpzArrays):
         sheet = _make(data.path, f"{split}_x", side)
     else:
-        every = range(data.lengths[split])
-        sheet = _small(np.stack([np.asarray(decode(data.source.encoded(split, row), split)) for row in every]), side)
+        sheet = _encoded(data, split, range(data.lengths[split]), side)
     if file is None:
         return sheet
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -170,6 +183,11 @@ def _remembered(folder: Path, task: str, split: str, side: int, key: str, file: 
         np.save(stream, sheet, allow_pickle=False)
     partial.replace(file)
     return sheet
+
+
+def _encoded(data: TaskData, split: str, rows: Sequence[int] | np.ndarray, side: int) -> np.ndarray:
+    """Decode images, quickest with rows in growing order, and shrink them."""
+    return _small(np.stack([np.asarray(decode(data.source.encoded(split, int(row)), split)) for row in rows]), side)
 
 
 def _make(path: Path, array: str, side: int) -> np.ndarray:
