@@ -261,7 +261,7 @@ def locate_description(zoo: str) -> Path:
             f"The zoo '{zoo}' has to be made first: `python -m engine zoo build {zoo} --out DIR`; then name DIR."
         )
     known = ", ".join(listed.name for listed in known_zoos()) or "none"
-    raise ZooError(f"There is no zoo '{zoo}': neither a bundled one ({known}) nor a folder with a zoo.yaml.")
+    raise ZooError(f"There is no zoo '{zoo:.200}': neither a bundled one ({known}) nor a folder with a zoo.yaml.")
 
 
 def manifest_file(place: Path) -> Path:

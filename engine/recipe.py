@@ -25,7 +25,6 @@ from pydantic import (
 )
 
 from .errors import RecipeError, nearest
-from .shipped import ASSETS
 
 SCHEMA_VERSION = 1
 REFERENCE_STATES = ("multitask", "kd4mtl")  # jointly trained models that a zoo may bring: plainly, and by imitation
@@ -37,20 +36,26 @@ MAX_EXPANDED = 500_000  # values and, for long texts, 100 characters each: alias
 Protocol = Literal["held_out", "paper"]
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML without YAML 1.1's yes/no/on/off booleans: `on: pretrained` is a key of a calibrator."""
+_Quick = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML was built with it
 
 
-class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-    """The same by libyaml, ten times as fast; deep nesting would overflow its stack, so it reads only our own files."""
+class _Loader(yaml.composer.Composer, _Quick):
+    """YAML without YAML 1.1's yes/no/on/off booleans: `on: pretrained` is a key of a calibrator.
+
+    libyaml scans and parses, ten times as fast as Python; nodes are composed by PyYAML's own Python, which refuses a
+    document that is nested too deeply where libyaml's composer would overflow the stack.
+    """
+
+    def __init__(self, text: str) -> None:
+        _Quick.__init__(self, text)
+        yaml.composer.Composer.__init__(self)
 
 
-for _loader in (_Loader, _FastLoader):
-    _loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-    _loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF"))
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF"))
 
 
 class Frozen(BaseModel):
@@ -230,11 +235,11 @@ def read_yaml(path: Path, error_type: type[Exception], what: str, *, several: bo
     if size > MAX_RECIPE_BYTES:
         raise error_type(f"The {what} {path.name} has {size:,} bytes; at most {MAX_RECIPE_BYTES:,} are read.")
     try:
-        if text.count("*") > MAX_ALIASES and sum(isinstance(t, yaml.AliasToken) for t in yaml.scan(text)) > MAX_ALIASES:
+        aliases = (token for token in yaml.scan(text, _Loader) if isinstance(token, yaml.AliasToken))
+        if text.count("*") > MAX_ALIASES and sum(1 for _ in aliases) > MAX_ALIASES:
             raise error_type(f"The {what} {path.name} uses more than {MAX_ALIASES} YAML aliases.")
         loaded = yaml.load_all if several else yaml.load
-        ours = path.resolve().is_relative_to(ASSETS)
-        found = loaded(text, Loader=_FastLoader if ours else _Loader)  # both are SafeLoaders: no objects
+        found = loaded(text, Loader=_Loader)  # a SafeLoader: no objects
         found = list(found) if several else found
         if _expanded(found, {}) > MAX_EXPANDED:
             raise error_type(

@@ -26,6 +26,7 @@ from pages.shared.chrome import context_bar, empty_state, figure, plain, theme
 from pages.shared.differences import draw_differences, paired_table
 from pages.shared.drawn import drawn
 from pages.shared.nouns import called, kind_of
+from pages.shared.one_of import one_of
 from pages.shared.selection import task_choice
 from pages.shared.state import RunView, current_run, samples, scored_by_task
 from pages.shared.tables import draw_table
@@ -109,14 +110,12 @@ def _differences(run: RunView) -> None:
     if len(states) < 2:
         return
     st.subheader("What changed", anchor=False)
-    reference = st.segmented_control(
+    reference = one_of(
         "Compared with",
         states,
         format_func=lambda state: state_title(state, run.report),
-        required=True,
         default="merged" if "merged" in states else states[0],
         key="accuracy.reference",
-        bind="query-params",
         help="Differences are accuracy minus that of this state, in percentage points.",
     )
     look = theme()
@@ -205,14 +204,12 @@ def _training(run: RunView) -> None:
             "Here you see accuracy, bias and loss while a calibrator is trained. Add one to the recipe in the lab.",
         )
         return
-    quantity = st.segmented_control(
+    quantity = one_of(
         "Curve",
         list(QUANTITIES),
         format_func=lambda name: QUANTITIES[name].title,
         default="accuracy",
-        required=True,
         key="accuracy.quantity",
-        bind="query-params",
         persist_state="session",
         help="What is followed while calibrators are trained: accuracy, L1 bias or the loss itself.",
     )

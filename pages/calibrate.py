@@ -13,6 +13,7 @@ from pages.sections.calibrate_views import coverage, depth, learned, outliers, w
 from pages.shared.chrome import context_bar, empty_state, figure, percent, plain, theme
 from pages.shared.drawn import drawn, shared
 from pages.shared.nouns import called, kind_of
+from pages.shared.one_of import one_of
 from pages.shared.selection import ALL, task_choice
 from pages.shared.state import RunView, current_run, samples
 from pages.shared.tables import draw_table
@@ -54,15 +55,13 @@ def _training(run: RunView) -> None:
     """Draw all calibrators on one axis, on both splits."""
     report = run.report
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        quantity = st.segmented_control(
+        quantity = one_of(
             "Curve",
             list(QUANTITIES),
             format_func=lambda name: QUANTITIES[name].title,
             default="accuracy",
-            required=True,
             key="calibrate.quantity",
             persist_state="session",
-            bind="query-params",
             help="What is followed while calibrators are trained: accuracy, L1 bias or the loss itself.",
         )
         names = list(report.calibrators)

@@ -15,6 +15,7 @@ from pages.shared.choice import choose_runs
 from pages.shared.chrome import empty_state, numbers_of, plain, plot, theme
 from pages.shared.differences import draw_differences, paired_table
 from pages.shared.nouns import called, kind_of
+from pages.shared.one_of import one_of
 from pages.shared.state import RunView
 from pages.shared.tables import draw_table
 
@@ -146,14 +147,12 @@ def _pareto(runs: Sequence[Compared]) -> None:
     if not there:
         return
     st.subheader("What is gained, and at what price", anchor=False)
-    axis = st.segmented_control(
+    axis = one_of(
         "Against",
         list(there),
         format_func=lambda name: there[name].title,
         default=next(iter(there)),
-        required=True,
         key="compare.axis",
-        bind="query-params",
         persist_state="session",
         help="The second goal: a point is on the front when no other is better in both.",
     )

@@ -23,6 +23,7 @@ from engine.zoo.modalities import MODALITIES
 from pages.sections.experiment_findings import beside, findings
 from pages.sections.experiments_elsewhere import draw_elsewhere, draw_networks
 from pages.shared.chrome import age, empty_state, error_state, numbers_of, plain, plot, theme
+from pages.shared.one_of import one_of
 from pages.shared.progress import log_view, show_progress
 from pages.shared.results import latest, results
 from pages.shared.service import ask
@@ -186,14 +187,12 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
     st.subheader("The numbers", anchor=False)
     there = [measure for measure in spec.measures if any(measure.name in point.cells for point in result.points)]
     if there:
-        chosen = st.segmented_control(
+        chosen = one_of(
             "Measure",
             [measure.name for measure in there],
             default=there[0].name,
-            required=True,
             format_func=lambda name: next(m.title for m in there if m.name == name),
             key=f"experiments.m.{spec.name}",
-            bind="query-params",
             label_visibility="collapsed",
             help="What the claim is about, or what else was measured in its runs.",
         )

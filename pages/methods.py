@@ -19,6 +19,7 @@ from pages.sections.methods_data import missing, recipe_for, results_on
 from pages.shared.chrome import duration, empty_state, error_state, plain
 from pages.shared.differences import draw_paired
 from pages.shared.nouns import kind_of_zoo
+from pages.shared.one_of import one_of
 from pages.shared.progress import cancel, progress_bar
 from pages.shared.service import ask, keep_service, told_when_refused
 from pages.shared.state import RUN, find_current, open_run, show_run, store
@@ -92,14 +93,12 @@ def main() -> None:
     _at_work()
     every = results_on(zoo, experts)
     results = best_results(every)
-    view = st.segmented_control(
+    view = one_of(
         "Table",
         list(VIEWS),
         format_func=VIEWS.__getitem__,
         default="ours",
-        required=True,
         key="methods.view",
-        bind="query-params",
         persist_state="session",
         label_visibility="collapsed",
         help="What is built in here, what acts before merging, or the rows of the survey of merge methods.",

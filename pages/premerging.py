@@ -7,6 +7,7 @@ from pages.sections.premerging_measures import disentanglement, energy, sharpnes
 from pages.sections.premerging_scaling import over_scaling
 from pages.sections.premerging_spawning import spawning
 from pages.shared.chrome import context_bar
+from pages.shared.one_of import one_of
 from pages.shared.state import current_run
 
 VIEWS = {
@@ -24,14 +25,12 @@ def main() -> None:
     run = current_run()
     context_bar(run)
     st.title("How experts were trained, and what it does to their merge", anchor=False)
-    chosen = st.segmented_control(
+    chosen = one_of(
         "View",
         list(VIEWS),
         format_func=lambda name: VIEWS[name][0],
         default="scaling",
-        required=True,
         key="premerging.view",
-        bind="query-params",
         persist_state="session",
         label_visibility="collapsed",
         help="Everything here looks at the experts of the run shown and at their base.",

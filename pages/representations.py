@@ -14,6 +14,7 @@ from pages.shared.causes import CLICK, class_pick, task_pick
 from pages.shared.chrome import context_bar, empty_state, error_state, figure, plain, theme
 from pages.shared.drawn import drawn
 from pages.shared.nouns import called, kind_of
+from pages.shared.one_of import one_of
 from pages.shared.selection import task_choice
 from pages.shared.state import RunView, current_run, samples
 
@@ -55,14 +56,12 @@ def _features(run: RunView) -> None:
     """Draw the run in all its states, or its films and the way to make another."""
     shown = "run"
     if "expert" in run.report.accuracy:
-        shown = st.segmented_control(
+        shown = one_of(
             "View",
             list(VIEWS),
             format_func=VIEWS.get,
             default=shown,
-            required=True,
             key="representations.view",
-            bind="query-params",
             persist_state="session",
             label_visibility="collapsed",
             help=f"A film shows the same {kind_of(run.report).many} at every value of one parameter.",
@@ -103,14 +102,12 @@ def _drift(run: RunView) -> None:
 def _distances(run: RunView) -> None:
     """Draw bars by task, a table of means, and the classes of one task."""
     report = run.report
-    measure = st.segmented_control(
+    measure = one_of(
         "Distance",
         list(MEASURES),
         format_func=lambda name: MEASURES[name].title,
         default="l1",
-        required=True,
         key="representations.measure",
-        bind="query-params",
         persist_state="session",
         help="How a state's features are compared with the expert's. L1 is the representation "
         "bias of [Surgery](https://arxiv.org/abs/2402.02705).",

@@ -14,6 +14,7 @@ from pages.sections.runs_storage import storage_panel
 from pages.shared.choice import RUNS
 from pages.shared.chrome import duration, empty_state, plain
 from pages.shared.devices import device_panel
+from pages.shared.one_of import one_of
 from pages.shared.people import desk
 from pages.shared.progress import cancel_button, progress_bar, progress_text, resume
 from pages.shared.state import RUN, examples, is_projection, run_title, show_run, store
@@ -52,13 +53,11 @@ def main() -> None:
             persist_state="session",
             help="Runs, sweeps and other work, or one kind of it alone.",
         )
-        chosen = st.segmented_control(
+        chosen = one_of(
             "Show",
             list(FILTERS),
             key="runs.filter",
-            bind="query-params",
             default="All",
-            required=True,
             label_visibility="collapsed",
             persist_state="session",
             help="All work that has ended, or only what finished, failed or was deleted.",

@@ -22,6 +22,7 @@ from engine.report import SaliencePart
 from engine.rounding import rounded
 from pages.sections.salience_sweep import pruning_sweep
 from pages.shared.chrome import context_bar, empty_state, figure, plain, theme
+from pages.shared.one_of import one_of
 from pages.shared.state import RunView, current_run
 
 ORDERS = ("By depth", "By value")
@@ -117,13 +118,11 @@ def _choose_layers(part: SaliencePart) -> tuple[list[str] | None, bool, bool]:
             wrap=True,
             help="Which parts of the encoder are shown, here and in the masks below. None chosen: all of them.",
         )
-        order = st.segmented_control(
+        order = one_of(
             "Order",
             ORDERS,
             default=ORDERS[0],
-            required=True,
             key="salience.order",
-            bind="query-params",
             persist_state="session",
             help="Layers from the first to the last of the encoder, or those of highest mean salience first.",
         )

@@ -16,6 +16,7 @@ from pages.sections.sweep_table import recipe_of, run_of_point, table_of
 from pages.shared.chrome import age, empty_state, error_state, numbers_of, plain, plot, switcher, theme
 from pages.shared.differences import draw_paired
 from pages.shared.nouns import kind_of_zoo
+from pages.shared.one_of import one_of
 from pages.shared.progress import log_view, resume, show_progress
 from pages.shared.service import ask, told_when_refused
 from pages.shared.state import RUN, open_run, run_title, show_run, store
@@ -116,15 +117,13 @@ def _result(row: Run) -> None:
         return
     there = [name for name in MEASURES if any(s not in ("expert",) for s in measured_states(table, name))]
     if there:
-        measure = st.segmented_control(
+        measure = one_of(
             "Measure",
             there,
             format_func=lambda name: MEASURES[name][0],
             default=there[0],
-            required=True,
             key="sweep.measure",
             label_visibility="collapsed",
-            bind="query-params",
             help="Mean over in-domain tasks, over out-of-domain tasks, or their harmonic mean H.",
         )
         _figure(table, row, measure)

@@ -7,6 +7,7 @@ from pages.sections.weights_path import path
 from pages.sections.weights_receipt import receipt
 from pages.sections.weights_vectors import spectra, task_vectors, what_was_kept
 from pages.shared.chrome import context_bar
+from pages.shared.one_of import one_of
 from pages.shared.state import current_run
 
 VIEWS = {
@@ -24,14 +25,12 @@ def main() -> None:
     run = current_run()
     context_bar(run)
     st.title("What the weights say", anchor=False)
-    chosen = st.segmented_control(
+    chosen = one_of(
         "View",
         list(VIEWS),
         format_func=lambda name: VIEWS[name][0],
         default="vectors",
-        required=True,
         key="weights.view",
-        bind="query-params",
         persist_state="session",
         label_visibility="collapsed",
         help="Task vectors before merging, what the merge kept of them, or the path between two models.",

@@ -11,6 +11,7 @@ from engine.zoo.modalities import modality_of
 from pages.sections import zoo_parts as parts
 from pages.sections.zoo_train import train
 from pages.shared.chrome import empty_state, error_state, plain, switcher
+from pages.shared.one_of import one_of
 from pages.shared.state import RunView, find_current, store
 from pages.shared.zoos import zoo_manifest
 
@@ -37,14 +38,12 @@ def main() -> None:
     views = ["Experts", "Train experts", *(["Prompts"] if kind.worded else []), "Licences"]
     titles = {SAMPLES: kind.many.capitalize(), **{view: view for view in views}}
     parts.known_facts(manifest)
-    view = st.segmented_control(
+    view = one_of(
         "What to show",
         list(titles),
         format_func=titles.get,
         default=SAMPLES,
         key="zoo.view",
-        bind="query-params",
-        required=True,
         label_visibility="collapsed",
         help=f"The zoo's {kind.many} by class, its experts and what there is of them.",
     )

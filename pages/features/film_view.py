@@ -21,6 +21,7 @@ from pages.features.scatter import linked_scatter
 from pages.shared.chrome import error_state, plain
 from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import recent, refresh_when
+from pages.shared.one_of import one_of
 from pages.shared.state import RunView, store
 
 AT = "at"  # the address parameter that holds the value shown
@@ -100,26 +101,22 @@ def _controls(films: list[FilmEntry]) -> tuple[FilmEntry, str]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         chosen = films[0].name
         if len(films) > 1:
-            chosen = st.segmented_control(
+            chosen = one_of(
                 "Parameter",
                 list(titles),
                 format_func=titles.get,
                 default=chosen,
-                required=True,
                 key="film",
-                bind="query-params",
                 persist_state="session",
                 wrap=True,
                 help="The parameter that the slider moves. Its frames were computed ahead.",
             )
-        colour = st.segmented_control(
+        colour = one_of(
             "Colour",
             list(COLOURS),
             format_func=COLOURS.get,
             default="correct",
-            required=True,
             key="filmcolour",
-            bind="query-params",
             persist_state="session",
             help="What the colour of a point says at the value shown. Shift is the distance to the expert's feature.",
         )

@@ -15,6 +15,7 @@ from engine.store import Run
 from pages.shared.chrome import error_state, stale_state
 from pages.shared.nouns import kind_of
 from pages.shared.on_demand import latest
+from pages.shared.one_of import one_of
 from pages.shared.progress import show_progress
 from pages.shared.service import ask, told_when_refused
 from pages.shared.state import RunView, store
@@ -32,14 +33,12 @@ class Found:
 def choose(run: RunView, key: str) -> ProjectionRequest:
     """Draw widgets for the method, its parameters and its images; returns what they ask for."""
     default = ProjectionRequest()
-    method = st.segmented_control(
+    method = one_of(
         "Projection",
         list(TITLES),
         format_func=TITLES.get,
         default=default.method,
-        required=True,
         key=f"{key}.method",
-        bind="query-params",
         persist_state="session",
         help="How features become points: PCA keeps large distances, "
         "[t-SNE](https://jmlr.org/papers/v9/vandermaaten08a.html) and "

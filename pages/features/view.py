@@ -21,6 +21,7 @@ from pages.features.worklists import worklists
 from pages.shared.chrome import empty_state, error_state, percent, plain, theme
 from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import refresh_when
+from pages.shared.one_of import one_of
 from pages.shared.selection import task_choice
 from pages.shared.state import RunView, samples
 
@@ -165,14 +166,12 @@ def _colouring(run: RunView, space: Space, key: str) -> tuple[str, str]:
     """Draw widgets for the colour and for the task that is shown."""
     options = [name for name in COLOURS if name != "sigma" or space.has("sigma")]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        colour = st.segmented_control(
+        colour = one_of(
             "Colour",
             options,
             format_func=COLOURS.get,
             default="correct",
-            required=True,
             key=f"{key}.colour",
-            bind="query-params",
             persist_state="session",
             wrap=True,
             help="What the colour of a point says. Shift is the distance to the expert's "

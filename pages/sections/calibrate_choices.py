@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import streamlit as st
-
 from engine.pipeline.viewing.base import View
 from pages.shared.chrome import empty_state
 from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import view_on_demand
+from pages.shared.one_of import one_of
 from pages.shared.selection import ALL, task_choice
 from pages.shared.state import RunView
 
@@ -51,14 +50,12 @@ def lacks_blocks(run: RunView, title: str) -> bool:
 
 def choose(label: str, titles: Mapping[str, str], default: str, place: str, hint: str) -> str:
     """Let one of several ways to draw a view be chosen; the address remembers it."""
-    return st.segmented_control(
+    return one_of(
         label,
         list(titles),
         format_func=titles.get,
         default=default,
-        required=True,
         key=f"calibrate.{place}",
-        bind="query-params",
         help=hint,
     )
 

@@ -14,6 +14,7 @@ from pages.features.images import images_of, show_sample
 from pages.shared.chrome import empty_state, figure, plain, theme
 from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import view_on_demand
+from pages.shared.one_of import one_of
 from pages.shared.selection import task_choice
 from pages.shared.state import RunView, samples
 
@@ -75,14 +76,12 @@ def one_image(run: RunView) -> None:
     labels, own = rows.set_index("index")["label"], table[table["task"] == task]
     found = fates(own, labels, before, state)
     counts = found.value_counts()
-    fate = st.segmented_control(
+    fate = one_of(
         "What became of it",
         list(FATES),
         default=next(name for name in FATES if counts.get(name)),
-        required=True,
         format_func=lambda name: f"{FATES[name]} ({counts.get(name, 0)})",
         key=f"calibrate.one.fate.{run.id}.{state}.{task}",
-        bind="query-params",
         help=f"{kind.many.capitalize()} by whether the model was right before correction and is right after it.",
     )
     chosen = found.index[found == fate].to_numpy()

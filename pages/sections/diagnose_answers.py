@@ -30,6 +30,7 @@ from pages.shared.chrome import error_state, figure, plain, theme
 from pages.shared.drawn import prepared, shared
 from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import draw_example
+from pages.shared.one_of import one_of
 from pages.shared.selection import choose
 from pages.shared.state import RunView, samples
 
@@ -118,13 +119,11 @@ def _example(number: int, run: RunView, folder: Path) -> None:
 
 def _which(number: int) -> int:
     """Let one of an answer's pictures be chosen; returns its number."""
-    shown = st.segmented_control(
+    shown = one_of(
         "Picture",
         list(LABELS[number]),
         default=LABELS[number][0],
-        required=True,
         key=f"diagnose.{number}.picture",
-        bind="query-params",
         label_visibility="collapsed",
         help=SAYS[number],
     )

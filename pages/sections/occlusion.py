@@ -12,6 +12,7 @@ from engine.rounding import rounded
 from pages.features.words import IMAGES, marked
 from pages.shared.chrome import empty_state, figure, theme
 from pages.shared.on_demand import view_on_demand
+from pages.shared.one_of import one_of
 from pages.shared.state import RunView
 
 
@@ -67,13 +68,11 @@ def _draw(run: RunView, scope: Scope, part: Mapping[str, Any]) -> None:
         )
     count = f"{len(texts):,} of {part['available']:,}"
     with drawn:
-        shown = st.segmented_control(
+        shown = one_of(
             "Picture",
             ["This text", "Frequent words"],
             default="This text",
-            required=True,
             key="diagnose.words.picture",
-            bind="query-params",
             label_visibility="collapsed",
             help="The words of one text, or means over all texts that a word occurs in.",
         )

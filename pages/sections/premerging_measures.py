@@ -14,6 +14,7 @@ from engine.pipeline.views.sharpness import SHARPNESS
 from pages.shared.chrome import figure, theme
 from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import view_on_demand
+from pages.shared.one_of import one_of
 from pages.shared.state import RunView
 
 QUANTITIES = {"disagreement": "Changed predictions", "features": "Distance of features"}
@@ -106,14 +107,12 @@ def draw_disentanglement(run: RunView, pair: tuple[str, str], key: str, **settin
 def _disentanglement(run: RunView, folder: Path, key: str) -> None:
     document, kind, titles = DISENTANGLEMENT.read(folder), kind_of(run.report), titles_of(run)
     names = [titles.get(name, name) for name in document["experts"]]
-    quantity = st.segmented_control(
+    quantity = one_of(
         "Count",
         list(QUANTITIES),
         format_func=QUANTITIES.__getitem__,
         default="disagreement",
-        required=True,
         key=f"{key}.quantity",
-        bind="query-params",
         help=called(
             "Images whose predicted class differs (0 to 2 over both tasks), or the mean absolute difference.", kind
         ),

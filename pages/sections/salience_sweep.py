@@ -16,6 +16,7 @@ from engine.sweeps import SweepRequest, SweepTable
 from pages.sections.sweep_table import table_of
 from pages.shared.chrome import duration, figure, plain, theme
 from pages.shared.on_demand import latest, on_demand
+from pages.shared.one_of import one_of
 from pages.shared.state import RunView, store
 from pages.shared.tables import draw_table
 
@@ -101,15 +102,13 @@ def _measured(run: RunView, request: SweepRequest, eta: float | None) -> None:
 
 
 def _curves(run: RunView, table: SweepTable, eta: float | None) -> None:
-    measure = st.segmented_control(
+    measure = one_of(
         "Accuracy",
         list(MEASURES),
         format_func=lambda name: MEASURES[name][0],
         default="h_score",
-        required=True,
         key="salience.measure",
         persist_state="session",
-        bind="query-params",
         help="Mean over in-domain tasks, over out-of-domain tasks, or their harmonic mean H.",
     )
     figure(

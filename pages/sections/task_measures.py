@@ -12,6 +12,7 @@ from engine.pipeline.views.measures import TASK_MEASURES
 from pages.shared.chrome import plain
 from pages.shared.nouns import kind_of
 from pages.shared.on_demand import view_on_demand
+from pages.shared.one_of import one_of
 from pages.shared.state import RunView
 from pages.shared.tables import draw_table
 from pages.shared.zoos import zoo_manifest
@@ -74,14 +75,12 @@ def _own(run: RunView) -> None:
         return
     found, titles = json.loads((folder / "measures.json").read_text("utf-8")), task_titles(run.report)
     states = scored_states(run.report)
-    shown = st.segmented_control(
+    shown = one_of(
         "Measure",
         ["own", *NAMES],
         format_func=lambda name: NAMES.get(name, "Each task's own"),
         default="own",
-        required=True,
         key="accuracy.measures.shown",
-        bind="query-params",
         label_visibility="collapsed",
         help="The measure that the zoo names for a task, accuracy where it names none; or one for all tasks.",
     )

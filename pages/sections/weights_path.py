@@ -13,6 +13,7 @@ from engine.pipeline.views.interpolation import INTERPOLATION
 from pages.shared.chrome import figure, plain, theme
 from pages.shared.nouns import kind_of
 from pages.shared.on_demand import view_on_demand
+from pages.shared.one_of import one_of
 from pages.shared.state import RunView
 from pages.shared.tables import draw_table
 from pages.shared.zoos import zoo_manifest
@@ -102,14 +103,12 @@ def path(run: RunView) -> None:
 def _path_figures(run: RunView, document: dict[str, Any], ends: tuple[str, str]) -> None:
     known = task_titles(run.report)
     titles = {task: known.get(task, task) for task in document["tasks"]}
-    quantity = st.segmented_control(
+    quantity = one_of(
         "Show",
         ["accuracy", "loss"],
         format_func=str.capitalize,
         default="accuracy",
-        required=True,
         key="weights.quantity",
-        bind="query-params",
         help="What is measured at every point of the path.",
     )
     counts = {found["images"] for found in document["tasks"].values()}

@@ -15,6 +15,7 @@ from engine.pipeline.views.geometry import GEOMETRY as TASK_VECTORS
 from engine.pipeline.views.spectra import SPECTRA
 from pages.shared.chrome import empty_state, figure, theme
 from pages.shared.on_demand import view_on_demand
+from pages.shared.one_of import one_of
 from pages.shared.state import RunView
 
 PAIRS = {"cosine": "Cosine", "conflict": "Sign conflict"}
@@ -52,17 +53,16 @@ def _pairs(run: RunView, view: Measured, titles: list[str]) -> None:
     st.subheader("Expert against expert", anchor=False)
     layers = layers_of(view.document["layers"])
     what, where = st.columns((1, 2), vertical_alignment="bottom")
-    chosen = what.segmented_control(
-        "Show",
-        list(PAIRS),
-        format_func=PAIRS.__getitem__,
-        default="cosine",
-        required=True,
-        key="weights.pairs",
-        bind="query-params",
-        persist_state="session",
-        help="The measure that is drawn for every layer or pair of experts.",
-    )
+    with what:
+        chosen = one_of(
+            "Show",
+            list(PAIRS),
+            format_func=PAIRS.__getitem__,
+            default="cosine",
+            key="weights.pairs",
+            persist_state="session",
+            help="The measure that is drawn for every layer or pair of experts.",
+        )
     names = {"": "All layers together", **{layer.name: layer.short for layer in layers}}
     layer = where.selectbox(
         "In",

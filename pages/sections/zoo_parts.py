@@ -17,6 +17,7 @@ from pages.sections.published import expert_line, source_caption
 from pages.sections.zoo_texts import sample_lines, text_gallery
 from pages.shared.chrome import empty_state, error_state, percent, plain
 from pages.shared.on_demand import recent
+from pages.shared.one_of import one_of
 from pages.shared.pictures import Gallery, gallery_of, offer_pictures, strip_of
 from pages.shared.state import RunView
 from pages.shared.tables import draw_table
@@ -110,13 +111,11 @@ def gallery(zoo: str, manifest: Manifest) -> None:
         return
     splits = list(found.pictures)
     with right:
-        split = st.segmented_control(
+        split = one_of(
             "Split",
             splits,
             default=splits[0],
             key=f"zoo.split.{task.name}",
-            bind="query-params",
-            required=True,
             format_func=lambda split: f"{SPLIT_TITLES[split]} · {found.lengths[split]:,}",
             help="Methods adapt on one split and are scored on another; the counts are images.",
         )

@@ -10,6 +10,7 @@ from engine.manifest import Task, locate_zoo
 from pages.features.texts import Split, few_texts, matches, task_splits
 from pages.shared.chrome import error_state, plain
 from pages.shared.nouns import kind_of_zoo
+from pages.shared.one_of import one_of
 from pages.shared.tables import draw_table
 
 SHOWN = 6  # texts of a class
@@ -32,13 +33,11 @@ def text_gallery(zoo: str, task: Task, beside: DeltaGenerator) -> None:
         error_state(error, "Correct the zoo's files, then open this page again.")
         return
     with beside:
-        name = st.segmented_control(
+        name = one_of(
             "Split",
             list(found),
             default=next(iter(found)),
             key=f"zoo.split.{task.name}",
-            bind="query-params",
-            required=True,
             format_func=lambda split: f"{SPLIT_TITLES[split]} · {len(found[split].texts):,}",
             help="Methods adapt on one split and are scored on another; the counts are texts.",
         )

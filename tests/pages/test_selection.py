@@ -81,3 +81,19 @@ def test_lists_of_images_count_all_that_were_measured(open_example):
     lost = [task for task, _ in right["expert"] - right["merged"] if task in drawn]
     total, shown_ones = re.fullmatch(r"Lost by merging \(([\d,]+); (\d+) shown\)", label).groups()
     assert int(total.replace(",", "")) == len(lost) > int(shown_ones) > 0
+
+
+@pytest.mark.parametrize(
+    ("page", "key"),
+    [("runs", "runs.filter"), ("premerging", "premerging.view"), ("weights", "weights.view"), ("", "filmcolour")],
+)
+def test_an_address_that_chooses_nothing_where_one_is_always_chosen_shows_what_is_chosen_at_first(
+    open_example, page, key
+):
+    usual = open_example(page).segmented_control(key=key).value
+    app = open_example(page, **{key: ""})
+    assert not app.exception
+    assert not app.error
+    assert key not in app.query_params
+    assert usual
+    assert app.segmented_control(key=key).value in (usual, None)
