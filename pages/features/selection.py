@@ -48,7 +48,7 @@ def read_selection(state: Any, count: int) -> Selection:
         rows = np.flatnonzero(np.unpackbits(known, bitorder="little")).tolist()
     else:
         listed = state.get("ids")
-        rows = sorted({row for row in listed if isinstance(row, int)}) if isinstance(listed, list) else []
+        rows = sorted({row for row in listed if type(row) is int}) if isinstance(listed, list) else []  # no booleans
     return Selection(tuple(row for row in rows if 0 <= row < count), max(0, state["revision"]))
 
 

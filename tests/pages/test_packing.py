@@ -169,7 +169,7 @@ def test_the_browser_reports_lists_and_bit_sets():
     assert read_selection({"revision": 5, "bits": endless}, 20).indices == tuple(range(20))
     assert tracemalloc.get_traced_memory()[1] < 40_000_000
     tracemalloc.stop()
-    assert read_selection({"revision": 1, "ids": [3, 1, 3, 99, -1, "x"]}, 20) == Selection((1, 3), 1)
+    assert read_selection({"revision": 1, "ids": [3, 2, 3, 99, -1, "x", True]}, 20) == Selection((2, 3), 1)
 
 
 @pytest.mark.parametrize("state", [None, [], {"ids": [1]}, {"revision": "1", "ids": [1]}, {"revision": 1, "bits": "?"}])

@@ -11,6 +11,8 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
+from engine.errors import ZooError
+from engine.manifest import read_manifest
 from engine.pipeline.export.card import model_card
 from engine.pipeline.preflight.estimate import estimate, gather
 from engine.pipeline.rates import Rates
@@ -19,7 +21,7 @@ from engine.report import read_report
 from engine.store import Store
 from engine.zoo.encoders.heads import HEADS_KEY
 from engine.zoo.folder import Zoo
-from engine.zoo.images.config import prompt_flops
+from engine.zoo.images.config import preprocessing, prompt_flops
 from tests import foreign
 from tests.image_files import write_zip
 from tests.made_imports import ask, silent
@@ -190,3 +192,12 @@ def test_one_class_is_told_in_plain_words(command, tmp_path):
     assert "the class 'ant' is the only one; a task needs two or more" in err
     assert not [word for word in ("pydantic", "validation error", "Tuple", "tuple") if word in err]
     assert not (tmp_path / "zoo").exists()
+
+
+def test_a_config_without_an_image_size_means_open_clips_own(tmp_path):
+    folder = make_zoo(tmp_path / "zoo")
+    config = json.loads((folder / "config.json").read_text())
+    del config["vision_cfg"]["image_size"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ZooError, match="has positions for images of 224 px"):
+        preprocessing(folder, read_manifest(folder))

@@ -15,6 +15,7 @@ from ..modality import FLOAT, TowerSize, read_json
 
 OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
 OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
+IMAGE_SIZE = 224  # px of a config that names none: open_clip's own default
 LARGEST = {
     "embed_dim": 16_384,
     "width": 16_384,
@@ -50,7 +51,7 @@ def preprocessing(folder: Path, manifest: Manifest) -> Preprocess:
         ZooError: a vision transformer has positions for images of another size.
     """
     vision = architecture(folder, manifest)["vision_cfg"]
-    size, patch, own = vision["image_size"], vision.get("patch_size"), manifest.backbone.preprocess
+    size, patch, own = vision.get("image_size", IMAGE_SIZE), vision.get("patch_size"), manifest.backbone.preprocess
     if own is None:
         return Preprocess(size=size, mean=OPENAI_MEAN, std=OPENAI_STD)
     whole = isinstance(vision.get("layers"), int) and isinstance(patch, int) and isinstance(size, int)
