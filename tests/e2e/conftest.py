@@ -25,6 +25,10 @@ ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--disable-features=PreloadTopChromeWebUI,WebUIOmniboxPopup,WebUIOmniboxAimPopup",  # parts of a window nobody sees
+    "--process-per-site",  # with the next two, a page finds the scripts compiled that another one has loaded
+    "--disable-site-isolation-trials",
+    "--renderer-process-limit=1",
 ]
 ON_HOST = re.compile(r"^((https?|wss?)://(127\.0\.0\.1|localhost)[:/]|data:|blob:|about:)")
 DRAWN = "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
@@ -156,6 +160,7 @@ def profile(chromium: Any) -> Callable[..., Any]:
         name = repr(sorted(options.items()))
         if name not in known:
             known[name] = chromium.new_context(**options)
+            known[name].new_page()  # keeps the process in which pages are drawn
         return known[name]
 
     return find
