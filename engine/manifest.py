@@ -244,19 +244,10 @@ def locate_description(zoo: str) -> Path:
     Raises:
         ZooError: there is none.
     """
-    bundled = ASSETS / "zoos" / zoo
-    if "/" not in zoo:
-        for found in (bundled, bundled.with_name(f"{zoo}.yaml")):
-            if manifest_file(found).is_file():
-                return found
-    path = Path(zoo).expanduser()
-    if path.name == "zoo.yaml":
-        path = path.parent
-    if path.suffix in (".yaml", ".yml") and path.is_file() and path.stat().st_size:
-        return path.resolve()
-    if (path / "zoo.yaml").is_file():
-        return path.resolve()
-    if "/" not in zoo and (ASSETS / "derived" / f"{zoo}.yaml").is_file():
+    with contextlib.suppress(OSError):  # a name that is too long for a file
+        if found := _description(zoo):
+            return found
+    if zoo in {path.stem for path in (ASSETS / "derived").glob("*.yaml")}:
         raise ZooError(
             f"The zoo '{zoo}' has to be made first: `python -m engine zoo build {zoo} --out DIR`; then name DIR."
         )
@@ -296,6 +287,21 @@ def made_folder(place: Path) -> Path:
 def _digest_of(file: Path, size: int, modified: int) -> str:
     """Return the digest of a description; size and time make a changed file another entry."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:8]
+
+
+def _description(zoo: str) -> Path | None:
+    """Return the folder or the description that a name or path stands for; None where there is none."""
+    if "/" not in zoo:
+        bundled = ASSETS / "zoos" / zoo
+        for found in (bundled, bundled.with_name(f"{zoo}.yaml")):
+            if manifest_file(found).is_file():
+                return found
+    path = Path(zoo).expanduser()
+    if path.name == "zoo.yaml":
+        path = path.parent
+    if path.suffix in (".yaml", ".yml") and path.is_file() and path.stat().st_size:
+        return path.resolve()
+    return path.resolve() if (path / "zoo.yaml").is_file() else None
 
 
 @dataclass(frozen=True)

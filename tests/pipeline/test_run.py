@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from engine.errors import EngineError, RecipeError, ZooError
+from engine.manifest import locate_zoo
 from engine.pipeline.executor import needed_steps, run_inline
 from engine.pipeline.local import run_recipe
 from engine.pipeline.run.plan import plan_run
@@ -176,3 +177,10 @@ def test_a_finished_report_follows_its_schema(finished):
 def test_a_missing_zoo_names_the_bundled_ones(store):
     with pytest.raises(ZooError, match="There is no zoo 'nowhere'"):
         run_recipe(parse_recipe({"zoo": "nowhere"}), store)
+
+
+@pytest.mark.parametrize("name", ["1" * 300_000, "/" * 5000, "a\0b"], ids=["long", "slashes", "a null"])
+def test_a_name_that_no_file_can_have_is_no_zoo(name):
+    with pytest.raises(ZooError, match="There is no zoo") as found:
+        locate_zoo(name)
+    assert len(str(found.value)) < 1000
