@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import sys
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +17,9 @@ import streamlit as st
 from starlette.middleware import Middleware
 from streamlit import config, file_util, runtime
 
+from engine.errors import EngineError
 from engine.figures.palette import INK
+from engine.manifest import known_zoos, locate_zoo, read_manifest
 from engine.service.journal import set_up
 from engine.store.people import Settings
 from pages.shared.chrome import error_state, theme
@@ -45,7 +48,7 @@ LOADED_AHEAD = (  # what the first page imports
             *("sections.story", "shared.jobs", "shared.later"),
         )
     ),
-    "engine.zoo.images.readers.parquet",
+    *("engine.zoo.images.readers.parquet", "pyarrow.dataset", "pyarrow.pandas_compat"),
 )
 SECTIONS = {
     "": (
@@ -105,6 +108,9 @@ def serve() -> None:
     for name in LOADED_AHEAD:
         import_module(name)
     caching.disabled = False
+    for zoo in known_zoos():
+        with suppress(EngineError):  # told where somebody opens it
+            read_manifest(locate_zoo(zoo.name))
     gc.freeze()  # what is loaded now stays, and is not looked at by every collection
     set_up()
     uvicorn.Config = partial(uvicorn.Config, timeout_graceful_shutdown=FAREWELL)
