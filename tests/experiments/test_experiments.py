@@ -209,6 +209,7 @@ def test_what_only_other_models_show_names_what_there_is():
             assert words[2:4] == ["zoo", "fetch"] or (words[2] == "experiment" and words[3] in experiment_names())
 
 
+@pytest.mark.slow
 def test_shipped_results_belong_to_their_experiments():
     for path in FOLDER.glob("*.json"):
         result = read_result(path)

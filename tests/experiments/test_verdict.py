@@ -175,6 +175,7 @@ def test_groups_of_experts_are_averaged_by_image():
     assert [part.tolist() for part in side.parts.values()] == [[[100.0, 0.0, 50.0]]]
 
 
+@pytest.mark.slow
 def test_no_difference_is_rarely_called_one_and_two_points_are_seen():
     assert len(COLUMNS) == 3
     none = outcomes(QUICK, 0.0, np.random.default_rng(1))

@@ -198,6 +198,7 @@ def deep(levels):
     return body + b"}q\x01X\x08\x00\x00\x00_modulesq\x02}q\x03X\x01\x00\x00\x00aq\x04h\x00ssb."
 
 
+@pytest.mark.slow
 def test_bombs_end_early(tmp_path):
     path = tmp_path / "bomb.pt"
 
