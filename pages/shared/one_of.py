@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 
-def one_of(label: str, options: Sequence[Any], *, default: Any, key: str, **how: Any) -> Any:
+def one_of(label: str, options: Sequence[Any], *, default: Any, key: str, help: str, **how: Any) -> Any:
     """Draw buttons side by side of which one is always chosen, and return it; the address holds the choice.
 
     Streamlit takes a parameter without a value, ``?key=``, for nothing chosen, which here cannot be: it is dropped, and
@@ -17,9 +17,12 @@ def one_of(label: str, options: Sequence[Any], *, default: Any, key: str, **how:
         options: that are offered.
         default: which is chosen at first.
         key: of the widget and of the parameter.
+        help: said of the buttons.
         how: as for Streamlit's segmented control.
     """
     if st.query_params.get(key) == "":
         del st.query_params[key]
-    chosen = st.segmented_control(label, options, default=default, key=key, required=True, bind="query-params", **how)
+    chosen = st.segmented_control(
+        label, options, default=default, key=key, help=help, required=True, bind="query-params", **how
+    )
     return default if chosen is None else chosen

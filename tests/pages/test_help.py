@@ -24,6 +24,7 @@ CONTROLS = {
     "text_area",
     "checkbox",
     "switcher",
+    "one_of",
 }
 ROWS = [*MERGE_METHODS.values(), *TRANSFORMS.values(), *CALIBRATORS.values()]
 WORDS = 4  # fewer say nothing
@@ -75,7 +76,14 @@ def test_every_control_of_a_view_is_in_the_address(path):
     for node, given in controls(path):
         label = node.args[0].value if isinstance(node.args[0], ast.Constant) else ast.unparse(node.args[0])
         own = given.keys() & {"on_change", "on_choice"}  # its callback writes the address
-        assert "bind" in given or own or label in NO_VIEW, f"{path.name}:{node.lineno} {label}"
+        bound = "bind" in given or getattr(node.func, "id", "") == "one_of"
+        assert bound or own or label in NO_VIEW, f"{path.name}:{node.lineno} {label}"
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if path.stem != "one_of"], ids=name_of)
+def test_a_choice_in_the_address_that_cannot_be_empty_is_one_of(path):
+    for node, given in controls(path):
+        assert not {"bind", "required"} <= given.keys(), f"{path.name}:{node.lineno}: an empty parameter would be None"
 
 
 @pytest.mark.parametrize(
