@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 from dataclasses import dataclass
@@ -244,9 +245,14 @@ def locate_description(zoo: str) -> Path:
     Raises:
         ZooError: there is none.
     """
-    with contextlib.suppress(OSError):  # a name that is too long for a file
-        if found := _description(zoo):
-            return found
+    try:
+        found = _description(zoo)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        found = None
+    if found is not None:
+        return found
     if zoo in {path.stem for path in (ASSETS / "derived").glob("*.yaml")}:
         raise ZooError(
             f"The zoo '{zoo}' has to be made first: `python -m engine zoo build {zoo} --out DIR`; then name DIR."
