@@ -13,7 +13,7 @@ from engine.experiments import (
     experiment_names,
     read_experiment,
 )
-from engine.experiments.claims import EVIDENCE, NOBODY, PRACTICE, effect, verdict_of, zoo_option
+from engine.experiments.claims import EVIDENCE, NOBODY, PRACTICE, effect, sets_of, verdict_of, zoo_option
 from engine.experiments.spec import FOLDER
 from engine.figures.experiment import experiment_dots
 from engine.pipeline.viewing.by_task import ImagesRequest
@@ -208,7 +208,7 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
             st.caption(f":orange[:material/warning:] {plain(f'{point.title}: {point.failed}')}")
         for tuned in point.tuned:
             tried = ", ".join(map(str, tuned.values))
-            said = f"{point.title}: {tuned.place} = {tuned.chosen}, chosen on {point.split} {many} of {tried}."
+            said = f"{point.title}: {tuned.place} = {tuned.said}, chosen on {point.split} {many} of {tried}."
             st.caption(plain(said))
     if spec.published is not None:
         _published(spec)
@@ -236,9 +236,9 @@ def provenance(spec: Experiment, result: ExperimentResult, made: Run | None, mea
     seeds = sorted({seed for point in result.points for seed in point.seeds})
     origin = "comes with the app" if made is None else f"run {made.id}, {age(made.created)}"
     return (
-        f"Zoo {result.zoo}; n = {images} a task; protocol {result.protocol.replace('_', '-')} unless a "
-        f"point says otherwise; split seed {result.split_seed}; training seeds {', '.join(map(str, seeds))}, mean ± sd"
-        f"{'; quick form' if result.quick else ''}; {origin}; {result.environment.get('machine', '')}."
+        f"Zoo {result.zoo}{sets_of(result)}; n = {images} a task; protocol {result.protocol.replace('_', '-')} unless "
+        f"a point says otherwise; split seed {result.split_seed}; training seeds {', '.join(map(str, seeds))}, "
+        f"mean ± sd{'; quick form' if result.quick else ''}; {origin}; {result.environment.get('machine', '')}."
     )
 
 

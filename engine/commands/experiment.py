@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import EngineError
-from ..experiments import Experiment, ExperimentResult, experiment_names, read_experiment
-from ..experiments.claims import EVIDENCE, claims_table, effect, shipped_path
+from ..experiments import Experiment, ExperimentResult, experiment_names, pool, read_experiment
+from ..experiments.claims import EVIDENCE, claims_table, effect, sets_of, shipped_path
 from ..experiments.elsewhere import elsewhere_table
 from ..lessons import networks_table
 from ..manifest import locate_zoo, read_manifest
@@ -35,6 +35,12 @@ def experiment(
     zoo: Annotated[
         str, typer.Option(help="A bundled zoo's name or a path; without it the zoo that the experiment is meant for.")
     ] = "",
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A zoo with another set of experts, by another seed; the sets are judged as one. Repeatable."
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer images, shorter training, one seed.")] = False,
     foreseen: Annotated[bool, typer.Option("--foreseen", help="Only say how long it takes and what memory.")] = False,
     out: Annotated[
@@ -61,9 +67,10 @@ def experiment(
         return
 
     def one(each: str, spec: Experiment, target: Path | None) -> None:
-        inputs = [Path(name), *files_of_zoo(zoo or spec.zoo)]
+        zoos = [zoo or spec.zoo, *(also or ())]
+        inputs = [Path(name), *(file for place in zoos for file in files_of_zoo(place))]
         known = force or ship or (name == ALL and _is_result(target, spec))
-        _one(each, spec, store, zoo=zoo, quick=quick, target=target, inputs=inputs, force=known, quiet=quiet)
+        _one(each, spec, store, zoos=zoos, quick=quick, target=target, inputs=inputs, force=known, quiet=quiet)
 
     if name != ALL:
         if out is not None:
@@ -120,7 +127,7 @@ def _one(
     spec: Experiment,
     store: Store,
     *,
-    zoo: str,
+    zoos: list[str],
     quick: bool,
     target: Path | None,
     inputs: list[Path],
@@ -132,7 +139,8 @@ def _one(
 
     if target is not None and target.exists():
         check_file(target, inputs, force=force)
-    result = run_experiment(name, store, zoo=zoo, quick=quick, progress=None if quiet else progress_line())
+    told = None if quiet else progress_line()
+    result = pool(spec, [run_experiment(name, store, zoo=zoo, quick=quick, progress=told) for zoo in zoos])
     say(printed(spec, result))
     if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -173,9 +181,7 @@ def printed(spec: Experiment, result: ExperimentResult) -> str:
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     lines += ["", *(terminal(f"{point.title}: {point.failed}") for point in result.points if point.failed)]
     lines += [
-        terminal(
-            f"{point.title}: {tuned.place} = {tuned.chosen}, chosen of {len(tuned.values)} on {point.split} {many}"
-        )
+        terminal(f"{point.title}: {tuned.place} = {tuned.said}, chosen of {len(tuned.values)} on {point.split} {many}")
         for point in result.points
         for tuned in point.tuned
     ]
@@ -198,7 +204,7 @@ def provenance(result: ExperimentResult) -> str:
     seeds = max((len(point.seeds) for point in result.points), default=0)
     quick = " Quick form." if result.quick else ""
     return (
-        f"Zoo {result.zoo}, n = {images} a task, protocol {result.protocol.replace('_', ' ')}, "
+        f"Zoo {result.zoo}{sets_of(result)}, n = {images} a task, protocol {result.protocol.replace('_', ' ')}, "
         f"split seed {result.split_seed}, up to {seeds} training seed{'s' if seeds != 1 else ''}; "
         f"mean ± sd over seeds; differences with 95 % intervals.{quick}"
     )

@@ -1,5 +1,6 @@
 """Experiments: claims of the papers as recipes, with controls, to be repeated on any zoo. Free of torch."""
 
+from .pooled import pool
 from .result import FILE, Cell, ExperimentResult, Finding, PointResult, Tuned, Verdict, read_result
 from .rights import Rights, Side, accuracy_side
 from .spec import Check, Experiment, Measure, Point, Published, Variant, experiment_names, read_experiment
@@ -24,6 +25,7 @@ __all__ = [
     "accuracy_side",
     "experiment_names",
     "judge",
+    "pool",
     "read_experiment",
     "read_result",
 ]

@@ -64,7 +64,8 @@ def claims_table() -> str:
         for spec, result in shipped():
             if spec.section == section:
                 authors = f"{spec.paper.split(',')[0]}, " if section == "claims" else ""
-                here = verdict_of(result) + ("" if spec.zoo == BUNDLED else f" ({spec.zoo})")
+                sets = sets_of(result) if result is not None else ""
+                here = verdict_of(result) + ("" if spec.zoo == BUNDLED else f" ({spec.zoo}{sets})")
                 lines.append(f"| {authors}{spec.part} | {spec.claim} | {here} | {reason_of(spec, result)} |")
         tables.append("\n".join(lines))
     return f"\n\n### {PRACTICE}\n\n{NOBODY}\n\n".join(tables)
@@ -83,6 +84,11 @@ def reason_of(spec: Experiment, result: ExperimentResult | None) -> str:
     again = other.findings if other is not None else (None,) * len(result.findings)
     clauses = [clause(one, two) for one, two in zip(result.findings, again, strict=True) if not one.control]
     return "; ".join(clauses) or result.reason
+
+
+def sets_of(result: ExperimentResult) -> str:
+    """Return how many sets of experts a result pools, in words; empty of one."""
+    return f", {result.sets} sets of experts by other training seeds" if result.sets > 1 else ""
 
 
 def zoo_option(spec: Experiment) -> str:

@@ -39,7 +39,12 @@ class Tuned(Frozen):
 
     place: str
     values: tuple[Any, ...]  # that were tried
-    chosen: Any
+    chosen: Any  # of several sets of experts what each of them chose
+
+    @property
+    def said(self) -> str:
+        """Return the choice in words."""
+        return ", ".join(map(str, self.chosen)) if isinstance(self.chosen, list | tuple) else str(self.chosen)
 
 
 class PointResult(Frozen):
@@ -84,6 +89,7 @@ class ExperimentResult(Frozen):
     quick: bool
     zoo: str
     zoo_digest: str
+    sets: int = 1  # of experts, by other training seeds, that are pooled in it
     kind: str = "image"  # of the zoo's data: name of a modality
     protocol: str
     split_seed: int

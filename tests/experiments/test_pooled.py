@@ -1,0 +1,148 @@
+"""Sets of experts by other seeds, judged as one."""
+
+import numpy as np
+import pytest
+
+from engine.errors import ZooError
+from engine.experiments import (
+    Cell,
+    Check,
+    Experiment,
+    ExperimentResult,
+    Measure,
+    Point,
+    PointResult,
+    Rights,
+    Tuned,
+    judge,
+    pool,
+)
+from engine.experiments.claims import sets_of
+from engine.experiments.rights import accuracy_side
+
+SPEC = Experiment(
+    name="made",
+    title="Made",
+    paper="Nobody, 2026",
+    part="Table 0",
+    claim="Left is better.",
+    base={},
+    points=(
+        Point(name="left", title="Left"),
+        Point(name="right", title="Right", tune={"merge.params.scaling": (1, 2)}),
+    ),
+    measures=(
+        Measure(name="accuracy", title="Accuracy", path="average.{state}.in"),
+        Measure(name="barrier", title="Barrier", view="connection", path="barrier"),
+    ),
+    checks=(
+        Check(text="Left is better.", measure="accuracy", left="left", relation="above", right="right"),
+        Check(text="Left is lower.", measure="barrier", left="left", relation="below", right="right", margin=0.01),
+    ),
+)
+
+
+def result(number, shares, *, images=400, zoo="made", seeds=1):
+    """Return what a set of experts gave: left and right are right on a share of the images, drawn by its number."""
+    draw, points = np.random.default_rng(number), []
+    for name, share in shares.items():
+        rows = seeds if name == "left" else 1
+        right = draw.random((rows, images)) < share
+        values = tuple(100.0 * right.mean(axis=1))
+        barrier = 0.2 * share + 0.01 * number
+        points.append(
+            PointResult(
+                name=name,
+                title=name,
+                state="merged",
+                control=False,
+                seeds=tuple(range(rows)),
+                cells={
+                    "accuracy": Cell(values=values, mean=float(np.mean(values))),
+                    "barrier": Cell(values=(barrier,), mean=barrier),
+                },
+                rights=Rights.pack({"digits": right}, {}, "held out"),
+                tuned=(Tuned(place="merge.params.scaling", values=(1, 2), chosen=number),) if name == "right" else (),
+            )
+        )
+    table = {point.name: point.cells for point in points}
+    sides = {
+        p.name: {"accuracy": accuracy_side(p.rights, "average.merged.in", p.cells["accuracy"].mean)} for p in points
+    }
+    findings, verdict, reason = judge(SPEC.checks, table, sides)
+    return ExperimentResult(
+        name="made",
+        form=SPEC.digest(),
+        quick=False,
+        zoo=zoo,
+        zoo_digest=f"{number:064d}",
+        protocol="held_out",
+        split_seed=0,
+        images=(images, images),
+        points=tuple(points),
+        findings=findings,
+        verdict=verdict,
+        reason=reason,
+        seconds=2.0,
+    )
+
+
+def test_sets_that_differ_more_than_their_images_decide_less_than_each_alone():
+    above, below = result(1, {"left": 0.9, "right": 0.7}), result(2, {"left": 0.7, "right": 0.9})
+    assert [each.findings[0].outcome for each in (above, below)] == ["seen", "opposite seen"]
+    pooled = pool(SPEC, [above, below])
+    found = pooled.findings[0]
+    assert found.outcome == "undecided"
+    assert found.basis == "images"
+    mean = np.mean([each.findings[0].difference for each in (above, below)])
+    assert found.difference == pytest.approx(mean, abs=1e-12)
+    assert found.low < min(each.findings[0].low for each in (above, below))
+    assert (pooled.sets, pooled.seconds) == (2, 4.0)
+    assert "2 sets of experts" in sets_of(pooled)
+
+
+def test_sets_that_agree_decide_as_each_does_and_keep_what_each_chose():
+    sets = [result(number, {"left": 0.9, "right": 0.7}) for number in (1, 2, 3)]
+    pooled = pool(SPEC, sets)
+    assert pooled.findings[0].outcome == "seen"
+    assert pooled.points[0].seeds == (0, 1, 2)
+    assert pooled.points[0].cells["accuracy"].sd > 0
+    assert pooled.points[1].tuned[0].said == "1, 2, 3"
+    inside, _ = pooled.points[0].rights.unpack()
+    for row, each in zip(inside["digits"], sets, strict=True):
+        np.testing.assert_array_equal(row, each.points[0].rights.unpack()[0]["digits"][0])
+
+
+def test_what_has_no_images_has_an_interval_over_the_sets():
+    sets = [result(number, {"left": 0.9, "right": 0.7}) for number in (1, 2, 3)]
+    assert sets[0].findings[1].outcome == "undecided"  # one set says nothing of such a number
+    found = pool(SPEC, sets).findings[1]
+    assert (found.basis, found.outcome) == ("seeds", "opposite seen")
+    assert found.difference == pytest.approx(0.04)
+
+
+def test_a_side_without_chance_stands_for_every_seed_of_its_own_set():
+    sets = [result(number, {"left": 0.9, "right": 0.7}, seeds=3) for number in (1, 2)]
+    pooled = pool(SPEC, sets)
+    left, right = pooled.points
+    assert len(left.cells["accuracy"].values) == len(right.cells["accuracy"].values) == 6
+    assert right.cells["accuracy"].values[:3] == sets[0].points[1].cells["accuracy"].values * 3
+    assert right.cells["accuracy"].values[3:] == sets[1].points[1].cells["accuracy"].values * 3
+
+
+def test_one_set_is_its_own_result():
+    only = result(1, {"left": 0.9, "right": 0.7})
+    assert pool(SPEC, [only]) is only
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (lambda: result(1, {"left": 0.9, "right": 0.7}), "are the same"),
+        (lambda: result(2, {"left": 0.9, "right": 0.7}, images=300), "same base, tasks and images"),
+        (lambda: result(2, {"left": 0.9, "right": 0.7}, zoo="else"), "else cannot be pooled with made"),
+    ],
+)
+def test_what_is_no_other_set_is_refused(other, said):
+    with pytest.raises(ZooError, match=said):
+        pool(SPEC, [result(1, {"left": 0.9, "right": 0.7}), other()])
