@@ -54,6 +54,21 @@ class SubspaceBoostingParams(SpectralParams):
     )
 
 
+class HoGsvdParams(SubspaceBoostingParams):
+    """Parameters of HO-GSVD."""
+
+    scaling: float = Field(
+        0.3, ge=-2, le=5, title="Scaling coefficient λ", description="How much of the sum of experts to add."
+    )
+    ridge: float = Field(
+        0.1,
+        gt=0,
+        le=10,
+        title="Ridge π",
+        description="Keeps directions that an expert does not use from deciding the shared basis alone.",
+    )
+
+
 class OpcmParams(Params):
     """Parameters of OPCM."""
 
@@ -188,6 +203,21 @@ ROWS = (
         source="Skorobogat et al., Subspace-Boosted Model Merging, 2025, arXiv:2506.16506",
         url="https://arxiv.org/abs/2506.16506",
         cost=Cost(decomposes=True),
+    ),
+    MergeRow(
+        name="ho_gsvd",
+        title="HO-GSVD",
+        category="low_rank",
+        params=HoGsvdParams,
+        proportional=True,
+        function=".merging.ho_gsvd:ho_gsvd",
+        summary="Raises what each expert uses little of a basis that all of them share, and adds the experts.",
+        equation=r"\tau_k = U_k \Sigma_k V^\top,\quad \sum_k \Sigma_k^2 = I,\quad "
+        r"\tau = \lambda \sum_k U_k \max(\Sigma_k, \sigma_{k,j(\beta)})\, V^\top",
+        source="Skorobogat et al., Subspace-Boosted Model Merging, 2025, arXiv:2506.16506; Kempf et al., A "
+        "higher-order generalized singular value decomposition for rank-deficient matrices, 2021, arXiv:2102.09822",
+        url="https://arxiv.org/abs/2102.09822",
+        cost=Cost(decomposes=True),
         survey=SurveyEntry(
             place=20,
             method="HO-GSVD",
@@ -195,8 +225,8 @@ ROWS = (
             level="Global",
             tuning_free=True,
             remark=(
-                "The cited paper merges by Subspace Boosting and uses HO-GSVD to compare experts; so do we, as "
-                "our reading of it."
+                "The cited paper compares experts by HO-GSVD and merges by Subspace Boosting, which is a row of its "
+                "own here; this row is our reading of a merge in the shared basis."
             ),
         ),
     ),

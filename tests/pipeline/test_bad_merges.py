@@ -133,6 +133,7 @@ DECOMPOSING = {
     "knots": {},
     "opcm": {},
     "subspace_boosting": {},
+    "ho_gsvd": {},
     "dop": {"steps": 1},
     "doge": {"steps": 1},
     "twin": {"epochs": 1, "examples": 4},
