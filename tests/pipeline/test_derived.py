@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from engine.catalog import ALIGNMENTS, params_of, row_of
 from engine.commands.zoo import finetune_experts_of
 from engine.errors import EngineError, RecipeError
+from engine.experiments import read_result
 from engine.manifest import locate_zoo, read_manifest
 from engine.pipeline.zoos import derived
 from engine.pipeline.zoos.derived import build_derived, derived_names, read_derived
@@ -149,3 +150,32 @@ def test_what_is_shipped_is_of_the_zoo_that_an_experiment_is_meant_for(recipe, t
         code, _, error = command("experiment", file, "--ship", "--quiet", *arguments)
         assert code == 1
         assert message in " ".join(error.split())
+
+
+def test_sets_of_experts_by_other_seeds_are_judged_as_one(recipe, tmp_path, command):
+    (tmp_path / "derived" / "made.yaml").write_text(yaml.safe_dump({**recipe, "experts": recipe["experts"][:1]}))
+    build(tmp_path, seed=1)
+    (tmp_path / "out").rename(tmp_path / "first")
+    build(tmp_path, seed=2)
+    spec = {
+        **SPEC,
+        "name": "small",
+        "base": {"merge": {"method": "task_arithmetic", "params": {"scaling": 0.5}}, "experts": ["alpha", "beta"]},
+        "points": [{"name": "merged", "title": "Merged"}, {"name": "expert", "title": "Expert", "state": "expert"}],
+        "measures": [{"name": "accuracy", "title": "Accuracy", "path": "average.{state}.in"}],
+        "checks": [
+            {"text": "It costs.", "measure": "accuracy", "left": "merged", "relation": "below", "right": "expert"}
+        ],
+    }
+    file, out = tmp_path / "small.yaml", tmp_path / "result.json"
+    file.write_text(yaml.safe_dump(spec))
+    first, second = tmp_path / "first", tmp_path / "out"
+    code, said, error = command("experiment", file, "--zoo", first, "--also", second, "--out", out, "--quiet")
+    assert code == 0, error
+    assert "2 sets of experts" in said
+    result = read_result(out)
+    assert result.sets == 2
+    assert [len(point.cells["accuracy"].values) for point in result.points] == [2, 2]
+    code, _, error = command("experiment", file, "--zoo", first, "--also", first, "--quiet")
+    assert code == 1
+    assert "are the same" in error
