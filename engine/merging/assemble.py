@@ -137,9 +137,9 @@ def total(task_vectors: TaskVectors, name: str, scaling: float = 1.0) -> Tensor:
     """Return λ Σ_k τ_k of a layer; some task vectors have sums at hand already. The caller may change it."""
     if name in getattr(task_vectors, "pruned", ()):
         return LENT.empty(task_vectors.shape(name), task_vectors.dtype).zero_()
-    known = getattr(task_vectors, "totals", {}).get(name)
+    known = getattr(task_vectors, "totals", {}).pop(name, None)
     if known is not None:
-        return torch.mul(known, scaling, out=LENT.empty(tuple(known.shape), known.dtype))
+        return known.mul_(scaling)
     summed = getattr(task_vectors, "summed", None)
     if summed is not None:
         return in_pieces(task_vectors.inner, name, lambda piece: summed(piece).mul_(scaling))
@@ -157,7 +157,8 @@ class Changed:
     the changed stack. ``together`` says that it must see all experts at once. Layers in ``pruned`` are zero and are
     not read at all. ``only`` leaves all other layers out. ``elementwise`` says that an entry changes by nothing but
     itself and the other experts' entry there, so that pieces can be changed. ``totals`` are sums Σ_k τ_k of layers
-    that are known already; ``summed`` makes the sum of a changed piece from an unchanged one, where that is faster.
+    that are known already; :func:`total` takes them out, so that their memory is free for the merged model. ``summed``
+    makes the sum of a changed piece from an unchanged one, where that is faster.
     """
 
     inner: TaskVectors
@@ -167,7 +168,7 @@ class Changed:
     only: tuple[str, ...] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     elementwise: bool = False
-    totals: Mapping[str, Tensor] = field(default_factory=dict)
+    totals: dict[str, Tensor] = field(default_factory=dict)
     summed: Callable[[Tensor], Tensor] | None = None
 
     @property

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from .assemble import COLUMNS, Changed, add_to_base, merged_vector, pieces
 __all__ = ["absolute_value", "lwptv", "lwptv_masks", "salience", "scale_learned"]
 
 TOTALS_KEPT = 2**28  # entries of summed task vectors that are kept from measuring salience, 1 GiB in float32
-NOTHING: Mapping[str, Tensor] = MappingProxyType({})
+BLOCK = 2**24  # entries of a block of memory for sums, which goes back when those of its layers have been handed out
 
 
 def salience(task_vectors: TaskVectors, context: Context | None = None) -> tuple[tuple[str, ...], np.ndarray]:
@@ -48,7 +47,7 @@ def lwptv(base: Weights, task_vectors: TaskVectors, params: LwptvParams, context
     if len(task_vectors.experts) < 2:
         raise MergeError("LwPTV compares experts with each other; choose at least 2, or leave it out.")
     totals: dict[str, Tensor] = {}
-    scored = _scores(task_vectors, _salient, context, totals)
+    scored = _scores(task_vectors, _salient, context, totals if params.shared else None)
     return _pruned(task_vectors, params, scored, params.shared, totals)
 
 
@@ -90,32 +89,31 @@ def _scores(
     totals: dict[str, Tensor] | None = None,
 ) -> tuple[tuple[str, ...], np.ndarray]:
     """Mean scores of every layer; sums of task vectors are put into ``totals``, as far as there is room."""
-    names = task_vectors.names
+    names, dtype = task_vectors.names, task_vectors.dtype
     scores = np.zeros((len(task_vectors.experts), len(names)))
-    room = _room(task_vectors) if totals is not None else torch.empty(0)
-    summed = torch.empty(COLUMNS, dtype=task_vectors.dtype)
+    left, room = TOTALS_KEPT if totals is not None else 0, torch.empty(0, dtype=dtype)
+    passing = torch.empty(COLUMNS, dtype=dtype)
     for index, name in enumerate(names):
         size, first = math.prod(task_vectors.shape(name)), 0
-        kept = totals is not None and size <= len(room)
+        kept = totals is not None and size <= left
         if kept:
-            totals[name], room = room[:size].view(task_vectors.shape(name)), room[size:]
-        found = [torch.zeros(len(scores), dtype=task_vectors.dtype)]
+            room = room if size <= len(room) else _room(max(size, min(BLOCK, left)), dtype)
+            totals[name], room, left = room[:size].view(task_vectors.shape(name)), room[size:], left - size
+        found = [torch.zeros(len(scores), dtype=dtype)]
         for part in pieces(task_vectors, name):
-            total = torch.sum(part, dim=0, out=summed[: part.shape[1]])
-            if kept:
-                totals[name].view(-1)[first : first + part.shape[1]] = total
-            first += part.shape[1]
-            found.append(score(part, total).sum(dim=1))
+            count = part.shape[1]
+            target = totals[name].view(-1)[first : first + count] if kept else passing[:count]
+            found.append(score(part, torch.sum(part, dim=0, out=target)).sum(dim=1))
+            first += count
         scores[:, index] = torch.stack(found).sum(dim=0, dtype=torch.float64).numpy() / max(size, 1)
         if context:
             context.progress((index + 1) / len(names), f"Salience of {name}")
     return names, scores
 
 
-def _room(task_vectors: TaskVectors) -> Tensor:
+def _room(entries: int, dtype: torch.dtype) -> Tensor:
     """Memory for sums, in one block: large blocks of numpy are backed by large pages, which are touched faster."""
-    wanted = min(sum(math.prod(task_vectors.shape(name)) for name in task_vectors.names), TOTALS_KEPT)
-    return torch.from_numpy(np.empty(wanted * task_vectors.dtype.itemsize, np.uint8)).view(task_vectors.dtype)
+    return torch.from_numpy(np.empty(entries * dtype.itemsize, np.uint8)).view(dtype)
 
 
 def _pruned(
@@ -123,7 +121,7 @@ def _pruned(
     params: LayerPruningParams,
     scored: tuple[tuple[str, ...], np.ndarray],
     share: bool = True,
-    totals: Mapping[str, Tensor] = NOTHING,
+    totals: dict[str, Tensor] | None = None,
 ) -> Changed:
     """Task vectors without the layers of low scores; ``totals`` are sums of the experts' own task vectors."""
     names, scores = scored
@@ -131,7 +129,7 @@ def _pruned(
     pruned = frozenset(name for name, kept in zip(names, shared, strict=True) if not kept)
     details = {"kept_layers": int(shared.sum()), "layers": len(names)}
     if share:
-        known = {name: total for name, total in totals.items() if name not in pruned}
+        known = {name: total for name, total in (totals or {}).items() if name not in pruned}
         return Changed(
             task_vectors,
             lambda name, stack, experts: stack,

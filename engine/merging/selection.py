@@ -64,7 +64,7 @@ class _Brackets:
         self._below = np.zeros(len(ends), dtype=np.int64)
         self._at_low, self._at_high = self._below.copy(), self._below.copy()
         self._inside: list[list[np.ndarray]] = [[] for _ in ends]
-        self._near: list[tuple[np.ndarray, list[int]]] = []
+        self._near: list[tuple[np.ndarray, np.ndarray]] = []
         self._waiting = 0
         self._smaller = self._near_mask = np.empty(0, bool)  # reused, since fresh memory costs more than comparing
 
@@ -76,17 +76,17 @@ class _Brackets:
         near = np.less_equal(numbers, self._high, out=self._near_mask)
         near ^= smaller
         self._below += [np.count_nonzero(row) for row in smaller]
-        values = numbers[near]
-        self._near.append((values, [np.count_nonzero(row) for row in near]))
-        self._waiting += len(values)
+        places = np.flatnonzero(near)  # much faster than choosing by booleans
+        starts = np.searchsorted(places, np.arange(len(numbers) + 1) * numbers.shape[1])
+        self._near.append((numbers.reshape(-1)[places], starts))
+        self._waiting += len(places)
         if self._waiting > HELD:
             self._sort_out()
 
     def _sort_out(self) -> None:
         """Count what equals an end and keep the rest, so that many equal numbers take no memory."""
-        rows = zip(*(np.split(values, np.cumsum(sizes)[:-1]) for values, sizes in self._near), strict=True)
-        for row, parts in enumerate(rows):
-            values = np.concatenate(parts)
+        for row in range(len(self._below)) if self._near else ():
+            values = np.concatenate([found[starts[row] : starts[row + 1]] for found, starts in self._near])
             lowest, highest = values == self._low[row], values == self._high[row]
             self._at_low[row] += np.count_nonzero(lowest)
             self._at_high[row] += np.count_nonzero(highest & ~lowest)

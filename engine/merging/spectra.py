@@ -12,6 +12,7 @@ from ..layouts import block_of
 from ..types import Context, TaskVectors
 
 ROUNDINGS = 100  # rounding errors that a factor's residual may have; one with a larger residual is computed otherwise
+GRAM_BLOCKS = 4  # so that a Gram matrix takes five eighths of the products
 SMALLEST = {torch.float32: 1e-2, torch.float64: 1e-9}  # least ratio of a Gram matrix's eigenvalues whose root is taken
 
 
@@ -80,7 +81,7 @@ def _from_gram(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor] | Non
     scale = 2.0 ** math.frexp(matrix.abs().max().item())[1]  # a power of two, which rounds nothing
     matrix = matrix / scale  # so that squares neither vanish nor overflow
     try:
-        basis = torch.linalg.eigh(matrix.T @ matrix).eigenvectors[:, -rank:]
+        basis = torch.linalg.eigh(_gram(matrix)).eigenvectors[:, -rank:]
         left, values, turned = torch.linalg.svd(matrix @ basis, full_matrices=False)
     except torch.linalg.LinAlgError:
         return None
@@ -126,10 +127,21 @@ def polar(matrix: Tensor) -> Tensor:
         if found is None:
             continue
         factor = (matrix.to(dtype) @ found).to(matrix.dtype)
-        if (factor.T @ factor).sub_(eye).abs_().max() <= ROUNDINGS * torch.finfo(matrix.dtype).eps:
+        if _gram(factor).sub_(eye).abs_().max() <= ROUNDINGS * torch.finfo(matrix.dtype).eps:
             return factor
     left, _, right = svd(matrix)
     return left @ right
+
+
+def _gram(matrix: Tensor) -> Tensor:
+    """Return the lower triangle of AᵀA, which is all that eigh reads, by blocks of rows; what is above is not AᵀA's."""
+    size = matrix.shape[1]
+    found = torch.zeros((size, size), dtype=matrix.dtype)
+    width = max(1, -(-size // GRAM_BLOCKS))
+    for first in range(0, size, width):
+        last = min(first + width, size)
+        found[first:last, :last] = matrix[:, first:last].T @ matrix[:, :last]
+    return found
 
 
 def _inverse_root(matrix: Tensor) -> Tensor | None:
@@ -137,7 +149,7 @@ def _inverse_root(matrix: Tensor) -> Tensor | None:
     if not matrix.numel():
         return None
     try:
-        values, vectors = torch.linalg.eigh(matrix.T @ matrix)
+        values, vectors = torch.linalg.eigh(_gram(matrix))
     except torch.linalg.LinAlgError:
         return None
     well = values[0] > SMALLEST[matrix.dtype] * values[-1]

@@ -65,10 +65,14 @@ def test_lwptv_knows_the_sums_of_the_layers_it_keeps(files, monkeypatch):
     kept = [name for name in lazy.names if name not in changed.pruned]
     assert set(changed.totals) == set(kept)
     for name in lazy.names:
-        assert torch.equal(total(changed, name), changed.stack(name).sum(dim=0))
-    first = total(changed, kept[0])
-    first.zero_()
-    assert torch.equal(total(changed, kept[0]), lazy.stack(kept[0]).sum(dim=0)), "a caller's copy is its own"
+        found = total(changed, name)
+        assert torch.equal(found, changed.stack(name).sum(dim=0))
+        found.zero_()
+    assert kept[0] not in changed.totals, "a sum is handed out once"
+    assert torch.equal(total(changed, kept[0]), lazy.stack(kept[0]).sum(dim=0)), "and then made again"
+    monkeypatch.setattr(lwptv_module, "BLOCK", 30)
+    small = lwptv(None, lazy, LwptvParams(eta=0), WeightsOnly(lazy.experts))
+    assert all(torch.equal(total(small, name), lazy.stack(name).sum(dim=0)) for name in lazy.names)
     monkeypatch.setattr(lwptv_module, "TOTALS_KEPT", 30)
     limited = lwptv(None, lazy, LwptvParams(eta=0), WeightsOnly(lazy.experts))
     assert set(limited.totals) == {"small", "scalar", "empty"}
