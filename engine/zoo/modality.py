@@ -79,6 +79,7 @@ class Modality(Protocol):
     parts: str  # what a sample has that can be hidden in turn, '' where nothing can: see ``occluded``
     graded: bool  # whether tasks are published with measures of their own beside accuracy
     made: bool  # whether its experts may learn from teachers, start from other bases, and be aligned
+    padded: bool  # whether samples are filled up to one length, so that not all tokens of one are there
     facts: tuple[str, ...]  # about the models of a zoo, that people are told with their sources
     exporter: str  # the function that writes a merged model as its kind is published, '' for open_clip's
     surveyor: str  # the one that looks at files that are to become a zoo, '' for CLIP's

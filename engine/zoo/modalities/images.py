@@ -53,6 +53,7 @@ class ImageModality:
     parts = ""
     graded = False
     made = True
+    padded = False
     facts = ("architecture", "quick_gelu", "preprocess")
     exporter = surveyor = ""
     tokenizers = ()

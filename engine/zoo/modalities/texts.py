@@ -50,6 +50,7 @@ class TextModality:
     parts = "words"
     graded = True
     made = False
+    padded = True
     facts = ("architecture",)
     exporter = ".pipeline.export.texts:export_text"
     surveyor = ".zoo.importing.texts.survey:survey_texts"
