@@ -101,6 +101,10 @@ class ImageModality:
         """Return the zoo's own preprocessing, else OpenAI CLIP's at the architecture's image size."""
         return clip_config.preprocessing(folder, manifest)
 
+    def misread(self, own: Preprocess, theirs: Preprocess) -> str:
+        """Return nothing: a picture stays the same one."""
+        return ""
+
     def extent_in_words(self, preparation: Preprocess) -> str:
         """Return the side of images in words."""
         return f"visual tensors that fit the architecture, images of {preparation.size} px"

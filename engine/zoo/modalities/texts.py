@@ -110,6 +110,12 @@ class TextModality:
         bert_config.check_words(self.architecture(folder, manifest), words, stated)
         return stated.model_copy(update={"digest": words.digest})
 
+    def misread(self, own: Tokenisation, theirs: Tokenisation) -> str:
+        """Compare vocabularies: the same id has to be the same word."""
+        if (own.digest, own.special) == (theirs.digest, theirs.special):
+            return ""
+        return "its texts are read with another vocabulary, so the same token is another word"
+
     def extent_in_words(self, preparation: Tokenisation) -> str:
         """Return the length of texts in words."""
         return f"tensors that fit the architecture, texts of up to {preparation.length} tokens"
