@@ -35,7 +35,7 @@ class Layout:
     projection: str = ""  # the tensor that makes features of the last block's output, which some fine-tunings keep
     beside: tuple[str, ...] = ()  # beginnings of names that a checkpoint may hold beside its encoder's
     perceptron: tuple[str, str] = ("", "")  # ends of the names of a block's two dense layers
-    # Axes of the residual stream outside the blocks, where features are no longer the stream itself: name and axis.
+    # Axes of the residual stream outside the blocks: name and axis.
     stream: tuple[tuple[str, int], ...] = ()
     derived: tuple[str, ...] = ()  # ends of names of buffers that follow from the architecture
     blocks: str = ""  # beginning of blocks' names, without the prefix, where blocks can be followed one by one
@@ -43,6 +43,11 @@ class Layout:
     read_out: tuple[str, ...] = ()  # beginnings of names behind the blocks, where there are any
     # Of a block: of attention q, k, v and out; of the perceptron fc, gate (where there is one) and proj.
     matrices: Mapping[str, tuple[Matrix, ...]] = field(default_factory=dict)
+
+    @property
+    def streamed(self) -> bool:
+        """Tell whether features are the residual stream itself, and lie in its order."""
+        return bool(self.stream) and not self.read_out
 
     def matrix(self, part: str) -> Matrix:
         """Return the matrix of a part, the first where blocks have several."""
@@ -100,6 +105,13 @@ _BERT_MATRICES = {
     "fc": (Matrix("intermediate.dense.weight"),),
     "proj": (Matrix("output.dense.weight"),),
 }
+_BERT_EMBEDDINGS = (
+    ("embeddings.word_embeddings.weight", 1),
+    ("embeddings.position_embeddings.weight", 1),
+    ("embeddings.token_type_embeddings.weight", 1),
+    ("embeddings.LayerNorm.weight", 0),
+    ("embeddings.LayerNorm.bias", 0),
+)
 BERT = Layout(
     family="bert",
     prefix="bert.",
@@ -113,14 +125,7 @@ BERT = Layout(
     ),
     projection="bert.pooler.dense.weight",
     perceptron=("intermediate.dense", "output.dense"),
-    stream=(
-        ("embeddings.word_embeddings.weight", 1),
-        ("embeddings.position_embeddings.weight", 1),
-        ("embeddings.token_type_embeddings.weight", 1),
-        ("embeddings.LayerNorm.weight", 0),
-        ("embeddings.LayerNorm.bias", 0),
-        ("pooler.dense.weight", 1),
-    ),
+    stream=(*_BERT_EMBEDDINGS, ("pooler.dense.weight", 1)),
     beside=("classifier.", "cls."),
     derived=(".position_ids",),
     blocks="encoder.layer.",
@@ -138,6 +143,7 @@ ROBERTA = Layout(
         "roberta.encoder.layer.0.intermediate.dense.bias",
     ),
     perceptron=("intermediate.dense", "output.dense"),
+    stream=_BERT_EMBEDDINGS,
     beside=("classifier.", "lm_head."),
     derived=(".position_ids",),
     blocks="encoder.layer.",
@@ -154,6 +160,7 @@ DISTILBERT = Layout(
         "distilbert.transformer.layer.0.ffn.lin1.bias",
     ),
     perceptron=("ffn.lin1", "ffn.lin2"),
+    stream=tuple(axis for axis in _BERT_EMBEDDINGS if "token_type" not in axis[0]),
     beside=("classifier.", "pre_classifier.", "vocab_"),
     derived=(".position_ids",),
     blocks="transformer.layer.",

@@ -131,6 +131,13 @@ class Context(Protocol):
     def forward(self, weights: Tensors, images: Tensor) -> Tensor:
         """Encode images into features (b, dim) with these visual weights; differentiable in the weights."""
 
+    @property
+    def padded(self) -> bool:
+        """Tell whether samples are filled up to one length, so that not all tokens of one are there."""
+
+    def present(self, samples: Tensor) -> Tensor | None:
+        """Tell which tokens of samples are there, one after another (n · length,); None where all of them are."""
+
     def head(self, task: str) -> Head:
         """Return the task's frozen head."""
 

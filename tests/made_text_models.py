@@ -52,8 +52,16 @@ _SIZES = {
     "max_position_embeddings": 34,
 }
 _DISTIL = {"vocab_size": ROWS, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24, "max_position_embeddings": 34}
-_T5 = {"vocab_size": ROWS, "d_model": 16, "num_layers": 2, "num_heads": 2, "d_ff": 24, "d_kv": 8, "eos_token_id": 2}
-_T5 |= {"decoder_start_token_id": 0}
+T5_SIZES = {
+    "vocab_size": ROWS,
+    "d_model": 16,
+    "num_layers": 2,
+    "num_heads": 2,
+    "d_ff": 24,
+    "d_kv": 8,
+    "eos_token_id": 2,
+}
+T5_SIZES |= {"decoder_start_token_id": 0}
 _GPT = {"vocab_size": ROWS, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
 CLASSIFIERS = {
     "bert": (BertConfig, BertForPreTraining, BertForSequenceClassification, {**_SIZES, "pad_token_id": 0}),
@@ -128,7 +136,7 @@ def classifiers(kind, folder, experts=("nouns", "answers"), *, shard=None):
 def t5(folder, experts=("nouns", "answers"), *, tied=True):
     """A T5 and experts, which answer in words."""
     torch.manual_seed(0)
-    config = T5Config(**_T5, feed_forward_proj="relu" if tied else "gated-gelu", tie_word_embeddings=tied)
+    config = T5Config(**T5_SIZES, feed_forward_proj="relu" if tied else "gated-gelu", tie_word_embeddings=tied)
     base = T5ForConditionalGeneration(config)
     if not tied:
         base.lm_head.weight = torch.nn.Parameter(torch.randn(ROWS, 16))

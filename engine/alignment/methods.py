@@ -20,7 +20,9 @@ from ..catalog.alignment import (
 )
 from ..errors import AlignmentError
 from ..layouts import OPEN_CLIP, Layout
-from ..types import Affine, Tensors
+from ..merging.adamerging import predict
+from ..types import Tensors
+from ..zoo.encoders.heads import ZeroShotHead
 from .activations import activation_matching
 from .observing import transformer_units
 from .sinkhorn import sinkhorn_matching
@@ -29,6 +31,7 @@ from .transformer import folded, transformer_symmetry, unfolded
 from .weight_matching import weight_matching
 
 BATCH = 16
+READER = "reader"  # what a head reads features with, among the tensors of a network
 SAME = 1e-10
 
 
@@ -38,9 +41,7 @@ class Labelled:
 
     images: Tensor  # prepared, (n, …)
     labels: Tensor  # (n,)
-    head: Tensor  # (classes, dim)
-    scale: float
-    affine: Affine | None = None  # of a fine-tuned classifier
+    head: ZeroShotHead
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Images:
     unlabelled: Callable[[int], Tensor]
     labelled: Callable[[int], Labelled]
     layout: Layout = OPEN_CLIP  # of the encoders that they are for
+    order: Tensor | None = None  # in which the other network gives its features, where it is not the head's
 
     def __call__(self, count: int) -> Tensor:
         """Return unlabelled samples, prepared (n, …)."""
@@ -108,26 +110,33 @@ def by_path_loss(
         arXiv:2212.12042.
 
     Departure: no network predicts the order, which would need thousands of trained networks. Heads and the channels
-        inside them keep their order; the labels are those of the expert's task, on one batch. In float32.
+        inside them keep their order; the labels are those of the expert's task, on one batch. In float32. Where the
+        order of the features is learned, the head of each network is part of it.
     """
     taken = images.labelled(params.images)
     samples, head = cast(taken.images, torch.float32), taken.head.float()
-    affine = taken.affine.each(lambda tensor: tensor.float()) if taken.affine else None
     template = {name: parameter.detach().float() for name, parameter in fixed.named_parameters()}
     one, two = (
         {name: tensor.float() for name, tensor in unfolded(dict(encoder.named_parameters())).items()}
         for encoder in (fixed, other)
     )
     one, two = ({name: tensor.detach() for name, tensor in part.items()} for part in (one, two))
+    if symmetry.features:
+        one[READER], two[READER] = head.reader, head.reordered(images.order).reader
 
     def loss(tensors: Tensors) -> Tensor:
         features = functional_call(fixed, folded(dict(tensors), template), (samples,))
-        if affine is not None:
-            return functional.cross_entropy(affine.logits(features, head), taken.labels)
-        return functional.cross_entropy(taken.scale * functional.normalize(features, dim=-1) @ head.T, taken.labels)
+        reading = head.read_by(tensors[READER]) if symmetry.features else head
+        return functional.cross_entropy(predict(features, reading), taken.labels)
 
     within = {group for heads in symmetry.heads for group in heads.groups}
-    free = Symmetry({group: axes for group, axes in symmetry.groups.items() if group not in within})
+    free = Symmetry(
+        {
+            group: (*axes, (READER, 1)) if group == symmetry.features else axes
+            for group, axes in symmetry.groups.items()
+            if group not in within
+        }
+    )
     return sinkhorn_matching(one, two, free, loss, params.steps, params.learning_rate, params.seed)
 
 
@@ -162,7 +171,9 @@ def cast(samples: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @torch.no_grad()
-def check_same_function(encoder: nn.Module, before: Tensors, after: Tensors, images: Tensor) -> float:
+def check_same_function(
+    encoder: nn.Module, before: Tensors, after: Tensors, images: Tensor, order: Tensor | None = None
+) -> float:
     """Assert in float64 that two sets of weights give the same features.
 
     Args:
@@ -170,6 +181,7 @@ def check_same_function(encoder: nn.Module, before: Tensors, after: Tensors, ima
         before: weights by the encoder's names.
         after: the same, reordered.
         images: prepared samples, (n, …).
+        order: in which features come out afterwards, where they move; a head in that order then reads the same.
 
     Returns:
         The largest difference, relative to the largest feature.
@@ -181,6 +193,7 @@ def check_same_function(encoder: nn.Module, before: Tensors, after: Tensors, ima
         functional_call(encoder, {name: t.double() for name, t in tensors.items()}, (cast(images, torch.float64),))
         for tensors in (before, after)
     )
+    first = first if order is None else first.index_select(1, order.to(first.device))
     apart = float((first - second).abs().max() / first.abs().max().clamp(min=1e-30))
     if not apart < SAME:
         raise AlignmentError(

@@ -28,7 +28,7 @@ def unit_statistics(network: nn.Module, layers: Sequence[str], inputs: Tensor) -
     there = present(network, inputs)
 
     def see(name: str, output: Tensor) -> None:
-        found[name] = statistics_of(_rows(output, there))
+        found[name] = statistics_of(rows_of(output, there))
 
     with _hooked(network, layers, see), torch.no_grad():
         network(inputs)
@@ -108,7 +108,7 @@ def repair(network: nn.Module, wanted: Mapping[str, Statistics], inputs: Tensor)
     there = present(network, inputs)
 
     def correct(name: str, output: Tensor) -> Tensor:
-        rows = _rows(output, there)
+        rows = rows_of(output, there)
         before[name] = statistics_of(rows)
         return corrected(output, before[name], wanted[name], len(rows))
 
@@ -122,7 +122,7 @@ def repair(network: nn.Module, wanted: Mapping[str, Statistics], inputs: Tensor)
     return how_far(before, wanted)
 
 
-def _rows(output: Tensor, there: Tensor | None) -> Tensor:
+def rows_of(output: Tensor, there: Tensor | None) -> Tensor:
     """Return a layer's output as one row a token that is there."""
     rows = output.reshape(-1, output.shape[-1])
     return rows if there is None else rows[there]

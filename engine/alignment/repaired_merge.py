@@ -15,7 +15,7 @@ from ..errors import MergeError
 from ..layouts import LAYOUTS
 from ..merging.assemble import Changed
 from ..types import Context, Static, TaskVectors, Weights
-from .repair import Statistics, average, corrected, how_far, repaired_layer, statistics_of
+from .repair import Statistics, average, corrected, how_far, repaired_layer, rows_of, statistics_of
 
 WEIGHT, BIAS = ".weight", ".bias"
 See = Callable[[str, Tensor], Tensor | None]  # a layer's name and outputs → others in their place
@@ -58,22 +58,23 @@ def repair_merge(
     Source: Jordan et al., REPAIR, ICLR 2023, arXiv:2211.08403, §3.
     Departure: between any number of networks, whose means and standard deviations are averaged; the paper has two, of
         one task. Layers of a transformer's perceptrons take the place of convolutions and linear layers in front of a
-        normalisation or an activation. Experts count as they take part in the merge, before other transforms. What pads
-        a text counts as its words do.
+        normalisation or an activation. Experts count as they take part in the merge, before other transforms. Tokens
+        that pad a text do not count.
     """
     layers = perceptron_layers(base, params.layers)
     images = torch.cat([next(context.batches(task, "adapt", params.images))[0] for task in context.tasks])
-    own, found = _own(task_vectors), []
+    own, found, there = _own(task_vectors), [], context.present(images)
     for number, expert in enumerate(own.experts):
         context.progress(number / (len(own.experts) + 1), f"Statistics of {expert}")
-        found.append(_statistics(_expert(base, own, expert), layers, images, context))
+        found.append(_statistics(_expert(base, own, expert), layers, images, there, context))
     wanted = average(found)
     weights = {name: merged.weights.tensor(name) for name in merged.weights.names}
     before: dict[str, Statistics] = {}
 
     def correct(name: str, output: Tensor) -> Tensor:
-        before[name] = statistics_of(output)
-        return corrected(output, before[name], wanted[name], output[..., 0].numel())
+        rows = rows_of(output, there)
+        before[name] = statistics_of(rows)
+        return corrected(output, before[name], wanted[name], len(rows))
 
     context.progress(len(own.experts) / (len(own.experts) + 1), "Rescaling the merged model")
     _run(weights, layers, images, context, correct)
@@ -132,10 +133,14 @@ def _expert(base: Weights, task_vectors: TaskVectors, expert: str) -> dict[str, 
 
 
 def _statistics(
-    weights: Mapping[str, Tensor], layers: list[str], images: Tensor, context: Context
+    weights: Mapping[str, Tensor], layers: list[str], images: Tensor, there: Tensor | None, context: Context
 ) -> dict[str, Statistics]:
     found: dict[str, Statistics] = {}
-    _run(weights, layers, images, context, lambda name, output: found.__setitem__(name, statistics_of(output)))
+
+    def see(name: str, output: Tensor) -> None:
+        found[name] = statistics_of(rows_of(output, there))
+
+    _run(weights, layers, images, context, see)
     return found
 
 

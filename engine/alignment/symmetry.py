@@ -28,11 +28,22 @@ class Symmetry:
     """Groups of units that may be reordered.
 
     ``groups`` maps a group's name onto every axis that it orders; no tensor has two axes in one group. ``heads`` says
-    which groups are reordered within heads and by whole heads only.
+    says which groups are reordered within heads and by whole heads only. ``features`` names the group in whose order
+    features come out, so that whoever reads them has to be reordered too; '' where features keep their order.
     """
 
     groups: Mapping[str, tuple[Axis, ...]]
     heads: tuple[Heads, ...] = ()
+    features: str = ""
+
+    @property
+    def within(self) -> Symmetry:
+        """Return the groups whose reordering leaves the features as they are."""
+        return Symmetry({group: axes for group, axes in self.groups.items() if group != self.features}, self.heads)
+
+    def order_of_features(self, permutations: Permutations) -> Tensor | None:
+        """Return the order in which a reordered network gives its features; None where it is as before."""
+        return permutations.get(self.features)
 
     def sizes(self, tensors: Tensors) -> dict[str, int]:
         """Return how many units each group has.

@@ -44,8 +44,8 @@ def transformer_symmetry(config: Mapping[str, Any], prefix: str = "") -> Symmetr
 
     One order of the residual stream runs through the whole network; every block adds the order of its hidden units
     (``units_0`` …), of its heads, and inside heads one of queries and keys (``keys_0`` …) and one of values
-    (``values_0`` …). Pixels, words, the output embedding and heads of tasks do not move. Where features are the stream
-    itself, as RoBERTa's and DistilBERT's are, the stream keeps its order.
+    (``values_0`` …). Pixels, words and the output embedding do not move. Where features are the stream itself, as
+    RoBERTa's and DistilBERT's are, they move along, and so has the head that reads them.
 
     Args:
         config: of the architecture, as open_clip or transformers write it.
@@ -75,8 +75,7 @@ def transformer_symmetry(config: Mapping[str, Any], prefix: str = "") -> Symmetr
         groups[f"keys_{number}"] = (*_rows(block, layout, "q"), *_rows(block, layout, "k"))
         groups[f"values_{number}"] = (*_rows(block, layout, "v"), (block + _stem(layout, "out") + ".weight", 1))
         heads.append(Heads((f"keys_{number}", f"values_{number}"), modality.head_width(config)))
-    stream = {RESIDUAL: tuple(residual)} if layout.stream else {}
-    return Symmetry({**stream, **groups}, tuple(heads))
+    return Symmetry({RESIDUAL: tuple(residual), **groups}, tuple(heads), RESIDUAL if layout.streamed else "")
 
 
 def matrix_names(layout: Layout, part: str, blocks: int) -> list[str]:

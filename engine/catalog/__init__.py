@@ -62,6 +62,7 @@ __all__ = [
     "adds_factors",
     "check_experts",
     "check_needs",
+    "counts_tokens",
     "fits",
     "is_parity",
     "looks_at_images",
@@ -147,6 +148,11 @@ def looks_at_images(recipe: Recipe) -> bool:
 def adds_factors(recipe: Recipe) -> bool:
     """Tell whether a recipe's merge reads low-rank factors; its methods are known."""
     return any("factors" in row.needs for row in _merging(recipe))
+
+
+def counts_tokens(recipe: Recipe) -> bool:
+    """Tell whether a recipe's merge, or a transform of it, takes statistics of every token; its methods are known."""
+    return any(row.tokens for row in _merging(recipe))
 
 
 def _merging(recipe: Recipe) -> list[MergeRow | TransformRow]:

@@ -312,6 +312,7 @@ ROWS = (
         source="Jin et al., Dataless knowledge fusion, ICLR 2023, arXiv:2212.09849",
         url="https://arxiv.org/abs/2212.09849",
         needs=frozenset({"unlabelled"}),
+        tokens=True,
         stochastic=True,
         cost=Cost(holds_models=True, images=lambda p: BACKWARD * p.examples),
         quick={"examples": 40},

@@ -128,6 +128,7 @@ class TransformRow(Row):
     after_learning: str = ""  # a second function, of stage merged_vector, for merges that learn layer coefficients
     min_experts: int = 1
     stochastic: bool = False
+    tokens: bool = False  # takes statistics of every token of a sample
     cost: Cost = Cost(reads=0, sweeps=2)  # beside the merge's
 
     def load_after_learning(self) -> Callable[..., Any]:
@@ -151,6 +152,7 @@ class MergeRow(Row):
     order_matters: bool = False
     weighted: bool = False  # honours the weights given to experts in a recipe
     stochastic: bool = False
+    tokens: bool = False  # takes statistics of every token of a sample
     linear: Callable[[Any, int], float] | None = None
     proportional: bool = False
     attribution: str = ""  # path of the function that gives each expert's part of the merged vector, entry by entry

@@ -341,6 +341,7 @@ ROWS = (
         source="Zhu et al., Model Tailor, ICML 2024, arXiv:2402.12048",
         url="https://arxiv.org/abs/2402.12048",
         needs=frozenset({"unlabelled"}),
+        tokens=True,
         stochastic=True,
         cost=Cost(images=lambda p: BACKWARD * p.examples),
         quick={"examples": 40},

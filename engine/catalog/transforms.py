@@ -292,6 +292,7 @@ ROWS = (
         "arXiv:2211.08403",
         url="https://arxiv.org/abs/2211.08403",
         needs=frozenset({"unlabelled"}),
+        tokens=True,
         stage="merged_vector",
         stochastic=True,
         quick={"images": 4},

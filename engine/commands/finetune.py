@@ -194,11 +194,12 @@ def distill(
 ) -> None:
     """Train experts from a zoo's base to predict like a teacher, whatever its architecture.
 
-    The student matches the teacher's softened predictions on the training images, and their labels. It becomes an
-    ordinary expert called TASK-distilled.
+    The student matches the teacher's softened predictions on the training samples, and their labels. It becomes an
+    ordinary expert called TASK-distilled. A teacher of texts reads them with its own vocabulary.
     """
     from ..pipeline.local import finetune_experts
     from ..store import Store
+    from ..zoo.folder import Zoo
 
     place, separator, model = teacher.rpartition(":")
     if not separator:
@@ -208,10 +209,11 @@ def distill(
     learned = {"zoo": place, "model": model, "task": teacher_task, "temperature": temperature, "weight": weight}
     request = {"zoo": zoo, "tasks": task, "config": config, "teacher": learned, "replace": replace}
     records = finetune_experts(request, Store(), progress=None if quiet else progress_line())
+    many = Zoo.open(zoo).modality.many
     for name, record in records.items():
         accuracy = record["validation_accuracy"]
         say(
-            f"{name}: {rounded(accuracy['base'])} % → {rounded(accuracy['expert'])} % on validation images; the "
+            f"{name}: {rounded(accuracy['base'])} % → {rounded(accuracy['expert'])} % on validation {many}; the "
             f"teacher is right on {rounded(record['images']['teacher'])} % of the {record['images']['train']} "
-            "training images"
+            f"training {many}"
         )

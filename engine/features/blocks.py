@@ -1,4 +1,4 @@
-"""Encoders of texts that let their blocks be followed: what leaves each block, and the read-out on top of it."""
+"""Encoders of texts: which tokens are there, what leaves each block, and the read-out on top of it."""
 
 # ruff: noqa: F722
 from __future__ import annotations
@@ -14,7 +14,15 @@ from ..layouts import Layout
 
 
 @runtime_checkable
-class Followed(Protocol):
+class Padded(Protocol):
+    """An encoder whose samples are of one length, so that not all tokens of one are there."""
+
+    def there(self, samples: Any) -> Bool[Tensor, "n length"]:
+        """Tell which tokens are there; the others pad."""
+
+
+@runtime_checkable
+class Followed(Padded, Protocol):
     """An encoder whose feature is read off the first token after the last block."""
 
     layout: Layout  # how its tensors are named
@@ -30,16 +38,13 @@ class Followed(Protocol):
     def embed(self, samples: Any) -> Float[Tensor, "n length width"]:
         """Return the tokens that enter the first block."""
 
-    def there(self, samples: Any) -> Bool[Tensor, "n length"]:
-        """Tell which tokens are there; the others pad."""
-
     def read_out(self, first: Float[Tensor, "n width"]) -> Float[Tensor, "n dim"]:
         """Return features of what a block leaves at the first token."""
 
 
 def present(encoder: nn.Module, samples: Tensor) -> Bool[Tensor, " rows"] | None:
     """Tell which tokens of prepared samples are there, one after another (n · length,); None where all of them are."""
-    return encoder.there(samples).flatten() if isinstance(encoder, Followed) else None
+    return encoder.there(samples).flatten() if isinstance(encoder, Padded) else None
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from ..catalog import MERGE_METHODS, TRANSFORMS, MergeRow, TransformRow, params_
 from ..catalog.words import CATEGORIES, learns, makes, needs_of
 from ..errors import EngineError
 from ..manifest import ASSETS, bundled_zoos
-from ..zoo.kinds import kinds_of
+from ..zoo.kinds import known_kinds
 
 SHIPPED = ASSETS / "methods"  # results that come with the app, by bundled zoo; `benchmarks/methods.py --ship`
 WITH_APP = "comes with the app"
@@ -113,7 +113,7 @@ def method_table(results: Mapping[Method, Result]) -> pd.DataFrame:
                 "category": CATEGORIES[row.category],
                 "title": row.title,
                 "needs": needs_of(row),
-                "kinds": kinds_of(row),
+                "kinds": known_kinds(),
                 "learns": learns(row),
                 "yields": makes(row),
                 "in": result.within if result else None,

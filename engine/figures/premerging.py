@@ -7,7 +7,7 @@ import pandas as pd
 from ..catalog import ALIGNMENTS, FINE_TUNING, AlignmentRow, FineTuningRow
 from ..catalog.fine_tuning import DISTILLATION
 from ..catalog.words import BEFORE_MERGING, needs_of
-from ..zoo.kinds import kinds_of
+from ..zoo.kinds import known_kinds
 
 
 def premerging_rows() -> list[FineTuningRow | AlignmentRow]:
@@ -27,7 +27,7 @@ def premerging_table() -> pd.DataFrame:
                 "cost": row.cost if row.name in FINE_TUNING else None,
                 "makes": _makes(row),
                 "needs": needs_of(row),
-                "kinds": kinds_of(row),
+                "kinds": known_kinds(),
                 "source": row.url,
             }
         )

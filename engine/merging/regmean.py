@@ -22,8 +22,8 @@ def regmean(base: Weights, task_vectors: TaskVectors, params: RegMeanParams, con
 
     Source: Jin et al., ICLR 2023, arXiv:2212.09849, Eq. (2).
     Departure: inner products are divided by the number of tokens, so that tasks weigh the same, as in FusionBench;
-        the paper takes raw sums. Everything but linear layers is averaged, and so are columns of a linear layer that
-        no input reaches.
+        the paper takes raw sums. Tokens that pad a text do not count. Everything but linear layers is averaged, and so
+        are columns of a linear layer that no input reaches.
     """
     pulls: dict[str, Tensor] = {}
     sums: dict[str, Tensor] = {}
@@ -59,8 +59,12 @@ def regmean(base: Weights, task_vectors: TaskVectors, params: RegMeanParams, con
 def input_products(
     base: Weights, task_vectors: TaskVectors, expert: str, task: str, examples: int, context: Context
 ) -> Tensors:
-    """Return mean inner products XᵀX (in, in) of the inputs of an expert's linear layers, kept by the context."""
+    """Return mean inner products XᵀX (in, in) of the inputs of an expert's linear layers, kept by the context.
+
+    Tokens that pad a sample do not count.
+    """
     key = {"task": task, "examples": examples, "seed": context.seed, "dtype": str(task_vectors.dtype)}
+    key |= {"counted": "present"} if context.padded else {}
     return context.cached(expert, "gram", key, lambda: _grams(base, task_vectors, expert, task, examples, context))
 
 
@@ -114,6 +118,7 @@ def _grams(
     done = 0
     while done < examples:
         batch = images[: examples - done]
+        watched.there = context.present(batch)
         with watched:
             context.forward(weights, batch)
         done += len(batch)

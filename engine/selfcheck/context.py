@@ -18,6 +18,7 @@ class Offline:
 
     tasks: tuple[str, ...]
     seed: int = 0
+    padded: bool = False
     measured: Mapping[str, Tensors] = field(default_factory=dict)
 
     def progress(self, fraction: float, message: str = "") -> None:
@@ -34,6 +35,9 @@ class Offline:
     def forward(self, weights: Tensors, images: Tensor) -> Tensor:
         """Refuse: a check has no encoder."""
         raise MergeError("A check against reference numbers has no encoder.")
+
+    def present(self, samples: Tensor) -> None:
+        """Tell that all tokens are there."""
 
     def head(self, task: str) -> Head:
         """Refuse: a check has no heads."""

@@ -78,7 +78,8 @@ class Modality(Protocol):
     shifted_by: str  # what the shifts do, behind "are shifted:"
     parts: str  # what a sample has that can be hidden in turn, '' where nothing can: see ``occluded``
     graded: bool  # whether tasks are published with measures of their own beside accuracy
-    made: bool  # whether its experts may learn from teachers, start from other bases, and be aligned
+    made: bool  # whether new zoos are made of samples and a base
+    padded: bool  # whether samples are filled up to one length, so that not all tokens of one are there
     facts: tuple[str, ...]  # about the models of a zoo, that people are told with their sources
     exporter: str  # the function that writes a merged model as its kind is published, '' for open_clip's
     surveyor: str  # the one that looks at files that are to become a zoo, '' for CLIP's
@@ -120,6 +121,9 @@ class Modality(Protocol):
         Raises:
             ZooError: what is needed for it is missing.
         """
+
+    def misread(self, own: Any, theirs: Any) -> str:
+        """Return why a base, whose samples are prepared in one way, cannot go on with another; '' where it can."""
 
     def extent_in_words(self, preparation: Any) -> str:
         """Return what a check says of a base that fits: whose tensors, and samples of which extent."""

@@ -108,6 +108,15 @@ class TaskData(ABC):
             fit: a preparation other than the zoo's.
         """
 
+    def seen_from(self, folder: Path, task: Task) -> TaskData:
+        """Return the same samples as another zoo reads them for a task of its own; most are read alike everywhere.
+
+        Args:
+            folder: of that zoo.
+            task: its entry there.
+        """
+        return self
+
     @abstractmethod
     def stored(self, split: str, rows: Sequence[int] | np.ndarray) -> Iterator[bytes]:
         """Yield samples as they are stored."""

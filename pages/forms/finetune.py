@@ -39,7 +39,7 @@ def training_form(zoo: str, manifest: Manifest, tasks: Sequence[str]) -> dict[st
     params = param_fields(row, _memory(row.name), f"{PREFIX}{row.name}")
     chosen = _tasks(zoo, manifest, tasks, row)
     config = {**_settings(kind), "method": row.name, "params": params}
-    start = _start(zoo, manifest) if kind.made and st.session_state.get(f"{PREFIX}all") else ""
+    start = _start(zoo, manifest) if st.session_state.get(f"{PREFIX}all") else ""
     method = OTHER_BASE if start else row.name
     have = _there(manifest, row, chosen, method)
     replace = bool(have) and st.toggle(

@@ -158,12 +158,6 @@ def test_what_cannot_be_trained_is_refused_when_it_is_planned(spoil, config, rea
     assert (zoo / "zoo.yaml").read_text() == before
 
 
-def test_a_teacher_of_texts_is_refused(zoo, tmp_path):
-    request = {"zoo": str(zoo), "tasks": ["alpha"], "teacher": {"zoo": str(zoo), "model": "beta"}, "replace": True}
-    with pytest.raises(EngineError, match="Teachers are taken for zoos of images"):
-        plan_request("finetune", request, Store(tmp_path / "store"))
-
-
 def test_a_family_whose_texts_are_not_classified_is_not_trained(tmp_path):
     base, experts = gpt2(tmp_path)
     import_zoo(ask(tmp_path, base, experts), silent)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ...errors import MergeError
 from ...features import choose_device
+from ...features.blocks import present
 from ...recipe import Probe
 from ...types import Adapter, Head, Tensors
 from ...zoo.encoders.backbone import architecture, build_encoder, forward_with, preprocessing, to_tensor
@@ -80,6 +81,15 @@ class MergeContext:
     def forward(self, weights: Tensors, images: Tensor) -> Tensor:
         """Encode images to features (b, dim) through the encoder with these weights; differentiable in them."""
         return forward_with(self._encoder, weights, images)
+
+    @property
+    def padded(self) -> bool:
+        """Tell whether samples are filled up to one length, so that not all tokens of one are there."""
+        return self._zoo.modality.padded
+
+    def present(self, samples: Tensor) -> Tensor | None:
+        """Tell which tokens of samples are there, one after another; None where all of them are."""
+        return present(self._encoder, samples) if self.padded else None
 
     def head(self, task: str) -> Head:
         """Return the task's frozen head."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from pydantic import field_serializer
@@ -54,6 +54,7 @@ class MergeParams(SalienceParams):
     data: dict[str, str | None] | None = None  # digests by task, for methods that look at images
     heads: str | None = None  # digest
     factors: dict[str, tuple[str, int]] | None = None  # by expert: digest of the file, seed of the start
+    counted: Literal["present"] | None = None  # which tokens, where a method counts them and samples are padded
 
     @field_serializer("probe")
     def _empty_without_images(self, probe: Probe | None) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, adds_factors, looks_at_images, resolve
+from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, adds_factors, counts_tokens, looks_at_images, resolve
 from ...errors import EngineError
 from ...features import choose_device, device_class
 from ...manifest import Task
@@ -184,10 +184,16 @@ class RunSteps:
             data={task: self.data_digests.get(task) for task in self.expert_of} if looks else None,
             heads=self.digests.get("heads") if looks else None,
             factors=self._factors() if adds_factors(self.recipe) else None,
+            counted=self.counted,
             sources=self.sources,
         )
         inputs = MergeInputs[str](heads=self.heads() if looks else None)
         return self.make(merge, params, inputs, f"Merging with {row.title}")
+
+    @property
+    def counted(self) -> Literal["present"] | None:
+        """Return which tokens a merge counts; None where it counts none, or no sample is padded."""
+        return "present" if self.zoo.modality.padded and counts_tokens(self.recipe) else None
 
     def _factors(self) -> dict[str, tuple[str, int]]:
         return factors_of(self.zoo, [name for name, _ in self.experts], self.store.digest_file)

@@ -36,6 +36,14 @@ class WeightsOnly:
         """Refuse: there is no encoder."""
         raise MergeError("This method needs the encoder. Merge a zoo, through a recipe.")
 
+    @property
+    def padded(self) -> bool:
+        """Tell that nothing is filled up: there are no samples."""
+        return False
+
+    def present(self, samples: torch.Tensor) -> None:
+        """Tell that nothing is missing: there are no samples."""
+
     def adapters(self, expert: str) -> NoReturn:
         """Refuse: there are no factors."""
         raise MergeError("This method needs experts' low-rank factors. Merge a zoo that lists them, through a recipe.")

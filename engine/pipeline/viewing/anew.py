@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...catalog import resolve
 from ...recipe import MethodCall, Recipe
@@ -22,6 +22,7 @@ class TrialParams(TaskParams):
     transforms: tuple[MethodCall, ...]
     merge: MethodCall
     seed: int
+    counted: Literal["present"] | None = None  # see :class:`..run.merging.MergeParams`
 
     @staticmethod
     def own(run: RunSteps) -> dict[str, Any]:
@@ -34,6 +35,7 @@ class TrialParams(TaskParams):
             "transforms": run.recipe.transforms,
             "merge": run.recipe.merge,
             "seed": run.recipe.seeds[0],
+            "counted": run.counted,
         }
 
 

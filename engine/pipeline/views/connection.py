@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -69,6 +69,7 @@ class UnitsParams(StepParams):
     seed: int
     architecture: dict[str, Any]
     preprocess: Preparation
+    streamed: Literal[True] | None = None  # where features move with the units
     sources: Sources = apart()
 
 
@@ -148,6 +149,7 @@ def plan(run: RunSteps, asked: ConnectionRequest) -> str:
             params=params_of(row, dict(asked.params)).model_dump(mode="json"),
             shuffle=asked.shuffle,
             seed=asked.seed,
+            streamed=run.zoo.modality.layout_of(run.config).streamed or None,
             **shared,
         ),
         label=f"Matching {end} with {start}",
@@ -186,7 +188,8 @@ def match_units(inputs: NoInputs[Path], params: UnitsParams, output: Path, tools
 
     By group: ``moved`` (share of units out of place before the matching, where they were shuffled), ``found`` (share
     put back; without a shuffle, share left in place), ``before`` and ``after`` (mean cosine between units in the same
-    place). By block ``zips``: the kinds of groups that ZipIt makes of both models' hidden units.
+    place). By block ``zips``: the kinds of groups that ZipIt makes of both models' hidden units. Where features
+    move with the units, ``features``: in which order each form of the end gives them, by its file.
     """
     import torch
 
@@ -212,14 +215,19 @@ def match_units(inputs: NoInputs[Path], params: UnitsParams, output: Path, tools
     mixed = identity(whole, unfolded(own))
     if params.shuffle:
         mixed = random_permutations(whole, unfolded(own), params.seed)
-    start = reordered(own, whole, mixed)
+    start, given = reordered(own, whole, mixed), whole.order_of_features(mixed)
+    images = replace(images, order=given)
     two.load_state_dict({**two.state_dict(), **start})
     tools.progress(0.1, row.title)
     orders = row.load()(one, two, whole, settings, images)
     aligned = reordered(start, whole, orders)
     tools.progress(0.6, "the same function")
-    some = images(8)
-    apart_by = max(check_same_function(two, own, tensors, some) for tensors in (start, aligned))
+    some, found = images(8), whole.order_of_features(orders)
+    features = {SHUFFLED: given, ALIGNED: given if given is None or found is None else given[found]}
+    apart_by = max(
+        check_same_function(two, own, tensors, some, features[name])
+        for name, tensors in ((SHUFFLED, start), (ALIGNED, aligned))
+    )
     zips = {}
     seen = [
         tuple(transformer_units(model, part, images.layout) for model in (one, two)) for part in images(SEEN).split(16)
@@ -237,6 +245,8 @@ def match_units(inputs: NoInputs[Path], params: UnitsParams, output: Path, tools
         "zip_images": min(SEEN, sum(len(next(iter(a.values()))) for a, _ in seen)),
         "apart": apart_by,
     }
+    if given is not None:
+        document["features"] = {name: order.tolist() for name, order in features.items()}
     for name, tensors in ((SHUFFLED, start), (ALIGNED, aligned)):
         kept = {
             prefix_of(params.architecture) + key: torch.as_tensor(tensor).float().contiguous()
@@ -259,7 +269,8 @@ def connection_path(inputs: ConnectionInputs[Path], params: ConnectionParams, ou
     """Measure accuracy and loss along three paths; writes ``connection_path.json``.
 
     ``plain``: to the end as it is; ``aligned``: to the end with its units matched; ``repaired``: the latter, with the
-    hidden units' mean and deviation interpolated between the ends (REPAIR), on unlabelled images of other splits.
+    hidden units' mean and deviation interpolated between the ends (REPAIR), on unlabelled images of other splits. Where
+    the end gives its features in another order, the head is a part of it, and lies on the path too.
     """
     import torch
 
@@ -276,14 +287,21 @@ def connection_path(inputs: ConnectionInputs[Path], params: ConnectionParams, ou
     zoo, alphas = params.sources.open(), params.alphas
     pictures = pictures_of(zoo, params.task, params.probe, params.images)
     start = model_of(zoo, params.start, None)
-    ends = {name: open_weights(inputs.units / file) for name, file in (("plain", SHUFFLED), ("aligned", ALIGNED))}
+    files = {"plain": SHUFFLED, "aligned": ALIGNED}
+    ends = {name: open_weights(inputs.units / file) for name, file in files.items()}
+    moved = read_document(inputs.units, "units").get("features", {})
+    heads = {
+        name: pictures.head.reordered(torch.tensor(moved[file]) if file in moved else None)
+        for name, file in files.items()
+    }
     others = cast(images_for(zoo, params.task)(SEEN), torch.float32).to(pictures.device)
     labels = torch.as_tensor(pictures.labels).long()
 
-    def measured(encoder: torch.nn.Module) -> tuple[float, float]:
+    def measured(encoder: torch.nn.Module, end: str, alpha: float) -> tuple[float, float]:
         with torch.no_grad():
             features = torch.cat([encoder(batch).cpu() for batch in pictures.batches()])
-        return accuracy_and_loss(features, pictures.head, labels)
+        head = pictures.head.read_by(torch.lerp(pictures.head.reader, heads[end].reader, alpha))
+        return accuracy_and_loss(features, head, labels)
 
     def at(end: Any, alpha: float) -> torch.nn.Module:
         return load_encoder(params.architecture, Between(start, end, alpha)).to(pictures.device)
@@ -296,13 +314,13 @@ def connection_path(inputs: ConnectionInputs[Path], params: ConnectionParams, ou
     for place, alpha in enumerate(alphas):
         tools.progress(place / len(alphas), f"{params.task}, model {place + 1} of {len(alphas)}")
         for name, end in ends.items():
-            values[name].append(measured(at(end, alpha)))
+            values[name].append(measured(at(end, alpha), name, alpha))
         encoder = at(ends["aligned"], alpha)
         if 0 < alpha < 1:
             off = repair(encoder, goals(*sides, alpha), others)
             if abs(alpha - 0.5) < 1e-9:
                 ratios = {name: float(ratio.median()) for name, ratio in off.items()}
-        values["repaired"].append(measured(encoder))
+        values["repaired"].append(measured(encoder, "aligned", alpha))
     document: dict[str, Any] = {}
     for name, found in values.items():
         accuracy, loss = (list(column) for column in zip(*found, strict=True))

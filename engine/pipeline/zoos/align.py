@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,10 +15,11 @@ from ...alignment.symmetry import check_same_shapes
 from ...alignment.weight_matching import objective
 from ...catalog import ALIGNMENTS, params_of, row_of
 from ...errors import ZooError, nearest
-from ...manifest import Expert
+from ...manifest import Expert, Manifest
 from ...training.setting import spread
 from ...weights import Memory, encoder_part, open_weights, write_weights
 from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing, to_tensor
+from ...zoo.encoders.heads import are_classifiers, write_reordered
 from ...zoo.folder import Zoo
 from ...zoo.making.adopt import change_experts
 
@@ -35,7 +38,9 @@ def align_experts(
 ) -> dict[str, dict[str, Any]]:
     """Reorder the units of experts so that they agree with the zoo's base; what each computes stays the same.
 
-    The aligned weights are written beside the others, and the manifest names them.
+    The aligned weights are written beside the others, and the manifest names them. Where features are the residual
+    stream itself, its order moves them, and a classifier that is the expert's own is reordered with it; a head that
+    others read too stays as it is, and so does the order of the stream.
 
     Args:
         zoo: name or folder.
@@ -55,11 +60,14 @@ def align_experts(
     """
     opened, row = Zoo.open(zoo), row_of(ALIGNMENTS, method, "way to align")
     settings = params_of(row, dict(params))
-    found, changes = {}, {}
+    found, changes, read = {}, {}, {}
     chosen = _chosen(opened, names)
     copies = _copies(opened, chosen, called) if called else {}
     for expert in chosen:
-        record, tensors = _aligned(opened, expert, row.load(), settings)
+        own_head = not called and _reads_alone(opened, expert)
+        record, tensors, order = _aligned(opened, expert, row.load(), settings, own_head)
+        if order is not None:
+            read |= dict.fromkeys(_reading(opened.manifest, expert.task), order)
         target = f"aligned/{copies.get(expert.name, expert.name)}.safetensors"
         path = opened.folder / target
         path.parent.mkdir(exist_ok=True)
@@ -70,10 +78,34 @@ def align_experts(
         moved = ", ".join(f"{group} {share:.0%}" for group, share in record["moved"].items() if share)
         say(
             f"{expert.name}: inner product with the base {record['before']:.4g} → {record['after']:.4g}; "
-            f"moved {moved or 'nothing'}"
+            f"moved {moved or 'nothing'}{'' if order is None else ', and the classifier with the residual stream'}"
         )
-    change_experts(opened.folder, changes, copies)
+    change_experts(opened.folder, changes, copies, heads=_reordered_heads(opened, read) if read else "")
     return found
+
+
+def _reading(manifest: Manifest, task: str) -> list[str]:
+    """Return the tasks whose heads read the features of a task's expert: its own, and those shifted from it."""
+    return [other.name for other in manifest.tasks if task in (other.name, other.shifted_from)]
+
+
+def _reads_alone(zoo: Zoo, expert: Expert) -> bool:
+    """Tell whether the head of an expert's task is its own classifier, which no other model of the zoo reads with."""
+    manifest = zoo.manifest
+    tasks = _reading(manifest, expert.task)
+    alone = [other.name for other in manifest.experts if other.task in tasks] == [expert.name]
+    return alone and not manifest.references and are_classifiers(zoo.folder, manifest)
+
+
+def _reordered_heads(zoo: Zoo, orders: Mapping[str, Tensor]) -> str:
+    """Write the zoo's heads with some for other orders of features; returns the file as the manifest names it.
+
+    The file's name tells the orders, so that one which the manifest names already is never written over.
+    """
+    told = json.dumps([zoo.manifest.heads, {task: order.tolist() for task, order in orders.items()}])
+    target = f"aligned/heads-{hashlib.sha256(told.encode()).hexdigest()[:8]}.safetensors"
+    write_reordered(zoo.folder, zoo.manifest, orders, zoo.folder / target)
+    return target
 
 
 def _copies(zoo: Zoo, chosen: Sequence[Expert], called: str) -> dict[str, str]:
@@ -108,9 +140,12 @@ def _chosen(zoo: Zoo, names: Sequence[str]) -> list[Expert]:
 
 
 def _aligned(
-    zoo: Zoo, expert: Expert, match: Callable[..., dict[str, Tensor]], params: Any
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Align one expert; returns what was found and the tensors to write."""
+    zoo: Zoo, expert: Expert, match: Callable[..., dict[str, Tensor]], params: Any, own_head: bool
+) -> tuple[dict[str, Any], dict[str, Tensor], Tensor | None]:
+    """Align one expert; returns what was found, the tensors to write, and the order of features where it changes.
+
+    Features keep their order unless the expert has a head of its own to move along.
+    """
     config = architecture(zoo.folder, zoo.manifest)
     stored = encoder_part(open_weights(zoo.path(expert.base)))
     models = {"base": zoo.weights("base"), "theirs": stored, "expert": zoo.weights(expert.name)}
@@ -119,11 +154,12 @@ def _aligned(
         check_same_shapes(shapes[0], other)
     base, theirs, own = (load_encoder(config, weights).double() for weights in models.values())
     images, data = images_for(zoo, expert.task), zoo.data.get(expert.task)
-    symmetry = symmetry_for(config, params)
+    symmetry = symmetry_for(config, params) if own_head else symmetry_for(config, params).within
     orders = match(base, theirs if params.by == "base" else own, symmetry, params, images)
     before = dict(own.named_parameters())
     after = reordered(before, symmetry, orders)
-    apart = check_same_function(own, before, after, images(CHECKED) if data is not None else _blank(zoo, config))
+    order, samples = symmetry.order_of_features(orders), images(CHECKED) if data is not None else _blank(zoo, config)
+    apart = check_same_function(own, before, after, samples, order)
     fixed = _detached(base)
     record = {
         "before": objective(fixed, _detached(own)),
@@ -132,7 +168,9 @@ def _aligned(
         "apart": apart,
     }
     prefix = zoo.modality.layout_of(config).prefix
-    return record, {prefix + name: tensor.detach().float().contiguous() for name, tensor in after.items()}
+    tensors = {prefix + name: tensor.detach().float().contiguous() for name, tensor in after.items()}
+    moves = order is not None and not torch.equal(order, torch.arange(len(order)))
+    return record, tensors, order if moves else None
 
 
 def images_for(zoo: Zoo, task: str) -> Images:
@@ -162,7 +200,7 @@ def images_for(zoo: Zoo, task: str) -> Images:
         head = zoo.heads([task])[0][task]
         samples = cast(to_tensor(zoo.data[task].samples(split, rows), preprocess), torch.float64)
         labels = torch.as_tensor(zoo.data[task].labels(split)[rows]).long()
-        return Labelled(samples, labels, head.weight, float(head.scale), head.affine)
+        return Labelled(samples, labels, head)
 
     return Images(unlabelled, labelled, zoo.modality.layout_of(architecture(zoo.folder, zoo.manifest)))
 

@@ -20,7 +20,6 @@ from ...training import Setting, strategy_of
 from ...zoo.encoders.backbone import architecture, outline, preprocessing
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import VALIDATION_SHARE, hold_out
-from ...zoo.modalities import only_made
 from ...zoo.task_data import graded_in_words
 from ..graph import Plan
 from ..run.text_heads import heads_step
@@ -29,7 +28,7 @@ from ..steps import A, Inputs, Step, StepParams, apart, step
 from .foreseen import keep_training_rate
 from .request import FinetuneRequest
 from .start import other_base
-from .teacher import plan_teacher
+from .teacher import plan_teacher, wording_of
 from .training import FinetuneParams, TrainingRun, work
 
 if TYPE_CHECKING:
@@ -194,8 +193,6 @@ def _imitated(
 def _check_recipe(zoo: Zoo, wanted: FinetuneRequest) -> None:
     """Refuse a recipe that cannot be carried out on the zoo's encoder, and samples varied as this kind cannot be."""
     kind, config = zoo.modality, architecture(zoo.folder, zoo.manifest)
-    if wanted.teacher:
-        only_made(zoo.manifest, "Teachers are taken")
     setting = Setting(layout=kind.layout_of(config), many=kind.many, outlined=True)
     strategy_of(wanted.config.method, wanted.config.params, outline(config), setting)
     varied = wanted.config.augmentation
@@ -257,7 +254,8 @@ def plan_training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, stor
         joint=digests if joint else None,
         imitated=_imitated(zoo, tasks, wanted, store),
         others=None if joint else _others(zoo, tasks[0], wanted, store),
-        teacher=plan_teacher(wanted.teacher, tasks[0], store) if wanted.teacher else None,
+        teacher=plan_teacher(wanted.teacher, zoo, tasks[0], store) if wanted.teacher else None,
+        wording=wording_of(wanted.teacher, tasks[0]) if wanted.teacher else None,
         teacher_zoo=str(Zoo.open(wanted.teacher.zoo).folder) if wanted.teacher else "",
         start=None if start is zoo else start.manifest.name,
         start_zoo="" if start is zoo else str(start.folder),

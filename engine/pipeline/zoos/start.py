@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from ...errors import ZooError
 from ...zoo.encoders.architecture import architecture, difference
-from ...zoo.encoders.backbone import misfits
+from ...zoo.encoders.backbone import misfits, preprocessing
 from ...zoo.folder import Zoo
-from ...zoo.modalities import only_made
+from ...zoo.modalities import only_alike
 from .request import Start
 
 if TYPE_CHECKING:
@@ -22,16 +22,22 @@ def other_base(asked: Start, zoo: Zoo, store: Store) -> Zoo:
     aligned and merged there, both need the same architecture.
 
     Raises:
-        ZooError: there is none, it is of another kind of data or architecture, or its base is the zoo's own.
+        ZooError: there is none, it is of another kind of data or architecture, its samples are read otherwise, or its
+            base is the zoo's own.
     """
     other = Zoo.open(asked.zoo)
-    only_made(other.manifest, "Bases are taken")
+    only_alike(zoo.manifest, other.manifest, "Bases are taken")
     own, theirs = (architecture(each.folder, each.manifest) for each in (zoo, other))
     names = f"the zoo '{zoo.manifest.name}'", f"'{other.manifest.name}'"
     if reason := difference(own, theirs):
         raise ZooError(
             f"Experts of {names[0]} cannot start from the base of {names[1]}: {reason}. Choose a zoo of the same "
             "architecture."
+        )
+    if reason := zoo.modality.misread(*(preprocessing(each.folder, each.manifest) for each in (zoo, other))):
+        raise ZooError(
+            f"Experts of {names[0]} cannot start from the base of {names[1]}: {reason}. Choose a zoo of the same "
+            "vocabulary."
         )
     if odd := misfits(own, other.weights("base")):
         raise ZooError(f"The base of {names[1]} does not fit the architecture of {names[0]}: {odd[0]}")

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from ...errors import ZooError, nearest
-from ...manifest import Preprocess, Task
+from ...manifest import Task
 from ...merging.adamerging import predict
+from ...preparation import Preparation
 from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing
 from ...zoo.folder import Zoo
-from ...zoo.modalities import only_made
+from ...zoo.modalities import only_alike
 from ..steps import StepParams
 from .request import Teacher
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ...store import Store
-    from ...zoo.images.data import TaskData
+    from ...zoo.task_data import TaskData
 
 
 class TeacherParams(StepParams):
@@ -32,20 +33,27 @@ class TeacherParams(StepParams):
     weights: str  # digest
     heads: str  # digest
     architecture: dict[str, Any]
-    preprocess: Preprocess
+    preprocess: Preparation
     order: tuple[int, ...]  # the student's classes among the teacher's
     temperature: float
     weight: float
 
 
-def plan_teacher(asked: Teacher, student: Task, store: Store) -> TeacherParams:
+def plan_teacher(asked: Teacher, home: Zoo, student: Task, store: Store) -> TeacherParams:
     """Resolve a teacher for a student's task.
 
+    Args:
+        asked: the teacher.
+        home: the student's zoo.
+        student: the task to learn.
+        store: for digests of files.
+
     Raises:
-        ZooError: no such zoo, model, task or head, or other classes than the student's.
+        ZooError: no such zoo, model, task or head, another kind of data, or other classes than the student's.
+        DataError: the student's samples lack what the teacher's task makes its own of.
     """
     zoo = Zoo.open(asked.zoo)
-    only_made(zoo.manifest, "Teachers are taken")
+    only_alike(home.manifest, zoo.manifest, "Teachers are taken")
     manifest, name = zoo.manifest, asked.task or student.name
     models = ("base", *(reference.name for reference in manifest.references), *manifest.expert_table)
     if asked.model not in models:
@@ -67,6 +75,7 @@ def plan_teacher(asked: Teacher, student: Task, store: Store) -> TeacherParams:
             f"{len(student.classes)}; they differ in {', '.join(odd[:4])}. Choose a teacher of the same classes."
         )
     zoo.heads([name])  # there is one, and it fits
+    home.data[student.name].seen_from(zoo.folder, manifest.task_table[name])  # they can be read there
     return TeacherParams(
         model=asked.model,
         task=name,
@@ -80,6 +89,18 @@ def plan_teacher(asked: Teacher, student: Task, store: Store) -> TeacherParams:
     )
 
 
+def wording_of(asked: Teacher, student: Task) -> dict[str, Any] | None:
+    """Return what a teacher's task says of the samples it reads, beside their preparation; None where it says nothing.
+
+    That is the prompt that a text is put into, and the answers that a model ranks.
+    """
+    zoo = Zoo.open(asked.zoo)
+    task = zoo.manifest.task_table[asked.task or student.name]
+    found = {"prompt": task.prompt} if task.prompt else {}
+    found |= {"answers": list(task.classes)} if zoo.modality.answers(zoo.manifest) else {}
+    return found or None
+
+
 def teacher_logits(
     params: TeacherParams,
     folder: str,
@@ -88,13 +109,17 @@ def teacher_logits(
     device: torch.device,
     report: Callable[[float, str], None],
 ) -> Tensor:
-    """Return the teacher's logits (n, classes) on training images as they are, classes in the student's order."""
+    """Return the teacher's logits (n, classes) on training samples as they are, classes in the student's order.
+
+    The teacher reads them as its own zoo does: images in its size, texts with its vocabulary.
+    """
     from ...features import encode
 
     zoo = Zoo.open(folder)
     encoder = load_encoder(params.architecture, zoo.weights(params.model))
-    images = data.samples("train", rows, params.preprocess)
-    features = encode(encoder, images, params.preprocess, device, report)
+    seen = data.seen_from(zoo.folder, zoo.manifest.task_table[params.task])
+    samples = seen.samples("train", rows, params.preprocess)
+    features = encode(encoder, samples, params.preprocess, device, report)
     head = zoo.heads([params.task])[0][params.task]
     logits = predict(features, head)
     return logits[:, list(params.order)].to(device)

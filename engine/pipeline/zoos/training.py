@@ -57,6 +57,7 @@ class FinetuneParams(StepParams):
     imitated: dict[str, tuple[str, str]] | None = None  # task → name and digest of the expert that is imitated
     others: dict[str, str] | None = None  # digests of other tasks' samples, for recipes that look at them
     teacher: TeacherParams | None = None
+    wording: dict[str, Any] | None = None  # of what the teacher reads, where its task says it in other words
     teacher_zoo: str = apart("")
     start: str | None = None  # the name of the zoo whose base it starts from, where it is another
     start_zoo: str = apart("")

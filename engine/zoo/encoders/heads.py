@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +14,7 @@ from torch import Tensor, nn
 from ...errors import CheckpointError, ZooError
 from ...manifest import Manifest, resolve_inside
 from ...types import Affine, Weights
-from ...weights import open_weights
+from ...weights import Memory, open_weights, write_weights
 from .architecture import architecture, width_of
 
 DEFAULT_LOGIT_SCALE = math.log(100.0)
@@ -50,15 +52,36 @@ class ZeroShotHead:
             return self.affine.logits(features, self.weight).argmax(dim=1)
         return (features @ self.weight.T).argmax(dim=1)
 
+    @property
+    def reader(self) -> Tensor:
+        """Return the matrix (rows, dim) that features meet first."""
+        return self.weight if self.affine is None or self.affine.dense is None else self.affine.dense
+
+    def read_by(self, matrix: Tensor) -> ZeroShotHead:
+        """Return the head with another matrix in that place."""
+        if self.affine is None or self.affine.dense is None:
+            return replace(self, weight=matrix)
+        return replace(self, affine=replace(self.affine, dense=matrix))
+
+    def reordered(self, order: Tensor | None) -> ZeroShotHead:
+        """Return the head for features in another order, new[i] = old[order[i]]."""
+        return self if order is None else self.read_by(self.reader.index_select(1, order))
+
     def to(self, device: torch.device) -> ZeroShotHead:
         """Return the head on a device."""
-        affine = self.affine.each(lambda tensor: tensor.to(device)) if self.affine else None
-        return ZeroShotHead(self.weight.to(device), self.scale, affine)
+        return self.each(lambda tensor: tensor.to(device))
+
+    def float(self) -> ZeroShotHead:
+        """Return the head in float32."""
+        return self.each(lambda tensor: tensor.float())
+
+    def each(self, change: Callable[[Any], Any]) -> ZeroShotHead:
+        """Return the head with every tensor changed."""
+        return ZeroShotHead(change(self.weight), self.scale, self.affine.each(change) if self.affine else None)
 
     def arrays(self) -> ZeroShotHead:
         """Return the head with arrays in place of tensors."""
-        affine = self.affine.each(lambda tensor: tensor.numpy()) if self.affine else None
-        return ZeroShotHead(self.weight.numpy(), self.scale, affine)  # type: ignore[arg-type]
+        return self.each(lambda tensor: tensor.numpy())
 
 
 def read_heads(
@@ -94,6 +117,30 @@ def read_heads(
         _refuse_absent(task, names, manifest.heads or built.name)
         heads[task] = ZeroShotHead(_checked(file.tensor(task).float(), task, manifest, width), math.exp(scale))
     return heads, warnings
+
+
+def are_classifiers(zoo: Path, manifest: Manifest) -> bool:
+    """Tell whether a zoo's heads are fine-tuned classifiers, each of one expert."""
+    return bool(manifest.heads) and _is_of_classifiers(open_weights(resolve_inside(zoo, manifest.heads)))
+
+
+def write_reordered(folder: Path, manifest: Manifest, orders: Mapping[str, Tensor], target: Path) -> None:
+    """Write a zoo's file of classifiers again, some of them for features in another order.
+
+    Args:
+        folder: the zoo's folder.
+        manifest: its manifest.
+        orders: of features, by task: new[i] = old[order[i]]. Tasks without a head are passed over.
+        target: the file to write.
+    """
+    file = open_weights(resolve_inside(folder, str(manifest.heads)))
+    tensors = {name: file.tensor(name) for name in file.names}
+    for task, order in orders.items():
+        name = task + DENSE if task + DENSE in tensors else task
+        if name in tensors:
+            tensors[name] = tensors[name].index_select(1, order).contiguous()
+    target.parent.mkdir(exist_ok=True)
+    write_weights(target, Memory(tensors), metadata=dict(file.metadata))
 
 
 def heads_in_words(folder: Path, manifest: Manifest, task: str) -> str:

@@ -225,7 +225,7 @@ def _with_base(entry: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, An
 
 
 def change_experts(
-    folder: Path, changes: Mapping[str, Mapping[str, Any]], copies: Mapping[str, str] | None = None
+    folder: Path, changes: Mapping[str, Mapping[str, Any]], copies: Mapping[str, str] | None = None, heads: str = ""
 ) -> None:
     """Change entries of experts in zoo.yaml, by their names.
 
@@ -233,6 +233,7 @@ def change_experts(
         folder: of the zoo.
         changes: keys of an entry that get other values, by the expert's name.
         copies: experts whose entry stays and whose changed copy is listed beside it, by name, as what it is called.
+        heads: another file of heads for the zoo.
 
     Raises:
         ZooError: the manifest would not be valid, or cannot be written; it then stays as it was.
@@ -243,7 +244,7 @@ def change_experts(
         changed = {**entry, **changes.get(entry["name"], {})}
         copied = (copies or {}).get(entry["name"])
         entries += [entry, {**changed, "name": copied}] if copied else [changed]
-    document["experts"] = entries
+    document |= {"experts": entries, **({"heads": heads} if heads else {})}
     try:
         _rewrite(folder, document)
     except OSError as error:

@@ -27,6 +27,7 @@ __all__ = [
     "of_config",
     "of_preparation",
     "of_published",
+    "only_alike",
     "only_made",
     "only_pictured",
 ]
@@ -55,16 +56,34 @@ def of_published(config: Mapping[str, Any]) -> Modality:
 
 
 def only_made(manifest: Manifest, what: str) -> None:
-    """Refuse what is known only of kinds of data that are made here: teachers, other bases, drawn zoos.
+    """Refuse what is known only of kinds of data of which new zoos are made.
 
     Args:
         manifest: of the zoo.
-        what: how the refusal begins, such as ``Experts are trained``.
+        what: how the refusal begins, such as ``New zoos are made``.
 
     Raises:
         ZooError: the zoo is of another kind of data.
     """
     _only(manifest, what, lambda modality: modality.made)
+
+
+def only_alike(own: Manifest, other: Manifest, what: str) -> None:
+    """Refuse a model of another zoo whose data are of another kind.
+
+    Args:
+        own: the zoo that is worked on.
+        other: the zoo that the model is taken of.
+        what: how the refusal begins, such as ``Teachers are taken``.
+
+    Raises:
+        ZooError: they are of different kinds.
+    """
+    if own.modality != other.modality:
+        ours, theirs = modality_of(own).many, modality_of(other).many
+        raise ZooError(
+            f"{what} from zoos of the same kind of data; '{own.name}' is one of {ours}, '{other.name}' one of {theirs}."
+        )
 
 
 def only_pictured(manifest: Manifest, what: str) -> None:

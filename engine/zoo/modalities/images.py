@@ -53,6 +53,7 @@ class ImageModality:
     parts = ""
     graded = False
     made = True
+    padded = False
     facts = ("architecture", "quick_gelu", "preprocess")
     exporter = surveyor = ""
     tokenizers = ()
@@ -99,6 +100,10 @@ class ImageModality:
     def preprocessing(self, folder: Path, manifest: Manifest) -> Preprocess:
         """Return the zoo's own preprocessing, else OpenAI CLIP's at the architecture's image size."""
         return clip_config.preprocessing(folder, manifest)
+
+    def misread(self, own: Preprocess, theirs: Preprocess) -> str:
+        """Return nothing: a picture stays the same one."""
+        return ""
 
     def extent_in_words(self, preparation: Preprocess) -> str:
         """Return the side of images in words."""

@@ -50,6 +50,7 @@ class TextModality:
     parts = "words"
     graded = True
     made = False
+    padded = True
     facts = ("architecture",)
     exporter = ".pipeline.export.texts:export_text"
     surveyor = ".zoo.importing.texts.survey:survey_texts"
@@ -108,6 +109,12 @@ class TextModality:
         words = read_vocabulary(resolve_inside(folder, stated.vocabulary), stated)
         bert_config.check_words(self.architecture(folder, manifest), words, stated)
         return stated.model_copy(update={"digest": words.digest})
+
+    def misread(self, own: Tokenisation, theirs: Tokenisation) -> str:
+        """Compare vocabularies: the same id has to be the same word."""
+        if (own.digest, own.special) == (theirs.digest, theirs.special):
+            return ""
+        return "its texts are read with another vocabulary, so the same token is another word"
 
     def extent_in_words(self, preparation: Tokenisation) -> str:
         """Return the length of texts in words."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +49,15 @@ class TextData(TaskData):
         if fit.answers:
             ids[:, 1] = words.answers(self.task.classes, fit.length)
         return ids
+
+    def seen_from(self, folder: Path, task: Task) -> TextData:
+        """Return the same texts with that zoo's vocabulary, and with its task's prompt and answers.
+
+        Raises:
+            DataError: its prompt names columns that they do not have.
+        """
+        source = self.source if task.prompt == self.task.prompt else TextTable(self.source.path, task.prompt)
+        return replace(self, task=task, source=source, folder=folder, preprocess=None)
 
     def stored(self, split: str, rows: np.ndarray | Sequence[int]) -> Iterator[bytes]:
         """Yield both parts of texts."""

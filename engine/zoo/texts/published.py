@@ -126,6 +126,10 @@ class T5Ranker(_Made, T5ForConditionalGeneration):
         ICLR 2022, arXiv:2110.08207, §5.2, with the token that ends an answer counted.
     """
 
+    def there(self, samples: Int[Tensor, "n 2 length"]) -> Bool[Tensor, "n length"]:
+        """Tell which tokens of the texts are there; the others pad."""
+        return samples[:, 0] != self.config.pad_token_id
+
     def state_dict(self, *args: Any, **named: Any) -> dict[str, Any]:
         """Return tensors by name, tied ones once."""
         found = super().state_dict(*args, **named)
@@ -147,7 +151,7 @@ class T5Ranker(_Made, T5ForConditionalGeneration):
         for number, row in enumerate(rows):
             chosen = (which == number).nonzero()[:, 0]
             ids = samples[chosen, 0]
-            mask = (ids != self.config.pad_token_id).long()
+            mask = self.there(samples[chosen]).long()
             states = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
             for place, answer in enumerate(answers_in(row, self.config.eos_token_id, self.config.pad_token_id)):
                 scores[chosen, place] = self._likelihood(states, mask, answer)
@@ -156,7 +160,7 @@ class T5Ranker(_Made, T5ForConditionalGeneration):
     def written(self, samples: Int[Tensor, "n 2 length"], longest: int) -> Int[Tensor, "n written"]:
         """Return the ids of answers, the likeliest token after token, padded behind the one that ends an answer."""
         ids, end, pad = samples[:, 0], self.config.eos_token_id, self.config.pad_token_id
-        mask = (ids != pad).long()
+        mask = self.there(samples).long()
         states = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
         found = ids.new_full((len(ids), 1), self.config.decoder_start_token_id)
         done = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)

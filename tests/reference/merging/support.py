@@ -52,6 +52,7 @@ class TinyContext:
     kept: dict[str, Tensors] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     fractions: list[float] = field(default_factory=list)
+    padded: bool = False
 
     def progress(self, fraction: float, message: str = "") -> None:
         assert 0 <= fraction <= 1
@@ -81,6 +82,9 @@ class TinyContext:
             wide = functional.linear(hidden, weights[block + "c_fc.weight"], weights[block + "c_fc.bias"]).relu()
             hidden = hidden + functional.linear(wide, weights[block + "c_proj.weight"], weights[block + "c_proj.bias"])
         return hidden @ weights["visual.proj"]
+
+    def present(self, samples: Tensor) -> None:
+        return None
 
     def adapters(self, expert: str) -> Mapping[str, Any]:
         return {}
