@@ -13,15 +13,16 @@ from .connection import group_title
 def aligned_table(document: Mapping[str, Any]) -> pd.DataFrame:
     """Return one row an expert: its inner product with the base before and after, and how far its features are apart.
 
+    Which expert one was made from is said where they are listed beside it.
+
     Args:
         document: what an alignment left: records by the names that the experts are listed by.
     """
-    return pd.DataFrame(
-        [
-            {"listed": name, **{part: record[part] for part in ("expert", "before", "after", "apart")}}
-            for name, record in document.items()
-        ]
+    parts = ("expert", "before", "after", "apart")
+    table = pd.DataFrame(
+        [{"listed": name, **{part: record[part] for part in parts}} for name, record in document.items()]
     )
+    return table if (table["listed"] != table["expert"]).any() else table.drop(columns="expert")
 
 
 def moved_table(document: Mapping[str, Any]) -> pd.DataFrame:

@@ -43,7 +43,8 @@ def align_form(zoo: str, manifest: Manifest, there: Sequence[Expert]) -> dict[st
     if problem:
         st.error(plain(problem), icon=":material/error:")
         return None
-    st.caption(plain(f"In the zoo: {', '.join(listed)}."))
+    many = "their entries change" if len(chosen) > 1 else "its entry changes"
+    st.caption(plain(f"In the zoo: {', '.join(listed)}{'' if request['called'] else f'; {many}'}."))
     return request
 
 

@@ -68,10 +68,10 @@ def align(zoo: str, manifest: Manifest) -> str | None:
         return None
     st.subheader("Align experts of another base", anchor=False)
     st.write(
-        f"{plain(', '.join(expert.name for expert in there))}: the units of such an expert stand in another order than "
-        "those of this zoo's base, so what is merged place by place does not belong together, and a merge with it as "
-        "it is is refused. An alignment puts its units into the base's order. What the expert computes stays the "
-        "same, which is checked in float64 before anything is written."
+        f"Not aligned yet: {plain(', '.join(expert.name for expert in there))}. The units of another base stand in "
+        "another order than those of this zoo's, so the entries that a merge adds up do not belong together, and a "
+        "merge with such an expert is refused. An alignment puts its units into the order of this zoo's base. What the "
+        "expert computes stays the same, which is checked in float64 before anything is written."
     )
     if problem := place_problem(Zoo.open(zoo)):
         st.info(plain(problem), icon=":material/info:")
@@ -135,7 +135,7 @@ def _onwards(row: Run, zoo: str, manifest: Manifest, document: Mapping[str, Any]
     for name, query in runs.items():
         st.page_link(
             "pages/premerging.py",
-            label=f"What lies between the base and {plain(name)}: the loss barrier",
+            label=f"The loss barrier from the base to {plain(name)}",
             icon=":material/arrow_forward:",
             query_params=query,
         )
