@@ -1,4 +1,4 @@
-"""The zoo: its images by class, its experts and the training of more, its prompts, its terms of use."""
+"""The zoo: its images by class, its experts, the training and alignment of more, its prompts, its terms of use."""
 
 from contextlib import suppress
 
@@ -9,6 +9,7 @@ from engine.manifest import Manifest, known_zoos, locate_zoo
 from engine.recipe import parse_recipe
 from engine.zoo.modalities import modality_of
 from pages.sections import zoo_parts as parts
+from pages.sections.zoo_align import ALIGN, align
 from pages.sections.zoo_train import train
 from pages.shared.chrome import empty_state, error_state, plain, switcher
 from pages.shared.one_of import one_of
@@ -17,6 +18,7 @@ from pages.shared.zoos import zoo_manifest
 
 ZOO = "zoo"  # the address parameter
 SAMPLES = "Images"
+WORK = {"Train experts": train, ALIGN: align}  # that changes a zoo, or asks for a copy to change
 LOOKED_BACK = 60  # runs whose zoos are offered
 
 
@@ -35,7 +37,8 @@ def main() -> None:
     if manifest.description:
         st.write(plain(manifest.description))
     kind = modality_of(manifest)
-    views = ["Experts", "Train experts", *(["Prompts"] if kind.worded else []), "Licences"]
+    moved = any(expert.base for expert in manifest.experts)
+    views = ["Experts", "Train experts", *([ALIGN] if moved else []), *(["Prompts"] if kind.worded else []), "Licences"]
     titles = {SAMPLES: kind.many.capitalize(), **{view: view for view in views}}
     parts.known_facts(manifest)
     view = one_of(
@@ -54,9 +57,8 @@ def main() -> None:
         parts.prompts(manifest)
     elif view == "Licences":
         parts.licences(manifest)
-    elif ready and view == "Train experts":
-        made = train(zoo, manifest)
-        if made:
+    elif ready and view in WORK:
+        if made := WORK[view](zoo, manifest):
             _switch(made)
             st.rerun()
     elif ready:

@@ -21,7 +21,7 @@ from ..catalog.alignment import (
 from ..errors import AlignmentError
 from ..layouts import OPEN_CLIP, Layout
 from ..merging.adamerging import predict
-from ..types import Tensors
+from ..types import Progress, Tensors
 from ..zoo.encoders.heads import ZeroShotHead
 from .activations import activation_matching
 from .observing import transformer_units
@@ -52,6 +52,7 @@ class Images:
     labelled: Callable[[int], Labelled]
     layout: Layout = OPEN_CLIP  # of the encoders that they are for
     order: Tensor | None = None  # in which the other network gives its features, where it is not the head's
+    progress: Progress = lambda fraction, message="": None  # told how far the matching is; may end it
 
     def __call__(self, count: int) -> Tensor:
         """Return unlabelled samples, prepared (n, …)."""
@@ -82,7 +83,9 @@ def by_weights(
     """
     one, two = (unfolded(dict(encoder.named_parameters())) for encoder in (fixed, other))
     with torch.no_grad():
-        return weight_matching(one, two, symmetry, params.sweeps)
+        # A sweep gains less than the one before, and how many it takes is not known.
+        told = lambda sweeps: images.progress(1 - 0.5**sweeps, f"sweep {int(sweeps) + 1}")  # noqa: E731
+        return weight_matching(one, two, symmetry, params.sweeps, progress=told)
 
 
 def by_activations(
@@ -94,10 +97,13 @@ def by_activations(
 
     Departure: correlations are signed, and the default in place of E[a bᵀ]. Queries and keys share one order.
     """
-    seen = (
-        tuple(transformer_units(encoder, part, images.layout) for encoder in (fixed, other))
-        for part in images(params.images).split(BATCH)
-    )
+    parts = images(params.images).split(BATCH)
+
+    def units(place: int, part: Tensor) -> tuple[Tensors, ...]:
+        images.progress(place / len(parts), f"batch {place + 1} of {len(parts)}")
+        return tuple(transformer_units(encoder, part, images.layout) for encoder in (fixed, other))
+
+    seen = (units(place, part) for place, part in enumerate(parts))
     return activation_matching(seen, symmetry, params.score).permutations
 
 
@@ -137,7 +143,9 @@ def by_path_loss(
             if group not in within
         }
     )
-    return sinkhorn_matching(one, two, free, loss, params.steps, params.learning_rate, params.seed)
+    return sinkhorn_matching(
+        one, two, free, loss, params.steps, params.learning_rate, params.seed, progress=images.progress
+    )
 
 
 def at_random(

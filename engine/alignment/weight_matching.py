@@ -21,6 +21,7 @@ def weight_matching(
     symmetry: Symmetry,
     sweeps: int = 100,
     order: Sequence[tuple[str, ...]] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> dict[str, Tensor]:
     """Find the order of units whose weights have the largest inner product with another network's.
 
@@ -33,6 +34,7 @@ def weight_matching(
         symmetry: of both.
         sweeps: visits of every group at most.
         order: of visits; that of the symmetry by default. Groups with heads in common stand together.
+        progress: told how many sweeps are done, parts of one included.
 
     Returns:
         Permutations for :func:`~.symmetry.permuted`, one for each group.
@@ -46,10 +48,12 @@ def weight_matching(
         AlignmentError: widths differ, or weights are not finite.
     """
     check_same_shapes(fixed, other)
-    found = identity(symmetry, other)
-    for _ in range(sweeps):
+    found, visits = identity(symmetry, other), order or symmetry.units()
+    for sweep in range(sweeps):
         gained = False
-        for groups in order or symmetry.units():
+        for place, groups in enumerate(visits):
+            if progress is not None:
+                progress(sweep + place / len(visits))
             scores = [_scores(fixed, other, symmetry, found, group) for group in groups]
             before = sum(score_of(part, found[group]) for part, group in zip(scores, groups, strict=True))
             orders = best_orders(scores, symmetry, groups)

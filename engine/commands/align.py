@@ -25,6 +25,7 @@ def align(
     called: Annotated[
         str, typer.Option(help="List the aligned expert as TASK-CALLED, and leave the expert as it is.")
     ] = "",
+    quiet: Quiet = False,
 ) -> None:
     """Reorder units of experts so that they fit the zoo's base; what each expert computes stays the same.
 
@@ -32,9 +33,23 @@ def align(
     aligned weights are written into the folder `aligned`, and zoo.yaml names them. With --called the expert stays, so
     that controls (as_it_is, random_order) can be merged beside it.
     """
-    from ..pipeline.zoos.align import align_experts
+    from ..pipeline.local import align_experts
+    from ..pipeline.zoos.aligning import images_in_words
+    from ..store import Store
+    from ..zoo.folder import Zoo
 
-    align_experts(zoo, method, params_from(param or []), expert or [], say, called)
+    request = {"zoo": zoo, "method": method, "params": params_from(param or []), "called": called}
+    if expert:
+        request["experts"] = expert
+    records = align_experts(request, Store(), progress=None if quiet else progress_line())
+    many = Zoo.open(zoo).modality.many
+    for name, record in records.items():
+        moved = ", ".join(f"{group} {share:.0%}" for group, share in record["moved"].items() if share)
+        say(
+            f"{name}: inner product with the base {record['before']:.4g} → {record['after']:.4g}; "
+            f"moved {moved or 'nothing'}{', and the classifier with the features' if record['classifier'] else ''}; "
+            f"features differ by {record['apart']:.1e} ({images_in_words(record, many)})"
+        )
     say(f"The aligned experts are in {zoo}; they compute the same, which was checked in float64.")
 
 

@@ -93,7 +93,7 @@ def build(
         from ..store import Store
 
         settings: dict[str, Any] = {"seed": expert_seed, "other": other, "say": say, "progress": progress_line()}
-        build_derived(name, out, Store(), finetune_experts_of, **settings)
+        build_derived(name, out, Store(), finetune_experts_of, align_experts_of, **settings)
         return
     if other:
         raise EngineError(f"{name} is built from nothing else; leave --other out.")
@@ -126,3 +126,10 @@ def finetune_experts_of(request: dict[str, Any], store: Store, progress: Progres
     from ..pipeline.local import finetune_experts
 
     finetune_experts(request, store, progress=progress)
+
+
+def align_experts_of(request: dict[str, Any], store: Store, progress: Progress) -> None:
+    """Carry a request for aligning experts out in this process."""
+    from ..pipeline.local import align_experts
+
+    align_experts(request, store, progress=progress)

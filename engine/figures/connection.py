@@ -63,7 +63,7 @@ def connection_figure(document: Mapping[str, Any], ends: tuple[str, str], theme:
     return Drawing(figure, pd.DataFrame(rows), f"Mean loss barrier: {said} nats.", "connection")
 
 
-def _group(name: str) -> str:
+def group_title(name: str) -> str:
     """Return a group of units for people: its kind, and of which block, from 1."""
     kind, _, number = name.rpartition("_")
     return f"{kind} of block {int(number) + 1}" if kind and number.isdecimal() else name
@@ -81,7 +81,7 @@ def units_table(document: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "group": _group(group),
+                "group": group_title(group),
                 "moved": 100 * units["moved"].get(group, 0.0),
                 "found": 100 * units["found"][group],
                 "before": units["before"][group],

@@ -29,6 +29,7 @@ WORK = (
     Kind("hub", "Download of a repository", minor=True),
     Kind("copy", "Copy of a zoo"),
     Kind("finetune", "Fine-tuning"),
+    Kind("align", "Alignment of experts"),
     Kind("register", "Registration of a zoo"),
     Kind("projection", "Projection", minor=True, urgent=True),
     Kind("preflight", "Check before a run", minor=True, urgent=True),

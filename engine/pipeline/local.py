@@ -172,6 +172,30 @@ def finetune_experts(
     return json.loads((folder / "experts.json").read_text("utf-8"))
 
 
+def align_experts(
+    request: Mapping[str, Any], store: Store, *, progress: Progress | None = None
+) -> dict[str, dict[str, Any]]:
+    """Reorder the units of experts that start from another base, so that they can be merged with their zoo's own.
+
+    Args:
+        request: what :class:`engine.pipeline.zoos.aligning.AlignRequest` holds.
+        store: where artefacts and the row of the run go.
+        progress: told how far the alignment is.
+
+    Returns:
+        Expert, by the name that it is listed by now → what :func:`engine.pipeline.zoos.align.align_expert` records.
+
+    Raises:
+        EngineError: with the reason; the row of the run then says it too.
+    """
+    plan = plan_request("align", request, store)
+    title = f"Aligned experts of {Path(request['zoo']).name}"
+    folder = _carry_out(plan, store, "align", request, title, progress)
+    if progress is not None:
+        progress(1.0, "finished")
+    return json.loads((folder / "aligned.json").read_text("utf-8"))
+
+
 def run_experiment(
     name: str, store: Store, *, zoo: str = "", quick: bool = False, progress: Progress | None = None
 ) -> ExperimentResult:

@@ -21,6 +21,7 @@ from .studies.experiment import ExperimentRequest, plan_experiment
 from .studies.sweep import plan_sweep
 from .viewing.base import View, ViewRequest
 from .views import all_views
+from .zoos.align import AlignRequest, plan_align
 from .zoos.copy import CopyRequest, plan_copy
 from .zoos.fetch import FetchRequest, plan_fetch
 from .zoos.finetune import FinetuneRequest, plan_finetune
@@ -105,5 +106,6 @@ PLANNERS: dict[str, Planner] = {
     "hub": _parsed(HubRequest, plan_hub),
     "copy": _parsed(CopyRequest, plan_copy),
     "finetune": _parsed(FinetuneRequest, plan_finetune),
+    "align": _parsed(AlignRequest, plan_align),
     "gc": _parsed(CollectRequest, plan_collect),
 }

@@ -17,7 +17,11 @@ from .tables import audit as audit_table
 from .tables import run as run_table
 from .usage import references_of, size_of_artefact
 
-CHANGED = {"import": "out", "finetune": "zoo"}  # kind of work → what in its request names the zoo that it changes
+CHANGED = {
+    "import": "out",
+    "finetune": "zoo",
+    "align": "zoo",
+}  # kind of work → what in its request names the zoo that it changes
 ZOOS = "zoos"  # the store's own folder of them
 
 

@@ -96,8 +96,7 @@ def _start(zoo: str, manifest: Manifest) -> str:
         list(found),
         format_func=lambda place: plain(found[place]),
         key=seeded(f"{PREFIX}start.{zoo}", ""),
-        help="Experts of another base learn with this zoo's heads; they can be merged once `zoo align` has ordered "
-        "their units.",
+        help="Experts of another base learn with this zoo's heads; they can be merged once they are aligned, above.",
     )
 
 

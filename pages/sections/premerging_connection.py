@@ -40,8 +40,8 @@ def connection(run: RunView) -> None:
             "unit. A base that was pretrained from another seed has its units elsewhere: "
             "`python -m engine zoo build mini8 --out DIR --twin` makes such a twin beside the zoo itself. "
             "`python -m engine zoo finetune ZOO --from DIR-twin --task TASK` trains an expert from the twin's base "
-            "with the zoo's heads; merging it is refused until `python -m engine zoo align ZOO` has put its units in "
-            "the order of the zoo's base."
+            "with the zoo's heads; merging it is refused until its units are in the order of the zoo's base, which the "
+            "page Zoo does (*Align experts*), and `python -m engine zoo align ZOO`."
         )
         st.page_link(
             "pages/experiments.py",

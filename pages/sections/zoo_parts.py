@@ -4,10 +4,11 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from engine.catalog import ALIGNMENTS
 from engine.catalog.datasets import find_dataset, recognise_dataset
 from engine.catalog.prompts import USUAL
 from engine.errors import EngineError
-from engine.manifest import Manifest, Task, locate_zoo
+from engine.manifest import Expert, Manifest, Task, locate_zoo
 from engine.outgoing import csv_table
 from engine.pipeline.zoos.pictures import SEED
 from engine.zoo.images.thumbnails import strip
@@ -201,6 +202,8 @@ def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
                 if run is None or expert.name in run.report.experts:
                     _accuracies(expert.task, run)
                 st.caption(plain(recipe_in_words(expert, records.get(expert.name))))
+                if expert.base:
+                    _other_base(expert)
                 if published := expert_line(expert.task, manifest, report):
                     st.markdown(published)
                 st.caption(
@@ -213,6 +216,15 @@ def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
     else:
         st.caption(plain(f"Accuracies of the run shown: {run.title}."))
     source_caption(manifest)
+
+
+def _other_base(expert: Expert) -> None:
+    """Say of an expert of another base whether its units are in the order of the zoo's."""
+    if expert.aligned:
+        row = ALIGNMENTS.get(expert.aligned)
+        st.caption(plain(f"Of another base; its order of units: {row.title if row else expert.aligned}."))
+    else:
+        st.caption(":orange[:material/warning:] Of another base, not aligned: a merge with it is refused.")
 
 
 def _classes_of(task: Task) -> str:

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from engine.catalog import FINE_TUNING
 from engine.manifest import read_manifest
 from engine.pipeline.executor import run_inline
+from engine.pipeline.local import align_experts
 from engine.pipeline.planners import plan_request
-from engine.pipeline.zoos.align import align_experts
 from engine.zoo.folder import Zoo
 from engine.zoo.mini8.images import digests
 from engine.zoo.mini_text.sentences import SIZES
@@ -153,7 +153,7 @@ def test_experts_of_another_base_are_trained_and_refused_until_they_are_aligned(
     lab.selectbox(key="form.w.zoo").set_value(str(trainable)).run()
     lab.multiselect(key=f"form.w.experts.{trainable}").set_value(["alpha-other_base", "beta"]).run()
     assert "starts from another base" in texts(lab).replace("\\", "")
-    align_experts(str(trainable), "weight_matching", {})
+    align_experts({"zoo": str(trainable)}, workspace.store)
     lab.run()
     assert "starts from another base" not in texts(lab).replace("\\", "")
 

@@ -1,5 +1,10 @@
 """Experts of another base: aligned by the command, found again where an order was planted, else refused."""
 
+import json
+import os
+import shutil
+
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -9,14 +14,19 @@ from engine.alignment.methods import check_same_function, reordered
 from engine.alignment.symmetry import random_permutations
 from engine.alignment.transformer import transformer_symmetry, unfolded
 from engine.catalog import ALIGNMENTS
-from engine.errors import AlignmentError, EngineError, RecipeError
+from engine.errors import AlignmentError, Cancelled, EngineError, RecipeError, ZooError
 from engine.manifest import read_manifest
-from engine.pipeline.local import run_recipe
+from engine.pipeline.executor import run_inline
+from engine.pipeline.local import align_experts, run_recipe
+from engine.pipeline.planners import plan_request
 from engine.pipeline.run.encoding import encoder_of
 from engine.pipeline.run.findings import findings
-from engine.pipeline.zoos.align import align_experts
+from engine.pipeline.tools import Silent
+from engine.pipeline.zoos.aligning import images_in_words
 from engine.recipe import parse_recipe
+from engine.store import Store
 from engine.zoo.folder import Zoo
+from engine.zoo.making.adopt import put_aligned
 from tests.tiny_zoo import CONFIG, make_zoo
 
 SYMMETRY = transformer_symmetry(CONFIG)
@@ -69,9 +79,9 @@ def test_merges_gain_from_it_and_say_where_it_is_missing(zoo, store):
     assert (found.level, "alpha starts from another base (theirs.safetensors)" in found.text) == ("error", True)
     with pytest.raises(RecipeError, match="zoo align tiny --expert alpha"):
         run_recipe(recipe, store)
-    align_experts(str(zoo), "as_it_is", {}, called="unmatched")
+    align_experts({"zoo": str(zoo), "method": "as_it_is", "called": "unmatched"}, store)
     before = run_recipe(parse_recipe({"zoo": str(zoo), "experts": ["alpha-unmatched", "beta"]}), store)
-    align_experts(str(zoo), "weight_matching", {}, names=["alpha"])
+    align_experts({"zoo": str(zoo), "experts": ["alpha"]}, store)
     assert findings(recipe, Zoo.open(str(zoo))) == []
     after = run_recipe(recipe, store)
     assert before.accuracy["expert"]["alpha"] == after.accuracy["expert"]["alpha"], "the same function"
@@ -80,7 +90,7 @@ def test_merges_gain_from_it_and_say_where_it_is_missing(zoo, store):
 
 @pytest.mark.parametrize("groups", ["all", "units"])
 @pytest.mark.parametrize("method", ALIGNMENTS)
-def test_a_base_of_its_own_keeps_its_function_and_comes_nearer(method, groups, zoo):
+def test_a_base_of_its_own_keeps_its_function_and_comes_nearer(method, groups, zoo, store):
     """Two networks that have nothing in common: no perfect match, but never another function."""
     torch.manual_seed(5)
     theirs = {
@@ -90,7 +100,8 @@ def test_a_base_of_its_own_keeps_its_function_and_comes_nearer(method, groups, z
     save_file(theirs, zoo / "theirs.safetensors")
     save_file(moved, zoo / "experts" / "alpha.safetensors")
     own = dict(encoder_of(Zoo.open(str(zoo)), "alpha").named_parameters())
-    record = align_experts(str(zoo), method, {**ALIGNMENTS[method].quick, "groups": groups})["alpha"]
+    params = {**ALIGNMENTS[method].quick, "groups": groups}
+    record = align_experts({"zoo": str(zoo), "method": method, "params": params}, store)["alpha"]
     assert record["apart"] < 1e-10
     assert any(record["moved"].values()) == (method != "as_it_is")
     assert (set(record["moved"]) == {"units_0", "units_1"}) == (groups == "units")
@@ -101,7 +112,7 @@ def test_a_base_of_its_own_keeps_its_function_and_comes_nearer(method, groups, z
     check_same_function(aligned.double(), own, dict(aligned.named_parameters()), images)
 
 
-def test_aligned_copies_stand_beside_the_expert(command, zoo):
+def test_aligned_copies_stand_beside_the_expert(command, zoo, store):
     for method, called in (("as_it_is", "unmatched"), ("random_order", "shuffled"), ("weight_matching", "matched")):
         code, _, err = command("zoo", "align", zoo, "--expert", "alpha", "--method", method, "--called", called)
         assert (code, err) == (0, "")
@@ -117,7 +128,7 @@ def test_aligned_copies_stand_beside_the_expert(command, zoo):
     assert not torch.equal(found["shuffled"], own[name])
     assert torch.equal(load_file(zoo / table["alpha-matched"].weights)[name], wanted[name])
     with pytest.raises(EngineError, match="alpha-matched' already"):
-        align_experts(str(zoo), "weight_matching", {}, ["alpha"], called="matched")
+        align_experts({"zoo": str(zoo), "experts": ["alpha"], "called": "matched"}, store)
 
 
 def narrower(zoo):
@@ -130,6 +141,23 @@ def not_finite(zoo):
     tensors = load_file(zoo / "theirs.safetensors")
     tensors["visual.conv1.weight"][0] = float("nan")
     save_file(tensors, zoo / "theirs.safetensors")
+
+
+def aligned(zoo):
+    with_base(zoo, aligned="as_it_is")
+
+
+def without_images(zoo):
+    document = yaml.safe_load((zoo / "zoo.yaml").read_text())
+    del document["tasks"][0]["data"]
+    (zoo / "zoo.yaml").write_text(yaml.safe_dump(document))
+
+
+def without_labels(zoo):
+    path = zoo / "data" / "alpha.npz"
+    with np.load(path) as found:
+        np.savez(path.with_suffix(".new.npz"), **{name: found[name] for name in found.files if "val" not in name})
+    path.with_suffix(".new.npz").replace(path)
 
 
 def missing(zoo):
@@ -146,23 +174,114 @@ FAULTS = {
     "file": (missing, {}, "missing from"),
     "method": (nothing, {"method": "weight_macthing"}, "Did you mean 'weight_matching'"),
     "parameter": (nothing, {"params": {"sweeps": 0}}, "sweeps"),
-    "expert": (nothing, {"names": ["aplha"]}, "Did you mean 'alpha'"),
-    "own base": (nothing, {"names": ["beta"]}, "names no base of its own"),
+    "expert": (nothing, {"experts": ["aplha"]}, "Did you mean 'alpha'"),
+    "nobody": (nothing, {"experts": []}, "choose at least one expert"),
+    "own base": (nothing, {"experts": ["beta"]}, "names no base of its own"),
+    "aligned": (aligned, {"experts": ["alpha"]}, r"'alpha' is aligned already \(as_it_is\)"),
+    "nothing left": (aligned, {}, "nothing to align"),
+    "way": (nothing, {"called": "standard"}, "calls the way of expert 'alpha' 'standard' already"),
+    "long": (nothing, {"called": "c" * 60}, "too long a name"),
+    "no images": (without_images, {"method": "activation_matching"}, "needs adapt or train or test images of 'alpha'"),
+    "no labels": (without_labels, {"method": "sinkhorn"}, "needs val or train images of 'alpha'"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_cannot_be_aligned_is_refused_with_the_reason(fault, zoo):
+def test_what_cannot_be_aligned_is_refused_with_the_reason(fault, zoo, store):
     spoil, change, reason = FAULTS[fault]
     spoil(zoo)
     before = (zoo / "zoo.yaml").read_text()
     with pytest.raises(EngineError, match=reason):
-        align_experts(**{"zoo": str(zoo), "method": "weight_matching", "params": {}, **change})
+        align_experts({"zoo": str(zoo), **change}, store)
     assert (zoo / "zoo.yaml").read_text() == before
-    assert not list((zoo / "aligned").glob("*")) if (zoo / "aligned").exists() else True
+    assert not (zoo / "aligned").exists()
 
 
-def test_an_alignment_that_changes_the_function_writes_nothing(zoo, monkeypatch):
+def test_a_zoo_that_stays_as_it_is_says_where_its_experts_are_aligned(zoo, store, monkeypatch):
+    with pytest.raises(ZooError, match=r"'mini8' comes with the app and stays as it is\. Align its experts in a"):
+        plan_request("align", {"zoo": "mini8"}, store)
+    monkeypatch.setattr("os.access", lambda path, mode: mode != os.W_OK)
+    with pytest.raises(ZooError, match=r"The folder of the zoo 'tiny' cannot be written\. Align its experts in a"):
+        plan_request("align", {"zoo": str(zoo)}, store)
+
+
+def test_the_record_says_what_was_looked_at(zoo, store):
+    request = {"zoo": str(zoo), "method": "activation_matching", "params": {"images": 16}, "called": "matched"}
+    plan = plan_request("align", request, store)
+    assert [(step.name, step.label) for step in plan.steps] == [
+        ("align_expert", "Aligning alpha"),
+        ("adopt_aligned", "Putting the experts into the zoo"),
+    ]
+    (record,) = align_experts(request, store).values()
+    assert (record["expert"], record["method"], record["params"]["images"]) == ("alpha", "activation_matching", 16)
+    assert record["looked"] == [{"split": "adapt", "n": 16}]
+    assert record["checked"] == {"split": "adapt", "n": 8}
+    assert images_in_words(record) == "matched on 16 adapt images, compared on 8 adapt images"
+    (row,) = store.runs.list(kinds=("align",), limit=1)
+    assert (row.state, row.request["called"]) == ("finished", "matched")
+    assert "alpha: inner product with the base" in " ".join(line.line for line in store.runs.logs.read(row.id))
+
+
+def test_without_images_made_ones_are_compared(zoo, tmp_path):
+    without_images(zoo)
+    record = align_experts({"zoo": str(zoo)}, Store(tmp_path / "own"))["alpha"]
+    assert images_in_words(record, "images") == "matched on weights alone, compared on 8 made images"
+
+
+def test_the_command_and_the_request_leave_the_same_zoo(command, zoo, tmp_path):
+    shutil.copytree(zoo, tmp_path / "again")
+    (record,) = align_experts({"zoo": str(zoo)}, Store(tmp_path / "own")).values()
+    code, out, err = command("zoo", "align", tmp_path / "again")
+    assert (code, err) == (0, "")
+    assert f"{record['before']:.4g} → {record['after']:.4g}" in out
+    assert "matched on weights alone, compared on 8 adapt images" in out
+    for file in ("zoo.yaml", "aligned/alpha.safetensors"):
+        assert (zoo / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
+
+
+@pytest.mark.parametrize("called", ["", "matched"])
+def test_putting_them_into_the_zoo_twice_changes_nothing_more(called, zoo, store):
+    """As after a worker was lost when its work was done."""
+    plan = plan_request("align", {"zoo": str(zoo), "called": called}, store)
+    folder = run_inline(plan, store)
+    written, put = (zoo / "zoo.yaml").read_text(), plan.steps[-1]
+    shutil.rmtree(folder)
+    assert json.loads((run_inline(plan, store) / "aligned.json").read_text())
+    assert (zoo / "zoo.yaml").read_text() == written
+    gone = {**yaml.safe_load(written), "experts": []}
+    (zoo / "zoo.yaml").write_text(yaml.safe_dump(gone))
+    with pytest.raises(ZooError, match="no expert 'alpha' any more"):
+        put_aligned(Zoo.open(str(zoo)), {}, put.params.listed, "weight_matching", called)
+
+
+def test_a_name_that_was_taken_meanwhile_is_refused(zoo, store):
+    plan = plan_request("align", {"zoo": str(zoo), "called": "matched"}, store)
+    document = yaml.safe_load((zoo / "zoo.yaml").read_text())
+    document["experts"].append({"name": "alpha-matched", "task": "alpha", "weights": "w", "method": "mine"})
+    (zoo / "zoo.yaml").write_text(yaml.safe_dump(document))
+    with pytest.raises(ZooError, match="has an expert 'alpha-matched' already"):
+        run_inline(plan, store)
+    assert read_manifest(zoo).expert_table["alpha-matched"].weights == "w"
+
+
+def test_a_matching_stops_where_nobody_wants_it_any_more(zoo, tmp_path):
+    """Told at every group of units, so that large networks need not be waited for."""
+
+    class Stopped(Silent):
+        looks = 0
+
+        def cancelled(self):
+            self.looks += 1
+            return self.looks > 6
+
+    store = Store(tmp_path / "own")
+    with pytest.raises(Cancelled) as stopped:
+        run_inline(plan_request("align", {"zoo": str(zoo)}, store), store, Stopped())
+    assert "weight_matching" in [entry.name for entry in stopped.traceback]
+    assert read_manifest(zoo).expert_table["alpha"].aligned == ""
+
+
+def test_an_alignment_that_changes_the_function_writes_nothing(zoo, tmp_path, monkeypatch):
     def broken(tensors, symmetry, orders):
         found = reordered(tensors, symmetry, orders)
         name = "transformer.resblocks.0.attn.in_proj_weight"
@@ -171,5 +290,6 @@ def test_an_alignment_that_changes_the_function_writes_nothing(zoo, monkeypatch)
 
     monkeypatch.setattr("engine.pipeline.zoos.align.reordered", broken)
     with pytest.raises(AlignmentError, match="changed what the network computes"):
-        align_experts(str(zoo), "weight_matching", {})
+        align_experts({"zoo": str(zoo)}, Store(tmp_path / "nothing known"))
+    assert not (zoo / "aligned").exists()
     assert read_manifest(zoo).expert_table["alpha"].aligned == ""

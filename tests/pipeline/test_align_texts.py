@@ -10,9 +10,8 @@ from safetensors.torch import load_file, save_file
 from engine.alignment.symmetry import permuted, random_permutations
 from engine.alignment.transformer import RESIDUAL, transformer_symmetry
 from engine.manifest import read_manifest
-from engine.pipeline.local import make_view, run_recipe
+from engine.pipeline.local import align_experts, make_view, run_recipe
 from engine.pipeline.views import view_of
-from engine.pipeline.zoos.align import align_experts
 from engine.recipe import parse_recipe
 from engine.zoo.check import check_zoo
 from engine.zoo.encoders.backbone import architecture, prefix_of
@@ -70,11 +69,10 @@ def test_the_stream_is_found_again_and_the_classifier_moves_with_it(shuffled, st
     folder, wanted, heads = shuffled
     before = run_recipe(parse_recipe({"zoo": str(folder), "experts": ["answers"]}), store)
     shuffled_heads = (folder / "heads.safetensors").read_bytes()
-    lines = []
-    record = align_experts(str(folder), "weight_matching", {}, say=lines.append)["nouns"]
+    record = align_experts({"zoo": str(folder), "method": "weight_matching"}, store)["nouns"]
     assert record["moved"][RESIDUAL] > 0
     assert record["apart"] < 1e-10
-    assert "and the classifier with the residual stream" in lines[0]
+    assert record["classifier"]
     manifest = read_manifest(folder)
     found = load_file(folder / manifest.expert_table["nouns"].weights)
     assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
@@ -89,12 +87,14 @@ def test_the_stream_is_found_again_and_the_classifier_moves_with_it(shuffled, st
     assert report.accuracy["expert"]["answers"] == before.accuracy["expert"]["answers"]
 
 
-def test_a_head_that_others_read_too_keeps_the_order_of_the_stream(shuffled):
+def test_a_head_that_others_read_too_keeps_the_order_of_the_stream(shuffled, store):
     folder, *_ = shuffled
     heads = (folder / "heads.safetensors").read_bytes()
     for change, called in (({}, "copy"), ({"task": "nouns", "method": "other"}, "")):
         with_expert(folder, "answers", **change)
-        record = align_experts(str(folder), "random_order", {"seed": 1}, ["nouns"], called=called)["nouns"]
+        asked = {"method": "random_order", "params": {"seed": 1}, "experts": ["nouns"], "called": called}
+        (record,) = align_experts({"zoo": str(folder), **asked}, store).values()
+        assert not record["classifier"]
         assert RESIDUAL not in record["moved"]
         assert record["moved"]["units_0"] > 0
         assert record["apart"] < 1e-10

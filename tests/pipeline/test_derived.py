@@ -11,7 +11,7 @@ from open_clip.model import CLIP
 from safetensors.torch import save_file
 
 from engine.catalog import ALIGNMENTS, params_of, row_of
-from engine.commands.zoo import finetune_experts_of
+from engine.commands.zoo import align_experts_of, finetune_experts_of
 from engine.errors import EngineError, RecipeError
 from engine.experiments import read_result
 from engine.manifest import locate_zoo, read_manifest
@@ -50,9 +50,8 @@ def recipe(tmp_path, monkeypatch):
 
 
 def build(tmp_path, train=finetune_experts_of, **settings):
-    build_derived(
-        "made", tmp_path / "out", Store(tmp_path / "store"), train, say=print, progress=lambda *told: None, **settings
-    )
+    settings |= {"say": print, "progress": lambda *told: None}
+    build_derived("made", tmp_path / "out", Store(tmp_path / "store"), train, align_experts_of, **settings)
     return tmp_path / "out"
 
 

@@ -17,14 +17,13 @@ from engine.figures.diagnosis.answer import Scope
 from engine.figures.diagnosis.reading import reading_answer
 from engine.merging.apply import merge
 from engine.merging.wemoe import perceptrons
-from engine.pipeline.local import make_view, run_recipe
+from engine.pipeline.local import align_experts, make_view, run_recipe
 from engine.pipeline.run.context import MergeContext
 from engine.pipeline.run.findings import findings
 from engine.pipeline.run.plan import plan_run, steps_of
 from engine.pipeline.tools import StepTools
 from engine.pipeline.viewing.models import images_of, pictures_of
 from engine.pipeline.views import view_of
-from engine.pipeline.zoos.align import align_experts
 from engine.recipe import MethodCall, Probe, parse_recipe
 from engine.types import PerSample, PerTask
 from engine.weights import LazyTaskVectors, Memory
@@ -250,7 +249,7 @@ def test_units_of_a_shuffled_text_expert_are_found_again(method, text_zoo, store
         assert list(first["deviation"]) == [f"encoder.layer.{number}.intermediate.dense" for number in (0, 1)]
 
 
-def test_an_expert_of_texts_from_another_base_is_aligned(tmp_path):
+def test_an_expert_of_texts_from_another_base_is_aligned(tmp_path, store):
     folder = make_text_zoo(tmp_path / "tiny")
     symmetry, files = transformer_symmetry(tiny_text_zoo.CONFIG), ("experts/alpha.safetensors", "base.safetensors")
     wanted = load_file(folder / files[0])
@@ -261,7 +260,7 @@ def test_an_expert_of_texts_from_another_base_is_aligned(tmp_path):
     document = yaml.safe_load((folder / "zoo.yaml").read_text())
     document["experts"][0]["base"] = "theirs.safetensors"
     (folder / "zoo.yaml").write_text(yaml.safe_dump(document))
-    record = align_experts(str(folder), "weight_matching", {})["alpha"]
+    record = align_experts({"zoo": str(folder)}, store)["alpha"]
     assert record["after"] > record["before"]
     assert record["apart"] < 1e-10
     found = load_file(folder / "aligned" / "alpha.safetensors")

@@ -63,6 +63,7 @@ LIGHT = (
     "engine.zoo.modalities",
     "engine.zoo.importing.request",
     "engine.zoo.importing.roots",
+    "engine.pipeline.zoos.aligning",
     "engine.pipeline.zoos.import_checkpoints",
     "engine.pipeline.steps",
     "engine.pipeline.kinds",

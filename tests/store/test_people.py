@@ -184,6 +184,7 @@ def test_zoos_belong_to_who_asked_for_them(store, desks, tmp_path):
         store.zoos.add(folder)
     assert (store.zoos.owner(mine), store.zoos.list()) == (ANNA.id, [older, mine])
     changes = [("import", {"out": str(mine)}), ("finetune", {"zoo": str(tmp_path / "." / "mine")})]
+    changes.append(("align", {"zoo": str(mine)}))
     for kind, request in changes:
         with pytest.raises(NotAllowed, match=r"zoo belongs to a@x\.org"):
             ben.submit(kind, request)

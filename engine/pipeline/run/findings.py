@@ -73,8 +73,9 @@ def _unaligned(recipe: Recipe, manifest: Manifest) -> Iterator[str]:
         if expert.base and not expert.aligned:
             yield (
                 f"{name} starts from another base ({expert.base}): its units are in another order, so what is merged "
-                f"with it does not fit. Align it first with `zoo align {manifest.name} --expert {name}` (as a control, "
-                "without a change: `--method as_it_is --called NAME`), or choose another expert of its task."
+                f"with it does not fit. Align it first, on the page Zoo or with `zoo align {manifest.name} --expert "
+                f"{name}` (as a control, without a change: `--method as_it_is --called NAME`), or choose another "
+                "expert of its task."
             )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from ...zoo.making.copy import copy_zoo
 from .request import FinetuneRequest
 
 FOLDER = ASSETS / "derived"
-Train = Callable[[dict[str, Any], Store, Progress], object]
+CarryOut = Callable[[dict[str, Any], Store, Progress], object]
 
 
 class Taught(Frozen):
@@ -117,7 +117,8 @@ def build_derived(
     name: str,
     out: Path,
     store: Store,
-    train: Train,
+    train: CarryOut,
+    align: CarryOut,
     *,
     seed: int = 1,
     other: str = "",
@@ -131,6 +132,7 @@ def build_derived(
         out: its folder; a new one, or one that this has begun.
         store: keeps trained experts and checkpoints.
         train: carries a request for fine-tuning out.
+        align: carries a request for aligning experts out.
         seed: of the experts.
         other: another zoo of the same tasks, for experts that start from its base or learn from its experts.
         say: told what has been done.
@@ -156,7 +158,9 @@ def build_derived(
             if missing:
                 train(asked.model_copy(update={"tasks": missing}).model_dump(mode="json"), store, progress)
         say(f"{asked.method}: {_accuracies(out, asked)}")
-        _align(out, asked.method, trained.aligned, say)
+        for request in _orders(out, asked.method, trained.aligned):
+            align(request, store, progress)
+            say(f"{request['called']}: {', '.join(request['experts'])} by {request['method']}")
 
 
 def _missing(known: Manifest, asked: FinetuneRequest) -> tuple[str, ...]:
@@ -182,17 +186,15 @@ def _teachers(zoo: str, tasks: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _align(folder: Path, method: str, orders: Sequence[Aligned], say: Callable[[str], None]) -> None:
-    """Order the units of one way's experts in every way that is asked for, where that has not been done."""
-    from .align import align_experts
-
+def _orders(folder: Path, method: str, orders: Sequence[Aligned]) -> Iterator[dict[str, Any]]:
+    """Ask for every order of the units of one way's experts that is not there."""
     for order in orders:
         manifest = read_manifest(folder)
         names = [
             e.name for e in manifest.experts if e.method == method and not manifest.expert_of(e.task, order.called)
         ]
         if names:
-            align_experts(str(folder), order.method, order.params, names, say, called=order.called)
+            yield {"zoo": str(folder), "experts": names, **order.model_dump(mode="json")}
 
 
 def _begin(wanted: Derived, out: Path, progress: Progress) -> None:

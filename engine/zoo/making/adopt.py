@@ -224,31 +224,54 @@ def _with_base(entry: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, An
     return {**new, "weights": weights}
 
 
-def change_experts(
-    folder: Path, changes: Mapping[str, Mapping[str, Any]], copies: Mapping[str, str] | None = None, heads: str = ""
+def put_aligned(
+    zoo: Zoo,
+    files: Mapping[str, Path],
+    listed: Mapping[str, str],
+    method: str,
+    called: str = "",
+    heads: str = "",
 ) -> None:
-    """Change entries of experts in zoo.yaml, by their names.
+    """Put aligned experts into a zoo; done a second time it changes nothing.
 
     Args:
-        folder: of the zoo.
-        changes: keys of an entry that get other values, by the expert's name.
-        copies: experts whose entry stays and whose changed copy is listed beside it, by name, as what it is called.
+        zoo: the zoo; its manifest is read again, in case somebody changed it meanwhile.
+        files: expert → its aligned weights.
+        listed: expert → the name that they are listed by. Another name than the expert's own is an entry beside it,
+            else the expert's entry changes.
+        method: of the alignment.
+        called: what the manifest calls the way of an entry beside the expert.
         heads: another file of heads for the zoo.
 
     Raises:
-        ZooError: the manifest would not be valid, or cannot be written; it then stays as it was.
+        ZooError: an expert is gone, a name is taken, or the folder cannot be written; the manifest stays as it was.
     """
-    document = read_yaml(folder / "zoo.yaml", ZooError, "manifest")
-    entries: list[dict[str, Any]] = []
-    for entry in document.get("experts") or []:
-        changed = {**entry, **changes.get(entry["name"], {})}
-        copied = (copies or {}).get(entry["name"])
-        entries += [entry, {**changed, "name": copied}] if copied else [changed]
-    document |= {"experts": entries, **({"heads": heads} if heads else {})}
+    table = read_manifest(zoo.folder).expert_table
+    changes = {}
+    for expert, name in listed.items():
+        entry = {"weights": f"aligned/{name}.safetensors", "aligned": method, **({"method": called} if called else {})}
+        there = table.get(name)
+        if expert not in table:
+            raise ZooError(f"The zoo has no expert '{expert}' any more, so its aligned form is not listed.")
+        if name != expert and there is not None and (there.weights, there.aligned) != (entry["weights"], method):
+            raise ZooError(
+                f"The zoo has an expert '{name}' already; rename that one in zoo.yaml, or take another name."
+            )
+        changes[expert] = entry
     try:
-        _rewrite(folder, document)
+        for expert, file in files.items():
+            _copy(file, resolve_inside(zoo.folder, changes[expert]["weights"]))
+        document = read_yaml(zoo.folder / "zoo.yaml", ZooError, "manifest")
+        entries: list[dict[str, Any]] = []
+        for entry in document.get("experts") or []:
+            name = listed.get(entry["name"], "")
+            beside = name not in ("", entry["name"])
+            changed = {**entry, **changes.get(entry["name"], {})}
+            fresh = [{**changed, "name": name}] if beside and name not in table else []
+            entries += [entry if beside else changed, *fresh]
+        _rewrite(zoo.folder, {**document, "experts": entries, **({"heads": heads} if heads else {})})
     except OSError as error:
-        raise ZooError(f"{folder / 'zoo.yaml'} cannot be written: {error.strerror}.") from error
+        raise ZooError(f"The experts cannot be written to {zoo.folder}: {error.strerror}.") from error
 
 
 def _rewrite(folder: Path, document: dict[str, Any]) -> None:
