@@ -1,4 +1,4 @@
-"""What aligning experts did, as tables: their inner product with the base, and which units moved."""
+"""Tables of what an alignment of experts did: their inner product with the base, and which units moved."""
 
 from __future__ import annotations
 
