@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from engine.errors import RecipeError
 from engine.manifest import ASSETS
@@ -16,6 +16,7 @@ from engine.pipeline.export.examples import (
     build_examples,
     example_recipe,
     neighbour_table,
+    shrink_arrays,
     shrink_documents,
     shrink_tables,
 )
@@ -195,3 +196,28 @@ def test_an_example_comes_out_again(reports, store, tmp_path):
         for table in (neighbour_table(tmp_path / "run"), pd.read_parquet(FOLDER / "ties-lwptv" / "neighbours.parquet"))
     )
     assert near.to_numpy() == pytest.approx(kept.to_numpy(), abs=1e-4)
+
+
+def test_arrays_are_halved_where_a_figure_shows_no_less(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {
+        "spectrum": np.sort(rng.random(50))[::-1].astype("float32") * 3,
+        "with rounding": np.array([2.0, 1e-9], dtype="float64"),
+        "wide": np.array([1e6, 1.0, 1e-3], dtype="float64"),
+        "small and large": np.array([1.0, 1e-6 + 3e-7], dtype="float32") * 1e-3,
+        "none": np.zeros((0, 4), dtype="float32"),
+        "count": np.arange(3),
+    }
+    save_file(arrays, tmp_path / "a.safetensors", {"of": "a test"})
+    shrink_arrays(tmp_path)
+    found = load_file(tmp_path / "a.safetensors")
+    assert {name: str(array.dtype) for name, array in found.items()} == {
+        "spectrum": "float16",
+        "with rounding": "float16",
+        "wide": "float32",
+        "small and large": "float32",
+        "none": "float16",
+        "count": "int64",
+    }
+    for name, array in arrays.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-6 * np.abs(array).max(initial=0.0))

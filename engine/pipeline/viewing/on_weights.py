@@ -84,9 +84,11 @@ def read_measured(folder: Path, name: str) -> Measured:
     """
     try:
         document = json.loads((folder / f"{name}.json").read_text("utf-8"))
-        return Measured(document, load_file(folder / f"{name}.safetensors"))
+        arrays = load_file(folder / f"{name}.safetensors")
     except (OSError, ValueError) as error:
         raise StoreError(f"What was measured of the weights cannot be read ({error}). Measure it again.") from error
+    wide = {key: array.astype("float32") if array.dtype == "float16" else array for key, array in arrays.items()}
+    return Measured(document, wide)  # shipped ones are in half precision, sums of which would overflow
 
 
 def write_names(output: Path, name: str, layers: Iterable[str], models: Iterable[str]) -> None:
