@@ -1,4 +1,4 @@
-"""Tables of what an alignment of experts did: their inner product with the base, and which units moved."""
+"""Tables of an alignment: the experts' inner products with the base, and the units that moved."""
 
 from __future__ import annotations
 

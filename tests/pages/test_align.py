@@ -62,7 +62,8 @@ def test_experts_are_aligned_merged_and_looked_at(workspace, open_app, zoo):
     assert "Nothing is drawn, so there is no seed" in said(app)
     assert "once a run has it" in said(app)
     app.button(key="align.merge").click().run()
-    assert [e["name"] for e in app.session_state["form.recipe"]["experts"]] == ["alpha", "beta"]
+    assert app.multiselect(key=f"form.w.experts.{zoo}").value == ["alpha", "beta"]
+    assert "starts from another base" not in said(app)
     assert "its order of units: Weight matching" in said(open_app("zoo", zoo=str(zoo), **{"zoo.view": "Experts"}))
 
 
