@@ -234,10 +234,11 @@ def provenance(spec: Experiment, result: ExperimentResult, made: Run | None, mea
     count = f"{low:,}" if low == high else f"{low:,}–{high:,}"
     images = f"{count} test {MODALITIES[result.kind].many}"
     seeds = sorted({seed for point in result.points for seed in point.seeds})
+    drawn = f"seeds {', '.join(map(str, seeds))}" if result.sets == 1 else f"seeds: {len(seeds) // result.sets} a set"
     origin = "comes with the app" if made is None else f"run {made.id}, {age(made.created)}"
     return (
         f"Zoo {result.zoo}{sets_of(result)}; n = {images} a task; protocol {result.protocol.replace('_', '-')} unless "
-        f"a point says otherwise; split seed {result.split_seed}; training seeds {', '.join(map(str, seeds))}, "
+        f"a point says otherwise; split seed {result.split_seed}; training {drawn}, "
         f"mean ± sd{'; quick form' if result.quick else ''}; {origin}; {result.environment.get('machine', '')}."
     )
 
