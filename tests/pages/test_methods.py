@@ -59,7 +59,7 @@ def test_default_parameters_come_first_then_the_newest():
 def test_results_that_come_with_the_app_fill_what_no_run_measured(open_app):
     shipped = shipped_results("mini8", tuple(expert.name for expert in read_manifest(locate_zoo("mini8")).experts))
     measured = {name for result in shipped for name in result.method}
-    trained = {"adamerging", "concrete", "dop", "evolutionary"}
+    trained = {"concrete", "dop", "evolutionary"}
     elsewhere = {"slerp", "lora_factors"}  # of two experts, and of experts with adapters
     assert measured >= {*MERGE_METHODS, *TRANSFORMS} - elsewhere - trained
     assert shipped_results("mini8", ("digits",)) == []
