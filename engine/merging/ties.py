@@ -209,8 +209,8 @@ def agreeing(part: Tensor, how: str, majority: Callable[[], float]) -> Tensor:
         how: ``sum``, ``mean`` (divided by the number of experts that agree) or ``max`` (shared by equals).
         majority: as in :func:`disjoint_merge`.
     """
-    sign, undecided = _elect(part.sum(dim=0), part.abs().sum(dim=0), majority)
-    kept = part * torch.where(sign > 0, part > 0, part < 0)
+    up, undecided = _elect(part.sum(dim=0), part.clamp(min=0).sum(dim=0), majority)
+    kept = part * torch.where(up > 0, part > 0, part < 0)
     if how == "mean":
         return kept.div_((kept != 0).sum(dim=0).clamp_(min=1))
     if how == "sum":
@@ -231,27 +231,27 @@ def disjoint_merge(part: Tensor, how: str, majority: Callable[[], float]) -> Ten
     total = part.sum(dim=0)
     if how == "max":
         positive, negative = part.amax(dim=0).clamp_(min=0), part.amin(dim=0).clamp_(max=0)
-        sign, undecided = _elect(total, positive, majority)
-        up = sign.clamp_(min=0)  # as numbers: choosing by multiplication is many times faster than by booleans
-        merged = positive.mul_(up).add_(negative.mul_(1 - up))
-        return merged if undecided is None else merged.masked_fill_(undecided, 0)
-    signs = part.sign() if how == "mean" else None
-    mass = part.abs_().sum(dim=0)
-    sign, _ = _elect(total, mass, majority)
-    merged = mass.mul_(sign).add_(total).mul_(0.5)  # what agrees: half of Σ|x| and of Σx, which differ by what does not
-    if signs is not None:
-        agree = signs.sum(dim=0).mul_(sign).add_(signs.abs_().sum(dim=0)).mul_(0.5)
-        merged.div_(agree.clamp_(min=1))
-    return merged
+    else:
+        signs = part.sign() if how == "mean" else None
+        positive = part.clamp_(min=0).sum(dim=0)
+        negative = total - positive
+    up, undecided = _elect(total, positive, majority)
+    down = 1 - up  # as numbers: choosing by multiplication is many times faster than by booleans
+    merged = positive.mul_(up).add_(negative.mul_(down))
+    if how == "mean":
+        balance = signs.sum(dim=0)
+        upward = signs.clamp_(min=0).sum(dim=0)
+        merged.div_(upward.mul(up).add_((upward - balance).mul_(down)).clamp_(min=1))
+    return merged.masked_fill_(undecided, 0) if how == "max" and undecided is not None else merged
 
 
-def _elect(total: Tensor, left: Tensor, majority: Callable[[], float]) -> tuple[Tensor, Tensor | None]:
-    """1 where positive entries are kept and −1 where negative ones; and where the majority has no sign either."""
-    sign = total.sign()
+def _elect(total: Tensor, positive: Tensor, majority: Callable[[], float]) -> tuple[Tensor, Tensor | None]:
+    """1 where positive entries are kept and 0 where negative ones; and where the majority has no sign either."""
+    up = total.sign().clamp_(min=0)
     # Where the sum is zero and nothing was left, every choice gives zero; only exact cancellation needs the majority.
-    found = np.equal(total.numpy(), 0) & np.greater(left.numpy(), 0)
+    found = np.equal(total.numpy(), 0) & np.greater(positive.numpy(), 0)
     if not found.any():
-        return sign, None
+        return up, None
     tied = torch.from_numpy(found)
-    sign[tied] = 1.0 if majority() > 0 else -1.0
-    return sign, None if majority() else tied
+    up[tied] = max(majority(), 0.0)
+    return up, None if majority() else tied

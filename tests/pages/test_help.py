@@ -34,6 +34,7 @@ ASKED_FOR = {
     "sections/runs_details",
     "sections/runs_storage",
     "features/film_maker",
+    "sections/zoo_copy",
     "sections/zoo_train",
 }  # and all forms
 NO_VIEW = {

@@ -10,9 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from engine.errors import EngineError
 from engine.manifest import locate_zoo, read_manifest
-from engine.pipeline.local import finetune_experts, run_recipe
+from engine.pipeline.local import align_experts, finetune_experts, run_recipe
 from engine.pipeline.planners import plan_request
-from engine.pipeline.zoos.align import align_experts
 from engine.pipeline.zoos.teacher import teacher_logits
 from engine.recipe import parse_recipe
 from engine.store import Store
@@ -195,7 +194,7 @@ def test_an_expert_of_texts_starts_from_another_base_is_aligned_and_merged(zoo, 
     recipe = parse_recipe({"zoo": str(zoo), "experts": ["alpha-other_base", "beta"]})
     with pytest.raises(EngineError, match="zoo align tiny-text --expert alpha-other_base"):
         run_recipe(recipe, store)
-    assert align_experts(str(zoo), "weight_matching", {})["alpha-other_base"]["apart"] < 1e-10
+    assert align_experts({"zoo": str(zoo)}, store)["alpha-other_base"]["apart"] < 1e-10
     assert set(run_recipe(recipe, store).accuracy["merged"]) >= {"alpha", "beta"}
 
 
