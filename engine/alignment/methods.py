@@ -82,9 +82,11 @@ def by_weights(
         where the latter authors pair heads by singular values and give every block a residual order of its own.
     """
     one, two = (unfolded(dict(encoder.named_parameters())) for encoder in (fixed, other))
+
+    def told(sweeps: float) -> None:  # a sweep gains less than the one before, and how many it takes is not known
+        images.progress(1 - 0.5**sweeps, f"sweep {int(sweeps) + 1}")
+
     with torch.no_grad():
-        # A sweep gains less than the one before, and how many it takes is not known.
-        told = lambda sweeps: images.progress(1 - 0.5**sweeps, f"sweep {int(sweeps) + 1}")  # noqa: E731
         return weight_matching(one, two, symmetry, params.sweeps, progress=told)
 
 

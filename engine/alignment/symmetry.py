@@ -28,7 +28,7 @@ class Symmetry:
     """Groups of units that may be reordered.
 
     ``groups`` maps a group's name onto every axis that it orders; no tensor has two axes in one group. ``heads`` says
-    says which groups are reordered within heads and by whole heads only. ``features`` names the group in whose order
+    which groups are reordered within heads and by whole heads only. ``features`` names the group in whose order
     features come out, so that whoever reads them has to be reordered too; '' where features keep their order.
     """
 

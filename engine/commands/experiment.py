@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import EngineError
-from ..experiments import Experiment, ExperimentResult, experiment_names, pool, read_experiment
+from ..experiments import Experiment, ExperimentResult, experiment_names, read_experiment
 from ..experiments.claims import EVIDENCE, claims_table, effect, sets_of, shipped_path
 from ..experiments.elsewhere import elsewhere_table
 from ..lessons import networks_table
@@ -62,15 +63,25 @@ def experiment(
     if ship:
         _check_shipped(specs, measured, quick=quick)
     if not quiet or foreseen:
-        say("\n".join(_foreseen(specs, zoo, store, quick=quick)))
+        say("\n".join(line for place in (zoo, *(also or ())) for line in _foreseen(specs, place, store, quick=quick)))
     if foreseen:
         return
 
     def one(each: str, spec: Experiment, target: Path | None) -> None:
-        zoos = [zoo or spec.zoo, *(also or ())]
-        inputs = [Path(name), *(file for place in zoos for file in files_of_zoo(place))]
+        inputs = [Path(name), *(file for place in (zoo or spec.zoo, *(also or ())) for file in files_of_zoo(place))]
         known = force or ship or (name == ALL and _is_result(target, spec))
-        _one(each, spec, store, zoos=zoos, quick=quick, target=target, inputs=inputs, force=known, quiet=quiet)
+        _one(
+            each,
+            spec,
+            store,
+            zoo=zoo,
+            also=also or (),
+            quick=quick,
+            target=target,
+            inputs=inputs,
+            force=known,
+            quiet=quiet,
+        )
 
     if name != ALL:
         if out is not None:
@@ -127,7 +138,8 @@ def _one(
     spec: Experiment,
     store: Store,
     *,
-    zoos: list[str],
+    zoo: str,
+    also: Sequence[str],
     quick: bool,
     target: Path | None,
     inputs: list[Path],
@@ -140,7 +152,7 @@ def _one(
     if target is not None and target.exists():
         check_file(target, inputs, force=force)
     told = None if quiet else progress_line()
-    result = pool(spec, [run_experiment(name, store, zoo=zoo, quick=quick, progress=told) for zoo in zoos])
+    result = run_experiment(name, store, zoo=zoo, also=also, quick=quick, progress=told)
     say(printed(spec, result))
     if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,16 +19,16 @@ from .verdict import deviation, judge
 def pool(spec: Experiment, results: Sequence[ExperimentResult]) -> ExperimentResult:
     """Judge an experiment once on all sets of experts that it was measured with.
 
-    Each set counts as a training seed (or as many as its runs had), so that intervals resample the sets along with the
-    images. What is no mean over images of the report has Student's interval over the sets. A point that failed with
-    one set is left out of the others.
+    Each set counts as one training seed, so that intervals resample the sets along with the images; where its runs had
+    several seeds, they are averaged, since seeds of one set say nothing of another. What is no mean over images of the
+    report has Student's interval over the sets. A point that failed with one set is left out of the others.
 
     Args:
         spec: the experiment.
         results: one a set of experts, of zoos that differ in nothing else.
 
     Raises:
-        ZooError: two results on one zoo, or on zoos of other data.
+        ZooError: two results on one zoo, or on zoos of other tasks or samples.
     """
     first = results[0]
     if len(results) == 1:
@@ -35,16 +36,17 @@ def pool(spec: Experiment, results: Sequence[ExperimentResult]) -> ExperimentRes
     digests = [result.zoo_digest for result in results]
     if len(set(digests)) < len(digests):
         raise ZooError("Two of the zoos are the same, so that their results are one. Name sets of other seeds.")
-    for other in results[1:]:
-        if (other.zoo, other.images, other.protocol) != (first.zoo, first.images, first.protocol):
-            raise ZooError(
-                f"{other.zoo} cannot be pooled with {first.zoo}: sets of experts have the same base, tasks and images."
-            )
-    every = [point for result in results for point in result.points]
-    seeds = max((len(cell.values) for point in every for cell in point.cells.values()), default=1)
-    points = tuple(_pooled(parts, seeds) for parts in zip(*(result.points for result in results), strict=True))
+    alike = len({_asked(result) for result in results}) == 1
+    sets = list(zip(*(result.points for result in results), strict=True)) if alike else []
+    if not alike or any(map(_scored_otherwise, sets)):
+        names = ", ".join(dict.fromkeys(result.zoo for result in results))
+        raise ZooError(
+            f"What was measured on {names} cannot be judged as one: sets of experts are measured in the same way, on "
+            "the same tasks and images."
+        )
+    points = tuple(map(_pooled, sets))
     table = {point.name: point.cells for point in points}
-    sides = {point.name: _sides(spec, point) for point in points}
+    sides = {point.name: _sides(spec, point, parts) for point, parts in zip(points, sets, strict=True)}
     exact = [measure.name for measure in spec.measures if measure.exact]
     checks = [
         check.model_copy(update={"text": found.text}) for check, found in zip(spec.checks, first.findings, strict=True)
@@ -62,45 +64,39 @@ def pool(spec: Experiment, results: Sequence[ExperimentResult]) -> ExperimentRes
     return first.model_copy(update=told)
 
 
-def _pooled(parts: Sequence[PointResult], seeds: int) -> PointResult:
-    """Put the seeds of one point one behind another; where a set has one alone, it stands for all that others have."""
+def _asked(result: ExperimentResult) -> tuple[Any, ...]:
+    """Return how a set of experts was measured."""
+    return result.form, result.quick, result.zoo, result.protocol, result.split_seed, result.images
+
+
+def _scored_otherwise(parts: Sequence[PointResult]) -> bool:
+    """Tell whether sets were scored at a point on other tasks or images."""
+    there = [part.rights for part in parts if part.rights is not None]
+    return any((r.inside, r.outside, r.images) != (there[0].inside, there[0].outside, there[0].images) for r in there)
+
+
+def _pooled(parts: Sequence[PointResult]) -> PointResult:
+    """Return one point with one value a set; what one set does not have is left out."""
     known = [name for name in parts[0].cells if all(name in part.cells for part in parts)]
-    cells = {}
-    for name in known:
-        values = tuple(value for part in parts for value in _as_many(part.cells[name].values, seeds))
-        cells[name] = Cell(values=values, mean=math.fsum(values) / len(values), sd=deviation(values))
-    failed = " ".join(dict.fromkeys(part.failed for part in parts if part.failed))
+    values = {name: tuple(part.cells[name].mean for part in parts) for name in known}
     told = {
-        "cells": cells,
-        "seeds": tuple(range(seeds * len(parts))),
-        "failed": failed,
-        "rights": _rights([part.rights for part in parts], seeds),
-        "tuned": tuple(_tuned(choices) for choices in zip(*(part.tuned for part in parts), strict=False)),
+        "cells": {name: Cell(values=v, mean=math.fsum(v) / len(v), sd=deviation(v)) for name, v in values.items()},
+        "seeds": tuple(range(len(parts))),
+        "failed": " ".join(dict.fromkeys(part.failed for part in parts if part.failed)),
+        "rights": _rights(parts),
+        "tuned": tuple(map(_tuned, zip(*(part.tuned for part in parts), strict=True))) if known else (),
     }
     return parts[0].model_copy(update=told)
 
 
-def _as_many(values: tuple[float, ...], seeds: int) -> tuple[float, ...]:
-    return values * seeds if len(values) == 1 else values
-
-
-def _rights(sets: Sequence[Rights | None], seeds: int) -> Rights | None:
-    """Return correctness with the seeds of all sets; None where the images are not the same."""
-    there = [rights for rights in sets if rights is not None]
-    first = sets[0]
-    if first is None or len(there) < len(sets):
-        return None
-    if any((r.inside, r.outside, r.images) != (first.inside, first.outside, first.images) for r in there):
+def _rights(parts: Sequence[PointResult]) -> Rights | None:
+    """Return correctness with the seeds of all sets one behind another; None where a set has none."""
+    there = [part.rights for part in parts if part.rights is not None]
+    if len(there) < len(parts):
         return None
     sides = zip(*(rights.unpack() for rights in there), strict=True)
-    inside, outside = (
-        {task: np.concatenate([_rows(side[task], seeds) for side in every]) for task in every[0]} for every in sides
-    )
-    return Rights.pack(inside, outside, first.images)
-
-
-def _rows(matrix: np.ndarray, seeds: int) -> np.ndarray:
-    return np.repeat(matrix, seeds, axis=0) if len(matrix) == 1 else matrix
+    inside, outside = ({task: np.concatenate([side[task] for side in every]) for task in every[0]} for every in sides)
+    return Rights.pack(inside, outside, there[0].images)
 
 
 def _tuned(choices: Sequence[Tuned]) -> Tuned:
@@ -108,14 +104,16 @@ def _tuned(choices: Sequence[Tuned]) -> Tuned:
     return choices[0].model_copy(update={"chosen": tuple(choice.chosen for choice in choices)})
 
 
-def _sides(spec: Experiment, point: PointResult) -> dict[str, Side]:
-    """Return the values by image of every measure that is an accuracy of the report."""
+def _sides(spec: Experiment, point: PointResult, parts: Sequence[PointResult]) -> dict[str, Side]:
+    """Return the values by image of every measure that is an accuracy of the report, a row a set."""
     found = {}
     for measure in spec.measures:
-        cell = point.cells.get(measure.name)
-        if cell is None or point.rights is None or not measure.path or measure.view:
+        cell, place = point.cells.get(measure.name), measure.path.replace("{state}", point.state)
+        if cell is None or not place or measure.view:
             continue
-        side = accuracy_side(point.rights, measure.path.replace("{state}", point.state), cell.mean)
-        if side is not None:
-            found[measure.name] = side
+        sides = [accuracy_side(part.rights, place, cell.mean) for part in parts if part.rights is not None]
+        there = [side.parts for side in sides if side is not None]
+        if len(there) == len(parts):
+            rows = {name: np.stack([by_image[name].mean(axis=0) for by_image in there]) for name in there[0]}
+            found[measure.name] = Side(cell.mean, rows)
     return found

@@ -96,7 +96,8 @@ def ho_gsvd(base: Weights, task_vectors: TaskVectors, params: HoGsvdParams, cont
     Source: Skorobogat et al., 2025, arXiv:2506.16506; the decomposition: Kempf et al., 2021, arXiv:2102.09822.
     Departure: the paper compares experts by this decomposition and merges by Subspace Boosting; that a survey lists it
         among the merge methods is read here as Subspace Boosting of every expert in the shared basis. The basis is
-        shared on a matrix's shorter side, where every expert can have full rank. Other tensors are summed. With β = 1
+        shared on a matrix's shorter side, where every expert can have full rank. π is a parameter; the decomposition's
+        authors take 1/K. Other tensors are summed. With β = 1
         nothing is raised, and the result is Task Arithmetic's.
     """
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..catalog.titles import recipe_title
 from ..errors import EngineError
-from ..experiments import ExperimentResult, read_experiment, read_result
+from ..experiments import ExperimentResult, pool, read_experiment, read_result
 from ..manifest import ASSETS, locate_zoo
 from ..recipe import Recipe
 from ..report import Report, read_report
@@ -27,6 +27,7 @@ from .planners import plan_request
 from .preflight.estimate import Preflight, read_preflight
 from .run.plan import plan_run
 from .run.projecting import ProjectionRequest, projection_step
+from .studies.experiment import check_sets
 from .viewing.base import R, View
 
 
@@ -197,7 +198,13 @@ def align_experts(
 
 
 def run_experiment(
-    name: str, store: Store, *, zoo: str = "", quick: bool = False, progress: Progress | None = None
+    name: str,
+    store: Store,
+    *,
+    zoo: str = "",
+    also: Sequence[str] = (),
+    quick: bool = False,
+    progress: Progress | None = None,
 ) -> ExperimentResult:
     """Repeat an experiment in this process.
 
@@ -205,19 +212,24 @@ def run_experiment(
         name: an experiment of the app, or a file.
         store: where artefacts and the rows of the experiment and of its runs go.
         zoo: a bundled zoo's name or a path; empty means the one that the experiment is meant for.
+        also: zoos with other sets of experts, by other seeds, that are judged as one with the first.
         quick: fewer images, shorter training, one seed.
         progress: told how far it is.
 
     Raises:
         EngineError: with the reason; a run that fails while others do not is said in the result.
     """
-    spec = read_experiment(name)
-    request = {"name": name, "zoo": zoo or spec.zoo, "quick": quick}
-    plan = plan_request("experiment", request, store)
-    folder = _carry_out(plan, store, "experiment", request, spec.title, progress)
+    spec, found = read_experiment(name), []
+    zoos = [zoo or spec.zoo, *also]
+    if also:
+        check_sets(zoos, store)
+    for place in zoos:
+        request = {"name": name, "zoo": place, "quick": quick}
+        plan = plan_request("experiment", request, store)
+        found.append(read_result(_carry_out(plan, store, "experiment", request, spec.title, progress)))
     if progress is not None:
         progress(1.0, "finished")
-    return read_result(folder)
+    return pool(spec, found)
 
 
 def _carry_out(

@@ -12,7 +12,7 @@ from engine.errors import EngineError, RecipeError
 from engine.manifest import STANDARD, Manifest, bundled_zoos
 from engine.pipeline.zoos.foreseen import foreseen
 from engine.pipeline.zoos.request import FinetuneConfig, FinetuneRequest
-from engine.zoo.encoders.architecture import architecture, difference
+from engine.zoo.encoders.architecture import unlike
 from engine.zoo.making.adopt import OTHER_BASE
 from engine.zoo.modalities import Modality, modality_of
 from pages.forms.params import method_notes, param_fields, seeded
@@ -82,12 +82,12 @@ def _recipe(kind: Modality) -> FineTuningRow:
 
 
 def _start(zoo: str, manifest: Manifest) -> str:
-    """Let another zoo's base be chosen, of those that have the same architecture; '' for the zoo's own."""
-    own, found = architecture(zoo_folder(zoo), manifest), {"": "this zoo's base"}
+    """Let another zoo's base be chosen, of those that experts can start from; '' for the zoo's own."""
+    found = {"": "this zoo's base"}
     for place in (*bundled_zoos(), *map(str, store().zoos.list())):
         with suppress(EngineError, OSError):
             other = zoo_manifest(place)
-            if place != zoo and not difference(own, architecture(zoo_folder(place), other)):
+            if place != zoo and not unlike(zoo_folder(zoo), manifest, zoo_folder(place), other):
                 found[place] = f"the base of {other.name}"
     if len(found) == 1:
         return ""

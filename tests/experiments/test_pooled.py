@@ -42,12 +42,11 @@ SPEC = Experiment(
 )
 
 
-def result(number, shares, *, images=400, zoo="made", seeds=1):
+def result(number, shares, *, images=400, zoo="made"):
     """Return what a set of experts gave: left and right are right on a share of the images, drawn by its number."""
     draw, points = np.random.default_rng(number), []
     for name, share in shares.items():
-        rows = seeds if name == "left" else 1
-        right = draw.random((rows, images)) < share
+        right = draw.random((1, images)) < share
         values = tuple(100.0 * right.mean(axis=1))
         barrier = 0.2 * share + 0.01 * number
         points.append(
@@ -56,7 +55,7 @@ def result(number, shares, *, images=400, zoo="made", seeds=1):
                 title=name,
                 state="merged",
                 control=False,
-                seeds=tuple(range(rows)),
+                seeds=(0,),
                 cells={
                     "accuracy": Cell(values=values, mean=float(np.mean(values))),
                     "barrier": Cell(values=(barrier,), mean=barrier),
@@ -121,13 +120,30 @@ def test_what_has_no_images_has_an_interval_over_the_sets():
     assert found.difference == pytest.approx(0.04)
 
 
-def test_a_side_without_chance_stands_for_every_seed_of_its_own_set():
-    sets = [result(number, {"left": 0.9, "right": 0.7}, seeds=3) for number in (1, 2)]
-    pooled = pool(SPEC, sets)
-    left, right = pooled.points
-    assert len(left.cells["accuracy"].values) == len(right.cells["accuracy"].values) == 6
-    assert right.cells["accuracy"].values[:3] == sets[0].points[1].cells["accuracy"].values * 3
-    assert right.cells["accuracy"].values[3:] == sets[1].points[1].cells["accuracy"].values * 3
+def test_seeds_within_a_set_are_no_sets():
+    """Copies of a set's only seed change nothing: not the value, not the interval, not the number of seeds."""
+    shares = {"left": 0.9, "right": 0.7}
+    sets = [result(number, shares) for number in (1, 2)]
+    copied = [each.model_copy(update={"points": (with_seeds(each.points[0], 3), *each.points[1:])}) for each in sets]
+    plain, more = pool(SPEC, sets), pool(SPEC, copied)
+    assert more.findings == plain.findings
+    assert [point.seeds for point in more.points] == [(0, 1), (0, 1)]
+    assert more.points[0].rights.seeds == 6, "what was right is kept for each of them"
+
+
+def with_seeds(point, seeds):
+    inside, _ = point.rights.unpack()
+    rights = Rights.pack({task: np.repeat(right, seeds, axis=0) for task, right in inside.items()}, {}, "held out")
+    cells = {name: Cell(values=cell.values * seeds, mean=cell.mean, sd=0.0) for name, cell in point.cells.items()}
+    return point.model_copy(update={"seeds": tuple(range(seeds)), "rights": rights, "cells": cells})
+
+
+def test_a_point_that_failed_with_one_set_is_not_measured():
+    good, bad = (result(number, {"left": 0.9, "right": 0.7}) for number in (1, 2))
+    lost = bad.points[1].model_copy(update={"cells": {}, "rights": None, "tuned": (), "failed": "no such expert"})
+    pooled = pool(SPEC, [good, bad.model_copy(update={"points": (bad.points[0], lost)})])
+    assert {finding.outcome for finding in pooled.findings} == {"not measured"}
+    assert pooled.points[1].failed == "no such expert"
 
 
 def test_one_set_is_its_own_result():
@@ -139,8 +155,8 @@ def test_one_set_is_its_own_result():
     ("other", "said"),
     [
         (lambda: result(1, {"left": 0.9, "right": 0.7}), "are the same"),
-        (lambda: result(2, {"left": 0.9, "right": 0.7}, images=300), "same base, tasks and images"),
-        (lambda: result(2, {"left": 0.9, "right": 0.7}, zoo="else"), "else cannot be pooled with made"),
+        (lambda: result(2, {"left": 0.9, "right": 0.7}, images=300), "made cannot be judged as one"),
+        (lambda: result(2, {"left": 0.9, "right": 0.7}, zoo="else"), "made, else cannot be judged as one"),
     ],
 )
 def test_what_is_no_other_set_is_refused(other, said):

@@ -178,3 +178,11 @@ def test_sets_of_experts_by_other_seeds_are_judged_as_one(recipe, tmp_path, comm
     code, _, error = command("experiment", file, "--zoo", first, "--also", first, "--quiet")
     assert code == 1
     assert "are the same" in error
+    shutil.copytree(second, tmp_path / "third")
+    path = tmp_path / "third" / "data" / "beta.npz"
+    with np.load(path) as found:
+        arrays = dict(found.items())
+    np.savez(path, **{**arrays, "test_x": arrays["test_x"][::-1]})
+    code, _, error = command("experiment", file, "--zoo", first, "--also", tmp_path / "third", "--quiet")
+    assert code == 1
+    assert "differ in their data of beta" in " ".join(error.split())

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import EngineError, RecipeError
+from ...errors import EngineError, RecipeError, ZooError
 from ...experiments import Experiment, Point, Variant, read_experiment
 from ...experiments.sizes import shape_of
 from ...recipe import Request
@@ -97,6 +97,39 @@ def plan_experiment(asked: ExperimentRequest, store: Store) -> Plan:
         "sources": Sources(zoo=str(zoo.folder)),
     }
     return _plan(runs, {}, failed, steps, facts)
+
+
+def check_sets(zoos: Sequence[str], store: Store) -> None:
+    """Refuse zoos that differ in more than their experts before hours are spent on them.
+
+    Args:
+        zoos: names or paths, each with a set of experts.
+        store: knows digests of files.
+
+    Raises:
+        EngineError: two are the same, one is of another name or has another base or other samples, or cannot be opened.
+    """
+    opened = [Zoo.open(place) for place in zoos]
+    if len({zoo.digest(store.digest_file) for zoo in opened}) < len(opened):
+        raise ZooError("Two of the zoos are the same, so that their results are one. Name sets of other seeds.")
+    for zoo in opened[1:]:
+        ours, theirs = (_beside_experts(each, store) for each in (opened[0], zoo))
+        if odd := next((what for what in ours if ours[what] != theirs.get(what)), ""):
+            raise ZooError(
+                f"{opened[0].folder} and {zoo.folder} differ in their {odd}. Sets of experts by other seeds share all "
+                "else, as those do that `zoo build NAME --expert-seed N` makes."
+            )
+
+
+def _beside_experts(zoo: Zoo, store: Store) -> dict[str, Any]:
+    """Return what sets of experts share, by what people call it."""
+    data = {f"data of {task}": data.digest(store.digest_file) for task, data in zoo.data.items()}
+    return {
+        "name": zoo.manifest.name,
+        "base": store.digest_file(zoo.weights_path("base")),
+        "list of tasks": [task.name for task in zoo.manifest.tasks],
+        **data,
+    }
 
 
 def _split(point: Point, runs: list[RunSteps]) -> str:

@@ -197,14 +197,13 @@ def _reordered_heads(zoo: Zoo, moved: Mapping[str, Sequence[int]]) -> str:
     orders = {
         task: torch.tensor(order)
         for name, order in moved.items()
-        if not manifest.expert_table[name].aligned
-        for task in _reading(manifest, manifest.expert_table[name].task)
+        if (expert := manifest.expert_table.get(name)) is not None and not expert.aligned
+        for task in _reading(manifest, expert.task)
     }
     if not orders:
         return ""
     told = json.dumps([manifest.heads, {task: order.tolist() for task, order in orders.items()}])
     target = f"aligned/heads-{hashlib.sha256(told.encode()).hexdigest()[:8]}.safetensors"
-    (zoo.folder / "aligned").mkdir(exist_ok=True)
     write_reordered(zoo.folder, manifest, orders, zoo.folder / target)
     return target
 

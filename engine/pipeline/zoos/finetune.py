@@ -271,7 +271,9 @@ def plan_training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, stor
     )
 
 
-@step("finetune", label="Training an expert", params=FinetuneParams, inputs=FinetuneInputs, cost=work, gpu=True)
+@step(
+    "finetune", label="Training an expert", params=FinetuneParams, inputs=FinetuneInputs, version=2, cost=work, gpu=True
+)
 def finetune(inputs: FinetuneInputs[Path], params: FinetuneParams, output: Path, tools: StepTools) -> None:
     """Train one expert; goes on from a checkpoint of the same training where there is one.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import ZooError
-from ...zoo.encoders.architecture import architecture, difference
-from ...zoo.encoders.backbone import misfits, preprocessing
+from ...zoo.encoders.architecture import architecture, unlike
+from ...zoo.encoders.backbone import misfits
 from ...zoo.folder import Zoo
 from ...zoo.modalities import only_alike
 from .request import Start
@@ -27,19 +27,10 @@ def other_base(asked: Start, zoo: Zoo, store: Store) -> Zoo:
     """
     other = Zoo.open(asked.zoo)
     only_alike(zoo.manifest, other.manifest, "Bases are taken")
-    own, theirs = (architecture(each.folder, each.manifest) for each in (zoo, other))
     names = f"the zoo '{zoo.manifest.name}'", f"'{other.manifest.name}'"
-    if reason := difference(own, theirs):
-        raise ZooError(
-            f"Experts of {names[0]} cannot start from the base of {names[1]}: {reason}. Choose a zoo of the same "
-            "architecture."
-        )
-    if reason := zoo.modality.misread(*(preprocessing(each.folder, each.manifest) for each in (zoo, other))):
-        raise ZooError(
-            f"Experts of {names[0]} cannot start from the base of {names[1]}: {reason}. Choose a zoo of the same "
-            "vocabulary."
-        )
-    if odd := misfits(own, other.weights("base")):
+    if reason := unlike(zoo.folder, zoo.manifest, other.folder, other.manifest):
+        raise ZooError(f"Experts of {names[0]} cannot start from the base of {names[1]}: {reason}")
+    if odd := misfits(architecture(zoo.folder, zoo.manifest), other.weights("base")):
         raise ZooError(f"The base of {names[1]} does not fit the architecture of {names[0]}: {odd[0]}")
     first, second = (store.digest_file(each.weights_path("base")) for each in (zoo, other))
     if first == second:

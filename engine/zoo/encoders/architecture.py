@@ -10,7 +10,7 @@ from ...manifest import Manifest
 from ...preparation import Preparation
 from ..modalities import FLOAT, TowerSize, modality_of, of_config
 
-__all__ = ["FLOAT", "TowerSize", "architecture", "difference", "preprocessing", "tower_size", "width_of"]
+__all__ = ["FLOAT", "TowerSize", "architecture", "difference", "preprocessing", "tower_size", "unlike", "width_of"]
 
 
 def architecture(folder: Path, manifest: Manifest) -> dict[str, Any]:
@@ -49,6 +49,25 @@ def difference(own: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
             return f"its `{part}` is {two}, the zoo's {one}"
         key = next(key for key in sorted({*one, *two}) if one.get(key) != two.get(key))
         return f"its `{part}.{key}` is {two.get(key)}, the zoo's {one.get(key)}"
+    return ""
+
+
+def unlike(zoo: Path, own: Manifest, place: Path, other: Manifest) -> str:
+    """Say why experts of a zoo cannot start from another zoo's base, and which they can; '' where they can.
+
+    Args:
+        zoo: its folder.
+        own: its manifest.
+        place: the other zoo's folder.
+        other: the other zoo's manifest.
+
+    Raises:
+        ZooError: what is needed to tell is missing.
+    """
+    if reason := difference(architecture(zoo, own), architecture(place, other)):
+        return f"{reason}. Choose a zoo of the same architecture."
+    if reason := modality_of(own).misread(preprocessing(zoo, own), preprocessing(place, other)):
+        return f"{reason}. Choose a zoo of the same vocabulary."
     return ""
 
 
