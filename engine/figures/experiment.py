@@ -9,16 +9,19 @@ import plotly.graph_objects as go
 
 from ..experiments import Experiment, ExperimentResult, Measure, PointResult
 from .drawing import Drawing, compose, number, plain, wrapped
-from .palette import GRID, Theme, state_colour
+from .palette import GRID, MUTED, Theme, state_colour
 
 ROW, LINE = 27, 13  # px of a point, and of every further line of its label
 MARGIN = 0.18  # room at both ends, for the numbers
+BEHIND = "\u00a0" * 3  # what keeps a number off a dot without a line
 
 
 def experiment_dots(spec: Experiment, result: ExperimentResult, measure: Measure, theme: Theme) -> Drawing:
     """Draw every point's mean of one measure; the line through it is ± one standard deviation over seeds."""
     shown = [point for point in result.points if measure.name in point.cells]
     means = [point.cells[measure.name].mean for point in shown]
+    halves = [point.cells[measure.name].sd or 0.0 for point in shown]
+    ends = [mean + half for mean, half in zip(means, halves, strict=True)]
     digits = _digits(means, measure)
     colours = [_colour(point, theme) for point in shown]
     labels = [wrapped(point.title, 34) for point in shown]
@@ -26,27 +29,41 @@ def experiment_dots(spec: Experiment, result: ExperimentResult, measure: Measure
     dots = go.Scatter(
         x=means,
         y=labels,
-        mode="markers+text",
+        mode="markers",
         marker={
             "color": colours,
             "symbol": ["diamond-open" if point.control else "circle" for point in shown],
             "size": 11,
             "line": {"color": colours, "width": 2},
         },
-        error_x={"array": [point.cells[measure.name].sd or None for point in shown], "thickness": 1.4, "width": 4},
-        text=[f"{value:,.{digits}f}" for value in means],
+        error_x={
+            "array": [half or None for half in halves],
+            "thickness": 1.4,
+            "width": 4,
+            "color": MUTED[theme],
+        },
+        cliponaxis=False,
+        showlegend=False,
+        hovertemplate="%{y}<br>%{x:,.4g} " + plain(measure.unit) + "<extra></extra>",
+    )
+    numbers = go.Scatter(
+        x=ends,
+        y=labels,
+        mode="text",
+        text=[f"{BEHIND}{value:,.{digits}f}" for value in means],
         textposition="middle right",
         textfont={"size": 12},
         cliponaxis=False,
-        hovertemplate="%{y}<br>%{x:,.4g} " + plain(measure.unit) + "<extra></extra>",
+        hoverinfo="skip",
+        showlegend=False,
     )
     figure = compose(
-        [dots],
+        [dots, numbers],
         theme,
         height=64 + row * len(shown),
         xaxis={
             "title": plain(f"{measure.title} ({measure.unit})" if measure.unit else measure.title),
-            "range": _range(means),
+            "range": _range([*ends, *(mean - half for mean, half in zip(means, halves, strict=True))]),
         },
         yaxis={"autorange": "reversed", "gridcolor": GRID[theme]},
     )
