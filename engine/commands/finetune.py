@@ -1,4 +1,4 @@
-"""Commands that make experts: a new zoo from a base and images, and the training itself."""
+"""Commands that make experts: a new zoo from a base and samples, and the training itself."""
 
 from __future__ import annotations
 
@@ -25,36 +25,43 @@ def init(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="With --base: images of one task or a folder of several: class folders, .zip, parquet, .csv, .npz "
-            "(class names in NAME.json where the data bring none), or torchvision:NAME,NAME."
+            help="With --base: samples of one task or a folder of several. Images: class folders, .zip, parquet, .csv, "
+            ".npz, or torchvision:NAME,NAME. Texts: .jsonl, .csv, .tsv, parquet, or a folder with one for each split. "
+            "Class names in NAME.json where the data bring none."
         ),
     ] = None,
     heads: Annotated[
         str,
-        typer.Option(help="With --base: text (zero-shot), prototypes (class means) or probe (linear classifier)."),
-    ] = "text",
+        typer.Option(
+            help="With --base: text (zero-shot), prototypes (class means) or probe (linear classifier); default: text "
+            "for images, prototypes for texts."
+        ),
+    ] = "",
     templates: Templates = "",
     outside: Annotated[
         list[str] | None, typer.Option(help="With --base: a task that is out of domain and gets no expert.")
     ] = None,
     test_share: Annotated[
         float | None,
-        typer.Option(help="Of images without splits: the share of every class that is tested on (say 0.2)."),
+        typer.Option(help="Of samples without splits: the share of every class that is tested on (say 0.2)."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the choice that --test-share makes.")] = 0,
     skip_corrupt: Annotated[
         bool,
-        typer.Option("--skip-corrupt", help="Leave out images that cannot be decoded; they are counted and named."),
+        typer.Option(
+            "--skip-corrupt",
+            help="Leave out images that cannot be decoded and texts without a word; they are counted and named.",
+        ),
     ] = False,
     link: Annotated[
-        bool, typer.Option("--link", help="Hard links in place of copies; the images must not be changed afterwards.")
+        bool, typer.Option("--link", help="Hard links in place of copies; the files must not be changed afterwards.")
     ] = False,
     architecture: Architecture = "",
     quick_gelu: QuickGelu = None,
     head_width: HeadWidth = None,
     preprocess: Preprocessing = "",
 ) -> None:
-    """Write a first zoo.yaml for a folder of weights, or start a new zoo from a base and images.
+    """Write a first zoo.yaml for a folder of weights, or start a new zoo from a base and samples.
 
     A folder's architecture, activation and preprocessing are read, given with the last four options, decided by images
     and heads in it, or refused.

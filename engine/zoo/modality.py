@@ -7,7 +7,7 @@ what a sample is called. Nobody else asks which one a zoo has.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor, nn
 
+    from .brought_task import BroughtTask
     from .task_data import TaskData
 
 FLOAT = 4  # bytes
@@ -78,7 +79,6 @@ class Modality(Protocol):
     shifted_by: str  # what the shifts do, behind "are shifted:"
     parts: str  # what a sample has that can be hidden in turn, '' where nothing can: see ``occluded``
     graded: bool  # whether tasks are published with measures of their own beside accuracy
-    made: bool  # whether new zoos are made of samples and a base
     padded: bool  # whether samples are filled up to one length, so that not all tokens of one are there
     facts: tuple[str, ...]  # about the models of a zoo, that people are told with their sources
     exporter: str  # the function that writes a merged model as its kind is published, '' for open_clip's
@@ -189,6 +189,30 @@ class Modality(Protocol):
 
         Raises:
             DataError: there are none.
+        """
+
+    def find_tasks(self, place: Path) -> tuple[Sequence[BroughtTask], list[str]]:
+        """Return the tasks of which a place holds samples, by name, and what is left out.
+
+        Raises:
+            DataError: none, samples that cannot be read, or two tasks of one name.
+        """
+
+    def set_aside(self, task: Any, zoo: Path, *, share: float, seed: int, link: bool) -> str:
+        """Bring a task without splits into a zoo's folder: a share of every class to test on, the rest to train on.
+
+        Args:
+            task: one of :meth:`find_tasks`.
+            zoo: the zoo's folder.
+            share: of every class's samples that are tested on, between 0 and 1.
+            seed: of the choice.
+            link: make hard links where the disk allows it, where samples are files.
+
+        Returns:
+            What the manifest names as ``data:``.
+
+        Raises:
+            DataError: a share that leaves nothing, labels that are missing, or no room on the disk.
         """
 
     def open_brought(self, path: Path, name: str) -> Brought:

@@ -98,10 +98,10 @@ def plan_heads(zoo: Zoo, store: Store) -> Step | None:
     if zoo.manifest.heads:
         return None
     if zoo.text_problem:
-        other = ", or make a zoo with `zoo init --base --data --heads prototypes`" if zoo.modality.worded else ""
         raise ZooError(
             f"The zoo '{zoo.manifest.name}' has no heads to train against, and none can be built: "
-            f"{zoo.text_problem.rstrip('.')}. Add `heads:` to zoo.yaml{other}."
+            f"{zoo.text_problem.rstrip('.')}. Add `heads:` to zoo.yaml, or make a zoo with `zoo init --base "
+            "--data --heads prototypes`."
         )
     return heads_step(zoo, store, store.digest_file(zoo.weights_path("base")))
 

@@ -15,7 +15,7 @@ import yaml
 from ...errors import ZooError, nearest
 from ...manifest import Manifest, locate_description, made_folder, manifest_file, read_manifest, resolve_inside
 from ...types import Progress
-from ..images.brought import place_file
+from ..brought_task import place_file
 from ..images.readers.source import split_of
 from ..making.prompts import asked_prompts
 from ..modalities import modality_of

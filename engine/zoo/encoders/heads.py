@@ -21,7 +21,7 @@ DEFAULT_LOGIT_SCALE = math.log(100.0)
 MAX_LOGIT_SCALE = 20.0
 HEADS_KEY = "heads"  # in the header of a heads file: how they were made, where not from a text encoder
 MADE_OTHERWISE = {
-    "prototypes": "class means of the base's features on training images",
+    "prototypes": "class means of the base's features on training samples",
     "probe": "linear probes on the base's features of training images",
     "pretraining": "rows that the base learned with its noisy labels",
     "classifiers": "classifiers of the experts, which stay each expert's own",
@@ -233,6 +233,15 @@ def _checked(weight: Tensor, task: str, manifest: Manifest, width: int) -> Tenso
 def base_logit_scale(folder: Path, manifest: Manifest) -> float:
     """Return the base's own logit scale (a logarithm), else ln 100."""
     return _base_scale(folder, manifest)[0]
+
+
+def starting_logit_scale(folder: Path, manifest: Manifest) -> float:
+    """Return the logarithm that heads for other tasks start with: the base's own, else that of the zoo's heads."""
+    scale, guessed = _base_scale(folder, manifest)
+    if not guessed or not manifest.heads:
+        return scale
+    heads = open_weights(resolve_inside(folder, manifest.heads))
+    return _scalar(heads, manifest.heads) if "logit_scale" in heads.names else scale
 
 
 def _logit_scale(folder: Path, manifest: Manifest, heads: object) -> tuple[float, list[str]]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ import numpy as np
 from ...catalog.datasets import recognise_dataset
 from ...errors import DataError
 from ...manifest import Task
+from ..brought_task import BroughtTask, distinct, read_description
 from ..classes import match_classes
 from ..names import safe_name
 from .data import TORCHVISION, read_source
@@ -23,57 +21,34 @@ from .readers.source import Source, split_of
 from .readers.tables import PathTable
 from .readers.tree import is_image
 
-MAX_DESCRIPTION_BYTES = 1_000_000
 FILES = (".npz", ".parquet", ".csv", ".tsv", ".zip")
 FORMS = (
     "a folder or .zip of class folders, a folder of parquet shards, a .parquet file, a .csv of paths and labels, or an "
     ".npz file, one a task"
 )
-SPARE = 64 * 2**20  # bytes left free on the disk
 
 
 @dataclass(frozen=True)
-class BroughtTask:
-    """Images of one task, and what a description beside them says."""
+class ImageTask(BroughtTask):
+    """Images of one task."""
 
-    name: str
-    path: Path
     source: Source
-    beside: Path  # NAME.json, whether it is there or not
-    description: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def outside(self) -> bool:
-        """Return whether the description calls the task out of domain."""
-        found = self.description
-        return str(found.get("suggested", "")).upper() == "OOD" or found.get("domain") == "out"
+    def known_classes(self) -> dict[str, Any]:
+        """Return the classes of a data set of the catalogue, else the data's own."""
+        return known_classes(self.source, self.name)
 
-    def entry(self, templates: Sequence[str]) -> dict[str, Any]:
-        """Return title, classes, prompts and provenance for the manifest: the description's, else the data's own.
+    def prompts(self, templates: Sequence[str]) -> dict[str, Any]:
+        """Return the description's templates, else those given."""
+        return {"templates": self.description.get("templates", list(templates))}
 
-        Args:
-            templates: for classes that bring none.
+    def bring(self, zoo: Path, *, link: bool = False) -> str:
+        """Copy the images; those of an installed data set stay where they are."""
+        return str(self.path) if str(self.path).startswith(TORCHVISION) else super().bring(zoo, link=link)
 
-        Raises:
-            DataError: nobody names the classes.
-        """
-        found = self.description
-        entry = {name: str(found.get(name, "")) for name in ("title", "source", "licence")}
-        entry["source"] = entry["source"] or str(found.get("original", ""))
-        entry["licence"] = entry["licence"] or str(found.get("license", ""))
-        entry = {name: text for name, text in entry.items() if text}
-        classes = found.get("class_names", found.get("classes"))
-        if classes is not None:
-            if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-                raise DataError(f"{self.beside.name}: `class_names` must be a list with one name for each label.")
-            return {**entry, "classes": classes, "templates": found.get("templates", list(templates))}
-        known = known_classes(self.source, self.name)
-        if not known:
-            missing = "lists no `class_names`" if found else "is missing; it must list the `class_names`"
-            raise DataError(f"{self.beside.name} {missing}: {self.path.name} has numbers as labels, and no names.")
-        if "dataset" not in known or "templates" in found:
-            known["templates"] = found.get("templates", list(templates))
-        return {**entry, **known}
+    def named_in(self, folder: Path) -> Path:
+        """Return the table of a task whose images are listed in one."""
+        return folder / self.path.name if isinstance(self.source, PathTable) else folder
 
 
 def known_classes(source: Source, name: str) -> dict[str, Any]:
@@ -106,7 +81,7 @@ def _fits(source: Source, dataset: str) -> bool:
     return True
 
 
-def find_tasks(place: Path) -> tuple[list[BroughtTask], list[str]]:
+def find_tasks(place: Path) -> tuple[list[ImageTask], list[str]]:
     """Return the tasks that a place holds, by name.
 
     Args:
@@ -123,7 +98,7 @@ def find_tasks(place: Path) -> tuple[list[BroughtTask], list[str]]:
         names = str(place).removeprefix(TORCHVISION).split(",")
         root = torchvision_root(Path.cwd(), None)
         found = [_task(Path(f"{TORCHVISION}{name}"), installed(name, root), root) for name in names]
-        return _distinct(found), []
+        return distinct(found), []
     if not place.exists():
         raise DataError(f"There is no {place}. Give {FORMS}, or a folder of such.")
     if place.is_file() or _is_one(place):
@@ -141,67 +116,10 @@ def find_tasks(place: Path) -> tuple[list[BroughtTask], list[str]]:
         found.append(open_brought(folder))
     if not found:
         raise DataError(f"{place} holds no images of a known form. What is expected: {FORMS}.")
-    return _distinct(sorted(found, key=lambda task: task.name)), left
+    return distinct(sorted(found, key=lambda task: task.name)), left
 
 
-def bring(task: BroughtTask, zoo: Path, *, link: bool = False) -> str:
-    """Copy a task's files into a zoo's folder.
-
-    Args:
-        task: from :func:`find_tasks`.
-        zoo: the zoo's folder.
-        link: make hard links where the disk allows it: no room is taken, and files must not be changed any more.
-
-    Returns:
-        What the manifest names as ``data:``.
-
-    Raises:
-        DataError: the disk has no room.
-    """
-    if str(task.path).startswith(TORCHVISION):
-        return str(task.path)
-    content = task.source.content()
-    if isinstance(content, Path):
-        pairs = [(content, Path("data") / f"{task.name}{content.suffix}")]
-        named = pairs[0][1]
-    else:
-        folder = Path("data") / task.name
-        pairs = [(content.root / name, folder / name) for name in content.names]
-        named = folder / task.path.name if isinstance(task.source, PathTable) else folder
-    if not link:
-        check_room(zoo, sum(source.stat().st_size for source, _ in pairs))
-    for source, target in pairs:
-        (zoo / target).parent.mkdir(parents=True, exist_ok=True)
-        place_file(source, zoo / target, link=link)
-    return named.as_posix()
-
-
-def place_file(source: Path, target: Path, *, link: bool) -> None:
-    """Make a hard link of the file itself (also behind a symbolic link), or a copy."""
-    real = source.resolve()
-    if link:
-        try:
-            os.link(real, target)
-        except OSError:  # another disk
-            pass
-        else:
-            return
-    shutil.copyfile(real, target)
-
-
-def check_room(folder: Path, needed: int) -> None:
-    """Refuse where images do not fit on the disk.
-
-    Raises:
-        DataError: they do not.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free
-    if needed + SPARE > free:
-        raise DataError(f"The images need {needed:,} bytes; {free:,} are free in {folder}.")
-
-
-def open_brought(path: Path, name: str = "") -> BroughtTask:
+def open_brought(path: Path, name: str = "") -> ImageTask:
     """Open the images of one task, and the description beside them where there is one.
 
     Args:
@@ -217,22 +135,10 @@ def open_brought(path: Path, name: str = "") -> BroughtTask:
         raise DataError(f"{path.name}: {error}") from error
 
 
-def _task(path: Path, source: Source, folder: Path, name: str = "") -> BroughtTask:
+def _task(path: Path, source: Source, folder: Path, name: str = "") -> ImageTask:
     stem = path.stem if path.suffix in FILES else path.name.removeprefix(TORCHVISION)
     beside = folder / f"{stem}.json"
-    return BroughtTask(name or safe_name(stem), path, source, beside, _description(beside))
-
-
-def _description(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > MAX_DESCRIPTION_BYTES:
-            raise DataError(f"{path.name} is too large for a description.")
-        found = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path.name} cannot be read: {error}.") from error
-    return found if isinstance(found, dict) else {}
+    return ImageTask(name or safe_name(stem), path, source, beside, read_description(beside))
 
 
 def _is_one(folder: Path) -> bool:
@@ -261,17 +167,8 @@ def _images_below(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if is_image(path.name) or path.suffix == ".parquet")
 
 
-def _listed_in(task: BroughtTask) -> set[str]:
+def _listed_in(task: ImageTask) -> set[str]:
     """Return folders whose images a table lists; they are no tasks of their own."""
     if not isinstance(task.source, PathTable):
         return set()
     return {name.split("/")[0] for name in task.source.content().names if "/" in name}
-
-
-def _distinct(tasks: list[BroughtTask]) -> list[BroughtTask]:
-    names = [task.name for task in tasks]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        paths = ", ".join(task.path.name for task in tasks if task.name == twice)
-        raise DataError(f"{paths} would all be the task '{twice}'. Rename all but one.")
-    return tasks

@@ -13,7 +13,6 @@ from ...manifest import read_manifest
 from ...store.outputs import new_folder
 from ...types import Progress
 from ...weights import write_weights
-from ..images.brought import bring
 from ..metadata import header_text, model_document
 from .found import Row, Survey
 from .request import ImportRequest
@@ -94,7 +93,7 @@ def _bring(found: Survey, folder: Path) -> dict[str, str]:
         if path.is_symlink() or any(item.is_symlink() for item in path.rglob("*")):
             raise ZooError(f"The data of '{task.name}' hold a symbolic link, which is not followed. Copy the files.")
         try:
-            places[task.name] = bring(task.images, folder)
+            places[task.name] = task.images.bring(folder)
         except (OSError, shutil.Error) as error:
             reason = getattr(error, "strerror", None) or "a file in it cannot be read"
             raise ZooError(f"The data of '{task.name}' cannot be copied from {path.name}: {reason}.") from error

@@ -14,7 +14,7 @@ from ...catalog.datasets import KnownDataset, find_dataset, recognise_dataset
 from ...errors import DataError, ZooError
 from ...manifest import Task
 from ...recipe import explain
-from ..images.brought import BroughtTask, open_brought
+from ..images.brought import ImageTask, open_brought
 from ..making.prompts import asked_prompts, sets_in_words, wish_in_words
 from ..names import known_task, title_of
 from .architecture import Fact
@@ -31,7 +31,7 @@ class FoundTask:
     name: str
     trained: bool  # whether an expert was fine-tuned on it
     entry: dict[str, Any] = field(default_factory=dict)  # without ``data``
-    images: BroughtTask | None = None  # those that lie on this machine
+    images: ImageTask | None = None  # those that lie on this machine
     place: str = ""  # what ``data`` names where images lie elsewhere
     note: str = ""  # how the classes are known
 
@@ -176,7 +176,7 @@ def _classes(task: FoundTask, head: BroughtHead | None) -> tuple[dict[str, Any],
     )
 
 
-def _of_images(images: BroughtTask, count: int | None) -> dict[str, Any]:
+def _of_images(images: ImageTask, count: int | None) -> dict[str, Any]:
     """Return a task's classes from images and description; their number is checked where only a head has them."""
     try:
         return images.entry(())

@@ -11,7 +11,7 @@ from pathlib import Path
 from ...errors import UNREADABLE_ZIP, DataError
 from ...manifest import SAFE_NAME, Task
 from ...types import Progress
-from ..images.brought import check_room
+from ..brought_task import check_room
 from ..images.data import ImageData, corrupt_message, find_corrupt
 from ..images.readers.folders import read_folder, read_zip
 from ..images.readers.tree import check_archive

@@ -28,7 +28,6 @@ __all__ = [
     "of_preparation",
     "of_published",
     "only_alike",
-    "only_made",
     "only_pictured",
 ]
 
@@ -55,19 +54,6 @@ def of_published(config: Mapping[str, Any]) -> Modality:
     return next((modality for modality in MODALITIES.values() if modality.claims(config)), USUAL)
 
 
-def only_made(manifest: Manifest, what: str) -> None:
-    """Refuse what is known only of kinds of data of which new zoos are made.
-
-    Args:
-        manifest: of the zoo.
-        what: how the refusal begins, such as ``New zoos are made``.
-
-    Raises:
-        ZooError: the zoo is of another kind of data.
-    """
-    _only(manifest, what, lambda modality: modality.made)
-
-
 def only_alike(own: Manifest, other: Manifest, what: str) -> None:
     """Refuse a model of another zoo whose data are of another kind.
 
@@ -87,18 +73,18 @@ def only_alike(own: Manifest, other: Manifest, what: str) -> None:
 
 
 def only_pictured(manifest: Manifest, what: str) -> None:
-    """Refuse what is known only of samples that are pictures; see :func:`only_made`.
+    """Refuse what is known only of samples that are pictures.
+
+    Args:
+        manifest: of the zoo.
+        what: how the refusal begins, such as ``Tokens are drawn``.
 
     Raises:
         ZooError: the zoo is of another kind of data.
     """
-    _only(manifest, what, lambda modality: modality.shown == "picture")
-
-
-def _only(manifest: Manifest, what: str, fits: Callable[[Modality], bool]) -> None:
     modality = modality_of(manifest)
-    if not fits(modality):
-        known = " and ".join(other.many for other in MODALITIES.values() if fits(other))
+    if modality.shown != "picture":
+        known = " and ".join(other.many for other in MODALITIES.values() if other.shown == "picture")
         raise ZooError(
             f"{what} for zoos of {known}; '{manifest.name}' is one of {modality.many}, which can be run and checked."
         )

@@ -12,7 +12,7 @@ from ...layouts import OPEN_CLIP, Layout
 from ...manifest import Manifest, Task
 from ...preparation import Preprocess
 from ..images import config as clip_config
-from ..images.brought import find_tasks, open_brought
+from ..images.brought import ImageTask, find_tasks, open_brought
 from ..images.data import ImageData, open_task
 from ..modality import FLOAT, TowerSize
 
@@ -52,7 +52,6 @@ class ImageModality:
     shifted_by = "noise, blur, low contrast, negatives, or seven corruptions of papers on merging"
     parts = ""
     graded = False
-    made = True
     padded = False
     facts = ("architecture", "quick_gelu", "preprocess")
     exporter = surveyor = ""
@@ -196,6 +195,16 @@ class ImageModality:
         """Return what holds one task's images each, and names of folders without images."""
         found, left = find_tasks(place)
         return [task.path for task in found], left
+
+    def find_tasks(self, place: Path) -> tuple[list[ImageTask], list[str]]:
+        """Return the tasks of which a place holds images, and names of folders without images."""
+        return find_tasks(place)
+
+    def set_aside(self, task: ImageTask, zoo: Path, *, share: float, seed: int, link: bool) -> str:
+        """Bring images with a share of them to test on."""
+        from ..images.set_aside import set_aside
+
+        return set_aside(task, zoo, share=share, seed=seed, link=link)
 
     def open_brought(self, path: Path, name: str) -> Source:
         """Open the images that somebody brings for a task."""

@@ -14,7 +14,7 @@ from ...manifest import Manifest, Task, manifest_file, resolve_inside
 from ...preparation import Tokenisation
 from ..modality import FLOAT, TowerSize
 from ..texts import config as bert_config
-from ..texts.brought import find_texts
+from ..texts.brought import TextTask, find_text_tasks, find_texts, set_aside
 from ..texts.data import TextData, open_texts
 from ..texts.families import FAMILIES, family_of
 from ..texts.tables import READERS, TextTable
@@ -49,7 +49,6 @@ class TextModality:
     shifted_by = "one word in seven misspelt, left out, or swapped with the next"
     parts = "words"
     graded = True
-    made = False
     padded = True
     facts = ("architecture",)
     exporter = ".pipeline.export.texts:export_text"
@@ -215,6 +214,14 @@ class TextModality:
     def find_brought(self, place: Path) -> tuple[list[Path], list[str]]:
         """Return what holds one task's texts each, and names of folders without texts."""
         return find_texts(place)
+
+    def find_tasks(self, place: Path) -> tuple[list[TextTask], list[str]]:
+        """Return the tasks of which a place holds texts, and names of folders without texts."""
+        return find_text_tasks(place)
+
+    def set_aside(self, task: TextTask, zoo: Path, *, share: float, seed: int, link: bool) -> str:
+        """Bring texts with a share of them to test on; they are written anew, so nothing is linked."""
+        return set_aside(task, zoo, share=share, seed=seed)
 
     def open_brought(self, path: Path, name: str) -> TextTable:
         """Read the texts that somebody brings for a task, where they are few and lie there as plain text.

@@ -80,7 +80,8 @@ class TextData(TaskData):
         more = f" and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
         return (
             f"Task '{self.task.name}': {len(reasons)} of {count:,} texts hold no word: {'; '.join(reasons[:NAMED])}"
-            f"{more}. Correct or remove them, or leave them out: `corrupt: skip` for this task in zoo.yaml."
+            f"{more}. Correct or remove them, or leave them out: `corrupt: skip` for this task in zoo.yaml, or "
+            "`zoo init --skip-corrupt`."
         )
 
     def skipped(self) -> str:

@@ -10,18 +10,19 @@ import numpy as np
 from PIL import Image
 
 from ...errors import DataError
-from ..images.brought import BroughtTask, check_room, place_file
-from ..images.decoding import FORMATS, SUFFIXES, Encoded
-from ..images.readers.npz import NpzArrays
-from ..images.readers.parquet import ParquetShards
-from ..images.splits import share_of_each_class
+from ..brought_task import check_room, check_share, place_file
+from .brought import ImageTask
+from .decoding import FORMATS, SUFFIXES, Encoded
+from .readers.npz import NpzArrays
+from .readers.parquet import ParquetShards
+from .splits import share_of_each_class
 
 ENDINGS = {"JPEG": ".jpg", "TIFF": ".tif", "PPM": ".ppm"}  # others are called after their format
 UNKNOWN = ".bin"  # of what is no image; the check of the zoo will name it
 TABLE = "images.csv"
 
 
-def set_aside(task: BroughtTask, zoo: Path, *, share: float, seed: int, link: bool = False) -> str:
+def set_aside(task: ImageTask, zoo: Path, *, share: float, seed: int, link: bool = False) -> str:
     """Bring a task without splits into a zoo: a share of every class as test images, the rest to train on.
 
     Args:
@@ -37,8 +38,7 @@ def set_aside(task: BroughtTask, zoo: Path, *, share: float, seed: int, link: bo
     Raises:
         DataError: a share that leaves nothing, labels that are missing, or no room on the disk.
     """
-    if not 0 < share < 1:
-        raise DataError(f"A test share of {share:g} leaves nothing to train on or to test on; give one such as 0.2.")
+    check_share(share)
     labels = task.source.labels("test")
     if len(labels) and labels.min() < 0:
         raise DataError(f"{task.path.name}: {int((labels < 0).sum())} images have no label.")
@@ -50,7 +50,7 @@ def set_aside(task: BroughtTask, zoo: Path, *, share: float, seed: int, link: bo
     return _table(task, zoo, labels, tested, link)
 
 
-def _arrays(task: BroughtTask, source: NpzArrays, zoo: Path, labels: np.ndarray, tested: np.ndarray) -> str:
+def _arrays(task: ImageTask, source: NpzArrays, zoo: Path, labels: np.ndarray, tested: np.ndarray) -> str:
     images = source.images("test")
     check_room(zoo, images.nbytes)
     target = Path("data") / f"{task.name}.npz"
@@ -61,7 +61,7 @@ def _arrays(task: BroughtTask, source: NpzArrays, zoo: Path, labels: np.ndarray,
     return target.as_posix()
 
 
-def _table(task: BroughtTask, zoo: Path, labels: np.ndarray, tested: np.ndarray, link: bool) -> str:
+def _table(task: ImageTask, zoo: Path, labels: np.ndarray, tested: np.ndarray, link: bool) -> str:
     source, folder = task.source, Path("data") / task.name
     names = source.names("test", range(len(labels)))
     places = folder / "images"
