@@ -10,6 +10,7 @@ from ..catalog import ALIGNMENTS
 from ..manifest import locate_zoo, read_manifest
 from ..recipe import ExpertChoice, Recipe
 from ..rounding import rounded
+from ..zoo.nouns import kind_of_zoo
 from .merge import params_from
 from .printing import progress_line, say
 from .work import Quiet
@@ -95,7 +96,7 @@ def connect(
     say(
         f"Loss barrier: as they are {rounded(mean['plain'], 3)}, matched {rounded(mean['aligned'], 3)}, repaired as "
         f"well {rounded(mean['repaired'], 3)} nats ({len(found['tasks'])} tasks, n = {counts[0]} to {counts[-1]} "
-        f"images, split seed {found['split_seed']})"
+        f"{kind_of_zoo(zoo).many}, split seed {found['split_seed']})"
     )
     units = found["units"]
     for group, share in units["found"].items():

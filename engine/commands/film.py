@@ -12,6 +12,7 @@ from ..errors import RecipeError
 from ..rounding import rounded
 from ..store.outputs import check_folder
 from ..sweeps import parse_setting
+from ..zoo.nouns import kind_of_zoo
 from .printing import progress_line, say
 from .work import Quiet
 
@@ -57,11 +58,16 @@ def film(
     folder = make_view(FILM, asked, Store(), progress=None if quiet else progress_line())
     if out is not None:
         copy_result(folder, out)
-    say(printed(FILM.read(folder)))
+    say(printed(FILM.read(folder), kind_of_zoo(document.zoo).many))
 
 
-def printed(document: dict[str, Any]) -> str:
-    """Return the film's accuracies for the terminal: in-domain means by state, frame by frame."""
+def printed(document: dict[str, Any], many: str) -> str:
+    """Return the film's accuracies for the terminal: in-domain means by state, frame by frame.
+
+    Args:
+        document: the film.
+        many: what its samples are called.
+    """
     states = [state for state in document["states"] if state not in ("pretrained", "expert")]
     inside = [task["name"] for task in document["tasks"] if task["domain"] == "in"]
     rows = [[document["title"], *states]]
@@ -76,8 +82,8 @@ def printed(document: dict[str, Any]) -> str:
     counts = [task["evaluated"] for task in document["tasks"]]
     drawn = sum(task["drawn"] for task in document["tasks"])
     lines.append(
-        f"in-domain accuracy in percent on {min(counts)}-{max(counts)} evaluation images a task, protocol "
-        f"{document['protocol']}, seed {document['seed']}; {drawn} images drawn"
+        f"in-domain accuracy in percent on {min(counts)}-{max(counts)} evaluation {many} a task, protocol "
+        f"{document['protocol']}, seed {document['seed']}; {drawn} {many} drawn"
     )
     return "\n".join([*lines, document["chance"]] if document["chance"] else lines)
 

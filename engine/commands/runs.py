@@ -17,6 +17,7 @@ from ..report import Report, read_report
 from ..rounding import rounded
 from ..store import Run, Store, collect
 from ..store.outputs import new_file
+from ..zoo.nouns import kind_of_zoo
 from .inputs import files_of_zoo
 from .printing import say, say_line
 from .work import Force
@@ -251,8 +252,9 @@ def _latex(report: Report) -> str:
         texts = ["--" if value is None else rounded(value) for value in cells]
         lines.append(" & ".join([latex(state.replace("_", " ")), *texts]) + r" \\")
     counts = sorted({samples.evaluate for samples in report.samples.values()})
+    many = kind_of_zoo(report.recipe.zoo).many
     caption = (
-        f"Accuracy (percent) on {counts[0]}--{counts[-1]} evaluation images a task of zoo {report.zoo.name}, "
+        f"Accuracy (percent) on {counts[0]}--{counts[-1]} evaluation {many} a task of zoo {report.zoo.name}, "
         f"protocol {report.protocol}, split seed {report.split_seed}, "
         f"training seeds {', '.join(map(str, report.seeds))}."
     )

@@ -13,6 +13,8 @@ from ..rounding import rounded
 from ..store.outputs import check_file, new_file
 from ..sweeps import SweepTable, parse_setting
 from ..sweeps.grid import value_text
+from ..zoo.modality import Modality
+from ..zoo.nouns import called, kind_of_zoo
 from .inputs import files_of_zoo
 from .printing import progress_line, say
 from .work import Force, Quiet
@@ -42,14 +44,14 @@ def sweep(
     if out is not None:
         check_file(out, inputs, force=force)
     table = run_sweep(document, settings, Store(), progress=None if quiet else progress_line())
-    say(printed(table))
+    say(printed(table, kind_of_zoo(document.zoo)))
     if out is not None:
         with new_file(out, inputs, force=force) as file:
             file.write_text(table.to_csv(), "utf-8")
 
 
-def printed(table: SweepTable) -> str:
-    """Return the table for the terminal: averages on evaluation images, the best of every state marked."""
+def printed(table: SweepTable, kind: Modality) -> str:
+    """Return the table for the terminal: averages on evaluation samples, the best of every state marked."""
     states = [state for state in table.states() if state not in ("pretrained", "expert", *REFERENCE_STATES)]
     best = {state: point.number for state in states if (point := table.best(state))}
     heads = [*table.titles, *states, *(["merged out", "merged H"] if "merged" in states else [])]
@@ -75,7 +77,7 @@ def printed(table: SweepTable) -> str:
         if state in point.evaluation
     ][:2]
     lines += ["".join(f"{state}: {_text(average.within)}  " for state, average in references)] if references else []
-    return "\n".join([*lines, table.provenance()])
+    return "\n".join([*lines, called(table.provenance(), kind)])
 
 
 def _text(value: float | None) -> str:

@@ -11,6 +11,7 @@ from ..outgoing import terminal_lines
 from ..report import Report, schema_json
 from ..rounding import rounded
 from ..store.outputs import check_folder
+from ..zoo.nouns import kind_of_zoo
 from .printing import progress_line, say
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
@@ -71,8 +72,9 @@ def summary(report: Report) -> str:
     if merged:
         lines.append("L1 bias".ljust(width) + "".join(_cell(merged.l1.get(task), 3).rjust(11) for task in tasks))
     counts = {sample.evaluate for sample in report.samples.values()}
+    many = kind_of_zoo(report.recipe.zoo).many
     lines.append(
-        f"accuracy in percent on {min(counts, default=0)}-{max(counts, default=0)} evaluation images a task, "
+        f"accuracy in percent on {min(counts, default=0)}-{max(counts, default=0)} evaluation {many} a task, "
         f"protocol {report.protocol}, seeds {', '.join(map(str, report.seeds))}"
     )
     lines += [f"Warning: {warning}" for warning in report.warnings]

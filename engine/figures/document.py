@@ -16,6 +16,7 @@ from plotly.offline import get_plotlyjs
 
 from ..catalog.titles import method_title
 from ..report import Report, read_report
+from ..zoo.nouns import called, kind_of_zoo
 from .accuracy import accuracy_bars, scored_states
 from .bias import MEASURES, bias_bars, bias_states
 from .curves import QUANTITIES, training_curves
@@ -236,13 +237,14 @@ def figure_html(place: int, title: str, caption: str, drawn: Mapping[Theme, Draw
 
 
 def provenance_html(report: Report) -> str:
-    """Return the facts of the measurement: zoo, images, versions and time."""
+    """Return the facts of the measurement: zoo, samples, versions and time."""
+    kind = kind_of_zoo(report.recipe.zoo)
     facts = {
         "Zoo": f"{report.zoo.title or report.zoo.name} ({report.zoo.name})",
         "Zoo digest": report.zoo.digest,
         "Run identity": report.identity,
         "Experts": ", ".join(report.experts),
-        "Protocol": PROTOCOLS[report.protocol],
+        "Protocol": called(PROTOCOLS[report.protocol], kind),
         "Split seed": str(report.split_seed),
         "Training seeds": ", ".join(map(str, report.seeds)),
         "Merged model": f"{report.merged.kind.replace('_', ' ')}, {report.merged.extra_parameters:,} extra parameters, "
@@ -255,7 +257,7 @@ def provenance_html(report: Report) -> str:
         "Seconds": ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.timing_s.items()) or "not kept",
         **report.environment,
     }
-    images = pd.DataFrame(
+    samples = pd.DataFrame(
         [
             {
                 "Task": report.tasks[task].title or task,
@@ -271,7 +273,7 @@ def provenance_html(report: Report) -> str:
     )
     rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in facts.items())
     note = "Seconds are of when a part was computed, which may have been for an earlier run."
-    counted = f"<h2>Images</h2>{_table(images)}" if len(images) else ""
+    counted = f"<h2>{kind.many.capitalize()}</h2>{_table(samples)}" if len(samples) else ""
     return f"{counted}<h2>Provenance</h2><table class=facts>{rows}</table><p class=quiet>{note}</p>"
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from ..outgoing import csv_table, latex_tabular
 from ..rounding import rounded
+from ..zoo.nouns import kind_of_zoo
 from .compare import Compared, against, average_table, state_label, state_of, task_table
 from .differences import measurement_warnings
 
@@ -104,8 +105,9 @@ def measured(run: Compared) -> str:
     report = run.report
     counts = sorted({samples.evaluate for samples in report.samples.values()})
     n = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,}–{counts[-1]:,}" if counts else "no"
+    many = kind_of_zoo(report.recipe.zoo).many
     return (
-        f"{report.zoo.title or report.zoo.name}, {n} images a task, {report.protocol.replace('_', '-')}, "
+        f"{report.zoo.title or report.zoo.name}, {n} {many} a task, {report.protocol.replace('_', '-')}, "
         f"split seed {report.split_seed}, training seed{'s' if len(report.seeds) > 1 else ''} "
         f"{', '.join(map(str, report.seeds))}"
     )
@@ -129,7 +131,8 @@ def _rows(runs: Sequence[Compared], state: str) -> list[tuple[str, list[str]]]:
 
 def _caption(runs: Sequence[Compared], state: str) -> str:
     label = state_label(state, runs)
-    return f"{label}: accuracy in percent of evaluation images; in brackets, points against {runs[0].letter}."
+    many = kind_of_zoo(runs[0].report.recipe.zoo).many
+    return f"{label}: accuracy in percent of evaluation {many}; in brackets, points against {runs[0].letter}."
 
 
 def _cell(value: float, change: float, digits: int = 1) -> str:

@@ -1,17 +1,12 @@
-"""Sentences and figures about images, said of other samples."""
+"""Figures about images, said of other samples."""
 
 import plotly.graph_objects as go
 
 from engine.figures.drawing import begun
 from engine.zoo.modalities import MODALITIES
-from pages.shared.nouns import called, figure_called
+from pages.shared.nouns import figure_called
 
 TEXT = MODALITIES["text"]
-
-
-def test_sentences_speak_of_the_zoos_samples():
-    assert called("An image of 500 images. Images move.", TEXT) == "A text of 500 texts. Texts move."
-    assert called("An image of 500 images.", MODALITIES["image"]) == "An image of 500 images."
 
 
 def test_figures_speak_of_the_zoos_samples():
