@@ -24,6 +24,7 @@ from engine.experiments.spec import FOLDER
 from engine.outgoing import csv_cell, csv_table, latex, latex_table, terminal, terminal_lines
 from engine.store import Store
 from engine.sweeps.table import SweepPoint, SweepTable
+from engine.zoo.modalities import USUAL
 from tests.pages.conftest import write_zoo
 
 
@@ -99,7 +100,7 @@ def test_progress_on_a_terminal_obeys_nothing(monkeypatch):
 
 def test_a_sweeps_reasons_stay_in_their_line():
     points = [SweepPoint(number=0, values=(0.3,), title="λ 0.3", failed="no \x1b[2Jexpert\n0.3  99.9")]
-    shown = printed(SweepTable(places=("merge.params.scaling",), titles=("λ",), points=points))
+    shown = printed(SweepTable(places=("merge.params.scaling",), titles=("λ",), points=points), USUAL)
     assert r"failed: no \x1b[2Jexpert\n0.3  99.9" in shown
 
 

@@ -1,4 +1,4 @@
-"""What samples are called, in commands, tables and documents."""
+"""Names of samples in commands, tables and documents."""
 
 import pytest
 
