@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..outgoing import csv_table, latex_tabular
 from ..rounding import rounded
-from ..zoo.nouns import kind_of_zoo
+from ..zoo.nouns import called, kind_of_zoo
 from .compare import Compared, against, average_table, state_label, state_of, task_table
 from .differences import measurement_warnings
 
@@ -75,7 +75,7 @@ def to_markdown(runs: Sequence[Compared], state: str) -> str:
     lines = [f"- **{run.letter}** {_markdown(run.title)} ({_markdown(measured(run))})" for run in runs]
     head = ["", *(run.letter for run in runs)]
     table = [head, ["---", *["---:"] * len(runs)], *([_markdown(name), *cells] for name, cells in _rows(runs, state))]
-    found = measurement_warnings(runs)
+    found = _unlike(runs)
     notes = ["", "Not measured alike:", "", *(f"- {_markdown(text)}" for text in found)] if found else []
     return "\n".join(
         [
@@ -93,7 +93,7 @@ def to_markdown(runs: Sequence[Compared], state: str) -> str:
 def to_latex(runs: Sequence[Compared], state: str) -> str:
     """Render the comparison as a LaTeX table whose caption says what was measured; needs no package."""
     runs_said = " ".join(f"{run.letter}: {run.title} ({measured(run)})." for run in runs)
-    found = measurement_warnings(runs)
+    found = _unlike(runs)
     notes = ["Not measured alike.", *found] if found else []
     caption = " ".join([_caption(runs, state), runs_said, *notes])
     rows = [(name, *cells) for name, cells in _rows(runs, state)]
@@ -127,6 +127,12 @@ def _rows(runs: Sequence[Compared], state: str) -> list[tuple[str, list[str]]]:
     if means["l1"].notna().any():
         rows.append(("L1 bias", [_cell(value, np.nan, 3) for value in means["l1"]]))
     return rows
+
+
+def _unlike(runs: Sequence[Compared]) -> list[str]:
+    """Return what keeps runs from being comparable, said of the first one's kind of samples."""
+    kind = kind_of_zoo(runs[0].report.recipe.zoo)
+    return [called(text, kind) for text in measurement_warnings(runs)]
 
 
 def _caption(runs: Sequence[Compared], state: str) -> str:
