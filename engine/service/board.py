@@ -50,6 +50,7 @@ class Attempt:
     worker: str  # address
     given: float  # when
     start_by: float
+    since: float = field(default_factory=time.time)  # when it was given, by the clock that claims are written with
     owner: str = ""  # the worker's process; empty until the step has started
     started: float | None = None  # when
     stop_by: float | None = None  # when patience ends, once it is to stop

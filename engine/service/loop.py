@@ -272,7 +272,7 @@ class Loop:
         logger.warning("Step '%s' has lost its worker: %s", node.title, event.values["reason"], extra=about)
         self.workers.pop(attempt.worker, None)
         # A worker that ends as soon as it starts a step may not have said so; it has claimed the step.
-        owner = attempt.owner or self.store.claims.left_behind(node.step.key, time.monotonic() - attempt.given)
+        owner = attempt.owner or self.store.claims.left_behind(node.step.key, attempt.since)
         self.store.claims.release_all(owner)
         if owner and attempt.stop_by is None:
             node.deaths += 1

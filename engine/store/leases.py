@@ -187,10 +187,10 @@ class Claims:
         """Give back all claims of a process that is known to be gone."""
         self._database.write(lambda connection: connection.execute(sa.delete(claim).where(claim.c.owner == owner)))
 
-    def left_behind(self, key: str, seconds: float) -> str:
-        """Return the process that has claimed a step in the last seconds and has ended; empty where there is none."""
+    def left_behind(self, key: str, since: float) -> str:
+        """Return the process that has claimed a step since a time and has ended; empty where there is none."""
         held = self._database.read(lambda connection: connection.execute(_holder, {"of": key}).first())
-        if held is None or held.created < time.time() - seconds or is_alive(held.owner, held.heartbeat):
+        if held is None or held.created < since or is_alive(held.owner, held.heartbeat):
             return ""
         return held.owner
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from paper_cluster import ELSEWHERE, Table, step
 
 from engine.service.cluster import Event
@@ -135,7 +137,21 @@ def test_a_worker_that_ends_before_it_says_that_it_started_a_step_is_known_by_it
         assert store.claims.take(step("bad").key, ended)
         table.die("w")
     assert store.runs.get(run.id).error_kind == "WorkerDied"
-    assert store.claims.left_behind(step("bad").key, 60) == ""
+    assert store.claims.left_behind(step("bad").key, 0.0) == ""
+
+
+def test_a_claim_counts_also_where_the_database_answers_late(store, monkeypatch):
+    read = store.claims._database.read
+
+    def late(*arguments):
+        time.sleep(0.05)
+        return read(*arguments)
+
+    monkeypatch.setattr(store.claims._database, "read", late)
+    key, ended, given = step("bad").key, f"{this_process('worker').rsplit(':', 1)[0]}:1", time.time()
+    assert store.claims.take(key, ended)
+    assert store.claims.left_behind(key, given) == ended
+    assert store.claims.left_behind(key, time.time()) == "", "an older claim is another attempt's"
 
 
 def test_steps_that_waited_for_a_worker_that_ends_are_not_blamed(store):
