@@ -36,7 +36,7 @@ class PretrainConfig:
     masked: float = 0.15
     masked_weight: float = 0.2
     noise_in: LabelNoise = field(
-        default_factory=lambda: LabelNoise(floor=0.24, slope=0.9, spread=0.15, decoy_share=0.75)
+        default_factory=lambda: LabelNoise(floor=0.22, slope=0.9, spread=0.15, decoy_share=0.75)
     )
     noise_out: LabelNoise = field(default_factory=lambda: LabelNoise(floor=0.02, slope=0.2, spread=0.02))
 
