@@ -13,9 +13,10 @@ from engine.manifest import STANDARD, Manifest, bundled_zoos
 from engine.pipeline.zoos.foreseen import foreseen
 from engine.pipeline.zoos.request import FinetuneConfig, FinetuneRequest
 from engine.zoo.encoders.architecture import unlike
-from engine.zoo.making.adopt import OTHER_BASE
+from engine.zoo.making.adopt import way_of
 from engine.zoo.modalities import Modality, modality_of
 from pages.forms.params import method_notes, param_fields, seeded
+from pages.forms.teacher import teacher_fields
 from pages.shared.chrome import duration, plain
 from pages.shared.state import store
 from pages.shared.zoos import zoo_folder, zoo_manifest
@@ -40,17 +41,20 @@ def training_form(zoo: str, manifest: Manifest, tasks: Sequence[str]) -> dict[st
     chosen = _tasks(zoo, manifest, tasks, row)
     config = {**_settings(kind), "method": row.name, "params": params}
     start = _start(zoo, manifest) if st.session_state.get(f"{PREFIX}all") else ""
-    method = OTHER_BASE if start else row.name
+    teacher, nobody = (None, "") if row.joint else teacher_fields(zoo, manifest, chosen)
+    method = way_of(row.name, taught=teacher is not None, moved=bool(start))
     have = _there(manifest, row, chosen, method)
     replace = bool(have) and st.toggle(
         "Replace what is there",
         key=seeded(f"{PREFIX}replace", False),
         help="A task has one expert by each recipe, a zoo one joint model; they give way to the new ones.",
     )
-    problem = _problem(row, params, chosen, have, replace) or _nobody_to_imitate(manifest, row, chosen)
+    problem = nobody or _problem(row, params, chosen, have, replace) or _nobody_to_imitate(manifest, row, chosen)
     request: dict[str, Any] = {"zoo": zoo, "tasks": chosen, "config": config, "replace": replace}
     if start:
         request["start"] = {"zoo": start}
+    if teacher:
+        request["teacher"] = teacher
     if not problem:
         try:
             FinetuneRequest.parse(request)

@@ -196,6 +196,43 @@ def test_experts_are_trained_joined_and_chosen_in_the_lab(workspace, open_app, t
     assert "two experts of the task 'alpha'" in texts(lab).replace("\\", "")
 
 
+def test_experts_learn_from_a_teacher(workspace, open_app, trainable, tmp_path):
+    school = make_zoo(tmp_path / "school")
+    document = yaml.safe_load((school / "zoo.yaml").read_text())
+    (school / "zoo.yaml").write_text(yaml.safe_dump({**document, "name": "school"}))
+    workspace.store.zoos.add(school)
+    app = opened(open_app, trainable)
+    app.selectbox(key="train.method").set_value("standard").run()
+    app.number_input(key="train.steps").set_value(4).run()
+    app.number_input(key="train.batch").set_value(8).run()
+    app.toggle(key="train.teacher.asked").set_value(True).run()
+    key = f"train.tasks.{trainable}.standard"
+    app.multiselect(key=key).set_value(["alpha"]).run()
+    assert app.selectbox(key=f"train.teacher.zoo.{trainable}").options[0] == "school"
+    (teacher,) = [box for box in app.selectbox if box.label == "Teacher"]
+    assert teacher.value == "alpha"
+    assert "In the zoo: alpha-distilled" in texts(app).replace("\\", "")
+    app.button(key="train.go.button").click().run()
+    (row,) = workspace.store.runs.list(kinds=("finetune",))
+    taught = {"zoo": str(school), "model": "alpha", "task": "", "temperature": 2.0, "weight": 0.9}
+    assert row.request["teacher"] == taught
+    carry_out(workspace.store, row)
+    assert read_manifest(trainable).expert_table["alpha-distilled"].method == "distilled"
+    record = json.loads((trainable / "build.json").read_text())
+    assert "alpha-distilled" in json.dumps(record)
+    app = opened(open_app, trainable)
+    assert "1 expert in the zoo" in texts(app)
+
+
+def test_nobody_teaches_classes_that_no_zoo_has(workspace, open_app, trainable):
+    document = yaml.safe_load((trainable / "zoo.yaml").read_text())
+    (trainable / "zoo.yaml").write_text(yaml.safe_dump({**document, "heads": None}))
+    app = opened(open_app, trainable)
+    app.toggle(key="train.teacher.asked").set_value(True).run()
+    assert "No zoo at hand has tasks of these names and classes" in texts(app)
+    assert app.button(key="train.go.button").disabled
+
+
 def test_experts_of_texts_are_trained_from_the_page(workspace, open_app, tmp_path):
     zoo = make_text_zoo(tmp_path / "texts", experts=("alpha", "beta"), train=24)
     app = opened(open_app, zoo)
