@@ -4,10 +4,11 @@ import streamlit as st
 
 from engine.errors import EngineError
 from engine.figures.sweep import MEASURES, measured_states, sweep_curves, sweep_map, sweep_state_title
+from engine.pipeline.viewing.shipped import SWEEP as SWEPT
 from engine.recipe import REFERENCE_STATES
 from engine.rounding import rounded
 from engine.store import Run
-from engine.sweeps import SweepRequest, SweepTable, sweep_title
+from engine.sweeps import SweepRequest, SweepTable, read_table, sweep_title
 from engine.sweeps.grid import value_text
 from pages.forms import recipe as forms
 from pages.forms.sweep import sweep_form
@@ -19,7 +20,7 @@ from pages.shared.nouns import kind_of_zoo
 from pages.shared.one_of import one_of
 from pages.shared.progress import log_view, resume, show_progress
 from pages.shared.service import ask, told_when_refused
-from pages.shared.state import RUN, open_run, run_title, show_run, store
+from pages.shared.state import RUN, example_folder, examples, open_run, run_title, show_run, store
 from pages.shared.tables import draw_table
 
 SWEEP = "sweep"  # the address parameter: id of the sweep shown
@@ -38,17 +39,34 @@ def main() -> None:
             start(request)
     row = _chosen(rows)
     if row is None:
-        empty_state(
-            "No sweep yet",
-            "Choose a parameter and a range above: the recipe is run for every value, and a curve shows what in-domain "
-            "and out-of-domain accuracy do. The best value is chosen on validation images, not on those shown.",
-        )
+        _no_sweep()
         return
     if row.active:
         show_progress(row, "sweep", title=True, below=_so_far)
     else:
         _ended(row)
         _result(row)
+
+
+def _no_sweep() -> None:
+    """Draw the sweep that came with an example, while there is none of one's own."""
+    empty_state(
+        "No sweep yet",
+        "Choose a parameter and a range above: the recipe is run for every value, and a curve shows what in-domain and "
+        "out-of-domain accuracy do. The best value is chosen on validation images, not on those shown.",
+    )
+    found = next((entry for entry in examples() if (example_folder(entry.id) / SWEPT).is_dir()), None)
+    if found is None:
+        return
+    table = read_table(example_folder(found.id) / SWEPT)
+    st.subheader(plain(f"{', '.join(table.titles)} of {found.title}, a sweep that came with the app"), anchor=False)
+    measure = _measure(table)
+    if measure:
+        drawing = sweep_curves(table, measure, theme())
+        plot(drawing, key="sweep.figure")
+        st.caption(plain(table.provenance()))
+        numbers_of(drawing, "sweep.figure", found.id)
+    _best(table, kind_of_zoo(open_run(found.id).report.recipe.zoo).many)
 
 
 @told_when_refused
@@ -115,22 +133,29 @@ def _result(row: Run) -> None:
     if table is None or not any(point.evaluation or point.failed for point in table.points):
         empty_state("No numbers", "No run of this sweep left accuracies: it was ended early, or its zoo has no data.")
         return
-    there = [name for name in MEASURES if any(s not in ("expert",) for s in measured_states(table, name))]
-    if there:
-        measure = one_of(
-            "Measure",
-            there,
-            format_func=lambda name: MEASURES[name][0],
-            default=there[0],
-            key="sweep.measure",
-            label_visibility="collapsed",
-            help="Mean over in-domain tasks, over out-of-domain tasks, or their harmonic mean H.",
-        )
+    measure = _measure(table)
+    if measure:
         _figure(table, row, measure)
     _best(table, kind_of_zoo(str(row.request["recipe"]["zoo"])).many)
     _differences(table, row)
     sweep_film(row, table)
     _points(table, row)
+
+
+def _measure(table: SweepTable) -> str | None:
+    """Draw the choice of what is shown of a sweep's points; None where they have no accuracies."""
+    there = [name for name in MEASURES if any(s not in ("expert",) for s in measured_states(table, name))]
+    if not there:
+        return None
+    return one_of(
+        "Measure",
+        there,
+        format_func=lambda name: MEASURES[name][0],
+        default=there[0],
+        key="sweep.measure",
+        label_visibility="collapsed",
+        help="Mean over in-domain tasks, over out-of-domain tasks, or their harmonic mean H.",
+    )
 
 
 def _figure(table: SweepTable, row: Run, measure: str) -> None:

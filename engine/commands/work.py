@@ -48,14 +48,18 @@ def examples(
     out: Annotated[Path | None, typer.Option(help="Where to put them (default: the app's assets).")] = None,
     only: Annotated[list[str] | None, typer.Option(help="An example to rebuild; the others stay as they are.")] = None,
     films: Annotated[bool, typer.Option("--films", help="Only the films of the examples that are there.")] = False,
+    beside: Annotated[
+        bool, typer.Option("--beside", help="Only the sweeps and learned coefficients beside examples that are there.")
+    ] = False,
 ) -> None:
     """Rebuild the finished example runs that ship with the app."""
-    from ..pipeline.export.examples import build_examples, rebuild_films
+    from ..pipeline.export.examples import build_examples, rebuild_beside, rebuild_films
     from ..store import Store
 
-    if out is not None and not films and not only:
+    if out is not None and not (films or beside or only):
         check_folder(out)
-    (rebuild_films if films else build_examples)(Store(), out, only=only or (), progress=progress_line())
+    build = rebuild_films if films else rebuild_beside if beside else build_examples
+    build(Store(), out, only=only or (), progress=progress_line())
 
 
 def summary(report: Report) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -12,8 +12,11 @@ from torch import Tensor
 from ..catalog.transforms import EntryPruningParams
 from ..errors import MergeError
 from ..types import Context, TaskVectors, Weights
-from .assemble import Changed, all_pieces
+from .assemble import Changed, all_pieces, pieces
 from .selection import order_statistics
+from .sums import Sums
+
+OPEN = 2**22  # scores near a limit that are held until it is known
 
 
 def pwptv(base: Weights, task_vectors: TaskVectors, params: EntryPruningParams, context: Context) -> Changed:
@@ -55,11 +58,15 @@ def _pruned(
     def report(fraction: float, layer: str) -> None:
         context.progress(fraction, f"Scoring entries of {layer}")
 
+    columns, sums = (_Columns(count), Sums(task_vectors.dtype)) if params.shared else (None, None)
+
     def scores(step: int) -> Iterable[Tensor]:
+        if step == 1 and sums:
+            return (score(piece, total) for piece, total in _summed(task_vectors, sums, report))
         return (score(piece, piece.sum(dim=0)) for piece in all_pieces(task_vectors, step, report))
 
     # numpy compares and reduces booleans an order of magnitude faster
-    bounds = order_statistics(scores, count, [index + 1])[0].numpy()
+    bounds = order_statistics(scores, count, [index + 1], watch=columns)[0].numpy()
 
     def kept(stack: Tensor, total: Tensor) -> np.ndarray:
         """Return the entries that stay; overwrites them."""
@@ -73,4 +80,68 @@ def _pruned(
         total = stack.sum(dim=0)
         return torch.from_numpy(np.multiply(total.numpy(), kept(stack, total)))
 
-    return Changed(task_vectors, prune, together=True, elementwise=True, summed=summed if params.shared else None)
+    if not params.shared:
+        return Changed(task_vectors, prune, together=True, elementwise=True)
+    totals = _pruned_sums(task_vectors, sums, columns.settled(bounds))
+    return Changed(task_vectors, prune, together=True, elementwise=True, totals=totals, summed=summed)
+
+
+class _Columns:
+    """Tells from the pass that finds the limits which columns have a score above one, so that no second is needed."""
+
+    def __init__(self, count: int) -> None:
+        self._kept = np.empty(count, bool)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was seen."""
+        self._seen, self._held = 0, 0
+        self._open: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # scores that may be above: row, column, value
+
+    def see(self, above: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
+        """Take note of a piece's columns, and of the scores that decide about those that are still open."""
+        if self._held > OPEN:
+            return
+        first, self._seen = self._seen, self._seen + len(above)
+        self._kept[first : self._seen] = above
+        rows_told = 1 + int(places[-1]) // len(above) if len(places) else 0
+        undecided = np.flatnonzero(~np.tile(above, rows_told)[places])
+        rows, columns = np.divmod(places[undecided], len(above))
+        self._open.append((rows, columns + first, values[undecided]))
+        self._held += len(undecided)
+
+    def settled(self, limits: np.ndarray) -> np.ndarray | None:
+        """Return whether each column has a score above its row's limit; None where that is not known of all."""
+        if self._seen < len(self._kept) or self._held > OPEN:
+            return None
+        for rows, columns, values in self._open:
+            self._kept[columns[values > limits[rows]]] = True
+        return self._kept
+
+
+def _summed(
+    task_vectors: TaskVectors, sums: Sums, report: Callable[[float, str], None]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Return all pieces (K, n) with the sums of their rows, which are kept as far as there is room."""
+    sums.clear()
+    for index, name in enumerate(task_vectors.names):
+        report(index / len(task_vectors.names), name)
+        kept, first = sums.of(name, task_vectors.shape(name)), 0
+        for piece in pieces(task_vectors, name):
+            last = first + piece.shape[1]
+            yield piece, torch.sum(piece, dim=0, out=None if kept is None else kept.view(-1)[first:last])
+            first = last
+
+
+def _pruned_sums(task_vectors: TaskVectors, sums: Sums, columns: np.ndarray | None) -> dict[str, Tensor]:
+    """Return the sums of the columns that stay, by layer; none where columns are not known."""
+    if columns is None:
+        return {}
+    first = 0
+    for name in task_vectors.names:
+        last = first + math.prod(task_vectors.shape(name))
+        if name in sums.kept:
+            entries = sums.kept[name].view(-1).numpy()
+            np.multiply(entries, columns[first:last], out=entries)
+        first = last
+    return sums.kept

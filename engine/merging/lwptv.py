@@ -14,11 +14,9 @@ from ..errors import MergeError
 from ..masks import lwptv_masks
 from ..types import Context, Static, TaskVectors, Weights
 from .assemble import COLUMNS, Changed, add_to_base, merged_vector, pieces
+from .sums import Sums
 
 __all__ = ["absolute_value", "lwptv", "lwptv_masks", "salience", "scale_learned"]
-
-TOTALS_KEPT = 2**28  # entries of summed task vectors that are kept from measuring salience, 1 GiB in float32
-BLOCK = 2**24  # entries of a block of memory for sums, which goes back when those of its layers have been handed out
 
 
 def salience(task_vectors: TaskVectors, context: Context | None = None) -> tuple[tuple[str, ...], np.ndarray]:
@@ -46,9 +44,9 @@ def lwptv(base: Weights, task_vectors: TaskVectors, params: LwptvParams, context
     """
     if len(task_vectors.experts) < 2:
         raise MergeError("LwPTV compares experts with each other; choose at least 2, or leave it out.")
-    totals: dict[str, Tensor] = {}
-    scored = _scores(task_vectors, _salient, context, totals if params.shared else None)
-    return _pruned(task_vectors, params, scored, params.shared, totals)
+    sums = Sums(task_vectors.dtype) if params.shared else None
+    scored = _scores(task_vectors, _salient, context, sums)
+    return _pruned(task_vectors, params, scored, params.shared, sums.kept if sums else None)
 
 
 def absolute_value(base: Weights, task_vectors: TaskVectors, params: LayerMaskParams, context: Context) -> Changed:
@@ -86,34 +84,25 @@ def _scores(
     task_vectors: TaskVectors,
     score: Callable[[Tensor, Tensor], Tensor],
     context: Context | None,
-    totals: dict[str, Tensor] | None = None,
+    sums: Sums | None = None,
 ) -> tuple[tuple[str, ...], np.ndarray]:
-    """Mean scores of every layer; sums of task vectors are put into ``totals``, as far as there is room."""
+    """Mean scores of every layer; ``sums`` keeps those of task vectors, as far as there is room."""
     names, dtype = task_vectors.names, task_vectors.dtype
     scores = np.zeros((len(task_vectors.experts), len(names)))
-    left, room = TOTALS_KEPT if totals is not None else 0, torch.empty(0, dtype=dtype)
     passing = torch.empty(COLUMNS, dtype=dtype)
     for index, name in enumerate(names):
         size, first = math.prod(task_vectors.shape(name)), 0
-        kept = totals is not None and size <= left
-        if kept:
-            room = room if size <= len(room) else _room(max(size, min(BLOCK, left)), dtype)
-            totals[name], room, left = room[:size].view(task_vectors.shape(name)), room[size:], left - size
+        kept = sums.of(name, task_vectors.shape(name)) if sums else None
         found = [torch.zeros(len(scores), dtype=dtype)]
         for part in pieces(task_vectors, name):
             count = part.shape[1]
-            target = totals[name].view(-1)[first : first + count] if kept else passing[:count]
+            target = passing[:count] if kept is None else kept.view(-1)[first : first + count]
             found.append(score(part, torch.sum(part, dim=0, out=target)).sum(dim=1))
             first += count
         scores[:, index] = torch.stack(found).sum(dim=0, dtype=torch.float64).numpy() / max(size, 1)
         if context:
             context.progress((index + 1) / len(names), f"Salience of {name}")
     return names, scores
-
-
-def _room(entries: int, dtype: torch.dtype) -> Tensor:
-    """Memory for sums, in one block: large blocks of numpy are backed by large pages, which are touched faster."""
-    return torch.from_numpy(np.empty(entries * dtype.itemsize, np.uint8)).view(dtype)
 
 
 def _pruned(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,7 +18,9 @@ HELD = 2**18  # numbers inside brackets that wait until those equal to an end ar
 Pieces = Callable[[int], Iterable[Tensor]]
 
 
-def order_statistics(pieces: Pieces, count: int, ranks: Sequence[int], sample: int = SAMPLE) -> Tensor:
+def order_statistics(
+    pieces: Pieces, count: int, ranks: Sequence[int], sample: int = SAMPLE, watch: Watch | None = None
+) -> Tensor:
     """Return the numbers of given ranks in every row of a wide matrix, exactly.
 
     Every so many pieces bracket the answers; one pass over all of them counts what lies below a bracket and keeps what
@@ -29,15 +32,19 @@ def order_statistics(pieces: Pieces, count: int, ranks: Sequence[int], sample: i
         count: how many columns all pieces have together.
         ranks: from 1 (the smallest number) to ``count``.
         sample: how many numbers of a row are held at first.
+        watch: follows the pass that answers, for the last rank; it has seen nothing where there were too few numbers.
 
     Returns:
         A tensor of shape (R, K): a row for each rank.
     """
     step = STEP
     while count > sample and step > 1:
+        if watch:
+            watch.begin()
         blocks = _sampled(pieces(step), max(1, count // (step * sample)))
         if blocks:
             brackets = [_Brackets(blocks, rank / count) for rank in ranks]
+            brackets[-1].watch = watch
             for piece in pieces(1):
                 for bracket in brackets:
                     bracket.see(piece.numpy())
@@ -46,6 +53,8 @@ def order_statistics(pieces: Pieces, count: int, ranks: Sequence[int], sample: i
             if len(found) == len(ranks):
                 return torch.stack(found)
         step //= 4
+    if watch:
+        watch.begin()
     everything = torch.cat([piece.clone() for piece in pieces(1)], dim=1)
     return torch.stack([everything.kthvalue(rank, dim=1).values for rank in ranks])
 
@@ -55,8 +64,26 @@ def _sampled(pieces: Iterable[Tensor], stride: int) -> list[np.ndarray]:
     return [piece[:, ::stride].numpy().copy() for piece in pieces if piece.shape[1]]
 
 
+class Watch(Protocol):
+    """Is told, in a pass over all numbers, on which side of a bracket they lie."""
+
+    def begin(self) -> None:
+        """Forget what was told: a pass begins, or the bracket of the last one missed."""
+
+    def see(self, above: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
+        """Take note of one piece (K, n).
+
+        Args:
+            above: whether a column has a number above its row's bracket (n,).
+            places: of the numbers inside brackets, in the flattened piece.
+            values: of these numbers.
+        """
+
+
 class _Brackets:
     """Hold, for each row, two values between which its quantile very probably lies, and what lies around them."""
+
+    watch: Watch | None = None
 
     def __init__(self, blocks: Sequence[np.ndarray], share: float) -> None:
         ends = np.array([_bracket(row, share) for row in zip(*blocks, strict=True)])
@@ -74,11 +101,15 @@ class _Brackets:
             self._smaller, self._near_mask = np.empty(numbers.shape, bool), np.empty(numbers.shape, bool)
         smaller = np.less(numbers, self._low, out=self._smaller)
         near = np.less_equal(numbers, self._high, out=self._near_mask)
+        above = ~np.logical_and.reduce(near) if self.watch else None
         near ^= smaller
         self._below += [np.count_nonzero(row) for row in smaller]
         places = np.flatnonzero(near)  # much faster than choosing by booleans
         starts = np.searchsorted(places, np.arange(len(numbers) + 1) * numbers.shape[1])
-        self._near.append((numbers.reshape(-1)[places], starts))
+        values = numbers.reshape(-1)[places]
+        if self.watch:
+            self.watch.see(above, places, values)
+        self._near.append((values, starts))
         self._waiting += len(places)
         if self._waiting > HELD:
             self._sort_out()

@@ -98,12 +98,12 @@ class SafetensorsFile:
     @contextmanager
     def open_parts(self, name: str) -> Iterator[Callable[[int, np.ndarray], None]]:
         """Open a function that fills bytes with the stored entries from a given one on."""
-        entry = self._entries[name]
+        start, size, origin = self._entries[name].start, self.dtype(name).itemsize, self.path.name
         with self._unchanged() as file:
 
             def read(first: int, out: np.ndarray) -> None:
-                file.seek(entry.start + first * entry.dtype.itemsize)
-                _fill(file, out, self.path.name)
+                file.seek(start + first * size)
+                _fill(file, out, origin)
 
             yield read
 

@@ -10,10 +10,11 @@ from engine.errors import EngineError
 from engine.figures.coefficients import Learned, amplification_table, coefficient_figure, learned_coefficients
 from engine.figures.drawing import expert_titles
 from engine.pipeline.viewing.on_weights import merge_only
+from engine.pipeline.viewing.shipped import LEARNED
 from engine.recipe import MethodCall, Recipe, parse_recipe
 from pages.shared.chrome import empty_state, figure, theme
 from pages.shared.on_demand import on_demand
-from pages.shared.state import RunView, open_run, store
+from pages.shared.state import RunView, beside, open_run, store
 from pages.shared.tables import draw_table
 
 LOOKED_BACK = 300  # finished runs searched for the counterpart
@@ -24,14 +25,36 @@ def coefficients(run: RunView) -> None:
     """Draw learned λ of this run, beside those of its counterpart with or without LwPTV."""
     learned = learned_coefficients(run.report)
     if learned is None:
-        empty_state(
-            "This run learned no coefficients",
-            "AdaMerging learns how much of every expert goes into the merged model, for each task or for each task "
-            "and layer. Run it on these experts to see the coefficients here.",
-        )
-        recipe = run.report.recipe.model_copy(update={"merge": MethodCall(**LAYER_WISE), "transforms": ()})
-        _run_it(run, recipe, "Learn layer-wise coefficients", "weights.learn")
+        _not_learned(run)
         return
+    _draw(run, learned)
+
+
+def _not_learned(run: RunView) -> None:
+    """Draw the coefficients that come with the app for these experts; where none do, what would be here."""
+    shipped = beside(run.report, LEARNED)
+    if shipped:
+        st.info(
+            "This run learned no coefficients. These are AdaMerging's on the same experts, of a run that came with "
+            "the app.",
+            icon=":material/info:",
+        )
+        view = next((view for view in shipped if not view.report.recipe.transforms), shipped[0])
+        learned = learned_coefficients(view.report)
+        if learned is not None:
+            _draw(view, learned)
+        return
+    empty_state(
+        "This run learned no coefficients",
+        "AdaMerging learns how much of every expert goes into the merged model, for each task or for each task and "
+        "layer. Run it on these experts to see the coefficients here.",
+    )
+    recipe = run.report.recipe.model_copy(update={"merge": MethodCall(**LAYER_WISE), "transforms": ()})
+    _run_it(run, recipe, "Learn layer-wise coefficients", "weights.learn")
+
+
+def _draw(run: RunView, learned: Learned) -> None:
+    """Draw what a run learned, beside its counterpart."""
     titles = expert_titles(run.report, learned.experts)
     st.write(
         "How much of every expert's task vector AdaMerging adds, learned without labels by making predictions on the "
@@ -116,6 +139,10 @@ def _counterpart(run: RunView, learned: Learned) -> tuple[RunView, Learned] | No
     if not learned.layers:
         return None
     wanted = _core(_other_side(run.report.recipe))
+    for view in beside(run.report, LEARNED):
+        found = learned_coefficients(view.report)
+        if found is not None and _core(resolve(view.report.recipe)) == wanted:
+            return view, found
     for row in store().runs.list(kinds=("run",), states=("finished",), limit=LOOKED_BACK):
         asked = row.request.get("recipe") or {}
         if asked.get("merge", {}).get("method") != wanted[0].merge.method:

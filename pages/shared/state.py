@@ -115,6 +115,18 @@ def example_folder(name: str) -> Path:
     return EXAMPLES / name
 
 
+def beside(report: Report, folder: str) -> list[RunView]:
+    """Return runs that came with the app beside an example of the same zoo and experts, a report each."""
+    for entry in examples():
+        place = example_folder(entry.id)
+        own = _report(str(place), _modified(place))
+        if (own.zoo.digest, own.experts) == (report.zoo.digest, report.experts) and (place / folder).is_dir():
+            found = sorted(part for part in (place / folder).iterdir() if part.is_dir())
+            reports = {part: _report(str(part), _modified(part)) for part in found}
+            return [RunView(p.name, recipe_title(r.recipe), p, r, None, True) for p, r in reports.items()]
+    return []
+
+
 def open_run(run: str) -> RunView:
     """Open a finished run or an example.
 

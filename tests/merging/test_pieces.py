@@ -5,7 +5,7 @@ import torch
 
 from engine.catalog.transforms import EntryPruningParams, LwptvParams
 from engine.errors import CheckpointError
-from engine.merging import lwptv as lwptv_module
+from engine.merging import sums
 from engine.merging.assemble import COLUMNS, flat, in_pieces, pieces, total
 from engine.merging.chance import bernoulli, uniform
 from engine.merging.entry_pruning import pwptv
@@ -70,10 +70,10 @@ def test_lwptv_knows_the_sums_of_the_layers_it_keeps(files, monkeypatch):
         found.zero_()
     assert kept[0] not in changed.totals, "a sum is handed out once"
     assert torch.equal(total(changed, kept[0]), lazy.stack(kept[0]).sum(dim=0)), "and then made again"
-    monkeypatch.setattr(lwptv_module, "BLOCK", 30)
+    monkeypatch.setattr(sums, "BLOCK", 30)
     small = lwptv(None, lazy, LwptvParams(eta=0), WeightsOnly(lazy.experts))
     assert all(torch.equal(total(small, name), lazy.stack(name).sum(dim=0)) for name in lazy.names)
-    monkeypatch.setattr(lwptv_module, "TOTALS_KEPT", 30)
+    monkeypatch.setattr(sums, "KEPT", 30)
     limited = lwptv(None, lazy, LwptvParams(eta=0), WeightsOnly(lazy.experts))
     assert set(limited.totals) == {"small", "scalar", "empty"}
 

@@ -132,6 +132,20 @@ def test_a_finished_sweep_marks_the_best_and_names_what_failed(workspace, open_a
     assert "first of 2 equals" in texts(app)
 
 
+def test_a_sweep_that_came_with_an_example_is_shown_while_there_is_none(workspace, open_app, swept):
+    row, points = swept
+    folder = workspace.example() / "sweep"
+    folder.mkdir()
+    (folder / FILE).write_text(finish(workspace, row, points).model_dump_json())
+    workspace.store.runs.delete(row.id)
+    app = open_app("sweep")
+    assert not app.exception
+    assert "No sweep yet" in texts(app)
+    assert app.subheader[0].value == "Scaling coefficient λ of A made example, a sweep that came with the app"
+    assert "on validation images" in texts(app)
+    assert len(app.get("plotly_chart")) == 1
+
+
 def choose(app, row, number):
     app.session_state[f"sweep.points.{row.id}"] = {"selection": {"rows": [number], "columns": [], "cells": []}}
     return app.run()

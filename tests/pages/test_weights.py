@@ -1,5 +1,8 @@
 """The weights page on real small runs: asked for, shown when there, refused with a reason."""
 
+import json
+import shutil
+
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
@@ -123,6 +126,21 @@ def test_a_run_without_coefficients_offers_to_learn_them(open_view, made):
     (row,) = store.runs.list(states=("queued",))
     assert parse_recipe(row.request["recipe"]).merge.params["granularity"] == "layer"
     store.runs.request_cancel(row.id)
+
+
+def test_a_run_without_coefficients_shows_those_that_came_with_its_experts(open_view, made, tmp_path):
+    store, ids = made
+    example = tmp_path / "examples" / "made"
+    for place, run in (("", "plain"), ("learned/adamerging", "learned"), ("learned/lwptv-adamerging", "behind")):
+        (example / place).mkdir(parents=True)
+        shutil.copy(store.find(store.runs.get(ids[run]).result) / "report.json", example / place)
+    index = {"examples": [{"name": "made", "title": "Made"}]}
+    (tmp_path / "examples" / "index.json").write_text(json.dumps(index))
+    app = open_view("coefficients")
+    assert not app.exception
+    assert "a run that came with the app" in texts(app)
+    assert charts(app) == 2
+    assert "The same behind LwPTV" in texts(app)
 
 
 def test_a_path_needs_two_models_and_says_why_it_failed(open_view, made):

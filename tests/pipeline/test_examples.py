@@ -9,7 +9,9 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from engine.errors import RecipeError
+from engine.figures.coefficients import learned_coefficients
 from engine.manifest import ASSETS
+from engine.pipeline.export.beside import SWEEPS, learning, sweep_of
 from engine.pipeline.export.examples import (
     EXAMPLES,
     FILMS,
@@ -24,10 +26,11 @@ from engine.pipeline.local import run_recipe
 from engine.pipeline.offered import offered_views
 from engine.pipeline.run.plan import plan_run
 from engine.pipeline.run.projecting import ProjectionRequest
-from engine.pipeline.viewing.shipped import shipped_name
+from engine.pipeline.viewing.shipped import LEARNED, SWEEP, shipped_name
 from engine.pipeline.views.film import drawn_states
 from engine.report import read_report
 from engine.store import Store
+from engine.sweeps import read_table
 from engine.zoo.check import check_zoo
 
 FOLDER = ASSETS / "examples"
@@ -124,6 +127,34 @@ def test_pruning_layers_wins_back_accuracy_out_of_domain(reports):
     assert lost >= 10
     assert pruned["merged"].out - plain["merged"].out >= lost / 3
     assert pruned["merged"].h_score >= plain["merged"].h_score + 3
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_the_sweep_beside_an_example_passes_through_its_run(name, reports):
+    table, report = read_table(FOLDER / name / SWEEP), reports[name]
+    asked = sweep_of(name, report.recipe)
+    assert (table.places, [point.values for point in table.points]) == (
+        asked.places,
+        [point.values for point in asked.points()],
+    ), "run `make examples`"
+    (own,) = [point for point in table.points if point.values == (OWN[table.places[0]],)]
+    for state, average in own.evaluation.items():
+        assert average.within == pytest.approx(report.average[state].within, abs=0.3), state  # processors round apart
+    assert table.split == "validation"
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available(), reason="examples are built on the CPU; a GPU's runs have other identities"
+)
+@pytest.mark.parametrize("name", SWEEPS)
+def test_coefficients_beside_an_example_are_those_of_its_experts(name, reports, store):
+    for learned, recipe in learning(reports[name].recipe).items():
+        report = read_report(FOLDER / name / LEARNED / learned)
+        assert report.identity == plan_run(recipe, store).result, "run `make examples`"
+        found = learned_coefficients(report)
+        assert found.experts == reports[name].experts
+        assert found.values.shape == (len(found.experts), len(found.layers))
+        assert (found.pruned_by == 0.7) == learned.startswith("lwptv")
 
 
 @pytest.mark.parametrize("name", FILMS)

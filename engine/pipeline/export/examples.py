@@ -29,6 +29,7 @@ from ..local import copy_result, make_view, run_recipe
 from ..offered import offered_views
 from ..viewing.shipped import FOLDER, shipped_name
 from ..views.film import FILM, drawn_states
+from .beside import build_beside
 
 NEIGHBOURS = "neighbours.parquet"
 KEPT = ("report.json", "recipe.yaml", "samples.parquet", "projections", NEIGHBOURS)
@@ -127,6 +128,7 @@ def build_examples(store: Store, out: Path | None = None, *, only: Collection[st
                 shrink_tables(folder, SAMPLE_DECIMALS)
             shrink_documents(target, exact=True)
         build_films(name, recipe, store, target / FILM_FOLDER, progress)
+        build_beside(name, recipe, store, target, progress)
         build_views(report, store, target / FOLDER, progress)
         index.append({"name": name, "title": title, "identity": report.identity})
     record = {"built": datetime.now(UTC).isoformat(timespec="seconds"), "examples": index}
@@ -154,6 +156,25 @@ def rebuild_films(store: Store, out: Path | None = None, *, only: Collection[str
             build_films(name, report.recipe, store, Path(scratch) / FILM_FOLDER, progress)
             shutil.rmtree(example / FILM_FOLDER, ignore_errors=True)
             shutil.move(Path(scratch) / FILM_FOLDER, example / FILM_FOLDER)
+
+
+def rebuild_beside(store: Store, out: Path | None = None, *, only: Collection[str] = (), progress: Progress) -> None:
+    """Make the sweeps and learned coefficients beside examples that are there, and leave all else as it is.
+
+    Args:
+        store: where the runs are computed.
+        out: the folder of examples; by default the one that ships with the app.
+        only: names of the examples. All by default.
+        progress: told how far each run is.
+
+    Raises:
+        StoreError: an example is not there.
+        RecipeError: there is no example of a name.
+    """
+    _check_names(only)
+    for name in [name for name, _, _ in EXAMPLES if not only or name in only]:
+        example = (out or ASSETS / "examples") / name
+        build_beside(name, read_report(example).recipe, store, example, progress)
 
 
 def build_films(name: str, recipe: Recipe, store: Store, out: Path, progress: Progress) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from .base import View, ViewRequest
 
 FOLDER = "views"  # of an example's folder
+SWEEP = "sweep"  # a sweep of the example's recipe
+LEARNED = "learned"  # reports of AdaMerging on the example's experts
 
 
 def shipped_name(view: View, request: ViewRequest) -> str:

@@ -1,0 +1,68 @@
+"""What comes with the app beside an example: a sweep of its recipe, and coefficients learned on its experts."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ...catalog import resolve
+from ...recipe import MethodCall, Recipe
+from ...store import Store
+from ...sweeps import SweepRequest
+from ...sweeps.table import FILE as TABLE
+from ...types import Progress
+from ..local import run_recipe, run_sweep
+from ..viewing.shipped import LEARNED, SWEEP
+
+REPORT = "report.json"
+LAYER_WISE = MethodCall(method="adamerging", params={"granularity": "layer"})
+LWPTV = MethodCall(method="lwptv", params={"eta": 0.7})
+LEARNING: dict[str, dict[str, Any]] = {  # name → what of the example's recipe is replaced
+    "adamerging": {"merge": LAYER_WISE, "transforms": ()},
+    "lwptv-adamerging": {"merge": LAYER_WISE, "transforms": (LWPTV,)},
+}
+SWEEPS = {  # example → place and its values
+    "task-arithmetic": ("merge.params.scaling", tuple(round(0.1 * step, 1) for step in range(11))),
+    "text-task-arithmetic": ("merge.params.scaling", tuple(round(0.1 * step, 1) for step in range(11))),
+}
+
+
+def build_beside(name: str, recipe: Recipe, store: Store, out: Path, progress: Progress) -> None:
+    """Make what comes beside an example, if it is one that something comes beside.
+
+    Args:
+        name: of the example.
+        recipe: of the example.
+        store: where runs are computed.
+        out: the example's folder.
+        progress: told how far each run is.
+    """
+    if name not in SWEEPS:
+        return
+    place, values = SWEEPS[name]
+    table = run_sweep(recipe, [(place, values)], store, progress=progress)
+    (out / SWEEP).mkdir(exist_ok=True)
+    (out / SWEEP / TABLE).write_text(table.model_dump_json() + "\n", encoding="utf-8")
+    for learned, asked in learning(recipe).items():
+        with tempfile.TemporaryDirectory(dir=out, prefix=".building-") as scratch:
+            run_recipe(asked, store, out=Path(scratch) / "run", progress=progress)
+            target = out / LEARNED / learned
+            target.mkdir(parents=True, exist_ok=True)
+            document = json.loads((Path(scratch) / "run" / REPORT).read_text(encoding="utf-8"))
+            short = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+            (target / REPORT).write_text(short + "\n", encoding="utf-8")
+
+
+def learning(recipe: Recipe) -> dict[str, Recipe]:
+    """Return the runs of AdaMerging that come beside an example, by name."""
+    plain = {"calibrators": (), "seeds": (0,)}
+    return {name: resolve(recipe.model_copy(update={**plain, **parts})) for name, parts in LEARNING.items()}
+
+
+def sweep_of(name: str, recipe: Recipe) -> SweepRequest:
+    """Return the request of the sweep that comes beside an example."""
+    place, values = SWEEPS[name]
+    listed = [{"place": place, "values": list(values)}]
+    return SweepRequest.parse({"recipe": recipe.model_dump(mode="json"), "settings": listed})
