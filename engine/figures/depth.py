@@ -12,6 +12,16 @@ from .drawing import compose, plain, vertical
 from .palette import Theme
 
 NAMES_UP_TO = 30  # layers that are named one by one; above it, blocks are
+BELOW = {  # what the numbers of blocks are; an axis title may be laid on them
+    "text": "Block",
+    "xref": "paper",
+    "yref": "paper",
+    "x": 0.5,
+    "y": 0,
+    "yanchor": "top",
+    "yshift": -20,
+    "showarrow": False,
+}
 LETTER = 7.3  # px of a letter, on the safe side
 ALWAYS = ("Shared mask",)  # rows that some plot has and others leave room for
 
@@ -32,7 +42,9 @@ def by_layer(
     """
     named = len(layers) <= NAMES_UP_TO
     left = 14 + round(LETTER * max(len(name) for name in [*rows, *ALWAYS]))
-    bottom = 20 + round(LETTER * max((len(layer.short) for layer in layers), default=0)) if named else 32
+    bottom = (
+        20 + round(LETTER * max((len(layer.short) for layer in layers), default=0)) if named else 48 if deep else 32
+    )
     return compose(
         [heatmap],
         theme,
@@ -43,6 +55,7 @@ def by_layer(
         shapes=[]
         if named or not deep
         else [vertical(start - 0.5, theme) | {"opacity": 0.5} for start in _starts(layers)[1:]],
+        annotations=[BELOW] if deep and not named and any(layer.block is not None for layer in layers) else [],
         **layout,
     )
 
@@ -66,5 +79,5 @@ def _starts(layers: Sequence[Layer]) -> list[int]:
 
 
 def _tick(layer: Layer) -> str:
-    """Return a block's number; 'Block 1' for the first block."""
-    return layer.group if layer.block in (None, 0) else str(layer.block + 1)
+    """Return a block's number; the group of layers that lie in none."""
+    return layer.group if layer.block is None else str(layer.block + 1)

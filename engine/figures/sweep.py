@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -23,6 +23,7 @@ MEASURES = {
 }
 REFERENCES = ("pretrained", *REFERENCE_STATES, "expert")
 _FRAME = (("#000000", 5), ("#FFFFFF", 2))
+CLOSE = 6  # points that two levels are apart at least for both names to be written above them
 PRINTED = 12  # cells a side up to which a map shows its numbers
 
 
@@ -62,7 +63,7 @@ def sweep_curves(table: SweepTable, measure: str, theme: Theme) -> Drawing:
         xaxis={"title": plain(table.titles[0]), **({} if numeric else {"type": "category"})},
         yaxis={"title": axis},
         shapes=[_rule(state, value, theme) for state, value in levels if value is not None],
-        annotations=[_rule_name(state, value, theme) for state, value in levels if value is not None],
+        annotations=_rule_names({state: value for state, value in levels if value is not None}, theme),
     )
     return Drawing(figure, sweep_frame(table), _words(table, title, moving, measure), f"sweep-{measure}")
 
@@ -159,9 +160,15 @@ def _rule(state: str, value: float, theme: Theme) -> dict[str, Any]:
     return {"type": "line", "xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": value, "y1": value, "line": line}
 
 
-def _rule_name(state: str, value: float, theme: Theme) -> dict[str, Any]:
-    place = {"xref": "paper", "x": 1, "xanchor": "right", "y": value, "yanchor": "bottom", "showarrow": False}
-    return {**place, "text": TITLES[state], "font": {"color": state_colour(state, theme), "size": 12}}
+def _rule_names(levels: Mapping[str, float], theme: Theme) -> list[dict[str, Any]]:
+    """Write each level's name above it, or below it where another level lies close above."""
+    names = []
+    for state, value in levels.items():
+        close = any(0 < other - value < CLOSE for other in levels.values())
+        place = {"xref": "paper", "x": 1, "xanchor": "right", "y": value, "yanchor": "top" if close else "bottom"}
+        font = {"color": state_colour(state, theme), "size": 12}
+        names.append({**place, "showarrow": False, "text": TITLES[state], "font": font})
+    return names
 
 
 def _words(table: SweepTable, title: str, states: Sequence[str], measure: str) -> str:

@@ -290,7 +290,7 @@ def test_many_layers_are_named_by_block():
         kept_megabytes=0.1,
         applied=True,
     )
-    assert list(salience_heatmap(part, "light").figure.layout.xaxis.ticktext) == ["Block 1", "2", "3", "4"]
+    assert list(salience_heatmap(part, "light").figure.layout.xaxis.ticktext) == ["1", "2", "3", "4"]
     assert layers_of([layers[0]])[0].short.startswith("1 ")
     assert "block 1: " in ranked_layers(part, "a")["label"].iloc[0]
     by_value = salience_heatmap(part, "light", by_value=True).figure.layout
