@@ -1,14 +1,16 @@
 """Layers read in pieces give, bit by bit, what whole layers give; parts of files are read where they are."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from engine.catalog.transforms import EntryPruningParams, LwptvParams
 from engine.errors import CheckpointError
-from engine.merging import sums
+from engine.merging import entry_pruning, sums
 from engine.merging.assemble import COLUMNS, flat, in_pieces, pieces, total
 from engine.merging.chance import bernoulli, uniform
-from engine.merging.entry_pruning import pwptv
+from engine.merging.entry_pruning import magnitude, pwptv
 from engine.merging.lwptv import lwptv, salience
 from engine.merging.selection import order_statistics
 from engine.pipeline.run.weights_only import WeightsOnly
@@ -98,6 +100,32 @@ def test_pwptv_in_pieces_prunes_the_same_entries(files):
     expected = lazy.stack("odd")
     expected *= ((expected - expected.mean(dim=0)).abs() > limits[:, None]).any(dim=0)
     assert torch.equal(changed.stack("odd"), expected)
+
+
+@pytest.mark.parametrize("prune", [pwptv, magnitude])
+@pytest.mark.parametrize("eta", [0.05, 0.7, 0.9])
+def test_pruned_sums_are_known_from_the_pass_that_finds_the_limits(files, monkeypatch, prune, eta):
+    monkeypatch.setattr(entry_pruning, "order_statistics", partial(order_statistics, sample=2000))
+    lazy = vectors(files)
+    changed = prune(None, lazy, EntryPruningParams(eta=eta), WeightsOnly(lazy.experts))
+    assert set(changed.totals) == set(lazy.names)
+    for name in lazy.names:
+        known = total(changed, name).clone()
+        assert torch.equal(known, changed.stack(name).sum(dim=0))
+        assert torch.equal(total(changed, name), known), "made again, from the pieces"
+
+
+@pytest.mark.parametrize("limit", ["OPEN", "KEPT"])
+def test_sums_that_cannot_be_known_are_made_from_the_pieces(files, monkeypatch, limit):
+    monkeypatch.setattr(entry_pruning, "order_statistics", partial(order_statistics, sample=2000))
+    lazy = vectors(files)
+    params = EntryPruningParams(eta=0.7)
+    known = pwptv(None, lazy, params, WeightsOnly(lazy.experts))
+    monkeypatch.setattr(entry_pruning if limit == "OPEN" else sums, limit, 30)
+    limited = pwptv(None, lazy, params, WeightsOnly(lazy.experts))
+    assert set(limited.totals) == (set() if limit == "OPEN" else {"small", "scalar", "empty"})
+    for name in lazy.names:
+        assert torch.equal(total(limited, name), total(known, name))
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.1, 1 / 3, 0.5, 1 - 0.9, 1.0])
