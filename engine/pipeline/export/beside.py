@@ -1,4 +1,4 @@
-"""What comes with the app beside an example: a sweep of its recipe, and coefficients learned on its experts."""
+"""Parts that come with the app beside an example: a sweep of its recipe, and coefficients learned on its experts."""
 
 from __future__ import annotations
 
