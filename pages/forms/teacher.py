@@ -42,12 +42,15 @@ def teacher_fields(zoo: str, manifest: Manifest, chosen: Sequence[str]) -> tuple
     if not places:
         classes = "the classes of this task" if len(students) == 1 else "tasks of these names and classes"
         return None, f"No zoo at hand has {classes}. Add the teacher's zoo under Bring your own, or choose fewer tasks."
+    key = f"{PREFIX}.zoo.{zoo}"
+    if st.session_state.get(key) not in places:  # it has no head for a task that was added
+        st.session_state.pop(key, None)
     with st.grid("auto", min_column_width=150, gap="small"):
         place = st.selectbox(
             "Teacher's zoo",
             list(places),
             format_func=lambda place: plain(places[place].name),
-            key=seeded(f"{PREFIX}.zoo.{zoo}", next(iter(places))),
+            key=seeded(key, next(iter(places))),
             help=_hint("zoo"),
         )
         theirs = places[place]
@@ -65,6 +68,8 @@ def teacher_fields(zoo: str, manifest: Manifest, chosen: Sequence[str]) -> tuple
         )
         weight = st.number_input("Weight", 0.0, 1.0, key=seeded(f"{PREFIX}.weight", 0.9), help=_hint("weight"))
     task = names[0] if names != list(chosen) else ""
+    if task:
+        st.caption(plain(f"The teacher's task of these classes is called {theirs.task_table[task].label}."))
     return {"zoo": place, "model": model, "task": task, "temperature": temperature, "weight": weight}, ""
 
 

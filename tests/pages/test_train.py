@@ -224,6 +224,28 @@ def test_experts_learn_from_a_teacher(workspace, open_app, trainable, tmp_path):
     assert "1 expert in the zoo" in texts(app)
 
 
+def test_a_teachers_task_of_another_name_is_said_and_its_zoo_gives_way(workspace, open_app, trainable, tmp_path):
+    school = make_zoo(tmp_path / "school", experts=("alpha",))
+    text = (school / "zoo.yaml").read_text()
+    document = yaml.safe_load(text)
+    for task in document["tasks"]:
+        task["classes"] = task["classes"] if task["name"] == "alpha" else [f"not {label}" for label in task["classes"]]
+        task |= {"name": "letters", "title": "Letters"} if task["name"] == "alpha" else {}
+    document["experts"][0] |= {"task": "letters"}
+    (school / "zoo.yaml").write_text(yaml.safe_dump({**document, "name": "school"}))
+    workspace.store.zoos.add(school)
+    app = opened(open_app, trainable)
+    app.toggle(key="train.teacher.asked").set_value(True).run()
+    key, zoo = f"train.tasks.{trainable}.saft", f"train.teacher.zoo.{trainable}"
+    app.multiselect(key=key).set_value(["alpha"]).run()
+    app.selectbox(key=zoo).set_value(str(school)).run()
+    assert not app.exception
+    assert "The teacher's task of these classes is called Letters." in texts(app).replace("\\", "")
+    app.multiselect(key=key).set_value(["alpha", "beta"]).run()
+    assert not app.exception
+    assert app.selectbox(key=zoo).value == str(trainable), "the school has no head for beta"
+
+
 def test_nobody_teaches_classes_that_no_zoo_has(workspace, open_app, trainable):
     document = yaml.safe_load((trainable / "zoo.yaml").read_text())
     (trainable / "zoo.yaml").write_text(yaml.safe_dump({**document, "heads": None}))

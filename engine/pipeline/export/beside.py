@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 from ...catalog import resolve
 from ...recipe import MethodCall, Recipe
 from ...store import Store
-from ...sweeps import SweepRequest
 from ...sweeps.table import FILE as TABLE
 from ...types import Progress
 from ..local import run_recipe, run_sweep
@@ -50,19 +49,10 @@ def build_beside(name: str, recipe: Recipe, store: Store, out: Path, progress: P
             run_recipe(asked, store, out=Path(scratch) / "run", progress=progress)
             target = out / LEARNED / learned
             target.mkdir(parents=True, exist_ok=True)
-            document = json.loads((Path(scratch) / "run" / REPORT).read_text(encoding="utf-8"))
-            short = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-            (target / REPORT).write_text(short + "\n", encoding="utf-8")
+            shutil.move(Path(scratch) / "run" / REPORT, target / REPORT)
 
 
 def learning(recipe: Recipe) -> dict[str, Recipe]:
     """Return the runs of AdaMerging that come beside an example, by name."""
     plain = {"calibrators": (), "seeds": (0,)}
     return {name: resolve(recipe.model_copy(update={**plain, **parts})) for name, parts in LEARNING.items()}
-
-
-def sweep_of(name: str, recipe: Recipe) -> SweepRequest:
-    """Return the request of the sweep that comes beside an example."""
-    place, values = SWEEPS[name]
-    listed = [{"place": place, "values": list(values)}]
-    return SweepRequest.parse({"recipe": recipe.model_dump(mode="json"), "settings": listed})

@@ -27,7 +27,7 @@ from ...store import Store
 from ...types import Progress
 from ..local import copy_result, make_view, run_recipe
 from ..offered import offered_views
-from ..viewing.shipped import FOLDER, shipped_name
+from ..viewing.shipped import FOLDER, LEARNED, shipped_name
 from ..views.film import FILM, drawn_states
 from .beside import build_beside
 
@@ -128,7 +128,7 @@ def build_examples(store: Store, out: Path | None = None, *, only: Collection[st
                 shrink_tables(folder, SAMPLE_DECIMALS)
             shrink_documents(target, exact=True)
         build_films(name, recipe, store, target / FILM_FOLDER, progress)
-        build_beside(name, recipe, store, target, progress)
+        _beside(name, recipe, store, target, progress)
         build_views(report, store, target / FOLDER, progress)
         index.append({"name": name, "title": title, "identity": report.identity})
     record = {"built": datetime.now(UTC).isoformat(timespec="seconds"), "examples": index}
@@ -174,7 +174,13 @@ def rebuild_beside(store: Store, out: Path | None = None, *, only: Collection[st
     _check_names(only)
     for name in [name for name, _, _ in EXAMPLES if not only or name in only]:
         example = (out or ASSETS / "examples") / name
-        build_beside(name, read_report(example).recipe, store, example, progress)
+        _beside(name, read_report(example).recipe, store, example, progress)
+
+
+def _beside(name: str, recipe: Recipe, store: Store, example: Path, progress: Progress) -> None:
+    build_beside(name, recipe, store, example, progress)
+    for folder in (example / LEARNED).glob("*"):
+        shrink_documents(folder, exact=True)
 
 
 def build_films(name: str, recipe: Recipe, store: Store, out: Path, progress: Progress) -> None:
