@@ -1,5 +1,6 @@
 """Threads are set, never inherited; a test has a store of its own and asks no other host; tests are sorted by need."""
 
+import gc
 import os
 import re
 import tempfile
@@ -23,6 +24,8 @@ os.environ[sitecustomize.RECORD] = str(OFF_HOST)
 paths = [str(Path(sitecustomize.__file__).parent), os.environ.get("PYTHONPATH", "")]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 sitecustomize.install()
+
+gc.disable()  # until all is collected: hardly anything of that is garbage, and looking for it takes a third of the time
 
 PROCESSES = ("service", "e2e")  # rooms whose tests wait for servers, workers and browsers
 SHARED = re.compile(r"^def .*\b(app_address|app_page|service)[,)]", re.MULTILINE)  # what is served once for a room
@@ -71,6 +74,11 @@ def pytest_collection_modifyitems(items):
         return "processes" not in item.keywords, item.path not in slow, "whole" not in item.keywords
 
     items.sort(key=rank)
+
+
+def pytest_collection_finish():
+    """Look for garbage again."""
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

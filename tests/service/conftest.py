@@ -58,7 +58,7 @@ class Service:
                 log = self.store.root / "service.txt"
                 told = log.read_text()[-3000:] if log.exists() else ""
                 pytest.fail(f"waited {seconds} s for {what}\n{told}")
-            time.sleep(0.02)
+            time.sleep(0.05)
         return time.monotonic() - began
 
     def submit(self, *steps, **request):
