@@ -130,6 +130,12 @@ def test_the_probe_measures_a_machine_once(zoo, store):
     assert known_rates(store).read != 123.0
 
 
+def test_a_slow_encoder_is_measured_once(zoo, store, monkeypatch):
+    monkeypatch.setattr("engine.pipeline.preflight.probe.LONG", 0.0)
+    preflight_recipe(recipe_of(zoo), store)
+    assert all(rate > 0 for rate in known_rates(store).encode.values())
+
+
 def test_estimates_grow_with_what_is_asked_for(zoo):
     def guess(**changes):
         recipe = resolve(recipe_of(zoo, **changes))

@@ -112,7 +112,7 @@ def _encode(config: Mapping[str, Any], device: torch.device) -> float:
         count *= 8
         seconds = run(count)
     again = (run(count) for _ in range(2) if seconds < LONG)  # other programs may have held it up
-    return count / min(seconds, *again)
+    return count / min([seconds, *again])
 
 
 def _steps(recipe: Recipe, facts: Facts, rates: Rates, tools: StepTools) -> Iterator[tuple[str, float]]:
