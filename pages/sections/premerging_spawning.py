@@ -17,7 +17,7 @@ def spawning(run: RunView) -> None:
         "which is late enough."
     )
     tasks = {task: run.report.tasks[task].title or task for task in run.report.tasks_of("in")}
-    left, right = st.columns((2, 1), vertical_alignment="bottom")
+    left, middle, right = st.columns((2, 1, 1), vertical_alignment="bottom")
     task = left.selectbox(
         "Task",
         list(tasks),
@@ -26,7 +26,7 @@ def spawning(run: RunView) -> None:
         bind="query-params",
         help="The task that both runs are trained on.",
     )
-    steps = right.number_input(
+    steps = middle.number_input(
         "Steps",
         4,
         100_000,
@@ -35,8 +35,17 @@ def spawning(run: RunView) -> None:
         bind="query-params",
         help="Gradient steps of each training.",
     )
+    pairs = right.number_input(
+        "Pairs",
+        1,
+        20,
+        1,
+        key="premerging.spawn.pairs",
+        bind="query-params",
+        help="Trainings by other seeds, each run twice. Several show how much is chance.",
+    )
     parts = tuple(sorted({0, steps // 4, steps // 2}))
-    request = SPAWNING.ask(run.report.recipe, task=task, steps=steps, parts=parts)
+    request = SPAWNING.ask(run.report.recipe, task=task, steps=steps, parts=parts, pairs=pairs)
     folder = view_on_demand(
         run,
         SPAWNING,
@@ -44,8 +53,8 @@ def spawning(run: RunView) -> None:
         key="premerging.spawn",
         label="Train and part",
         icon=":material/call_split:",
-        takes=f"{2 * len(parts)} trainings of {steps} steps that part at {', '.join(map(str, parts))}; needs training "
-        "images.",
+        takes=f"{2 * pairs * len(parts)} trainings of {steps} steps that part at {', '.join(map(str, parts))}; needs "
+        "training images.",
         title=plain(f"Instability on {tasks[task]}"),
     )
     if folder is None:
@@ -55,6 +64,7 @@ def spawning(run: RunView) -> None:
         spawning_figure(document, theme()),
         key="premerging.spawn.figure",
         run=run,
-        unit=f"Highest error between both runs less the mean of theirs, on {tasks[task]}; seeds 1 and 2 after parting",
+        unit=f"Highest error between both runs less the mean of theirs, on {tasks[task]}; seeds after parting 1 and 2, "
+        "of the next pair 3 and 4 …",
         count=f"{document['images']} of {document['available']}",
     )

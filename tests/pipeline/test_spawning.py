@@ -39,6 +39,26 @@ def test_runs_that_part_later_end_nearer_to_each_other(zoo, tmp_path, kind):  # 
     assert drawing.table["part"].tolist() == [0, 7]
 
 
+def test_pairs_are_trainings_by_other_seeds_and_their_mean_counts(zoo, tmp_path):  # noqa: F811
+    store = Store(tmp_path / "store")
+    found = []
+    for pairs in (1, 2):
+        plan = plan_request("spawning", asked(zoo, task="beta", parts=[0, 4], pairs=pairs), store)
+        run_inline(plan, store, Silent())
+        found.append(json.loads((store.find(plan.result) / "spawning.json").read_text()))
+    (alone, _), (both, _) = (document["parts"] for document in found)
+    first, second = both["pairs"]
+    assert alone["pairs"] == [first]
+    assert alone["loss"] == first["loss"] != second["loss"]
+    assert both["loss"] == pytest.approx([sum(pair) / 2 for pair in zip(first["loss"], second["loss"], strict=True)])
+    assert both["instability"] == pytest.approx((first["instability"] + second["instability"]) / 2)
+    drawing = spawning_figure(found[1], "light")
+    assert drawing.table["pairs"].tolist() == [2, 2]
+    assert len(drawing.figure.data[0].x) == 4
+    assert "means of 2 pairs" in drawing.alt
+    assert "pairs" not in spawning_figure(found[0], "light").table
+
+
 def test_a_training_that_does_not_part_is_named_as_before():
     config = FinetuneConfig(steps=30)
     assert "part" not in config.resolved(10, 10)
@@ -51,7 +71,11 @@ def test_a_training_that_does_not_part_is_named_as_before():
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"parts": [8]}, "parting steps from 0 to 7"), ({"task": "gamma", "parts": [0]}, "no expert of a task 'gamma'")],
+    [
+        ({"parts": [8]}, "parting steps from 0 to 7"),
+        ({"parts": [0], "pairs": 0}, "greater than or equal to 1"),
+        ({"task": "gamma", "parts": [0]}, "no expert of a task 'gamma'"),
+    ],
 )
 def test_what_cannot_part_is_refused(zoo, tmp_path, settings, message):  # noqa: F811
     with pytest.raises(RecipeError, match=message):
