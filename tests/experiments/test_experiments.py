@@ -7,7 +7,7 @@ import yaml
 from engine.analysis.outliers import prototype_distance, prototypes
 from engine.commands.experiment import printed
 from engine.errors import DataError, EngineError, RecipeError
-from engine.experiments import Finding, accuracy_side, experiment_names, judge, read_experiment, read_result
+from engine.experiments import Experiment, Finding, accuracy_side, experiment_names, judge, read_experiment, read_result
 from engine.experiments.claims import claims_table, clause, fits, shipped_path
 from engine.experiments.elsewhere import elsewhere, elsewhere_table
 from engine.experiments.places import number_at
@@ -16,10 +16,12 @@ from engine.experiments.spec import FOLDER
 from engine.experiments.verdict import conclude
 from engine.lessons import networks_table
 from engine.manifest import read_manifest
+from engine.pipeline.preflight.experiments import estimate_experiments
 from engine.pipeline.run.numbers import ANALYSES, kept_coefficient, least_gain
 from engine.pipeline.views import all_views, view_of
 from engine.pipeline.zoos.derived import derived_names, read_derived
 from engine.recipe import REFERENCE_STATES
+from engine.store import Store
 from tests.made_run import made_report
 from tests.tiny_text_zoo import make_text_zoo
 from tests.tiny_zoo import make_zoo
@@ -38,6 +40,27 @@ points:
 measures: [{name: accuracy, title: Accuracy, path: "average.{state}.in"}]
 checks: [{text: High beats low., measure: accuracy, left: high, relation: above, right: low}]
 """
+
+
+def estimated(tmp_path, **changes):
+    spec = Experiment.model_validate({**yaml.safe_load(MINIMAL), **changes})
+    return estimate_experiments([spec], "mini8", Store(tmp_path / "store"), quick=False)
+
+
+def test_an_estimate_counts_views_and_validation_and_what_is_equal_once(tmp_path):
+    plain = estimated(tmp_path)
+    assert plain.runs == 2
+    same = {"points": [{"name": name, "title": name} for name in ("low", "high")]}
+    assert estimated(tmp_path, **same).runs == 1
+    view = {"name": "moved", "title": "Moved", "view": "depth", "path": "average.distance[0]"}
+    viewed = estimated(tmp_path, measures=[*yaml.safe_load(MINIMAL)["measures"], view])
+    assert viewed.seconds > plain.seconds
+    first, second = yaml.safe_load(MINIMAL)["points"]
+    tuned = estimated(tmp_path, points=[first, {**second, "tune": {"merge.params.scaling": [1.0]}}])
+    fixed = {"merge": {"method": "task_arithmetic", "params": {"scaling": 1.0}}}
+    untuned = estimated(tmp_path, points=[first, {**second, "set": fixed}])
+    assert tuned.runs == untuned.runs == 2
+    assert tuned.seconds > untuned.seconds
 
 
 @pytest.mark.parametrize("name", experiment_names())

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from ...catalog import CALIBRATORS
 from ...errors import EngineError
-from ...experiments import Experiment
+from ...experiments import Experiment, Variant
 from ...experiments.sizes import shape_of
 from ...experiments.spec import merge_matters, seed_matters
 from ...recipe import Recipe
 from ...store import Store
-from ..rates import known_rates
+from ...zoo.folder import Zoo
+from ..rates import Rates, known_rates
+from ..studies.experiment import asked_of, views_of
+from ..viewing.base import View
 from .estimate import Facts, estimate, gather
 from .sweep import merged_share
+from .views import START, work_seconds
 
 
 @dataclass(frozen=True)
@@ -31,21 +37,16 @@ class ExperimentEstimate:
 
 
 def estimate_experiments(specs: Sequence[Experiment], zoo: str, store: Store, *, quick: bool) -> ExperimentEstimate:
-    """Estimate experiments together: merges, features, calibrators and measurements that are equal count once.
-
-    Views on runs (stitched networks, shifted images) are not counted.
+    """Estimate experiments together: merges, features, calibrators, views and measurements that are equal count once.
 
     Raises:
         EngineError: the zoo cannot be used.
     """
-    from ...zoo.folder import Zoo
-
-    opened, shape, rates = Zoo.open(zoo), shape_of(zoo), known_rates(store)
-    facts: dict[str, Facts] = {}
-    done: set[str] = set()
-    refused, runs, seconds, memory, disk, basis = [], 0, 0.0, 0, 0, ""
+    opened, shape = Zoo.open(zoo), shape_of(zoo)
+    counted = _Counted(opened, known_rates(store))
+    refused = []
     for spec in specs:
-        allowed = 0
+        views, allowed = views_of(spec), 0
         for point in spec.points:
             if quick and not point.quick:
                 continue
@@ -57,36 +58,65 @@ def estimate_experiments(specs: Sequence[Experiment], zoo: str, store: Store, *,
                 continue
             for variant in variants:
                 allowed += 1
-                recipe = variant.recipe
-                place = json.dumps(recipe.model_dump(mode="json", include={"experts", "probe"}), sort_keys=True)
-                if place not in facts:
-                    facts[place] = gather(opened, recipe)
-                found = estimate(recipe, facts[place], rates)
-                memory, basis = max(memory, found.peak_memory_bytes), found.basis
-                fresh = _fresh(recipe, done, merged_share(facts[place]))
-                if "bundle" in fresh:
-                    runs += 1
-                    disk += found.disk_bytes
-                seconds += sum(found.parts.get(name, 0.0) * share for name, share in fresh.items())
+                counted.add(variant, views)
         refused += [] if allowed else [spec.name]
-    return ExperimentEstimate(runs, round(seconds, 1), memory, disk, tuple(refused), basis)
+    return ExperimentEstimate(
+        counted.runs, round(counted.seconds, 1), counted.memory, counted.disk, tuple(refused), counted.basis
+    )
 
 
-def _fresh(recipe: Recipe, done: set[str], merged: float) -> dict[str, float]:
+@dataclass
+class _Counted:
+    """What runs take together: a step that several need counts once."""
+
+    zoo: Zoo
+    rates: Rates
+    facts: dict[str, Facts] = field(default_factory=dict)  # by experts and samples
+    done: set[str] = field(default_factory=set)
+    runs: int = 0
+    seconds: float = 0.0
+    memory: int = 0
+    disk: int = 0
+    basis: str = ""
+
+    def add(self, variant: Variant, views: Sequence[View[Any]]) -> None:
+        """Count a run and the views on it."""
+        recipe = variant.recipe
+        place = json.dumps(recipe.model_dump(mode="json", include={"experts", "probe"}), sort_keys=True)
+        if place not in self.facts:
+            self.facts[place] = gather(self.zoo, recipe)
+        facts = self.facts[place]
+        found = estimate(recipe, facts, self.rates)
+        self.memory, self.basis = max(self.memory, found.peak_memory_bytes), found.basis
+        fresh = _fresh(recipe, self.done, merged_share(facts), tuned=bool(variant.point.tune))
+        if "bundle" in fresh:
+            self.runs += 1
+            self.disk += found.disk_bytes
+        self.seconds += sum(found.parts.get(name, 0.0) * share for name, share in fresh.items())
+        for view in views:
+            asked = asked_of(view, variant)
+            if view.work and _first(self.done, view.name, asked.model_dump(mode="json")):
+                self.seconds += START + work_seconds(view, asked, facts, self.rates)
+
+
+def _first(done: set[str], kind: str, *parts: object) -> bool:
+    """Return whether nothing before was the same, and remember it."""
+    key = json.dumps([kind, *parts], sort_keys=True, default=str)
+    new = key not in done
+    done.add(key)
+    return new
+
+
+def _fresh(recipe: Recipe, done: set[str], merged: float, *, tuned: bool) -> dict[str, float]:
     """Return the share of each kind of step that no recipe before had, and remember it.
 
     Args:
         recipe: resolved.
         done: what recipes before had; added to.
         merged: the merged model's share of a run's encoding.
+        tuned: the merged model is measured on validation samples as well, of which there are at most as many.
     """
-
-    def once(kind: str, *parts: object) -> bool:
-        key = json.dumps([kind, *parts], sort_keys=True, default=str)
-        new = key not in done
-        done.add(key)
-        return new
-
+    once = partial(_first, done)
     document = recipe.model_dump(mode="json")
     seed = recipe.seeds[0]
     made = [document["experts"], document["merge"], document["transforms"], seed if merge_matters(recipe) else 0]
@@ -102,7 +132,8 @@ def _fresh(recipe: Recipe, done: set[str], merged: float) -> dict[str, float]:
         "merge": float(once("merge", made)),
         "salience": float(once("salience", document["experts"])),
         "heads": float(once("heads")),
-        "features": (1.0 if others else merged) if once("features", made, probe) else 0.0,
+        "features": (1.0 if others else merged) * once("features", made, probe)
+        + merged * (tuned and once("validation", made, probe)),
         "calibrate": work / sum(deep) if deep else 0.0,
     }
     whole = {name: share for name, share in found.items() if share}

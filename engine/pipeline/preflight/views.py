@@ -50,7 +50,7 @@ def foresee(view: View, asked: ViewRequest, store: Store, *, finished: bool) -> 
         return None
     rates = known_rates(store)
     facts = _facts(asked.recipe)
-    own = _seconds(view, asked, facts, rates)
+    own = work_seconds(view, asked, facts, rates)
     ratio = _measured(view, asked.recipe.zoo, facts, rates, store)
     basis = rates.basis if ratio is None else "what the last ones took here"
     before = 0.0 if finished or view.needs == "zoo" else _before(view, asked.recipe, facts, rates)
@@ -61,7 +61,7 @@ def _facts(recipe: Recipe) -> Facts:
     return gather(Zoo.open(recipe.zoo), recipe)
 
 
-def _seconds(view: View, asked: ViewRequest, facts: Facts, rates: Rates) -> float:
+def work_seconds(view: View, asked: ViewRequest, facts: Facts, rates: Rates) -> float:
     """Return the seconds of a view's declared work."""
     tower = facts.tower
     sizes = Sizes(facts.experts, tower.dim, tower.inner.get("blocks", 0), facts.images, facts.in_domain)
@@ -111,7 +111,7 @@ def _ratio(view: View, row: Run, facts: Facts, rates: Rates) -> float | None:
         asked = view.request.parse(row.request)
         recipe = asked.recipe
         same = replace(facts, experts=len(recipe.experts) or facts.experts)
-        declared = _seconds(view, asked, same, rates)
+        declared = work_seconds(view, asked, same, rates)
     except EngineError:
         return None  # of an earlier version
     return (row.elapsed - START) / declared if declared > 0 and row.elapsed > START else None

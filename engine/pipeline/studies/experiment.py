@@ -56,7 +56,7 @@ def plan_experiment(asked: ExperimentRequest, store: Store) -> Plan:
     spec = asked.spec or read_experiment(asked.name)
     place = asked.zoo or spec.zoo
     zoo, shape = Zoo.open(place), shape_of(place)
-    views = [view_of(name) for name in dict.fromkeys(measure.view for measure in spec.measures) if name]
+    views = views_of(spec)
     steps: dict[str, Step] = {}
     runs: list[PlannedRun] = []
     failed: dict[str, str] = {}
@@ -150,7 +150,7 @@ def _split(point: Point, runs: list[RunSteps]) -> str:
 def _planned(spec: Experiment, variant: Variant, run: RunSteps, views: Sequence[View[Any]], split: str) -> PlannedRun:
     bundle = run.bundle()
     needed = closure(run.steps, [bundle])
-    keys = {view.name: view.plan(run, _asked(view, variant)) for view in views}
+    keys = {view.name: view.plan(run, asked_of(view, variant)) for view in views}
     choice = add_validation(run, split) if split else ""
     read = closure(run.steps, [bundle, *keys.values(), *filter(None, (choice,))])
     names = [", ".join(variant.group), ", ".join(map(str, variant.values)), f"seed {variant.seed}"]
@@ -160,7 +160,12 @@ def _planned(spec: Experiment, variant: Variant, run: RunSteps, views: Sequence[
     return PlannedRun(variant, bundle, part, keys, choice, frozenset(step.key for step in read))
 
 
-def _asked(view: View[Any], variant: Variant) -> Any:
+def views_of(spec: Experiment) -> list[View[Any]]:
+    """Return the views that an experiment's measures read, each once."""
+    return [view_of(name) for name in dict.fromkeys(measure.view for measure in spec.measures) if name]
+
+
+def asked_of(view: View[Any], variant: Variant) -> Any:
     """Return what a view is asked at a point.
 
     Raises:
