@@ -170,7 +170,7 @@ def _foreseen(specs: list[Experiment], zoo: str, store: Store, *, quick: bool) -
 
 def _foreseen_on(zoo: str, specs: list[Experiment], store: Store, *, quick: bool) -> str:
     """Return what experiments take on a zoo, in a sentence, and which of them it refuses wholly."""
-    from ..pipeline.preflight.experiments import estimate_experiments
+    from ..pipeline.studies.foreseen import estimate_experiments
 
     found = estimate_experiments(specs, zoo, store, quick=quick)
     text = (

@@ -16,8 +16,8 @@ from engine.experiments.spec import FOLDER
 from engine.experiments.verdict import conclude
 from engine.lessons import networks_table
 from engine.manifest import read_manifest
-from engine.pipeline.preflight.experiments import estimate_experiments
 from engine.pipeline.run.numbers import ANALYSES, kept_coefficient, least_gain
+from engine.pipeline.studies.foreseen import estimate_experiments
 from engine.pipeline.views import all_views, view_of
 from engine.pipeline.zoos.derived import derived_names, read_derived
 from engine.recipe import REFERENCE_STATES

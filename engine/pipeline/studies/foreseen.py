@@ -1,4 +1,4 @@
-"""Estimates of experiments from what their runs share. Free of torch."""
+"""Estimates of experiments from what their runs and the views on them share."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ...experiments.spec import merge_matters, seed_matters
 from ...recipe import Recipe
 from ...store import Store
 from ...zoo.folder import Zoo
+from ..preflight.estimate import Facts, estimate, gather
+from ..preflight.sweep import merged_share
+from ..preflight.views import START, work_seconds
 from ..rates import Rates, known_rates
-from ..studies.experiment import asked_of, views_of
 from ..viewing.base import View
-from .estimate import Facts, estimate, gather
-from .sweep import merged_share
-from .views import START, work_seconds
+from .experiment import asked_of, views_of
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def estimate_experiments(specs: Sequence[Experiment], zoo: str, store: Store, *,
 
 @dataclass
 class _Counted:
-    """What runs take together: a step that several need counts once."""
+    """The sum of what runs take, in which a step that several need counts once."""
 
     zoo: Zoo
     rates: Rates
