@@ -61,6 +61,10 @@ def test_an_estimate_counts_views_and_validation_and_what_is_equal_once(tmp_path
     untuned = estimated(tmp_path, points=[first, {**second, "set": fixed}])
     assert tuned.runs == untuned.runs == 2
     assert tuned.seconds > untuned.seconds
+    strange = estimated(
+        tmp_path, measures=[view], points=[{**first, "ask": {"depth": {"colour": 1}}}, second], checks=[]
+    )
+    assert strange.runs == 1, "a point that asks what the view does not know is left to the plan, which says why"
 
 
 @pytest.mark.parametrize("name", experiment_names())

@@ -20,7 +20,7 @@ from ..preflight.estimate import Facts, estimate, gather
 from ..preflight.sweep import merged_share
 from ..preflight.views import START, work_seconds
 from ..rates import Rates, known_rates
-from ..viewing.base import View
+from ..viewing.base import View, ViewRequest
 from .experiment import asked_of, views_of
 
 
@@ -54,11 +54,12 @@ def estimate_experiments(specs: Sequence[Experiment], zoo: str, store: Store, *,
                 variants = spec.variants(point, zoo, shape, quick=quick)
                 for variant in variants:
                     opened.choose(variant.recipe)
+                asked = [[(view, asked_of(view, variant)) for view in views] for variant in variants]
             except EngineError:
                 continue
-            for variant in variants:
+            for variant, wanted in zip(variants, asked, strict=True):
                 allowed += 1
-                counted.add(variant, views)
+                counted.add(variant, wanted)
         refused += [] if allowed else [spec.name]
     return ExperimentEstimate(
         counted.runs, round(counted.seconds, 1), counted.memory, counted.disk, tuple(refused), counted.basis
@@ -79,8 +80,8 @@ class _Counted:
     disk: int = 0
     basis: str = ""
 
-    def add(self, variant: Variant, views: Sequence[View[Any]]) -> None:
-        """Count a run and the views on it."""
+    def add(self, variant: Variant, views: Sequence[tuple[View[Any], ViewRequest]]) -> None:
+        """Count a run and the views on it, each with what it is asked."""
         recipe = variant.recipe
         place = json.dumps(recipe.model_dump(mode="json", include={"experts", "probe"}), sort_keys=True)
         if place not in self.facts:
@@ -93,8 +94,7 @@ class _Counted:
             self.runs += 1
             self.disk += found.disk_bytes
         self.seconds += sum(found.parts.get(name, 0.0) * share for name, share in fresh.items())
-        for view in views:
-            asked = asked_of(view, variant)
+        for view, asked in views:
             if view.work and _first(self.done, view.name, asked.model_dump(mode="json")):
                 self.seconds += START + work_seconds(view, asked, facts, self.rates)
 
