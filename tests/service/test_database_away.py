@@ -25,7 +25,7 @@ def test_a_restart_of_the_server_in_mid_run_is_waited_out(service_on_postgresql,
     seen, ended = [], threading.Event()
 
     def look():
-        while not ended.wait(0.002):  # some 300 statements a second
+        while not ended.wait(0.002):
             seen.append(service.store.runs.get(busy.id).state)
 
     looking = threading.Thread(target=look)
