@@ -3,6 +3,7 @@
     python benchmarks/merging.py                    # the table; installs the peers once (about 7 GB with torch)
     python benchmarks/merging.py --without-peers    # our own lines only
     python benchmarks/merging.py --quick            # small models, to see that everything works
+    python benchmarks/merging.py --uneven           # layers and rows move by different amounts, as in training
     python benchmarks/merging.py --methods ties emr --folder /data/big
 
 Every line runs five times (once above ten seconds; the median is told), each time in a process of its own, which is
@@ -89,14 +90,15 @@ def shapes(width: int, blocks: int) -> dict[str, tuple[int, ...]]:
     return {f"visual.{name}": shape for name, shape in every.items()}
 
 
-def make_checkpoints(folder: Path, size: str, experts: int = EXPERTS) -> None:
-    """Write a base and its experts."""
+def make_checkpoints(folder: Path, size: str, experts: int = EXPERTS, uneven: bool = False) -> None:
+    """Write a base and its experts; of uneven ones some layers and rows move several times as far as others."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = shapes(*SIZES[size])
     base = Made(tensors, 0, 0.05)
     write_weights(folder / "base.safetensors", base)
     for index in range(experts):
-        write_weights(folder / f"expert{index}.safetensors", Made(tensors, index + 1, 5e-4 * (1 + index / 10), base))
+        expert = Made(tensors, index + 1, 5e-4 * (1 + index / 10), base, uneven)
+        write_weights(folder / f"expert{index}.safetensors", expert)
 
 
 class PlainContext:
@@ -305,6 +307,7 @@ def main() -> None:
     parser.add_argument("--experts", type=int, default=EXPERTS)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="small models")
+    parser.add_argument("--uneven", action="store_true", help="layers and rows that differ in how far they move")
     parser.add_argument("--without-peers", action="store_true")
     parser.add_argument("--peers", type=Path, default=CACHE, help="where the peers are installed")
     parser.add_argument("--memory", type=float, default=available(), help="GiB that a line may take")
@@ -317,14 +320,15 @@ def main() -> None:
     size = "small" if options.quick else "ViT-B/32"
     peers = {} if options.without_peers else install_peers(options.peers)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = (options.folder or Path(temporary)) / f"{size.replace('/', '-')}-{options.experts}"
+        kind = "uneven" if options.uneven else "even"
+        folder = (options.folder or Path(temporary)) / f"{size.replace('/', '-')}-{options.experts}-{kind}"
         if not (folder / f"expert{options.experts - 1}.safetensors").exists():
-            make_checkpoints(folder, size, options.experts)
+            make_checkpoints(folder, size, options.experts, options.uneven)
         versions = ", ".join(requirement for peer, (requirement, _) in PEERS.items() if peer in peers)
         print(
             f"{platform.machine()}, {os.cpu_count()} cores, {options.threads} thread(s), Python "
-            f"{platform.python_version()}, torch {torch.__version__}; {options.experts} experts of {size} size in "
-            f"float32; at most {options.memory:.1f} GiB a process{'; ' + versions if versions else ''}"
+            f"{platform.python_version()}, torch {torch.__version__}; {options.experts} {kind} experts of {size} size "
+            f"in float32; at most {options.memory:.1f} GiB a process{'; ' + versions if versions else ''}"
         )
         print_table(folder, options, peers)
         print(

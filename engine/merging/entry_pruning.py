@@ -98,16 +98,14 @@ class _Columns:
         self._seen, self._held = 0, 0
         self._open: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # scores that may be above: row, column, value
 
-    def see(self, above: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
+    def see(self, above: np.ndarray, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
         """Take note of a piece's columns, and of the scores that decide about those that are still open."""
         if self._held > OPEN:
             return
         first, self._seen = self._seen, self._seen + len(above)
         self._kept[first : self._seen] = above
-        rows_told = 1 + int(places[-1]) // len(above) if len(places) else 0
-        undecided = np.flatnonzero(~np.tile(above, rows_told)[places])
-        rows, columns = np.divmod(places[undecided], len(above))
-        self._open.append((rows, columns + first, values[undecided]))
+        undecided = np.flatnonzero(~above[columns])
+        self._open.append((rows[undecided], columns[undecided] + first, values[undecided]))
         self._held += len(undecided)
 
     def settled(self, limits: np.ndarray) -> np.ndarray | None:

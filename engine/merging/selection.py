@@ -12,7 +12,7 @@ from torch import Tensor
 
 SAMPLE = 2**19
 STEP = 16  # a first look takes every so many pieces
-SIGMAS = 6  # standard errors to either side of a guess
+SIGMAS = 4  # standard errors to either side of a guess; a bracket that misses costs another pass
 HELD = 2**18  # numbers inside brackets that wait until those equal to an end are taken out
 
 Pieces = Callable[[int], Iterable[Tensor]]
@@ -70,12 +70,13 @@ class Watch(Protocol):
     def begin(self) -> None:
         """Forget what was told: a pass begins, or the bracket of the last one missed."""
 
-    def see(self, above: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
+    def see(self, above: np.ndarray, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
         """Take note of one piece (K, n).
 
         Args:
             above: whether a column has a number above its row's bracket (n,).
-            places: of the numbers inside brackets, in the flattened piece.
+            rows: of the numbers inside brackets.
+            columns: of these numbers, in the piece.
             values: of these numbers.
         """
 
@@ -105,10 +106,12 @@ class _Brackets:
         near ^= smaller
         self._below += [np.count_nonzero(row) for row in smaller]
         places = np.flatnonzero(near)  # much faster than choosing by booleans
-        starts = np.searchsorted(places, np.arange(len(numbers) + 1) * numbers.shape[1])
+        firsts = np.arange(len(numbers) + 1) * numbers.shape[1]
+        starts = np.searchsorted(places, firsts)
         values = numbers.reshape(-1)[places]
         if self.watch:
-            self.watch.see(above, places, values)
+            rows = np.repeat(np.arange(len(numbers)), np.diff(starts))
+            self.watch.see(above, rows, places - firsts[rows], values)
         self._near.append((values, starts))
         self._waiting += len(places)
         if self._waiting > HELD:
@@ -145,15 +148,18 @@ class _Brackets:
 def _bracket(blocks: Sequence[np.ndarray], share: float) -> tuple[np.generic, np.generic]:
     """Return two numbers of a row's sampled blocks around its quantile, as far apart as the blocks disagree about it.
 
-    Neighbours are alike, so blocks tell less than as many single numbers; the variance is that of a ratio of totals
-    over blocks.
+    Numbers of a block are alike, so blocks tell less than as many single numbers. Every so many pieces were taken, so
+    how layers differ from each other does no harm: each has its share of the sample. What does is how a block differs
+    from the next, and the variance is that of successive differences.
+
+    Source: Wolter, Introduction to Variance Estimation, 2007, Section 8.2, the second estimator for systematic samples.
     """
     sample, sizes = np.concatenate(blocks), np.array([len(block) for block in blocks])
     ordered, size = np.sort(sample), len(sample)
     middle = ordered[min(max(math.ceil(size * share), 1), size) - 1]
     below = np.add.reduceat(sample <= middle, np.cumsum(sizes) - sizes, dtype=np.int64)
-    spread = below - share * sizes
-    apart = math.sqrt(float(spread @ spread) * len(sizes) / (len(sizes) - 1)) if len(sizes) > 1 else size
+    steps = np.diff(below - share * sizes)
+    apart = math.sqrt(float(steps @ steps) * len(sizes) / (2 * len(steps))) if len(steps) else size
     margin = SIGMAS * max(apart, math.sqrt(size * share * (1 - share))) + 1
     first, last = math.floor(size * share - margin), math.ceil(size * share + margin)
     return ordered[min(max(0, first), size - 1)], ordered[min(max(0, last), size - 1)]
