@@ -17,8 +17,8 @@ def spawning(run: RunView) -> None:
         "which is late enough."
     )
     tasks = {task: run.report.tasks[task].title or task for task in run.report.tasks_of("in")}
-    left, middle, right = st.columns((2, 1, 1), vertical_alignment="bottom")
-    task = left.selectbox(
+    whose, long, wide, often = st.columns((2, 1, 1, 1), vertical_alignment="bottom")
+    task = whose.selectbox(
         "Task",
         list(tasks),
         format_func=tasks.__getitem__,
@@ -26,7 +26,7 @@ def spawning(run: RunView) -> None:
         bind="query-params",
         help="The task that both runs are trained on.",
     )
-    steps = middle.number_input(
+    steps = long.number_input(
         "Steps",
         4,
         100_000,
@@ -35,7 +35,16 @@ def spawning(run: RunView) -> None:
         bind="query-params",
         help="Gradient steps of each training.",
     )
-    pairs = right.number_input(
+    batch_size = wide.number_input(
+        "Batch size",
+        1,
+        8192,
+        64,
+        key="premerging.spawn.batch_size",
+        bind="query-params",
+        help="Images of a step; at most as many as the task has to train on.",
+    )
+    pairs = often.number_input(
         "Pairs",
         1,
         20,
@@ -45,7 +54,7 @@ def spawning(run: RunView) -> None:
         help="Trainings by other seeds, each run twice. Several show how much is chance.",
     )
     parts = tuple(sorted({0, steps // 4, steps // 2}))
-    request = SPAWNING.ask(run.report.recipe, task=task, steps=steps, parts=parts, pairs=pairs)
+    request = SPAWNING.ask(run.report.recipe, task=task, steps=steps, batch_size=batch_size, parts=parts, pairs=pairs)
     folder = view_on_demand(
         run,
         SPAWNING,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from engine.errors import RecipeError
+from engine.errors import EngineError
 from engine.figures.spawning import spawning_figure
 from engine.pipeline.executor import run_inline
 from engine.pipeline.planners import plan_request
@@ -74,9 +74,10 @@ def test_a_training_that_does_not_part_is_named_as_before():
     [
         ({"parts": [8]}, "parting steps from 0 to 7"),
         ({"parts": [0], "pairs": 0}, "greater than or equal to 1"),
+        ({"task": "beta", "parts": [0], "batch_size": 4096}, "Choose a smaller batch size"),
         ({"task": "gamma", "parts": [0]}, "no expert of a task 'gamma'"),
     ],
 )
 def test_what_cannot_part_is_refused(zoo, tmp_path, settings, message):  # noqa: F811
-    with pytest.raises(RecipeError, match=message):
+    with pytest.raises(EngineError, match=message):
         plan_request("spawning", asked(zoo, **settings), Store(tmp_path / "store"))

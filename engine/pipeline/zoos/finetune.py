@@ -218,8 +218,8 @@ def _check_joint(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest) -> No
         )
     if wanted.config.batch_size < len(tasks):
         raise DataError(
-            f"A batch of {wanted.config.batch_size} cannot hold one {kind.one} of each of {len(tasks)} tasks. Give a "
-            "larger --batch-size."
+            f"A batch of {wanted.config.batch_size} cannot hold one {kind.one} of each of {len(tasks)} tasks. Choose "
+            "a larger batch size (--batch-size)."
         )
 
 
@@ -237,7 +237,7 @@ def plan_training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, stor
         if config["batch_size"] // len(tasks) > count:
             raise DataError(
                 f"Task '{name}' has {count} {zoo.modality.many} to train on, fewer than a batch of "
-                f"{config['batch_size'] // len(tasks)}. Give a smaller --batch-size."
+                f"{config['batch_size'] // len(tasks)}. Choose a smaller batch size (--batch-size)."
             )
     device, digest = choose_device().type, store.digest_file(start.weights_path("base"))
     brought, digests = zoo.manifest.heads, {name: zoo.data[name].digest(store.digest_file) for name in names}
