@@ -1,6 +1,6 @@
 """Small CLIP image encoders, pools and methods written for FusionBench, and what FusionBench 0.2.33 makes of these.
 
-``python -m tests.pipeline.fusionbench_made`` writes ``fusionbench_values.safetensors``. It needs FusionBench 0.2.33,
+``python -m tests.pipeline.fusionbench_made`` writes ``fusionbench_values.safetensors.xz``. It needs FusionBench 0.2.33,
 which takes from transformers what version 5 no longer has, so it lives in an environment of its own: transformers 4.57,
 datasets 4.0, and Python 3.12 or ``typing.override`` from typing_extensions. ``write_pool`` and ``write_method`` write
 the files, Hydra makes FusionBench's own classes from them, and the repositories that the pool names lie in a local
@@ -22,9 +22,10 @@ from engine.manifest import Manifest
 from engine.pipeline.foreign.fusionbench import write_method
 from engine.pipeline.foreign.fusionbench_pool import write_pool
 from engine.recipe import parse_recipe
+from tests.packed import pack
 from tests.pipeline.mergekit_made import in_huggingface
 
-VALUES = Path(__file__).with_name("fusionbench_values.safetensors")
+VALUES = Path(__file__).with_name("fusionbench_values.safetensors.xz")
 VERSION = "0.2.33"
 TASKS = ("mnist", "dtd", "stanford-cars")
 BASE = "openai/clip-vit-base-patch32"
@@ -172,7 +173,7 @@ def write_values():
         texts[title] = written(recipe)
         made = merged_by_fusionbench(pool_for(title, texts["pool"]), texts[title])
         values |= {f"{title}/{key}": np.ascontiguousarray(value, np.float32) for key, value in made.items()}
-    save_file(values, VALUES, metadata={"made_with": f"FusionBench {VERSION}", "texts": json.dumps(texts)})
+    pack(VALUES, values, {"made_with": f"FusionBench {VERSION}", "texts": json.dumps(texts)})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Small image encoders made of sines, configurations of mergekit on them, and what mergekit 0.1.4 makes of these.
 
-``python -m tests.pipeline.mergekit_made`` writes ``mergekit_values.safetensors``; it needs mergekit 0.1.4 with
+``python -m tests.pipeline.mergekit_made`` writes ``mergekit_values.safetensors.xz``; it needs mergekit 0.1.4 with
 transformers 4.51, in an environment of their own. ``mergekit-pytorch`` merges files with open_clip's names;
 ``mergekit-yaml``'s planner merges folders with Hugging Face's names, whose architecture it infers. Files of
 ``mergekit-multi`` are read by mergekit's own code, and that planner makes their merges one after the other.
@@ -14,7 +14,9 @@ import numpy as np
 import yaml
 from safetensors.numpy import load_file, save_file
 
-VALUES = Path(__file__).with_name("mergekit_values.safetensors")
+from tests.packed import pack
+
+VALUES = Path(__file__).with_name("mergekit_values.safetensors.xz")
 VERSION = "0.1.4"
 WIDTH, BLOCKS, HIDDEN, OUT = 8, 3, 16, 6
 MODELS = ("base", "alpha", "beta", "gamma")
@@ -287,7 +289,7 @@ def write_values():
         for title, documents in several(folder).items():
             made = merged_by_several(documents, folder)
             values |= {f"{title}/{key}": np.ascontiguousarray(value, np.float32) for key, value in made.items()}
-    save_file(values, VALUES, metadata={"made_with": f"mergekit {VERSION}"})
+    pack(VALUES, values, {"made_with": f"mergekit {VERSION}"})
 
 
 if __name__ == "__main__":

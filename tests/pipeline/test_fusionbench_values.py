@@ -5,8 +5,6 @@ import json
 import pytest
 import torch
 import yaml
-from safetensors import safe_open
-from safetensors.torch import load_file
 
 from engine.errors import MergeError, RecipeError
 from engine.merging.apply import merge
@@ -16,12 +14,11 @@ from engine.pipeline.run.weights_only import WeightsOnly
 from engine.recipe import parse_recipe
 from engine.weights import LazyTaskVectors, Memory
 from engine.weights.huggingface import ToHuggingFace
+from tests.packed import unpack
 from tests.pipeline.fusionbench_made import LACKING, RECIPES, TASKS, VALUES, VERSION, encoder, manifest, written
 
-EXPECTED = load_file(VALUES)
-with safe_open(VALUES, "pt") as file:
-    TEXTS = json.loads(file.metadata()["texts"])
-    MADE_WITH = file.metadata()["made_with"]
+EXPECTED, ABOUT = unpack(VALUES)
+TEXTS = json.loads(ABOUT["texts"])
 
 
 def merged_by(recipe):
@@ -71,7 +68,7 @@ def test_the_pool_is_the_one_that_fusionbench_loaded(tmp_path):
 
 
 def test_the_values_name_their_version_and_differ_between_methods():
-    assert f"FusionBench {VERSION}" == MADE_WITH
+    assert f"FusionBench {VERSION}" == ABOUT["made_with"]
     assert {key.partition("/")[0] for key in EXPECTED} == set(RECIPES)
     place = "vision_model.encoder.layers.0.self_attn.q_proj.weight"
     values = [

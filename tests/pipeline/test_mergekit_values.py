@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from safetensors import safe_open
-from safetensors.torch import load_file
 
 from engine.errors import RecipeError
 from engine.merging.apply import merge
@@ -17,6 +15,7 @@ from engine.pipeline.run.weights_only import WeightsOnly
 from engine.recipe import read_recipe
 from engine.weights import LazyTaskVectors, Memory
 from engine.weights.huggingface import ToHuggingFace
+from tests.packed import unpack
 from tests.pipeline.mergekit_made import BLOCKS, MODELS, VALUES, VERSION, configurations, encoder, several
 from tests.tiny_zoo import make_zoo
 
@@ -24,7 +23,7 @@ FOLDER = Path("/models")
 EXPERTS = {name: (name,) for name in MODELS[1:]}
 CASES = configurations(FOLDER)
 SEVERAL = several(FOLDER)
-EXPECTED = load_file(VALUES)
+EXPECTED, ABOUT = unpack(VALUES)
 
 
 def recipe_of(document, tmp_path):
@@ -69,8 +68,7 @@ def test_a_recipe_is_written_so_that_it_is_read_again_as_it_was(name, tmp_path):
 
 
 def test_the_values_name_their_version():
-    with safe_open(VALUES, "pt") as file:
-        assert file.metadata() == {"made_with": f"mergekit {VERSION}"}
+    assert ABOUT["made_with"] == f"mergekit {VERSION}"
     assert {key.partition("/")[0] for key in EXPECTED} == {*CASES, *SEVERAL}
 
 

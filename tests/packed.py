@@ -1,0 +1,22 @@
+"""Tensors of tests in safetensors files that xz compresses, which git does not do well to floats."""
+
+import json
+import lzma
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save
+from safetensors.torch import load
+from torch import Tensor
+
+
+def pack(path: Path, tensors: dict[str, np.ndarray], about: dict[str, str]) -> None:
+    """Write tensors and a few words about them."""
+    path.write_bytes(lzma.compress(save(tensors, metadata=about), preset=9 | lzma.PRESET_EXTREME))
+
+
+def unpack(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read tensors and what is said about them."""
+    content = lzma.decompress(path.read_bytes())
+    head = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return load(content), head["__metadata__"]
