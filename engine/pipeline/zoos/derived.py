@@ -44,7 +44,6 @@ class Trained(Frozen):
 
     called: str = Field("", pattern=rf"^$|{SAFE_NAME}")  # by default as its recipe
     config: dict[str, Any] = Field(default_factory=dict)  # beside the settings that all share
-    offset: int = Field(0, ge=0)  # its seed less the zoo's
     start: Literal["", "other"] = ""  # the base of another zoo, which is named when this one is made
     teacher: Taught | None = None
     aligned: tuple[Aligned, ...] = ()
@@ -79,7 +78,7 @@ class Derived(Frozen):
         Raises:
             RecipeError: settings that cannot be used.
         """
-        config = {**self.config, **trained.config, "seed": seed + trained.offset}
+        config = {**self.config, **trained.config, "seed": seed}
         asked: dict[str, Any] = {"zoo": str(folder), "tasks": self.tasks, "called": trained.called, "config": config}
         if trained.start:
             asked["start"] = {"zoo": other}
