@@ -98,14 +98,17 @@ class _Columns:
         self._seen, self._held = 0, 0
         self._open: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # scores that may be above: row, column, value
 
-    def see(self, above: np.ndarray, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
-        """Take note of a piece's columns, and of the scores that decide about those that are still open."""
-        if self._held > OPEN:
-            return
+    def see(self, above: np.ndarray) -> None:
+        """Take note of a piece's columns."""
         first, self._seen = self._seen, self._seen + len(above)
         self._kept[first : self._seen] = above
-        undecided = np.flatnonzero(~above[columns])
-        self._open.append((rows[undecided], columns[undecided] + first, values[undecided]))
+
+    def decide(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
+        """Take note of the scores that decide about columns that are still open."""
+        if self._held > OPEN:
+            return
+        undecided = np.flatnonzero(~self._kept[columns])
+        self._open.append((rows[undecided], columns[undecided], values[undecided]))
         self._held += len(undecided)
 
     def settled(self, limits: np.ndarray) -> np.ndarray | None:

@@ -70,14 +70,13 @@ class Watch(Protocol):
     def begin(self) -> None:
         """Forget what was told: a pass begins, or the bracket of the last one missed."""
 
-    def see(self, above: np.ndarray, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
-        """Take note of one piece (K, n).
+    def see(self, above: np.ndarray) -> None:
+        """Take note of one piece: whether a column has a number above its row's bracket, (n,)."""
 
-        Args:
-            above: whether a column has a number above its row's bracket (n,).
-            rows: of the numbers inside brackets.
-            columns: of these numbers, in the piece.
-            values: of these numbers.
+    def decide(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
+        """Take note of numbers inside brackets, by their rows and their columns from the start of the pass.
+
+        Their columns have been seen.
         """
 
 
@@ -92,8 +91,8 @@ class _Brackets:
         self._below = np.zeros(len(ends), dtype=np.int64)
         self._at_low, self._at_high = self._below.copy(), self._below.copy()
         self._inside: list[list[np.ndarray]] = [[] for _ in ends]
-        self._near: list[tuple[np.ndarray, np.ndarray]] = []
-        self._waiting = 0
+        self._near: list[tuple[np.ndarray, np.ndarray, tuple[int, int, int]]] = []
+        self._waiting = self._seen = 0
         self._smaller = self._near_mask = np.empty(0, bool)  # reused, since fresh memory costs more than comparing
 
     def see(self, numbers: np.ndarray) -> None:
@@ -105,26 +104,31 @@ class _Brackets:
         above = ~np.logical_and.reduce(near) if self.watch else None
         near ^= smaller
         self._below += [np.count_nonzero(row) for row in smaller]
+        if above is not None:
+            self.watch.see(above)
         places = np.flatnonzero(near)  # much faster than choosing by booleans
-        firsts = np.arange(len(numbers) + 1) * numbers.shape[1]
-        starts = np.searchsorted(places, firsts)
-        values = numbers.reshape(-1)[places]
-        if self.watch:
-            rows = np.repeat(np.arange(len(numbers)), np.diff(starts))
-            self.watch.see(above, rows, places - firsts[rows], values)
-        self._near.append((values, starts))
+        self._near.append((places, numbers.reshape(-1)[places], (len(places), numbers.shape[1], self._seen)))
+        self._seen += numbers.shape[1]
         self._waiting += len(places)
         if self._waiting > HELD:
             self._sort_out()
 
     def _sort_out(self) -> None:
         """Count what equals an end and keep the rest, so that many equal numbers take no memory."""
-        for row in range(len(self._below)) if self._near else ():
-            values = np.concatenate([found[starts[row] : starts[row + 1]] for found, starts in self._near])
-            lowest, highest = values == self._low[row], values == self._high[row]
+        if not self._near:
+            return
+        found, numbers, pieces = zip(*self._near, strict=True)
+        counts, widths, firsts = np.array(pieces).T
+        rows, columns = np.divmod(np.concatenate(found), np.repeat(widths, counts))
+        values = np.concatenate(numbers)
+        if self.watch:
+            self.watch.decide(rows, columns + np.repeat(firsts, counts), values)
+        for row, inside in enumerate(self._inside):
+            own = values[rows == row]
+            lowest, highest = own == self._low[row], own == self._high[row]
             self._at_low[row] += np.count_nonzero(lowest)
             self._at_high[row] += np.count_nonzero(highest & ~lowest)
-            self._inside[row].append(values[~(lowest | highest)])
+            inside.append(own[~(lowest | highest)])
         self._near, self._waiting = [], 0
 
     def answers(self, rank: int) -> Tensor | None:
