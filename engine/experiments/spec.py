@@ -132,7 +132,7 @@ class Quick(Frozen):
     """The quick form: fewer images and shorter training; it has one seed."""
 
     probe: dict[str, Any] = Field(default_factory=dict)  # keys of the recipe's probe that are replaced
-    steps: int | None = Field(None, ge=1)  # calibrators train for so many at most
+    steps: int | None = Field(None, ge=1)  # calibrators and merges that learn take so many at most
 
 
 class Experiment(Frozen):
@@ -285,12 +285,17 @@ def _quickly(parts: Mapping[str, Any], changes: Quick) -> dict[str, Any]:
         found["probe"] = {**found.get("probe", {}), **changes.probe}
     if changes.steps:
         found["calibrators"] = [_shortened(call, changes.steps) for call in found.get("calibrators", ())]
+        merge = found.get("merge", {})
+        row = MERGE_METHODS.get(merge.get("method", ""))
+        if row and (learned := row.params.model_fields.get("steps")):
+            found["merge"] = _shortened(merge, changes.steps, learned.default)
     return found
 
 
-def _shortened(call: Mapping[str, Any], steps: int) -> dict[str, Any]:
+def _shortened(call: Mapping[str, Any], steps: int, default: int | None = None) -> dict[str, Any]:
+    """Return a call with so many steps at most; ``default`` are those of a call that says nothing of them."""
     params = call.get("params", {})
-    return {**call, "params": {**params, "steps": min(params.get("steps", steps), steps)}}
+    return {**call, "params": {**params, "steps": min(params.get("steps", default or steps), steps)}}
 
 
 def _groups(count: int, experts: Sequence[str]) -> list[tuple[str, ...]]:

@@ -176,6 +176,26 @@ def test_the_quick_form_trains_less_on_fewer_images_and_keeps_the_protocol(tmp_p
 
 
 @pytest.mark.parametrize(
+    ("merge", "params"),
+    [
+        ({"method": "adamerging"}, {"steps": 20}),
+        (
+            {"method": "adamerging", "params": {"steps": 5, "granularity": "layer"}},
+            {"steps": 5, "granularity": "layer"},
+        ),
+        ({"method": "ties", "params": {"density": 0.2}}, {"density": 0.2}),
+    ],
+)
+def test_the_quick_form_learns_coefficients_in_fewer_steps(tmp_path, merge, params):
+    file = tmp_path / "small.yaml"
+    file.write_text(MINIMAL + "quick: {steps: 20}\n")
+    spec = read_experiment(file)
+    points = (spec.points[0].model_copy(update={"set": {"merge": merge}}),)
+    found = spec.model_copy(update={"points": points}).recipes("mini8", quick=True)[0].recipe.merge.params
+    assert {name: found[name] for name in params} == params
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         (("left: high", "left: hihg"), "Did you mean 'high'"),
