@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -46,6 +46,13 @@ class LinearMerge:
     def layers(self) -> tuple[str, ...]:
         """Return the names of the layers, in the order of the coefficients' rows."""
         return tuple(self.vectors)
+
+    def to(self, device: torch.device) -> LinearMerge:
+        """Return the same merge on a device."""
+        base, vectors = (
+            {name: tensor.to(device) for name, tensor in part.items()} for part in (self.base, self.vectors)
+        )
+        return replace(self, base=base, vectors=vectors, start=self.start.to(device))
 
     def weights(self, used: Float[Tensor, "rows experts"]) -> dict[str, Tensor]:
         """Return the merged model with these coefficients, freshly allocated."""

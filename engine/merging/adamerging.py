@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from ..catalog.optimisation import AdaMergingParams
 from ..types import Context, Head, MergeInfo, Static, TaskVectors, Weights
+from ..weights.on_device import on_device
 from .assemble import add_to_base, flat
 from .ties import elected
 
@@ -48,7 +49,7 @@ def learned_info(task_vectors: TaskVectors, coefficients: Tensor, losses: list[f
 
 def combine(coefficients: Tensor, stack: Tensor) -> Tensor:
     """Return Σ_k λ_k τ_k of a layer: coefficients (K,), stack (K, *shape)."""
-    return (coefficients.to(stack.dtype) @ flat(stack)).view(stack.shape[1:])
+    return (coefficients.to(stack) @ flat(stack)).view(stack.shape[1:])
 
 
 def entropy(logits: Tensor) -> Tensor:
@@ -78,6 +79,7 @@ def learn_coefficients(
     learned = given.double().clone().requires_grad_()
     optimiser = torch.optim.Adam([learned], lr=params.learning_rate)
     streams = {task: context.batches(task, "adapt", params.batch_size) for task in dict.fromkeys(context.tasks)}
+    base, task_vectors = on_device(base, task_vectors, context.head(context.tasks[0]).weight.device)
     losses = []
     for step in range(params.steps):
         context.progress(step / params.steps, f"Learning coefficients, step {step + 1} of {params.steps}")
@@ -116,7 +118,8 @@ def coefficient_gradient(
     for row, name in zip(gradient, task_vectors.names, strict=True):
         slope = weights[name].grad
         if slope is not None:
-            row.copy_(flat(task_vectors.stack(name)) @ slope.reshape(-1).to("cpu", task_vectors.dtype))
+            stack = flat(task_vectors.stack(name))
+            row.copy_(stack @ slope.reshape(-1).to(stack))
     return total, gradient
 
 

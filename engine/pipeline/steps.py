@@ -126,7 +126,7 @@ class StepKind(Generic[P]):
     label: str
     version: int = 1  # a new one makes new artefacts
     cost: float | Callable[[P], float] = 1.0  # relative
-    gpu: bool = False  # runs on an accelerator when there is one
+    gpu: bool | Callable[[P], bool] = False  # runs on an accelerator when there is one
     threads: int | None = None  # numeric threads; None: cores ÷ busy workers; SHARE: cores ÷ workers
     resident: bool = False  # keeps something in memory for the next one, so that the same worker is given it
 
@@ -144,7 +144,8 @@ class StepKind(Generic[P]):
         """
         read = NoInputs() if inputs is None else inputs
         key = step_key(self.name, self.version, params.identity(), flat(read, hashed=True), device)
-        return Step(self, params, read, key, label or self.label, self.gpu and gpu)
+        wants = self.gpu(params) if callable(self.gpu) else self.gpu
+        return Step(self, params, read, key, label or self.label, wants and gpu)
 
     def __call__(self, inputs: Inputs[Path], params: P, output: Path, tools: StepTools) -> None:
         """Carry the step out."""
@@ -163,7 +164,7 @@ def step(
     inputs: type[Inputs] = NoInputs,
     version: int = 1,
     cost: float | Callable[[P], float] = 1.0,
-    gpu: bool = False,
+    gpu: bool | Callable[[P], bool] = False,
     threads: int | None = None,
     resident: bool = False,
 ) -> Callable[[Callable[[Any, P, Path, StepTools], None]], StepKind[P]]:

@@ -75,7 +75,20 @@ class CalibrateInputs(Inputs[A]):
     heads: A | None = None  # where they are built
 
 
-@step("calibrate", label="Training a calibrator", params=CalibrateParams, inputs=CalibrateInputs, cost=5.0, threads=1)
+def _encodes(params: CalibrateParams) -> bool:
+    """Tell whether a calibrator acts inside the encoder; features alone are too little work for an accelerator."""
+    return CALIBRATORS[params.method].deep
+
+
+@step(
+    "calibrate",
+    label="Training a calibrator",
+    params=CalibrateParams,
+    inputs=CalibrateInputs,
+    cost=5.0,
+    gpu=_encodes,
+    threads=1,
+)
 def calibrate(inputs: CalibrateInputs[Path], params: CalibrateParams, output: Path, tools: StepTools) -> None:
     """Train a calibrator on adaptation features and correct the test features with it.
 
@@ -164,7 +177,8 @@ def _deep(
 
     training = {task: data[task] for task in params.tasks}
     preprocess = preprocessing(zoo.folder, zoo.manifest)
-    encoder = encoder_of(zoo, params.state, inputs.merge)
+    device = torch.device(watch.tools.device)
+    encoder = encoder_of(zoo, params.state, inputs.merge).to(device)
     images = {
         task: to_tensor(
             zoo.data[task].samples(
@@ -180,19 +194,19 @@ def _deep(
     teachers = {}
     for task in training:
         watch.tools.progress(0.0, f"what the expert of {task} does inside")
-        expert = encoder_of(zoo, params.experts[task])
+        expert = encoder_of(zoo, params.experts[task]).to(device)
         teachers[task] = calibrator.teach(expert, images[task], config)
     merge = learned = None
     if params.joint is not None:
-        merge = linear_merge(zoo, params.joint, inputs.merge, params.seed, watch.tools)
+        merge = linear_merge(zoo, params.joint, inputs.merge, params.seed, watch.tools).to(device)
     report = fit_deep(calibrator, encoder, images, teachers, config, params.seed, watch.loss_only, every, merge=merge)
     if merge is not None:
-        encoder = save_learned(calibrator, merge, zoo, output, watch.tools)
+        encoder = save_learned(calibrator, merge, zoo, output, watch.tools).to(device)
         learned = {"merging": coefficients_of(calibrator, merge, prefix_of(architecture(zoo.folder, zoo.manifest)))}
     corrected = {}
     for task, own in params.targets.items():
         pixels = to_tensor(zoo.data[task].samples("test", data[task].chosen.test), preprocess)
-        corrected[task] = calibrator.correct_features(encoder, pixels, own)
+        corrected[task] = calibrator.correct_features(encoder, pixels, own).cpu()
         watch.tools.progress(0.99, f"correcting {task}")
     return corrected, report, learned or {}
 

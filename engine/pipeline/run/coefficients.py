@@ -89,7 +89,7 @@ def save_learned(
         calibrator.coefficients.clamp_(0, 1)
     config = architecture(zoo.folder, zoo.manifest)
     prefix = prefix_of(config)
-    weights = Memory({prefix + name: tensor for name, tensor in calibrator.merged_weights(merge).items()})
+    weights = Memory({prefix + name: tensor.cpu() for name, tensor in calibrator.merged_weights(merge).items()})
     metadata = {METADATA_KEY: json.dumps({**describe_model(zoo), "method": calibrator.method}, sort_keys=True)}
     write_weights(output / WEIGHTS, weights, None, tools.progress, metadata)
     return load_encoder(config, weights)

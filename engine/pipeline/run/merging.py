@@ -72,7 +72,12 @@ def _cost(params: MergeParams) -> float:
     return 6.0 if MERGE_METHODS[params.merge.method].learns else 2.0
 
 
-@step("merge", label="Merging", params=MergeParams, inputs=MergeInputs, cost=_cost)
+def _encodes(params: MergeParams) -> bool:
+    """Tell whether a merge looks at images: what it does then is mostly running encoders."""
+    return params.probe is not None
+
+
+@step("merge", label="Merging", params=MergeParams, inputs=MergeInputs, cost=_cost, gpu=_encodes)
 def merge(inputs: MergeInputs[Path], params: MergeParams, output: Path, tools: StepTools) -> None:
     """Merge a zoo's experts as a recipe says.
 

@@ -1,0 +1,88 @@
+"""Base and task vectors that an accelerator holds, for methods that read all of them at every step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..types import TaskVectors, Weights
+
+SHARE = 0.5  # of the accelerator's free memory that they may take; the rest is for what is computed
+
+
+@dataclass(frozen=True)
+class HeldWeights:
+    """Weights whose tensors lie on a device."""
+
+    tensors: dict[str, Tensor]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all tensors, in order."""
+        return tuple(self.tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of one tensor."""
+        return tuple(self.tensors[name].shape)
+
+    def dtype(self, name: str) -> torch.dtype:
+        """Return the dtype of one tensor."""
+        return self.tensors[name].dtype
+
+    def tensor(self, name: str) -> Tensor:
+        """Return one tensor, which must not be changed."""
+        return self.tensors[name]
+
+
+@dataclass(frozen=True)
+class HeldVectors:
+    """Task vectors (K, *shape) that lie on a device, by layer."""
+
+    stacks: dict[str, Tensor]
+    experts: tuple[str, ...]
+    dtype: torch.dtype
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the layers."""
+        return tuple(self.stacks)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of one layer."""
+        return tuple(self.stacks[name].shape[1:])
+
+    def vector(self, name: str, expert: str) -> Tensor:
+        """Return a copy of τ of one expert for one layer."""
+        return self.stacks[name][self.experts.index(expert)].clone()
+
+    def stack(self, name: str) -> Tensor:
+        """Return a copy of τ of all experts for one layer: (K, *shape)."""
+        return self.stacks[name].clone()
+
+
+def on_device(base: Weights, task_vectors: TaskVectors, device: torch.device) -> tuple[Weights, TaskVectors]:
+    """Return base and task vectors as an accelerator holds them.
+
+    On a CPU, and where they would take more than half of the accelerator's free memory, they are returned as they are:
+    read anew whenever they are asked for.
+
+    Args:
+        base: the pretrained weights.
+        task_vectors: of the experts, maybe changed by transforms.
+        device: where the method computes.
+    """
+    entries = sum(math.prod(task_vectors.shape(name)) for name in task_vectors.names)
+    needed = (len(task_vectors.experts) + 1) * entries * task_vectors.dtype.itemsize
+    if device.type != "cuda" or needed > SHARE * torch.cuda.mem_get_info(device)[0]:
+        return base, task_vectors
+    return held(base, task_vectors, device)
+
+
+def held(base: Weights, task_vectors: TaskVectors, device: torch.device) -> tuple[HeldWeights, HeldVectors]:
+    """Copy base and task vectors to a device; see :func:`on_device`."""
+    stacks = {name: task_vectors.stack(name).to(device) for name in task_vectors.names}
+    weights = {name: base.tensor(name).to(device) for name in base.names}
+    return HeldWeights(weights), HeldVectors(stacks, task_vectors.experts, task_vectors.dtype)
