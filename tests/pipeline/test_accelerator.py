@@ -1,4 +1,4 @@
-"""What runs an encoder wants an accelerator; where there is one, it gives what a processor gives."""
+"""Steps that run an encoder want an accelerator; where there is one, it gives the same as a processor."""
 
 import json
 
