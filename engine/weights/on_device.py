@@ -9,32 +9,9 @@ import torch
 from torch import Tensor
 
 from ..types import TaskVectors, Weights
+from .files import Memory
 
 SHARE = 0.5  # of the accelerator's free memory that they may take; the rest is for what is computed
-
-
-@dataclass(frozen=True)
-class HeldWeights:
-    """Weights whose tensors lie on a device."""
-
-    tensors: dict[str, Tensor]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return the names of all tensors, in order."""
-        return tuple(self.tensors)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of one tensor."""
-        return tuple(self.tensors[name].shape)
-
-    def dtype(self, name: str) -> torch.dtype:
-        """Return the dtype of one tensor."""
-        return self.tensors[name].dtype
-
-    def tensor(self, name: str) -> Tensor:
-        """Return one tensor, which must not be changed."""
-        return self.tensors[name]
 
 
 @dataclass(frozen=True)
@@ -81,8 +58,8 @@ def on_device(base: Weights, task_vectors: TaskVectors, device: torch.device) ->
     return held(base, task_vectors, device)
 
 
-def held(base: Weights, task_vectors: TaskVectors, device: torch.device) -> tuple[HeldWeights, HeldVectors]:
+def held(base: Weights, task_vectors: TaskVectors, device: torch.device) -> tuple[Memory, HeldVectors]:
     """Copy base and task vectors to a device; see :func:`on_device`."""
     stacks = {name: task_vectors.stack(name).to(device) for name in task_vectors.names}
-    weights = {name: base.tensor(name).to(device) for name in base.names}
-    return HeldWeights(weights), HeldVectors(stacks, task_vectors.experts, task_vectors.dtype)
+    weights = Memory({name: base.tensor(name).to(device) for name in base.names})
+    return weights, HeldVectors(stacks, task_vectors.experts, task_vectors.dtype)
