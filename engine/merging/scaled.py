@@ -49,7 +49,8 @@ class Scaled:
             self._base.read_into(name, out)
             return
         base, vector = self._base.itself(name), self._vector[name]
-        if not (base.dtype == vector.dtype == out.dtype and base.is_contiguous() and out.is_contiguous()):
+        alike = base.dtype == vector.dtype == out.dtype and base.device == vector.device == out.device
+        if not (alike and base.is_contiguous() and out.is_contiguous()):
             out.copy_(vector.mul(self._scaling).add_(base.to(vector.dtype)))
             return
         flat = (tensor.view(-1).split(PART) for tensor in (out, vector, base))

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from engine.catalog import MERGE_METHODS, params_of
+from engine.merging.scaled import Scaled
 from engine.pipeline.local import run_recipe
 from engine.pipeline.run import plan as planning
 from engine.pipeline.run.context import MergeContext
@@ -70,6 +71,17 @@ def test_held_vectors_are_the_lazy_ones_and_copies():
         assert vectors.shape(name) == weights.shape(name) == shapes[name]
         assert torch.equal(weights.tensor(name), base.tensor(name))
     assert on_device(base, lazy, torch.device("cpu")) == (base, lazy)
+
+
+@needs_cuda
+def test_another_scaling_is_written_into_an_encoder_on_the_accelerator():
+    generator = torch.Generator().manual_seed(0)
+    base = Memory({"a": torch.randn(5, 4, generator=generator), "b": torch.randn(3, generator=generator)})
+    scaled = Scaled(base, {"a": torch.randn(5, 4, generator=generator)}, 0.3)
+    for name in base.names:
+        out = torch.empty(base.shape(name), device="cuda")
+        scaled.read_into(name, out)
+        torch.testing.assert_close(out.cpu(), scaled.tensor(name))
 
 
 @needs_cuda

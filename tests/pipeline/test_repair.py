@@ -39,7 +39,7 @@ def images_seen(zoo, store, tasks):
     """Images that the merge sees: of every task, by the seed of the run."""
     opened = Zoo.open(str(zoo))
     digests = {name: store.digest_file(opened.weights_path(name)) for name in ("base", *tasks)}
-    context = MergeContext(opened, tuple(tasks), digests, Probe(), 0, StepTools(store))
+    context = MergeContext(opened, tuple(tasks), digests, Probe(), 0, StepTools(store), device="cpu")
     return torch.cat([next(context.batches(task, "adapt", IMAGES))[0] for task in tasks])
 
 
