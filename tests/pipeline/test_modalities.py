@@ -306,7 +306,7 @@ def test_text_encoders_are_stitched_part_by_part(text_zoo, store):
             mixed = load_encoder(config, opened.weights(second))
             state = models[first].state_dict()
             mixed.load_state_dict({n: state[n] for n in state if n.startswith(order[:cut])}, strict=False)
-            expected = 100 * pictures.right(mixed).mean()
+            expected = 100 * pictures.right(mixed.to(pictures.device)).mean()
             assert found["states"]["pretrained"][kind][cut] == pytest.approx(expected)
     plain, repaired = (found["states"][state]["begins"] for state in ("merged", "surgery"))
     assert repaired[:-1] == plain[:-1]  # a calibrator of the output acts where the read-out is its network's
