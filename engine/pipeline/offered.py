@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..manifest import locate_zoo, read_manifest
 from ..report import Report
-from ..zoo.making.records import by_recipe
+from ..zoo.making.records import complete_recipes
 from ..zoo.modalities import modality_of
 from .viewing.base import View, ViewRequest
 from .viewing.opening import Opening
@@ -19,7 +19,8 @@ def offered_views(report: Report) -> list[tuple[View, ViewRequest]]:
     """
     manifest = read_manifest(locate_zoo(report.recipe.zoo))
     kind = modality_of(manifest)
-    opening = Opening(report, tuple(by_recipe(manifest.experts)), kind)
+    tasks = [manifest.expert_table[name].task for name in report.experts if name in manifest.expert_table]
+    opening = Opening(report, tuple(complete_recipes(manifest.experts, tasks)), kind)
     return [
         (view, view.ask(report.recipe, **settings))
         for view in all_views().values()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -176,7 +176,7 @@ def choose_experts(manifest: Manifest, recipe: Recipe) -> list[tuple[str, float]
     Of several experts of one task, ``all`` takes the one that the manifest lists first.
 
     Raises:
-        RecipeError: the zoo has none, or not one that the recipe names, or the recipe names two of one task.
+        RecipeError: the zoo has none, or not one that the recipe names.
     """
     table = manifest.expert_table
     if not table:
@@ -185,19 +185,36 @@ def choose_experts(manifest: Manifest, recipe: Recipe) -> list[tuple[str, float]
             "`zoo finetune`, or name them in zoo.yaml."
         )
     if recipe.experts == "all":
-        first = {expert.task: expert.name for expert in reversed(manifest.experts)}
-        return [(name, 1.0) for name, expert in table.items() if first[expert.task] == name]
+        return [(name, 1.0) for name in own_experts(manifest, table).values()]
     for expert in recipe.experts:
         if expert.name not in table:
             raise RecipeError(f"The zoo '{manifest.name}' has no expert '{expert.name}'. {nearest(expert.name, table)}")
-    _refuse_two_of_a_task([table[expert.name].task for expert in recipe.experts])
     return [(expert.name, expert.weight) for expert in recipe.experts]
 
 
-def _refuse_two_of_a_task(tasks: list[str]) -> None:
-    twice = next((task for task in tasks if tasks.count(task) > 1), None)
-    if twice is not None:
-        raise RecipeError(
-            f"The recipe names two experts of the task '{twice}'. States of a run compare a task's merge with its one "
-            "expert; choose one of them."
-        )
+def own_experts(manifest: Manifest, names: Iterable[str]) -> dict[str, str]:
+    """Return each task's own expert among those that are merged, by task: of several, the first.
+
+    It is the one that states of a run are compared with; a merge may take more of a task, as Model Stock does.
+    """
+    return {task: several[0] for task, several in _by_task(manifest, names).items()}
+
+
+def several_of_a_task(manifest: Manifest, names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the experts of every task that has several among those that are merged, its own first."""
+    return {task: several for task, several in _by_task(manifest, names).items() if len(several) > 1}
+
+
+def compared_with(task: str, several: Sequence[str]) -> str:
+    """Say which of several experts of one task a run compares with."""
+    return (
+        f"{len(several)} experts of the task '{task}' are merged ({', '.join(several)}); the run compares its states "
+        f"with the first, {several[0]}."
+    )
+
+
+def _by_task(manifest: Manifest, names: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(manifest.expert_table[name].task, []).append(name)
+    return found

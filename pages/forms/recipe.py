@@ -14,6 +14,7 @@ from engine.catalog.words import at_inference, cost_of
 from engine.errors import EngineError, RecipeError
 from engine.manifest import Manifest, known_zoos, manifest_file
 from engine.recipe import Recipe, parse_recipe, read_recipe
+from engine.zoo.folder import compared_with, several_of_a_task
 from engine.zoo.modalities import Modality
 from pages.forms import preview
 from pages.forms.experts import choose_among, first_of_each_task, weigh
@@ -254,6 +255,8 @@ def _experts(document: Mapping[str, Any]) -> tuple[str, Any, str]:
         given = document["experts"] if zoo == document["zoo"] else "all"
         said = {} if given == "all" else {e["name"]: e.get("weight", 1.0) for e in given if isinstance(e, dict)}
         chosen = choose_among(manifest, given, f"{PREFIX}experts.{zoo}")
+        for task, several in several_of_a_task(manifest, chosen).items():
+            st.caption(plain(compared_with(task, several)))
         weights = weigh(manifest, chosen, said, f"{PREFIX}experts.{zoo}")
         forward = _forward(manifest, chosen, document.get("forward", "standard"))
     if sorted(chosen) == sorted(first_of_each_task(manifest)) and all(weights.get(name, 1.0) == 1.0 for name in chosen):

@@ -8,7 +8,7 @@ import streamlit as st
 from engine.errors import EngineError
 from engine.figures.by_recipe import best_table, by_recipe_figure, left_out_table
 from engine.pipeline.views.by_recipe import BY_RECIPE, ByRecipeRequest
-from engine.zoo.making.records import by_recipe, recipe_title
+from engine.zoo.making.records import complete_recipes, recipe_title
 from pages.shared.chrome import figure, plain, theme
 from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import view_on_demand
@@ -139,6 +139,5 @@ def recipes_of(run: RunView) -> dict[str, str]:
     tasks = [table[name].task for name in run.report.experts if name in table]
     return {
         method: recipe_title(table[next(iter(experts.values()))])
-        for method, experts in by_recipe(manifest.experts).items()
-        if all(task in experts for task in tasks)
+        for method, experts in complete_recipes(manifest.experts, tasks).items()
     }

@@ -193,7 +193,7 @@ def test_experts_are_trained_joined_and_chosen_in_the_lab(workspace, open_app, t
     assert [e["name"] for e in lab.session_state["form.recipe"]["experts"]] == ["alpha-saft", "beta-saft"]
     lab.session_state[key] = ["alpha", "alpha-saft"]
     lab.run()
-    assert "two experts of the task 'alpha'" in texts(lab).replace("\\", "")
+    assert "2 experts of the task 'alpha' are merged (alpha, alpha-saft)" in texts(lab).replace("\\", "")
 
 
 def test_experts_learn_from_a_teacher(workspace, open_app, trainable, tmp_path):

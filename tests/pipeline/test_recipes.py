@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from engine.catalog import FINE_TUNING
-from engine.errors import EngineError, RecipeError
+from engine.errors import EngineError
 from engine.manifest import read_manifest
 from engine.pipeline.local import finetune_experts
 from engine.pipeline.planners import plan_request
@@ -162,15 +162,20 @@ def test_who_takes_part_enters_the_key_of_osrm_only(zoo, tmp_path):  # noqa: F81
     assert before[1] == after[1]
 
 
-def test_of_several_experts_all_takes_the_first_and_two_of_a_task_are_refused(zoo, tmp_path):  # noqa: F811
+@pytest.fixture
+def twice(zoo, tmp_path):  # noqa: F811
+    """A zoo with two experts of its one task."""
     for method in ("standard", "attention_only"):
         finetune_experts(request_for(zoo, FINE_TUNING[method], {}, steps=2), Store(tmp_path))
+    return zoo
+
+
+def test_of_several_experts_all_takes_the_first(twice):
+    zoo = twice  # noqa: F811
     manifest = Zoo.open(str(zoo)).manifest
     assert choose_experts(manifest, parse_recipe({"zoo": str(zoo)})) == [("warm", 1.0)]
     one = parse_recipe({"zoo": str(zoo), "experts": ["warm-attention_only"]})
     assert choose_experts(manifest, one) == [("warm-attention_only", 1.0)]
-    with pytest.raises(RecipeError, match="two experts of the task 'warm'"):
-        choose_experts(manifest, parse_recipe({"zoo": str(zoo), "experts": ["warm", "warm-attention_only"]}))
     same = {"name": "again", "task": "warm", "weights": "experts/warm.safetensors"}
     with pytest.raises(ValueError, match="two entries for expert of task and recipe 'warm, standard'"):
         type(manifest).model_validate({**manifest.model_dump(), "experts": [*manifest.model_dump()["experts"], same]})

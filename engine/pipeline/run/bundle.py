@@ -34,7 +34,7 @@ from ...report import (
 )
 from ...version import __version__
 from ...zoo.encoders.heads import ZeroShotHead, heads_in_words
-from ...zoo.folder import Zoo
+from ...zoo.folder import Zoo, own_experts
 from ...zoo.images.splits import Selection, select
 from ...zoo.task_data import graded_in_words
 from ..sources import Sources
@@ -231,7 +231,8 @@ def _report(scene: Scene, measured: list[Measured], inputs: BundleInputs[Path], 
     for name, document in calibrations.items():
         scene.warnings.extend(f"{name}: {warning}" for warning in document["warnings"])
     scene.warnings.extend(_out_of_memory(inputs))
-    expert_of = {manifest.expert_table[name].task: name for name, _ in scene.zoo.choose(recipe)}
+    experts = tuple(name for name, _ in scene.zoo.choose(recipe))
+    expert_of = own_experts(manifest, experts)
     return Report(
         warnings=tuple(scene.warnings),
         recipe=recipe,
@@ -248,7 +249,7 @@ def _report(scene: Scene, measured: list[Measured], inputs: BundleInputs[Path], 
             )
             for task in scene.chosen
         },
-        experts=tuple(expert_of.values()),
+        experts=experts,
         samples={
             task: SampleCounts(
                 adapt=len(selection.adapt_rows),

@@ -23,7 +23,7 @@ from ...manifest import Manifest
 from ...recipe import CalibratorCall, Recipe
 from ...types import Finding
 from ...zoo.encoders.architecture import architecture, tower_size
-from ...zoo.folder import Zoo, choose_experts
+from ...zoo.folder import Zoo, choose_experts, compared_with, several_of_a_task
 from ...zoo.modalities import modality_of
 from . import linearised
 
@@ -47,9 +47,11 @@ def findings(recipe: Recipe, zoo: Zoo | Manifest) -> list[Finding]:
         errors = [*_refused_experts(recipe, zoo), *_refused_calibrators(recipe, _manifest(zoo)), *_lacking(recipe, zoo)]
         errors += [*linearised.refused(recipe, _manifest(zoo)), *_misfits(recipe, zoo)]
         errors += [*_unaligned(recipe, _manifest(zoo)), *_without_one_model(recipe)]
+        errors += _several_of_a_task(recipe, _manifest(zoo), refused=True)
     found = [Finding("error", text) for text in dict.fromkeys(errors)]
     if not errors:
-        found += [Finding("warning", text) for text in linearised.doubtful(recipe, _manifest(zoo))]
+        doubts = [*_several_of_a_task(recipe, _manifest(zoo)), *linearised.doubtful(recipe, _manifest(zoo))]
+        found += [Finding("warning", text) for text in doubts]
     return [*found, Finding("warning", FLATTERING)] if recipe.probe.protocol == "paper" else found
 
 
@@ -62,6 +64,22 @@ def _without_one_model(recipe: Recipe) -> Iterator[str]:
                 f"{row.title} changes one merged model, but {merge.title} makes one for each {EACH[merge.yields]}. "
                 f"Take {row.title} out, or choose another merge method."
             )
+
+
+def _several_of_a_task(recipe: Recipe, manifest: Manifest, *, refused: bool = False) -> Iterator[str]:
+    """List tasks of which several experts are merged: refused where the merge makes several models, else told."""
+    merge = MERGE_METHODS[recipe.merge.method]
+    if (merge.yields in EACH) != refused or _errors_of(choose_experts, manifest, recipe):
+        return
+    names = [name for name, _ in choose_experts(manifest, recipe)]
+    for task, several in several_of_a_task(manifest, names).items():
+        if refused:
+            yield (
+                f"{merge.title} makes a model for each {EACH[merge.yields]} and takes one expert of a task; the recipe "
+                f"names {len(several)} of '{task}' ({', '.join(several)}). Choose one of them, or another merge method."
+            )
+        else:
+            yield compared_with(task, several)
 
 
 def _unaligned(recipe: Recipe, manifest: Manifest) -> Iterator[str]:

@@ -19,7 +19,7 @@ from ...recipe import CalibratorCall, Recipe
 from ...store import Store
 from ...weights import check_same_architecture
 from ...zoo.encoders.backbone import architecture, preprocessing
-from ...zoo.folder import Zoo
+from ...zoo.folder import Zoo, own_experts
 from ..graph import Plan
 from ..sources import Sources
 from ..steps import Inputs, Step, StepKind, StepParams
@@ -108,7 +108,7 @@ class RunSteps:
         self.device = device_class(choose_device())
         self.config = architecture(self.zoo.folder, manifest)
         self.preprocess = preprocessing(self.zoo.folder, manifest)
-        self.expert_of = {manifest.expert_table[name].task: name for name, _ in self.experts}
+        self.expert_of = own_experts(manifest, [name for name, _ in self.experts])
         self._heads_step: Step | None = None
         base = self.zoo.weights("base")
         for name in (*(name for name, _ in self.experts), *self.references):

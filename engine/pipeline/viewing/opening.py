@@ -20,7 +20,7 @@ class Opening:
     """A run as its pages find it when they open."""
 
     report: Report
-    ways: tuple[str, ...]  # recipes by which the zoo's experts were trained
+    ways: tuple[str, ...]  # recipes by which the zoo has an expert of each of the run's tasks
     kind: Modality  # of the zoo's data
 
     @cached_property
@@ -32,10 +32,10 @@ class Opening:
 
     @property
     def pair(self) -> tuple[str, str] | None:
-        """Return the first two experts of a run that scores a task of its own, None where there are not as many."""
-        if not self.report.accuracy or len(self.report.experts) < 2 or not self.report.tasks_of("in"):
-            return None
-        return self.report.experts[0], self.report.experts[1]
+        """Return the first two tasks' own experts of a run that scores something, None where there are not as many."""
+        own = {self.report.tasks[task].expert for task in self.report.tasks_of("in")}
+        names = [name for name in self.report.experts if name in own]
+        return (names[0], names[1]) if self.report.accuracy and len(names) > 1 else None
 
 
 def at_once(opening: Opening) -> Settings:

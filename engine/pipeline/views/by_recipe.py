@@ -57,10 +57,11 @@ def plan(run: RunSteps, asked: ByRecipeRequest) -> str:
     Raises:
         RecipeError: a recipe that lacks an expert of one of the tasks.
     """
+    from ...zoo.making.records import complete_recipes
     from ..run.plan import steps_of
 
     tasks = tuple(run.expert_of)
-    known = complete_recipes(run, tasks)
+    known = complete_recipes(run.zoo.manifest.experts, tasks)
     for name in asked.recipes:
         if name not in known:
             raise RecipeError(
@@ -77,18 +78,6 @@ def plan(run: RunSteps, asked: ByRecipeRequest) -> str:
         recipes=chosen, experts={name: known[name] for name in chosen}, split_seed=run.recipe.probe.split_seed
     )
     return run.make(by_recipe, params, ByRecipeInputs[str](keys))
-
-
-def complete_recipes(run: RunSteps, tasks: tuple[str, ...]) -> dict[str, dict[str, str]]:
-    """Return the recipes that have an expert for each task: recipe → task → expert."""
-    from ...zoo.making.records import by_recipe as grouped
-
-    found = grouped([expert for expert in run.zoo.manifest.experts if expert.aligned or not expert.base])
-    return {
-        name: {task: experts[task] for task in tasks}
-        for name, experts in found.items()
-        if all(task in experts for task in tasks)
-    }
 
 
 @step(

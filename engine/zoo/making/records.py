@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +71,12 @@ def by_recipe(experts: tuple[Expert, ...]) -> dict[str, dict[str, str]]:
     for expert in experts:
         found.setdefault(expert.method, {}).setdefault(expert.task, expert.name)
     return found
+
+
+def complete_recipes(experts: tuple[Expert, ...], tasks: Collection[str]) -> dict[str, dict[str, str]]:
+    """Return the recipes that have an expert for each of some tasks, as :func:`by_recipe`; unaligned ones left out."""
+    return {
+        recipe: {task: names[task] for task in tasks}
+        for recipe, names in by_recipe(tuple(one for one in experts if one.aligned or not one.base)).items()
+        if all(task in names for task in tasks)
+    }
