@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -47,14 +48,18 @@ def matching(
     return sa.select(run_table).where(*where).order_by(run_table.c.created.desc(), run_table.c.id.desc())
 
 
-def next_in_turn(kinds: Iterable[str] | None = None) -> sa.Select:
+WAITING = (run_table.c.state == "queued") & run_table.c.deleted.is_(None)
+ANY_WAITS = sa.select(run_table.c.id).where(WAITING).limit(1)  # which an idle service asks several times a second
+
+
+@cache
+def next_in_turn(kinds: tuple[str, ...] | None = None) -> sa.Select:
     """Select the id of the oldest queued row of who has the fewest at work.
 
     Args:
         kinds: only these.
     """
-    where = [run_table.c.state == "queued", run_table.c.deleted.is_(None)]
-    where += [run_table.c.kind.in_(tuple(kinds))] if kinds is not None else []
+    where = [WAITING] if kinds is None else [WAITING, run_table.c.kind.in_(kinds)]
     other = run_table.alias()
     same = sa.and_(other.c.person == run_table.c.person, other.c.state.in_(HELD))
     at_work = sa.select(sa.func.count()).select_from(other).where(same).scalar_subquery()

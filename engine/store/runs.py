@@ -14,7 +14,7 @@ from .history import History
 from .logs import Logs
 from .orphans import LOST, fate_of, is_orphan
 from .owners import is_alive
-from .queries import matching, next_in_turn
+from .queries import ANY_WAITS, matching, next_in_turn
 from .run import ACTIVE, ENDED, HELD, RECORDED, Run, ended, new_id, run_of
 from .tables import log as log_table
 from .tables import run as run_table
@@ -279,9 +279,9 @@ class RunTable:
 
     def claim_next(self, owner: str, kinds: Iterable[str] | None = None) -> Run | None:
         """Take up the oldest queued row of who has the fewest at work; two processes never take the same one."""
-        waiting, more = next_in_turn(kinds), run_table.c.attempts + 1
-        if self._database.read(lambda connection: connection.execute(waiting).scalar()) is None:
+        if self._database.read(lambda connection: connection.execute(ANY_WAITS).scalar()) is None:
             return None
+        waiting, more = next_in_turn(None if kinds is None else tuple(kinds)), run_table.c.attempts + 1
 
         def take(connection: sa.Connection) -> str | None:
             found, now = connection.execute(waiting).scalar(), time.time()

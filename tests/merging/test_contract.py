@@ -157,9 +157,9 @@ def test_order_of_experts(row, transforms, call):
 @every
 def test_seeds(row, transforms, call):
     base, experts = full(experts_for(row))
-    first, again, other = (read(base, run(base, experts, transforms, call, seed=seed)) for seed in (3, 3, 4))
-    assert_close(again, first, atol=0)
+    first, other = (read(base, run(base, experts, transforms, call, seed=seed)) for seed in (3, 4))
     if row.stochastic:
+        assert_close(read(base, run(base, experts, transforms, call, seed=3)), first, atol=0)
         with pytest.raises(AssertionError):
             assert_close(other, first, atol=0)
     else:
