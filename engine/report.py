@@ -33,6 +33,7 @@ class TaskSummary(Frozen):
     domain: Literal["in", "out", "shifted"]  # shifted: another task's classes in other images; in no average
     classes: tuple[str, ...]
     expert: str | None = None
+    others: tuple[str, ...] = ()  # further experts of it that were merged
     head: str = ""  # how its head was made, for people; '' in reports of earlier versions
     graded: bool = False  # whether its classes are grades of a number, which have no accuracy
 

@@ -99,6 +99,7 @@ def draw_scaling(run: RunView, recipes: Sequence[str], images: int, key: str) ->
         key: prefix of the widgets' keys.
     """
     request = BY_RECIPE.ask(run.report.recipe, recipes=tuple(recipes), images=images)
+    own = len(run.report.experts) - sum(len(task.others) for task in run.report.tasks.values())
     folder = view_on_demand(
         run,
         BY_RECIPE,
@@ -106,7 +107,7 @@ def draw_scaling(run: RunView, recipes: Sequence[str], images: int, key: str) ->
         key=key,
         label="Follow λ",
         icon=":material/show_chart:",
-        takes=f"{len(recipes)} × {len(run.report.experts)} experts, {len(request.scalings)} values of λ, both ways.",
+        takes=f"{len(recipes)} × {own} experts, {len(request.scalings)} values of λ, both ways.",
         draw=lambda example, folder: _curves(example, BY_RECIPE.read(folder), key),
     )
     if folder is None:

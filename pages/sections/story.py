@@ -40,10 +40,11 @@ def headline(report: Report) -> str:
     harm = pretrained is not None and merged < pretrained - NOTICEABLE
     less = f", less than the pretrained model's {percent(pretrained)}" if harm else ""
     repaired = _repaired(report, merged)
-    return (
-        f"{count} experts reach **{percent(experts)}** on their own tasks. Merged by {method}, {model} {verb} "
-        f":orange[**{percent(merged)}**]{less}" + (f"; {repaired}." if repaired else ".")
-    )
+    start = f"{count} experts reach **{percent(experts)}** on their own tasks. Merged by {method}"
+    if any(task.others for task in report.tasks.values()):
+        first = f"The first expert of each task reaches **{percent(experts)}** on it"
+        start = f"{first}. All {count.lower()} merged by {method}"
+    return f"{start}, {model} {verb} :orange[**{percent(merged)}**]{less}" + (f"; {repaired}." if repaired else ".")
 
 
 def metrics(report: Report) -> None:

@@ -14,6 +14,7 @@ from engine.recipe import parse_recipe
 from engine.report import read_report
 from engine.store import Store
 from engine.zoo.folder import Zoo, own_experts
+from pages.sections.story import headline
 from tests.tiny_zoo import make_zoo
 
 NAMES = ["alpha", "alpha-second", "beta"]
@@ -63,6 +64,9 @@ def test_the_run_merges_all_and_compares_with_the_first(zoo, made, store):
         "beta": "beta",
         "outside": None,
     }
+    assert [report.tasks[task].others for task in report.tasks] == [("alpha-second",), (), ()]
+    assert headline(report).startswith("The first expert of each task reaches **")
+    assert "on it. All three merged by Model Stock, one model" in headline(report)
     alone = run_recipe(asked(zoo, ["alpha", "beta"], {"method": "task_arithmetic"}), store)
     assert report.accuracy["expert"] == alone.accuracy["expert"]
     assert report.accuracy["prob_surgery"].keys() == {"alpha", "beta"}

@@ -34,7 +34,7 @@ from ...report import (
 )
 from ...version import __version__
 from ...zoo.encoders.heads import ZeroShotHead, heads_in_words
-from ...zoo.folder import Zoo, own_experts
+from ...zoo.folder import Zoo, own_experts, several_of_a_task
 from ...zoo.images.splits import Selection, select
 from ...zoo.task_data import graded_in_words
 from ..sources import Sources
@@ -232,7 +232,7 @@ def _report(scene: Scene, measured: list[Measured], inputs: BundleInputs[Path], 
         scene.warnings.extend(f"{name}: {warning}" for warning in document["warnings"])
     scene.warnings.extend(_out_of_memory(inputs))
     experts = tuple(name for name, _ in scene.zoo.choose(recipe))
-    expert_of = own_experts(manifest, experts)
+    expert_of, several = own_experts(manifest, experts), several_of_a_task(manifest, experts)
     return Report(
         warnings=tuple(scene.warnings),
         recipe=recipe,
@@ -244,6 +244,7 @@ def _report(scene: Scene, measured: list[Measured], inputs: BundleInputs[Path], 
                 domain=manifest.task_table[task].role,
                 classes=manifest.task_table[task].classes,
                 expert=expert_of.get(manifest.task_table[task].shifted_from or task),
+                others=tuple(several.get(task, ())[1:]),
                 head=heads_in_words(scene.zoo.folder, manifest, task),
                 graded=bool(manifest.task_table[task].grades),
             )
