@@ -11,11 +11,13 @@ from torch import Tensor
 from ..catalog.learned import ConcreteParams
 from ..catalog.optimisation import AdaMergingParams
 from ..types import Context, MergeInfo, Static, TaskVectors, Weights
+from ..weights.on_device import on_device
 from .adamerging import bounded, coefficient_gradient, combine, entropy, learn_coefficients, predict
 from .assemble import Changed, add_to_base
 from .chance import bernoulli, uniform
 
 METHOD = "concrete"
+OF_THE_MASK = 4  # tensors of all layers' size: its logits, their gradients, and Adam's two means
 Streams = Mapping[str, Iterator[tuple[Tensor, Tensor | None]]]
 
 
@@ -82,8 +84,12 @@ class Mask:
     def sample(self, name: str, step: int) -> Tensor:
         """Return the mask of a layer at a step, differentiable in the logits; the same every time."""
         logits = self.logits[name]
-        noise = uniform(tuple(logits.shape), self.seed, METHOD, str(step), name)
+        noise = uniform(tuple(logits.shape), self.seed, METHOD, str(step), name).to(logits.device)
         return rescaled(relaxed(logits, noise, self.params.temperature))
+
+    def move(self, device: torch.device) -> None:
+        """Keep the logits on a device from now on, without their gradients."""
+        self.logits = {name: logits.detach().to(device) for name, logits in self.logits.items()}
 
     @torch.no_grad()
     def final(self) -> dict[str, Tensor]:
@@ -105,7 +111,10 @@ class Mask:
 def _learn_mask(
     base: Weights, task_vectors: TaskVectors, params: ConcreteParams, context: Context, mask: Mask, streams: Streams
 ) -> list[float]:
-    """Update the mask's logits; returns the loss of every step."""
+    """Update the mask's logits, on the device that holds the task vectors; returns the loss of every step."""
+    read, device = task_vectors, context.head(context.tasks[0]).weight.device
+    base, task_vectors = on_device(base, read, device, OF_THE_MASK)
+    mask.move(torch.device("cpu") if task_vectors is read else device)
     start = torch.full((_rows(params, task_vectors), len(task_vectors.experts)), params.scaling, dtype=torch.float64)
     learned = start.clone().requires_grad_()
     inner = torch.optim.Adam([learned], lr=params.inner_learning_rate)
@@ -123,8 +132,7 @@ def _learn_mask(
         losses.append(mask_gradient(base, task_vectors, mask, step, rows, context, _next(streams), report))
         outer.step()
         outer.zero_grad()
-    for logits in mask.logits.values():
-        logits.requires_grad_(False)
+    mask.move(torch.device("cpu"))
     return losses
 
 
@@ -186,9 +194,8 @@ def mask_gradient(
     for row, name in zip(rows, task_vectors.names, strict=True):
         slope = weights[name].grad
         if slope is not None:
-            slope = slope.to("cpu", dtype).mul_(combine(row, task_vectors.stack(name)))
-            sample = mask.sample(name, step)
-            sample.backward(slope.to(sample.dtype))
+            vector, sample = combine(row, task_vectors.stack(name)), mask.sample(name, step)
+            sample.backward(vector.mul_(slope.to(vector)).to(sample.dtype))
     return total
 
 

@@ -40,7 +40,9 @@ class HeldVectors:
         return self.stacks[name].clone()
 
 
-def on_device(base: Weights, task_vectors: TaskVectors, device: torch.device) -> tuple[Weights, TaskVectors]:
+def on_device(
+    base: Weights, task_vectors: TaskVectors, device: torch.device, beside: int = 0
+) -> tuple[Weights, TaskVectors]:
     """Return base and task vectors as an accelerator holds them.
 
     On a CPU, and where they would take more than half of the accelerator's free memory, they are returned as they are:
@@ -50,9 +52,10 @@ def on_device(base: Weights, task_vectors: TaskVectors, device: torch.device) ->
         base: the pretrained weights.
         task_vectors: of the experts, maybe changed by transforms.
         device: where the method computes.
+        beside: what else the method keeps there throughout, in tensors of all layers' size.
     """
     entries = sum(math.prod(task_vectors.shape(name)) for name in task_vectors.names)
-    needed = (len(task_vectors.experts) + 1) * entries * task_vectors.dtype.itemsize
+    needed = (len(task_vectors.experts) + 1 + beside) * entries * task_vectors.dtype.itemsize
     if device.type != "cuda" or needed > SHARE * torch.cuda.mem_get_info(device)[0]:
         return base, task_vectors
     return held(base, task_vectors, device)

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from engine.catalog.learned import ConcreteParams, EvolutionaryParams
 from engine.catalog.routing import TwinParams, WemoeParams
 from engine.errors import Cancelled, MergeError
+from engine.merging import concrete as masks
+from engine.merging import localize_learned
 from engine.merging.adamerging import entropy, predict
 from engine.merging.apply import merge
 from engine.merging.compressed import restored, separate
@@ -17,6 +19,7 @@ from engine.merging.evolutionary import search
 from engine.merging.twin import rebuild as rebuild_twin
 from engine.recipe import MethodCall
 from engine.weights import LazyTaskVectors, Memory
+from engine.weights.on_device import held
 from tests.reference.merging.support import EXPERTS, TinyContext, models, some_images, tensors_of, toy, toy_vectors
 
 
@@ -172,6 +175,28 @@ def test_discrete_masks_keep_or_drop_whole_entries():
     moved = result.weights.tensor(name) - base.tensor(name).double()
     ratio = moved / (plain.weights.tensor(name) - base.tensor(name).double())
     assert len(ratio.mul(1e4).round().unique()) == 2, "zero, or one factor"
+
+
+MASKS = {
+    "concrete": {"steps": 3, "batch_size": 4, "coefficients": "layer", "coefficient_steps": 2},
+    "localize_and_stitch_learned": {"epochs": 2, "batch_size": 4, "examples": 8},
+}
+
+
+@pytest.mark.parametrize(("method", "module"), [*zip(MASKS, (masks, localize_learned), strict=True)])
+def test_vectors_that_are_held_while_a_mask_is_learned_give_the_same_model(method, module, monkeypatch):
+    base, lazy = merged(method, MASKS[method])
+    seen = []
+
+    def hold(base, vectors, device, beside):
+        seen.append(beside)
+        return held(base, vectors, device)
+
+    monkeypatch.setattr(module, "on_device", hold)
+    _, near = merged(method, MASKS[method])
+    assert seen == [4 if method == "concrete" else 1]
+    for name in base.names:
+        assert torch.equal(lazy.weights.tensor(name), near.weights.tensor(name))
 
 
 @pytest.mark.parametrize("size", [1, 2, 6])

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.nn import functional
 
 from engine.catalog import MERGE_METHODS, params_of
 from engine.merging.scaled import Scaled
@@ -22,6 +23,10 @@ from engine.zoo.folder import Zoo
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 SUM = {"method": "task_arithmetic", "params": {"scaling": 0.4}}
 LEARNED = {"method": "adamerging", "params": {"steps": 6, "granularity": "layer", "learning_rate": 0.02}}
+MASKS = [
+    {"method": "concrete", "params": {"steps": 3, "coefficients": "layer", "coefficient_steps": 3}},
+    {"method": "localize_and_stitch_learned", "params": {"epochs": 2, "examples": 32}},
+]
 CALIBRATORS = [
     {"name": "inside", "method": "interv_merge", "params": {"steps": 6, "batch_size": 4}},
     {"name": "all", "method": "surgery_v2", "params": {"steps": 6, "batch_size": 4}},
@@ -85,20 +90,25 @@ def test_another_scaling_is_written_into_an_encoder_on_the_accelerator():
 
 
 @needs_cuda
-def test_coefficients_learn_on_the_accelerator_as_on_the_processor(zoo, store):
+@pytest.mark.parametrize("merge", [LEARNED, *MASKS], ids=lambda merge: merge["method"])
+def test_merges_learn_on_the_accelerator_as_on_the_processor(merge, zoo, store):
     opened = Zoo.open(str(zoo))
     names = [expert.name for expert in opened.manifest.experts]
     tasks = tuple(opened.manifest.expert_table[name].task for name in names)
     digests = {name: store.digest_file(opened.weights_path(name)) for name in ("base", *names)}
     base = opened.weights("base")
     vectors = LazyTaskVectors(base, {name: opened.weights(name) for name in names})
-    row = MERGE_METHODS["adamerging"]
-    rows = []
+    row = MERGE_METHODS[merge["method"]]
+    found = []
     for device in ("cpu", "cuda"):
         context = MergeContext(opened, tasks, digests, Probe(), 0, StepTools(store), device=device)
-        merged = row.load()(base, vectors, params_of(row, LEARNED["params"]), context)
-        rows.append(torch.tensor(list(merged.info.details["coefficients"].values())))
-    torch.testing.assert_close(rows[0], rows[1], rtol=0, atol=2e-3)
+        found.append(row.load()(base, vectors, params_of(row, merge["params"]), context))
+    if "coefficients" in found[0].info.details:
+        rows = [torch.tensor(list(merged.info.details["coefficients"].values())) for merged in found]
+        torch.testing.assert_close(*rows, rtol=0, atol=2e-3)
+    moved = [(merged.weights.tensor(name) - base.tensor(name)).flatten() for merged in found for name in vectors.names]
+    one, other = torch.cat(moved[: len(vectors.names)]), torch.cat(moved[len(vectors.names) :])
+    assert functional.cosine_similarity(one, other, dim=0) > 0.99
 
 
 @needs_cuda
