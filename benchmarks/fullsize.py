@@ -9,7 +9,7 @@
 The weights are made (random), which costs the same as trained ones. Each line names its floor, measured in the same
 run: reading the checkpoints from files, copying memory, multiplying matrices. Every model is run in a process of its
 own; checkpoints lie in a temporary folder that is removed at the end. Where disk or memory do not hold eight experts,
-fewer are made, and the output says so.
+fewer are made, and the output says so. Calibrators inside the encoder are measured where there is an accelerator.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.made import Made
 from benchmarks.merging import PlainContext, peak_memory
+from engine.calibration.coefficients import LinearMerge
+from engine.calibration.deep_training import fit_deep
 from engine.catalog import CALIBRATORS, params_of
 from engine.features import Batches, choose_device, device_class, encode
 from engine.manifest import Preprocess
@@ -56,6 +58,13 @@ ENCODING_SECONDS = {"cpu": 20.0, "quick": 5.0}  # that the features of a model m
 SHARE_OF_RATE = 0.5  # of the matrix rate that an encoder reaches, for foreseeing that
 BLOCK = 2**26  # bytes that are copied
 TASKS, ROWS = 8, 500
+DEEP = (  # calibrators inside the encoder, which are measured where there is an accelerator
+    ("interv_merge", {"rank": 1}),
+    ("interv_merge", {"rank": 1, "coefficients": "layer"}),
+    ("surgery_v2", {"rank": 16}),
+)
+DEEP_IMAGES, DEEP_BATCH = 64, 16  # of a task, and of a task's update
+SCALING = 0.3
 Line = tuple[str, float, str, float | None, str]  # work, seconds, rate, ratio to the floor, floor
 
 
@@ -220,6 +229,57 @@ def calibrator_lines(width: int, steps: int) -> Iterator[Line]:
     torch.set_num_threads(threads)
 
 
+def linear_merge(folder: Path, device: torch.device) -> LinearMerge:
+    """Return Task Arithmetic of all experts, on the device."""
+    base = encoder_part(open_weights(folder / "base.safetensors"))
+    experts = {path.stem: encoder_part(open_weights(path)) for path in sorted(folder.glob("expert*.safetensors"))}
+    vectors = LazyTaskVectors(base, experts)
+    return LinearMerge(
+        {name.removeprefix("visual."): base.tensor(name).float().to(device) for name in base.names},
+        {name.removeprefix("visual."): vectors.stack(name).to(device) for name in vectors.names},
+        torch.full((1, len(experts)), SCALING, device=device),
+        vectors.experts,
+    )
+
+
+def deep_lines(
+    folder: Path, config: dict[str, Any], floor: dict[str, float], steps: int, device: torch.device
+) -> Iterator[Line]:
+    """Calibrators inside the merged encoder: what the experts do there, then updates of all tasks together."""
+    side = config["vision_cfg"]["image_size"]
+    merge, generator = linear_merge(folder, device), torch.Generator().manual_seed(0)
+    images = {name: torch.randn((DEEP_IMAGES, 3, side, side), generator=generator) for name in merge.experts}
+    encoder = load_encoder(config, encoder_part(open_weights(folder / "base.safetensors"))).to(device)
+    encoder.load_state_dict(merge.weights(merge.start))
+    flops = len(images) * DEEP_BATCH * tower_size(config).flops
+    for method, given in DEEP:
+        row, teachers = CALIBRATORS[method], {}
+        params = params_of(row, {**given, "steps": steps, "batch_size": DEEP_BATCH})
+        calibrator, joint = row.load()(), row.learned(given)
+
+        def teach(calibrator: Any = calibrator, params: Any = params, teachers: dict[str, Any] = teachers) -> None:
+            for name in images:
+                weights = encoder_part(open_weights(folder / f"{name}.safetensors"))
+                teachers[name] = calibrator.teach(load_encoder(config, weights).to(device), images[name], params)
+
+        def fit(params: Any, calibrator: Any = calibrator, teachers: Any = teachers, joint: bool = joint) -> float:
+            given = merge if joint else None
+            return fit_deep(calibrator, encoder, images, teachers, params, 0, merge=given).seconds
+
+        name = f"{row.title}{', λ learned' if joint else ''}"
+        seconds = timed(teach)
+        rate = f"{len(images) * DEEP_IMAGES / seconds:.0f} images/s"
+        yield (f"{name}: {len(images)} experts' features", seconds, rate, None, "")
+        fit(params.model_copy(update={"steps": 2}))
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        seconds = fit(params)
+        peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else peak_memory()
+        rate = f"{1000 * seconds / steps:.0f} ms a step, peak {peak:.1f} GiB"
+        ideal = 3 * steps * flops / floor["matmul"]
+        yield (f"{name}, {steps} steps", seconds, rate, seconds / ideal, "products there and back at the matrix rate")
+
+
 def run_one(name: str, folder: Path, wanted: int, quick: bool, merges: Sequence[str]) -> None:
     """Measure one architecture in this process; prints lines as JSON."""
     import open_clip
@@ -238,6 +298,8 @@ def run_one(name: str, folder: Path, wanted: int, quick: bool, merges: Sequence[
             feature_lines(folder, config, floor, quick),
             calibrator_lines(config["embed_dim"], 100 if quick else 500),
         ]
+        if (device := choose_device()).type != "cpu":
+            parts.append(deep_lines(folder, config, floor, 10 if quick else 50, device))
     for lines in parts:
         for line in lines:
             print(json.dumps({"line": line}), flush=True)

@@ -8,10 +8,11 @@
 
 Every line runs five times (once above ten seconds; the median is told), each time in a process of its own, which is
 ended when it takes more memory than ``--memory`` GiB. Our own lines run in turn, and ratios are medians over the turns:
-on a machine that does other things too, neighbours in time are comparable and seconds alone are not. The floor reads
-all checkpoints once and writes one; TA is Task Arithmetic; ``another_lambda`` is no merge from files but θ_0 + λ v in
-memory, as previews and films have it where a merged vector is at hand. Weights are random, which costs the same as
-trained ones. FusionBench and mergekit are installed from the package index into virtual environments of their own.
+on a machine that does other things too, neighbours in time are comparable and seconds alone are not. A method's modules
+are loaded before its time begins, as an engine at work has them. The floor reads all checkpoints once and writes one;
+TA is Task Arithmetic; ``another_lambda`` is no merge from files but θ_0 + λ v in memory, as previews and films have it
+where a merged vector is at hand. Weights are random, which costs the same as trained ones. FusionBench and mergekit are
+installed from the package index into virtual environments of their own.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.made import Made
-from engine.catalog import TRANSFORMS
+from engine.catalog import MERGE_METHODS, TRANSFORMS
 from engine.merging.apply import merge
 from engine.merging.scaled import Scaled
 from engine.recipe import MethodCall
@@ -128,6 +129,9 @@ def run_one(folder: Path, what: str, threads: int, keep: bool = False) -> dict[s
     if what == "another_lambda":
         return {**another_lambda(base, experts), "peak_gib": peak_memory()}
     target = folder / f"merged-{what.replace('+', '-')}.safetensors"
+    for name in what.split("+"):
+        if row := TRANSFORMS.get(name) or MERGE_METHODS.get(name):
+            row.load()
     started, worked = time.perf_counter(), time.process_time()
     if what == "floor":
         for weights in (base, *experts.values()):

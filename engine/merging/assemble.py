@@ -24,12 +24,16 @@ LENT = Buffers()
 
 @dataclass(frozen=True)
 class Added:
-    """Weights θ_0 + τ, where τ is computed one tensor at a time and only for the layers that have task vectors."""
+    """Weights θ_0 + τ, where τ is computed one tensor at a time and only for the layers that have task vectors.
+
+    Layers in ``unmoved`` are the base's, because no task vector of theirs is left.
+    """
 
     base: Weights
     layers: frozenset[str]
     compute_dtype: torch.dtype
     vector: MergedVector
+    unmoved: frozenset[str] = frozenset()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -50,7 +54,7 @@ class Added:
             return self.base.tensor(name)
         base = LENT.empty(self.shape(name), self.compute_dtype)
         read_into(self.base, name, base)
-        return self.vector(name).to(self.compute_dtype).add_(base)
+        return base if name in self.unmoved else self.vector(name).to(self.compute_dtype).add_(base)
 
 
 def add_to_base(
@@ -64,7 +68,8 @@ def add_to_base(
         vector: maps a layer's name to the merged vector, a fresh tensor of the layer's shape.
         info: what the method wants to report.
     """
-    return Static(Added(base, frozenset(task_vectors.names), task_vectors.dtype, vector), info or MergeInfo())
+    layers, unmoved = frozenset(task_vectors.names), frozenset(getattr(task_vectors, "pruned", ()))
+    return Static(Added(base, layers, task_vectors.dtype, vector, unmoved), info or MergeInfo())
 
 
 def merged_vector(base: Weights, task_vectors: TaskVectors, merged: Static) -> MergedVector:
