@@ -246,7 +246,9 @@ def main() -> None:
     parser.add_argument("--record", type=Path)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    found = [Bench(folder, asked.split).measure(asked.seeds) for folder in asked.zoos]
+    benches = [Bench(folder, asked.split) for folder in asked.zoos]
+    found = [bench.measure(asked.seeds) for bench in benches]
+    sizes = {task: len(labels) for task, labels in benches[0].labels.items()}
     for zoo in found:
         print(f"\n{zoo['seeds']}\n\n| model | in | out | shifted |\n|---|---:|---:|---:|")
         for state, average in zoo["average"].items():
@@ -262,7 +264,10 @@ def main() -> None:
         bounds = f"≥ {row['least']}" + (f", ≤ {row['most']}" if row["most"] is not None else "")
         print(f"| {row['target']} | {bounds} | {row['measured']:.1f} | {'yes' if row['met'] else 'no'} |")
     if asked.record:
-        record = {"split": asked.split, "training_seeds": list(range(asked.seeds)), "targets": rows, "zoos": found}
+        record = {"split": asked.split, "training_seeds": list(range(asked.seeds)), "targets": rows}
+        if asked.record.is_file() and (beside := yaml.safe_load(asked.record.read_text("utf-8")).get("beside")):
+            record["beside"] = beside
+        record |= {"n": sizes, "zoos": found}
         asked.record.write_text(yaml.safe_dump(record, sort_keys=False, width=110), encoding="utf-8")
 
 

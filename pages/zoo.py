@@ -41,6 +41,7 @@ def main() -> None:
     views = ["Experts", "Train experts", *([ALIGN] if moved else []), *(["Prompts"] if kind.worded else []), "Licences"]
     titles = {SAMPLES: kind.many.capitalize(), **{view: view for view in views}}
     parts.known_facts(manifest)
+    parts.targets(zoo, manifest)
     view = one_of(
         "What to show",
         list(titles),

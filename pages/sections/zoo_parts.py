@@ -11,8 +11,10 @@ from engine.errors import EngineError
 from engine.manifest import Expert, Manifest, Task, locate_zoo
 from engine.outgoing import csv_table
 from engine.pipeline.zoos.pictures import SEED
+from engine.rounding import rounded
 from engine.zoo.images.thumbnails import strip
 from engine.zoo.making.records import recipe_in_words, training_records
+from engine.zoo.making.targets import Target, target_record
 from engine.zoo.modalities import modality_of
 from pages.sections.published import expert_line, source_caption
 from pages.sections.zoo_texts import sample_lines, text_gallery
@@ -50,6 +52,28 @@ def known_facts(manifest: Manifest) -> None:
     if part.open:
         with part:
             draw_facts(fact_rows(manifest))
+
+
+def targets(zoo: str, manifest: Manifest) -> None:
+    """Draw what the zoo was built to allow and what was measured of that, where it comes with a record of it."""
+    record = target_record(locate_zoo(zoo))
+    if record is None:
+        return
+    count = len(record.targets) + len(record.beside)
+    said = f"{len(record.missed)} of {count} targets missed" if record.missed else f"all {count} targets met"
+    title = f"What it was built to allow: {said}"
+    part = st.expander(title, icon=":material/target:", key="zoo.targets", on_change="rerun")
+    if part.open:
+        with part:
+            if record.missed:
+                st.write(plain(record.missed_in_words()))
+            draw_facts([_target_row(target) for target in (*record.targets, *record.beside)])
+            st.caption(plain(record.provenance(modality_of(manifest).many)))
+
+
+def _target_row(target: Target) -> dict[str, str]:
+    met = "yes" if target.met else "no"
+    return {"Target": target.target, "Aim": target.aim, "Measured": rounded(target.measured), "Met": met}
 
 
 def draw_facts(rows: list[dict[str, str]]) -> None:

@@ -5,6 +5,7 @@ import shutil
 import pytest
 import yaml
 
+from engine.manifest import ASSETS
 from engine.pipeline.executor import run_inline
 from engine.pipeline.planners import plan_request
 from pages.features import images
@@ -234,3 +235,20 @@ def test_experts_offer_to_look_at_images_that_nobody_has_looked_at(workspace, op
     app = open_app("zoo", zoo=str(workspace.zoo), **{"zoo.view": "Experts"})
     assert len(images_on(app)) == before + 1
     assert not [button for button in app.button if button.key == "zoo.experts.look"]
+
+
+def test_what_a_zoo_was_built_to_allow_is_shown_with_what_was_missed(workspace, open_app):
+    assert not [part for part in open_app("zoo", zoo=str(workspace.zoo)).expander if "built to allow" in part.label]
+    record = yaml.safe_load((ASSETS / "zoos/mini8/record.yaml").read_text())
+    (workspace.zoo / "record.yaml").write_text(yaml.safe_dump(record))
+    app = open_app("zoo", zoo=str(workspace.zoo))
+    assert "What it was built to allow: 2 of 15 targets missed" in [part.label for part in app.expander]
+    app.session_state["zoo.targets"] = True
+    app.run()
+    said = shown(app).replace("\\", "")
+    assert "AUROC of near outliers, Task Arithmetic (72.6; aim 80 to 95)" in said
+    assert "n = 300 to 500 test images a task; means over 2 sets of experts and training seeds 0, 1, 2" in said
+    table = app.table[0].value
+    assert len(table) == 15
+    missed = table[table["Met"] == "no"]["Measured"].str.replace("\\", "")
+    assert list(missed) == ["72.6", "61.0"]
