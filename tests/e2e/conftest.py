@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,6 +41,16 @@ PATIENCE = 120_000  # ms that a condition is waited for, where many work on few 
 WIDE = {"width": 1280, "height": 800}
 FAREWELL = 30  # seconds that a server has to end
 PAINTED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+LOOKS = """() => {
+  const app = document.querySelector('[data-testid=stApp]')
+  const words = (selector) => [...document.querySelectorAll(selector)].map((part) => part.innerText)
+  return {
+    state: app?.dataset.testScriptState, connection: app?.dataset.testConnectionState,
+    headings: words('h1, h2, h3'), alerts: words('[role=alert]'), dialogs: words('[role=dialog]'),
+    hidden: [...document.querySelectorAll('[aria-hidden=true], [inert]')].map((part) => part.outerHTML.slice(0, 80)),
+    text: document.body.innerText.slice(0, 1500),
+  }
+}"""
 PROBING = re.compile(r"/(health|host-config)$")  # Streamlit asks for these below a page's own path first, and gets 404
 
 
@@ -63,6 +74,23 @@ class Watch:
     def _request(self, request: Any) -> None:
         if not ON_HOST.match(request.url):
             self.problems.append(f"request off the host: {request.url}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Iterator[None]:
+    """Tell what a page looked like when its test failed, also where another try passes."""
+    if call.when == "call" and call.excinfo is not None:
+        for page in getattr(item, "funcargs", {}).values():
+            if type(page).__name__ == "Page":
+                warnings.warn(f"{item.nodeid} failed at {page.url}: {_look(page)}", stacklevel=1)
+    return (yield)
+
+
+def _look(page: Any) -> Any:
+    try:
+        return page.evaluate(LOOKS)
+    except Exception as error:  # a page that is gone must not hide the failure
+        return f"nothing to be seen, {error}"
 
 
 def settle(page: Any) -> None:
