@@ -28,13 +28,15 @@ def test_missed_targets_are_named_with_their_numbers(tmp_path):
     assert record.missed_in_words() == "Missed: AUROC (72.6; aim 80 to 95)."
     assert [target.aim for target in record.targets] == ["at least 93", "80 to 95"]
     assert record.provenance("images") == (
-        "n = 300 to 500 test images a task; one set of experts; means over training seeds 0, 1 of the calibrators."
+        "n = 300 to 500 test images a task; one set of experts; means over training seeds 0, 1 of the calibrators. "
+        "Accuracies and AUROCs in percent, differences in points."
     )
     most = TARGET | {"target": "size", "measured": 61, "least": None, "most": 52, "met": False}
     both = target_record(written(tmp_path, RECORD | {"beside": [most], "n": {"digits": 500}, "zoos": [{}, {}]}))
     assert both.missed_in_words() == "Missed: AUROC (72.6; aim 80 to 95) and size (61.0; aim at most 52)."
     assert both.provenance("texts") == (
-        "n = 500 test texts a task; means over 2 sets of experts and training seeds 0, 1 of the calibrators."
+        "n = 500 test texts a task; means over 2 sets of experts and training seeds 0, 1 of the calibrators. "
+        "Accuracies and AUROCs in percent, differences in points."
     )
 
 

@@ -60,7 +60,10 @@ class TargetRecord(BaseModel):
         count = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         sets, seeds = len(self.zoos), ", ".join(map(str, self.training_seeds))
         over = f"means over {sets} sets of experts and" if sets > 1 else "one set of experts; means over"
-        return f"n = {count} {self.split} {many} a task; {over} training seeds {seeds} of the calibrators."
+        return (
+            f"n = {count} {self.split} {many} a task; {over} training seeds {seeds} of the calibrators. "
+            "Accuracies and AUROCs in percent, differences in points."
+        )
 
 
 def target_record(folder: Path) -> TargetRecord | None:
