@@ -77,7 +77,8 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Look for garbage again."""
+    """Look for garbage again, but not among what was collected, which stays to the end."""
+    gc.freeze()
     gc.enable()
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from scipy.linalg import get_blas_funcs
 from torch import Tensor
 
 from ..catalog.transforms import LayerMaskParams, LayerPruningParams, LwptvParams
@@ -57,7 +56,7 @@ def absolute_value(base: Weights, task_vectors: TaskVectors, params: LayerMaskPa
     Departure: the paper does not say how layers are chosen; the threshold and, unless ``shared`` is off, the shared
         mask of LwPTV are used.
     """
-    scored = _scores(task_vectors, lambda stack, total: stack, context)
+    scored = _scores(task_vectors, lambda stack, total: stack.abs_(), context)
     return _pruned(task_vectors, params, scored, params.shared)
 
 
@@ -77,8 +76,8 @@ def scale_learned(
 
 
 def _salient(stack: Tensor, total: Tensor) -> Tensor:
-    """τ_k − τ̄ of entries (K, n), in place, from the sum of their rows."""
-    return stack.sub_(total, alpha=1 / len(stack))
+    """|τ_k − τ̄| of entries (K, n), in place, from the sum of their rows."""
+    return stack.sub_(total, alpha=1 / len(stack)).abs_()
 
 
 def _scores(
@@ -87,24 +86,20 @@ def _scores(
     context: Context | None,
     sums: Sums | None = None,
 ) -> tuple[tuple[str, ...], np.ndarray]:
-    """Mean magnitudes of what is scored, by layer; ``sums`` keeps task vectors' sums, as far as there is room.
-
-    BLAS sums magnitudes in one pass over a row, without writing them.
-    """
+    """Mean scores of every layer; ``sums`` keeps those of task vectors, as far as there is room."""
     names, dtype = task_vectors.names, task_vectors.dtype
-    magnitude = get_blas_funcs("asum", dtype=str(dtype).removeprefix("torch."))
     scores = np.zeros((len(task_vectors.experts), len(names)))
     passing = torch.empty(COLUMNS, dtype=dtype)
     for index, name in enumerate(names):
         size, first = math.prod(task_vectors.shape(name)), 0
         kept = sums.of(name, task_vectors.shape(name)) if sums else None
+        found = [torch.zeros(len(scores), dtype=dtype)]
         for part in pieces(task_vectors, name):
             count = part.shape[1]
             target = passing[:count] if kept is None else kept.view(-1)[first : first + count]
-            scored = score(part, torch.sum(part, dim=0, out=target)).numpy()
-            scores[:, index] += [magnitude(row) for row in scored]
+            found.append(score(part, torch.sum(part, dim=0, out=target)).sum(dim=1))
             first += count
-        scores[:, index] /= max(size, 1)
+        scores[:, index] = torch.stack(found).sum(dim=0, dtype=torch.float64).numpy() / max(size, 1)
         if context:
             context.progress((index + 1) / len(names), f"Salience of {name}")
     return names, scores

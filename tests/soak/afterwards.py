@@ -94,13 +94,21 @@ def _undisturbed(found: Findings, store: Store, rows: Iterable[Run], again: int,
         plan = plan_request("run", row.request, other)
         folder = run_inline(plan, other)
         first, second = (json.loads((at / "report.json").read_text()) for at in (store.find(key), folder))
-        if plan.result != key or _numbers(first) != _numbers(second):
-            found.faults.append(f"run {row.id} and the same one undisturbed differ")
+        if plan.result != key:
+            found.faults.append(f"run {row.id} and the same one undisturbed are planned as {key} and {plan.result}")
+        found.faults += [
+            f"run {row.id} and the same one undisturbed differ in {what}" for what in _differing(first, second)
+        ]
     found.facts["compared with undisturbed ones"] = len(compared)
 
 
-def _numbers(document: Any) -> Any:
-    """Return a report without what time and place put into it."""
-    if isinstance(document, dict):
-        return {name: _numbers(value) for name, value in document.items() if name not in TIMES}
-    return [_numbers(value) for value in document] if isinstance(document, list) else document
+def _differing(one: Any, other: Any, at: str = "") -> list[str]:
+    """Return where two reports differ and by what, except in what time and place put into them."""
+    if isinstance(one, dict) and isinstance(other, dict) and set(one) == set(other):
+        return [
+            text for name in one if name not in TIMES for text in _differing(one[name], other[name], f"{at}.{name}")
+        ]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        pairs = enumerate(zip(one, other, strict=True))
+        return [text for index, pair in pairs for text in _differing(*pair, f"{at}[{index}]")]
+    return [] if one == other else [f"{at or 'kind'}: {str(one)[:80]} and {str(other)[:80]}"]
