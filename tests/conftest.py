@@ -82,6 +82,11 @@ def pytest_collection_finish():
     gc.enable()
 
 
+def pytest_unconfigure():
+    """Leave what was collected to the end of Python, where libraries complain of what they still hold."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def _nothing_leaves_the_host():
     yield

@@ -20,7 +20,7 @@ from ..store.outputs import check_file, new_file
 from ..zoo.modalities import MODALITIES
 from .inputs import files_of_zoo
 from .printing import progress_line, say, say_line
-from .work import Force, Quiet
+from .work import Force, Quiet, Service, carrier
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -50,6 +50,7 @@ def experiment(
     table: Annotated[bool, typer.Option("--table", help="Print all shipped results as a Markdown table.")] = False,
     ship: Annotated[bool, typer.Option("--ship", help="Write the result beside the experiments of the app.")] = False,
     force: Force = False,
+    service: Service = False,
     quiet: Quiet = False,
 ) -> None:
     """Repeat a claim of the papers on a zoo, with its controls, and judge it; 'all' goes on where it was stopped."""
@@ -80,6 +81,7 @@ def experiment(
             target=target,
             inputs=inputs,
             force=known,
+            service=service,
             quiet=quiet,
         )
 
@@ -144,6 +146,7 @@ def _one(
     target: Path | None,
     inputs: list[Path],
     force: bool,
+    service: bool,
     quiet: bool,
 ) -> None:
     """Carry one experiment out, print it and write it down."""
@@ -152,7 +155,8 @@ def _one(
     if target is not None and target.exists():
         check_file(target, inputs, force=force)
     told = None if quiet else progress_line()
-    result = run_experiment(name, store, zoo=zoo, also=also, quick=quick, progress=told)
+    name = str(Path(name).absolute()) if service and Path(name).is_file() else name  # the engine has its own folder
+    result = run_experiment(name, store, zoo=zoo, also=also, quick=quick, progress=told, carry=carrier(service))
     say(printed(spec, result))
     if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from ..store.outputs import check_folder
 from ..sweeps import parse_setting
 from ..zoo.nouns import kind_of_zoo
 from .printing import progress_line, say
-from .work import Quiet
+from .work import Quiet, Service, carrier
 
 
 def film(
@@ -28,6 +28,7 @@ def film(
     projection: Annotated[str, typer.Option("--map", help="pca, tsne or umap.")] = "pca",
     order: Annotated[str, typer.Option(help="Names of experts as they join, separated by commas.")] = "",
     out: Annotated[Path | None, typer.Option(help="Copy the film into this folder.")] = None,
+    service: Service = False,
     quiet: Quiet = False,
 ) -> None:
     """Make a film of a recipe: the same images at every value of one parameter, exact at each, in one map.
@@ -55,7 +56,8 @@ def film(
             "order": [name.strip() for name in order.split(",") if name.strip()],
         }
     )
-    folder = make_view(FILM, asked, Store(), progress=None if quiet else progress_line())
+    told = None if quiet else progress_line()
+    folder = make_view(FILM, asked, Store(), progress=told, carry=carrier(service))
     if out is not None:
         copy_result(folder, out)
     say(printed(FILM.read(folder), kind_of_zoo(document.zoo).many))

@@ -14,7 +14,7 @@ from ..rounding import rounded
 from .importing import Architecture, HeadWidth, Preprocessing, QuickGelu, Templates
 from .merge import params_from
 from .printing import progress_line, say
-from .work import Quiet
+from .work import Quiet, Service, carrier
 
 
 def init(
@@ -130,6 +130,7 @@ def finetune(
             "--from", help="Start from the base of this zoo, of the same architecture; `zoo align` then makes them fit."
         ),
     ] = "",
+    service: Service = False,
     quiet: Quiet = False,
 ) -> None:
     """Train experts from a zoo's base on its tasks' training images or texts and put them into the zoo.
@@ -169,7 +170,8 @@ def finetune(
         request["tasks"] = task
     if start:
         request["start"] = {"zoo": start}
-    records = finetune_experts(request, Store(), progress=None if quiet else progress_line())
+    told = None if quiet else progress_line()
+    records = finetune_experts(request, Store(), progress=told, carry=carrier(service))
     many = Zoo.open(zoo).modality.many
     for name, record in records.items():
         accuracy, samples = record["validation_accuracy"], record["images"]

@@ -17,7 +17,7 @@ from ..zoo.modality import Modality
 from ..zoo.nouns import called, kind_of_zoo
 from .inputs import files_of_zoo
 from .printing import progress_line, say
-from .work import Force, Quiet
+from .work import Force, Quiet, Service, carrier
 
 
 def sweep(
@@ -28,6 +28,7 @@ def sweep(
     ],
     out: Annotated[Path | None, typer.Option(help="Also write the table to this CSV file.")] = None,
     force: Force = False,
+    service: Service = False,
     quiet: Quiet = False,
 ) -> None:
     """Run a recipe for every combination of values and print what each gives on the evaluation images.
@@ -43,7 +44,8 @@ def sweep(
     inputs = (recipe, *files_of_zoo(document.zoo))
     if out is not None:
         check_file(out, inputs, force=force)
-    table = run_sweep(document, settings, Store(), progress=None if quiet else progress_line())
+    told = None if quiet else progress_line()
+    table = run_sweep(document, settings, Store(), progress=told, carry=carrier(service))
     say(printed(table, kind_of_zoo(document.zoo)))
     if out is not None:
         with new_file(out, inputs, force=force) as file:

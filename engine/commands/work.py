@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,14 +14,33 @@ from ..store.outputs import check_folder
 from ..zoo.nouns import kind_of_zoo
 from .printing import progress_line, say
 
+if TYPE_CHECKING:
+    from ..pipeline.local import Carrier
+
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there already; inputs never are.")]
+
+Service = Annotated[
+    bool,
+    typer.Option(
+        "--service", help="Have the engine service carry it out on all its workers; it is started where none runs."
+    ),
+]
+
+
+def carrier(service: bool) -> Carrier:
+    """Return who carries a request out: the engine service, or this process."""
+    from ..pipeline.local import in_this_process
+    from ..service.carrying import by_service
+
+    return by_service if service else in_this_process
 
 
 def run(
     recipe: Annotated[Path, typer.Argument(help="A recipe file (YAML or JSON).")],
     out: Annotated[Path | None, typer.Option(help="Copy what the run leaves behind into this folder.")] = None,
     projection: Annotated[str, typer.Option(help="Also project the features: tsne, umap, pca or none.")] = "none",
+    service: Service = False,
     quiet: Quiet = False,
 ) -> None:
     """Merge, encode, calibrate and measure as a recipe says; no service needed."""
@@ -33,7 +52,8 @@ def run(
     if out is not None:
         check_folder(out)
     view = None if projection == "none" else {"method": projection}
-    finished = run_recipe(document, Store(), view=view, out=out, progress=None if quiet else progress_line())
+    told = None if quiet else progress_line()
+    finished = run_recipe(document, Store(), view=view, out=out, progress=told, carry=carrier(service))
     say(summary(finished))
     for line in _published(finished):
         say(line)

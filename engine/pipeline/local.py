@@ -1,4 +1,4 @@
-"""Carrying a recipe out in this process, with a row in the run table like any other run."""
+"""Carrying requests of the command line out, in this process or by who is told to, with a row in the run table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..catalog.titles import recipe_title
 from ..errors import EngineError
@@ -30,6 +30,28 @@ from .run.projecting import ProjectionRequest, projection_step
 from .studies.experiment import check_sets
 from .viewing.base import R, View
 
+COMMAND_LINE = "command line"  # who asked, in the run table
+
+
+class Carrier(Protocol):
+    """The one that carries a request out and waits for its end."""
+
+    def __call__(
+        self, store: Store, kind: str, request: Mapping[str, Any], title: str, progress: Progress | None
+    ) -> Path:
+        """Return the folder of the result.
+
+        Args:
+            store: where artefacts and the row go.
+            kind: see :mod:`.kinds`.
+            request: what is asked for, JSON values.
+            title: of the row.
+            progress: told how far it is.
+
+        Raises:
+            EngineError: with the reason; the row then says it too.
+        """
+
 
 class _Listener:
     """Writes progress into the run's row and passes it on to the terminal."""
@@ -52,6 +74,33 @@ class _Listener:
         return False  # a run at the terminal is stopped with Ctrl-C
 
 
+def in_this_process(store: Store, kind: str, request: Mapping[str, Any], title: str, progress: Progress | None) -> Path:
+    """Carry a request out step by step; a :class:`Carrier`."""
+    plan, runs = plan_request(kind, request, store), store.runs
+    remember_zoos(store, request)
+    row = runs.submit(kind, request, name=title, requested_by=COMMAND_LINE, owner=this_process("inline"))
+    runs.set_step_keys(row.id, (step.key for step in plan.steps))
+    reporter, adopt = Reporter(runs, row.id), _Adopter(store, row.id, plan)
+    try:
+        folder = run_inline(plan, store, _Listener(reporter, store, row.id, progress), made=adopt)
+    except KeyboardInterrupt:
+        runs.cancelled(row.id)
+        raise
+    except Exception as error:
+        runs.fail(row.id, str(error), type(error).__name__)
+        raise
+    reporter.flush(now=True)
+    runs.finish(row.id, adopt.plan.result)
+    return folder
+
+
+def remember_zoos(store: Store, request: Mapping[str, Any]) -> None:
+    """Put down the zoos that a request names, so that pages may open what somebody at the machine has used."""
+    for folder in map(locate_zoo, named_zoos(request)):
+        if folder.is_dir() and not folder.is_relative_to(ASSETS):
+            store.zoos.add(folder)
+
+
 def run_recipe(
     recipe: Recipe,
     store: Store,
@@ -59,6 +108,7 @@ def run_recipe(
     view: Mapping[str, Any] | None = None,
     out: Path | None = None,
     progress: Progress | None = None,
+    carry: Carrier = in_this_process,
 ) -> Report:
     """Run a recipe and return its report.
 
@@ -68,21 +118,20 @@ def run_recipe(
         view: parameters of a projection to compute as well.
         out: folder to copy everything into.
         progress: told how far the run is.
+        carry: who carries it out.
 
     Raises:
         EngineError: with the reason; the row of the run then says it too.
     """
     request = {"recipe": recipe.model_dump(mode="json"), "projection": dict(view) if view else None}
     projection = ProjectionRequest.parse(view) if view else None
-
-    plan = plan_run(recipe, store, projection)
-    folder = _carry_out(plan, store, "run", request, recipe_title(recipe), progress)
+    folder = carry(store, "run", request, recipe_title(recipe), progress)
     if progress is not None:
         progress(1.0, "finished")
     if out is not None:
         copy_result(folder, out)
         if projection is not None:
-            made = store.find(projection_step(projection, plan.result).key)
+            made = store.find(projection_step(projection, plan_run(recipe, store).result).key)
             copy_result(made, out / "projections" / projection.method)
     return read_report(folder)
 
@@ -93,6 +142,7 @@ def run_sweep(
     store: Store,
     *,
     progress: Progress | None = None,
+    carry: Carrier = in_this_process,
 ) -> SweepTable:
     """Run a recipe for several values of one or two of its places and return the table.
 
@@ -101,21 +151,29 @@ def run_sweep(
         settings: place and values, one or two.
         store: where artefacts and the rows of the sweep and of its runs go.
         progress: told how far the sweep is.
+        carry: who carries it out.
 
     Raises:
         EngineError: with the reason; a run that fails while others do not is said in the table.
     """
     listed = [{"place": place, "values": list(values)} for place, values in settings]
     request = {"recipe": recipe.model_dump(mode="json"), "settings": listed}
-    plan = plan_request("sweep", request, store)
-    folder = _carry_out(plan, store, "sweep", request, sweep_title(SweepRequest.parse(request)), progress)
+    folder = carry(store, "sweep", request, sweep_title(SweepRequest.parse(request)), progress)
     if progress is not None:
         progress(1.0, "finished")
     return read_table(folder)
 
 
-def make_view(view: View[R], asked: R, store: Store, *, title: str = "", progress: Progress | None = None) -> Path:
-    """Compute a view in this process and return the folder that it left.
+def make_view(
+    view: View[R],
+    asked: R,
+    store: Store,
+    *,
+    title: str = "",
+    progress: Progress | None = None,
+    carry: Carrier = in_this_process,
+) -> Path:
+    """Compute a view and return the folder that it left.
 
     Args:
         view: as it is declared.
@@ -123,14 +181,12 @@ def make_view(view: View[R], asked: R, store: Store, *, title: str = "", progres
         store: where artefacts and the row go.
         title: of the row; default the view's own.
         progress: told how far it is.
+        carry: who carries it out.
 
     Raises:
         EngineError: with the reason; the row then says it too.
     """
-    request = asked.model_dump(mode="json")
-    folder = _carry_out(
-        plan_request(view.name, request, store), store, view.name, request, title or view.title, progress
-    )
+    folder = carry(store, view.name, asked.model_dump(mode="json"), title or view.title, progress)
     if progress is not None:
         progress(1.0, "finished")
     return folder
@@ -142,15 +198,12 @@ def preflight_recipe(recipe: Recipe, store: Store, progress: Progress | None = N
     Raises:
         EngineError: the check itself could not be carried out.
     """
-    from .preflight.check import plan_preflight
-
     request = {"recipe": recipe.model_dump(mode="json")}
-    plan = plan_preflight(request, store)
-    return read_preflight(_carry_out(plan, store, "preflight", request, f"Check of {recipe_title(recipe)}", progress))
+    return read_preflight(in_this_process(store, "preflight", request, f"Check of {recipe_title(recipe)}", progress))
 
 
 def finetune_experts(
-    request: Mapping[str, Any], store: Store, *, progress: Progress | None = None
+    request: Mapping[str, Any], store: Store, *, progress: Progress | None = None, carry: Carrier = in_this_process
 ) -> dict[str, dict[str, Any]]:
     """Train experts and put them into their zoo.
 
@@ -158,6 +211,7 @@ def finetune_experts(
         request: what :class:`engine.pipeline.zoos.finetune.FinetuneRequest` holds.
         store: where checkpoints, artefacts and the row of the run go.
         progress: told how far the training is.
+        carry: who carries it out.
 
     Returns:
         Expert → record of its training.
@@ -165,9 +219,8 @@ def finetune_experts(
     Raises:
         EngineError: with the reason; the row of the run then says it too.
     """
-    plan = plan_request("finetune", request, store)
     title = f"Experts of {Path(request['zoo']).name}"
-    folder = _carry_out(plan, store, "finetune", request, title, progress)
+    folder = carry(store, "finetune", request, title, progress)
     if progress is not None:
         progress(1.0, "finished")
     return json.loads((folder / "experts.json").read_text("utf-8"))
@@ -189,9 +242,8 @@ def align_experts(
     Raises:
         EngineError: with the reason; the row of the run then says it too.
     """
-    plan = plan_request("align", request, store)
     title = f"Aligned experts of {Path(request['zoo']).name}"
-    folder = _carry_out(plan, store, "align", request, title, progress)
+    folder = in_this_process(store, "align", request, title, progress)
     if progress is not None:
         progress(1.0, "finished")
     return json.loads((folder / "aligned.json").read_text("utf-8"))
@@ -205,8 +257,9 @@ def run_experiment(
     also: Sequence[str] = (),
     quick: bool = False,
     progress: Progress | None = None,
+    carry: Carrier = in_this_process,
 ) -> ExperimentResult:
-    """Repeat an experiment in this process.
+    """Repeat an experiment.
 
     Args:
         name: an experiment of the app, or a file.
@@ -215,6 +268,7 @@ def run_experiment(
         also: zoos with other sets of experts, by other seeds, that are judged as one with the first.
         quick: fewer images, shorter training, one seed.
         progress: told how far it is.
+        carry: who carries it out.
 
     Raises:
         EngineError: with the reason; a run that fails while others do not is said in the result.
@@ -225,35 +279,10 @@ def run_experiment(
         check_sets(zoos, store)
     for place in zoos:
         request = {"name": name, "zoo": place, "quick": quick}
-        plan = plan_request("experiment", request, store)
-        found.append(read_result(_carry_out(plan, store, "experiment", request, spec.title, progress)))
+        found.append(read_result(carry(store, "experiment", request, spec.title, progress)))
     if progress is not None:
         progress(1.0, "finished")
     return pool(spec, found)
-
-
-def _carry_out(
-    plan: Plan, store: Store, kind: str, request: Mapping[str, Any], title: str, progress: Progress | None
-) -> Path:
-    """Run a plan inline under a row of its own, whatever its end."""
-    runs = store.runs
-    for folder in map(locate_zoo, named_zoos(request)):
-        if folder.is_dir() and not folder.is_relative_to(ASSETS):
-            store.zoos.add(folder)  # so that pages may open what somebody at the machine has used
-    row = runs.submit(kind, request, name=title, requested_by="command line", owner=this_process("inline"))
-    runs.set_step_keys(row.id, (step.key for step in plan.steps))
-    reporter, adopt = Reporter(runs, row.id), _Adopter(store, row.id, plan)
-    try:
-        folder = run_inline(plan, store, _Listener(reporter, store, row.id, progress), made=adopt)
-    except KeyboardInterrupt:
-        runs.cancelled(row.id)
-        raise
-    except Exception as error:
-        runs.fail(row.id, str(error), type(error).__name__)
-        raise
-    reporter.flush(now=True)
-    runs.finish(row.id, adopt.plan.result)
-    return folder
 
 
 class _Adopter:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from ...errors import ZooError
-from ...manifest import ASSETS, locate_description
+from ...manifest import ASSETS, known_zoos, locate_description
 from ..names import known_task, looks_like_base, looks_like_head
 
 ENV = "MERGELENS_ROOTS"
@@ -116,6 +116,26 @@ def named_zoos(request: Any) -> Iterator[str]:
     elif isinstance(request, (list, tuple)):
         for value in request:
             yield from named_zoos(value)
+
+
+def with_whole_paths(request: Any) -> Any:
+    """Return a request whose zoos are named by whole paths where they were named from the present folder."""
+    if isinstance(request, dict):
+        varied = request.get("place") == "zoo"
+        return {
+            name: _whole(value)
+            if name == "zoo" and isinstance(value, str)
+            else [_whole(str(each)) for each in value]
+            if varied and name == "values"
+            else with_whole_paths(value)
+            for name, value in request.items()
+        }
+    return [with_whole_paths(value) for value in request] if isinstance(request, (list, tuple)) else request
+
+
+def _whole(zoo: str) -> str:
+    bundled = {listed.name for listed in known_zoos()}
+    return zoo if not zoo or zoo in bundled else str(locate_description(zoo).absolute())
 
 
 def list_folder(folder: Path, roots: tuple[Path, ...] | None = None, most: int = MOST_ENTRIES) -> list[Entry]:
