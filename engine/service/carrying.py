@@ -34,6 +34,9 @@ def by_service(store: Store, kind: str, request: Mapping[str, Any], title: str, 
         while row.active:
             time.sleep(LOOK)
             state, row = ensure_service(store), store.runs.get(row.id)
+            if state.state == "failed":
+                store.runs.request_cancel(row.id)
+                raise EngineError(state.message)
             if progress is not None and row.active:
                 progress(row.fraction, row.message or ("" if state.ready else state.message))
     except KeyboardInterrupt:

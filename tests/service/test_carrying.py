@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from engine.errors import Cancelled, EngineError
@@ -68,3 +70,13 @@ def test_where_the_engine_is_apart_and_absent_nothing_is_queued(store, tmp_path,
     with pytest.raises(EngineError, match="who runs this app starts it"):
         run_recipe(recipe_of(str(tmp_path / "zoo")), store, carry=by_service)
     assert not store.runs.list()
+
+
+def test_an_engine_that_does_not_start_is_not_waited_for(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "engine.service.client.start_command", lambda: [sys.executable, "-c", "raise SystemExit('no memory')"]
+    )
+    make_zoo(tmp_path / "zoo", experts=("alpha", "beta"))
+    with pytest.raises(EngineError, match=r"ended while it started\. .*no memory"):
+        run_recipe(recipe_of(str(tmp_path / "zoo")), store, carry=by_service)
+    assert [row.state for row in store.runs.list()] == ["cancelled"]
