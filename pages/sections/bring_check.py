@@ -13,8 +13,8 @@ from engine.store import Run
 from engine.zoo.importing.request import parse_request
 from engine.zoo.names import safe_name
 from pages.sections import bring_draft as draft
-from pages.sections.zoo_parts import FACTS, draw_facts
-from pages.shared.chrome import plain
+from pages.sections.zoo_parts import FACTS
+from pages.shared.chrome import draw_facts, plain
 from pages.shared.nouns import called
 from pages.shared.progress import show_progress
 from pages.shared.service import ask, told_when_refused

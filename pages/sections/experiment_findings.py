@@ -6,9 +6,9 @@ import streamlit as st
 
 from engine.experiments import Experiment, ExperimentResult, Finding
 from engine.experiments.claims import effect
-from pages.shared.chrome import plain
-from pages.shared.tables import draw_table
+from pages.shared.chrome import draw_facts, plain
 
+NONE = "–"
 BASES = {"seeds": "; over seeds alone", "points": "; over these points", "count": ""}
 OUTCOMES = {
     "seen": ":material/check: seen",
@@ -58,20 +58,20 @@ def beside(spec: Experiment, every: Sequence[ExperimentResult]) -> None:
         | {"Spread": _spread(every, place)}
         for place in clauses
     ]
-    draw_table(rows, hide_index=True, key=f"experiments.zoos.{spec.name}", placeholder="–")
+    draw_facts(rows)
     sets = "Headlines are judged on two sets of experts of one base, by different seeds. " if spec.headline else ""
     st.caption(f"{sets}Spread: the greatest difference less the smallest.")
 
 
-def _spread(every: Sequence[ExperimentResult], place: int) -> str | None:
+def _spread(every: Sequence[ExperimentResult], place: int) -> str:
     """Return how far a clause's differences lie apart from zoo to zoo."""
     there = [result.findings[place].difference for result in every if place < len(result.findings)]
     known = [difference for difference in there if difference is not None]
-    return f"{max(known) - min(known):,.3g}" if len(known) > 1 else None
+    return f"{max(known) - min(known):,.3g}" if len(known) > 1 else NONE
 
 
-def _short(result: ExperimentResult, place: int) -> str | None:
+def _short(result: ExperimentResult, place: int) -> str:
     if place >= len(result.findings):
-        return None
+        return NONE
     finding = result.findings[place]
     return f"{finding.verdict}: {effect(finding)}" if finding.difference is not None else finding.outcome

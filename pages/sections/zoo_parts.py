@@ -18,7 +18,7 @@ from engine.zoo.making.targets import Target, target_record
 from engine.zoo.modalities import modality_of
 from pages.sections.published import expert_line, source_caption
 from pages.sections.zoo_texts import sample_lines, text_gallery
-from pages.shared.chrome import empty_state, error_state, percent, plain
+from pages.shared.chrome import draw_facts, empty_state, error_state, percent, plain
 from pages.shared.on_demand import recent
 from pages.shared.one_of import one_of
 from pages.shared.pictures import Gallery, gallery_of, offer_pictures, strip_of
@@ -74,11 +74,6 @@ def targets(zoo: str, manifest: Manifest) -> None:
 def _target_row(target: Target) -> dict[str, str]:
     met = "yes" if target.met else "no"
     return {"Target": target.target, "Aim": target.aim, "Measured": rounded(target.measured), "Met": met}
-
-
-def draw_facts(rows: list[dict[str, str]]) -> None:
-    """Draw facts, values and sources all to be read at once: what is long takes several lines, on a phone too."""
-    st.table(pd.DataFrame(rows).map(plain), hide_index=True)
 
 
 def fact_rows(manifest: Manifest) -> list[dict[str, str]]:

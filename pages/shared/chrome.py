@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 from urllib.parse import urlencode
 
+import pandas as pd
 import streamlit as st
 
 from engine.catalog.titles import calibrator_title, method_title
@@ -47,6 +48,11 @@ def theme() -> Theme:
 def plain(text: object) -> str:
     """Return text from people or files as Markdown that shows exactly that text, without links or images."""
     return re.sub(r"([\\`*_{}\[\]()#+\-.!|<>~$:&@/])", r"\\\1", " ".join(str(text).split()))
+
+
+def draw_facts(rows: Sequence[Mapping[str, str]]) -> None:
+    """Draw a few rows all to be read at once: what is long takes several lines, on a phone too."""
+    st.table(pd.DataFrame(rows).map(plain).rename(columns=plain), hide_index=True)
 
 
 def percent(value: float | None, digits: int = 1) -> str:

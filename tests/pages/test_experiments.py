@@ -4,6 +4,7 @@ import pytest
 
 from engine.experiments import FILE, Cell, ExperimentResult, PointResult, experiment_names, judge, read_experiment
 from engine.experiments.claims import PRACTICE
+from pages.shared.chrome import plain
 
 NAME = "scaling"
 
@@ -112,10 +113,10 @@ def test_results_on_two_zoos_stand_side_by_side_with_their_spread(open_app, work
     finish(workspace, "made-experts2", 56.0)  # the result that comes along lies between the two
     app = opened(open_app, NAME)
     assert not app.exception
-    tables = [frame.value for frame in app.dataframe if "Spread" in frame.value]
+    tables = [frame.value for frame in app.table if "Spread" in frame.value]
     (table,) = tables
-    first = table[table["Clause"] == finished.findings[0].text].iloc[0]
-    assert {"made (made)", "made-experts2 (made-e)"} < set(table.columns)
+    first = table[table["Clause"] == plain(finished.findings[0].text)].iloc[0]
+    assert {plain("made (made)"), plain("made-experts2 (made-e)")} < set(table.columns)
     assert first["Spread"] == "24"
 
 
