@@ -155,7 +155,6 @@ def _one(
     if target is not None and target.exists():
         check_file(target, inputs, force=force)
     told = None if quiet else progress_line()
-    name = str(Path(name).absolute()) if service and Path(name).is_file() else name  # the engine has its own folder
     result = run_experiment(name, store, zoo=zoo, also=also, quick=quick, progress=told, carry=carrier(service))
     say(printed(spec, result))
     if target is not None:

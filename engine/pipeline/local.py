@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ..catalog.titles import recipe_title
 from ..errors import EngineError
-from ..experiments import ExperimentResult, pool, read_experiment, read_result
+from ..experiments import ExperimentResult, experiment_names, pool, read_experiment, read_result
 from ..manifest import ASSETS, locate_zoo
 from ..recipe import Recipe
 from ..report import Report, read_report
@@ -277,8 +277,10 @@ def run_experiment(
     zoos = [zoo or spec.zoo, *also]
     if also:
         check_sets(zoos, store)
+    known = name in experiment_names()
+    asked = {"name": name} if known else {"name": spec.name, "spec": spec.model_dump(mode="json")}
     for place in zoos:
-        request = {"name": name, "zoo": place, "quick": quick}
+        request = {**asked, "zoo": place, "quick": quick}
         found.append(read_result(carry(store, "experiment", request, spec.title, progress)))
     if progress is not None:
         progress(1.0, "finished")

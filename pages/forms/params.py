@@ -6,8 +6,9 @@ from typing import Any, Literal, get_args, get_origin
 import streamlit as st
 from pydantic.fields import FieldInfo
 
-from engine.catalog import Row, is_parity
-from engine.catalog.words import choice_title, needs_of
+from engine.catalog import MergeRow, Row, TransformRow, is_parity, params_of
+from engine.catalog.words import at_inference, choice_title, cost_of, needs_of
+from engine.errors import RecipeError
 from engine.zoo.modalities import USUAL, Modality
 from pages.shared.chrome import plain
 from pages.shared.following import key_with, last_key
@@ -32,6 +33,25 @@ def method_notes(row: Row, kind: Modality = USUAL) -> None:
     st.caption(called(f"Needs {needs_of(row)}.", kind))
     if row.departure:
         st.caption(f"Departure from the paper: {plain(row.departure)}")
+
+
+def about(row: Row, key: str) -> None:
+    """Draw a button that tells of a method: its notes, its cost and what it needs at inference."""
+    with st.popover("", icon=":material/info:", type="tertiary", help=f"About {plain(row.title)}", key=key):
+        st.markdown(f"**{plain(row.title)}**")
+        method_notes(row)
+        if isinstance(row, (MergeRow, TransformRow)):
+            st.caption(plain(f"Cost: {cost_of(row)}."))
+            st.caption(plain(f"At inference it needs {at_inference(row)}."))
+            st.page_link("pages/methods.py", label="All methods and what they measured", icon=":material/table_rows:")
+
+
+def complain(row: Row, params: dict[str, Any]) -> None:
+    """Say what is wrong with a method's parameters, right under them."""
+    try:
+        params_of(row, params)
+    except RecipeError as error:
+        st.error(plain(error), icon=":material/error:")
 
 
 def param_fields(row: Row, memory: dict[str, Any], key: str) -> dict[str, Any]:

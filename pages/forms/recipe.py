@@ -8,18 +8,18 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, MergeRow, TransformRow, params_of, resolve
+from engine.catalog import MERGE_METHODS, TRANSFORMS, resolve
 from engine.catalog.words import CATEGORIES as FAMILIES
-from engine.catalog.words import at_inference, cost_of
-from engine.errors import EngineError, RecipeError
+from engine.errors import EngineError
 from engine.manifest import Manifest, known_zoos, manifest_file
 from engine.recipe import Recipe, parse_recipe, read_recipe
 from engine.zoo.folder import compared_with, several_of_a_task
 from engine.zoo.modalities import Modality
 from pages.forms import preview
+from pages.forms.calibrators import calibrator_cards
 from pages.forms.experts import choose_among, first_of_each_task, weigh
 from pages.forms.fetch import fetch_panel
-from pages.forms.params import method_notes, param_fields, seeded
+from pages.forms.params import about, complain, param_fields, seeded
 from pages.forms.preflight import preflight_line, withdraw
 from pages.forms.recipes import check, differences
 from pages.shared.chrome import plain, stale_state
@@ -67,7 +67,7 @@ def recipe_form(
     zoo, experts, forward = _experts(document)  # from here on in the order in which things happen
     transforms = _transforms(document["transforms"])
     merge = _merge(document["merge"])
-    calibrators = _calibrators(document["calibrators"])
+    calibrators = calibrator_cards(document["calibrators"], PREFIX)
     probe, seeds = _probe(document, kind_of_zoo(zoo))
     built = {"zoo": zoo, "experts": experts, "transforms": transforms, "merge": merge}
     built |= {"calibrators": calibrators, "probe": probe, "seeds": seeds, "forward": forward}
@@ -149,88 +149,10 @@ def _merge(call: Mapping[str, Any]) -> dict[str, Any]:
             "what the method needs.",
         )
         row = MERGE_METHODS[method]
-        _about(row, f"{PREFIX}merge.about")
+        about(row, f"{PREFIX}merge.about")
     params = param_fields(row, _memory("merge", method), f"{PREFIX}merge.{method}")
-    _complain(row, params)
+    complain(row, params)
     return {"method": method, "params": params}
-
-
-def _about(row: Any, key: str) -> None:
-    with st.popover("", icon=":material/info:", type="tertiary", help=f"About {plain(row.title)}", key=key):
-        st.markdown(f"**{plain(row.title)}**")
-        method_notes(row)
-        if isinstance(row, (MergeRow, TransformRow)):
-            st.caption(plain(f"Cost: {cost_of(row)}."))
-            st.caption(plain(f"At inference it needs {at_inference(row)}."))
-            st.page_link("pages/methods.py", label="All methods and what they measured", icon=":material/table_rows:")
-
-
-def _calibrators(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a card per calibrator; they are alternatives, each repairs the merged model by itself."""
-    st.session_state.setdefault("form.cards", {})
-    cards: dict[str, dict[str, Any]] = st.session_state["form.cards"]
-    if f"{PREFIX}cards" not in st.session_state:
-        cards.clear()
-        cards.update({f"c{number}": dict(call) for number, call in enumerate(calls) if call["method"] in CALIBRATORS})
-        st.session_state[f"{PREFIX}cards"] = True
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(
-            "Calibrators", width="stretch", help="Small modules that repair the features. Alternatives, not a chain."
-        )
-        st.menu_button(
-            "Add",
-            list(CALIBRATORS),
-            format_func=lambda name: CALIBRATORS[name].title,
-            key=f"{PREFIX}add",
-            icon=":material/add:",
-            type="tertiary",
-            on_click=_add_card,
-        )
-    return [_calibrator(ident, card) for ident, card in list(cards.items())]
-
-
-def _calibrator(ident: str, card: dict[str, Any]) -> dict[str, Any]:
-    row, key = CALIBRATORS[card["method"]], f"{PREFIX}{ident}"
-    name = card.get("name") or row.name
-    with st.expander(f"{plain(row.title)}" + ("" if name == row.name else f" · {plain(name)}"), key=f"{key}.card"):
-        params = param_fields(row, card.setdefault("params", {}), key)
-        _complain(row, params)
-        card["name"] = st.text_input(
-            "Name", key=seeded(f"{key}.name", name), max_chars=40, help="Lower-case letters, digits and underscores."
-        )
-        card["on"] = st.segmented_control(
-            "Repairs",
-            ["merged", "pretrained"],
-            key=seeded(f"{key}.on", card.get("on", "merged")),
-            required=True,
-            help="On the pretrained model it is a control: what does the calibrator achieve without any merging?",
-        )
-        with st.container(horizontal=True, vertical_alignment="center"):
-            _about(row, f"{key}.about")
-            st.button(
-                "Remove",
-                key=f"{key}.remove",
-                icon=":material/delete:",
-                type="tertiary",
-                on_click=_remove_card,
-                args=(ident,),
-            )
-    return {"name": card["name"], "method": row.name, "params": params, "on": card["on"]}
-
-
-def _add_card() -> None:
-    method = st.session_state.get(f"{PREFIX}add")
-    if method not in CALIBRATORS:
-        return
-    cards = st.session_state["form.cards"]
-    names = {card.get("name") or card["method"] for card in cards.values()}
-    name = next(n for n in (method, *(f"{method}_{i}" for i in range(2, 99))) if n not in names)
-    ident = f"c{max((int(ident[1:]) for ident in cards), default=-1) + 1}"
-    cards[ident] = {"method": method, "name": name}
-
-
-def _remove_card(ident: str) -> None:
-    st.session_state["form.cards"].pop(ident, None)
 
 
 def _experts(document: Mapping[str, Any]) -> tuple[str, Any, str]:
@@ -304,9 +226,9 @@ def _transforms(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
             row = TRANSFORMS[method]
             with st.container(horizontal=True, vertical_alignment="center"):
                 st.markdown(f"**{plain(row.title)}**", width="stretch")
-                _about(row, f"{PREFIX}transform.{method}.about")
+                about(row, f"{PREFIX}transform.{method}.about")
             params = param_fields(row, _memory("transform", method), f"{PREFIX}transform.{method}")
-            _complain(row, params)
+            complain(row, params)
             built.append({"method": method, "params": params})
     return built
 
@@ -380,14 +302,6 @@ def _use_pasted() -> None:
         load(recipe)
     except EngineError as error:
         st.session_state["form.problem"] = str(error)
-
-
-def _complain(row: Any, params: dict[str, Any]) -> None:
-    """Say what is wrong with a method's parameters, right under them."""
-    try:
-        params_of(row, params)
-    except RecipeError as error:
-        st.error(plain(error), icon=":material/error:")
 
 
 def _memory(place: str, method: str) -> dict[str, Any]:

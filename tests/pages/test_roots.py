@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from engine.errors import ZooError
-from engine.zoo.importing.roots import named_zoos
+from engine.zoo.importing.roots import named_zoos, with_whole_paths
 from pages.shared.service import ask
 from tests.pages.test_lab import problems
 
@@ -50,3 +50,15 @@ def test_a_forms_recipe_is_bound_to_the_roots(workspace, outside, open_app):
     assert not app.exception
     assert "lies outside the folders that this app may read" in " ".join(problems(app))
     assert app.button(key="form.run").disabled
+
+
+def test_zoos_that_are_named_from_here_are_named_by_whole_paths_wherever_they_stand(outside, monkeypatch, tmp_path):
+    _, inside = outside
+    monkeypatch.chdir(tmp_path / "roots")
+    for kind, request in nested("zoo")[:3]:
+        whole = with_whole_paths(request)
+        assert inside in named_zoos(whole), kind
+        assert not {"zoo", "./zoo"} & set(named_zoos(whole))
+        assert "mini8" not in named_zoos(request) or "mini8" in named_zoos(whole)
+    with pytest.raises(ZooError, match="no zoo 'elsewhere'"):
+        with_whole_paths({"recipe": {"zoo": "elsewhere"}})

@@ -120,17 +120,16 @@ def named_zoos(request: Any) -> Iterator[str]:
 
 def with_whole_paths(request: Any) -> Any:
     """Return a request whose zoos are named by whole paths where they were named from the present folder."""
-    if isinstance(request, dict):
-        varied = request.get("place") == "zoo"
-        return {
-            name: _whole(value)
-            if name == "zoo" and isinstance(value, str)
-            else [_whole(str(each)) for each in value]
-            if varied and name == "values"
-            else with_whole_paths(value)
-            for name, value in request.items()
-        }
-    return [with_whole_paths(value) for value in request] if isinstance(request, (list, tuple)) else request
+    if isinstance(request, (list, tuple)):
+        return [with_whole_paths(value) for value in request]
+    if not isinstance(request, dict):
+        return request
+    found = {name: with_whole_paths(value) for name, value in request.items()}
+    if isinstance(found.get("zoo"), str):
+        found["zoo"] = _whole(found["zoo"])
+    if found.get("place") == "zoo" and "values" in found:
+        found["values"] = [_whole(str(value)) for value in found["values"]]
+    return found
 
 
 def _whole(zoo: str) -> str:
