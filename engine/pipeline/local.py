@@ -277,10 +277,9 @@ def run_experiment(
     zoos = [zoo or spec.zoo, *also]
     if also:
         check_sets(zoos, store)
-    known = name in experiment_names()
-    asked = {"name": name} if known else {"name": spec.name, "spec": spec.model_dump(mode="json")}
+    named = name if name in experiment_names() else str(Path(name).absolute())  # the engine has its own folder
     for place in zoos:
-        request = {**asked, "zoo": place, "quick": quick}
+        request = {"name": named, "zoo": place, "quick": quick}
         found.append(read_result(carry(store, "experiment", request, spec.title, progress)))
     if progress is not None:
         progress(1.0, "finished")
