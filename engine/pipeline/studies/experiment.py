@@ -28,8 +28,7 @@ class ExperimentRequest(Request):
 
     REFUSAL = "The experiment cannot be repeated"
 
-    name: str = ""
-    spec: Experiment | None = None  # an experiment written out, in place of the name
+    name: str  # an experiment of the app, or a file
     zoo: str = ""  # a bundled zoo's name or a path; empty: the one that the experiment is meant for
     quick: bool = False
 
@@ -53,7 +52,7 @@ def plan_experiment(asked: ExperimentRequest, store: Store) -> Plan:
         RecipeError: no such experiment, or no point of it that this zoo allows.
         EngineError: the zoo cannot be used.
     """
-    spec = asked.spec or read_experiment(asked.name)
+    spec = read_experiment(asked.name)
     place = asked.zoo or spec.zoo
     zoo, shape = Zoo.open(place), shape_of(place)
     views = views_of(spec)
