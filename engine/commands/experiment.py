@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import EngineError
-from ..experiments import Experiment, ExperimentResult, experiment_names, read_experiment
-from ..experiments.claims import EVIDENCE, claims_table, effect, sets_of, shipped_path
+from ..experiments import Experiment, ExperimentResult, experiment_names, judge_again, read_experiment, read_result
+from ..experiments.claims import EVIDENCE, SECOND, claims_table, effect, sets_of, shipped_path
 from ..experiments.elsewhere import elsewhere_table
+from ..experiments.sizes import shape_of
 from ..lessons import networks_table
 from ..manifest import locate_zoo, read_manifest
 from ..outgoing import terminal
@@ -49,6 +50,10 @@ def experiment(
     ] = None,
     table: Annotated[bool, typer.Option("--table", help="Print all shipped results as a Markdown table.")] = False,
     ship: Annotated[bool, typer.Option("--ship", help="Write the result beside the experiments of the app.")] = False,
+    judge: Annotated[
+        Path | None,
+        typer.Option(help="Judge this earlier result by the checks as they are now; nothing is measured."),
+    ] = None,
     force: Force = False,
     service: Service = False,
     quiet: Quiet = False,
@@ -57,10 +62,13 @@ def experiment(
     if table or name is None:
         say(f"{networks_table()}\n\n{claims_table()}\n\n{elsewhere_table()}") if table else _listed()
         return
+    if judge is not None:
+        _judged(name, judge, zoo, out, ship=ship, force=force)
+        return
     from ..store import Store
 
     store, specs = Store(), _meant_for(zoo) if name == ALL else [read_experiment(name)]
-    measured = read_manifest(locate_zoo(zoo)).name if zoo else ""
+    measured = _called(zoo)
     if ship:
         _check_shipped(specs, measured, quick=quick)
     if not quiet or foreseen:
@@ -90,20 +98,63 @@ def experiment(
             check_file(out, [Path(name), *files_of_zoo(zoo or specs[0].zoo)], force=force)
         one(name, specs[0], shipped_path(specs[0], measured) if ship else out)
         return
+
+    def each_into(spec: Experiment) -> None:
+        target = out / f"{spec.name}.json" if out else None
+        one(spec.name, spec, shipped_path(spec, measured) if ship else target)
+
+    _one_after_another(specs, each_into)
+
+
+def _one_after_another(specs: list[Experiment], one: Callable[[Experiment], None]) -> None:
+    """Carry experiments out, going on where one cannot be had."""
     lost = []
     for spec in specs:
-        target = out / f"{spec.name}.json" if out else None
         try:
-            one(spec.name, spec, shipped_path(spec, measured) if ship else target)
+            one(spec)
         except EngineError as error:
             lost.append(spec.name)
             say_line(f"{spec.name}: {error}")
     say_line(f"{len(specs) - len(lost)} of {len(specs)} experiments are done. Ask again to go on with the others.")
 
 
+def _judged(name: str, file: Path, zoo: str, out: Path | None, *, ship: bool, force: bool) -> None:
+    """Judge an earlier result of an experiment again, print it and write it down.
+
+    Raises:
+        EngineError: it is of another zoo or another experiment, or what the checks need is not in it.
+    """
+    if name == ALL:
+        raise EngineError("Results are judged again one by one; name the experiment of this one.")
+    spec, earlier = read_experiment(name), read_result(file)
+    place = zoo or spec.zoo
+    known = _called(place)
+    if earlier.zoo not in (known, known + SECOND):
+        raise EngineError(f"{file.name} was measured on the zoo {earlier.zoo}, and this is {known}. Name it by --zoo.")
+    result = judge_again(spec, earlier, shape_of(place).sizes)
+    target = shipped_path(spec, result.zoo) if ship else out
+    if ship and target is None:
+        raise EngineError(f"'{spec.name}' is shipped as measured on the zoo {spec.zoo}, and this is {result.zoo}.")
+    say(printed(spec, result))
+    if target is not None:
+        _write(result, target, [Path(name)], force=force)
+
+
+def _write(result: ExperimentResult, target: Path, inputs: list[Path], *, force: bool) -> None:
+    """Write a result down."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with new_file(target, inputs, force=force) as file:
+        file.write_text(result.model_dump_json(exclude_none=True) + "\n", "utf-8")
+
+
+def _called(zoo: str) -> str:
+    """Return the name that a zoo has in its manifest; of none nothing."""
+    return read_manifest(locate_zoo(zoo)).name if zoo else ""
+
+
 def _meant_for(zoo: str) -> list[Experiment]:
     """Return the experiments of the app, without those that are meant for a zoo that has to be made first."""
-    name, made = read_manifest(locate_zoo(zoo)).name if zoo else "", derived_names()
+    name, made = _called(zoo), derived_names()
     specs = [read_experiment(each) for each in experiment_names()]
     return [spec for spec in specs if spec.zoo not in made or spec.zoo == name]
 
@@ -158,9 +209,7 @@ def _one(
     result = run_experiment(name, store, zoo=zoo, also=also, quick=quick, progress=told, carry=carrier(service))
     say(printed(spec, result))
     if target is not None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(target, inputs, force=force) as file:
-            file.write_text(result.model_dump_json(exclude_none=True) + "\n", "utf-8")
+        _write(result, target, inputs, force=force)
 
 
 def _foreseen(specs: list[Experiment], zoo: str, store: Store, *, quick: bool) -> list[str]:

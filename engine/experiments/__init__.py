@@ -1,5 +1,6 @@
 """Experiments: claims of the papers as recipes, with controls, to be repeated on any zoo. Free of torch."""
 
+from .again import judge_again
 from .pooled import pool
 from .result import FILE, Cell, ExperimentResult, Finding, PointResult, Tuned, Verdict, read_result
 from .rights import Rights, Side, accuracy_side
@@ -25,6 +26,7 @@ __all__ = [
     "accuracy_side",
     "experiment_names",
     "judge",
+    "judge_again",
     "pool",
     "read_experiment",
     "read_result",

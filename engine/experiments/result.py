@@ -85,7 +85,8 @@ class ExperimentResult(Frozen):
 
     schema_version: Literal[2] = 2
     name: str
-    form: str  # digest of the experiment's form that was run
+    form: str  # digest of the experiment's form that was judged
+    measured: str = ""  # digest of what of it says what is measured
     quick: bool
     zoo: str
     zoo_digest: str

@@ -183,7 +183,15 @@ class Experiment(Frozen):
     def digest(self) -> str:
         """Return what tells whether a result belongs to this form of the experiment: 16 digits of SHA-256."""
         judged = self.model_dump(mode="json", include={"claim", "base", "points", "measures", "checks", "seeds"})
-        return hashlib.sha256(json.dumps(judged, sort_keys=True).encode()).hexdigest()[:16]
+        return _digest(judged)
+
+    def measured(self) -> str:
+        """Return what tells whether a result has this form's numbers, whatever is said and asked of them."""
+        taken = self.model_dump(mode="json", include={"base", "points", "measures", "seeds"})
+        for entry in (*taken["points"], *taken["measures"]):
+            for word in ("title", "control", "unit"):
+                entry.pop(word, None)
+        return _digest(taken)
 
     def recipes(self, zoo: str, *, quick: bool = False) -> list[Variant]:
         """Return every run of every point, resolved.
@@ -276,6 +284,10 @@ def _read(path: Path) -> Experiment:
         return Experiment.model_validate(document)
     except ValidationError as error:
         raise RecipeError(f"The experiment {path.name} cannot be used: {explain(error, Experiment)}") from error
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _quickly(parts: Mapping[str, Any], changes: Quick) -> dict[str, Any]:

@@ -175,6 +175,19 @@ def test_sets_of_experts_by_other_seeds_are_judged_as_one(recipe, tmp_path, comm
     result = read_result(out)
     assert result.sets == 2
     assert [len(point.cells["accuracy"].values) for point in result.points] == [2, 2]
+    lower = {"text": "It gains.", "measure": "accuracy", "left": "merged", "relation": "above", "right": "expert"}
+    file.write_text(yaml.safe_dump({**spec, "checks": [lower, *spec["checks"]]}))
+    again = tmp_path / "again.json"
+    code, said, error = command("experiment", file, "--zoo", first, "--judge", out, "--out", again)
+    assert code == 0, error
+    assert "claim: It gains." in said
+    old, new = result.findings[0], read_result(again).findings
+    assert [finding.text for finding in new] == ["It gains.", "It costs."]
+    assert new[1] == old
+    code, _, error = command("experiment", file, "--judge", out)
+    assert (code, "was measured on the zoo made, and this is mini8" in " ".join(error.split())) == (1, True)
+    code, _, error = command("experiment", file, "--zoo", first, "--judge", out, "--ship")
+    assert (code, "is shipped as measured on the zoo mini8" in " ".join(error.split())) == (1, True)
     code, _, error = command("experiment", file, "--zoo", first, "--also", first, "--quiet")
     assert code == 1
     assert "are the same" in error
