@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from ..analysis.paired import Difference
 from ..errors import RecipeError
-from .result import ExperimentResult, Finding, PointResult
-from .rights import Side, accuracy_side
+from .result import Cell, ExperimentResult, Finding, PointResult
+from .rights import OF_TASK, Side, accuracy_side, task_accuracy
 from .sizes import worded
-from .spec import Check, Experiment
-from .verdict import Sides, Table, compare, conclude, outcome_of
+from .spec import Check, Experiment, Measure
+from .verdict import Sides, Table, compare, conclude, deviation, outcome_of
 
 
 def judge_again(spec: Experiment, result: ExperimentResult, sizes: Mapping[str, int]) -> ExperimentResult:
     """Judge a result by the checks and in the words that its experiment has now; nothing is measured.
 
-    Intervals of accuracies are drawn from the images that were right. Of other numbers the file holds no values by
-    image: a check that compares the same two numbers as an earlier one has that one's interval.
+    Intervals of accuracies are drawn from the images that were right, and so are accuracies of tasks that nobody had
+    asked for. Of other numbers the file holds no values by image: a check that compares the same two numbers as an
+    earlier one has that one's interval.
 
     Args:
         spec: the experiment as it is now.
@@ -25,13 +27,13 @@ def judge_again(spec: Experiment, result: ExperimentResult, sizes: Mapping[str, 
         sizes: of the zoo's encoder, for titles and texts, see :mod:`.sizes`.
 
     Raises:
-        RecipeError: the experiment measures something else now, or a check needs what the file does not hold.
+        RecipeError: the experiment has other points now, or a measure or check needs what the file does not hold.
         StoreError: the correctness of images is damaged.
     """
     if result.name != spec.name or result.measured != spec.measured():
         raise RecipeError(
-            f"This result of '{result.name}' was not measured with the base, points, measures and seeds that "
-            f"'{spec.name}' has now, so it cannot be judged again. Run the experiment."
+            f"This result of '{result.name}' was not measured with the base, points and seeds that '{spec.name}' has "
+            "now, so it cannot be judged again. Run the experiment."
         )
     seeds = {point.rights.seeds for point in result.points if point.rights is not None}
     if result.sets > 1 and not seeds <= {1, result.sets}:
@@ -39,34 +41,61 @@ def judge_again(spec: Experiment, result: ExperimentResult, sizes: Mapping[str, 
             f"This result pools {result.sets} sets of experts with several seeds each, which the file does not tell "
             "apart. Run the experiment again."
         )
-    points = tuple(_worded(spec, point, sizes) for point in result.points)
+    points = tuple(_now(spec, point, result.measures, sizes) for point in result.points)
     checks = [check.model_copy(update={"text": worded(check.text, sizes)}) for check in spec.checks]
     exact = [measure.name for measure in spec.measures if measure.exact]
     table = {point.name: point.cells for point in points}
     sides = {point.name: _sides(spec, point) for point in points}
     found = [_compared(check, table, sides, exact, result.findings) for check in checks]
     findings, verdict, reason = conclude(checks, found)
-    told = {"form": spec.digest(), "points": points, "findings": findings, "verdict": verdict, "reason": reason}
-    return result.model_copy(update=told)
+    told = {"form": spec.digest(), "measures": spec.taken(), "points": points}
+    return result.model_copy(update={**told, "findings": findings, "verdict": verdict, "reason": reason})
 
 
-def _worded(spec: Experiment, point: PointResult, sizes: Mapping[str, int]) -> PointResult:
-    """Return a point as it is called now."""
+def _now(spec: Experiment, point: PointResult, kept: Mapping[str, str], sizes: Mapping[str, int]) -> PointResult:
+    """Return a point as it is called now, with the measures that there are now.
+
+    Raises:
+        RecipeError: the file does not hold one of them.
+    """
     now = next(entry for entry in spec.points if entry.name == point.name)
-    return point.model_copy(update={"title": worded(now.title, sizes), "control": now.control})
+    cells = {}
+    for measure in spec.measures:
+        same = kept.get(measure.name) == measure.digest()
+        cell = point.cells.get(measure.name) if same else _cell(measure, point)
+        if cell is not None:
+            cells[measure.name] = cell
+    return point.model_copy(update={"title": worded(now.title, sizes), "control": now.control, "cells": cells})
+
+
+def _cell(measure: Measure, point: PointResult) -> Cell | None:
+    """Return the accuracy of a task at a point from its images; None where it has none.
+
+    Raises:
+        RecipeError: the measure is another number.
+    """
+    place = _place(measure, point)
+    if not OF_TASK.match(place):
+        raise RecipeError(
+            f"The result does not hold '{measure.title}' as it is measured now. Run the experiment again."
+        )
+    values = task_accuracy(point.rights, place) if point.rights is not None else None
+    return Cell(values=values, mean=math.fsum(values) / len(values), sd=deviation(values)) if values else None
+
+
+def _place(measure: Measure, point: PointResult) -> str:
+    """Return where a measure of a report is read; nothing for one of a view or an analysis."""
+    return "" if measure.view else measure.path.replace("{state}", point.state)
 
 
 def _sides(spec: Experiment, point: PointResult) -> dict[str, Side]:
     """Return the values by image of every measure that is an accuracy of the report."""
     found = {}
     for measure in spec.measures:
-        cell, place = point.cells.get(measure.name), measure.path.replace("{state}", point.state)
-        if cell is None or point.rights is None or not place or measure.view:
-            continue
-        side = accuracy_side(point.rights, place, cell.mean)
-        if side is not None:
-            found[measure.name] = side
-    return found
+        cell = point.cells.get(measure.name)
+        if cell is not None and point.rights is not None:
+            found[measure.name] = accuracy_side(point.rights, _place(measure, point), cell.mean)
+    return {name: side for name, side in found.items() if side is not None}
 
 
 def _compared(check: Check, table: Table, sides: Sides, exact: Sequence[str], earlier: Sequence[Finding]) -> Finding:

@@ -86,7 +86,8 @@ class ExperimentResult(Frozen):
     schema_version: Literal[2] = 2
     name: str
     form: str  # digest of the experiment's form that was judged
-    measured: str = ""  # digest of what of it says what is measured
+    measured: str = ""  # digest of the points that were measured, whatever they are called
+    measures: dict[str, str] = Field(default_factory=dict)  # name → digest of what was measured at each of them
     quick: bool
     zoo: str
     zoo_digest: str

@@ -117,6 +117,17 @@ def accuracy_side(rights: Rights, path: str, mean: float) -> Side | None:
     )
 
 
+def task_accuracy(rights: Rights, path: str) -> tuple[float, ...] | None:
+    """Return a task's accuracy in percent, seed by seed, by its place in a report; None where it has no images.
+
+    Args:
+        rights: of the point.
+        path: such as ``accuracy.merged.digits``.
+    """
+    side = accuracy_side(rights, path, 0.0) if OF_TASK.match(path) else None
+    return None if side is None else tuple(float(value) for part in side.parts.values() for value in part.mean(axis=1))
+
+
 def _percent(side: Mapping[str, Correct], rights: Rights) -> dict[str, Values]:
     """Return correctness in percent; of a task that several groups of experts were scored on the mean of an image."""
     found: dict[str, list[Correct]] = {}

@@ -96,8 +96,12 @@ class Measure(Frozen):
             raise ValueError("a measure of a view names the path of its number")
         return self
 
+    def digest(self) -> str:
+        """Return what tells whether a number is this measure, whatever it is called."""
+        return _digest(self.model_dump(mode="json", include={"path", "view", "analysis", "params"}))
 
-class Check(Frozen):
+
+class Check(Sparse):
     """A comparison of two points: a clause of the claim, or an objection to it."""
 
     text: str
@@ -111,6 +115,7 @@ class Check(Frozen):
     margin: float = 0.5  # differences up to it count as none, in the measure's unit
     plus: float = 0.0  # what the right side is raised by before it is compared
     control: bool = False  # an objection: where it holds, the claim is not the explanation
+    asked: Annotated[bool, LATER] = False  # a clause that is asked here and not the paper's, so no part of the verdict
     name: str = Field("", pattern=r"^[a-z0-9_]*$")  # of a clause, for objections to it
     explains: tuple[str, ...] = ()  # of an objection: names of clauses; empty: all of them
 
@@ -186,12 +191,16 @@ class Experiment(Frozen):
         return _digest(judged)
 
     def measured(self) -> str:
-        """Return what tells whether a result has this form's numbers, whatever is said and asked of them."""
-        taken = self.model_dump(mode="json", include={"base", "points", "measures", "seeds"})
-        for entry in (*taken["points"], *taken["measures"]):
-            for word in ("title", "control", "unit"):
-                entry.pop(word, None)
+        """Return what tells whether a result has this form's points, whatever is said and asked of them."""
+        taken = self.model_dump(mode="json", include={"base", "points", "seeds"})
+        for point in taken["points"]:
+            point.pop("title")
+            point.pop("control")
         return _digest(taken)
+
+    def taken(self) -> dict[str, str]:
+        """Return what tells whether a result has this form's measures, by name."""
+        return {measure.name: measure.digest() for measure in self.measures}
 
     def recipes(self, zoo: str, *, quick: bool = False) -> list[Variant]:
         """Return every run of every point, resolved.

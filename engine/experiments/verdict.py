@@ -31,7 +31,8 @@ def judge(
     """Judge every check and draw the conclusion.
 
     A clause is *seen* when its comparison is. It *holds* when besides at least one objection to it was seen to fail and
-    none does as well; objections that do are all named. An objection that is not decided supports nothing.
+    none does as well; objections that do are all named. An objection that is not decided supports nothing. Clauses that
+    are asked here are judged, and the verdict on the claim is without them.
 
     Args:
         checks: clauses and objections.
@@ -65,8 +66,11 @@ def conclude(checks: Sequence[Check], found: Sequence[Finding]) -> tuple[tuple[F
             verdict = "holds here"
         named = explained if finding.outcome == "seen" else ()
         findings.append(finding.model_copy(update={"verdict": verdict, "explained_by": named}))
-    clauses = [finding for finding in findings if not finding.control]
-    return tuple(findings), _overall(clauses), _because(clauses)
+    clauses, asked = (
+        [finding for check, finding in zip(checks, findings, strict=True) if not check.control and check.asked == ours]
+        for ours in (False, True)
+    )
+    return tuple(findings), _overall(clauses), _because(clauses, asked)
 
 
 def compare(check: Check, table: Table, sides: Sides, exact: Sequence[str] = ()) -> Finding:
@@ -227,15 +231,17 @@ def _overall(clauses: Sequence[Finding]) -> Verdict:
     return "differs by clause"
 
 
-def _because(clauses: Sequence[Finding]) -> str:
+def _because(clauses: Sequence[Finding], asked: Sequence[Finding]) -> str:
     if not clauses:
         return "The experiment shows numbers and claims nothing."
     if all(finding.outcome == "not measured" for finding in clauses):
         return "Nothing that the claim comes down to was measured here."
-    seen = sum(finding.outcome == "seen" for finding in clauses)
+    seen, ours = (sum(finding.outcome == "seen" for finding in part) for part in (clauses, asked))
     explained = dict.fromkeys(text for finding in clauses for text in finding.explained_by)
-    head = f"{seen} of {len(clauses)} clauses seen" if len(clauses) > 1 else clauses[0].text
-    return f"{head}. As well: {' '.join(explained)}" if explained else f"{head}{'.' if len(clauses) > 1 else ''}"
+    said = [f"{seen} of {len(clauses)} clauses seen." if len(clauses) > 1 else clauses[0].text]
+    said += [f"Asked here: {ours} of {len(asked)} seen."] if asked else []
+    said += ["As well:", *explained] if explained else []
+    return " ".join(said)
 
 
 def _basis(text: str) -> Basis:

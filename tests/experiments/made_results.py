@@ -69,6 +69,7 @@ def result(number, shares, *, images=400, zoo="made"):
         name="made",
         form=SPEC.digest(),
         measured=SPEC.measured(),
+        measures=SPEC.taken(),
         quick=False,
         zoo=zoo,
         zoo_digest=f"{number:064d}",

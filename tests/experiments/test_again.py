@@ -3,7 +3,7 @@
 import pytest
 
 from engine.errors import RecipeError
-from engine.experiments import Check, judge_again, pool
+from engine.experiments import Check, Measure, judge_again, pool
 from tests.experiments.made_results import SPEC, result
 
 SIZES = {"d": 128, "w": 128, "blocks": 8}
@@ -59,10 +59,25 @@ def test_a_number_without_values_by_image_keeps_the_interval_that_it_had(earlier
 def test_what_measures_something_else_is_not_judged_again(earlier):
     assert SPEC.model_copy(update={"claim": "Otherwise."}).measured() == SPEC.measured()
     for changes in ({"base": {"probe": {"samples_per_task": 50}}}, {"seeds": 4}, {"points": SPEC.points[:1]}):
-        with pytest.raises(RecipeError, match="not measured with the base, points, measures and seeds"):
+        with pytest.raises(RecipeError, match="not measured with the base, points and seeds"):
             judge_again(SPEC.model_copy(update=changes), earlier, SIZES)
     with pytest.raises(RecipeError, match="cannot be judged again"):
         judge_again(SPEC, earlier.model_copy(update={"measured": ""}), SIZES)
+
+
+def test_accuracies_of_tasks_are_had_from_the_images_and_other_numbers_are_not(earlier):
+    digits = Measure(name="digits", title="Digits", path="accuracy.{state}.digits")
+    above = Check(text="Left is above.", measure="digits", left="left", relation="above", right="right")
+    found = judge_again(asking(above, measures=(digits,)), earlier, SIZES)
+    assert [set(point.cells) for point in found.points] == [{"digits"}, {"digits"}]
+    values = [point.cells["digits"].values for point in found.points]
+    assert values == [pytest.approx(point.cells["accuracy"].values) for point in earlier.points]
+    assert (found.findings[0].outcome, found.findings[0].basis) == ("seen", "images")
+    absent = digits.model_copy(update={"path": "accuracy.{state}.nothing"})
+    assert judge_again(asking(above, measures=(absent,)), earlier, SIZES).findings[0].outcome == "not measured"
+    for changed in (SPEC.measures[1].model_copy(update={"path": "other"}), digits.model_copy(update={"path": "bias"})):
+        with pytest.raises(RecipeError, match="The result does not hold"):
+            judge_again(asking(measures=(changed,)), earlier, SIZES)
 
 
 def test_pooled_sets_are_judged_again_where_each_has_one_seed():

@@ -101,6 +101,7 @@ def experiment(inputs: ExperimentInputs[Path], params: ExperimentParams, output:
         name=spec.name,
         form=spec.digest(),
         measured=spec.measured(),
+        measures=spec.taken(),
         quick=params.quick,
         zoo=params.zoo.name,
         zoo_digest=params.zoo.digest,
