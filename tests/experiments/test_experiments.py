@@ -15,7 +15,7 @@ from engine.experiments.sizes import names_group, scaled, shape_of, with_group
 from engine.experiments.spec import FOLDER
 from engine.lessons import networks_table
 from engine.manifest import read_manifest
-from engine.pipeline.run.numbers import ANALYSES, kept_coefficient, least_gain
+from engine.pipeline.run.numbers import ANALYSES, kept_coefficient
 from engine.pipeline.studies.foreseen import estimate_experiments
 from engine.pipeline.views import all_views, view_of
 from engine.pipeline.zoos.derived import derived_names, read_derived
@@ -270,6 +270,13 @@ def test_shipped_results_belong_to_their_experiments():
         assert list(map(rounded, again.findings)) == list(map(rounded, result.findings)), "but for the order of sums"
 
 
+def test_a_clause_says_that_it_is_asked_here_where_it_is():
+    for spec in map(read_experiment, experiment_names()):
+        for check in spec.checks:
+            assert ("(asked here)" in check.text) == check.asked, check.text
+            assert not (check.asked and check.control), check.text
+
+
 def test_a_headline_is_shipped_of_two_sets_of_experts_and_nothing_else_is():
     headlines = [spec for spec in map(read_experiment, experiment_names()) if spec.headline]
     assert {spec.paper.split(",")[0] for spec in headlines} == {"Osial et al.", "Wei et al.", "Zhang et al."}
@@ -333,13 +340,3 @@ def test_an_experiment_on_texts_is_said_to_be_one():
     row = next(line for line in lines if "Table 3" in line and "texts" in line)
     assert "(mini_text)" in row
     assert not any("(mini8)" in line for line in lines)
-
-
-def test_the_least_gain_is_of_the_task_that_gains_least():
-    report = made_report()
-    accuracy = {**report.accuracy, "surgery": {task: 50.0 for task in report.tasks_of("in")}}
-    accuracy["merged"] = {task: 50.0 + 3 * place - 1 for place, task in enumerate(report.tasks_of("in"))}
-    changed = report.model_copy(update={"accuracy": accuracy})
-    assert least_gain(FOLDER, changed, None, "merged", {"over": "surgery"}) == pytest.approx(-1)
-    assert least_gain(FOLDER, changed, None, "surgery", {"over": "surgery"}) == 0
-    assert least_gain(FOLDER, changed, None, "merged", {"over": "nothing"}) is None

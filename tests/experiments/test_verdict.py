@@ -88,6 +88,17 @@ def test_controls_decide_what_a_seen_clause_is_called():
     assert judge([check("above", right="absent")], table, {})[1] == "not judged"
 
 
+def test_what_is_asked_here_is_no_part_of_the_verdict():
+    table = {"a": {"m": seeds(80.0)}, "b": {"m": seeds(70.0)}, "c": {"m": seeds(80.0)}}
+    claim, asked = check("above"), check("below", asked=True, text="A is below B (asked here).")
+    findings, verdict, reason = judge([claim, asked], table, {})
+    assert [finding.verdict for finding in findings] == ["seen here", "opposite seen here"]
+    assert verdict == "seen here"
+    assert reason == f"{claim.text} Asked here: 0 of 1 seen."
+    assert judge([claim, check("below")], table, {})[1] == "differs by clause"
+    assert judge([asked], table, {})[1] == "not judged"
+
+
 def test_an_undecided_control_supports_nothing():
     table = {"a": {"m": seeds(80.0)}, "b": {"m": seeds(70.0)}, "c": {"m": cell(60.0, 99.0, 80.0, 81.0, 79.0)}}
     rival = check("above_or_near", left="c", right="a", control=True, text="C does as well.")

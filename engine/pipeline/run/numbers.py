@@ -300,18 +300,7 @@ def normalised(folder: Path, report: Report, zoo: Zoo, state: str, params: Mappi
     return {task: 100 * rows.to_numpy(dtype=float) / experts[task] for task, rows in right[state].items()}
 
 
-def least_gain(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Return by how many points of accuracy a state is above another (``over``) on the in-domain task with the least.
-
-    The state is above on every task where it is positive. None where either has no accuracy.
-    """
-    ours, theirs = (report.accuracy.get(name, {}) for name in (state, params["over"]))
-    both = [(ours.get(task), theirs.get(task)) for task in report.tasks_of("in")]
-    return min((left - right for left, right in both if left is not None and right is not None), default=None)
-
-
 ANALYSES: dict[str, Analysis] = {
-    "least_gain": least_gain,
     "kept_coefficient": kept_coefficient,
     "kept_layers": kept_layers,
     "clusters": clusters,
