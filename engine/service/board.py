@@ -20,7 +20,7 @@ LATE = 15.0  # seconds after which a step that was taken back does not start any
 QUICK = 0.1  # seconds; a worker at a step whose kind took less the last time is given the next steps ahead
 AHEAD = 2  # steps that wait on such a worker
 SOON = 0.5  # seconds in which a step that was given ahead has to start
-LONG = 5.0  # seconds; steps whose kind took as long the last time leave a worker to what is short or waited for
+LONG = 5.0  # seconds; steps whose kind took as long the last time leave a worker to whoever has a page open
 
 
 @dataclass(eq=False)
@@ -69,6 +69,7 @@ class Board:
         self._ready: list[tuple[tuple[float, int], int, Node]] = []  # a heap; what is outdated is left out when taken
         self._attempts: dict[str, Attempt] = {}  # by ticket, with those that are to stop
         self.seconds: dict[str, float] = {}  # name of a kind of step → how long the last one took
+        self.attended = True  # whether somebody has a page open, for whom a worker is kept free of long steps
         self._kinds: set[bool] = set()  # kinds of workers that there have been, with and without a GPU
         self._homes: dict[
             str, str
@@ -257,8 +258,11 @@ class Board:
         return [worker for worker, line in lines.items() if not line] + soon
 
     def _leaves_room(self, node: Node, workers: Collection[str]) -> bool:
-        """Tell whether a step is short or waited for, or another worker than its own stays free of long ones."""
-        if len(workers) < 2 or not self._is_long(node):
+        """Tell whether a step is short or waited for, or another worker than its own stays free of long ones.
+
+        Where nobody has a page open, nobody needs one.
+        """
+        if len(workers) < 2 or not self.attended or not self._is_long(node):
             return True
         held = sum(any(self._is_long(attempt.node, attempt) for attempt in self._line(worker)) for worker in workers)
         return held < len(workers) - 1

@@ -33,6 +33,7 @@ POLL = 0.15  # seconds between two looks at the run table
 REFRESH = 1.0  # seconds between two looks at the workers
 IDLE_REFRESH = 5.0
 HOUSEKEEPING = 5.0
+ATTENDED = 60.0  # seconds since a page was open in which somebody may be there
 FORGETTING = 60.0  # seconds between two looks at what passes
 MAX_JOBS = 8  # runs worked on at the same time; the others stay queued
 MAX_DEATHS = 3  # workers that a step may end
@@ -71,6 +72,7 @@ class Loop:
             forget_passing(self.store, passing_kinds())
         if self._time_for("workers", REFRESH if self.jobs else IDLE_REFRESH):
             self.refresh_workers()
+            self.board.attended = time.time() - self.store.lease.last_page() < ATTENDED
         for attempt in self.board.overdue():
             self.store.claims.release_all(attempt.owner)
             self._over(attempt)

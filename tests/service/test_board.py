@@ -74,6 +74,7 @@ def lasting(table, seconds):
 
 
 def test_long_steps_leave_a_worker_to_what_is_short_or_waited_for(store):
+    store.lease.page_seen()
     table = Table(store, w1=False, w2=False)
     lasting(table, 60.0)
     table.submit(step("a"), step("b"), step("c"))
@@ -92,6 +93,7 @@ def test_long_steps_leave_a_worker_to_what_is_short_or_waited_for(store):
 
 
 def test_long_steps_take_the_only_worker_and_all_but_one_of_many(store):
+    store.lease.page_seen()
     alone = Table(store, w=False)
     lasting(alone, 60.0)
     alone.submit(step("a"))
@@ -103,7 +105,21 @@ def test_long_steps_take_the_only_worker_and_all_but_one_of_many(store):
     assert sorted(many.labels().values()) == ["d", "e"]
 
 
+def test_long_steps_take_every_worker_while_nobody_has_a_page_open(store):
+    table = Table(store, w1=False, w2=False)
+    lasting(table, 60.0)
+    table.submit(step("a"), step("b"), step("c"))
+    assert table.labels() == {"w1": "a", "w2": "b"}
+    store.lease.page_seen()
+    table.turn()
+    table.end("w1")
+    lasting(table, 60.0)
+    table.turn()
+    assert table.labels() == {"w2": "b"}, "the first worker that is free is kept so"
+
+
 def test_a_step_of_an_unknown_kind_counts_as_long_once_it_has_taken_long(store, monkeypatch):
+    store.lease.page_seen()
     table = Table(store, w1=False, w2=False)
     table.submit(step("a", name="unknown"))
     table.start("w1")
