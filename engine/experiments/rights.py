@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 import re
 import zlib
@@ -31,7 +30,7 @@ class Rights(Frozen):
     outside: dict[str, int]  # the same out of domain
     images: str  # of which images: two equal texts mean the same ones in the same order
     seeds: int
-    bits: str  # seeds after the first as what differs from it; zlib, base64
+    bits: str  # seeds after the first as what differs from it; zlib, base85
 
     @classmethod
     def pack(cls, inside: Mapping[str, Correct], outside: Mapping[str, Correct], images: str) -> Rights:
@@ -40,7 +39,7 @@ class Rights(Frozen):
         whole = np.vstack([whole[:1], whole[1:] ^ whole[:1]])
         packed = zlib.compress(np.packbits(whole).tobytes(), 9)
         counts = [{task: matrix.shape[1] for task, matrix in side.items()} for side in (inside, outside)]
-        text = base64.b64encode(packed).decode()
+        text = base64.b85encode(packed).decode()
         return cls(inside=counts[0], outside=counts[1], images=images, seeds=len(whole), bits=text)
 
     def unpack(self) -> tuple[dict[str, Correct], dict[str, Correct]]:
@@ -52,12 +51,12 @@ class Rights(Frozen):
         count = sum(self.inside.values()) + sum(self.outside.values())
         try:
             reader = zlib.decompressobj()
-            raw = reader.decompress(base64.b64decode(self.bits, validate=True), MAX_BYTES)
+            raw = reader.decompress(base64.b85decode(self.bits), MAX_BYTES)
             if not reader.eof or len(raw) != -(-self.seeds * count // 8):
                 raise ValueError(f"{len(raw)} bytes for {self.seeds} seeds of {count} images")
             found = np.unpackbits(np.frombuffer(raw, np.uint8), count=self.seeds * count).astype(bool)
             whole = found.reshape(self.seeds, count)
-        except (binascii.Error, zlib.error, ValueError) as error:
+        except (zlib.error, ValueError) as error:
             raise StoreError(f"The correctness of images cannot be read: {error}. Run the experiment again.") from error
         whole = np.vstack([whole[:1], whole[1:] ^ whole[:1]])
         sides: list[dict[str, Correct]] = []
