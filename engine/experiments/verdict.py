@@ -22,6 +22,7 @@ CLAUSE: dict[Outcome, Verdict] = {
     "undecided": "undecided here",
     "not measured": "undecided here",
 }
+NAMED = 3  # controls that the sentence on a claim names; each clause names all of its own
 GOOD: tuple[Verdict, ...] = ("holds here", "seen here", "seen, and a control does as well")
 
 
@@ -240,7 +241,9 @@ def _because(clauses: Sequence[Finding], asked: Sequence[Finding]) -> str:
     explained = dict.fromkeys(text for finding in clauses for text in finding.explained_by)
     said = [f"{seen} of {len(clauses)} clauses seen." if len(clauses) > 1 else clauses[0].text]
     said += [f"Asked here: {ours} of {len(asked)} seen."] if asked else []
-    said += ["As well:", *explained] if explained else []
+    first, more = list(explained)[:NAMED], len(explained) - NAMED
+    said += ["As well:", *first] if first else []
+    said += [f"And {more} more control{'s' if more > 1 else ''}."] if more > 0 else []
     return " ".join(said)
 
 

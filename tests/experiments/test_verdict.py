@@ -99,6 +99,15 @@ def test_what_is_asked_here_is_no_part_of_the_verdict():
     assert judge([asked], table, {})[1] == "not judged"
 
 
+def test_three_controls_are_named_in_the_sentence_on_a_claim_and_all_by_the_clause():
+    table = {"a": {"m": seeds(80.0)}, "b": {"m": seeds(70.0)}, "c": {"m": seeds(80.0)}}
+    rivals = [check("above_or_near", left="c", right="a", control=True, text=f"Rival {n} does.") for n in range(5)]
+    for count, end in ((3, "Rival 2 does."), (4, "And 1 more control."), (5, "And 2 more controls.")):
+        findings, _, reason = judge([check("above"), *rivals[:count]], table, {})
+        assert reason.endswith(end)
+        assert len(findings[0].explained_by) == count
+
+
 def test_an_undecided_control_supports_nothing():
     table = {"a": {"m": seeds(80.0)}, "b": {"m": seeds(70.0)}, "c": {"m": cell(60.0, 99.0, 80.0, 81.0, 79.0)}}
     rival = check("above_or_near", left="c", right="a", control=True, text="C does as well.")
