@@ -17,15 +17,17 @@ OUTCOMES = {
 
 
 def findings(spec: Experiment, result: ExperimentResult) -> None:
-    """Draw what the claim comes down to, clause by clause, and its controls."""
-    papers = {number: check.paper for number, check in enumerate(spec.checks)}
-    for heading, control in (("What the claim comes down to", False), ("Controls", True)):
-        lines = [
-            f"- {plain(finding.text)} {_outcome(finding)}"
-            + (f" :gray[The paper: {plain(papers[number])}.]" if papers.get(number) else "")
-            for number, finding in enumerate(result.findings)
-            if finding.control == control
-        ]
+    """Draw what the claim comes down to, clause by clause, what is asked here besides, and the controls."""
+    parts: dict[str, list[str]] = {"What the claim comes down to": [], "Asked here": [], "Controls": []}
+    for check, finding in zip(spec.checks, result.findings, strict=True):
+        heading = "Controls" if check.control else "Asked here" if check.asked else "What the claim comes down to"
+        line = f"- {plain(finding.text)} {_outcome(finding)}"
+        if finding.explained_by:
+            line += f" As well: {plain(' '.join(finding.explained_by))}"
+        if check.paper:
+            line += f" :gray[The paper: {plain(check.paper)}.]"
+        parts[heading].append(line)
+    for heading, lines in parts.items():
         if lines:
             text = "\n".join(lines)
             st.markdown(f"**{heading}**\n\n{text}")

@@ -109,6 +109,18 @@ def test_one_claim_shows_numbers_findings_and_provenance(open_app, finished):
     assert len(app.get("plotly_chart")) == 1
 
 
+def test_what_is_asked_here_stands_apart_and_a_clause_names_what_explains_it(open_app):
+    app = opened(open_app, "lwptv-accuracy")
+    assert not app.exception
+    shown = texts(app).replace("\\", "")
+    claim, asked, controls = (
+        shown.index(f"**{name}**") for name in ("What the claim comes down to", "Asked here", "Controls")
+    )
+    assert claim < shown.index("LwPTV raises Task Arithmetic out of domain.") < asked
+    assert asked < shown.index("With λ chosen on validation images for both (asked here)") < controls
+    assert "As well: Lowering λ to 0.20 is as accurate out of domain." in shown[claim:asked]
+
+
 def test_results_on_two_zoos_stand_side_by_side_with_their_spread(open_app, workspace, finished):
     finish(workspace, "made-experts2", 56.0)  # the result that comes along lies between the two
     app = opened(open_app, NAME)
