@@ -59,11 +59,11 @@ def experiment(
     quiet: Quiet = False,
 ) -> None:
     """Repeat a claim of the papers on a zoo, with its controls, and judge it; 'all' goes on where it was stopped."""
+    if judge is not None:
+        _judged(name, judge, zoo, out, ship=ship, force=force, unused=bool(also) or quick or foreseen or service)
+        return
     if table or name is None:
         say(f"{networks_table()}\n\n{claims_table()}\n\n{elsewhere_table()}") if table else _listed()
-        return
-    if judge is not None:
-        _judged(name, judge, zoo, out, ship=ship, force=force)
         return
     from ..store import Store
 
@@ -118,23 +118,25 @@ def _one_after_another(specs: list[Experiment], one: Callable[[Experiment], None
     say_line(f"{len(specs) - len(lost)} of {len(specs)} experiments are done. Ask again to go on with the others.")
 
 
-def _judged(name: str, file: Path, zoo: str, out: Path | None, *, ship: bool, force: bool) -> None:
+def _judged(name: str | None, file: Path, zoo: str, out: Path | None, *, ship: bool, force: bool, unused: bool) -> None:
     """Judge an earlier result of an experiment again, print it and write it down.
 
     Raises:
         EngineError: it is of another zoo or another experiment, or what the checks need is not in it.
     """
-    if name == ALL:
-        raise EngineError("Results are judged again one by one; name the experiment of this one.")
+    if name is None or name == ALL:
+        raise EngineError("Results are judged again one by one; name the experiment of this one, or its file.")
+    if unused:
+        raise EngineError("--judge measures nothing; leave out --also, --quick, --foreseen and --service.")
     spec, earlier = read_experiment(name), read_result(file)
     place = zoo or spec.zoo
     known = _called(place)
     if earlier.zoo not in (known, known + SECOND):
         raise EngineError(f"{file.name} was measured on the zoo {earlier.zoo}, and this is {known}. Name it by --zoo.")
+    if ship:
+        _check_shipped([spec], earlier.zoo, quick=earlier.quick)
     result = judge_again(spec, earlier, shape_of(place).sizes)
     target = shipped_path(spec, result.zoo) if ship else out
-    if ship and target is None:
-        raise EngineError(f"'{spec.name}' is shipped as measured on the zoo {spec.zoo}, and this is {result.zoo}.")
     say(printed(spec, result))
     if target is not None:
         _write(result, target, [Path(name)], force=force)

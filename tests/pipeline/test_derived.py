@@ -188,6 +188,10 @@ def test_sets_of_experts_by_other_seeds_are_judged_as_one(recipe, tmp_path, comm
     assert (code, "was measured on the zoo made, and this is mini8" in " ".join(error.split())) == (1, True)
     code, _, error = command("experiment", file, "--zoo", first, "--judge", out, "--ship")
     assert (code, "is shipped as measured on the zoo mini8" in " ".join(error.split())) == (1, True)
+    code, _, error = command("experiment", file, "--zoo", first, "--judge", out, "--quick")
+    assert (code, "leave out --also, --quick" in " ".join(error.split())) == (1, True)
+    code, _, error = command("experiment", "--judge", out)
+    assert (code, "name the experiment of this one" in " ".join(error.split())) == (1, True)
     code, _, error = command("experiment", file, "--zoo", first, "--also", first, "--quiet")
     assert code == 1
     assert "are the same" in error
