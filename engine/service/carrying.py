@@ -25,7 +25,7 @@ def by_service(store: Store, kind: str, request: Mapping[str, Any], title: str, 
     Raises:
         EngineError: no engine can run, or the row did not finish; what it has computed is kept.
     """
-    state = ensure_service(store)
+    state = ensure_service(store, page=False)
     if state.state in ("absent", "failed"):
         raise EngineError(state.message)
     remember_zoos(store, request)
@@ -33,7 +33,7 @@ def by_service(store: Store, kind: str, request: Mapping[str, Any], title: str, 
     try:
         while row.active:
             time.sleep(LOOK)
-            state, row = ensure_service(store), store.runs.get(row.id)
+            state, row = ensure_service(store, page=False), store.runs.get(row.id)
             if state.state == "failed":
                 store.runs.request_cancel(row.id)
                 raise EngineError(state.message)

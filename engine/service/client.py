@@ -82,16 +82,17 @@ def is_apart() -> bool:
     return found == APART
 
 
-def ensure_service(store: Store) -> ServiceState:
+def ensure_service(store: Store, *, page: bool = True) -> ServiceState:
     """Start the service in the background unless it runs; for pages, at every script run (a millisecond or two).
 
-    It also is the pages' heartbeat, which keeps the service from going to sleep. An idle service of other code is
-    replaced only if it began before this process did, so that two apps of different code on one store come to use one
-    engine; the one whose code it is not says so once.
+    It also is the pages' heartbeat, which keeps the service from going to sleep, unless ``page`` is off: a command that
+    waits for its own run is nobody for whom a worker is kept free. An idle service of other code is replaced only if it
+    began before this process did, so that two apps of different code on one store come to use one engine; the one whose
+    code it is not says so once.
     """
     if store.read_only:
         return ServiceState("absent", "This store can only be read, so no engine runs; finished runs can be looked at.")
-    if time.time() - store.lease.last_page() > PAGE_INTERVAL:
+    if page and time.time() - store.lease.last_page() > PAGE_INTERVAL:
         store.lease.page_seen()
     found = service_state(store)
     if is_apart():

@@ -38,6 +38,7 @@ def test_the_engine_gives_what_this_process_gives(own_service, tmp_path, monkeyp
     row = store.runs.list()[0]
     assert (row.kind, row.state, row.requested_by) == ("run", "finished", "command line")
     assert row.request["recipe"]["zoo"] == str(tmp_path / "zoo")
+    assert store.lease.last_page() == 0, "a command is nobody for whom a worker is kept free"
     assert (tmp_path / "trace").read_text(), "workers were at work"
     assert told == sorted(told)
     assert told[-1] == 1
