@@ -7,7 +7,7 @@ chance is resampled: training seeds, and within each task images.
 # ruff: noqa: F722
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -99,9 +99,7 @@ def interval_of(
     seeds = found.pop()
     by_seed = np.mean([matrix.mean(axis=1) for matrix in parts.values()], axis=0)
     centre, generator = float(by_seed.mean()), np.random.default_rng(seed)
-    drawn = np.mean(
-        [_resampled(matrix, resamples, seed, place, generator) for place, matrix in enumerate(parts.values())], axis=0
-    )
+    drawn = np.mean(_resampled(list(parts.values()), resamples, seed, generator), axis=0)
     weights = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
     if seeds > 1:
         weights = 1 / seeds + (weights - 1 / seeds) * np.sqrt(seeds / (seeds - 1))
@@ -140,17 +138,35 @@ def _differences(
 
 
 def _resampled(
-    matrix: Values, resamples: int, seed: int, place: int, generator: np.random.Generator
-) -> Float[np.ndarray, "resamples seeds"]:
-    """Draw units with replacement and average them, for every seed.
+    matrices: Sequence[Values], resamples: int, seed: int, generator: np.random.Generator
+) -> list[Float[np.ndarray, "resamples seeds"]]:
+    """Draw units of every part with replacement and average them, for every seed.
 
-    Parts with equally many units share their draws, each from another one on, so that no two use the same draw at once.
-    Of many units those that agree in all seeds are drawn as one: how often each pattern occurs is drawn.
+    Parts with equally many units share their draws, each from another one on, so that no two use the same draw at once;
+    the draws, which are many megabytes, are read once for all of them. Of many units those that agree in all seeds are
+    drawn as one: how often each pattern occurs is drawn.
     """
+    alike: dict[int, list[int]] = {}
+    for place, matrix in enumerate(matrices):
+        alike.setdefault(matrix.shape[1], []).append(place)
+    found: dict[int, Float[np.ndarray, "resamples seeds"]] = {}
+    for units, places in alike.items():
+        if units > SHARED:
+            continue
+        values = np.concatenate([matrices[place] for place in places]).T.astype(np.float32)
+        drawn = np.hsplit(_counts(units, resamples, seed) @ values / units, len(places))
+        found.update({place: np.roll(means, place * SHIFT, axis=0) for place, means in zip(places, drawn, strict=True)})
+    for place, matrix in enumerate(matrices):
+        if place not in found:
+            found[place] = _of_patterns(matrix, resamples, generator)
+    return [found[place] for place in range(len(matrices))]
+
+
+def _of_patterns(
+    matrix: Values, resamples: int, generator: np.random.Generator
+) -> Float[np.ndarray, "resamples seeds"]:
+    """Average resampled units by drawing how often each pattern of values over the seeds occurs."""
     units = matrix.shape[1]
-    if units <= SHARED:
-        drawn = _counts(units, resamples, seed) @ matrix.T.astype(np.float32) / units
-        return np.roll(drawn, place * SHIFT, axis=0)
     patterns, counts = np.unique(matrix, axis=1, return_counts=True)
     rows, chances = max(CHUNK // len(counts), 1), counts / units
     sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
