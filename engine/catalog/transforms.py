@@ -31,6 +31,16 @@ class LayerPruningParams(Params):
     )
 
 
+class RandomLayersParams(LayerPruningParams):
+    """Parameters of layers that are kept at random."""
+
+    as_many: Annotated[bool, LATER] = Field(
+        False,
+        title="As many layers",
+        description="Keep as many layers as LwPTV would, whatever their norm, instead of layers up to its norm.",
+    )
+
+
 class LayerMaskParams(LayerPruningParams):
     """Parameters of LwPTV's mask, also where layers are chosen by absolute value."""
 
@@ -231,9 +241,10 @@ ROWS = (
         name="random_layers",
         title="Random layers",
         category="transform",
-        params=LayerPruningParams,
+        params=RandomLayersParams,
         function=".merging.equal_norm:random_layers",
-        summary="Keeps random layers up to the norm that LwPTV would leave, the same for all experts, as a control.",
+        summary="Keeps random layers up to the norm that LwPTV would leave, or as many, the same for all experts, as a "
+        "control.",
         equation=r"\tilde\tau_k^l = c^l\,\tau_k^l,\quad \|c \circ \textstyle\sum_k \tau_k\|_2 = "
         r"\|\hat m \circ \textstyle\sum_k \tau_k\|_2",
         source="Control of " + LWPTV,

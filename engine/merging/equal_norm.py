@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..catalog.transforms import LayerPruningParams
+from ..catalog.transforms import LayerPruningParams, RandomLayersParams
 from ..errors import MergeError
 from ..masks import lwptv_masks
 from ..types import Context, TaskVectors, Weights
@@ -36,22 +36,29 @@ def equal_norm(base: Weights, task_vectors: TaskVectors, params: LayerPruningPar
     )
 
 
-def random_layers(base: Weights, task_vectors: TaskVectors, params: LayerPruningParams, context: Context) -> Changed:
+def random_layers(base: Weights, task_vectors: TaskVectors, params: RandomLayersParams, context: Context) -> Changed:
     """Keep layers in a random order, the same for all experts, until ‖Σ_k τ_k‖₂ is what LwPTV would leave of it.
 
-    The last layer that is kept is shrunk, so that the norms are equal and no layer is likelier than another.
+    The last layer that is kept is shrunk, so that the norms are equal and no layer is likelier than another. With
+    ``as_many`` whole layers are kept, as many as LwPTV keeps, whatever their norm.
 
     Source: a control of Zhang et al., 2025, arXiv:2506.09093.
-    Departure: the paper's random mask states neither its level nor its share; this one draws layers up to LwPTV's norm.
+    Departure: the paper's random mask states neither its level nor its share; this one draws layers up to LwPTV's norm
+        or number.
     """
-    names, squares = task_vectors.names, _squares(task_vectors, context)
-    left = math.fsum(squares[_kept(task_vectors, params, context)])
+    names, kept = task_vectors.names, _kept(task_vectors, params, context)
+    order = [names[index] for index in uniform((len(names),), context.seed, "random_layers").argsort().tolist()]
     factors = dict.fromkeys(names, 0.0)
-    for index in uniform((len(names),), context.seed, "random_layers").argsort().tolist():
-        if left <= 0:
-            break
-        factors[names[index]] = math.sqrt(min(1.0, left / squares[index])) if squares[index] else 1.0
-        left -= squares[index]
+    if params.as_many:
+        factors.update(dict.fromkeys(order[: int(kept.sum())], 1.0))
+    else:
+        squares = dict(zip(names, _squares(task_vectors, context).tolist(), strict=True))
+        left = math.fsum(squares[name] for name, stays in zip(names, kept, strict=True) if stays)
+        for name in order:
+            if left <= 0:
+                break
+            factors[name] = math.sqrt(min(1.0, left / squares[name])) if squares[name] else 1.0
+            left -= squares[name]
 
     def shrink(name: str, stack: Tensor, experts: Sequence[str]) -> Tensor:
         return stack.mul_(factors[name])

@@ -331,6 +331,12 @@ def test_learned_coefficients_are_averaged_over_the_layers_that_are_kept():
     }
     learned = report.model_copy(update={"merged": report.merged.model_copy(update={"details": details})})
     assert kept_coefficient(FOLDER, learned, None, "merged", {}) == pytest.approx(0.3)
+    details["coefficients"] = {"digits": [0.3, 0.3, 0.3, 0.6, 0.3], "signs": [0.3, 0.3, 0.3, 0.4, 0.3]}
+    assert kept_coefficient(FOLDER, learned, None, "merged", {}) == pytest.approx(0.5), (
+        "of the layer that was not dropped"
+    )
+    details["coefficients"] = {"digits": [0.1, 0.3, 0.7, 0.8, 0.9], "signs": [0.2, 0.6, 0.3, 0.3, 0.3]}
+    assert kept_coefficient(FOLDER, learned, None, "merged", {}) == pytest.approx(0.3), "LwPTV's, where none was"
     assert kept_coefficient(FOLDER, report, None, "merged", {}) is None
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.errors import Cancelled, MergeError
 from engine.masks import lwptv_masks
 from engine.merging.adamerging import coefficient_gradient, entropy, predict
-from engine.merging.apply import merge
+from engine.merging.apply import merge, transformed
 from engine.merging.masked import pack, unpack
 from engine.merging.regmean import LayerInputs
 from engine.merging.selection import order_statistics
@@ -38,14 +38,19 @@ def task_vectors(draw: st.DrawFn) -> dict[str, Tensor]:
     return stacks
 
 
-def merged(stacks: dict[str, Tensor], method: str, params: dict, transforms: tuple = ()) -> dict[str, dict]:
-    """The merged vectors (the base is zero), by task."""
+def opened(stacks: dict[str, Tensor]) -> tuple[Memory, LazyTaskVectors, TinyContext]:
+    """A base of zeros, the task vectors, and a context for them."""
     experts = len(next(iter(stacks.values())))
     base = Memory({name: torch.zeros_like(stack[0]) for name, stack in stacks.items()})
     files = {f"e{k}": Memory({name: stack[k] for name, stack in stacks.items()}) for k in range(experts)}
-    vectors = LazyTaskVectors(base, files, dtype=torch.float64)
+    return base, LazyTaskVectors(base, files, dtype=torch.float64), TinyContext(tuple(files))
+
+
+def merged(stacks: dict[str, Tensor], method: str, params: dict, transforms: tuple = ()) -> dict[str, dict]:
+    """The merged vectors (the base is zero), by task."""
+    base, vectors, context = opened(stacks)
     calls = [MethodCall(method=name, params=values) for name, values in transforms]
-    result = merge(base, vectors, calls, MethodCall(method=method, params=params), TinyContext(tuple(files)))
+    result = merge(base, vectors, calls, MethodCall(method=method, params=params), context)
     return {task: {name: item.tensor(name) for name in base.names} for task, item in models(base, result).items()}
 
 
@@ -134,6 +139,23 @@ def test_controls_have_the_norm_of_lwptv(stacks, eta, control):
         assert shared == pytest.approx([shared[0]] * len(shared) if shared else [])
     else:
         assert sum(1e-6 < ratio < 1 - 1e-6 for ratio in shared) <= 1
+
+
+@quick
+@given(stacks=task_vectors().filter(lambda stacks: len(next(iter(stacks.values()))) > 1), eta=st.floats(0, 1))
+def test_as_many_random_layers_stay_whole_as_lwptv_keeps(stacks, eta):
+    base, vectors, context = opened(stacks)
+
+    def changed(name, **params):
+        call = MethodCall(method=name, params={"eta": eta, **params})
+        found, _, details = transformed(base, vectors, [call], context)
+        return found, details[name]
+
+    found, details = changed("random_layers", as_many=True)
+    assert details == changed("lwptv")[1]
+    assert details["kept_layers"] == len(stacks) - len(found.pruned)
+    for name, stack in stacks.items():
+        torch.testing.assert_close(found.stack(name), torch.zeros_like(stack) if name in found.pruned else stack)
 
 
 @quick

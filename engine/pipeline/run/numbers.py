@@ -261,9 +261,11 @@ def outlier_parts(
 
 
 def kept_coefficient(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Return the mean learned coefficient over experts and the layers that LwPTV keeps at the run's η or its default.
+    """Return the mean learned coefficient over experts and the layers that are left of a run's task vectors.
 
-    As learned: LwPTV multiplies by η afterwards, which is not counted.
+    A layer that was dropped keeps the coefficient with which that of every expert began. Where none was dropped, the
+    layers are those that LwPTV keeps at its default η. As learned: LwPTV multiplies by η afterwards, which is not
+    counted.
 
     Source: Zhang et al., 2025, arXiv:2506.09093, appendix B.1 and Figure 8, which shows the sum over experts by layer.
     """
@@ -272,7 +274,8 @@ def kept_coefficient(folder: Path, report: Report, zoo: Zoo, state: str, params:
     if state != "merged" or salience is None or not layers or layers != salience.layers:
         return None
     values = np.array(list(details["coefficients"].values()), dtype=float)
-    return float(values[:, list(salience.shared_mask)].mean())
+    left = (values != values[0]).any(axis=0)
+    return float(values[:, np.array(salience.shared_mask) if left.all() or not left.any() else left].mean())
 
 
 def normalised(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> Units | None:
