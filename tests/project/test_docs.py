@@ -8,6 +8,8 @@ import typer
 from typer.core import TyperGroup
 
 from engine.__main__ import app
+from engine.experiments import read_experiment, read_result
+from engine.experiments.claims import shipped_path
 from engine.manifest import ASSETS
 from engine.report import read_report
 from engine.rounding import rounded
@@ -101,3 +103,16 @@ def test_the_readme_is_short_and_quotes_the_tables():
     assert len(numbers) >= 5
     quoted = "".join(table.read_text("utf-8") for table in tables)
     assert set(numbers) <= set(re.findall(r"\d\d\.\d", quoted))
+
+
+def test_the_readme_quotes_what_the_headlines_were_judged_by():
+    text = (ROOT / "README.md").read_text("utf-8")
+    quoted = text[text.index("are repeated here with controls") : text.index("and a second set of experts")]
+    headlines = {"prob-surgery-accuracy": "on_ta", "lwptv-accuracy": "ta", "interv-accuracy": "ada"}
+    for name, check in headlines.items():
+        spec = read_experiment(name)
+        (place,) = (number for number, found in enumerate(spec.checks) if found.name == check)
+        finding = read_result(shipped_path(spec)).findings[place]
+        for number in (finding.difference, finding.low, finding.high):
+            assert re.search(rf"(?<![\d.]){re.escape(f'{number:.3g}')}(?![\d])", quoted), (name, number)
+        assert (finding.verdict == "holds here") == (name == "interv-accuracy"), "which is told of it"
