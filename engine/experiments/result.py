@@ -83,7 +83,7 @@ class Finding(Frozen):
 class ExperimentResult(Frozen):
     """The answer of one zoo to one experiment."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     name: str
     form: str  # digest of the experiment's form that was judged
     measured: str = ""  # digest of the points that were measured, whatever they are called

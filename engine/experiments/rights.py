@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
+import lzma
 import math
 import re
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,6 +18,11 @@ from ..recipe import Frozen
 AVERAGE = re.compile(r"^average\.(?P<state>[^.]+)\.(?P<kind>in|out|h_score)$")
 OF_TASK = re.compile(r"^accuracy\.(?P<state>[^.]+)\.(?P<task>[^.]+)$")
 MAX_BYTES = 50_000_000
+# Images hardly depend on each other, so places of bits in a byte are all the context there is.
+CODER = {
+    "format": lzma.FORMAT_RAW,
+    "filters": [{"id": lzma.FILTER_LZMA2, "dict_size": 2**20, "lc": 0, "lp": 0, "pb": 0}],
+}
 
 
 class Rights(Frozen):
@@ -30,14 +35,13 @@ class Rights(Frozen):
     outside: dict[str, int]  # the same out of domain
     images: str  # of which images: two equal texts mean the same ones in the same order
     seeds: int
-    bits: str  # seeds after the first as what differs from it; zlib, base85
+    bits: str  # the seeds of an image in bytes of its own, of one seed eight images in a byte; raw LZMA2, base85
 
     @classmethod
     def pack(cls, inside: Mapping[str, Correct], outside: Mapping[str, Correct], images: str) -> Rights:
         """Pack correctness by task, each of shape (seeds, images)."""
         whole = np.concatenate([*inside.values(), *outside.values()], axis=1)
-        whole = np.vstack([whole[:1], whole[1:] ^ whole[:1]])
-        packed = zlib.compress(np.packbits(whole).tobytes(), 9)
+        packed = lzma.compress(np.packbits(whole, axis=_axis(len(whole)), bitorder="little").tobytes(), **CODER)
         counts = [{task: matrix.shape[1] for task, matrix in side.items()} for side in (inside, outside)]
         text = base64.b85encode(packed).decode()
         return cls(inside=counts[0], outside=counts[1], images=images, seeds=len(whole), bits=text)
@@ -48,17 +52,18 @@ class Rights(Frozen):
         Raises:
             StoreError: the text is damaged.
         """
-        count = sum(self.inside.values()) + sum(self.outside.values())
+        shape = (self.seeds, sum(self.inside.values()) + sum(self.outside.values()))
+        axis = _axis(self.seeds)
+        folded = tuple(-(-size // 8) if place == axis else size for place, size in enumerate(shape))
         try:
-            reader = zlib.decompressobj()
+            reader = lzma.LZMADecompressor(**CODER)
             raw = reader.decompress(base64.b85decode(self.bits), MAX_BYTES)
-            if not reader.eof or len(raw) != -(-self.seeds * count // 8):
-                raise ValueError(f"{len(raw)} bytes for {self.seeds} seeds of {count} images")
-            found = np.unpackbits(np.frombuffer(raw, np.uint8), count=self.seeds * count).astype(bool)
-            whole = found.reshape(self.seeds, count)
-        except (zlib.error, ValueError) as error:
+            if not reader.eof or len(raw) != math.prod(folded):
+                raise ValueError(f"{len(raw)} bytes for {self.seeds} seeds of {shape[1]} images")
+        except (lzma.LZMAError, ValueError) as error:
             raise StoreError(f"The correctness of images cannot be read: {error}. Run the experiment again.") from error
-        whole = np.vstack([whole[:1], whole[1:] ^ whole[:1]])
+        packed = np.frombuffer(raw, np.uint8).reshape(folded)
+        whole = np.unpackbits(packed, axis=axis, count=shape[axis], bitorder="little").astype(bool)
         sides: list[dict[str, Correct]] = []
         start = 0
         for side in (self.inside, self.outside):
@@ -67,6 +72,11 @@ class Rights(Frozen):
                 sides[-1][task] = whole[:, start : start + images]
                 start += images
         return sides[0], sides[1]
+
+
+def _axis(seeds: int) -> int:
+    """Return along which axis of (seeds, images) bits are packed."""
+    return 0 if seeds > 1 else 1
 
 
 @dataclass(frozen=True)
