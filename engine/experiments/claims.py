@@ -14,8 +14,8 @@ NOBODY = "How results are come by, rather than what a paper claims."
 SECTIONS = {"claims": "paper", "practice": "practice"}  # section → title of its table's first column
 EVIDENCE = (
     "Small networks on drawn images and sentences of grammars can show a mechanism or its absence; they do not refute "
-    "results on photographs and people's texts. A setting that was chosen was chosen on validation images or texts, of "
-    "values that its point tells; every other one is as published, or said below to differ."
+    "results on photographs and people's texts. Where a point was tuned, validation images or texts chose, of "
+    "the values that it tells; most settings are not tuned."
 )
 SECOND = "-experts2"  # how the zoo with the second set of experts is named after the first
 

@@ -19,7 +19,7 @@ from engine.pipeline.run.numbers import ANALYSES, kept_coefficient
 from engine.pipeline.studies.foreseen import estimate_experiments
 from engine.pipeline.views import all_views, view_of
 from engine.pipeline.zoos.derived import derived_names, read_derived
-from engine.recipe import REFERENCE_STATES
+from engine.recipe import REFERENCE_STATES, MethodCall
 from engine.store import Store
 from tests.made_run import made_report
 from tests.tiny_text_zoo import make_text_zoo
@@ -325,18 +325,19 @@ def numbers(findings):
 
 def test_learned_coefficients_are_averaged_over_the_layers_that_are_kept():
     report = made_report()
-    details = {
-        "layers": list(report.salience.layers),
-        "coefficients": {"digits": [0.1, 0.3, 9, 9, 9], "signs": [0.2, 0.6, 9, 9, 9]},
-    }
-    learned = report.model_copy(update={"merged": report.merged.model_copy(update={"details": details})})
-    assert kept_coefficient(FOLDER, learned, None, "merged", {}) == pytest.approx(0.3)
-    details["coefficients"] = {"digits": [0.3, 0.3, 0.3, 0.6, 0.3], "signs": [0.3, 0.3, 0.3, 0.4, 0.3]}
-    assert kept_coefficient(FOLDER, learned, None, "merged", {}) == pytest.approx(0.5), (
-        "of the layer that was not dropped"
-    )
-    details["coefficients"] = {"digits": [0.1, 0.3, 0.7, 0.8, 0.9], "signs": [0.2, 0.6, 0.3, 0.3, 0.3]}
-    assert kept_coefficient(FOLDER, learned, None, "merged", {}) == pytest.approx(0.3), "LwPTV's, where none was"
+
+    def mean(transforms, **coefficients):
+        details = {"layers": list(report.salience.layers), "coefficients": coefficients}
+        changed = {
+            "merged": report.merged.model_copy(update={"details": details}),
+            "recipe": report.recipe.model_copy(update={"transforms": transforms}),
+        }
+        return kept_coefficient(FOLDER, report.model_copy(update=changed), None, "merged", {})
+
+    lwptv = (MethodCall(method="lwptv"),)
+    assert mean((), digits=[0.1, 0.3, 0.3, 9, 9], signs=[0.2, 0.6, 0.3, 9, 9]) == pytest.approx(0.3), "of LwPTV's mask"
+    assert mean(lwptv, digits=[0.3, 0.3, 0.3, 0.6, 0.3], signs=[0.3, 0.3, 0.3, 0.4, 0.3]) == pytest.approx(0.5)
+    assert mean(lwptv, digits=[0.3] * 5, signs=[0.3] * 5) is None, "nothing was learned"
     assert kept_coefficient(FOLDER, report, None, "merged", {}) is None
 
 

@@ -263,9 +263,9 @@ def outlier_parts(
 def kept_coefficient(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
     """Return the mean learned coefficient over experts and the layers that are left of a run's task vectors.
 
-    A layer that was dropped keeps the coefficient with which that of every expert began. Where none was dropped, the
-    layers are those that LwPTV keeps at its default η. As learned: LwPTV multiplies by η afterwards, which is not
-    counted.
+    Behind a transform a layer that was dropped keeps the coefficient with which that of every expert began. Without one
+    the layers are those that LwPTV keeps at its default η. As learned: LwPTV multiplies by η afterwards, which is not
+    counted. None where nothing was learned.
 
     Source: Zhang et al., 2025, arXiv:2506.09093, appendix B.1 and Figure 8, which shows the sum over experts by layer.
     """
@@ -274,8 +274,8 @@ def kept_coefficient(folder: Path, report: Report, zoo: Zoo, state: str, params:
     if state != "merged" or salience is None or not layers or layers != salience.layers:
         return None
     values = np.array(list(details["coefficients"].values()), dtype=float)
-    left = (values != values[0]).any(axis=0)
-    return float(values[:, np.array(salience.shared_mask) if left.all() or not left.any() else left].mean())
+    kept = (values != values[0]).any(axis=0) if report.recipe.transforms else np.array(salience.shared_mask)
+    return float(values[:, kept].mean()) if kept.any() else None
 
 
 def normalised(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> Units | None:
