@@ -72,7 +72,7 @@ def _asked(result: ExperimentResult) -> tuple[Any, ...]:
 def _scored_otherwise(parts: Sequence[PointResult]) -> bool:
     """Tell whether sets were scored at a point on other tasks or images."""
     there = [part.rights for part in parts if part.rights is not None]
-    return any((r.inside, r.outside, r.images) != (there[0].inside, there[0].outside, there[0].images) for r in there)
+    return any(rights.layout != there[0].layout for rights in there)
 
 
 def _pooled(parts: Sequence[PointResult]) -> PointResult:
@@ -94,9 +94,9 @@ def _rights(parts: Sequence[PointResult]) -> Rights | None:
     there = [part.rights for part in parts if part.rights is not None]
     if len(there) < len(parts):
         return None
-    sides = zip(*(rights.unpack() for rights in there), strict=True)
+    sides = zip(*(rights.by_task() for rights in there), strict=True)
     inside, outside = ({task: np.concatenate([side[task] for side in every]) for task in every[0]} for every in sides)
-    return Rights.pack(inside, outside, there[0].images)
+    return Rights.of(inside, outside, there[0].images)
 
 
 def _tuned(choices: Sequence[Tuned]) -> Tuned:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import (
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    SkipValidation,
+    TypeAdapter,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from ..errors import StoreError
 from ..recipe import Frozen
-from .rights import Rights
+from .rights import Rights, Sheet, sheets_of
 
 FILE = "experiment.json"
+SHEETS = TypeAdapter(tuple[Sheet, ...])
+POINTS = TypeAdapter(tuple[dict[str, Any], ...])
 Outcome = Literal["seen", "opposite seen", "no difference", "undecided", "not measured"]  # of a check's statement
 Verdict = Literal[  # of a clause and of the claim
     "holds here",
@@ -50,6 +61,8 @@ class Tuned(Frozen):
 class PointResult(Frozen):
     """The result at a point."""
 
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
     name: str
     title: str
     state: str
@@ -58,7 +71,7 @@ class PointResult(Frozen):
     seeds: tuple[int, ...] = ()
     cells: dict[str, Cell] = Field(default_factory=dict)
     failed: str = ""  # why there is nothing
-    rights: Rights | None = None  # which evaluation images were right
+    rights: Annotated[Rights | None, SkipValidation] = Field(None, exclude=True)  # which evaluation images were right
     tuned: tuple[Tuned, ...] = ()
     split: str = ""  # the images that were tuned on
 
@@ -81,9 +94,9 @@ class Finding(Frozen):
 
 
 class ExperimentResult(Frozen):
-    """The answer of one zoo to one experiment."""
+    """The answer of one zoo to one experiment; in its file, points with the same images share a sheet of rights."""
 
-    schema_version: Literal[3] = 3
+    schema_version: Literal[4] = 4
     name: str
     form: str  # digest of the experiment's form that was judged
     measured: str = ""  # digest of the points that were measured, whatever they are called
@@ -102,6 +115,28 @@ class ExperimentResult(Frozen):
     reason: str
     seconds: float  # of computation, whatever of it was in the store already
     environment: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_sheets(cls, document: Any) -> Any:
+        """Give each point what a file's sheets keep of it."""
+        if not isinstance(document, dict) or "sheets" not in document:
+            return document
+        told = {key: value for key, value in document.items() if key != "sheets"}
+        rights: dict[str, Rights] = {}
+        for sheet in SHEETS.validate_python(document["sheets"]):
+            rights |= sheet.unpack()
+        told["points"] = [
+            {**point, "rights": rights.get(point.get("name"))}
+            for point in POINTS.validate_python(document.get("points"))
+        ]
+        return told
+
+    @model_serializer(mode="wrap")
+    def _with_sheets(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Put what the points' images were into sheets."""
+        there = {point.name: point.rights for point in self.points if point.rights is not None}
+        return {**handler(self), "sheets": [sheet.model_dump(mode="json") for sheet in sheets_of(there)]}
 
     def cell(self, point: str, measure: str) -> Cell | None:
         """Return a measure at a point; None where it could not be had."""

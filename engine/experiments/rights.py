@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import lzma
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..analysis.paired import Correct, Values
-from ..errors import StoreError
 from ..recipe import Frozen
 
 AVERAGE = re.compile(r"^average\.(?P<state>[^.]+)\.(?P<kind>in|out|h_score)$")
@@ -25,47 +27,45 @@ CODER = {
 }
 
 
-class Rights(Frozen):
+@dataclass(frozen=True, eq=False)
+class Rights:
     """Correctness of one state on evaluation images, of all training seeds of a point.
 
     Where several groups of experts take turns, a task's name is followed by ``#`` and the number of the group.
     """
 
-    inside: dict[str, int]  # in-domain task → its images
-    outside: dict[str, int]  # the same out of domain
+    inside: Mapping[str, int]  # in-domain task → its images
+    outside: Mapping[str, int]  # the same out of domain
     images: str  # of which images: two equal texts mean the same ones in the same order
-    seeds: int
-    bits: str  # the seeds of an image in bytes of its own, of one seed eight images in a byte; raw LZMA2, base85
+    packed: NDArray[np.uint8]  # of shape (seeds, images of all tasks, in their order, / 8)
 
     @classmethod
-    def pack(cls, inside: Mapping[str, Correct], outside: Mapping[str, Correct], images: str) -> Rights:
-        """Pack correctness by task, each of shape (seeds, images)."""
-        whole = np.concatenate([*inside.values(), *outside.values()], axis=1)
-        packed = lzma.compress(np.packbits(whole, axis=_axis(len(whole)), bitorder="little").tobytes(), **CODER)
+    def of(cls, inside: Mapping[str, Correct], outside: Mapping[str, Correct], images: str) -> Rights:
+        """Join correctness by task, each of shape (seeds, images)."""
         counts = [{task: matrix.shape[1] for task, matrix in side.items()} for side in (inside, outside)]
-        text = base64.b85encode(packed).decode()
-        return cls(inside=counts[0], outside=counts[1], images=images, seeds=len(whole), bits=text)
+        whole = np.concatenate([*inside.values(), *outside.values()], axis=1)
+        return cls(*counts, images, np.packbits(whole, axis=1))
 
-    def unpack(self) -> tuple[dict[str, Correct], dict[str, Correct]]:
-        """Return correctness by task, in domain and out of domain, each of shape (seeds, images).
+    @property
+    def seeds(self) -> int:
+        """Return how many training seeds there are."""
+        return len(self.packed)
 
-        Raises:
-            StoreError: the text is damaged.
-        """
-        shape = (self.seeds, sum(self.inside.values()) + sum(self.outside.values()))
-        axis = _axis(self.seeds)
-        folded = tuple(-(-size // 8) if place == axis else size for place, size in enumerate(shape))
-        try:
-            reader = lzma.LZMADecompressor(**CODER)
-            raw = reader.decompress(base64.b85decode(self.bits), MAX_BYTES)
-            if not reader.eof or len(raw) != math.prod(folded):
-                raise ValueError(f"{len(raw)} bytes for {self.seeds} seeds of {shape[1]} images")
-        except (lzma.LZMAError, ValueError) as error:
-            raise StoreError(f"The correctness of images cannot be read: {error}. Run the experiment again.") from error
-        packed = np.frombuffer(raw, np.uint8).reshape(folded)
-        whole = np.unpackbits(packed, axis=axis, count=shape[axis], bitorder="little").astype(bool)
+    @property
+    def whole(self) -> Correct:
+        """Return correctness of shape (seeds, images)."""
+        count = sum(self.inside.values()) + sum(self.outside.values())
+        return np.unpackbits(self.packed, axis=1, count=count).astype(bool)
+
+    @property
+    def layout(self) -> tuple[Any, ...]:
+        """Return what two points share whose images are the same."""
+        return tuple(self.inside.items()), tuple(self.outside.items()), self.images
+
+    def by_task(self) -> tuple[dict[str, Correct], dict[str, Correct]]:
+        """Return correctness by task, in domain and out of domain, each of shape (seeds, images)."""
+        whole, start = self.whole, 0
         sides: list[dict[str, Correct]] = []
-        start = 0
         for side in (self.inside, self.outside):
             sides.append({})
             for task, images in side.items():
@@ -74,9 +74,59 @@ class Rights(Frozen):
         return sides[0], sides[1]
 
 
-def _axis(seeds: int) -> int:
-    """Return along which axis of (seeds, images) bits are packed."""
-    return 0 if seeds > 1 else 1
+class Sheet(Frozen):
+    """Correctness of several points on the same images, as a file keeps it."""
+
+    inside: dict[str, int]
+    outside: dict[str, int]
+    images: str
+    seeds: dict[str, int]  # point → its training seeds
+    bits: str  # one image after another, of each the seeds of all points, eight in a byte; raw LZMA2, base85
+
+    @classmethod
+    def pack(cls, rights: Mapping[str, Rights]) -> Sheet:
+        """Pack the correctness of points, by name, whose layout is the same."""
+        first = next(iter(rights.values()))
+        whole = np.concatenate([each.whole for each in rights.values()])
+        packed = lzma.compress(np.packbits(whole, axis=0, bitorder="little").T.tobytes(), **CODER)
+        return cls(
+            inside=first.inside,
+            outside=first.outside,
+            images=first.images,
+            seeds={name: each.seeds for name, each in rights.items()},
+            bits=base64.b85encode(packed).decode(),
+        )
+
+    def unpack(self) -> dict[str, Rights]:
+        """Return the correctness of each point.
+
+        Raises:
+            ValueError: the text is damaged.
+        """
+        total, images = sum(self.seeds.values()), sum(self.inside.values()) + sum(self.outside.values())
+        width = -(-total // 8)
+        try:
+            reader = lzma.LZMADecompressor(**CODER)
+            raw = reader.decompress(base64.b85decode(self.bits), MAX_BYTES)
+            if not reader.eof or len(raw) != width * images:
+                raise ValueError(f"{len(raw)} bytes for {total} seeds of {images} images")
+        except (lzma.LZMAError, ValueError) as error:
+            raise ValueError(f"the correctness of images cannot be read: {error}") from error
+        rows = np.frombuffer(raw, np.uint8).reshape(images, width).T
+        whole = np.packbits(np.unpackbits(rows, axis=0, count=total, bitorder="little"), axis=1)
+        starts = itertools.accumulate(self.seeds.values(), initial=0)
+        return {
+            name: Rights(self.inside, self.outside, self.images, whole[start : start + seeds])
+            for (name, seeds), start in zip(self.seeds.items(), starts, strict=False)
+        }
+
+
+def sheets_of(rights: Mapping[str, Rights]) -> list[Sheet]:
+    """Return the sheets of points, by name: one for each layout."""
+    layouts: dict[tuple[Any, ...], dict[str, Rights]] = {}
+    for name, each in rights.items():
+        layouts.setdefault(each.layout, {})[name] = each
+    return [Sheet.pack(group) for group in layouts.values()]
 
 
 @dataclass(frozen=True)
@@ -98,7 +148,7 @@ def accuracy_side(rights: Rights, path: str, mean: float) -> Side | None:
         path: such as ``average.merged.in``, ``average.merged.h_score`` or ``accuracy.merged.digits``.
         mean: the number itself.
     """
-    inside, outside = (_percent(side, rights) for side in rights.unpack())
+    inside, outside = (_percent(side, rights) for side in rights.by_task())
     if match := OF_TASK.match(path):
         name = _name(match["task"], rights)
         found = {**inside, **outside}

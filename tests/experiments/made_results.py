@@ -56,7 +56,7 @@ def result(number, shares, *, images=400, zoo="made"):
                     "accuracy": Cell(values=values, mean=float(np.mean(values))),
                     "barrier": Cell(values=(barrier,), mean=barrier),
                 },
-                rights=Rights.pack({"digits": right}, {}, "held out"),
+                rights=Rights.of({"digits": right}, {}, "held out"),
                 tuned=(Tuned(place="merge.params.scaling", values=(1, 2), chosen=number),) if name == "right" else (),
             )
         )

@@ -38,7 +38,7 @@ def made(gain: float, generator: np.random.Generator) -> dict[str, Rights]:
             own = 0.9 * difficulty + np.sqrt(1 - 0.81) * generator.normal(size=(SEEDS, IMAGES))
             threshold = np.array([_threshold(level + seed) for seed in seeds])
             matrices[str(task)] = own < threshold[:, None]
-        found[name] = Rights.pack(matrices, {}, "made")
+        found[name] = Rights.of(matrices, {}, "made")
     return found
 
 
@@ -48,7 +48,7 @@ def outcomes(repetitions: int, gain: float, generator: np.random.Generator) -> C
     for _ in range(repetitions):
         table, sides = {}, {}
         for name, rights in made(gain, generator).items():
-            matrices = rights.unpack()[0].values()
+            matrices = rights.by_task()[0].values()
             values = 100 * np.mean([matrix.mean(axis=1) for matrix in matrices], axis=0)
             table[name] = {"m": Cell(values=tuple(values.tolist()), mean=float(values.mean()))}
             sides[name] = {"m": accuracy_side(rights, "average.merged.in", float(values.mean()))}

@@ -30,9 +30,9 @@ def test_sets_that_agree_decide_as_each_does_and_keep_what_each_chose():
     assert pooled.points[0].seeds == (0, 1, 2)
     assert pooled.points[0].cells["accuracy"].sd > 0
     assert pooled.points[1].tuned[0].said == "1, 2, 3"
-    inside, _ = pooled.points[0].rights.unpack()
+    inside, _ = pooled.points[0].rights.by_task()
     for row, each in zip(inside["digits"], sets, strict=True):
-        np.testing.assert_array_equal(row, each.points[0].rights.unpack()[0]["digits"][0])
+        np.testing.assert_array_equal(row, each.points[0].rights.by_task()[0]["digits"][0])
 
 
 def test_what_has_no_images_has_an_interval_over_the_sets():
@@ -55,8 +55,8 @@ def test_seeds_within_a_set_are_no_sets():
 
 
 def with_seeds(point, seeds):
-    inside, _ = point.rights.unpack()
-    rights = Rights.pack({task: np.repeat(right, seeds, axis=0) for task, right in inside.items()}, {}, "held out")
+    inside, _ = point.rights.by_task()
+    rights = Rights.of({task: np.repeat(right, seeds, axis=0) for task, right in inside.items()}, {}, "held out")
     cells = {name: Cell(values=cell.values * seeds, mean=cell.mean, sd=0.0) for name, cell in point.cells.items()}
     return point.model_copy(update={"seeds": tuple(range(seeds)), "rights": rights, "cells": cells})
 

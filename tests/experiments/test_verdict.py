@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from engine.analysis.paired import interval_of
-from engine.errors import StoreError
 from engine.experiments import Cell, Check, Rights, accuracy_side, judge
+from engine.experiments.rights import Sheet, sheets_of
 from engine.experiments.verdict import deviation, outcome_of, over_seeds, paired_parts
 from tests.experiments.simulated import COLUMNS, outcomes
 
@@ -27,7 +27,7 @@ def seeds(*values):
 
 
 def rights(*rows, task="digits", images="held_out"):
-    return Rights.pack({task: np.array(rows, dtype=bool)}, {}, images)
+    return Rights.of({task: np.array(rows, dtype=bool)}, {}, images)
 
 
 @pytest.mark.parametrize(
@@ -131,18 +131,23 @@ def test_correctness_is_kept_to_the_bit():
     generator = np.random.default_rng(3)
     inside = {"a": generator.random((5, 33)) < 0.9, "b": generator.random((5, 8)) < 0.5}
     outside = {"c": generator.random((5, 12)) < 0.7}
-    packed = Rights.pack(inside, outside, "held_out")
-    again = Rights.model_validate_json(packed.model_dump_json()).unpack()
-    for before, after in zip((inside, outside), again, strict=True):
+    first = Rights.of(inside, outside, "held_out")
+    second = Rights.of(*({task: ~rows[:2] for task, rows in side.items()} for side in (inside, outside)), "held_out")
+    other = Rights.of({"a": inside["a"][:1]}, {}, "held_out")
+    sheets = sheets_of({"first": first, "other": other, "second": second})
+    assert [list(sheet.seeds.items()) for sheet in sheets] == [[("first", 5), ("second", 2)], [("other", 1)]]
+    again = Sheet.model_validate_json(sheets[0].model_dump_json()).unpack()
+    assert (again["second"].whole == second.whole).all()
+    for before, after in zip((inside, outside), again["first"].by_task(), strict=True):
         assert list(before) == list(after)
         assert all((before[task] == after[task]).all() for task in before)
-    for wrong in ("", "!!", "eJw=", packed.bits[:-8]):
-        with pytest.raises(StoreError, match="cannot be read"):
-            packed.model_copy(update={"bits": wrong}).unpack()
+    for wrong in ("", "!!", "eJw=", sheets[0].bits[:-8]):
+        with pytest.raises(ValueError, match="cannot be read"):
+            sheets[0].model_copy(update={"bits": wrong}).unpack()
 
 
 def test_accuracies_and_the_h_score_come_from_the_images():
-    packed = Rights.pack(
+    packed = Rights.of(
         {"a": np.array([[1, 1, 0, 0]], bool), "b": np.array([[1, 1, 1, 0]], bool)},
         {"c": np.array([[1, 0]], bool)},
         "x",
@@ -164,9 +169,7 @@ def test_the_linearised_h_score_has_the_interval_of_the_resampled_one():
     generator = np.random.default_rng(0)
     first, second = generator.random((2, 1, 600)) < np.array([[[0.7]], [[0.8]]])
     out = generator.random((2, 1, 400)) < np.array([[[0.6]], [[0.5]]])
-    packed = [
-        Rights.pack({"a": inside}, {"b": outside}, "x") for inside, outside in ((first, out[0]), (second, out[1]))
-    ]
+    packed = [Rights.of({"a": inside}, {"b": outside}, "x") for inside, outside in ((first, out[0]), (second, out[1]))]
     sides = [accuracy_side(side, "average.merged.h_score", 0.0) for side in packed]
     found = interval_of(paired_parts(*sides))
     drawn = []
@@ -190,7 +193,7 @@ def test_other_images_are_never_paired():
 
 
 def test_groups_of_experts_are_averaged_by_image():
-    whole = Rights.pack({}, {"c#0": np.array([[1, 0, 1]], bool), "c#1": np.array([[1, 0, 0]], bool)}, "x")
+    whole = Rights.of({}, {"c#0": np.array([[1, 0, 1]], bool), "c#1": np.array([[1, 0, 0]], bool)}, "x")
     side = accuracy_side(whole, "average.merged.out", 50.0)
     assert [part.tolist() for part in side.parts.values()] == [[[100.0, 0.0, 50.0]]]
 

@@ -131,7 +131,7 @@ def rights_of(point: Point, runs: Sequence[RunAt]) -> Rights | None:
     probe = runs[0].report.recipe.probe
     images = f"{probe.protocol}, {probe.samples_per_task} of a task, split {probe.split_seed}"
     stacked = [{name: np.stack(rows) for name, rows in side.items()} for side in whole]
-    return Rights.pack(stacked[0], stacked[1], images)
+    return Rights.of(stacked[0], stacked[1], images)
 
 
 def side_of(measure: Measure, point: Point, taken: Taken, rights: Rights | None) -> Side | None:
