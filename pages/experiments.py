@@ -203,12 +203,11 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
         st.caption(plain(said))
         numbers_of(drawing, f"experiments.{spec.name}", spec.name, said)
     many = MODALITIES[result.kind].many
+    keeps = {point.name: point.keeps for point in spec.points}
     for point in result.points:
         if point.failed:
             st.caption(f":orange[:material/warning:] {plain(f'{point.title}: {point.failed}')}")
-        for tuned in point.tuned:
-            tried = ", ".join(map(str, tuned.values))
-            said = f"{point.title}: {tuned.place} = {tuned.said}, chosen on {point.split} {many} of {tried}."
+        for said in point.choices(many, keeps.get(point.name, 0.0)):
             st.caption(plain(said))
     if spec.published is not None:
         _published(spec)

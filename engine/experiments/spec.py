@@ -15,7 +15,8 @@ An experiment is a YAML file under ``assets/experiments/``::
 A point is a recipe and the state of its report that is looked at; points with equal recipes share their run. Sizes may
 be written by the encoder's: ``d/8`` is an eighth of the feature width, ``w/4`` a quarter of a token's, ``blocks-1`` the
 last block. ``each: 2`` repeats a point for every two of the zoo's experts in turn, named ``{each}`` in its list, and
-``tune`` tries values of which validation images choose; ``ask: {VIEW: {…}}`` sets what a view is asked.
+``tune`` tries values of which validation images choose, in domain or by what ``keeps`` asks of others;
+``ask: {VIEW: {…}}`` sets what a view is asked.
 """
 
 from __future__ import annotations
@@ -72,6 +73,9 @@ class Point(Sparse):
     quick: bool = True  # whether the quick form has it
     each: int = Field(0, ge=0, le=64)  # experts of a group; the point is measured for every group in turn
     tune: dict[str, tuple[Any, ...]] = Field(default_factory=dict)  # places and values that validation images choose of
+    # Of the values tried in turn, take the last that leaves this share of the pretrained model's accuracy on validation
+    # images of the tasks out of domain, instead of the most accurate in domain; the first where none does.
+    keeps: Annotated[float, LATER] = Field(0.0, ge=0, le=1)
     # View → what it is asked at this point, where that is not its default.
     ask: Annotated[dict[str, dict[str, Any]], LATER] = Field(default_factory=dict)
 

@@ -5,11 +5,13 @@ import yaml
 
 from engine.commands.experiment import printed
 from engine.errors import CalibrationError, RecipeError
-from engine.experiments import read_experiment
+from engine.experiments import Point, read_experiment
 from engine.pipeline.executor import needed_steps
 from engine.pipeline.local import run_experiment, run_recipe
 from engine.pipeline.planners import plan_request
 from engine.pipeline.run.plan import plan_run
+from engine.pipeline.studies.measure import choose
+from engine.pipeline.studies.sides import RunAt
 from engine.report import read_report
 from engine.store import Store
 from tests.tiny_text_zoo import make_text_zoo
@@ -201,6 +203,33 @@ def test_an_experiment_runs_on_the_zoo_that_it_is_meant_for_or_on_another(tmp_pa
     other = run_experiment(str(path), store, zoo=str(make_zoo(tmp_path / "tiny", experts=("alpha", "beta"))))
     assert (other.zoo, other.kind) == ("tiny", "image")
     assert other.form == found.form
+
+
+def test_a_coefficient_is_chosen_by_what_tasks_out_of_domain_keep(zoo, store, tmp_path):
+    def chosen(keeps, *shares):
+        point = Point(name="kept", title="Kept", tune={"merge.params.scaling": (0.1, 0.2, 0.3)}, keeps=keeps)
+        runs = [RunAt(0, (), tmp_path, None, {}, 90.0, (value,), kept) for value, kept in shares]
+        return choose(point, runs)[1][0].chosen
+
+    assert chosen(0.95, (0.1, 0.99), (0.2, 0.96), (0.3, 0.9)) == 0.2
+    assert chosen(0.95, (0.1, 0.99), (0.2, 0.9), (0.3, 0.96)) == 0.3, "the last, as is written"
+    assert chosen(0.95, (0.1, 0.9), (0.2, 0.8), (0.3, None)) == 0.1, "none leaves as much"
+    assert chosen(0.95, (0.1, 1.0), (0.2, 0.98), (0.2, 0.9), (0.3, 0.9)) == 0.1, "a mean over seeds"
+    tune = {"merge.params.scaling": [0.0]}
+    points = [
+        {"name": "nothing", "title": "Nothing", "tune": tune, "keeps": 1.0},
+        {"name": "most", "title": "Most", "set": {"merge": {"method": "weight_average"}}},
+    ]
+    measures = [{"name": "out", "title": "Out", "path": "average.{state}.out"}]
+    checks = [{"text": "It is.", "measure": "out", "left": "nothing", "relation": "above", "right": "most"}]
+    base = {"experts": [{"name": "alpha", "weight": -1.0}], "merge": {"method": "task_arithmetic"}}
+    spec = {**SPEC, "base": base, "points": points, "measures": measures, "checks": checks, "seeds": 1}
+    file = tmp_path / "kept.yaml"
+    file.write_text(yaml.safe_dump(spec))
+    found = run_experiment(str(file), store, zoo=str(zoo))
+    assert found.points[0].failed == ""
+    said = printed(read_experiment(file), found)
+    assert "chosen on validation images of 0.0, the last that leaves 100 % of the pretrained model's accuracy" in said
 
 
 def test_a_point_sets_what_a_view_is_asked_and_groups_of_experts_are_units(zoo, store, tmp_path):

@@ -351,6 +351,10 @@ class RunSteps:
         """Return the tasks that a calibrator is trained on."""
         return [task for task in self._scored() if task.name in self.expert_of and not task.shifted_from]
 
+    def out_of_domain(self) -> list[Task]:
+        """Return the tasks that no expert of the zoo was trained on."""
+        return [task for task in self._scored() if task.domain == "out"]
+
     def _merged_can_score(self, task: Task) -> bool:
         """Return whether the merged model has weights for a task; where they depend on it, an expert's tasks only."""
         return not self.by_task or self._domain_of(task) in self.expert_of

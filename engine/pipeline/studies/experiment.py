@@ -20,7 +20,7 @@ from ..steps import Step, closure
 from ..viewing.base import View
 from ..views import view_of
 from .measure import ExperimentInputs, ExperimentParams, RunFacts, RunInputs, ZooFacts, experiment
-from .sweep import add_validation, choose_split
+from .sweep import add_others, add_validation, choose_split
 
 
 class ExperimentRequest(Request):
@@ -42,6 +42,7 @@ class PlannedRun:
     part: Part
     views: Mapping[str, str]  # name → key of what the view leaves
     choice: str  # key of its accuracy on the images that are tuned on; empty where nothing is tuned
+    others: str  # key of its accuracy on other tasks' images; empty where the choice is not limited by them
     steps: frozenset[str]  # keys of everything it needs, itself included
 
 
@@ -151,12 +152,17 @@ def _planned(spec: Experiment, variant: Variant, run: RunSteps, views: Sequence[
     needed = closure(run.steps, [bundle])
     keys = {view.name: view.plan(run, asked_of(view, variant)) for view in views}
     choice = add_validation(run, split) if split else ""
-    read = closure(run.steps, [bundle, *keys.values(), *filter(None, (choice,))])
+    others = add_others(run) if split and variant.point.keeps else ""
+    if split and variant.point.keeps and not others:
+        raise RecipeError(
+            "What others keep cannot be told: no task out of domain has validation images (val_x, val_y)."
+        )
+    read = closure(run.steps, [bundle, *keys.values(), *filter(None, (choice, others))])
     names = [", ".join(variant.group), ", ".join(map(str, variant.values)), f"seed {variant.seed}"]
     title = ", ".join([f"{spec.title}: {variant.point.title}", *filter(None, names)])
     request = {"recipe": variant.recipe.model_dump(mode="json")}
     part = Part(bundle, title, request, tuple(step.key for step in needed))
-    return PlannedRun(variant, bundle, part, keys, choice, frozenset(step.key for step in read))
+    return PlannedRun(variant, bundle, part, keys, choice, others, frozenset(step.key for step in read))
 
 
 def views_of(spec: Experiment) -> list[View[Any]]:
@@ -190,7 +196,7 @@ def _plan(
     for run in alive:
         point, variant = run.variant.point.name, run.variant
         name = str(len(points.setdefault(point, {})))
-        points[point][name] = RunInputs(run.bundle, run.views, run.choice or None)
+        points[point][name] = RunInputs(run.bundle, run.views, run.choice or None, run.others or None)
         facts_of = RunFacts(seed=variant.seed, group=variant.group, values=variant.values)
         places.setdefault(point, {})[name] = facts_of
     params = ExperimentParams(**facts, failed=reasons, runs=places)

@@ -63,6 +63,7 @@ class RunInputs(Inputs[A]):
     run: A
     views: Mapping[str, A] = field(default_factory=dict)
     choice: A | None = None
+    others: A | None = None  # its accuracy on other tasks' validation images, and the pretrained model's
 
 
 @dataclass(frozen=True)
@@ -126,19 +127,33 @@ def _runs(point: Point, inputs: ExperimentInputs[Path], params: ExperimentParams
         if parts.choice is not None:
             rows = json.loads((parts.choice / "choice.json").read_text())["accuracy"]
             choice = mean(rows.get(point.state, rows["merged"]).values())
+        kept = _kept(parts.others / "choice.json") if parts.others is not None else None
         report = read_report(parts.run)
-        found.append(RunAt(facts.seed, facts.group, parts.run, report, parts.views, choice, facts.values))
+        found.append(RunAt(facts.seed, facts.group, parts.run, report, parts.views, choice, facts.values, kept))
     return found
 
 
+def _kept(file: Path) -> float | None:
+    """Return the share of the pretrained model's mean accuracy that a merge leaves."""
+    rows = json.loads(file.read_text())["accuracy"]
+    merged, pretrained = (mean(rows[state].values()) for state in ("merged", "pretrained"))
+    return merged / pretrained if merged is not None and pretrained else None
+
+
 def choose(point: Point, runs: Sequence[RunAt]) -> tuple[list[RunAt], tuple[Tuned, ...]]:
-    """Return the runs with the values that validation images choose: the highest mean over groups and seeds."""
+    """Return the runs with the values that validation images choose, by means over groups and seeds.
+
+    These are the most accurate in domain; where the point asks what other tasks keep, the last that leave as much.
+    """
     if not point.tune or not runs:
         return list(runs), ()
     scores: dict[tuple[Any, ...], list[float]] = {}
     for run in runs:
-        scores.setdefault(run.values, []).append(-math.inf if run.choice is None else run.choice)
-    best = max(scores, key=lambda values: math.fsum(scores[values]) / len(scores[values]))
+        found = run.kept if point.keeps else run.choice
+        scores.setdefault(run.values, []).append(-math.inf if found is None else found)
+    means = {values: math.fsum(every) / len(every) for values, every in scores.items()}
+    allowed = [values for values, share in means.items() if share >= point.keeps] or [next(iter(means))]
+    best = allowed[-1] if point.keeps else max(means, key=means.__getitem__)
     tried = list(zip(*scores, strict=True))
     tuned = tuple(
         Tuned(place=place, values=tuple(dict.fromkeys(values)), chosen=value)

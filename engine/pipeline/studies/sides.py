@@ -37,6 +37,7 @@ class RunAt:
     views: Mapping[str, Path] = field(default_factory=dict)
     choice: float | None = None  # its accuracy on the images that are tuned on
     values: tuple[Any, ...] = ()  # of the places that are tuned
+    kept: float | None = None  # share of the pretrained model's accuracy on validation images of other tasks
 
 
 @dataclass(frozen=True)

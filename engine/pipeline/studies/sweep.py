@@ -102,10 +102,26 @@ def choose_split(runs: list[RunSteps]) -> Choice:
 
 def add_validation(run: RunSteps, split: str) -> str:
     """Add the steps that score one run on the images to choose by; returns the key of the last one."""
-    tasks, calls = [task for task in run.in_domain() if not task.grades], run.recipe.calibrators
-    on = {call.name: "pretrained" if call.on == CONTROL else "merged" for call in calls}
-    states = dict.fromkeys(["merged", *on.values()])
-    deep = any(CALIBRATORS[call.method].deep for call in calls)
+    on = {call.name: CONTROL if call.on == CONTROL else "merged" for call in run.recipe.calibrators}
+    return _scored(run, split, run.in_domain(), on)
+
+
+def add_others(run: RunSteps) -> str:
+    """Add the steps that score a run and the pretrained model on validation images of the tasks out of domain.
+
+    Returns:
+        The key of the last one; empty where no such task has validation images.
+    """
+    tasks = [task for task in run.out_of_domain() if run.zoo.data[task.name].has("val")]
+    return _scored(run, "validation", tasks, {}, pretrained=True) if tasks else ""
+
+
+def _scored(
+    run: RunSteps, split: str, of: Iterable[Task], on: Mapping[str, str], pretrained: bool | None = None
+) -> str:
+    tasks = [task for task in of if not task.grades]
+    states = dict.fromkeys(["merged", *([CONTROL] if pretrained else []), *on.values()])
+    deep = any(CALIBRATORS[call.method].deep for call in run.recipe.calibrators if call.name in on)
     seeds = {}
     for seed in run.recipe.seeds:
         made = run.seed(seed)
@@ -113,13 +129,14 @@ def add_validation(run: RunSteps, split: str) -> str:
         seeds[seed] = ChoiceSeed(
             made.merge if deep and split == "validation" else None,
             {state: {task.name: features[state][task.name] for task in tasks} for state in states},
-            made.calibrator,
+            {name: made.calibrator[name] for name in on},
         )
     params = ValidateParams(
         split=split,
         tasks=tuple(task.name for task in tasks),
         seeds=run.recipe.seeds,
-        calibrators=on,
+        calibrators=dict(on),
+        pretrained=pretrained,
         probe=_chosen_by(run) if split == "validation" else run.recipe.probe,
         data={task.name: run.data_digests[task.name] for task in tasks},
         heads=run.digests.get("heads"),

@@ -66,6 +66,7 @@ class ValidateParams(StepParams):
     tasks: tuple[str, ...]
     seeds: tuple[int, ...]
     calibrators: dict[str, str]  # name → the state that it corrects
+    pretrained: bool | None = None  # whether the pretrained model is scored as well
     probe: Probe
     data: dict[str, str]  # digests of images by task
     heads: str | None  # digest
@@ -199,6 +200,8 @@ def _states(zoo: Zoo, parts: ChoiceSeed[Path], params: ValidateParams) -> Iterat
         return {task: both["test"][rows[task]] if adapting else both["val"] for task, both in found.items()}
 
     yield "merged", features("merged")
+    if params.pretrained:
+        yield "pretrained", features("pretrained")
     for name, state in params.calibrators.items():
         folder = parts.calibrator[name]
         if adapting:
