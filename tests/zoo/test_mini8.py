@@ -12,6 +12,7 @@ import yaml
 from safetensors import safe_open
 
 from benchmarks.zoo import targets
+from engine.errors import EngineError
 from engine.manifest import read_manifest
 from engine.zoo.check import check_zoo
 from engine.zoo.folder import Zoo
@@ -216,6 +217,21 @@ def test_a_build_goes_on_from_the_parts_that_were_kept(built):
     assert {path.name for path in (folder / "parts").iterdir()} == before
     for file in ("base.safetensors", "experts/digits.safetensors", "zoo.yaml"):
         assert (folder / "again" / file).read_bytes() == (folder / "zoo" / file).read_bytes()
+
+
+@pytest.mark.slow
+def test_experts_of_another_seed_are_trained_on_a_finished_zoo(built):
+    small, folder = built
+    build(folder / "more", edition=small, expert_seed=2, on=folder / "zoo", progress=lambda text: None)
+    files = ("zoo.yaml", "base.safetensors", "heads.safetensors", "multitask.safetensors", "experts/digits.safetensors")
+    for file in files:
+        assert (folder / "more" / file).read_bytes() == (folder / "zoo-experts2" / file).read_bytes(), file
+    other = replace(small, pretrain=PretrainConfig(epochs=2, batch=64, warmup=1))
+    with pytest.raises(EngineError, match="another recipe: its pretrain differ"):
+        build(folder / "never", edition=other, on=folder / "zoo", progress=lambda text: None)
+    with pytest.raises(EngineError, match="no build record"):
+        build(folder / "never", edition=small, on=folder, progress=lambda text: None)
+    assert not (folder / "never").exists()
 
 
 @pytest.mark.slow

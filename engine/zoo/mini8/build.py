@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,9 @@ from typing import Any
 
 import torch
 from open_clip.model import CLIP
+from safetensors.torch import load_file
 
+from ...errors import EngineError
 from ...store.outputs import new_folder
 from .bundled import MINI8
 from .captions import partners
@@ -46,9 +49,19 @@ def one_thread() -> Iterator[None]:
 
 def rounded(edition: Edition, model: CLIP) -> CLIP:
     """Return a copy of the model with its weights rounded to float16, as the zoo stores them."""
-    copy = new_model(edition, seed=0)
-    copy.load_state_dict({name: tensor.float() for name, tensor in halved(model.state_dict()).items()})
-    return copy.eval()
+    return loaded(edition, {name: tensor.float() for name, tensor in halved(model.state_dict()).items()})
+
+
+def loaded(edition: Edition, state: State) -> CLIP:
+    """Return the edition's model with these weights."""
+    model = new_model(edition, seed=0)
+    model.load_state_dict(state)
+    return model.eval()
+
+
+def read_tensors(path: Path) -> State:
+    """Read a file of a finished zoo, as float32."""
+    return {name: tensor.float() for name, tensor in load_file(path).items()}
 
 
 def splits_of(data: Data, split: str) -> dict[str, Split]:
@@ -66,10 +79,13 @@ class Workshop:
     progress: Progress
     base_seed: int
     expert_seed: int
+    finished: Path | None = None  # a zoo of this recipe, whose base and multitask reference are taken as they are
 
     def base(self) -> CLIP:
-        """Return the base as it was trained, in float32."""
+        """Return the base as it was trained, in float32, or as a finished zoo has it."""
         edition, splits = self.edition, splits_of(self.data, "pretrain")
+        if self.finished is not None:
+            return loaded(edition, read_tensors(self.finished / "base.safetensors"))
         config = replace(edition.pretrain, seed=self.base_seed)
         made_of = (splits, edition.class_names, edition.configuration(), config)
         state = self.parts.take(
@@ -100,6 +116,8 @@ class Workshop:
     def multitask(self, base: CLIP) -> State:
         """Return one visual tower trained on all in-domain tasks together, of one seed for all sets of experts."""
         names = [task.name for task in self.edition.in_domain]
+        if self.finished is not None:
+            return read_tensors(self.finished / "multitask.safetensors")
         return self.tower(base, "multitask", names, self.edition.joint)
 
 
@@ -191,6 +209,26 @@ def _write_zoo(out: Path, shop: Workshop, drawing: float) -> None:
     write_manifest(out, edition)
 
 
+def check_finished(folder: Path, edition: Edition) -> None:
+    """Refuse a folder that is no zoo of this recipe.
+
+    Raises:
+        EngineError: what is there, and what was expected.
+    """
+    try:
+        record = json.loads((folder / "build.json").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise EngineError(
+            f"{folder} has no build record (build.json): {error}. Name a zoo that this command built."
+        ) from error
+    ours = json.loads(json.dumps(settings(edition, edition.pretrain.seed, edition.finetune.seed)))
+    if odd := [part for part in ("model", "images", "pretrain", "multitask") if record.get(part) != ours[part]]:
+        raise EngineError(
+            f"{folder} was built by another recipe: its {', '.join(odd)} differ. Experts are trained on the base of a "
+            "zoo of this version's recipe, as the bundled one is."
+        )
+
+
 def build(
     out: Path,
     *,
@@ -198,6 +236,7 @@ def build(
     expert_seed: int = 1,
     second: bool = False,
     twin: bool = False,
+    on: Path | None = None,
     parts: Path | None = None,
     progress: Progress = print,
 ) -> None:
@@ -210,10 +249,18 @@ def build(
         second: build a second zoo beside it, `OUT-experts2`: the same base, experts of the next seed. The names of
             this zoo and of the twin end as their folders do.
         twin: build another one, `OUT-twin`: the base of another seed, and experts of it.
+        on: a zoo built before, whose base and multitask reference are taken, so that experts alone are trained; the
+            zoo's name ends as that of a second one does.
         parts: a folder in which trained parts are kept, so that an interrupted build goes on.
         progress: receives one line of text per finished part.
+
+    Raises:
+        EngineError: a folder is there already, or `on` is of another recipe.
     """
     seed = edition.pretrain.seed
+    if on is not None:
+        check_finished(on, edition)
+        edition = replace(edition, name=f"{edition.name}-experts{expert_seed}") if expert_seed > 1 else edition
     wanted = [("", seed, expert_seed)]
     if second:
         wanted.append(("-experts2", seed, expert_seed + 1))
@@ -226,5 +273,5 @@ def build(
         drawing, kept = time.monotonic() - started, Parts(parts)
         for ending, base_seed, seed_of_experts in wanted:
             folder, named = out.with_name(f"{out.name}{ending}"), replace(edition, name=f"{edition.name}{ending}")
-            build_zoo(folder, Workshop(named, data, kept, progress, base_seed, seed_of_experts), drawing)
+            build_zoo(folder, Workshop(named, data, kept, progress, base_seed, seed_of_experts, on), drawing)
             progress(f"built {folder}")
