@@ -20,7 +20,7 @@ from engine.pipeline.viewing.by_task import ImagesRequest
 from engine.pipeline.zoos.derived import derived_names
 from engine.store import Run
 from engine.zoo.modalities import MODALITIES
-from pages.sections.experiment_findings import beside, findings
+from pages.sections.experiment_findings import beside, chosen_settings, findings
 from pages.sections.experiments_elsewhere import draw_elsewhere, draw_networks
 from pages.shared.chrome import age, empty_state, error_state, numbers_of, plain, plot, theme
 from pages.shared.one_of import one_of
@@ -202,13 +202,10 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
         said = f"Hollow marks are controls. {provenance(spec, result, made, measure)}"
         st.caption(plain(said))
         numbers_of(drawing, f"experiments.{spec.name}", spec.name, said)
-    many = MODALITIES[result.kind].many
-    keeps = {point.name: point.keeps for point in spec.points}
     for point in result.points:
         if point.failed:
             st.caption(f":orange[:material/warning:] {plain(f'{point.title}: {point.failed}')}")
-        for said in point.choices(many, keeps.get(point.name, 0.0)):
-            st.caption(plain(said))
+    chosen_settings(spec, result)
     if spec.published is not None:
         _published(spec)
     if spec.remark:

@@ -4,9 +4,13 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from engine.experiments import Experiment, ExperimentResult, Finding
+from engine.experiments import Experiment, ExperimentResult, Finding, Point
 from engine.experiments.claims import effect
+from engine.recipe import Recipe
+from engine.sweeps.places import place_title
+from engine.zoo.modalities import MODALITIES
 from pages.shared.chrome import draw_facts, plain
+from pages.shared.tables import draw_table
 
 NONE = "–"
 BASES = {"seeds": "; over seeds alone", "points": "; over these points", "count": ""}
@@ -46,6 +50,44 @@ def _outcome(finding: Finding) -> str:
     if finding.left is not None and finding.right is not None:
         numbers = f"{finding.left:,.4g} against {finding.right:,.4g}, {numbers}"
     return f"{text} :gray[({numbers}{BASES.get(finding.basis, '')})]"
+
+
+def chosen_settings(spec: Experiment, result: ExperimentResult) -> None:
+    """Draw the settings that validation samples chose at each point, beside what was tried."""
+    points = {point.name: point for point in spec.points}
+    rows = [
+        {
+            "Point": point.title,
+            "Setting": _setting(spec, points.get(point.name), tuned.place),
+            "Chosen": tuned.said,
+            "Tried": ", ".join(map(str, tuned.values)),
+            "By": _chosen_by(points.get(point.name), f"{point.split} {MODALITIES[result.kind].many}"),
+        }
+        for point in result.points
+        for tuned in point.tuned
+    ]
+    if not rows:
+        return
+    st.subheader("What was chosen", anchor=False)
+    draw_table(rows, hide_index=True, key=f"experiments.chosen.{spec.name}")
+    st.caption("All combinations of a point's settings are tried, and the same choice holds for all its seeds.")
+
+
+def _setting(spec: Experiment, point: Point | None, place: str) -> str:
+    """Return a setting's title, its place where the point is not of this form."""
+    if point is None:
+        return place
+    parts = {**spec.base, **point.set}
+    recipe = Recipe.model_validate(
+        {name: parts[name] for name in ("merge", "transforms", "calibrators") if name in parts}
+    )
+    return place_title(recipe, place)
+
+
+def _chosen_by(point: Point | None, samples: str) -> str:
+    if point is None or not point.keeps:
+        return f"accuracy in domain, {samples}"
+    return f"the last that leaves {100 * point.keeps:g} % of the pretrained model's accuracy out of domain, {samples}"
 
 
 def beside(spec: Experiment, every: Sequence[ExperimentResult]) -> None:

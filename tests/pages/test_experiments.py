@@ -121,6 +121,16 @@ def test_what_is_asked_here_stands_apart_and_a_clause_names_what_explains_it(ope
     assert "As well: Lowering λ to 0.20 is as accurate out of domain." in shown[claim:asked]
 
 
+def test_what_was_chosen_is_a_table_with_what_was_tried(open_app):
+    app = opened(open_app, "lwptv-text")
+    assert not app.exception
+    (table,) = [frame.value for frame in app.dataframe if "Tried" in frame.value]
+    pruned = table[table["Point"].str.startswith("TIES + PwPTV")]
+    assert list(pruned["Setting"]) == ["Scaling coefficient λ", "PwPTV: Pruning ratio η"]
+    assert list(pruned["Tried"]) == ["0.5, 1.0, 2.0", "0.1, 0.7"]
+    assert set(pruned["By"]) == {"accuracy in domain, validation texts"}
+
+
 def test_results_on_two_zoos_stand_side_by_side_with_their_spread(open_app, workspace, finished):
     finish(workspace, "made-experts2", 56.0)  # the result that comes along lies between the two
     app = opened(open_app, NAME)
