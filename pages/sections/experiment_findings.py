@@ -69,8 +69,12 @@ def chosen_settings(spec: Experiment, result: ExperimentResult) -> None:
     if not rows:
         return
     st.subheader("What was chosen", anchor=False)
+    said = "All combinations of a point's settings are tried, and the same choice holds for all its seeds."
+    if len(same := {row["By"] for row in rows}) == 1:
+        said = f"By {same.pop()}. {said}"
+        rows = [{name: cell for name, cell in row.items() if name != "By"} for row in rows]
     draw_table(rows, hide_index=True, key=f"experiments.chosen.{spec.name}")
-    st.caption("All combinations of a point's settings are tried, and the same choice holds for all its seeds.")
+    st.caption(plain(said))
 
 
 def _setting(spec: Experiment, point: Point | None, place: str) -> str:

@@ -128,7 +128,7 @@ def test_what_was_chosen_is_a_table_with_what_was_tried(open_app):
     pruned = table[table["Point"].str.startswith("TIES + PwPTV")]
     assert list(pruned["Setting"]) == ["Scaling coefficient λ", "PwPTV: Pruning ratio η"]
     assert list(pruned["Tried"]) == ["0.5, 1.0, 2.0", "0.1, 0.7"]
-    assert set(pruned["By"]) == {"accuracy in domain, validation texts"}
+    assert "By accuracy in domain, validation texts." in texts(app).replace("\\", "")
 
 
 def test_results_on_two_zoos_stand_side_by_side_with_their_spread(open_app, workspace, finished):
