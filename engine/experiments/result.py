@@ -140,7 +140,7 @@ class ExperimentResult(Frozen):
         told = {key: value for key, value in document.items() if key != "sheets"}
         rights: dict[str, Rights] = {}
         for sheet in SHEETS.validate_python(document["sheets"]):
-            rights |= sheet.unpack()
+            rights |= sheet.rights()
         told["points"] = [
             {**point, "rights": rights.get(point.get("name"))}
             for point in POINTS.validate_python(document.get("points"))

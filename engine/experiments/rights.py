@@ -7,14 +7,16 @@ import itertools
 import lzma
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..analysis.paired import Correct, Values
+from ..errors import StoreError
 from ..recipe import Frozen
 
 AVERAGE = re.compile(r"^average\.(?P<state>[^.]+)\.(?P<kind>in|out|h_score)$")
@@ -37,25 +39,25 @@ class Rights:
     inside: Mapping[str, int]  # in-domain task → its images
     outside: Mapping[str, int]  # the same out of domain
     images: str  # of which images: two equal texts mean the same ones in the same order
-    packed: NDArray[np.uint8]  # of shape (seeds, images of all tasks, in their order, / 8)
+    seeds: int
+    packed: Callable[[], NDArray[np.uint8]]  # shape (seeds, images of all tasks, in their order, / 8)
 
     @classmethod
     def of(cls, inside: Mapping[str, Correct], outside: Mapping[str, Correct], images: str) -> Rights:
         """Join correctness by task, each of shape (seeds, images)."""
         counts = [{task: matrix.shape[1] for task, matrix in side.items()} for side in (inside, outside)]
-        whole = np.concatenate([*inside.values(), *outside.values()], axis=1)
-        return cls(*counts, images, np.packbits(whole, axis=1))
-
-    @property
-    def seeds(self) -> int:
-        """Return how many training seeds there are."""
-        return len(self.packed)
+        packed = np.packbits(np.concatenate([*inside.values(), *outside.values()], axis=1), axis=1)
+        return cls(*counts, images, len(packed), lambda: packed)
 
     @property
     def whole(self) -> Correct:
-        """Return correctness of shape (seeds, images)."""
+        """Return correctness of shape (seeds, images).
+
+        Raises:
+            StoreError: the file that it is from is damaged.
+        """
         count = sum(self.inside.values()) + sum(self.outside.values())
-        return np.unpackbits(self.packed, axis=1, count=count).astype(bool)
+        return np.unpackbits(self.packed(), axis=1, count=count).astype(bool)
 
     @property
     def layout(self) -> tuple[Any, ...]:
@@ -97,11 +99,21 @@ class Sheet(Frozen):
             bits=base64.b85encode(packed).decode(),
         )
 
-    def unpack(self) -> dict[str, Rights]:
-        """Return the correctness of each point.
+    def rights(self) -> dict[str, Rights]:
+        """Return the correctness of each point; it is unpacked when one is looked at, for all at once."""
+        rows = cache(self._rows)
+        starts = itertools.accumulate(self.seeds.values(), initial=0)
+
+        def part(start: int, seeds: int) -> Rights:
+            return Rights(self.inside, self.outside, self.images, seeds, lambda: rows()[start : start + seeds])
+
+        return {name: part(start, seeds) for (name, seeds), start in zip(self.seeds.items(), starts, strict=False)}
+
+    def _rows(self) -> NDArray[np.uint8]:
+        """Return the points' seeds one below another, of shape (seeds, images / 8).
 
         Raises:
-            ValueError: the text is damaged.
+            StoreError: the text is damaged.
         """
         total, images = sum(self.seeds.values()), sum(self.inside.values()) + sum(self.outside.values())
         width = -(-total // 8)
@@ -111,14 +123,9 @@ class Sheet(Frozen):
             if not reader.eof or len(raw) != width * images:
                 raise ValueError(f"{len(raw)} bytes for {total} seeds of {images} images")
         except (lzma.LZMAError, ValueError) as error:
-            raise ValueError(f"the correctness of images cannot be read: {error}") from error
-        rows = np.frombuffer(raw, np.uint8).reshape(images, width).T
-        whole = np.packbits(np.unpackbits(rows, axis=0, count=total, bitorder="little"), axis=1)
-        starts = itertools.accumulate(self.seeds.values(), initial=0)
-        return {
-            name: Rights(self.inside, self.outside, self.images, whole[start : start + seeds])
-            for (name, seeds), start in zip(self.seeds.items(), starts, strict=False)
-        }
+            raise StoreError(f"The correctness of images cannot be read: {error}. Run the experiment again.") from error
+        by_image = np.frombuffer(raw, np.uint8).reshape(images, width).T
+        return np.packbits(np.unpackbits(by_image, axis=0, count=total, bitorder="little"), axis=1)
 
 
 def sheets_of(rights: Mapping[str, Rights]) -> list[Sheet]:

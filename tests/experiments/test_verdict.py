@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from engine.analysis.paired import interval_of
+from engine.errors import StoreError
 from engine.experiments import Cell, Check, Rights, accuracy_side, judge
 from engine.experiments.rights import Sheet, sheets_of
 from engine.experiments.verdict import deviation, outcome_of, over_seeds, paired_parts
@@ -136,14 +137,14 @@ def test_correctness_is_kept_to_the_bit():
     other = Rights.of({"a": inside["a"][:1]}, {}, "held_out")
     sheets = sheets_of({"first": first, "other": other, "second": second})
     assert [list(sheet.seeds.items()) for sheet in sheets] == [[("first", 5), ("second", 2)], [("other", 1)]]
-    again = Sheet.model_validate_json(sheets[0].model_dump_json()).unpack()
+    again = Sheet.model_validate_json(sheets[0].model_dump_json()).rights()
     assert (again["second"].whole == second.whole).all()
     for before, after in zip((inside, outside), again["first"].by_task(), strict=True):
         assert list(before) == list(after)
         assert all((before[task] == after[task]).all() for task in before)
     for wrong in ("", "!!", "eJw=", sheets[0].bits[:-8]):
-        with pytest.raises(ValueError, match="cannot be read"):
-            sheets[0].model_copy(update={"bits": wrong}).unpack()
+        with pytest.raises(StoreError, match="cannot be read"):
+            sheets[0].model_copy(update={"bits": wrong}).rights()["first"].by_task()
 
 
 def test_accuracies_and_the_h_score_come_from_the_images():
