@@ -63,7 +63,7 @@ def conclude(checks: Sequence[Check], found: Sequence[Finding]) -> tuple[tuple[F
         verdict = CLAUSE[finding.outcome]
         if finding.outcome == "seen" and explained:
             verdict = "seen, and a control does as well"
-        elif finding.outcome == "seen" and any(other.outcome == "opposite seen" for _, other in rivals):
+        elif finding.outcome == "seen" and any(_failed(other, finding) for _, other in rivals):
             verdict = "holds here"
         named = explained if finding.outcome == "seen" else ()
         findings.append(finding.model_copy(update={"verdict": verdict, "explained_by": named}))
@@ -72,6 +72,20 @@ def conclude(checks: Sequence[Check], found: Sequence[Finding]) -> tuple[tuple[F
         for ours in (False, True)
     )
     return tuple(findings), _overall(clauses), _because(clauses, asked)
+
+
+def _failed(objection: Finding, clause: Finding) -> bool:
+    """Return whether an objection came out the other way, and is another comparison than the clause itself.
+
+    It is the same one, seen from the other side, where the objection's point chose the very settings of the clause's.
+    """
+    if objection.outcome != "opposite seen":
+        return False
+    ours, theirs = ((found.difference, found.low, found.high) for found in (clause, objection))
+    if None in ours or None in theirs:
+        return True
+    turned = (-theirs[0], -theirs[2], -theirs[1])
+    return not any(np.allclose(ours, other, rtol=0, atol=1e-4) for other in (theirs, turned))
 
 
 def compare(check: Check, table: Table, sides: Sides, exact: Sequence[str] = ()) -> Finding:

@@ -117,6 +117,13 @@ def test_an_undecided_control_supports_nothing():
     assert verdict == "seen here"
 
 
+def test_a_control_that_is_the_clause_from_the_other_side_supports_nothing():
+    table = {name: {"m": seeds(level)} for name, level in (("a", 80.0), ("b", 70.0), ("same", 70.0), ("c", 72.0))}
+    rivals = [check("above_or_near", left=name, right="a", control=True) for name in ("same", "c")]
+    assert judge([check("above"), rivals[0]], table, {})[1] == "seen here"
+    assert judge([check("above"), *rivals], table, {})[1] == "holds here"
+
+
 def test_objections_to_one_clause_leave_the_others():
     table = {"a": {"m": seeds(80.0)}, "b": {"m": seeds(70.0)}, "c": {"m": seeds(80.0)}}
     clauses = [check("above", name="one"), check("above", left="c", name="two")]
