@@ -81,7 +81,7 @@ def build(
         Path | None,
         typer.Option(
             help="Of mini8: a zoo built before, such as the bundled one, whose base and multitask reference are taken; "
-            "experts alone are trained, in a quarter of the time."
+            "experts alone are trained, in less than half of the time."
         ),
     ] = None,
     other: Annotated[
