@@ -246,8 +246,11 @@ def printed(spec: Experiment, result: ExperimentResult) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     lines += ["", *(terminal(f"{point.title}: {point.failed}") for point in result.points if point.failed)]
-    keeps = {point.name: point.keeps for point in spec.points}
-    lines += [terminal(said) for point in result.points for said in point.choices(many, keeps.get(point.name, 0.0))]
+    by = {point.name: point.chosen_by for point in spec.points}
+    for point in result.points:
+        for tuned in point.tuned:
+            tried = f"{', '.join(map(str, tuned.values))}, on {point.split} {many}, by {by.get(point.name, '')}"
+            lines.append(terminal(f"{point.title}: {tuned.place} = {tuned.said}, chosen of {tried}"))
     for finding in result.findings:
         kind = "control" if finding.control else "claim"
         numbers = effect(finding)

@@ -75,21 +75,6 @@ class PointResult(Frozen):
     tuned: tuple[Tuned, ...] = ()
     split: str = ""  # the images that were tuned on
 
-    def choices(self, many: str, keeps: float = 0.0) -> list[str]:
-        """Return a sentence for each value that was chosen.
-
-        Args:
-            many: word for the samples.
-            keeps: the share that the point asks other tasks to keep, if it does.
-        """
-        share = f"{100 * keeps:g} % of the pretrained model's accuracy out of domain"
-        rule = f", the last that leaves {share}" if keeps else ""
-        return [
-            f"{self.title}: {tuned.place} = {tuned.said}, chosen on {self.split} {many} of "
-            f"{', '.join(map(str, tuned.values))}{rule}."
-            for tuned in self.tuned
-        ]
-
 
 class Finding(Frozen):
     """The outcome of a check."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import NonNegativeInt
 
 from ..analysis.paired import Correct, Values
 from ..errors import StoreError
@@ -79,10 +80,10 @@ class Rights:
 class Sheet(Frozen):
     """Correctness of several points on the same images, as a file keeps it."""
 
-    inside: dict[str, int]
-    outside: dict[str, int]
+    inside: dict[str, NonNegativeInt]
+    outside: dict[str, NonNegativeInt]
     images: str
-    seeds: dict[str, int]  # point → its training seeds
+    seeds: dict[str, NonNegativeInt]  # point → its training seeds
     bits: str  # one image after another, of each the seeds of all points, eight in a byte; raw LZMA2, base85
 
     @classmethod

@@ -79,6 +79,13 @@ class Point(Sparse):
     # View → what it is asked at this point, where that is not its default.
     ask: Annotated[dict[str, dict[str, Any]], LATER] = Field(default_factory=dict)
 
+    @property
+    def chosen_by(self) -> str:
+        """Return in words what decides between the values that are tried."""
+        if not self.keeps:
+            return "accuracy in domain"
+        return f"the last that leaves {100 * self.keeps:g} % of the pretrained model's accuracy out of domain"
+
 
 class Measure(Frozen):
     """A number of a finished run: a place in its report or in a view on it, or an analysis of what it left."""

@@ -58,13 +58,14 @@ def chosen_settings(spec: Experiment, result: ExperimentResult) -> None:
     rows = [
         {
             "Point": point.title,
-            "Setting": _setting(spec, points.get(point.name), tuned.place),
+            "Setting": _setting(spec, points[point.name], tuned.place),
             "Chosen": tuned.said,
             "Tried": ", ".join(map(str, tuned.values)),
-            "By": _chosen_by(points.get(point.name), f"{point.split} {MODALITIES[result.kind].many}"),
+            "By": f"{points[point.name].chosen_by}, {point.split} {MODALITIES[result.kind].many}",
         }
         for point in result.points
         for tuned in point.tuned
+        if point.name in points
     ]
     if not rows:
         return
@@ -77,21 +78,13 @@ def chosen_settings(spec: Experiment, result: ExperimentResult) -> None:
     st.caption(plain(said))
 
 
-def _setting(spec: Experiment, point: Point | None, place: str) -> str:
-    """Return a setting's title, its place where the point is not of this form."""
-    if point is None:
-        return place
+def _setting(spec: Experiment, point: Point, place: str) -> str:
+    """Return the title of a setting of a point's recipe."""
     parts = {**spec.base, **point.set}
     recipe = Recipe.model_validate(
         {name: parts[name] for name in ("merge", "transforms", "calibrators") if name in parts}
     )
     return place_title(recipe, place)
-
-
-def _chosen_by(point: Point | None, samples: str) -> str:
-    if point is None or not point.keeps:
-        return f"accuracy in domain, {samples}"
-    return f"the last that leaves {100 * point.keeps:g} % of the pretrained model's accuracy out of domain, {samples}"
 
 
 def beside(spec: Experiment, every: Sequence[ExperimentResult]) -> None:

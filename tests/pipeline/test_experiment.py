@@ -229,7 +229,9 @@ def test_a_coefficient_is_chosen_by_what_tasks_out_of_domain_keep(zoo, store, tm
     found = run_experiment(str(file), store, zoo=str(zoo))
     assert found.points[0].failed == ""
     said = printed(read_experiment(file), found)
-    assert "chosen on validation images of 0.0, the last that leaves 100 % of the pretrained model's accuracy" in said
+    assert (
+        "chosen of 0.0, on validation images, by the last that leaves 100 % of the pretrained model's accuracy" in said
+    )
 
 
 def test_a_point_sets_what_a_view_is_asked_and_groups_of_experts_are_units(zoo, store, tmp_path):
