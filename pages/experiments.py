@@ -1,5 +1,6 @@
 """Experiments: what the papers claim, what comes out on this zoo, and whether a control explains it."""
 
+import re
 from typing import Any, Literal
 
 import pandas as pd
@@ -181,7 +182,7 @@ def _one(spec: Experiment) -> None:
 
 def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> None:
     st.markdown(f"{VERDICTS[result.verdict]} :gray[on {plain(result.zoo)}]: {plain(result.reason)}")
-    st.caption(EVIDENCE)
+    st.caption(_linked(EVIDENCE))
     findings(spec, result)
     beside(spec, [other for other, _ in results(spec)])
     st.subheader("The numbers", anchor=False)
@@ -209,7 +210,20 @@ def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> Non
     if spec.published is not None:
         _published(spec)
     if spec.remark:
-        st.info(plain(spec.remark), icon=":material/info:")
+        st.info(_linked(spec.remark), icon=":material/info:")
+
+
+def _linked(text: str) -> str:
+    """Return text as Markdown: what is between backticks is code, or a link with its title if it is an experiment."""
+    known = experiment_names()
+
+    def link(found: re.Match[str]) -> str:
+        name = re.sub(r"\\(.)", r"\1", found[1])
+        if name not in known:
+            return f"`{name}`"
+        return f"[{plain(read_experiment(name).title)}](experiments?experiment={name})"
+
+    return re.sub(r"\\`(.+?)\\`", link, plain(text))
 
 
 def _published(spec: Experiment) -> None:

@@ -61,7 +61,7 @@ def chosen_settings(spec: Experiment, result: ExperimentResult) -> None:
             "Setting": _setting(spec, points[point.name], tuned.place),
             "Chosen": tuned.said,
             "Tried": ", ".join(map(str, tuned.values)),
-            "By": f"{points[point.name].chosen_by}, {point.split} {MODALITIES[result.kind].many}",
+            "By": f"{points[point.name].chosen_by}, on {point.split} {MODALITIES[result.kind].many}",
         }
         for point in result.points
         for tuned in point.tuned

@@ -128,7 +128,16 @@ def test_what_was_chosen_is_a_table_with_what_was_tried(open_app):
     pruned = table[table["Point"].str.startswith("TIES + PwPTV")]
     assert list(pruned["Setting"]) == ["Scaling coefficient λ", "PwPTV: Pruning ratio η"]
     assert list(pruned["Tried"]) == ["0.5, 1.0, 2.0", "0.1, 0.7"]
-    assert "By accuracy in domain, validation texts." in texts(app).replace("\\", "")
+    assert "By accuracy in domain, on validation texts." in texts(app).replace("\\", "")
+
+
+def test_a_remark_links_the_experiments_that_it_names(open_app):
+    app = opened(open_app, "tuned-merges")
+    assert not app.exception
+    shown = texts(app)
+    assert "[Layers that can be thrown away](experiments?experiment=lwptv-accuracy)" in shown.replace("\\", "")
+    assert "`lwptv" not in shown.replace("\\", "")
+    assert "`python -m engine zoo build mini8-recipes`" in texts(opened(open_app, "lora-factors"))
 
 
 def test_results_on_two_zoos_stand_side_by_side_with_their_spread(open_app, workspace, finished):
