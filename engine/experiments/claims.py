@@ -16,7 +16,7 @@ EVIDENCE = (
     "Small networks on drawn images and sentences of grammars can show a mechanism or its absence; they do not refute "
     "results on photographs and people's texts. Where a point was tuned, validation images or texts chose, of "
     "the values that it tells; other settings are fixed, mostly as published; two checks of practice, `tuned-merges` "
-    "and `tuned-calibrators`, let every method choose its own."
+    "and `tuned-calibrators`, let methods choose their own."
 )
 SECOND = "-experts2"  # how the zoo with the second set of experts is named after the first
 
