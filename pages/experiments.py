@@ -182,7 +182,7 @@ def _one(spec: Experiment) -> None:
 
 def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> None:
     st.markdown(f"{VERDICTS[result.verdict]} :gray[on {plain(result.zoo)}]: {plain(result.reason)}")
-    st.caption(_linked(EVIDENCE))
+    st.markdown(f":small[{_linked(EVIDENCE)}]")
     findings(spec, result)
     beside(spec, [other for other, _ in results(spec)])
     st.subheader("The numbers", anchor=False)
