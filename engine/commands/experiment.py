@@ -249,7 +249,7 @@ def printed(spec: Experiment, result: ExperimentResult) -> str:
     by = {point.name: point.chosen_by for point in spec.points}
     for point in result.points:
         for tuned in point.tuned:
-            tried = f"{', '.join(map(str, tuned.values))}, on {point.split} {many}, by {by.get(point.name, '')}"
+            tried = f"{', '.join(map(str, tuned.values))}, on {point.split} {many}, by {by[point.name]}"
             lines.append(terminal(f"{point.title}: {tuned.place} = {tuned.said}, chosen of {tried}"))
     for finding in result.findings:
         kind = "control" if finding.control else "claim"

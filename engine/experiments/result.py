@@ -126,10 +126,10 @@ class ExperimentResult(Frozen):
         rights: dict[str, Rights] = {}
         for sheet in SHEETS.validate_python(document["sheets"]):
             rights |= sheet.rights()
-        told["points"] = [
-            {**point, "rights": rights.get(point.get("name"))}
-            for point in POINTS.validate_python(document.get("points"))
-        ]
+        points = POINTS.validate_python(document.get("points"))
+        if strange := rights.keys() - {point.get("name") for point in points}:
+            raise ValueError(f"images of '{min(strange)}', which is no point of the result")
+        told["points"] = [{**point, "rights": rights.get(point.get("name"))} for point in points]
         return told
 
     @model_serializer(mode="wrap")

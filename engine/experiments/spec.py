@@ -74,7 +74,7 @@ class Point(Sparse):
     each: int = Field(0, ge=0, le=64)  # experts of a group; the point is measured for every group in turn
     tune: dict[str, tuple[Any, ...]] = Field(default_factory=dict)  # places and values that validation images choose of
     # Of the values tried in turn, take the last that leaves this share of the pretrained model's accuracy on validation
-    # images of the tasks out of domain, instead of the most accurate in domain; the first where none does.
+    # images of the tasks out of domain, instead of the most accurate in domain.
     keeps: Annotated[float, LATER] = Field(0.0, ge=0, le=1)
     # View → what it is asked at this point, where that is not its default.
     ask: Annotated[dict[str, dict[str, Any]], LATER] = Field(default_factory=dict)

@@ -65,7 +65,6 @@ def chosen_settings(spec: Experiment, result: ExperimentResult) -> None:
         }
         for point in result.points
         for tuned in point.tuned
-        if point.name in points
     ]
     if not rows:
         return

@@ -1,6 +1,7 @@
 """The bundled zoo: its drawings, and the folder it is shipped in."""
 
 import json
+import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -229,8 +230,12 @@ def test_experts_of_another_seed_are_trained_on_a_finished_zoo(built):
     other = replace(small, pretrain=PretrainConfig(epochs=2, batch=64, warmup=1))
     with pytest.raises(EngineError, match="another recipe: its pretrain differ"):
         build(folder / "never", edition=other, on=folder / "zoo", progress=lambda text: None)
-    with pytest.raises(EngineError, match="no build record"):
+    with pytest.raises(EngineError, match="no whole zoo with a build record"):
         build(folder / "never", edition=small, on=folder, progress=lambda text: None)
+    shutil.copytree(folder / "zoo", folder / "altered")
+    (folder / "altered" / "base.safetensors").write_bytes((folder / "zoo-twin" / "base.safetensors").read_bytes())
+    with pytest.raises(EngineError, match="not the base on its build record"):
+        build(folder / "never", edition=small, on=folder / "altered", progress=lambda text: None)
     assert not (folder / "never").exists()
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from ...analysis.accuracy import mean
-from ...errors import EngineError
+from ...errors import EngineError, RecipeError
 from ...experiments import FILE, Cell, Experiment, ExperimentResult, Point, PointResult, Side, Tuned, judge
 from ...experiments.sizes import worded
 from ...experiments.verdict import deviation
@@ -86,8 +86,12 @@ def experiment(inputs: ExperimentInputs[Path], params: ExperimentParams, output:
     for number, point in enumerate(asked):
         found = _runs(point, inputs, params)
         runs |= {run.folder: run for run in found}
-        chosen, tuned = choose(point, found)
-        result, sides[point.name] = measured(spec, point, chosen, zoo, params.failed.get(point.name, ""))
+        failed = params.failed.get(point.name, "")
+        try:
+            chosen, tuned = choose(point, found)
+        except EngineError as error:
+            chosen, tuned, failed = [], (), str(error)
+        result, sides[point.name] = measured(spec, point, chosen, zoo, failed)
         split = params.splits.get(point.name, "") if tuned else ""
         title = worded(point.title, params.zoo.sizes)
         points.append(result.model_copy(update={"title": title, "tuned": tuned, "split": split}))
@@ -144,6 +148,9 @@ def choose(point: Point, runs: Sequence[RunAt]) -> tuple[list[RunAt], tuple[Tune
     """Return the runs with the values that validation images choose, by means over groups and seeds.
 
     These are the most accurate in domain; where the point asks what other tasks keep, the last that leave as much.
+
+    Raises:
+        RecipeError: no value leaves as much.
     """
     if not point.tune or not runs:
         return list(runs), ()
@@ -152,8 +159,13 @@ def choose(point: Point, runs: Sequence[RunAt]) -> tuple[list[RunAt], tuple[Tune
         found = run.kept if point.keeps else run.choice
         scores.setdefault(run.values, []).append(-math.inf if found is None else found)
     means = {values: math.fsum(every) / len(every) for values, every in scores.items()}
-    allowed = [values for values, share in means.items() if share >= point.keeps] or [next(iter(means))]
-    best = allowed[-1] if point.keeps else max(means, key=means.__getitem__)
+    allowed = [values for values, share in means.items() if share >= point.keeps] if point.keeps else []
+    if point.keeps and not allowed:
+        raise RecipeError(
+            f"None of the values leaves {100 * point.keeps:g} % of the pretrained model's accuracy out of domain; the "
+            f"most is {100 * max(means.values()):.1f} %. Try smaller ones."
+        )
+    best = allowed[-1] if allowed else max(means, key=means.__getitem__)
     tried = list(zip(*scores, strict=True))
     tuned = tuple(
         Tuned(place=place, values=tuple(dict.fromkeys(values)), chosen=value)

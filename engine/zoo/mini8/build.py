@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from open_clip.model import CLIP
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from ...errors import EngineError
@@ -210,22 +211,27 @@ def _write_zoo(out: Path, shop: Workshop, drawing: float) -> None:
 
 
 def check_finished(folder: Path, edition: Edition) -> None:
-    """Refuse a folder that is no zoo of this recipe.
+    """Refuse a folder that is no zoo of this recipe, or whose base is not the one on its record.
 
     Raises:
         EngineError: what is there, and what was expected.
     """
     try:
-        record = json.loads((folder / "build.json").read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise EngineError(
-            f"{folder} has no build record (build.json): {error}. Name a zoo that this command built."
-        ) from error
+        record = dict(json.loads((folder / "build.json").read_text("utf-8")))
+        base = read_tensors(folder / "base.safetensors")
+        (folder / "multitask.safetensors").stat()
+    except (OSError, ValueError, TypeError, SafetensorError) as error:
+        said = f"{folder} is no whole zoo with a build record (build.json): {error}. Name one that this command built."
+        raise EngineError(said) from error
     ours = json.loads(json.dumps(settings(edition, edition.pretrain.seed, edition.finetune.seed)))
     if odd := [part for part in ("model", "images", "pretrain", "multitask") if record.get(part) != ours[part]]:
         raise EngineError(
             f"{folder} was built by another recipe: its {', '.join(odd)} differ. Experts are trained on the base of a "
             "zoo of this version's recipe, as the bundled one is."
+        )
+    if fingerprint(loaded(edition, base).state_dict()) != record.get("digests", {}).get("base"):
+        raise EngineError(
+            f"base.safetensors in {folder} is not the base on its build record. Restore it, or build again."
         )
 
 
