@@ -19,7 +19,7 @@ def judge_again(spec: Experiment, result: ExperimentResult, sizes: Mapping[str, 
 
     Intervals of accuracies are drawn from the images that were right, and so are accuracies of tasks that nobody had
     asked for. Of other numbers the file holds no values by image: a check that compares the same two numbers as an
-    earlier one has that one's interval.
+    earlier one, from either side, has that one's interval.
 
     Args:
         spec: the experiment as it is now.
@@ -107,7 +107,7 @@ def _compared(check: Check, table: Table, sides: Sides, exact: Sequence[str], ea
     found = compare(check, table, sides, exact)
     if found.basis in ("images", "count", "points") or found.outcome == "not measured":
         return found
-    same = [other for other in earlier if (other.left, other.right) == (found.left, found.right)]
+    same = [other for seen in earlier for other in (seen, _turned(seen)) if _numbers(other) == _numbers(found)]
     if len({(other.low, other.high, other.basis) for other in same}) != 1:
         raise RecipeError(
             f"'{check.text}' compares numbers whose values by image are not kept with the result. "
@@ -118,3 +118,15 @@ def _compared(check: Check, table: Table, sides: Sides, exact: Sequence[str], ea
     kept = Difference(found.difference, same[0].low, same[0].high, 0, 1)
     told = {"outcome": outcome_of(check, kept), "low": kept.low, "high": kept.high, "basis": "images"}
     return found.model_copy(update=told)
+
+
+def _numbers(finding: Finding) -> tuple[float | None, float | None]:
+    return finding.left, finding.right
+
+
+def _turned(finding: Finding) -> Finding:
+    """Return a finding seen from its right side; one without sides or an interval as it is."""
+    if None in (finding.left, finding.right, finding.low, finding.high):
+        return finding
+    told = {"left": finding.right, "right": finding.left, "low": -finding.high, "high": -finding.low}
+    return finding.model_copy(update=told)

@@ -51,7 +51,10 @@ def test_a_number_without_values_by_image_keeps_the_interval_that_it_had(earlier
     found = judge_again(asking(barrier(relation="above"), barrier(margin=0.06, relation="near")), earlier, SIZES)
     assert [each.outcome for each in found.findings] == ["seen", "seen"]
     assert {(each.low, each.high, each.basis) for each in found.findings} == {(0.03, 0.05, "images")}
-    new = asking(barrier(left="right", right="left"))
+    turned = judge_again(asking(barrier(left="right", right="left")), earlier, SIZES).findings[0]
+    assert (turned.outcome, turned.low, turned.high) == ("seen", -0.05, -0.03)
+    assert (turned.left, turned.right) == (earlier.findings[1].right, earlier.findings[1].left)
+    new = asking(barrier(left="left", right="left"))
     with pytest.raises(RecipeError, match=r"'Left is lower\.' compares numbers whose values by image are not kept"):
         judge_again(new, earlier, SIZES)
 

@@ -235,6 +235,38 @@ def test_a_coefficient_is_chosen_by_what_tasks_out_of_domain_keep(zoo, store, tm
     )
 
 
+def test_a_point_that_peeks_takes_the_best_of_every_run_and_says_that_scored_images_chose(zoo, store, tmp_path):
+    steps = {"calibrators.0.params.steps": [20, 40, 60]}
+    call = {"name": "surgery", "method": "surgery", "params": {"rank": 2, "steps": 60, "learning_rate": 0.05}}
+    shared = {"state": "surgery", "set": {"calibrators": [call]}}
+    points = [
+        {"name": "last", "title": "Last", **shared},
+        {"name": "best", "title": "Best", "tune": steps, "peeks": True, **shared},
+    ]
+    measures = [
+        {"name": "accuracy", "title": "Accuracy", "path": "average.{state}.in"},
+        {"name": "curve", "title": "Curve", "analysis": "curve_best", "params": {"column": "accuracy_evaluate"}},
+    ]
+    checks = [{"text": "It is.", "measure": "accuracy", "left": "best", "relation": "above", "right": "last"}]
+    spec = {**SPEC, "points": points, "measures": measures, "checks": checks, "seeds": 3}
+    file = tmp_path / "peeks.yaml"
+    file.write_text(yaml.safe_dump(spec))
+    found = run_experiment(str(file), store, zoo=str(zoo))
+    best, last = (found.cell(name, "accuracy").values for name in ("best", "last"))
+    curve = found.cell("last", "curve").values
+    assert all(b >= a for b, a in zip(best, last, strict=True))
+    assert all(a <= b + 1e-4 for a, b in zip(best, curve, strict=True)), "a look is a shorter training"
+    choice = found.points[1].tuned[0]
+    assert len(choice.chosen) == 3
+    assert set(choice.chosen) <= {20, 40, 60}
+    assert found.findings[0].basis == "images", "not seeds alone"
+    said = printed(read_experiment(file), found)
+    assert "on evaluation images, by accuracy in domain of each run by itself" in said
+    for wrong in ({"keeps": 0.9}, {"tune": {}}):
+        with pytest.raises(ValueError, match="'best' peeks, which is for one that tunes by accuracy in domain"):
+            Point.model_validate({**points[1], **wrong})
+
+
 def test_a_point_sets_what_a_view_is_asked_and_groups_of_experts_are_units(zoo, store, tmp_path):
     file = tmp_path / "asked.yaml"
     asked = {"connection": {"points": 3, "images": 8, "shuffle": False}}

@@ -140,6 +140,8 @@ def _split(point: Point, runs: list[RunSteps]) -> str:
     """
     if not point.tune:
         return ""
+    if point.peeks:
+        return "evaluation"
     groups = {tuple(name for name, _ in run.experts) for run in runs}
     choices = [choose_split([run for run in runs if tuple(n for n, _ in run.experts) == group]) for group in groups]
     if any(choice.split is None for choice in choices):
@@ -151,7 +153,7 @@ def _planned(spec: Experiment, variant: Variant, run: RunSteps, views: Sequence[
     bundle = run.bundle()
     needed = closure(run.steps, [bundle])
     keys = {view.name: view.plan(run, asked_of(view, variant)) for view in views}
-    choice = add_validation(run, split) if split else ""
+    choice = add_validation(run, split) if split and not variant.point.peeks else ""
     others = add_others(run) if split and variant.point.keeps else ""
     if split and variant.point.keeps and not others:
         raise RecipeError(

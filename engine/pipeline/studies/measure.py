@@ -131,8 +131,10 @@ def _runs(point: Point, inputs: ExperimentInputs[Path], params: ExperimentParams
         if parts.choice is not None:
             rows = json.loads((parts.choice / "choice.json").read_text())["accuracy"]
             choice = mean(rows.get(point.state, rows["merged"]).values())
-        kept = _kept(parts.others / "choice.json") if parts.others is not None else None
         report = read_report(parts.run)
+        if point.peeks:
+            choice = report.average[point.state].within
+        kept = _kept(parts.others / "choice.json") if parts.others is not None else None
         found.append(RunAt(facts.seed, facts.group, parts.run, report, parts.views, choice, facts.values, kept))
     return found
 
@@ -148,12 +150,15 @@ def choose(point: Point, runs: Sequence[RunAt]) -> tuple[list[RunAt], tuple[Tune
     """Return the runs with the values that validation images choose, by means over groups and seeds.
 
     These are the most accurate in domain; where the point asks what other tasks keep, the last that leave as much.
+    Where it peeks, every group and seed has values of its own, which are told by seed.
 
     Raises:
         RecipeError: no value leaves as much.
     """
     if not point.tune or not runs:
         return list(runs), ()
+    if point.peeks:
+        return _best_of_each(point, runs)
     scores: dict[tuple[Any, ...], list[float]] = {}
     for run in runs:
         found = run.kept if point.keeps else run.choice
@@ -166,12 +171,25 @@ def choose(point: Point, runs: Sequence[RunAt]) -> tuple[list[RunAt], tuple[Tune
             f"most is {100 * max(means.values()):.1f} %. Try smaller ones."
         )
     best = allowed[-1] if allowed else max(means, key=means.__getitem__)
-    tried = list(zip(*scores, strict=True))
-    tuned = tuple(
+    return [run for run in runs if run.values == best], _told(point, runs, best)
+
+
+def _best_of_each(point: Point, runs: Sequence[RunAt]) -> tuple[list[RunAt], tuple[Tuned, ...]]:
+    best: dict[tuple[Any, ...], RunAt] = {}
+    for run in runs:  # of equals the first
+        place = run.seed, run.group
+        if place not in best or (run.choice or -math.inf) > (best[place].choice or -math.inf):
+            best[place] = run
+    return list(best.values()), _told(point, runs, list(zip(*(run.values for run in best.values()), strict=True)))
+
+
+def _told(point: Point, runs: Sequence[RunAt], chosen: Sequence[Any]) -> tuple[Tuned, ...]:
+    """Return by place what was tried and what was chosen."""
+    tried = zip(*(run.values for run in runs), strict=True)
+    return tuple(
         Tuned(place=place, values=tuple(dict.fromkeys(values)), chosen=value)
-        for place, values, value in zip(point.tune, tried, best, strict=True)
+        for place, values, value in zip(point.tune, tried, chosen, strict=True)
     )
-    return [run for run in runs if run.values == best], tuned
 
 
 def measured(
