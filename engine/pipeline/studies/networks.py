@@ -162,7 +162,7 @@ def measure_networks(progress: Progress | None = None) -> Networks:
     Args:
         progress: told how far it is.
 
-    Source: Ainsworth et al., ICLR 2023, arXiv:2209.04836, §3–4; REPAIR: Jordan et al., ICLR 2023, arXiv:2211.08403;
+    Source: Ainsworth et al., ICLR 2023, arXiv:2209.04836, §2–3; REPAIR: Jordan et al., ICLR 2023, arXiv:2211.08403;
         runs that part: Frankle et al., ICML 2020, arXiv:1912.05671, §2, at step 0.
     """
     began, digits, spec = time.perf_counter(), Digits.load(), networks_experiment()
