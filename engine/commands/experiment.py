@@ -10,7 +10,7 @@ import typer
 
 from ..errors import EngineError
 from ..experiments import Experiment, ExperimentResult, experiment_names, judge_again, read_experiment, read_result
-from ..experiments.claims import EVIDENCE, SECOND, claims_table, effect, sets_of, shipped_path
+from ..experiments.claims import EVIDENCE, SECOND, claims_table, clause_lists, effect, sets_of, shipped_path
 from ..experiments.elsewhere import elsewhere_table
 from ..experiments.sizes import shape_of
 from ..lessons import networks_table
@@ -63,7 +63,8 @@ def experiment(
         _judged(name, judge, zoo, out, ship=ship, force=force, unused=bool(also) or quick or foreseen or service)
         return
     if table or name is None:
-        say(f"{networks_table()}\n\n{claims_table()}\n\n{elsewhere_table()}") if table else _listed()
+        parts = (networks_table, claims_table, elsewhere_table, clause_lists)
+        say("\n\n".join(part() for part in parts)) if table else _listed()
         return
     from ..store import Store
 

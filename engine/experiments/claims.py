@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from ..manifest import ASSETS
@@ -59,18 +60,54 @@ def fits(spec: Experiment, result: ExperimentResult) -> bool:
 
 
 def claims_table() -> str:
-    """Return the tables of claims and of checks of practice as Markdown."""
+    """Return the tables of claims and of checks of practice as Markdown, each row with a link to its clauses."""
     tables = []
     for section, title in SECTIONS.items():
-        lines = [f"| {title} | claim | here | because |", "|---|---|---|---|"]
+        lines = [f"| {title} | claim | here | clauses seen |", "|---|---|---|---|"]
         for spec, result in shipped():
             if spec.section == section:
-                authors = f"{spec.paper.split(',')[0]}, " if section == "claims" else ""
-                sets = sets_of(result) if result is not None else ""
-                here = verdict_of(result) + ("" if spec.zoo == BUNDLED else f" ({spec.zoo}{sets})")
-                lines.append(f"| {authors}{spec.part} | {spec.claim} | {here} | {reason_of(spec, result)} |")
+                lines.append(f"| {_source(spec)} | {spec.claim} | {_here(spec, result)} | {counted(spec, result)} |")
         tables.append("\n".join(lines))
     return f"\n\n### {PRACTICE}\n\n{NOBODY}\n\n".join(tables)
+
+
+def clause_lists() -> str:
+    """Return the clauses of every experiment as Markdown, one to a line, under its name."""
+    parts = []
+    for spec, result in shipped():
+        if result is not None:
+            lines = [f"- {said}" for said in _clauses(spec, result)] or [result.reason]
+            parts.append(
+                f"### {spec.name}\n\n{spec.title} ({_source(spec)}): {_here(spec, result)}.\n\n" + "\n".join(lines)
+            )
+    return "\n\n".join(parts)
+
+
+def counted(spec: Experiment, result: ExperimentResult | None) -> str:
+    """Return how many clauses were seen, as a link to them; without a result the command that computes it."""
+    if result is None:
+        return reason_of(spec, result)
+    asked = {place for place, check in enumerate(spec.checks) if check.asked}
+    text = f"[{_seen(result, lambda place: place not in asked)}](#{spec.name})"
+    if asked:
+        text += f"; asked here {_seen(result, asked.__contains__)}"
+    if (other := second_set(spec)) is not None:
+        text += f"; with other experts {_seen(other, lambda place: place not in asked)}"
+    return text
+
+
+def _seen(result: ExperimentResult, counts: Callable[[int], bool]) -> str:
+    outcomes = [one.outcome for place, one in enumerate(result.findings) if not one.control and counts(place)]
+    return f"{outcomes.count('seen')} of {len(outcomes)}"
+
+
+def _source(spec: Experiment) -> str:
+    return spec.part if spec.section == "practice" else f"{spec.paper.split(',')[0]}, {spec.part}"
+
+
+def _here(spec: Experiment, result: ExperimentResult | None) -> str:
+    sets = sets_of(result) if result is not None else ""
+    return verdict_of(result) + ("" if spec.zoo == BUNDLED else f" ({spec.zoo}{sets})")
 
 
 def verdict_of(result: ExperimentResult | None) -> str:
@@ -82,10 +119,13 @@ def reason_of(spec: Experiment, result: ExperimentResult | None) -> str:
     """Return what decided, with its numbers; without a result the command that computes it."""
     if result is None:
         return f"`python -m engine experiment {spec.name}{zoo_option(spec)}`"
+    return "; ".join(_clauses(spec, result)) or result.reason
+
+
+def _clauses(spec: Experiment, result: ExperimentResult) -> list[str]:
     other = second_set(spec)
     again = other.findings if other is not None else (None,) * len(result.findings)
-    clauses = [clause(one, two) for one, two in zip(result.findings, again, strict=True) if not one.control]
-    return "; ".join(clauses) or result.reason
+    return [clause(one, two) for one, two in zip(result.findings, again, strict=True) if not one.control]
 
 
 def sets_of(result: ExperimentResult) -> str:

@@ -1,5 +1,7 @@
 """Experiments as documents, their verdicts, and telling outliers."""
 
+import re
+
 import numpy as np
 import pytest
 import yaml
@@ -8,7 +10,7 @@ from engine.analysis.outliers import prototype_distance, prototypes
 from engine.commands.experiment import printed
 from engine.errors import DataError, EngineError, RecipeError
 from engine.experiments import Experiment, Finding, experiment_names, judge_again, read_experiment, read_result
-from engine.experiments.claims import claims_table, clause, fits, shipped_path
+from engine.experiments.claims import claims_table, clause, clause_lists, fits, shipped_path
 from engine.experiments.elsewhere import elsewhere, elsewhere_table
 from engine.experiments.places import number_at
 from engine.experiments.sizes import names_group, scaled, shape_of, with_group
@@ -236,6 +238,8 @@ def test_the_claims_are_those_of_the_shipped_results():
     page = (FOLDER.parent.parent / "docs" / "claims.md").read_text("utf-8")
     assert networks_table() in page
     assert claims_table() in page, "put the output of `python -m engine experiment --table` into docs/claims.md"
+    assert clause_lists() in page
+    assert all(f"](#{name})" in page for name in re.findall(r"^### ([a-z0-9-]+)$", page, re.MULTILINE))
 
 
 def test_what_only_other_models_show_names_what_there_is():
@@ -291,7 +295,7 @@ def test_a_headline_is_shipped_of_two_sets_of_experts_and_nothing_else_is():
             one, two = read_result(shipped_path(spec)), read_result(second)
             assert one.zoo_digest != two.zoo_digest
             assert one.form == two.form
-            assert any(f"and with other experts {found.verdict}" in claims_table() for found in two.findings)
+            assert any(f"and with other experts {found.verdict}" in clause_lists() for found in two.findings)
 
 
 def test_a_clause_says_what_other_experts_give():
