@@ -49,16 +49,6 @@ def curve_end(folder: Path, report: Report, zoo: Zoo, state: str, params: Mappin
     return row[params["column"]]
 
 
-def curve_best(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Return the largest value of a calibrator's curve in ``column``, as choosing the best evaluation reports."""
-    part = report.calibrators.get(state)
-    names = part.curve_columns if part else ()
-    if params["column"] not in names or not part.curve:
-        return None
-    values = [row[names.index(params["column"])] for row in part.curve]
-    return None if None in values else max(values)
-
-
 def sigma(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
     """Return the mean predicted standard deviation over images and dimensions, in feature units."""
     table = pd.read_parquet(folder / "samples.parquet", columns=["state", "sigma"])
@@ -308,7 +298,6 @@ ANALYSES: dict[str, Analysis] = {
     "kept_layers": kept_layers,
     "clusters": clusters,
     "normalised": normalised,
-    "curve_best": curve_best,
     "curve_end": curve_end,
     "sigma": sigma,
     "distance": distance,

@@ -132,7 +132,7 @@ def _runs(point: Point, inputs: ExperimentInputs[Path], params: ExperimentParams
             rows = json.loads((parts.choice / "choice.json").read_text())["accuracy"]
             choice = mean(rows.get(point.state, rows["merged"]).values())
         report = read_report(parts.run)
-        if point.peeks:
+        if point.peeks and point.state in report.average:
             choice = report.average[point.state].within
         kept = _kept(parts.others / "choice.json") if parts.others is not None else None
         found.append(RunAt(facts.seed, facts.group, parts.run, report, parts.views, choice, facts.values, kept))
