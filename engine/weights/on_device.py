@@ -1,4 +1,4 @@
-"""Base and task vectors that an accelerator holds, for methods that read all of them at every step."""
+"""Base and task vectors that are held in memory, for methods that read all of them at every step."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..types import TaskVectors, Weights
 from .files import Memory
 
 SHARE = 0.5  # of the accelerator's free memory that they may take; the rest is for what is computed
+SMALL = 2**28  # bytes that they may take on a CPU, where memory belongs to others too
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,10 @@ class HeldVectors:
 def on_device(
     base: Weights, task_vectors: TaskVectors, device: torch.device, beside: int = 0
 ) -> tuple[Weights, TaskVectors]:
-    """Return base and task vectors as an accelerator holds them.
+    """Return base and task vectors as the device holds them.
 
-    On a CPU, and where they would take more than half of the accelerator's free memory, they are returned as they are:
-    read anew whenever they are asked for.
+    Where they would take more than half of the accelerator's free memory, on a CPU more than 256 MiB, they are returned
+    as they are: read anew whenever they are asked for.
 
     Args:
         base: the pretrained weights.
@@ -56,9 +57,8 @@ def on_device(
     """
     entries = sum(math.prod(task_vectors.shape(name)) for name in task_vectors.names)
     needed = (len(task_vectors.experts) + 1 + beside) * entries * task_vectors.dtype.itemsize
-    if device.type != "cuda" or needed > SHARE * torch.cuda.mem_get_info(device)[0]:
-        return base, task_vectors
-    return held(base, task_vectors, device)
+    room = SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else SMALL
+    return (base, task_vectors) if needed > room else held(base, task_vectors, device)
 
 
 def held(base: Weights, task_vectors: TaskVectors, device: torch.device) -> tuple[Memory, HeldVectors]:

@@ -18,7 +18,7 @@ from engine.merging.concrete import Mask, mask_gradient, relaxed, rescaled
 from engine.merging.evolutionary import search
 from engine.merging.twin import rebuild as rebuild_twin
 from engine.recipe import MethodCall
-from engine.weights import LazyTaskVectors, Memory
+from engine.weights import LazyTaskVectors, Memory, on_device
 from engine.weights.on_device import held
 from tests.reference.merging.support import EXPERTS, TinyContext, models, some_images, tensors_of, toy, toy_vectors
 
@@ -185,6 +185,7 @@ MASKS = {
 
 @pytest.mark.parametrize(("method", "module"), [*zip(MASKS, (masks, localize_learned), strict=True)])
 def test_vectors_that_are_held_while_a_mask_is_learned_give_the_same_model(method, module, monkeypatch):
+    monkeypatch.setattr(on_device, "SMALL", 0)
     base, lazy = merged(method, MASKS[method])
     seen = []
 
@@ -195,6 +196,17 @@ def test_vectors_that_are_held_while_a_mask_is_learned_give_the_same_model(metho
     monkeypatch.setattr(module, "on_device", hold)
     _, near = merged(method, MASKS[method])
     assert seen == [4 if method == "concrete" else 1]
+    for name in base.names:
+        assert torch.equal(lazy.weights.tensor(name), near.weights.tensor(name))
+
+
+@pytest.mark.parametrize("settings", [{"granularity": "task"}, {"granularity": "layer", "plus_plus": True}], ids=str)
+def test_vectors_that_are_held_while_coefficients_are_learned_give_the_same_model(settings, monkeypatch):
+    settings = {"steps": 3, "batch_size": 4, **settings}
+    base, near = merged("adamerging", settings)
+    monkeypatch.setattr(on_device, "SMALL", 0)
+    _, lazy = merged("adamerging", settings)
+    assert lazy.info.details == near.info.details
     for name in base.names:
         assert torch.equal(lazy.weights.tensor(name), near.weights.tensor(name))
 

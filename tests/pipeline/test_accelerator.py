@@ -17,6 +17,7 @@ from engine.pipeline.steps import located
 from engine.pipeline.tools import StepTools
 from engine.recipe import Probe, parse_recipe
 from engine.weights import LazyTaskVectors, Memory
+from engine.weights import on_device as devices
 from engine.weights.on_device import held, on_device
 from engine.zoo.folder import Zoo
 
@@ -58,7 +59,7 @@ def test_nothing_wants_an_accelerator_where_there_is_none(zoo, store, monkeypatc
     assert not any(placed(asked(zoo, merge=LEARNED, calibrators=CALIBRATORS), store).values())
 
 
-def test_held_vectors_are_the_lazy_ones_and_copies():
+def test_held_vectors_are_the_lazy_ones_and_copies(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     shapes = {"a.weight": (3, 4), "a.bias": (3,), "scale": ()}
     base, *experts = (
@@ -75,6 +76,8 @@ def test_held_vectors_are_the_lazy_ones_and_copies():
         assert torch.equal(vectors.vector(name, "two"), lazy.vector(name, "two"))
         assert vectors.shape(name) == weights.shape(name) == shapes[name]
         assert torch.equal(weights.tensor(name), base.tensor(name))
+    assert on_device(base, lazy, torch.device("cpu"))[1].names == lazy.names
+    monkeypatch.setattr(devices, "SMALL", 3 * 16 * 4 - 1)  # two experts and the base, 16 entries of 4 bytes
     assert on_device(base, lazy, torch.device("cpu")) == (base, lazy)
 
 
