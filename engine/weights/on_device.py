@@ -46,8 +46,8 @@ def on_device(
 ) -> tuple[Weights, TaskVectors]:
     """Return base and task vectors as the device holds them.
 
-    Where they would take more than half of the accelerator's free memory, on a CPU more than 256 MiB, they are returned
-    as they are: read anew whenever they are asked for.
+    Where they would take more than half of a CUDA device's free memory, on a CPU more than 256 MiB, and on any other
+    device they are returned as they are: read anew whenever they are asked for.
 
     Args:
         base: the pretrained weights.
@@ -57,7 +57,9 @@ def on_device(
     """
     entries = sum(math.prod(task_vectors.shape(name)) for name in task_vectors.names)
     needed = (len(task_vectors.experts) + 1 + beside) * entries * task_vectors.dtype.itemsize
-    room = SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else SMALL
+    room = SMALL if device.type == "cpu" else 0
+    if device.type == "cuda":
+        room = SHARE * torch.cuda.mem_get_info(device)[0]
     return (base, task_vectors) if needed > room else held(base, task_vectors, device)
 
 

@@ -69,9 +69,9 @@ def chosen_settings(spec: Experiment, result: ExperimentResult) -> None:
     if not rows:
         return
     st.subheader("What was chosen", anchor=False)
-    said = "All combinations of a point's settings are tried, and the same choice holds for all its seeds."
-    if any(point.peeks for point in spec.points):
-        said = "All combinations of a point's settings are tried; every training seed has its own choice, told in turn."
+    said = "All combinations of a point's settings are tried, and the same choice holds for all its seeds"
+    own = any(point.peeks for point in spec.points)
+    said += ", except where each run chose by itself: that is told seed by seed." if own else "."
     if len(same := {row["By"] for row in rows}) == 1:
         said = f"By {same.pop()}. {said}"
         rows = [{name: cell for name, cell in row.items() if name != "By"} for row in rows]

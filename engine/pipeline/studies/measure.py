@@ -175,12 +175,11 @@ def choose(point: Point, runs: Sequence[RunAt]) -> tuple[list[RunAt], tuple[Tune
 
 
 def _best_of_each(point: Point, runs: Sequence[RunAt]) -> tuple[list[RunAt], tuple[Tuned, ...]]:
-    best: dict[tuple[Any, ...], RunAt] = {}
-    for run in runs:  # of equals the first
-        place = run.seed, run.group
-        if place not in best or (run.choice or -math.inf) > (best[place].choice or -math.inf):
-            best[place] = run
-    return list(best.values()), _told(point, runs, list(zip(*(run.values for run in best.values()), strict=True)))
+    every: dict[tuple[Any, ...], list[RunAt]] = {}
+    for run in runs:
+        every.setdefault((run.seed, run.group), []).append(run)
+    best = [max(rivals, key=lambda run: -math.inf if run.choice is None else run.choice) for rivals in every.values()]
+    return best, _told(point, runs, list(zip(*(run.values for run in best), strict=True)))
 
 
 def _told(point: Point, runs: Sequence[RunAt], chosen: Sequence[Any]) -> tuple[Tuned, ...]:
