@@ -15,9 +15,9 @@ NOBODY = "How results are come by, rather than what a paper claims."
 SECTIONS = {"claims": "paper", "practice": "practice"}  # section → title of its table's first column
 EVIDENCE = (
     "Small networks on drawn images and sentences of grammars can show a mechanism or its absence; they do not refute "
-    "results on photographs and people's texts. Where a point was tuned, validation images or texts chose, of "
-    "the values that it tells; other settings are fixed, mostly as published; two checks of practice, `tuned-merges` "
-    "and `tuned-calibrators`, let methods choose their own."
+    "results on photographs and people's texts. Where a point was tuned, validation images or texts chose unless the "
+    "page says otherwise, of the values that it tells; other settings are fixed, mostly as published; two checks of "
+    "practice, `tuned-merges` and `tuned-calibrators`, let methods choose their own."
 )
 SECOND = "-experts2"  # how the zoo with the second set of experts is named after the first
 
