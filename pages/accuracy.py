@@ -16,8 +16,8 @@ from engine.figures import (
     training_curves,
 )
 from engine.figures.curves import QUANTITIES
+from engine.figures.diagnosis.answer import signed
 from engine.figures.drawing import task_titles
-from engine.rounding import rounded
 from pages.sections.accuracy_bars import draw_accuracy
 from pages.sections.published import draw_published
 from pages.sections.task_measures import draw_measures
@@ -93,14 +93,14 @@ def _cost(run: RunView) -> None:
     if not lost:
         return
     worst = min(lost, key=lost.get)
-    text = f"Merging costs {plain(titles[worst])} most: {rounded(lost[worst], signed=True)} points against its expert."
+    text = f"Merging costs {plain(titles[worst])} most: {signed(lost[worst])} points against its expert."
     for name in list(run.report.calibrators)[-1:]:
         gained = {task: v for task, v in deltas(accuracy.get(name, {}), accuracy["merged"]).items() if v is not None}
         if gained:
             best = max(gained, key=gained.get)
             title = plain(state_title(name, run.report))
-            text += f" {title} gives most back to {plain(titles[best])}: {rounded(gained[best], signed=True)} points."
-    st.write(text.replace("-", "−"))
+            text += f" {title} gives most back to {plain(titles[best])}: {signed(gained[best])} points."
+    st.write(text)
 
 
 @st.fragment

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from engine.figures.diagnosis.answer import Scope
-from engine.figures.diagnosis.lost import lost_images
+from engine.figures.diagnosis.lost import lost_images, scored_tasks
 from engine.figures.drawing import task_titles
 from engine.rounding import rounded
 from pages.sections.diagnose_answers import answer_section, answers_of
@@ -55,7 +55,7 @@ def headline(run: RunView, scope: Scope) -> str:
 def _choices(run: RunView, scope: Scope) -> None:
     """Draw the lists of tasks, classes and lost images; each draws the page again for what is chosen."""
     report, kind = run.report, kind_of(run.report)
-    titles = task_titles(report, report.tasks_of("in"))
+    titles = task_titles(report, scored_tasks(report))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium", key="diagnose.choices"):
         task_key = f"diagnose.task.{scope.task}"
         st.selectbox(

@@ -96,6 +96,7 @@ def _ended(search: str, kinds: Sequence[str], chosen: str) -> None:
     rows = store().runs.list(
         kinds=kinds, states=FILTERS[chosen], search=search, deleted=deleted, children=views, limit=limit + 1
     )
+    more = len(rows) > limit  # before some are left out
     if views:
         rows = [row for row in rows if row.kind != "run" or row.parent is None]
     else:
@@ -121,7 +122,7 @@ def _ended(search: str, kinds: Sequence[str], chosen: str) -> None:
         selection_mode="multi-row",
         alt=f"{len(lines)} runs with state, accuracy, age and duration",
     )
-    if len(rows) > limit:
+    if more:
         st.button("Show older runs", key="runs.more", on_click=_more, args=(limit,))
     by_id = {row.id: row for row in rows}
     ids = [lines[number]["id"] for number in picked["selection"]["rows"] if number < len(lines)]

@@ -10,7 +10,7 @@ from engine.manifest import Manifest
 from engine.recipe import Recipe
 from engine.zoo.folder import choose_experts
 from engine.zoo.making.records import by_recipe, recipe_title
-from pages.forms.params import seeded
+from pages.forms.params import reaching, seeded
 from pages.shared.chrome import plain
 
 LOWEST, HIGHEST, STEP = -1.0, 1.5, 0.05  # weights that sliders offer; a recipe as text may go further
@@ -74,18 +74,18 @@ def weigh(manifest: Manifest, chosen: Sequence[str], given: Mapping[str, float],
     if not on:
         return {}
     _presets(list(manifest.expert_table), title, key)
-    return {
-        name: st.slider(
+    weights = {}
+    for name in chosen:
+        own = seeded(f"{key}.weight.{name}", given.get(name, 1.0))
+        weights[name] = st.slider(
             plain(title[name]),
-            min(LOWEST, given.get(name, 1.0)),
-            max(HIGHEST, given.get(name, 1.0)),
+            *reaching(own, LOWEST, HIGHEST, float(st.session_state[own])),
             step=STEP,
             format="%.2f",
-            key=seeded(f"{key}.weight.{name}", given.get(name, 1.0)),
+            key=own,
             help="How much of this task vector takes part; the merge's own λ comes on top.",
         )
-        for name in chosen
-    }
+    return weights
 
 
 def _presets(names: Sequence[str], title: Mapping[str, str], key: str) -> None:

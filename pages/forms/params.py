@@ -156,15 +156,15 @@ def _field(row: Row, name: str, value: Any, key: str) -> Any:
     if track:
         first, last, step = track
         further = low is not None and high is not None and (low < first or high > last)
-        first, last = _reaching(key, first, last, float(value))
+        first, last = reaching(key, first, last, float(value))
         if not further:
             return st.slider(label, first, last, step=step, key=key, help=hint)
         return _slider_and_field(label, key, (first, last), (float(low), float(high)), step, hint)
     return _parsed(st.text_input(label, key=key, help=hint))
 
 
-def _reaching(key: str, first: float, last: float, value: float) -> tuple[float, float]:
-    """Return a track that reaches the value and what it reached before: a slider whose ends move loses its value."""
+def reaching(key: str, first: float, last: float, value: float) -> tuple[float, float]:
+    """Return a slider's track that reaches the value and all it reached before: one whose ends move loses its value."""
     kept = f"{key}.reach"
     lowest, highest = st.session_state.get(kept, (first, last))
     st.session_state[kept] = min(lowest, value), max(highest, value)

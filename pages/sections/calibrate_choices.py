@@ -1,6 +1,6 @@
 """Parts that sections of the calibrate page share: opening a view on demand, choosing how it is drawn."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +70,9 @@ def choose_tasks(run: RunView, document: Mapping[str, Any], view: View, hint: st
         help=called(hint, kind_of(run.report)),
     )
     return list(document["tasks"]) if task == ALL else [task]
+
+
+def count_of(document: Mapping[str, Any], tasks: Sequence[str]) -> str:
+    """Return images of a task that were looked at, of those there are."""
+    found = [sorted({document["tasks"][task][name] for task in tasks}) for name in ("images", "available")]
+    return " of ".join("–".join(f"{end:,}" for end in dict.fromkeys((part[0], part[-1]))) for part in found)

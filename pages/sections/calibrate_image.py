@@ -125,5 +125,6 @@ def _image(run: RunView, rows: pd.DataFrame, task: str, state: str, truth: int) 
                 run=run,
                 unit="The head's probability of the likeliest classes",
                 tasks=[task],
+                count=f"1 of {len(all_of_task):,}",
             )
     st.caption("✓ marks the true class. A class that is not among a model's five likeliest has no bar of it.")

@@ -9,7 +9,7 @@ from engine.figures.shift_kinds import shift_kinds_figure
 from engine.figures.stitching import ORDERS, QUANTITIES, linearity_figure, stitched_figure
 from engine.pipeline.views.shift import SHIFT
 from engine.pipeline.views.stitching import STITCHING
-from pages.sections.calibrate_choices import choose, choose_tasks, lacks_blocks, open_view
+from pages.sections.calibrate_choices import choose, choose_tasks, count_of, lacks_blocks, open_view
 from pages.shared.chrome import figure, theme
 from pages.shared.nouns import called, kind_of
 from pages.shared.state import RunView
@@ -44,7 +44,7 @@ def _stitched(run: RunView, folder: Path) -> None:
         run=run,
         unit="Accuracy (%), mean over tasks",
         tasks=tasks,
-        count=_count(document, tasks),
+        count=count_of(document, tasks),
     )
     st.caption(
         "Parts are the embedding, each block, and the read-out. A calibrator acts in its own model's parts only: "
@@ -64,7 +64,7 @@ def _linearity(run: RunView, document: dict, tasks: list[str]) -> None:
         run=run,
         unit="Class token, mean over tasks",
         tasks=tasks,
-        count=_count(document, tasks),
+        count=count_of(document, tasks),
     )
     exact = all(document["tasks"][task]["exact"] for task in tasks)
     st.caption(
@@ -108,15 +108,9 @@ def _shifted(run: RunView, folder: Path) -> None:
         run=run,
         unit=f"{SHIFT_QUANTITIES[quantity]}, mean over tasks",
         tasks=tasks,
-        count=_count(document, tasks),
+        count=count_of(document, tasks),
     )
     st.caption(
         "Compare a calibrator's lead over the merged model in the first row with its lead in the others. The expert "
         "suffers from a shift as well: what is far below it is lost by merging, the rest by the shift."
     )
-
-
-def _count(document: dict, tasks: list[str]) -> str:
-    """Return images of a task that were looked at, of those there are."""
-    found = [sorted({document["tasks"][task][name] for task in tasks}) for name in ("images", "available")]
-    return " of ".join("–".join(f"{end:,}" for end in dict.fromkeys((part[0], part[-1]))) for part in found)

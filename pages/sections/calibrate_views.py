@@ -17,7 +17,7 @@ from engine.pipeline.views.coverage import COVERAGE
 from engine.pipeline.views.depth import DEPTH
 from engine.pipeline.views.outliers import OUTLIERS
 from engine.pipeline.views.swaps import SWAPS
-from pages.sections.calibrate_choices import choose, choose_tasks, lacks_blocks, open_view
+from pages.sections.calibrate_choices import choose, choose_tasks, count_of, lacks_blocks, open_view
 from pages.shared.chrome import empty_state, figure, percent, plain, theme
 from pages.shared.drawn import drawn
 from pages.shared.nouns import called, kind_of
@@ -61,13 +61,13 @@ def _depth(run: RunView, folder: Path) -> None:
             "Compared on the class token, which is read off in the end, or on the mean of all tokens.",
         )
         tasks = choose_tasks(run, document, DEPTH, "The task whose images go through every block.")
-    images = {document["tasks"][name]["images"] for name in tasks}
     figure(
         block_figure(document, run.report, quantity, statistic, tasks, theme()),
         key="calibrate.depth.figure",
         run=run,
-        unit=f"{QUANTITIES[quantity]}, {STATISTICS[statistic].lower()}, {max(images)} images a task at most",
-        images=False,
+        unit=f"{QUANTITIES[quantity]}, {STATISTICS[statistic].lower()}",
+        tasks=tasks,
+        count=count_of(document, tasks),
     )
     st.caption(
         "Activations grow with depth, so L1 rises for every model: compare states at one block, not blocks with each "

@@ -20,6 +20,7 @@ from engine.figures.diagnosis.reading import reading_answer
 from engine.figures.diagnosis.remedies import changed, effects, remedies_answer
 from engine.figures.diagnosis.transplant import transplant_answer
 from engine.figures.drawing import begun, expert_titles
+from engine.figures.drawing import plain as drawn_as
 from engine.figures.palette import Theme
 from engine.pipeline.views.direction import TABLE
 from pages.features.images import images_of
@@ -132,12 +133,13 @@ def _which(number: int) -> int:
 
 def _class_of(run: RunView, scope: Scope) -> Callable[[dict], bool]:
     """Return what a click on a class's bar does: that class is selected."""
+    classes = {drawn_as(name): number for number, name in enumerate(scope.classes)}
 
     def pick(point: dict) -> bool:
-        name = point.get("y")
-        if name not in scope.classes:
+        label = classes.get(point.get("y"))
+        if label is None:
             return False
-        choose(run.report, scope.task, scope.classes.index(name))
+        choose(run.report, scope.task, label)
         return True
 
     return pick

@@ -77,6 +77,7 @@ def _draw(run: RunView, scope: Scope, part: Mapping[str, Any]) -> None:
             help="The words of one text, or means over all texts that a word occurs in.",
         )
         if shown == "This text":
+            count = f"1 of {part['available']:,}"
             drawing = occlusion_figure(word_table(texts[index]), "", f"words-{scope.task}-{index}", theme())
         else:
             table = frequent_table(list(texts.values()))

@@ -11,7 +11,7 @@ from engine.figures.sharpness import sharpness_figure
 from engine.pipeline.views.disentanglement import DISENTANGLEMENT
 from engine.pipeline.views.energy import ENERGY
 from engine.pipeline.views.sharpness import SHARPNESS
-from pages.shared.chrome import figure, theme
+from pages.shared.chrome import empty_state, figure, theme
 from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import view_on_demand
 from pages.shared.one_of import one_of
@@ -138,6 +138,9 @@ def sharpness(run: RunView) -> None:
         "experts is followed along the others' vectors, and along random directions of the same length in every tensor."
     )
     tasks = {task: run.report.tasks[task].title or task for task in run.report.tasks_of("in")}
+    if not tasks:
+        empty_state("No images", called("This run has no images of an expert's task.", kind_of(run.report)))
+        return
     left, right = st.columns((2, 1), vertical_alignment="bottom")
     task = left.selectbox(
         "Task",

@@ -4,7 +4,8 @@ import streamlit as st
 
 from engine.figures.spawning import spawning_figure
 from engine.pipeline.views.spawning import SPAWNING
-from pages.shared.chrome import figure, plain, theme
+from pages.shared.chrome import empty_state, figure, plain, theme
+from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
 
@@ -17,6 +18,9 @@ def spawning(run: RunView) -> None:
         "which is late enough."
     )
     tasks = {task: run.report.tasks[task].title or task for task in run.report.tasks_of("in")}
+    if not tasks:
+        empty_state("No images", called("This run has no images of an expert's task.", kind_of(run.report)))
+        return
     whose, long, wide, often = st.columns((2, 1, 1, 1), vertical_alignment="bottom")
     task = whose.selectbox(
         "Task",

@@ -46,10 +46,17 @@ def choose(report: Report, task: str, label: int | None = None, images: Iterable
 
 
 def chosen_task(report: Report) -> str | None:
-    """Return the task that somebody has chosen, by the address or on any page; None where nobody has."""
+    """Return the task that somebody has chosen, by the address or on any page; None where nobody has.
+
+    An address goes with its page, so what it names is kept in the session; what it names wrongly is said and dropped.
+    """
     asked = st.query_params.get(TASK)
     if asked in report.tasks:
+        choose(report, *((asked in scored_tasks(report) and _in_address(report)) or (asked,)))
         return asked
+    if asked is not None:
+        st.toast(f"The address names the task '{asked[:80]}', which this run does not have.")
+        _forget_address()
     task, label, images = st.session_state.get(SELECTION, (None, None, ()))
     if not st.session_state.get(BY_SOMEBODY) or task not in report.tasks:
         return None
@@ -109,10 +116,14 @@ def _choose_in(report: Report, listed: str, key: str) -> None:
     if st.session_state[key] == ALL:
         for name in (SELECTION, BY_SOMEBODY):
             st.session_state.pop(name, None)
-        for name in (TASK, CLASS, IMAGES):
-            st.query_params.pop(name, None)
+        _forget_address()
     else:
         choose(report, st.session_state[key])
+
+
+def _forget_address() -> None:
+    for name in (TASK, CLASS, IMAGES):
+        st.query_params.pop(name, None)
 
 
 def _keep(report: Report, task: str, label: int | None = None, images: Iterable[int] = ()) -> None:
@@ -145,6 +156,7 @@ def _in_address(report: Report) -> tuple[str, int | None, tuple[int, ...]] | Non
         st.toast(f"The address names the task '{task[:80]}', which this run has no expert of. Another one is shown.")
         return None
     if task not in scored_tasks(report):
+        st.toast(f"The address names the task '{task}', which has no accuracy to lose. Another one is shown.")
         return None
     classes, name = list(report.tasks[task].classes), st.query_params.get(CLASS)
     if name is not None and name not in classes:

@@ -1,5 +1,7 @@
 """Views that the calibrate page computes on demand, on a real small run."""
 
+import re
+
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
@@ -92,6 +94,7 @@ def test_quick_views_are_asked_for_by_themselves_computed_once_and_shown(open_pa
     # matrix of modules.
     assert charts(app) == before + 13
     assert "own module" in texts(app)
+    assert re.search(r"class token; n = \d+ of \d+ test images a task; ", texts(app).replace("\\", ""))
     listed(app, "calibrate.depth.task").select("beta").run()
     app.segmented_control(key="calibrate.depth.statistic").set_value("mean").run()
     app.segmented_control(key="calibrate.stitching.order").set_value("ends").run()
@@ -116,6 +119,7 @@ def test_one_image_before_and_after(open_page, made):
     place.set_value(place.max).run()
     assert not app.exception
     assert "away from the expert's, with SurgeryV2" in texts(app)
+    assert "likeliest classes; n = 1 of 24 test images" in texts(app).replace("\\", "")
     for name, count in zip(("repaired", "broken", "wrong", "right"), counts, strict=True):
         app.segmented_control(key=f"calibrate.one.fate.{run}.surgery_v2.beta").set_value(name).run()
         assert not app.exception

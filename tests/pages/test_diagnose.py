@@ -1,12 +1,14 @@
 """Diagnose: what is selected, the answers of the shipped example, and what stands in for answers that are not there."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
 from engine.figures.diagnosis.answer import QUESTIONS
 from engine.manifest import ASSETS
 from engine.pipeline.viewing.shipped import shipped_name
+from pages.sections.diagnose_answers import _class_of
 from pages.sections.diagnose_views import IMAGES, QUESTIONS_WITH_VIEWS
 from pages.shared.selection import CLASS, TASK
 
@@ -44,6 +46,16 @@ def test_a_class_is_remembered_on_other_visits(shipped, open_app):
     app.switch_page("pages/accuracy.py").run()
     app.switch_page("pages/diagnose.py").run()
     assert app.title[0].value == r"What happens to van \(Vehicles\)?"
+
+
+def test_a_click_on_a_bar_finds_its_class_by_the_name_that_is_drawn(monkeypatch):
+    asked = []
+    monkeypatch.setattr("pages.sections.diagnose_answers.choose", lambda report, *what: asked.append(what))
+    scope = SimpleNamespace(task="shops", classes=("Books", "Home & <b>Kitchen</b>"))
+    pick = _class_of(SimpleNamespace(report=None), scope)
+    assert pick({"y": "Home &amp; &lt;b&gt;Kitchen&lt;/b&gt;"})
+    assert not pick({"y": "Gardens"})
+    assert asked == [("shops", 1)]
 
 
 @pytest.mark.parametrize(

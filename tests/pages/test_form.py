@@ -67,6 +67,11 @@ def test_an_unusual_weight_of_a_recipe_stays_in_the_form(workspace, open_app):
     app.button(key="form.use").click().run()
     assert not problems(app)
     assert app.session_state[forms.RECIPE]["experts"] == [{"name": first, "weight": -1.75}]
+    slider = f"form.w.experts.{workspace.zoo}.weight.{first}"
+    app.slider(key=slider).set_value(0.5).run()
+    app.run()
+    assert app.slider(key=slider).min == -1.75, "the track stays as long, else the slider would lose its value"
+    assert app.session_state[forms.RECIPE]["experts"] == [{"name": first, "weight": 0.5}]
 
 
 def test_a_pasted_recipe_sets_the_form_or_says_what_is_wrong(workspace, open_app):

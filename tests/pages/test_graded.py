@@ -51,3 +51,7 @@ def test_every_page_opens_on_a_graded_task(place, monkeypatch):
             assert "asks for a number" in said
             assert "grades nearest to them" in said
             assert "answers are numbers, which are near or far" in said
+    app.query_params["task"] = "alpha"
+    app = app.switch_page("pages/diagnose.py").run()
+    assert next(box for box in app.selectbox if box.label == "Task").options == ["beta"]
+    assert "which has no accuracy to lose" in app.toast[0].value

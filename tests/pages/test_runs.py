@@ -5,6 +5,7 @@ import threading
 
 from engine.pipeline.kinds import all_kinds
 from engine.store import collect
+from pages.shared.state import PAGE
 from tests.made_run import made_report, write_run
 from tests.pages.test_lab import problems, texts
 
@@ -53,6 +54,20 @@ def test_search_and_filter(workspace, open_app):
     app.text_input(key="runs.search").set_value("").run()
     app.segmented_control(key="runs.filter").set_value("Failed").run()
     assert names(app) == ["Beta"]
+
+
+def test_rows_that_are_left_out_hide_no_older_runs(workspace, open_app):
+    for number in range(3):
+        workspace.finished(f"Run {number}")
+    request = {"recipe": workspace.recipe().model_dump(mode="json"), "projection": {"method": "umap"}}
+    row = workspace.store.runs.submit("run", request, owner="test", requested_by=PAGE)
+    workspace.store.runs.cancelled(row.id)
+    app = open_app()
+    app.session_state["runs.limit"] = 2
+    app.switch_page("pages/runs.py").run()
+    assert names(app) == ["Run 2", "Run 1"]
+    app.button(key="runs.more").click().run()
+    assert names(app) == ["Run 2", "Run 1", "Run 0"]
 
 
 def test_a_failed_run_shows_its_reason(workspace, open_app):

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from engine.manifest import ASSETS
-from pages.shared.selection import ALL, TASK
+from pages.shared.selection import ALL, CLASS, TASK
 from tests.pages.views import listed
 
 EXAMPLE = "task-arithmetic"
@@ -63,10 +63,22 @@ def test_the_address_chooses_for_every_page(open_example):
     assert shown(app, "accuracy.task") == {"letters"}, "a task that no expert was tuned on has confusions too"
 
 
+def test_what_an_address_chooses_is_remembered_when_it_goes(open_example):
+    app = open_example("calibrate", **{"task": "flowers", "class": "rose"})
+    for name in (TASK, CLASS):
+        app.query_params.pop(name, None)  # as the browser does on the way to another page
+    app.switch_page("pages/accuracy.py").run()
+    assert shown(app, "accuracy.task") == {"flowers"}
+
+
 def test_a_task_that_the_run_does_not_have_chooses_nothing(open_example):
     app = open_example("accuracy", task="nonsense")
     assert not app.exception
     assert shown(app, "accuracy.task") == {"vehicles"}
+    assert [note.value for note in app.toast] == [
+        "The address names the task 'nonsense', which this run does not have."
+    ]
+    assert not app.run().toast
 
 
 def test_lists_of_images_count_all_that_were_measured(open_example):

@@ -99,6 +99,7 @@ def test_words_that_move_features_are_shown_where_they_were_hidden(opened):
     app = opened("diagnose", task="alpha")
     assert "8 · Which words?" in texts(app)
     assert "green moves the expert" in texts(app).replace(":green-background[green]", "green")
+    assert "in its place; n = 1 of 24 test texts" in texts(app).replace("\\", "")
 
 
 def test_where_models_look_is_shown_on_the_words(opened):

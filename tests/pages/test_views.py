@@ -201,6 +201,13 @@ class TestAccuracy:
         assert (row["says"], table.loc["Pretrained", "says"]) == ("higher", "lower")
         assert "paired by image, over one training seed" in texts(app)
 
+    def test_a_hyphen_in_a_title_is_no_minus(self, store, key):
+        report = made_report()
+        tasks = {name: task.model_copy(update={"title": f"{name}-2"}) for name, task in report.tasks.items()}
+        finish(store, key, report.model_copy(update={"tasks": tasks}))
+        said = next(text.value for text in open_page("accuracy").markdown if "Merging costs" in text.value)
+        assert r"\-2 most: −" in said
+
     def test_another_task_has_other_classes(self, store, key):
         finish(store, key)
         app = open_page("accuracy")

@@ -9,7 +9,7 @@ from engine.zoo.importing.convert import import_zoo
 from engine.zoo.importing.request import parse_request
 from tests.made_checkpoints import clip, moved, visual_of, write_hf
 from tests.pages.conftest import ROOT
-from tests.pages.test_lab import problems
+from tests.pages.test_lab import problems, texts
 
 PAGES = sorted(path.stem for path in (ROOT / "pages").glob("[a-z]*.py"))
 
@@ -35,3 +35,11 @@ def test_every_page_opens(run, open_app):
         app = open_app(page, run=run.id)
         assert not app.exception, page
         assert not problems(app), page
+
+
+def test_what_needs_images_says_that_there_are_none(run, open_app):
+    for title in ("Over λ", "Disentanglement", "Sharpness", "Subspaces", "Alignment", "Spawning"):
+        app = open_app("premerging", run=run.id, **{"premerging.view": title})
+        assert not app.exception, title
+        assert not problems(app), title
+        assert ("No images" in texts(app)) == (title in ("Sharpness", "Spawning")), title
