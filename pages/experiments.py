@@ -10,6 +10,7 @@ from engine.errors import EngineError
 from engine.experiments import (
     Experiment,
     ExperimentResult,
+    Finding,
     Measure,
     experiment_names,
     read_experiment,
@@ -21,7 +22,7 @@ from engine.pipeline.viewing.by_task import ImagesRequest
 from engine.pipeline.zoos.derived import derived_names
 from engine.store import Run
 from engine.zoo.modalities import MODALITIES
-from pages.sections.experiment_findings import beside, chosen_settings, findings
+from pages.sections.experiment_findings import beside, chosen_settings, findings, measured_on
 from pages.sections.experiments_elsewhere import draw_elsewhere, draw_networks
 from pages.shared.chrome import age, empty_state, error_state, numbers_of, plain, plot, theme
 from pages.shared.one_of import one_of
@@ -131,19 +132,25 @@ def _table(rows: list[dict[str, str | None]], name: str, height: int | Literal["
 def _row(spec: Experiment) -> dict[str, str | None]:
     """Return a claim as a row of the table."""
     result, _ = latest(spec)
-    first = next((finding for finding in result.findings if not finding.control), None) if result else None
-    explained = result and dict.fromkeys(text for finding in result.findings for text in finding.explained_by)
+    clauses = _clauses(spec, result) if result else []
+    explained = dict.fromkeys(text for finding in clauses for text in finding.explained_by)
     return {
         "Claim": spec.claim,
         "Paper": spec.paper,
         "Part": spec.part,
         "Verdict": verdict_of(result),
-        "Effect": (effect(first).lstrip("+") or None) if first else None,  # a sign in front would be quoted
+        "Effect": (effect(clauses[0]).lstrip("+") or None) if clauses else None,  # a sign in front would be quoted
         "Does as well": " ".join(explained) if explained else None,
-        "Zoo": result.zoo if result else spec.zoo,
+        "Zoo": measured_on(result) if result else spec.zoo,
         "name": spec.name,
         "section": spec.section,
     }
+
+
+def _clauses(spec: Experiment, result: ExperimentResult) -> list[Finding]:
+    """Return the clauses that the verdict is of; where the paper makes none, those that are asked here."""
+    found = [pair for pair in zip(spec.checks, result.findings, strict=True) if not pair[0].control]
+    return [finding for check, finding in found if not check.asked] or [finding for _, finding in found]
 
 
 def _open(name: str | None) -> None:
@@ -166,7 +173,7 @@ def _one(spec: Experiment) -> None:
     st.caption(plain(f"{spec.paper}, {spec.part}"))
     st.markdown(f"**The claim.** {plain(spec.claim)}")
     row = _job(spec)
-    result, made = latest(spec)
+    result, made = _chosen(spec)
     if result is None:
         empty_state(
             "Not computed yet",
@@ -180,8 +187,30 @@ def _one(spec: Experiment) -> None:
         _again(spec)
 
 
+def _chosen(spec: Experiment) -> tuple[ExperimentResult | None, Run | None]:
+    """Let one of several results be chosen."""
+    every = results(spec)
+    if len(every) < 2:
+        return next(iter(every), (None, None))
+    return every[
+        st.selectbox(
+            "Result",
+            range(len(every)),
+            format_func=lambda place: _called(*every[place]),
+            key=f"experiments.result.{spec.name}",
+            width=460,
+            help="The long form is shown first, and of it the result over most sets of experts.",
+        )
+    ]
+
+
+def _called(result: ExperimentResult, made: Run | None) -> str:
+    origin = "comes with the app" if made is None else age(made.created)
+    return f"{measured_on(result)}{sets_of(result)}, {origin}"
+
+
 def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> None:
-    st.markdown(f"{VERDICTS[result.verdict]} :gray[on {plain(result.zoo)}]: {plain(result.reason)}")
+    st.markdown(f"{VERDICTS[result.verdict]} :gray[on {plain(measured_on(result))}]: {plain(result.reason)}")
     st.markdown(f":small[{_linked(EVIDENCE)}]")
     findings(spec, result)
     beside(spec, [other for other, _ in results(spec)])

@@ -25,6 +25,7 @@ Outcome = Literal["seen", "opposite seen", "no difference", "undecided"]
 Correct = Bool[np.ndarray, "seeds images"]
 Values = Float[np.ndarray, "seeds units"]
 CHUNK = 2_000_000  # counts that are drawn at once
+FEW = 30  # units of a part, below which resampling them tells too little of their spread
 SHARED = 2_500  # units up to which parts share their draws
 SHIFT = 617  # draws between one part and the next
 
@@ -82,6 +83,9 @@ def interval_of(
 ) -> Difference:
     """Return the mean over parts of their means, with its interval, see :func:`paired_difference`.
 
+    Where a part has fewer than :data:`FEW` units (groups of experts, layers), the interval is Student's of the same
+    variances and degrees of freedom: a bootstrap of a handful is too narrow.
+
     Args:
         parts: by task (or any other group that is fixed) a value for each training seed and unit, such as the
             difference of an image between two sides; all with equally many seeds.
@@ -99,16 +103,20 @@ def interval_of(
     seeds = found.pop()
     by_seed = np.mean([matrix.mean(axis=1) for matrix in parts.values()], axis=0)
     centre, generator = float(by_seed.mean()), np.random.default_rng(seed)
+    around, tail = centre if mean is None else mean, (1 - CONFIDENCE) / 2
+    count = sum(matrix.shape[1] for matrix in parts.values())
+    variance, degrees = _variance(parts, by_seed)
+    student = stdtrit(degrees, 1 - tail)
+    if min(matrix.shape[1] for matrix in parts.values()) < FEW:
+        half = float(student * np.sqrt(variance))
+        return Difference(around, around - half, around + half, count, seeds)
     drawn = np.mean(_resampled(list(parts.values()), resamples, seed, generator), axis=0)
     weights = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
     if seeds > 1:
         weights = 1 / seeds + (weights - 1 / seeds) * np.sqrt(seeds / (seeds - 1))
     found_means = (weights * drawn).sum(axis=1)
-    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(found_means, [tail, 1 - tail])
-    wider = stdtrit(_degrees(parts, by_seed), 1 - tail) / ndtri(1 - tail)
-    count = sum(matrix.shape[1] for matrix in parts.values())
-    around = centre if mean is None else mean
+    wider = student / ndtri(1 - tail)
     return Difference(
         around, around + wider * (float(low) - centre), around + wider * (float(high) - centre), count, seeds
     )
@@ -183,10 +191,10 @@ def _counts(units: int, resamples: int, seed: int) -> Float[np.ndarray, "resampl
     return found
 
 
-def _degrees(
+def _variance(
     differences: Mapping[str, Float[np.ndarray, "seeds images"]], by_seed: Float[np.ndarray, " seeds"]
-) -> float:
-    """Return Satterthwaite's degrees of freedom of the sum of both variances, of images and of seeds."""
+) -> tuple[float, float]:
+    """Return the sum of both variances, of images and of seeds, and Satterthwaite's degrees of freedom of it."""
     tasks = len(differences)
     of_images = [
         matrix.mean(axis=0).var(ddof=1) / matrix.shape[1] if matrix.shape[1] > 1 else 0.0
@@ -199,4 +207,4 @@ def _degrees(
     )
     seeds = by_seed.var(ddof=1) / len(by_seed) if len(by_seed) > 1 else 0.0
     free += seeds**2 / max(len(by_seed) - 1, 1)
-    return float((images + seeds) ** 2 / free) if free > 0 else np.inf
+    return float(images + seeds), float((images + seeds) ** 2 / free) if free > 0 else np.inf

@@ -79,7 +79,7 @@ def _cell(measure: Measure, point: PointResult) -> Cell | None:
         raise RecipeError(
             f"The result does not hold '{measure.title}' as it is measured now. Run the experiment again."
         )
-    values = task_accuracy(point.rights, place) if point.rights is not None else None
+    values = task_accuracy(point.rights, place, point.state) if point.rights is not None else None
     return Cell(values=values, mean=math.fsum(values) / len(values), sd=deviation(values)) if values else None
 
 
@@ -94,7 +94,7 @@ def _sides(spec: Experiment, point: PointResult) -> dict[str, Side]:
     for measure in spec.measures:
         cell = point.cells.get(measure.name)
         if cell is not None and point.rights is not None:
-            found[measure.name] = accuracy_side(point.rights, _place(measure, point), cell.mean)
+            found[measure.name] = accuracy_side(point.rights, _place(measure, point), point.state, cell.mean)
     return {name: side for name, side in found.items() if side is not None}
 
 
@@ -113,10 +113,10 @@ def _compared(check: Check, table: Table, sides: Sides, exact: Sequence[str], ea
             f"'{check.text}' compares numbers whose values by image are not kept with the result. "
             "Run the experiment again."
         )
-    if same[0].basis != "images":
+    if same[0].basis not in ("images", "groups"):
         return found
     kept = Difference(found.difference, same[0].low, same[0].high, 0, 1)
-    told = {"outcome": outcome_of(check, kept), "low": kept.low, "high": kept.high, "basis": "images"}
+    told = {"outcome": outcome_of(check, kept), "low": kept.low, "high": kept.high, "basis": same[0].basis}
     return found.model_copy(update=told)
 
 

@@ -81,7 +81,7 @@ def _pooled(parts: Sequence[PointResult]) -> PointResult:
     values = {name: tuple(part.cells[name].mean for part in parts) for name in known}
     told = {
         "cells": {name: Cell(values=v, mean=math.fsum(v) / len(v), sd=deviation(v)) for name, v in values.items()},
-        "seeds": tuple(range(len(parts))),
+        "seeds": tuple(range(sum(len(part.seeds) for part in parts))),
         "failed": " ".join(dict.fromkeys(part.failed for part in parts if part.failed)),
         "rights": _rights(parts),
         "tuned": tuple(map(_tuned, zip(*(part.tuned for part in parts), strict=True))) if known else (),
@@ -111,7 +111,7 @@ def _sides(spec: Experiment, point: PointResult, parts: Sequence[PointResult]) -
         cell, place = point.cells.get(measure.name), measure.path.replace("{state}", point.state)
         if cell is None or not place or measure.view:
             continue
-        sides = [accuracy_side(part.rights, place, cell.mean) for part in parts if part.rights is not None]
+        sides = [accuracy_side(part.rights, place, point.state, cell.mean) for part in parts if part.rights is not None]
         there = [side.parts for side in sides if side is not None]
         if len(there) == len(parts):
             rows = {name: np.stack([by_image[name].mean(axis=0) for by_image in there]) for name in there[0]}

@@ -34,7 +34,7 @@ Verdict = Literal[  # of a clause and of the claim
     "differs by clause",
     "not judged",
 ]
-Basis = Literal["", "images", "seeds", "points", "count"]
+Basis = Literal["", "images", "groups", "seeds", "points", "count"]
 
 
 class Cell(Frozen):
@@ -88,7 +88,7 @@ class Finding(Frozen):
     control: bool = False
     low: float | None = None  # the 95 % interval of the difference
     high: float | None = None
-    basis: Basis = ""  # what the interval is made of: images and seeds, seeds alone, points, or none of a count
+    basis: Basis = ""  # what the interval is over: images and seeds, groups of experts, seeds, points; none of a count
     verdict: Verdict | None = None  # of a clause, with its controls
     explained_by: tuple[str, ...] = ()  # objections to this clause that come out as well
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,9 +143,10 @@ class Side:
 
     mean: float
     parts: Mapping[str, Values]
+    units: Literal["images", "groups"] = "images"
 
 
-def accuracy_side(rights: Rights, path: str, mean: float) -> Side | None:
+def accuracy_side(rights: Rights, path: str, state: str, mean: float) -> Side | None:
     """Return the side of an accuracy that a path of a report names, None where it names another number.
 
     The H-score is linearised around its value: it is homogeneous of degree 1, so that the sum of both accuracies times
@@ -154,15 +155,17 @@ def accuracy_side(rights: Rights, path: str, mean: float) -> Side | None:
     Args:
         rights: of the point.
         path: such as ``average.merged.in``, ``average.merged.h_score`` or ``accuracy.merged.digits``.
+        state: whose images these are; what the path names of another state has no side.
         mean: the number itself.
     """
+    match = OF_TASK.match(path) or AVERAGE.match(path)
+    if match is None or match["state"] != state:
+        return None
     inside, outside = (_percent(side, rights) for side in rights.by_task())
-    if match := OF_TASK.match(path):
+    if match.re is OF_TASK:
         name = _name(match["task"], rights)
         found = {**inside, **outside}
         return Side(mean, {name: found[name]}) if name in found else None
-    if not (match := AVERAGE.match(path)):
-        return None
     if match["kind"] != "h_score":
         chosen = inside if match["kind"] == "in" else outside
         return Side(mean, chosen) if chosen else None
@@ -184,14 +187,15 @@ def accuracy_side(rights: Rights, path: str, mean: float) -> Side | None:
     )
 
 
-def task_accuracy(rights: Rights, path: str) -> tuple[float, ...] | None:
+def task_accuracy(rights: Rights, path: str, state: str) -> tuple[float, ...] | None:
     """Return a task's accuracy in percent, seed by seed, by its place in a report; None where it has no images.
 
     Args:
         rights: of the point.
         path: such as ``accuracy.merged.digits``.
+        state: whose images these are.
     """
-    side = accuracy_side(rights, path, 0.0) if OF_TASK.match(path) else None
+    side = accuracy_side(rights, path, state, 0.0) if OF_TASK.match(path) else None
     return None if side is None else tuple(float(value) for part in side.parts.values() for value in part.mean(axis=1))
 
 

@@ -12,8 +12,8 @@ from ..manifest import locate_zoo, read_manifest
 from ..zoo.making.records import by_recipe
 from ..zoo.modalities import modality_of
 
-SIZE = re.compile(r"^(?P<times>\d*)(?P<name>d|w|blocks)(?:/(?P<parts>\d+|blocks)|-(?P<less>\d+))?$")
-IN_TEXT = re.compile(r"\{(\d*(?:d|w|blocks)(?:/(?:\d+|blocks)|-\d+)?)\}")
+SIZE = re.compile(r"^(?P<times>\d*)(?P<name>d|w|blocks)(?:/(?P<parts>[1-9]\d*|blocks)|-(?P<less>\d+))?$")
+IN_TEXT = re.compile(r"\{(\d*(?:d|w|blocks)(?:/(?:[1-9]\d*|blocks)|-\d+)?)\}")
 GROUP = "{each}"  # in a list of experts: those of the group whose turn it is
 
 

@@ -32,7 +32,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from ..catalog import MERGE_METHODS, TRANSFORMS, resolve
+from ..catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, Row, resolve
 from ..errors import RecipeError, nearest
 from ..manifest import ASSETS
 from ..recipe import LATER, Frozen, Recipe, Sparse, explain, parse_recipe, read_yaml
@@ -106,7 +106,7 @@ class Measure(Frozen):
     title: str
     path: str = ""  # see `places`; {state} is the point's; of a report's table of tasks, in-domain ones count
     view: str = ""  # the view whose document the path is in; empty for the run's report
-    analysis: str = ""  # a row of the pipeline's ANALYSES
+    analysis: str = ""  # a row of the pipeline's ANALYSES, with its params
     params: dict[str, Any] = Field(default_factory=dict)
     unit: str = "%"
     exact: bool = False  # a count that no image and no chance plays a part in
@@ -246,14 +246,13 @@ class Experiment(Frozen):
         """
         try:
             parts = scaled({**self.base, **point.set}, shape.sizes)
-            if quick:
-                parts = _quickly(parts, self.quick)
-            found = []
+            found, tried = [], scaled(point.tune, shape.sizes)
             if point.each and not names_group(parts.get("experts")):
                 raise RecipeError("The point is measured for groups of experts, and its recipe names no '{each}'.")
             for group in _groups(point.each, shape.experts):
                 experts = with_group(parts.get("experts", "all"), group)
-                for values, recipe in _tried({"zoo": zoo, **parts, "experts": experts}, point.tune, quick=quick):
+                given = parse_recipe({"zoo": zoo, **parts, "experts": experts, "seeds": [0]})
+                for values, recipe in _tried(_quickly(given, self.quick) if quick else given, tried, quick=quick):
                     for seed in range(1 if quick or not seed_matters(recipe) else self.seeds):
                         found.append(Variant(point, seed, group, values, resolve(_seeded(recipe, seed))))
         except RecipeError as error:
@@ -322,24 +321,21 @@ def _digest(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _quickly(parts: Mapping[str, Any], changes: Quick) -> dict[str, Any]:
+def _quickly(recipe: Recipe, changes: Quick) -> Recipe:
     """Return a recipe on fewer images (``probe``) and with shorter training (``steps``)."""
-    found = dict(parts)
-    if changes.probe:
-        found["probe"] = {**found.get("probe", {}), **changes.probe}
+    found = recipe.model_dump(mode="json")
+    found["probe"] |= changes.probe
     if changes.steps:
-        found["calibrators"] = [_shortened(call, changes.steps) for call in found.get("calibrators", ())]
-        merge = found.get("merge", {})
-        row = MERGE_METHODS.get(merge.get("method", ""))
-        if row and (learned := row.params.model_fields.get("steps")):
-            found["merge"] = _shortened(merge, changes.steps, learned.default)
-    return found
+        for call, rows in [(found["merge"], MERGE_METHODS), *((call, CALIBRATORS) for call in found["calibrators"])]:
+            _shorten(call, rows, changes.steps)
+    return parse_recipe(found)
 
 
-def _shortened(call: Mapping[str, Any], steps: int, default: int | None = None) -> dict[str, Any]:
-    """Return a call with so many steps at most; ``default`` are those of a call that says nothing of them."""
-    params = call.get("params", {})
-    return {**call, "params": {**params, "steps": min(params.get("steps", default or steps), steps)}}
+def _shorten(call: dict[str, Any], rows: Mapping[str, Row], steps: int) -> None:
+    """Let a method that takes steps take so many at most."""
+    row = rows.get(call["method"])
+    if row is not None and (own := row.params.model_fields.get("steps")):
+        call["params"] = {**call["params"], "steps": min(call["params"].get("steps", own.default), steps)}
 
 
 def _groups(count: int, experts: Sequence[str]) -> list[tuple[str, ...]]:
@@ -351,11 +347,8 @@ def _groups(count: int, experts: Sequence[str]) -> list[tuple[str, ...]]:
     return [tuple(experts[start : start + count]) for start in range(0, len(experts) - count + 1, count)]
 
 
-def _tried(
-    parts: Mapping[str, Any], tune: Mapping[str, Sequence[Any]], *, quick: bool
-) -> list[tuple[tuple[Any, ...], Recipe]]:
+def _tried(recipe: Recipe, tune: Mapping[str, Sequence[Any]], *, quick: bool) -> list[tuple[tuple[Any, ...], Recipe]]:
     """Return the recipe with every combination of the values that are tried; in the quick form of two values each."""
-    recipe = parse_recipe({**parts, "seeds": [0]})
     if not tune:
         return [((), recipe)]
     settings = [{"place": place, "values": values[:2] if quick else values} for place, values in tune.items()]

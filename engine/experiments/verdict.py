@@ -97,10 +97,11 @@ def compare(check: Check, table: Table, sides: Sides, exact: Sequence[str] = ())
     if left is None or right is None:
         return Finding(text=check.text, outcome="not measured", control=check.control)
     difference = left.mean - right.mean
-    found, basis = None, ""
+    found: Difference | None = None
+    basis: Basis = ""
     both = [sides.get(point, {}).get(measure) for point, measure in names]
     if both[0] is not None and both[1] is not None:
-        found, basis = interval_of(paired_parts(*both), mean=difference), "images"
+        found, basis = interval_of(paired_parts(*both), mean=difference), both[0].units
     elif check.measure in exact:
         found, basis = Difference(difference, difference, difference, 0, 1), "count"
     else:
@@ -116,7 +117,7 @@ def compare(check: Check, table: Table, sides: Sides, exact: Sequence[str] = ())
         control=check.control,
         low=found.low if found else None,
         high=found.high if found else None,
-        basis=_basis(basis),
+        basis=basis,
     )
 
 
@@ -236,8 +237,8 @@ def _by_seed(left: Cell, right: Cell) -> list[float] | None:
 
 
 def _overall(clauses: Sequence[Finding]) -> Verdict:
-    found = {finding.verdict for finding in clauses}
-    if not clauses or all(finding.outcome == "not measured" for finding in clauses):
+    found = {finding.verdict for finding in clauses if finding.outcome != "not measured"}
+    if not found:
         return "not judged"
     if len(found) == 1:
         return next(iter(found))
@@ -252,15 +253,12 @@ def _because(clauses: Sequence[Finding], asked: Sequence[Finding]) -> str:
     if all(finding.outcome == "not measured" for finding in clauses):
         return "Nothing that the claim comes down to was measured here."
     seen, ours = (sum(finding.outcome == "seen" for finding in part) for part in (clauses, asked))
+    judged = [finding for finding in clauses if finding.outcome != "not measured"]
     explained = dict.fromkeys(text for finding in clauses for text in finding.explained_by)
-    said = [f"{seen} of {len(clauses)} clauses seen." if len(clauses) > 1 else clauses[0].text]
+    said = [f"{seen} of {len(judged)} clauses seen." if len(judged) > 1 else judged[0].text]
+    said += [f"Not measured: {len(clauses) - len(judged)}."] if len(clauses) > len(judged) else []
     said += [f"Asked here: {ours} of {len(asked)} seen."] if asked else []
     first, more = list(explained)[:NAMED], len(explained) - NAMED
     said += ["As well:", *first] if first else []
     said += [f"And {more} more control{'s' if more > 1 else ''}."] if more > 0 else []
     return " ".join(said)
-
-
-def _basis(text: str) -> Basis:
-    found: dict[str, Basis] = {"images": "images", "seeds": "seeds", "count": "count"}
-    return found.get(text, "")

@@ -13,7 +13,12 @@ from pages.shared.chrome import draw_facts, plain
 from pages.shared.tables import draw_table
 
 NONE = "–"
-BASES = {"seeds": "; over seeds alone", "points": "; over these points", "count": ""}
+BASES = {
+    "groups": "; over groups of experts",
+    "seeds": "; over seeds alone",
+    "points": "; over these points",
+    "count": "",
+}
 OUTCOMES = {
     "seen": ":material/check: seen",
     "opposite seen": ":material/swap_horiz: opposite seen",
@@ -96,13 +101,18 @@ def beside(spec: Experiment, every: Sequence[ExperimentResult]) -> None:
     clauses = [place for place, finding in enumerate(every[0].findings) if not finding.control]
     rows = [
         {"Clause": every[0].findings[place].text}
-        | {f"{result.zoo} ({result.zoo_digest[:6]})": _short(result, place) for result in every}
+        | {f"{measured_on(result)} ({result.zoo_digest[:6]})": _short(result, place) for result in every}
         | {"Spread": _spread(every, place)}
         for place in clauses
     ]
     draw_facts(rows)
     sets = "Headlines are judged on two sets of experts of one base, by different seeds. " if spec.headline else ""
     st.caption(f"{sets}Spread: the greatest difference less the smallest.")
+
+
+def measured_on(result: ExperimentResult) -> str:
+    """Return the zoo of a result, and whether it is one of the quick form."""
+    return f"{result.zoo}, quick form" if result.quick else result.zoo
 
 
 def _spread(every: Sequence[ExperimentResult], place: int) -> str:

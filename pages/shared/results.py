@@ -14,13 +14,16 @@ LISTED = 200  # results of the store that are looked through
 
 
 def latest(spec: Experiment) -> tuple[ExperimentResult | None, Run | None]:
-    """Return the newest result of this store, else the one that comes with the app; None where none fits."""
+    """Return the result that is shown first; None where there is none."""
     return next(iter(results(spec)), (None, None))
 
 
 def results(spec: Experiment) -> list[tuple[ExperimentResult, Run | None]]:
-    """Return the newest result of every zoo, those of this store first; results of an earlier form are left out."""
-    found: dict[str, tuple[ExperimentResult, Run | None]] = {}
+    """Return the newest result of every zoo, of its long and of its quick form; those of an earlier form are left out.
+
+    Long ones come first, and among these the one of most sets of experts; then those of this store.
+    """
+    found: dict[tuple[str, bool], tuple[ExperimentResult, Run | None]] = {}
     for row in store().runs.list(kinds=("experiment",), states=("finished",), limit=LISTED):
         folder = store().find(row.result, checksums=False) if row.request.get("name") == spec.name else None
         if folder is not None:
@@ -29,14 +32,14 @@ def results(spec: Experiment) -> list[tuple[ExperimentResult, Run | None]]:
             except EngineError:
                 continue
             if fits(spec, result):
-                found.setdefault(result.zoo_digest, (result, row))
+                found.setdefault((result.zoo_digest, result.quick), (result, row))
     for zoo in (spec.zoo, spec.zoo + SECOND):
         file = shipped_path(spec, zoo)
         shipped = shipped_file(file) if file is not None else None
         if shipped is None or not fits(spec, shipped):
             break  # a second set of experts stands beside the first, never in its place
-        found.setdefault(shipped.zoo_digest, (shipped, None))
-    return list(found.values())
+        found.setdefault((shipped.zoo_digest, shipped.quick), (shipped, None))
+    return sorted(found.values(), key=lambda entry: (entry[0].quick, -entry[0].sets))
 
 
 def shipped_file(path: Path) -> ExperimentResult | None:

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
-from engine.analysis.paired import Difference, paired_difference
+from engine.analysis.paired import Difference, interval_of, paired_difference
 from engine.errors import DataError
 
 TASKS, IMAGES, SEEDS = 4, 1000, 5
@@ -62,6 +63,16 @@ def test_the_interval_is_that_of_a_paired_difference_of_proportions():
     half = 1.96 * values.std(ddof=1) / np.sqrt(4000)
     assert found.mean == pytest.approx(values.mean())
     assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.05)
+
+
+@pytest.mark.parametrize("units", [2, 3, 8])
+def test_the_interval_of_a_few_units_is_students(units):
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(600, 1, units))
+    found = [interval_of({"groups": each}) for each in values]
+    half = stdtrit(units - 1, 0.975) * values[0].std(ddof=1) / np.sqrt(units)
+    assert found[0].high - found[0].mean == pytest.approx(half)
+    assert 0.03 < np.mean([each.low > 0 or each.high < 0 for each in found]) < 0.07
 
 
 def test_one_row_stands_for_every_seed_where_nothing_was_trained():

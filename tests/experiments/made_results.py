@@ -62,7 +62,8 @@ def result(number, shares, *, images=400, zoo="made"):
         )
     table = {point.name: point.cells for point in points}
     sides = {
-        p.name: {"accuracy": accuracy_side(p.rights, "average.merged.in", p.cells["accuracy"].mean)} for p in points
+        p.name: {"accuracy": accuracy_side(p.rights, "average.merged.in", "merged", p.cells["accuracy"].mean)}
+        for p in points
     }
     findings, verdict, reason = judge(SPEC.checks, table, sides)
     return ExperimentResult(

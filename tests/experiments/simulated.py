@@ -51,7 +51,7 @@ def outcomes(repetitions: int, gain: float, generator: np.random.Generator) -> C
             matrices = rights.by_task()[0].values()
             values = 100 * np.mean([matrix.mean(axis=1) for matrix in matrices], axis=0)
             table[name] = {"m": Cell(values=tuple(values.tolist()), mean=float(values.mean()))}
-            sides[name] = {"m": accuracy_side(rights, "average.merged.in", float(values.mean()))}
+            sides[name] = {"m": accuracy_side(rights, "average.merged.in", "merged", float(values.mean()))}
         findings, verdict, _ = judge(CHECKS, table, sides)
         found[findings[0].outcome] += 1
         found["holds"] += verdict == "holds here"

@@ -213,6 +213,39 @@ def test_a_wrong_experiment_is_refused_with_the_reason(tmp_path, change, message
         read_experiment(file)
 
 
+def test_the_quick_form_takes_what_the_long_one_takes(tmp_path):
+    file = tmp_path / "small.yaml"
+    file.write_text(MINIMAL + "quick: {probe: {samples_per_task: 50}, steps: 700}\n")
+    spec = read_experiment(file)
+    given = {"merge": {"method": "ties"}, "calibrators": [{"method": "surgery"}, {"method": "surgery_v2"}]}
+    spec = spec.model_copy(update={"base": {**spec.base, **given}})
+    points = (spec.points[0].model_copy(update={"set": {}}),)
+    short, long = (
+        spec.model_copy(update={"points": points}).recipes("mini8", quick=quick)[0].recipe for quick in (1, 0)
+    )
+    assert short.merge == long.merge
+    for ours, theirs in zip(short.calibrators, long.calibrators, strict=True):
+        assert ours.params["steps"] == min(theirs.params["steps"], 700), "never more than the long form"
+    wrong = spec.model_copy(update={"base": {**spec.base, "merge": "ties"}})
+    for quick in (True, False):
+        with pytest.raises(RecipeError, match=r"small, .*'merge'"):
+            wrong.recipes("mini8", quick=quick)
+
+
+def test_sizes_are_scaled_where_values_are_tried(tmp_path):
+    file = tmp_path / "small.yaml"
+    file.write_text(MINIMAL)
+    spec = read_experiment(file)
+    call = {"method": "surgery", "params": {"rank": "d/8"}}
+    tune = {"calibrators.0.params.rank": ("d/32", "d/8")}
+    point = spec.points[0].model_copy(update={"set": {"calibrators": [call]}, "state": "surgery", "tune": tune})
+    tried = spec.model_copy(update={"points": (point,), "seeds": 1}).recipes("mini8")
+    assert [run.recipe.calibrators[0].params["rank"] for run in tried] == [4, 16]
+    broken = point.model_copy(update={"set": {"calibrators": [{**call, "params": {"rank": "d/0"}}]}, "tune": {}})
+    with pytest.raises(RecipeError, match="d/0"):
+        spec.model_copy(update={"points": (broken,)}).recipes("mini8")
+
+
 def test_an_unknown_experiment_names_the_nearest():
     with pytest.raises(RecipeError, match="Did you mean 'scaling'"):
         read_experiment("scalling")

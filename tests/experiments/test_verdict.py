@@ -89,6 +89,13 @@ def test_controls_decide_what_a_seen_clause_is_called():
     assert judge([check("above", right="absent")], table, {})[1] == "not judged"
 
 
+def test_what_was_not_measured_is_no_part_of_the_verdict():
+    table = {"a": {"m": seeds(80.0)}, "b": {"m": seeds(70.0)}}
+    claim, more, absent = check("above"), check("above", text="Again."), check("above", right="absent")
+    assert judge([claim, absent], table, {})[1:] == ("seen here", f"{claim.text} Not measured: 1.")
+    assert judge([claim, more, absent], table, {})[1:] == ("seen here", "2 of 2 clauses seen. Not measured: 1.")
+
+
 def test_what_is_asked_here_is_no_part_of_the_verdict():
     table = {"a": {"m": seeds(80.0)}, "b": {"m": seeds(70.0)}, "c": {"m": seeds(80.0)}}
     claim, asked = check("above"), check("below", asked=True, text="A is below B (asked here).")
@@ -162,7 +169,7 @@ def test_accuracies_and_the_h_score_come_from_the_images():
     )
 
     def at(path, mean=0.0):
-        side = accuracy_side(packed, path, mean)
+        side = accuracy_side(packed, path, "merged", mean)
         return None if side is None else np.mean([part.mean() for part in side.parts.values()])
 
     assert at("average.merged.in") == pytest.approx(62.5)
@@ -171,6 +178,8 @@ def test_accuracies_and_the_h_score_come_from_the_images():
     assert at("accuracy.merged.b") == 75
     assert at("accuracy.merged.z") is None
     assert at("bias.merged.l1") is None
+    assert at("average.pretrained.in") is None, "these are the merged model's images"
+    assert at("accuracy.pretrained.b") is None
 
 
 def test_the_linearised_h_score_has_the_interval_of_the_resampled_one():
@@ -178,7 +187,7 @@ def test_the_linearised_h_score_has_the_interval_of_the_resampled_one():
     first, second = generator.random((2, 1, 600)) < np.array([[[0.7]], [[0.8]]])
     out = generator.random((2, 1, 400)) < np.array([[[0.6]], [[0.5]]])
     packed = [Rights.of({"a": inside}, {"b": outside}, "x") for inside, outside in ((first, out[0]), (second, out[1]))]
-    sides = [accuracy_side(side, "average.merged.h_score", 0.0) for side in packed]
+    sides = [accuracy_side(side, "average.merged.h_score", "merged", 0.0) for side in packed]
     found = interval_of(paired_parts(*sides))
     drawn = []
     for _ in range(4000):
@@ -192,7 +201,10 @@ def test_the_linearised_h_score_has_the_interval_of_the_resampled_one():
 
 
 def test_other_images_are_never_paired():
-    sides = [accuracy_side(rights([1, 0, 1, 1], images=images), "average.merged.in", 75.0) for images in ("one", "two")]
+    sides = [
+        accuracy_side(rights([1, 0, 1, 1], images=images), "average.merged.in", "merged", 75.0)
+        for images in ("one", "two")
+    ]
     assert len(paired_parts(*sides)) == 2  # each side's own images
     assert len(paired_parts(sides[0], sides[0])) == 1
     unpaired, paired = interval_of(paired_parts(*sides)), interval_of(paired_parts(sides[0], sides[0]))
@@ -202,7 +214,7 @@ def test_other_images_are_never_paired():
 
 def test_groups_of_experts_are_averaged_by_image():
     whole = Rights.of({}, {"c#0": np.array([[1, 0, 1]], bool), "c#1": np.array([[1, 0, 0]], bool)}, "x")
-    side = accuracy_side(whole, "average.merged.out", 50.0)
+    side = accuracy_side(whole, "average.merged.out", "merged", 50.0)
     assert [part.tolist() for part in side.parts.values()] == [[[100.0, 0.0, 50.0]]]
 
 

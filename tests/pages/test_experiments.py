@@ -3,8 +3,9 @@
 import pytest
 
 from engine.experiments import FILE, Cell, ExperimentResult, PointResult, experiment_names, judge, read_experiment
-from engine.experiments.claims import PRACTICE
+from engine.experiments.claims import PRACTICE, effect
 from pages.shared.chrome import plain
+from pages.shared.results import latest
 
 NAME = "scaling"
 
@@ -27,7 +28,7 @@ def finished(workspace):
     return finish(workspace, "made", 80.0)
 
 
-def finish(workspace, zoo, best):
+def finish(workspace, zoo, best, quick=False):
     """Put a finished experiment on a zoo into the store; ``best`` is the accuracy at λ = 0.3."""
     spec = read_experiment(NAME)
     heights = {"pretrained": 50.0, "at_010": 55.0, "at_030": best, "at_100": 20.0}
@@ -48,7 +49,7 @@ def finish(workspace, zoo, best):
     result = ExperimentResult(
         name=NAME,
         form=spec.digest(),
-        quick=False,
+        quick=quick,
         zoo=zoo,
         zoo_digest=zoo,
         protocol="held_out",
@@ -61,7 +62,7 @@ def finish(workspace, zoo, best):
         seconds=1.0,
     )
     row = workspace.store.runs.submit("experiment", {"name": NAME}, name=spec.title, owner="test")
-    key = zoo.encode().hex().ljust(64, "e")
+    key = zoo.encode().hex().ljust(64, "f" if quick else "e")
     with workspace.store.create(key, step="experiment") as folder:
         (folder / FILE).write_text(result.model_dump_json())
     workspace.store.runs.finish(row.id, key)
@@ -149,6 +150,32 @@ def test_results_on_two_zoos_stand_side_by_side_with_their_spread(open_app, work
     first = table[table["Clause"] == plain(finished.findings[0].text)].iloc[0]
     assert {plain("made (made)"), plain("made-experts2 (made-e)")} < set(table.columns)
     assert first["Spread"] == "24"
+
+
+def test_a_quick_result_stands_beside_a_long_one_and_is_called_so(open_app, workspace, finished):
+    finish(workspace, "made", 52.0, quick=True)
+    rows = open_app("experiments").dataframe
+    (row,) = [table for frame in rows for table in frame.value.to_dict("records") if table["Zoo"].startswith("made")]
+    assert row["Zoo"] == "made"
+    app = opened(open_app, NAME)
+    assert "80 against 55" in texts(app).replace("\\", "")
+    assert any(plain("made, quick form (made)") in frame.value for frame in app.table)
+    choice = app.selectbox(key=f"experiments.result.{NAME}")
+    quick = next(option for option in choice.options if "quick form" in option)
+    choice.select(quick).run()
+    assert not app.exception
+    assert "52 against 55" in texts(app).replace("\\", "")
+
+
+def test_effects_of_the_list_are_of_clauses_that_the_verdict_is_of(open_app):
+    rows = {row["Claim"]: row for frame in open_app("experiments").dataframe for row in frame.value.to_dict("records")}
+    spec = read_experiment("distil-then-merge")
+    result, _ = latest(spec)
+    clauses = [
+        f for check, f in zip(spec.checks, result.findings, strict=True) if not check.control and not check.asked
+    ]
+    assert result.findings[0] != clauses[0]
+    assert rows[spec.claim]["Effect"] == effect(clauses[0]).lstrip("+")
 
 
 def test_running_it_again_submits_what_the_form_says(open_app, workspace):

@@ -173,6 +173,41 @@ def test_a_run_that_fails_is_said_and_loses_no_other(zoo, tmp_path, file, monkey
     assert found.verdict == "not judged"
 
 
+def test_a_view_that_fails_loses_the_point_that_asks_it_and_no_other(zoo, store, tmp_path):
+    path = tmp_path / "two.yaml"
+    asked = {"connection": {"points": 3, "images": 8, "shuffle": True}}
+    points = [{"name": "plain", "title": "Plain"}, {"name": "asked", "title": "Asked", "ask": asked}]
+    measures = [{"name": "moved", "title": "Moved", "view": "connection", "path": "units.moved.*"}]
+    base = {"experts": ["alpha"], "merge": {"method": "weight_average"}}
+    path.write_text(yaml.safe_dump({**SPEC, "base": base, "points": points, "measures": measures, "checks": []}))
+    plan = plan_request("experiment", {"name": str(path), "zoo": str(zoo)}, store)
+    views = [step.key for step in plan.steps if step.name == "connection"]
+    assert len(views) == 2
+    left = plan.without(views[1], "It went wrong.")
+    params = left.steps[-1].params
+    assert (set(params.runs), params.failed) == ({"plain"}, {"asked": "It went wrong."})
+    assert left.without(views[0], "This one too.") is None
+
+
+@pytest.mark.parametrize(
+    ("measure", "said"),
+    [
+        ({"analysis": "curve_end"}, "'column' is missing"),
+        ({"analysis": "curve_and"}, "Did you mean 'curve_end'"),
+        ({"analysis": "clusters", "params": {"quantity": "shape"}}, "'quantity'"),
+        ({"path": "averge.{state}.in"}, "Did you mean 'average'"),
+        ({"path": "average.{state}.inn"}, "Did you mean 'in'"),
+    ],
+)
+def test_a_measure_that_no_run_could_have_is_refused_before_anything_runs(zoo, store, tmp_path, measure, said):
+    path = tmp_path / "bad.yaml"
+    path.write_text(
+        yaml.safe_dump({**SPEC, "measures": [{"name": "number", "title": "A number", **measure}], "checks": []})
+    )
+    with pytest.raises(RecipeError, match=rf"tiny, A number: .*{said}"):
+        plan_request("experiment", {"name": str(path), "zoo": str(zoo)}, store)
+
+
 def test_the_plan_refuses_what_the_zoo_cannot_do(zoo, store, tmp_path):
     path = tmp_path / "bad.yaml"
     path.write_text(yaml.safe_dump({**SPEC, "base": {"experts": ["gamma"], "merge": {"method": "ties"}}}))
@@ -262,6 +297,14 @@ def test_a_point_that_peeks_takes_the_best_of_every_run_and_says_that_scored_ima
             Point.model_validate({**points[1], **wrong})
 
 
+def test_of_values_without_chance_the_one_run_stands_for_all_seeds():
+    point = Point(name="best", title="Best", tune={"merge.method": ["plain", "learned"]}, peeks=True)
+    learned = [RunAt(seed, (), None, None, choice=80.0 + seed, values=("learned",)) for seed in range(3)]
+    runs, tuned = choose(point, [RunAt(0, (), None, None, choice=81.5, values=("plain",)), *learned])
+    assert [(run.seed, run.choice) for run in runs] == [(0, 81.5), (1, 81.5), (2, 82.0)]
+    assert tuned[0].chosen == ("plain", "plain", "learned")
+
+
 def test_a_point_sets_what_a_view_is_asked_and_groups_of_experts_are_units(zoo, store, tmp_path):
     file = tmp_path / "asked.yaml"
     asked = {"connection": {"points": 3, "images": 8, "shuffle": False}}
@@ -281,7 +324,7 @@ def test_a_point_sets_what_a_view_is_asked_and_groups_of_experts_are_units(zoo, 
     assert found.cell("plain", "moved").mean == 0
     assert found.cell("mixed", "moved").mean > 0.5
     assert found.findings[0].outcome == "seen"
-    assert found.findings[0].basis == "images"
+    assert found.findings[0].basis == "groups"
     asked["connection"]["place"] = 3
     file.write_text(yaml.safe_dump(spec))
     refused = run_experiment(str(file), store, zoo=str(zoo))

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
+from pydantic import Field, ValidationError
 from safetensors.numpy import load_file
 
 from ...analysis.accuracy import predictions, scores
@@ -27,65 +28,96 @@ from ...analysis.outliers import placements, prototype_distance, prototypes
 from ...calibration import Calibrator
 from ...calibration.base import load_calibrator
 from ...catalog import CALIBRATORS
-from ...errors import EngineError
+from ...errors import EngineError, RecipeError
+from ...recipe import Frozen, explain
 from ...report import Report
 from ...zoo.encoders.heads import ZeroShotHead
 from ...zoo.folder import Zoo
 
 Units = dict[str, np.ndarray]  # group → a value a unit
-Analysis = Callable[[Path, Report, Zoo, str, Mapping[str, Any]], float | Units | None]
 Features = Mapping[str, np.ndarray]
 
 
-def curve_end(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
-    """Return the last value of a calibrator's curve in ``column``, e.g. accuracy on the images it was fitted to."""
+class NoParams(Frozen):
+    """Parameters of an analysis that takes none."""
+
+
+class CurveParams(Frozen):
+    """Parameters of the end of a curve."""
+
+    column: str
+
+
+class DistanceParams(Frozen):
+    """Parameters of distances between features."""
+
+    to: str  # the other state
+    norm: Literal["l1", "l2"] = "l1"  # the mean over dimensions, or the Euclidean length
+    domain: Literal["in", "out"] = "in"
+
+
+class ClusterParams(Frozen):
+    """Parameters of how well features tell classes apart."""
+
+    # Silhouette, −1 to 1, or the percent of an image's ten nearest that are of its class.
+    quantity: Literal["silhouette", "neighbours"]
+    domain: Literal["in", "out"] = "in"
+
+
+class LayerParams(Frozen):
+    """Parameters of what is kept of layers."""
+
+    components: tuple[str, ...] = Field(min_length=1)
+
+
+class OutlierParams(Frozen):
+    """Parameters of how well images of other tasks are told."""
+
+    pairs: dict[str, str] = Field(default_factory=dict)  # out-of-domain task → in-domain task
+
+
+def curve_end(folder: Path, report: Report, zoo: Zoo, state: str, params: CurveParams) -> float | None:
+    """Return the last value of a calibrator's curve, e.g. accuracy on the images it was fitted to."""
     part = report.calibrators.get(state)
     if part is None or not part.curve:
         return None
     names = ("step", "loss", *part.curve_columns)[-len(part.curve[-1]) :]
     row = dict(zip(names, part.curve[-1], strict=True))
-    if params["column"] not in row:
-        raise EngineError(f"The curve has no column '{params['column']}'; it has {', '.join(row)}.")
-    return row[params["column"]]
+    if params.column not in row:
+        raise EngineError(f"The curve has no column '{params.column}'; it has {', '.join(row)}.")
+    return row[params.column]
 
 
-def sigma(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
+def sigma(folder: Path, report: Report, zoo: Zoo, state: str, params: NoParams) -> float | None:
     """Return the mean predicted standard deviation over images and dimensions, in feature units."""
     table = pd.read_parquet(folder / "samples.parquet", columns=["state", "sigma"])
     values = table.loc[table["state"] == state, "sigma"].dropna()
     return float(values.mean()) if len(values) else None
 
 
-def distance(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> Units | None:
-    """Return every image's distance to another state's features (``to``), on tasks of one ``domain``.
-
-    ``norm``: ``l1``, the mean over dimensions, or ``l2``, the Euclidean length.
-    """
+def distance(folder: Path, report: Report, zoo: Zoo, state: str, params: DistanceParams) -> Units | None:
+    """Return every image's distance to another state's features, on the tasks of one domain."""
     features = load_file(folder / "features.safetensors")
-    norm = {"l1": sample_l1, "l2": sample_shift}[params.get("norm", "l1")]
+    norm = {"l1": sample_l1, "l2": sample_shift}[params.norm]
     found = {}
-    for task in report.tasks_of(params.get("domain", "in")):
-        names = f"{state}/{task}/evaluate", f"{params['to']}/{task}/evaluate"
+    for task in report.tasks_of(params.domain):
+        names = f"{state}/{task}/evaluate", f"{params.to}/{task}/evaluate"
         if all(name in features for name in names):
             found[task] = norm(*(features[name] for name in names))
     return found or None
 
 
-def clusters(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> Units | None:
-    """Measure for every image how well features tell its class apart, on the tasks of one ``domain``.
-
-    ``quantity``: ``silhouette`` (−1 to 1), or ``neighbours``, the percent of an image's ten nearest that are of its
-    class.
-    """
+def clusters(folder: Path, report: Report, zoo: Zoo, state: str, params: ClusterParams) -> Units | None:
+    """Measure for every image how well features tell its class apart, on the tasks of one domain."""
     features = load_file(folder / "features.safetensors")
-    tasks = [task for task in report.tasks_of(params.get("domain", "in")) if f"{state}/{task}/evaluate" in features]
-    measure = {"silhouette": silhouette, "neighbours": neighbours_of_own_class}[params["quantity"]]
+    tasks = [task for task in report.tasks_of(params.domain) if f"{state}/{task}/evaluate" in features]
+    measure = {"silhouette": silhouette, "neighbours": neighbours_of_own_class}[params.quantity]
     labels = _labels(folder, report, tasks)
     return {task: measure(features[f"{state}/{task}/evaluate"], labels[task]) for task in tasks} or None
 
 
-def kept_layers(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> Units | None:
-    """Return 100 for layers that the shared mask keeps at the run's η and 0 for others, of some ``components``.
+def kept_layers(folder: Path, report: Report, zoo: Zoo, state: str, params: LayerParams) -> Units | None:
+    """Return 100 for layers that the shared mask keeps at the run's η and 0 for others, of some components.
 
     Source: Zhang et al., 2025, arXiv:2506.09093, appendix B.11, which sorts layers into attention, MLP and other.
     """
@@ -94,12 +126,12 @@ def kept_layers(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapp
     kept = [
         report.salience.shared_mask[layer.column]
         for layer in layers_of(report.salience.layers)
-        if layer.component in params["components"]
+        if layer.component in params.components
     ]
-    return {", ".join(params["components"]): 100.0 * np.array(kept)} if kept else None
+    return {", ".join(params.components): 100.0 * np.array(kept)} if kept else None
 
 
-def wrong_task(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> Units | None:
+def wrong_task(folder: Path, report: Report, zoo: Zoo, state: str, params: NoParams) -> Units | None:
     """Return 100 for images that are classified rightly with the calibrator of the task after theirs, else 0."""
     swapped = _Swapped.of(folder, report, zoo, state, shared=True)
     if swapped is None:
@@ -164,7 +196,7 @@ class _Swapped:
         return _predict(given, self.heads[task]) == self.labels[task]
 
 
-def outlier_auroc(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> Units | None:
+def outlier_auroc(folder: Path, report: Report, zoo: Zoo, state: str, params: OutlierParams) -> Units | None:
     """Return what every image adds to the AUROC of telling out-of-domain images by the nearest prototype.
 
     The number is the mean over in-domain tasks; an out-of-domain image counts with its mean over the tasks. With
@@ -173,7 +205,7 @@ def outlier_auroc(folder: Path, report: Report, zoo: Zoo, state: str, params: Ma
 
     Source: DeLong et al., Biometrics 44 (1988), pp. 837–845: an AUROC varies as the means of its placement values do.
     """
-    near = {task: other for other, task in params.get("pairs", {}).items()}
+    near = {task: other for other, task in params.pairs.items()}
     there = outlier_parts(folder, report, zoo, state, near)
     found = {task: placements(*part.scores()) for task, part in there.items()}
     if not found or len(found) < len(near):
@@ -250,7 +282,7 @@ def outlier_parts(
     return found
 
 
-def kept_coefficient(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> float | None:
+def kept_coefficient(folder: Path, report: Report, zoo: Zoo, state: str, params: NoParams) -> float | None:
     """Return the mean learned coefficient over experts and the layers that are left of a run's task vectors.
 
     Behind a transform a layer that was dropped keeps the coefficient with which that of every expert began. Without one
@@ -268,7 +300,7 @@ def kept_coefficient(folder: Path, report: Report, zoo: Zoo, state: str, params:
     return float(values[:, kept].mean()) if kept.any() else None
 
 
-def normalised(folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]) -> Units | None:
+def normalised(folder: Path, report: Report, zoo: Zoo, state: str, params: NoParams) -> Units | None:
     """Return 100 / (accuracy of the task's expert) for each evaluation image that the state classifies rightly, else 0.
 
     The mean over tasks of their means is the normalised accuracy in percent. Experts are evaluated as the run evaluates
@@ -293,16 +325,41 @@ def normalised(folder: Path, report: Report, zoo: Zoo, state: str, params: Mappi
     return {task: 100 * rows.to_numpy(dtype=float) / experts[task] for task, rows in right[state].items()}
 
 
+@dataclass(frozen=True)
+class Analysis:
+    """An analysis with what its parameters may be."""
+
+    function: Callable[..., float | Units | None]
+    params: type[Frozen]
+
+    def parse(self, given: Mapping[str, Any]) -> Frozen:
+        """Return parameters as the function takes them.
+
+        Raises:
+            RecipeError: one is missing, unknown or of another kind.
+        """
+        try:
+            return self.params.model_validate(dict(given))
+        except ValidationError as error:
+            raise RecipeError(explain(error, self.params)) from error
+
+    def __call__(
+        self, folder: Path, report: Report, zoo: Zoo, state: str, params: Mapping[str, Any]
+    ) -> float | Units | None:
+        """Carry it out."""
+        return self.function(folder, report, zoo, state, self.parse(params))
+
+
 ANALYSES: dict[str, Analysis] = {
-    "kept_coefficient": kept_coefficient,
-    "kept_layers": kept_layers,
-    "clusters": clusters,
-    "normalised": normalised,
-    "curve_end": curve_end,
-    "sigma": sigma,
-    "distance": distance,
-    "wrong_task": wrong_task,
-    "outlier_auroc": outlier_auroc,
+    "kept_coefficient": Analysis(kept_coefficient, NoParams),
+    "kept_layers": Analysis(kept_layers, LayerParams),
+    "clusters": Analysis(clusters, ClusterParams),
+    "normalised": Analysis(normalised, NoParams),
+    "curve_end": Analysis(curve_end, CurveParams),
+    "sigma": Analysis(sigma, NoParams),
+    "distance": Analysis(distance, DistanceParams),
+    "wrong_task": Analysis(wrong_task, NoParams),
+    "outlier_auroc": Analysis(outlier_auroc, OutlierParams),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import EngineError, RecipeError, ZooError
 from ...experiments import Experiment, Point, Variant, read_experiment
-from ...experiments.sizes import shape_of
+from ...experiments.sizes import scaled, shape_of
 from ...recipe import Request
 from ...store import Store
 from ...zoo.folder import Zoo
@@ -20,6 +20,7 @@ from ..steps import Step, closure
 from ..viewing.base import View
 from ..views import view_of
 from .measure import ExperimentInputs, ExperimentParams, RunFacts, RunInputs, ZooFacts, experiment
+from .sides import check_measures
 from .sweep import add_others, add_validation, choose_split
 
 
@@ -57,6 +58,7 @@ def plan_experiment(asked: ExperimentRequest, store: Store) -> Plan:
     place = asked.zoo or spec.zoo
     zoo, shape = Zoo.open(place), shape_of(place)
     views = views_of(spec)
+    check_measures(spec)
     steps: dict[str, Step] = {}
     runs: list[PlannedRun] = []
     failed: dict[str, str] = {}
@@ -76,7 +78,7 @@ def plan_experiment(asked: ExperimentRequest, store: Store) -> Plan:
             run.steps = added
         try:
             split = _split(point, [run for _, run in made])
-            runs += [_planned(spec, variant, run, views, split) for variant, run in made]
+            runs += [_planned(spec, variant, run, views, split, shape.sizes) for variant, run in made]
         except EngineError as error:
             failed[point.name] = str(error)
             continue
@@ -149,10 +151,17 @@ def _split(point: Point, runs: list[RunSteps]) -> str:
     return "validation" if all(choice.split == "validation" for choice in choices) else "adaptation"
 
 
-def _planned(spec: Experiment, variant: Variant, run: RunSteps, views: Sequence[View[Any]], split: str) -> PlannedRun:
+def _planned(
+    spec: Experiment,
+    variant: Variant,
+    run: RunSteps,
+    views: Sequence[View[Any]],
+    split: str,
+    sizes: Mapping[str, int],
+) -> PlannedRun:
     bundle = run.bundle()
     needed = closure(run.steps, [bundle])
-    keys = {view.name: view.plan(run, asked_of(view, variant)) for view in views}
+    keys = {view.name: view.plan(run, asked_of(view, variant, sizes)) for view in views}
     choice = add_validation(run, split) if split and not variant.point.peeks else ""
     others = add_others(run) if split and variant.point.keeps else ""
     if split and variant.point.keeps and not others:
@@ -172,15 +181,14 @@ def views_of(spec: Experiment) -> list[View[Any]]:
     return [view_of(name) for name in dict.fromkeys(measure.view for measure in spec.measures) if name]
 
 
-def asked_of(view: View[Any], variant: Variant) -> Any:
+def asked_of(view: View[Any], variant: Variant, sizes: Mapping[str, int]) -> Any:
     """Return what a view is asked at a point.
 
     Raises:
         RecipeError: the point asks what the view does not know.
     """
-    return view.request.parse(
-        {"recipe": variant.recipe.model_dump(mode="json"), **variant.point.ask.get(view.name, {})}
-    )
+    asked = scaled(variant.point.ask.get(view.name, {}), sizes)
+    return view.request.parse({"recipe": variant.recipe.model_dump(mode="json"), **asked})
 
 
 def _plan(
@@ -190,8 +198,8 @@ def _plan(
     steps: Mapping[str, Step],
     facts: Mapping[str, Any],
 ) -> Plan:
-    """Make the plan without points that a failed run is of; the result says which points those are, and why."""
-    reasons = dict(refused) | {run.variant.point.name: failed[run.bundle] for run in runs if run.bundle in failed}
+    """Make the plan without points that failed or were refused; the result says which points those are, and why."""
+    reasons = {**refused, **failed}
     alive = [run for run in runs if run.variant.point.name not in reasons]
     points: dict[str, dict[str, RunInputs[str]]] = {}
     places: dict[str, dict[str, RunFacts]] = {}
@@ -206,9 +214,8 @@ def _plan(
     wanted = frozenset().union(*(run.steps for run in alive))
 
     def without(key: str, reason: str) -> Plan | None:
-        lost = {run.bundle: reason for run in alive if key in run.steps}
-        hit = {run.variant.point.name for run in alive if key in run.steps}
-        if not lost or hit == {run.variant.point.name for run in alive}:
+        lost = {run.variant.point.name: reason for run in alive if key in run.steps}
+        if not lost or lost.keys() == points.keys():
             return None
         return _plan(runs, {**failed, **lost}, refused, steps, facts)
 

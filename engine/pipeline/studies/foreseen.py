@@ -54,7 +54,7 @@ def estimate_experiments(specs: Sequence[Experiment], zoo: str, store: Store, *,
                 variants = spec.variants(point, zoo, shape, quick=quick)
                 for variant in variants:
                     opened.choose(variant.recipe)
-                asked = [[(view, asked_of(view, variant)) for view in views] for variant in variants]
+                asked = [[(view, asked_of(view, variant, shape.sizes)) for view in views] for variant in variants]
             except EngineError:
                 continue
             for variant, wanted in zip(variants, asked, strict=True):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,7 @@ from ...report import read_report
 from ...zoo.folder import Zoo
 from ..sources import Sources
 from ..steps import INLINED, A, Inputs, StepParams, apart, step
-from .sides import RunAt, rights_of, side_of, take
+from .sides import RunAt, by_seed, rights_of, side_of, take
 
 if TYPE_CHECKING:
     from ..tools import StepTools
@@ -175,9 +176,13 @@ def choose(point: Point, runs: Sequence[RunAt]) -> tuple[list[RunAt], tuple[Tune
 
 
 def _best_of_each(point: Point, runs: Sequence[RunAt]) -> tuple[list[RunAt], tuple[Tuned, ...]]:
+    """Return the best run of every seed and group; a value without chance has one seed, which stands for all."""
+    seeds, drawn = by_seed(runs), Counter((run.group, run.values) for run in runs)
     every: dict[tuple[Any, ...], list[RunAt]] = {}
     for run in runs:
-        every.setdefault((run.seed, run.group), []).append(run)
+        alone = drawn[run.group, run.values] == 1
+        for seed in seeds if alone else (run.seed,):
+            every.setdefault((seed, run.group), []).append(replace(run, seed=seed))
     best = [max(rivals, key=lambda run: -math.inf if run.choice is None else run.choice) for rivals in every.values()]
     return best, _told(point, runs, list(zip(*(run.values for run in best), strict=True)))
 

@@ -11,18 +11,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pydantic import BaseModel
 from safetensors.numpy import load_file
 
 from ...analysis.bias import BY_IMAGE
-from ...errors import EngineError
-from ...experiments import Measure, Point, Rights, Side, accuracy_side
+from ...errors import RecipeError, nearest
+from ...experiments import Experiment, Measure, Point, Rights, Side, accuracy_side
 from ...experiments.places import number_at
-from ...report import Report
+from ...report import Averages, Report
 from ...zoo.folder import Zoo
 from ..run.numbers import ANALYSES, Units
 from ..viewing.by_image import values_at
 from ..views import view_of
 
+GROUPS = "groups of experts"  # the units of a view that takes them in turn
 BIAS = re.compile(r"^bias\.\{state\}\.(?P<kind>[a-z0-9]+)$")
 
 
@@ -48,6 +50,35 @@ class Taken:
     units: tuple[Units | None, ...] = ()  # one a seed: values by image, where there are some
 
 
+def check_measures(spec: Experiment) -> None:
+    """Refuse measures that no run could have, before hours are spent.
+
+    Raises:
+        RecipeError: there is no such analysis, it takes other parameters, or a report has no such place.
+    """
+    for measure in spec.measures:
+        try:
+            if measure.analysis and measure.analysis not in ANALYSES:
+                raise RecipeError(f"There is no analysis '{measure.analysis}'. {nearest(measure.analysis, ANALYSES)}")
+            if measure.analysis:
+                ANALYSES[measure.analysis].parse(measure.params)
+            elif not measure.view:
+                _check_place(measure.path)
+        except RecipeError as error:
+            raise RecipeError(f"{spec.name}, {measure.title}: {error}") from error
+
+
+def _check_place(path: str) -> None:
+    """Refuse a place whose beginning, or whose kind of average, no report has."""
+    first, *rest = path.split(".")
+    asked: list[tuple[str, type[BaseModel]]] = [(first, Report)]
+    asked += [(kind, Averages) for kind in rest[1:2] if first == "average"]
+    for name, model in asked:
+        known = [field.alias or own for own, field in model.model_fields.items()]
+        if name not in known:
+            raise RecipeError(f"A report has nothing at '{path}'. {nearest(name, known)}")
+
+
 def by_seed(runs: Sequence[RunAt]) -> dict[int, list[RunAt]]:
     """Return runs by training seed: one for every group of experts, in order."""
     found: dict[int, list[RunAt]] = {}
@@ -69,7 +100,7 @@ def take(measure: Measure, point: Point, runs: Sequence[RunAt], zoo: Zoo) -> Tak
             return None
         values.append(math.fsum(value for value, _ in found) / len(found))
         if measure.view and len(found) > 1:  # no values by image: groups of experts are the units
-            units.append({"groups of experts": np.array([value for value, _ in found])})
+            units.append({GROUPS: np.array([value for value, _ in found])})
             continue
         images = [by_image for _, by_image in found]
         whole = {
@@ -88,8 +119,6 @@ def value_of(measure: Measure, point: Point, run: RunAt, zoo: Zoo) -> tuple[floa
         EngineError: there is no such analysis or view, or the view's document cannot be read.
     """
     if measure.analysis:
-        if measure.analysis not in ANALYSES:
-            raise EngineError(f"There is no analysis '{measure.analysis}'; there are {', '.join(ANALYSES)}.")
         found = ANALYSES[measure.analysis](run.folder, run.report, zoo, point.state, measure.params)
         if isinstance(found, dict):
             return math.fsum(float(values.mean()) for values in found.values()) / len(found), found
@@ -139,7 +168,7 @@ def side_of(measure: Measure, point: Point, taken: Taken, rights: Rights | None)
     """Return a measure's values by image, of accuracies from which images were right; None where it has none."""
     mean = math.fsum(taken.values) / len(taken.values)
     if measure.path and not measure.view and rights is not None:
-        side = accuracy_side(rights, measure.path.replace("{state}", point.state), mean)
+        side = accuracy_side(rights, measure.path.replace("{state}", point.state), point.state, mean)
         if side is not None:
             return side
     if not taken.units or any(units is None for units in taken.units):
@@ -147,7 +176,8 @@ def side_of(measure: Measure, point: Point, taken: Taken, rights: Rights | None)
     images = rights.images if rights else ""
     first = taken.units[0] or {}
     names = [name for name in first if all(name in (units or {}) for units in taken.units)]
-    return Side(mean, {f"{name} of {images}": np.stack([(u or {})[name] for u in taken.units]) for name in names})
+    parts = {f"{name} of {images}": np.stack([(u or {})[name] for u in taken.units]) for name in names}
+    return Side(mean, parts, "groups" if names == [GROUPS] else "images")
 
 
 def _right(run: RunAt, state: str) -> dict[str, np.ndarray]:
