@@ -75,7 +75,7 @@ class ExperimentInputs(Inputs[A]):
 
 
 @step(
-    "experiment", label="Measuring and judging", params=ExperimentParams, inputs=ExperimentInputs, version=7, cost=0.5
+    "experiment", label="Measuring and judging", params=ExperimentParams, inputs=ExperimentInputs, version=8, cost=0.5
 )
 def experiment(inputs: ExperimentInputs[Path], params: ExperimentParams, output: Path, tools: StepTools) -> None:
     """Write ``experiment.json``: every measure at every point, the findings and the verdict."""
