@@ -122,8 +122,19 @@ class Context(Protocol):
     def progress(self, fraction: float, message: str = "") -> None:
         """Report how much of the step is done (0 to 1) and stop with ``Cancelled`` if somebody asked for it."""
 
-    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
-        """Return tensors that depend on one expert only (thresholds, SVDs, Grams, norms), computed once and kept."""
+    def cached(
+        self,
+        expert: str,
+        quantity: str,
+        params: Mapping[str, Any],
+        compute: Callable[[], Tensors],
+        *,
+        images_of: str | None = None,
+    ) -> Tensors:
+        """Return tensors that depend on one expert only (thresholds, SVDs, norms), computed once and kept.
+
+        ``images_of`` names the task on whose adaptation images and head they depend as well (Grams, Fisher).
+        """
 
     def batches(self, task: str, split: str, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Return endless shuffled batches of pre-processed images (b, 3, h, w) and, for ``validation``, labels (b,)."""

@@ -6,6 +6,7 @@ and the contract tests are made from the rows. Nothing in this room imports torc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -62,6 +63,7 @@ __all__ = [
     "adds_factors",
     "check_experts",
     "check_needs",
+    "check_transforms",
     "counts_tokens",
     "fits",
     "is_parity",
@@ -143,6 +145,21 @@ def resolve(recipe: Recipe) -> Recipe:
 def looks_at_images(recipe: Recipe) -> bool:
     """Tell whether a recipe's merge, or a transform of it, looks at images; its methods are known."""
     return any(row.needs - {"factors"} for row in _merging(recipe))
+
+
+def check_transforms(transforms: Sequence[MethodCall], merge: MethodCall) -> None:
+    """Refuse transforms of task vectors before a merge that reads factors in their place.
+
+    Raises:
+        RecipeError: the transform would change nothing where adapters lie.
+    """
+    row = MERGE_METHODS[merge.method]
+    lost = [TRANSFORMS[call.method].title for call in transforms if TRANSFORMS[call.method].stage == "task_vectors"]
+    if "factors" in row.needs and lost:
+        raise RecipeError(
+            f"{row.title} merges the experts' factors, which {', '.join(lost)} would not change: transforms are of "
+            "task vectors. Take it out, or choose a merge of task vectors, such as Task Arithmetic."
+        )
 
 
 def adds_factors(recipe: Recipe) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from ..catalog import MERGE_METHODS, params_of
 from ..report import Report
 from .drawing import Drawing, compose, listed, plain
 from .palette import Theme, state_colour
@@ -20,8 +21,8 @@ from .weights import layer_heatmap
 class Learned:
     """Coefficients that a run learned: ``values`` (K, L), or (K, 1) where there is one for each task.
 
-    ``used`` are those of the merged model: behind LwPTV, layer-wise ones are multiplied by η, and the layers that
-    were pruned have none.
+    ``used`` are those of the merged model: behind LwPTV, layer-wise ones are multiplied by η unless it leaves them as
+    they were learned, and the layers that were pruned have none.
     """
 
     experts: tuple[str, ...]
@@ -40,8 +41,11 @@ def learned_coefficients(report: Report) -> Learned | None:
     lwptv = next((call for call in report.recipe.transforms if call.method == "lwptv"), None)
     eta = float(lwptv.params.get("eta", 0.7)) if lwptv else None
     used = values
-    if eta is not None and layers:
-        used = values * eta
+    if lwptv is not None and layers:
+        merge = report.recipe.merge
+        row = MERGE_METHODS[merge.method]
+        scaled = lwptv.params.get("rescale", True) and row.learned(params_of(row, merge.params)) == "layer_coefficients"
+        used = values * eta if scaled else values
         salience = report.salience
         if salience is not None and salience.applied and set(salience.layers) == set(layers):
             mask = dict(zip(salience.layers, salience.shared_mask, strict=True))
@@ -50,9 +54,12 @@ def learned_coefficients(report: Report) -> Learned | None:
 
 
 def coefficients_of(details: Mapping[str, Any]) -> Learned | None:
-    """Return coefficients by expert (``coefficients``, a number or one a layer of ``layers``); None without any."""
+    """Return coefficients by expert (``coefficients``, a number or one a layer of ``layers``); None without any.
+
+    None also of those that are searched for groups of layers, which are no λ of a layer.
+    """
     found = details.get("coefficients")
-    if not isinstance(found, dict) or not found:
+    if not isinstance(found, dict) or not found or any(isinstance(column, dict) for column in found.values()):
         return None
     layers = tuple(details.get("layers") or ())
     values = np.array([np.atleast_1d(np.asarray(column, dtype=float)) for column in found.values()])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..catalog import MERGE_METHODS, TRANSFORMS, TransformRow, check_needs, params_of, row_of
+from ..catalog import MERGE_METHODS, TRANSFORMS, TransformRow, check_needs, check_transforms, params_of, row_of
 from ..errors import MergeError
 from ..recipe import MethodCall
 from ..types import Context, Merged, PerTask, Static, TaskVectors, Tensors, Weights
@@ -35,6 +35,7 @@ def merge(
     row = row_of(MERGE_METHODS, method.method, "merge method")
     params = params_of(row, method.params)
     check_needs(row, len(task_vectors.experts))
+    check_transforms(transforms, method)
     task_vectors, context, details = transformed(base, task_vectors, transforms, context)
     merged = row.load()(base, task_vectors, params, context)
     for transform, transform_params in stages:
@@ -63,7 +64,7 @@ def transformed(
         if transform.stage == "task_vectors":
             task_vectors = transform.load()(base, task_vectors, params, context)
             details[transform.name] = dict(getattr(task_vectors, "details", {}))
-            context = _Uncached(context)
+            context = Uncached(context)
     return task_vectors, context, details
 
 
@@ -80,8 +81,8 @@ def _after_merge(transform: TransformRow, learned: str) -> Callable[..., Static]
     return None
 
 
-class _Uncached:
-    """A context without a cache: after a transform, what belongs to one expert may depend on all of them."""
+class Uncached:
+    """A context without a cache, where what belongs to one expert may depend on all of them, as after a transform."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -89,6 +90,14 @@ class _Uncached:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
-    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
+    def cached(
+        self,
+        expert: str,
+        quantity: str,
+        params: Mapping[str, Any],
+        compute: Callable[[], Tensors],
+        *,
+        images_of: str | None = None,
+    ) -> Tensors:
         """Compute, and keep nothing."""
         return compute()

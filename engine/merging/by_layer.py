@@ -133,9 +133,17 @@ class _Apart:
         """Return what the context itself has."""
         return getattr(self._context, name)
 
-    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
+    def cached(
+        self,
+        expert: str,
+        quantity: str,
+        params: Mapping[str, Any],
+        compute: Callable[[], Tensors],
+        *,
+        images_of: str | None = None,
+    ) -> Tensors:
         """Return tensors that depend on one expert and on what a layer is here."""
-        return self._context.cached(expert, quantity, {**params, "by_layer": self._seen}, compute)
+        return self._context.cached(expert, quantity, {**params, "by_layer": self._seen}, compute, images_of=images_of)
 
 
 @dataclass(frozen=True)

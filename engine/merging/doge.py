@@ -11,7 +11,7 @@ from ..catalog.optimisation import AdaMergingParams, DogeLearnedParams, DogePara
 from ..types import Context, Static, TaskVectors, Weights
 from .adamerging import combine, learn_coefficients, learned_info
 from .assemble import Changed, add_to_base
-from .spectra import is_matrix, leading_svd, svd
+from .spectra import is_matrix, leading_svd, rank_of, svd
 from .ties import magnitude_thresholds
 
 
@@ -102,7 +102,9 @@ def _shared_basis(task_vectors: TaskVectors, name: str, width: int, context: Con
     """Return the leading directions (m, width) of the leading directions of all experts."""
     rank = min(task_vectors.shape(name)) // len(task_vectors.experts)
     found = [leading_svd(task_vectors, name, expert, rank, context)[0] for expert in task_vectors.experts]
-    return svd(torch.cat(found, dim=1), name)[0][:, :width]
+    joined = torch.cat(found, dim=1)
+    left, values, _ = svd(joined, name)
+    return left[:, : min(width, rank_of(values, joined.shape))]
 
 
 def _reporter(context: Context, names: tuple[str, ...], name: str, steps: int) -> Callable[[int], None]:

@@ -29,6 +29,7 @@ def fisher(base: Weights, task_vectors: TaskVectors, params: FisherParams, conte
             lambda expert=expert, task=task, index=index: _information(
                 base, task_vectors, expert, task, params.examples, context, index
             ),
+            images_of=task,
         )
     shares = [_share(information[expert], params) for expert in task_vectors.experts]
     shares = [share / sum(shares) for share in shares]

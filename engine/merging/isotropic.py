@@ -49,7 +49,8 @@ def iso_cts(base: Weights, task_vectors: TaskVectors, params: IsoCtsParams, cont
         left, values, right = _directions(stack.sum(dim=0), name, full - each * experts)
         blocks = [(left, values, right)]
         for matrix in stack:
-            blocks.append(_directions(matrix - left @ (left.T @ matrix), name, each))
+            rest = matrix - left @ (left.T @ matrix)
+            blocks.append(_directions(rest, name, each, rounding=float(matrix.norm())))
         spread = torch.cat([values for _, values, _ in blocks])
         if spread.numel() == 0:
             return torch.zeros(shape, dtype=task_vectors.dtype)
@@ -82,9 +83,11 @@ def subspace_boosting(
     return add_to_base(base, task_vectors, vector)
 
 
-def _directions(matrix: Tensor, name: str, most: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the singular triples above rounding error, at most some."""
+def _directions(
+    matrix: Tensor, name: str, most: int | None = None, rounding: float = 0.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the singular triples above rounding error, at most some; ``rounding`` is the norm of what was rounded."""
     left, values, right = svd(matrix, name)
-    rank = rank_of(values, matrix.shape)
+    rank = rank_of(values, matrix.shape, rounding)
     rank = rank if most is None else min(rank, most)
     return left[:, :rank], values[:rank], right[:rank]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..catalog.low_rank import KnotsParams
 from ..types import Context, Static, TaskVectors, Weights
+from .apply import Uncached
 from .assemble import Changed, add_to_base
 from .spectra import is_matrix, svd
 from .ties import merge_trimmed
@@ -30,7 +31,8 @@ def knots(base: Weights, task_vectors: TaskVectors, params: KnotsParams, context
         bases[name] = left[:, values > params.smallest].contiguous()
     aligned = _Aligned(task_vectors, lambda name, stack, experts: bases[name].T @ stack, only=names, bases=bases)
     how = params.merge.removeprefix("ties_")
-    merge = merge_trimmed(aligned, params.density, how, context) if params.merge != "sum" else None
+    # Coordinates depend on all experts, so that nothing of theirs is kept for one.
+    merge = merge_trimmed(aligned, params.density, how, Uncached(context)) if params.merge != "sum" else None
 
     def vector(name: str) -> Tensor:
         if name in bases:

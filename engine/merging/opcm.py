@@ -18,7 +18,8 @@ def opcm(base: Weights, task_vectors: TaskVectors, params: OpcmParams, context: 
 
     Source: Tang et al., 2025, arXiv:2501.09522.
     Departure: experts are taken in the order given; the reference shuffles them. The reference builds complete
-        square bases; the same projection is written with the thin decomposition.
+        square bases; the same projection is written with the thin decomposition. With α = 1 all directions are
+        protected, where the reference's search for a larger sum finds none and protects nothing.
     """
     first, *rest = task_vectors.experts
     merged = {name: task_vectors.vector(name, first) for name in task_vectors.names}
@@ -47,7 +48,8 @@ def _project(vector: Tensor, merged: Tensor, alpha: float, name: str) -> Tensor:
     left, values, right = svd(merged, name)
     if not values.any():
         return vector
-    leading = int((values.cumsum(0) / values.sum() > alpha).int().argmax())
+    above = values.cumsum(0) / values.sum() > alpha
+    leading = int(above.int().argmax()) if alpha < 1 and above.any() else len(values)
     core = left.T @ vector @ right.T
     removed = torch.zeros_like(core)
     removed[:leading, :leading] = core[:leading, :leading]

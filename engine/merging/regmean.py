@@ -65,7 +65,13 @@ def input_products(
     """
     key = {"task": task, "examples": examples, "seed": context.seed, "dtype": str(task_vectors.dtype)}
     key |= {"counted": "present"} if context.padded else {}
-    return context.cached(expert, "gram", key, lambda: _grams(base, task_vectors, expert, task, examples, context))
+    return context.cached(
+        expert,
+        "gram",
+        key,
+        lambda: _grams(base, task_vectors, expert, task, examples, context),
+        images_of=task,
+    )
 
 
 class LayerInputs(TorchDispatchMode):
@@ -89,7 +95,7 @@ class LayerInputs(TorchDispatchMode):
         if function in (torch.ops.aten.addmm.default, torch.ops.aten.mm.default):
             inputs, transposed = args[-2:]
             name = self._names.get(transposed.data_ptr())
-            if name and tuple(transposed.shape) == self._shapes[name][::-1]:
+            if name and _is_transposed(transposed, self._shapes[name]):
                 inputs = inputs.detach()
                 if self.there is not None and len(self.there) == len(inputs):
                     inputs = inputs[self.there]
@@ -97,6 +103,11 @@ class LayerInputs(TorchDispatchMode):
                 self.sums[name] = self.sums.get(name, 0) + inputs.sum(dim=0)
                 self.tokens[name] = self.tokens.get(name, 0) + len(inputs)
         return function(*args, **(kwargs or {}))
+
+
+def _is_transposed(matrix: Tensor, shape: tuple[int, ...]) -> bool:
+    """Tell whether a factor is a weight (out, in) turned: one that is multiplied as it is, is no linear layer's."""
+    return tuple(matrix.shape) == shape[::-1] and (1 in shape or matrix.stride(0) == 1)
 
 
 def _grams(

@@ -94,7 +94,10 @@ def _from_gram(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor] | Non
 def leading_svd(
     task_vectors: TaskVectors, name: str, expert: str, rank: int, context: Context
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the first ``rank`` singular triples of one expert's layer, computed once and kept by the context."""
+    """Return the first singular triples of one expert's layer, computed once and kept by the context.
+
+    They are at most ``rank``; a low-rank expert has fewer, since its further directions are arbitrary.
+    """
 
     def compute() -> dict[str, Tensor]:
         found = leading_triples(task_vectors.vector(name, expert), rank, f"{name} of expert '{expert}'")
@@ -102,21 +105,29 @@ def leading_svd(
 
     key = {"layer": name, "rank": rank, "dtype": str(task_vectors.dtype)}
     found = context.cached(expert, "svd", key, compute)
-    return found["left"], found["values"], found["right"]
+    there = rank_of(found["values"], task_vectors.shape(name))
+    return found["left"][:, :there], found["values"][:there], found["right"][:there]
 
 
-def rank_of(values: Tensor, shape: tuple[int, ...]) -> int:
-    """Count singular values (descending) above rounding error; directions of the others are arbitrary."""
+def rank_of(values: Tensor, shape: tuple[int, ...], rounded: float = 0.0) -> int:
+    """Count singular values (descending) above rounding error; directions of the others are arbitrary.
+
+    Args:
+        values: of a matrix.
+        shape: of the matrix.
+        rounded: norm of the matrix that it is the rest of, where that is larger than its own.
+    """
     if values.numel() == 0:
         return 0
-    return int((values > values[0] * max(shape) * torch.finfo(values.dtype).eps).sum())
+    return int((values > max(values[0].item(), rounded) * max(shape) * torch.finfo(values.dtype).eps).sum())
 
 
 def polar(matrix: Tensor) -> Tensor:
     """Return the nearest matrix with orthonormal columns or rows: PQᵀ of the decomposition P D Qᵀ.
 
     For a tall matrix A it is A (AᵀA)^(-1/2), in float64 unless A is far from square, which random directions make well
-    conditioned. Where that is not orthonormal to rounding, A is decomposed.
+    conditioned. Where that is not orthonormal to rounding, A is decomposed. Where columns repeat, the nearest is not
+    one: directions that A lacks are left out, so that experts that are equal share theirs.
     """
     if matrix.shape[0] < matrix.shape[1]:
         return polar(matrix.T).T
@@ -129,8 +140,9 @@ def polar(matrix: Tensor) -> Tensor:
         factor = (matrix.to(dtype) @ found).to(matrix.dtype)
         if _gram(factor).sub_(eye).abs_().max() <= ROUNDINGS * torch.finfo(matrix.dtype).eps:
             return factor
-    left, _, right = svd(matrix)
-    return left @ right
+    left, values, right = svd(matrix)
+    rank = rank_of(values, matrix.shape)
+    return left[:, :rank] @ right[:rank]
 
 
 def _gram(matrix: Tensor) -> Tensor:

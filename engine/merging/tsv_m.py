@@ -16,7 +16,8 @@ def tsv_m(base: Weights, task_vectors: TaskVectors, params: TsvMergeParams, cont
 
     Source: Gargiulo et al., CVPR 2025, arXiv:2412.00081, Algorithm 1.
     Departure: tensors that are not matrices take the mean task vector, as in the authors' code; with more experts
-        than a matrix has ranks, that matrix stays the base's.
+        than a matrix has ranks, that matrix stays the base's. Directions with a singular value of zero, which are
+        arbitrary, are left out (low-rank experts); the code lets them turn the others.
     """
 
     def vector(name: str) -> Tensor:
@@ -27,6 +28,8 @@ def tsv_m(base: Weights, task_vectors: TaskVectors, params: TsvMergeParams, cont
         if rank == 0:
             return torch.zeros(shape, dtype=task_vectors.dtype)
         triples = [leading_svd(task_vectors, name, expert, rank, context) for expert in task_vectors.experts]
+        if not any(values.numel() for _, values, _ in triples):
+            return torch.zeros(shape, dtype=task_vectors.dtype)
         left = polar(torch.cat([left for left, _, _ in triples], dim=1))
         values = torch.cat([values for _, values, _ in triples])
         right = polar(torch.cat([right for _, _, right in triples], dim=0))

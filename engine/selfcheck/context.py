@@ -24,7 +24,15 @@ class Offline:
     def progress(self, fraction: float, message: str = "") -> None:
         """Do nothing: a check is not watched."""
 
-    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
+    def cached(
+        self,
+        expert: str,
+        quantity: str,
+        params: Mapping[str, Any],
+        compute: Callable[[], Tensors],
+        *,
+        images_of: str | None = None,
+    ) -> Tensors:
         """Return the value measured for an expert, else compute it."""
         return self.measured[expert] if expert in self.measured else compute()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -95,8 +97,22 @@ class TaskData(ABC):
         return labels if positions is None else positions[labels]
 
     def digest(self, digest_file: Digest) -> str:
-        """Return the identity of the content."""
+        """Return the digest of the content."""
         return digest_file(self.source.content())
+
+    def identity(self, digest_file: Digest) -> str:
+        """Return what tells whether samples and labels are the same: their content, and how they are read."""
+        content, said = self.digest(digest_file), self.read_by()
+        return hashlib.sha256(json.dumps([content, said], sort_keys=True).encode()).hexdigest() if said else content
+
+    def read_by(self) -> dict[str, Any]:
+        """Return what the manifest says that decides which samples there are, what is in them, or their labels."""
+        found: dict[str, Any] = {}
+        if self.source.brought and tuple(self.source.brought) != tuple(self.task.classes):
+            found["classes"] = list(self.task.classes)
+        if self.task.corrupt != "error":
+            found["corrupt"] = self.task.corrupt
+        return found
 
     @abstractmethod
     def samples(self, split: str, rows: np.ndarray | Sequence[int] | None = None, fit: Any = None) -> Any:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from engine.merging import spectra
 from engine.merging.apply import merge
+from engine.merging.regmean import LayerInputs
 from engine.merging.spectra import leading_triples, polar, svd
 from engine.recipe import MethodCall
 from engine.weights import LazyTaskVectors, Memory
@@ -111,11 +112,15 @@ def test_polar_factors_are_those_of_a_decomposition(shape, dtype):
     assert torch.allclose(polar(matrix).double(), left @ right, atol=100 * torch.finfo(dtype).eps * 40)
 
 
-def test_polar_factors_of_dependent_columns_are_orthonormal():
+def test_polar_factors_of_dependent_columns_share_their_direction():
     matrix = torch.randn(50, 10, generator=torch.Generator().manual_seed(3))
     matrix[:, 9] = matrix[:, 0]
     factor = polar(matrix)
-    assert torch.allclose(factor.T @ factor, torch.eye(10), atol=1e-4)
+    projection = factor.T @ factor
+    assert torch.allclose(projection @ projection, projection, atol=1e-4)
+    assert projection.trace().item() == pytest.approx(9, abs=1e-3)
+    assert torch.allclose(factor[:, 9], factor[:, 0], atol=1e-4)
+    assert torch.allclose(factor[:, 1:9].T @ factor[:, 1:9], torch.eye(8), atol=1e-1), "the others hardly move"
 
 
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-4), (torch.float64, 1e-10)])
@@ -136,3 +141,42 @@ def test_tsv_m_is_algorithm_1_written_out(dtype, limit):
     assert found.tensor("visual.w").dtype == dtype
     assert torch.allclose(found.tensor("visual.w").double(), (one @ two) * values @ (three @ four), atol=limit)
     assert torch.allclose(found.tensor("visual.b").double(), matrices[:, 0].mean(dim=0), atol=limit)
+
+
+@pytest.mark.parametrize("method", ["tsv_m", "iso_c", "iso_cts", "doge"])
+def test_directions_of_rounding_are_no_part_of_a_merge(method):
+    """Noise of the size of rounding on low-rank and on equal experts changes the result as little."""
+    generator, name = torch.Generator().manual_seed(0), "visual.transformer.resblocks.0.mlp.c_fc.weight"
+    drawn = [torch.randn(2, *shape, generator=generator, dtype=torch.float64) for shape in ((32, 2), (2, 32), (32, 32))]
+    low, same = drawn[0] @ drawn[1], drawn[2][:1].expand(2, -1, -1)
+    for matrices in (low, same) if method != "doge" else (low,):
+        noisy = matrices + 1e-15 * torch.randn(matrices.shape, generator=generator, dtype=torch.float64)
+        plain, other = (found_by({name: stack}, method, {}) for stack in (matrices, noisy))
+        assert np.linalg.norm(other - plain) <= 1e-2 * np.linalg.norm(plain)
+
+
+def test_a_square_factor_that_is_multiplied_as_it_is_is_no_linear_layer():
+    generator = torch.Generator().manual_seed(5)
+    images, linear, projection = torch.randn(3, 6, 6, generator=generator)
+    watched = LayerInputs({"linear": linear, "projection": projection})
+    with watched:
+        torch.nn.functional.linear(images, linear) @ projection
+    assert list(watched.products) == ["linear"]
+    torch.testing.assert_close(watched.products["linear"], images.T @ images)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_opcm_protects_as_much_as_it_is_told(alpha):
+    stack = torch.randn(2, 12, 12, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    name = "visual.transformer.resblocks.0.mlp.c_fc.weight"
+    found = torch.tensor(found_by({name: stack}, "opcm", {"alpha": alpha})).view(12, 12)
+    left, values, right = torch.linalg.svd(stack[0])
+    core = left.T @ found @ right.T
+    core = core / core.diagonal().norm() * values.norm()
+    leading = {0.0: 0, 0.5: int((values.cumsum(0) / values.sum() > 0.5).int().argmax()), 1.0: 12}[alpha]
+    block = core[:leading, :leading] - torch.diag(core.diagonal()[:leading])
+    assert block.abs().max() < 1e-9 if leading else True
+    outside = core.clone()
+    outside[:leading, :leading] = 0
+    outside.fill_diagonal_(0)
+    assert (outside.abs().max() > 1e-3) == (leading < 12)

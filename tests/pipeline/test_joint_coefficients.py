@@ -123,6 +123,8 @@ def test_surgery_learns_them_without_being_asked_and_may_leave_them(zoo, store, 
             "after Weight Averaging, Task Arithmetic, AdaMerging without transforms; found TIES",
         ),
         ({"transforms": [{"method": "lwptv"}]}, "found Task Arithmetic behind transforms"),
+        ({"merge": {"method": "task_arithmetic", "params": {"scaling": 1.5}}}, "Task Arithmetic has 1.5"),
+        ({"merge": {"method": "adamerging", "params": {"clamp": False}}}, "`clamp: false`"),
         ({"calibrators": ({**JOINT, "on": "pretrained"},)}, "the pretrained model has no merging coefficients"),
     ],
 )

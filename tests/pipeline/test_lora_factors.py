@@ -132,6 +132,15 @@ def test_what_cannot_be_added_is_refused_with_the_reason(fault, adapted, kept):
     assert bool(errors) == (fault == "no factors"), "the form knows it as soon as the manifest tells it"
 
 
+def test_transforms_of_task_vectors_are_refused_since_factors_would_not_change(adapted, kept):
+    call = {"method": "wise_ft", "params": {"alpha": 0.5}}
+    after, before = (asked(adapted, "lora", transforms=[{"method": name}]) for name in ("lines", "lwptv"))
+    assert not [found for found in findings(after, Zoo.open(str(adapted))) if found.level == "error"]
+    for recipe in (before, asked(adapted, "lora", transforms=[call])):
+        with pytest.raises(EngineError, match="would not change"):
+            run_recipe(recipe, kept)
+
+
 def test_adapters_beside_other_matrices_are_refused(adapted):
     opened = Zoo.open(str(adapted))
     adapters = adapters_of(opened, "alpha-lora")

@@ -184,9 +184,17 @@ class InMemory(MergeContext):
         """Stop where the preview is no longer wanted."""
         self._tools.check()
 
-    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
-        """Return tensors that depend on one expert (and the base) only, kept in memory."""
-        parts = [quantity, params, self._factors.get(expert, 1.0), self._digests["base"], self._digests[expert]]
+    def cached(
+        self,
+        expert: str,
+        quantity: str,
+        params: Mapping[str, Any],
+        compute: Callable[[], Tensors],
+        *,
+        images_of: str | None = None,
+    ) -> Tensors:
+        """Return tensors that depend on one expert (and the base, and a task's images) only, kept in memory."""
+        parts = self.parts(expert, quantity, params, images_of)
         return self.resident.cached(json.dumps(parts, sort_keys=True), compute)
 
 

@@ -58,12 +58,35 @@ class MergeContext:
         """Report progress; raises ``Cancelled`` when the run is to stop."""
         self._tools.progress(fraction, message)
 
-    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
-        """Return tensors that depend on one expert (and the base) only, kept in the store."""
+    def cached(
+        self,
+        expert: str,
+        quantity: str,
+        params: Mapping[str, Any],
+        compute: Callable[[], Tensors],
+        *,
+        images_of: str | None = None,
+    ) -> Tensors:
+        """Return tensors that depend on one expert (and the base, and a task's images) only, kept in the store."""
+        return self._tools.cached(self.parts(expert, quantity, params, images_of), compute)
+
+    def parts(self, expert: str, quantity: str, params: Mapping[str, Any], images_of: str | None) -> dict[str, Any]:
+        """Return what a cached quantity depends on, as JSON values."""
         digests = {"base": self._digests["base"], "expert": self._digests[expert]}
-        return self._tools.cached(
-            {"quantity": quantity, "params": dict(params), "factor": self._factors.get(expert, 1.0), **digests}, compute
-        )
+        found = {"quantity": quantity, "params": dict(params), "factor": self._factors.get(expert, 1.0), **digests}
+        return found | ({"images": self._seen(images_of)} if images_of is not None else {})
+
+    def _seen(self, task: str) -> dict[str, Any]:
+        """Return what the batches of a task, and its head, depend on."""
+        digest, brought, built = self._tools.store.digest_file, self._zoo.manifest.heads, self._zoo.built_heads
+        return {
+            "data": self._zoo.data[task].identity(digest),
+            "heads": digest(self._zoo.path(brought)) if brought else built and built.parent.name,
+            "probe": self._probe.model_dump(mode="json"),
+            "draw": self.tasks.index(task),
+            "architecture": architecture(self._zoo.folder, self._zoo.manifest),
+            "preprocess": self._preprocess.model_dump(mode="json"),
+        }
 
     def batches(self, task: str, split: str, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Yield endless shuffled batches of a task's adaptation (``adapt``) or labelled ``validation`` images."""

@@ -13,8 +13,10 @@ from ...catalog import (
     MERGE_METHODS,
     TRANSFORMS,
     MergeRow,
+    Params,
     TransformRow,
     check_experts,
+    check_transforms,
     params_of,
     resolve_call,
 )
@@ -47,6 +49,7 @@ def findings(recipe: Recipe, zoo: Zoo | Manifest) -> list[Finding]:
         errors = [*_refused_experts(recipe, zoo), *_refused_calibrators(recipe, _manifest(zoo)), *_lacking(recipe, zoo)]
         errors += [*linearised.refused(recipe, _manifest(zoo)), *_misfits(recipe, zoo)]
         errors += [*_unaligned(recipe, _manifest(zoo)), *_without_one_model(recipe)]
+        errors += _errors_of(check_transforms, recipe.transforms, recipe.merge)
         errors += _several_of_a_task(recipe, _manifest(zoo), refused=True)
     found = [Finding("error", text) for text in dict.fromkeys(errors)]
     if not errors:
@@ -181,6 +184,30 @@ def _without_coefficients(recipe: Recipe, call: CalibratorCall) -> Iterator[str]
             f"{call.name}: merging coefficients can learn after {names} without transforms; found {found}. Choose one "
             "of these merges, or `coefficients: frozen`."
         )
+    else:
+        yield from _outside(recipe, call)
+
+
+def _outside(recipe: Recipe, call: CalibratorCall) -> Iterator[str]:
+    """Say that coefficients which learn are held between 0 and 1, where the merge's are not."""
+    row, params = MERGE_METHODS[recipe.merge.method], _params_of_merge(recipe)
+    if row.learned(params):
+        if not getattr(params, "clamp", True):
+            yield (
+                f"{call.name}: merging coefficients that learn on are held between 0 and 1, and {row.title} lets its "
+                "own leave that (`clamp: false`). Let it clamp them, or choose `coefficients: frozen`."
+            )
+        return
+    start = row.linear(params, 2)
+    if not 0 <= start <= 1:
+        yield (
+            f"{call.name}: merging coefficients that learn on are held between 0 and 1; {row.title} has {start:g}. "
+            "Choose λ between 0 and 1, or `coefficients: frozen`."
+        )
+
+
+def _params_of_merge(recipe: Recipe) -> Params:
+    return params_of(MERGE_METHODS[recipe.merge.method], recipe.merge.params)
 
 
 def _lacking(recipe: Recipe, zoo: Zoo | Manifest) -> Iterator[str]:

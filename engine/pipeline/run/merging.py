@@ -18,6 +18,7 @@ from ...catalog import MERGE_METHODS, TRANSFORMS, row_of
 from ...errors import CheckpointError
 from ...merging.apply import merge as merge_experts
 from ...merging.lwptv import salience as layer_salience
+from ...preparation import Preparation
 from ...recipe import MethodCall, Probe
 from ...types import Merged, PerSample, PerTask, Static, Weights
 from ...weights import LazyTaskVectors, check_finite, check_same_architecture, open_weights, write_weights
@@ -55,6 +56,9 @@ class MergeParams(SalienceParams):
     heads: str | None = None  # digest
     factors: dict[str, tuple[str, int]] | None = None  # by expert: digest of the file, seed of the start
     counted: Literal["present"] | None = None  # which tokens, where a method counts them and samples are padded
+    tasks: tuple[str, ...] | None = None  # of the experts, where images are looked at or there is a model for each
+    architecture: dict[str, Any]  # the encoder's, which the merged file states, and how images are prepared for it
+    preprocess: Preparation
 
     @field_serializer("probe")
     def _empty_without_images(self, probe: Probe | None) -> dict[str, Any]:

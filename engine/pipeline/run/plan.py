@@ -103,7 +103,7 @@ class RunSteps:
         self.digests = {name: digest(self.zoo.weights_path(name)) for name in ("base", *(n for n, _ in self.experts))}
         self.references = [reference.name for reference in manifest.references]
         self.digests |= {name: digest(self.zoo.weights_path(name)) for name in self.references}
-        self.data_digests = {name: data.digest(digest) for name, data in self.zoo.data.items()}
+        self.data_digests = {name: data.identity(digest) for name, data in self.zoo.data.items()}
         self.sources = Sources(zoo=str(self.zoo.folder))
         self.device = device_class(choose_device())
         self.config = architecture(self.zoo.folder, manifest)
@@ -181,14 +181,29 @@ class RunSteps:
             merge=self.recipe.merge,
             probe=self.recipe.probe if looks else None,
             seed=seed if random else 0,
-            data={task: self.data_digests.get(task) for task in self.expert_of} if looks else None,
+            data=self.looked_at,
             heads=self.digests.get("heads") if looks else None,
             factors=self._factors() if adds_factors(self.recipe) else None,
             counted=self.counted,
+            tasks=self.tasks_of_experts,
+            architecture=self.config,
+            preprocess=self.preprocess,
             sources=self.sources,
         )
         inputs = MergeInputs[str](heads=self.heads() if looks else None)
         return self.make(merge, params, inputs, f"Merging with {row.title}")
+
+    @property
+    def looked_at(self) -> dict[str, str | None] | None:
+        """Return digests of the images that a merge looks at, by task; None for one that looks at none."""
+        return {t: self.data_digests.get(t) for t in self.expert_of} if looks_at_images(self.recipe) else None
+
+    @property
+    def tasks_of_experts(self) -> tuple[str, ...] | None:
+        """Return each expert's task; None for a merge of weights alone into one model, which asks for none."""
+        if not looks_at_images(self.recipe) and MERGE_METHODS[self.recipe.merge.method].yields == "static":
+            return None
+        return tuple(self.zoo.manifest.expert_table[name].task for name, _ in self.experts)
 
     @property
     def counted(self) -> Literal["present"] | None:

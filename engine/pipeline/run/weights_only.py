@@ -21,7 +21,15 @@ class WeightsOnly:
     def progress(self, fraction: float, message: str = "") -> None:
         """Drop it."""
 
-    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
+    def cached(
+        self,
+        expert: str,
+        quantity: str,
+        params: Mapping[str, Any],
+        compute: Callable[[], Tensors],
+        *,
+        images_of: str | None = None,
+    ) -> Tensors:
         """Keep what one expert's computation gave for the length of this merge."""
         key = f"{expert} {quantity} {sorted(params.items())}"
         if key not in self._cache:

@@ -125,7 +125,7 @@ def check_sets(zoos: Sequence[str], store: Store) -> None:
 
 def _beside_experts(zoo: Zoo, store: Store) -> dict[str, Any]:
     """Return what sets of experts share, by what people call it."""
-    data = {f"data of {task}": data.digest(store.digest_file) for task, data in zoo.data.items()}
+    data = {f"data of {task}": data.identity(store.digest_file) for task, data in zoo.data.items()}
     return {
         "name": zoo.manifest.name,
         "base": store.digest_file(zoo.weights_path("base")),

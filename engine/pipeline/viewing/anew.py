@@ -23,6 +23,8 @@ class TrialParams(TaskParams):
     merge: MethodCall
     seed: int
     counted: Literal["present"] | None = None  # see :class:`..run.merging.MergeParams`
+    tasks: tuple[str, ...] | None = None  # the same
+    looked_at: dict[str, str | None] | None = None  # task → digest of the images, where the merge looks at them
 
     @staticmethod
     def own(run: RunSteps) -> dict[str, Any]:
@@ -36,6 +38,8 @@ class TrialParams(TaskParams):
             "merge": run.recipe.merge,
             "seed": run.recipe.seeds[0],
             "counted": run.counted,
+            "tasks": run.tasks_of_experts,
+            "looked_at": run.looked_at,
         }
 
 

@@ -119,7 +119,7 @@ def _plan_one(zoo: Zoo, expert: Expert, asked: AlignRequest, store: Store, heads
         base=store.digest_file(zoo.weights_path("base")),
         theirs=store.digest_file(zoo.path(str(expert.base))),
         weights=store.digest_file(zoo.weights_path(expert.name)),
-        data=zoo.data[expert.task].digest(store.digest_file) if expert.task in zoo.data else None,
+        data=zoo.data[expert.task].identity(store.digest_file) if expert.task in zoo.data else None,
         heads=heads.key if heads else store.digest_file(zoo.path(brought)) if brought else None,
         architecture=config,
         preprocess=preprocessing(zoo.folder, zoo.manifest),

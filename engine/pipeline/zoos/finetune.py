@@ -149,7 +149,7 @@ def _others(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store) -> dict
     if "other_tasks" not in wanted.config.row.needs:
         return None
     found = {
-        other.name: zoo.data[other.name].digest(store.digest_file)
+        other.name: zoo.data[other.name].identity(store.digest_file)
         for other in zoo.manifest.tasks
         if other.name != task.name and _has_samples(zoo, other)
     }
@@ -240,7 +240,7 @@ def plan_training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, stor
                 f"{config['batch_size'] // len(tasks)}. Choose a smaller batch size (--batch-size)."
             )
     device, digest = choose_device().type, store.digest_file(start.weights_path("base"))
-    brought, digests = zoo.manifest.heads, {name: zoo.data[name].digest(store.digest_file) for name in names}
+    brought, digests = zoo.manifest.heads, {name: zoo.data[name].identity(store.digest_file) for name in names}
     joint = wanted.config.row.joint
     params = FinetuneParams(
         task=wanted.config.row.reference if joint else names[0],

@@ -77,7 +77,7 @@ def plan_register(asked: RegisterRequest, store: Store) -> Plan:
     params = RegisterParams(
         task=asked.task,
         classes=tuple(data.task.classes),
-        data=data.digest(store.digest_file),
+        data=data.identity(store.digest_file),
         per_class=asked.per_class,
         seed=asked.seed,
         side=SIDE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -58,6 +59,15 @@ class TextData(TaskData):
         """
         source = self.source if task.prompt == self.task.prompt else TextTable(self.source.path, task.prompt)
         return replace(self, task=task, source=source, folder=folder, preprocess=None)
+
+    def read_by(self) -> dict[str, Any]:
+        """Return what the manifest says that decides which texts there are, what is in them, or their labels."""
+        found = super().read_by()
+        if self.task.prompt:
+            found["prompt"] = self.task.prompt
+        if self.task.prompt or self._fit(None).answers:
+            found["classes"] = list(self.task.classes)
+        return found
 
     def stored(self, split: str, rows: np.ndarray | Sequence[int]) -> Iterator[bytes]:
         """Yield both parts of texts."""

@@ -58,7 +58,15 @@ class TinyContext:
         assert 0 <= fraction <= 1
         self.fractions.append(fraction)
 
-    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
+    def cached(
+        self,
+        expert: str,
+        quantity: str,
+        params: Mapping[str, Any],
+        compute: Callable[[], Tensors],
+        *,
+        images_of: str | None = None,
+    ) -> Tensors:
         key = json.dumps([expert, quantity, params], sort_keys=True)
         self.asked.append(key)
         if key not in self.kept:
