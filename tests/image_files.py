@@ -42,6 +42,15 @@ def write_folders(folder: Path, each: int = 4, splits: tuple[str, ...] = ()) -> 
     return folder
 
 
+def write_class_folders(folder: Path, *names: str, each: int = 4) -> Path:
+    """``NAME/n.png`` for each name, which may be a path."""
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        for number in range(each):
+            (folder / name / f"{number}.png").write_bytes(encoded(picture(number % 3, number)))
+    return folder
+
+
 def write_zip(path: Path, each: int = 4, classes: tuple[str, ...] = CLASSES) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for label, name in enumerate(classes):

@@ -22,6 +22,9 @@ IMAGE_COLUMNS = ("image", "img", "images", "picture", "jpg", "png", "webp")  # t
 LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target", "category", "cls")
 READ_ROWS = 32
 MAX_SHARDS = 100_000
+MOST = 2**53  # up to here every whole number is a float
+NAMED = 4
+NAMES_DIFFER = "Its shards list different class names; every label is read by the names of its own shard."
 
 
 class ParquetShards:
@@ -36,10 +39,11 @@ class ParquetShards:
         self._shards = found
         self.lengths = {split: sum(s.count for s in found[split]) for split in SPLITS if split in found}
         everything = [shard for shards in found.values() for shard in shards]
-        self.brought = next((shard.classes for shard in everything if shard.classes), ())
-        texts = {text for shard in everything for text in shard.texts}
-        if texts:
-            self.brought, self.ordered = tuple(sorted(texts)), False
+        self.brought, self.ordered = _united(everything)
+        # Where all shards list the same names, labels are positions in ``brought`` as they are.
+        self._number = {} if self.ordered else {name: index for index, name in enumerate(self.brought)}
+        if not self.ordered and any(shard.classes for shard in everything):
+            self.notes = (*self.notes, NAMES_DIFFER)
         self._lock = threading.Lock()
         self._cursor: _Cursor | None = None
 
@@ -62,8 +66,7 @@ class ParquetShards:
 
     def labels(self, split: str) -> np.ndarray:
         """Return labels in the order of the shards (n,)."""
-        number = {text: index for index, text in enumerate(self.brought)}
-        parts = [shard.labels(number) for shard in self._shards[split]]
+        parts = [shard.labels(self._number) for shard in self._shards[split]]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def names(self, split: str, rows: Sequence[int]) -> list[str]:
@@ -103,7 +106,8 @@ class _Shard:
     image: str  # column
     nested: bool  # whether the column is a struct with a field of bytes
     label: str | None
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # names of the labels 0, 1, …, where labels are numbers
+    words: bool  # whether labels are words
     texts: tuple[str, ...]  # distinct labels, where labels are words
 
     @classmethod
@@ -111,39 +115,75 @@ class _Shard:
         """Read a shard's schema; images stay on disk.
 
         Raises:
-            DataError: no parquet file, or no column of encoded images.
+            DataError: no parquet file, no column of encoded images, or labels of a type that cannot be used.
         """
         try:
             file = pq.ParquetFile(path)
             schema, count = file.schema_arrow, file.metadata.num_rows
             image, nested = _image_column(schema, path)
             features = _features(schema)
-            label = _label_column(schema, features)
-            texts: tuple[str, ...] = ()
-            if label and pa.types.is_string(schema.field(label).type):
-                values = file.read(columns=[label]).column(0).unique().to_pylist()
-                texts = tuple(str(value) for value in values if value is not None)
+            label = _label_column(schema, features, path)
+            words = label is not None and _is_words(schema.field(label).type)
+            texts = _distinct(file.read(columns=[label]).column(0)) if words else ()
         except (OSError, pa.ArrowException, ValueError) as error:
             if isinstance(error, DataError):
                 raise
             raise DataError(f"{path.name} is damaged or no parquet file ({str(error)[:160]}).") from error
-        names = features.get(label, {}).get("names") if label else None
+        names = features.get(label, {}).get("names") if label and not words else None
         classes = tuple(map(str, names)) if isinstance(names, list) else ()
-        return cls(path, count, image, nested, label, classes, texts)
+        return cls(path, count, image, nested, label, classes, words, texts)
 
     def labels(self, number: dict[str, int]) -> np.ndarray:
-        """Return labels (n,); -1 where there is none."""
+        """Return labels (n,); -1 where there is none.
+
+        Args:
+            number: the place of each class name, where labels go by names; {} takes numbers as they are.
+
+        Raises:
+            DataError: they cannot be read, are no whole numbers, or have no names where labels go by names.
+        """
         if self.label is None:
             return np.full(self.count, -1, np.int64)
         try:
             column = pq.read_table(self.path, columns=[self.label]).column(0)
+            if self.words:
+                texts = (None if value is None else str(value) for value in column.to_pylist())
+                return np.array([-1 if text is None else number.get(text, -1) for text in texts], np.int64)
+            labels = self._whole(column)
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"The labels in {self.path.name} cannot be read ({str(error)[:160]}).") from error
-        if self.texts:
-            return np.array([number.get(str(value), -1) for value in column.to_pylist()], np.int64)
-        if pa.types.is_boolean(column.type):  # as PatchCamelyon has them
-            column = column.cast(pa.int8())
-        return column.fill_null(-1).to_numpy().astype(np.int64)
+        return self._by_name(labels, number) if number else labels
+
+    def _whole(self, column: pa.ChunkedArray) -> np.ndarray:
+        """Return numbers or booleans (as PatchCamelyon has them) as whole numbers (n,); -1 where there is none."""
+        if not pa.types.is_floating(_inner(column.type)):
+            return column.cast(pa.int64()).fill_null(-1).to_numpy()
+        values = column.cast(pa.float64()).fill_null(-1).to_numpy()
+        values = np.where(np.isnan(values), -1, values)
+        odd = values[(values != np.round(values)) | (np.abs(values) > MOST)]
+        if len(odd):
+            raise DataError(
+                f"{self.path.name} has the label {odd[0]:g} in its column `{self.label}`; whole numbers or words are "
+                "expected. Write the number or the name of a class there, or rename the column if it holds no labels."
+            )
+        return values.astype(np.int64)
+
+    def _by_name(self, labels: np.ndarray, number: dict[str, int]) -> np.ndarray:
+        """Return the places of this shard's own class names (n,); labels below 0 stay."""
+        highest = int(labels.max(initial=-1))
+        if highest >= 0 and not self.classes:
+            raise DataError(
+                f"{self.path.name} has numbers as labels and names no classes, while other shards list different "
+                f"names, or have words. Write its class names ({_listed(tuple(number))}) as its labels, or write all "
+                "shards with the same names."
+            )
+        if highest >= len(self.classes):
+            raise DataError(
+                f"{self.path.name} has the label {highest}, but lists {len(self.classes)} class names (0 to "
+                f"{len(self.classes) - 1}: {_listed(self.classes)}). Correct the labels, or the names in its metadata."
+            )
+        places = np.array([number[name] for name in self.classes], np.int64)
+        return np.where(labels < 0, labels, places[np.maximum(labels, 0)]) if len(places) else labels
 
 
 class _Cursor:
@@ -222,14 +262,63 @@ def _binary(kind: pa.DataType | None) -> bool:
     return kind is not None and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _label_column(schema: pa.Schema, features: dict[str, Any]) -> str | None:
-    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean)
-    usable = [f.name for f in schema if any(is_kind(f.type) for is_kind in kinds)]
+def _label_column(schema: pa.Schema, features: dict[str, Any], path: Path) -> str | None:
+    kinds = {field.name: field.type for field in schema}
+    usable = [name for name, kind in kinds.items() if _is_label(kind)]
     for name in LABEL_COLUMNS:
         if name in usable:
             return name
+        if name in kinds:
+            raise DataError(
+                f"{path.name} has a column `{name}` of {kinds[name]!s:.80}; labels are expected there: whole "
+                "numbers, words or booleans. Convert the column, or rename it if it holds no labels."
+            )
     described = [name for name, feature in features.items() if feature.get("_type") == "ClassLabel" and name in usable]
     if described:
         return described[0]
-    whole = [f.name for f in schema if pa.types.is_integer(f.type)]
+    whole = [name for name, kind in kinds.items() if pa.types.is_integer(kind)]
     return whole[0] if len(whole) == 1 else None
+
+
+def _inner(kind: pa.DataType) -> pa.DataType:
+    """Return the type of a column's values, also where they are written as places in a dictionary."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_words(kind: pa.DataType) -> bool:
+    inner = _inner(kind)
+    return pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner)
+
+
+def _is_label(kind: pa.DataType) -> bool:
+    """Return whether values of a type can be labels; a column of nulls has none of them."""
+    inner = _inner(kind)
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
+    return _is_words(kind) or any(is_kind(inner) for is_kind in kinds)
+
+
+def _distinct(column: pa.ChunkedArray) -> tuple[str, ...]:
+    """Return every word once; arrow makes '' of nulls in views, and chunks may have dictionaries of their own."""
+    plain = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    values = column.unique().to_pylist() if plain else column.to_pylist()
+    return tuple({str(value): None for value in values if value is not None})
+
+
+def _united(shards: Sequence[_Shard]) -> tuple[tuple[str, ...], bool]:
+    """Return the class names of all shards, and whether their order is the data's own.
+
+    Words are sorted. Where shards list different names, those of the first that lists most come first, then those that
+    only others list, and the order counts for nothing.
+    """
+    lists = list(dict.fromkeys(shard.classes for shard in shards if shard.classes))
+    texts = {text for shard in shards for text in shard.texts}
+    if texts:
+        return tuple(sorted(texts.union(*lists))), False
+    if len(lists) < 2:
+        return (lists[0] if lists else ()), True
+    longest = max(lists, key=len)
+    return tuple(dict.fromkeys(name for names in (longest, *lists) for name in names)), False
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:NAMED]) + (" …" if len(names) > NAMED else "")
