@@ -11,9 +11,18 @@ from PIL import Image
 from engine.errors import DataError
 from engine.manifest import Preprocess, Task
 from engine.store import Store
-from engine.zoo.images.data import find_corrupt, open_task
+from engine.zoo.images.data import find_corrupt, open_task, read_source
 from engine.zoo.images.decoding import CorruptImage, decode, fit
-from tests.image_files import CLASSES, encoded, picture, write_folders, write_mnist, write_parquet, write_zip
+from tests.image_files import (
+    CLASSES,
+    encoded,
+    picture,
+    write_class_folders,
+    write_folders,
+    write_mnist,
+    write_parquet,
+    write_zip,
+)
 
 FIT = Preprocess(size=16, mean=(0.5,) * 3, std=(0.3,) * 3)
 
@@ -249,6 +258,21 @@ def test_tables_that_cannot_be_used(tmp_path, text, message):
     (tmp_path / "list.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         open_data(tmp_path, "list.csv")
+
+
+def test_a_folder_beside_splits_is_refused(tmp_path):
+    write_class_folders(tmp_path / "a", "train/cat", "train/dog", "test/cat", "test/dog", "examples")
+    message = r"class folders in test, train, and beside them examples/ \(4 images\).*name it after a split"
+    with pytest.raises(DataError, match=message):
+        read_source(tmp_path / "a")
+    (tmp_path / "a" / "examples").rename(tmp_path / "a" / "unlabelled")
+    assert read_source(tmp_path / "a").lengths == {"test": 8, "train": 8, "adapt": 4}
+
+
+def test_a_class_may_be_called_like_a_split(tmp_path):
+    source = read_source(write_class_folders(tmp_path / "vehicles", "train", "car", "test"))
+    assert source.brought == ("car", "test", "train")
+    assert source.lengths == {"test": 12}
 
 
 def test_other_bad_data(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -76,6 +77,7 @@ def _arrange(tree: Tree) -> dict[str, list[Item]]:
     tops = {folders[0] if folders else "" for _, folders in parts}
     if all(split_of(top) for top in tops if top) and tops - {""}:
         return _with_splits(tree, parts)
+    _refuse_beside_splits(tree, parts)
     loose = [name for name, folders in parts if not folders]
     if loose:
         raise DataError(
@@ -83,6 +85,29 @@ def _arrange(tree: Tree) -> dict[str, list[Item]]:
             "Put each image into a folder named after its class."
         )
     return {"test": [(name, folders[0]) for name, folders in parts]}
+
+
+def _refuse_beside_splits(tree: Tree, parts: list[tuple[str, list[str]]]) -> None:
+    """Refuse a folder of images beside splits; a class called like a split holds its images itself.
+
+    Raises:
+        DataError: there are folders of splits with class folders in them, and another one.
+    """
+    splits = sorted({folders[0] for _, folders in parts if len(folders) > 1 and split_of(folders[0])})
+    if not splits:
+        return
+    others = Counter(folders[0] if folders else "" for _, folders in parts)
+    named = [f"{top}/ ({count:,} images)" for top, count in sorted(others.items()) if top and not split_of(top)]
+    raise DataError(
+        f"{tree.path.name} holds class folders in {_some(splits)}, and beside them {_some(named)}, which no split is "
+        "called. Remove what is no part of the data, name it after a split (train, val, test or adapt), or, if "
+        f"{splits[0]}/ is a class, put its images directly into it."
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = " …" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
 
 
 def _with_splits(tree: Tree, parts: list[tuple[str, list[str]]]) -> dict[str, list[Item]]:
@@ -104,7 +129,4 @@ def _natural(name: str) -> tuple[int, int, str]:
 
 
 def _others(names: Sequence[str]) -> tuple[str, ...]:
-    if not names:
-        return ()
-    more = " …" if len(names) > NAMED else ""
-    return (f"{len(names)} files that are no images are left out: {', '.join(names[:NAMED])}{more}.",)
+    return (f"{len(names)} files that are no images are left out: {_some(names)}.",) if names else ()
