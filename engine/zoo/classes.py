@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,19 +38,34 @@ def match_classes(brought: tuple[str, ...], task: Task, *, ordered: bool) -> Mat
     if not brought:
         return Matched(None)
     for names in _spellings(brought, task):
-        place = {_plain(name): number for number, name in enumerate(names)}
-        if len(place) == len(names) and all(_plain(name) in place for name in brought):
-            return _found([place[_plain(name)] for name in brought], task)
+        if (places := _places(brought, names)) is not None:
+            return _found(places, task)
     if all(name.isascii() and name.isdigit() for name in brought):
         numbers = [int(name) for name in brought]
         if max(numbers) < len(task.classes):
             return _found(numbers, task)
     same = len(brought) == len(task.classes)
     if same and (ordered or all(WORDNET.match(name) for name in brought)):
-        pair = next((own, name) for own, name in zip(brought, task.classes, strict=True) if _plain(own) != _plain(name))
-        note = f"the data call class '{pair[1]}' '{pair[0]}'; names differ, so classes are taken in the data's order"
+        read = _telling_apart(brought, task.classes)
+        own, name = next(pair for pair in zip(brought, task.classes, strict=True) if read(pair[0]) != read(pair[1]))
+        note = f"the data call class '{name}' '{own}'; names differ, so classes are taken in the data's order"
         return Matched(None, (f"Task '{task.name}': {note}.",))
     raise DataError(_mismatch(brought, task))
+
+
+def _places(brought: Sequence[str], names: Sequence[str]) -> list[int] | None:
+    """Return the place of each of the data's names among others, by the strictest reading that finds all of them."""
+    for read in READINGS:
+        place = {read(name): number for number, name in enumerate(names)}
+        if len(place) == len(names) and all(read(name) in place for name in brought):
+            return [place[read(name)] for name in brought]
+    return None
+
+
+def _telling_apart(*lists: Sequence[str]) -> Callable[[str], str]:
+    """Return the loosest reading under which no two names of one list are the same."""
+    apart = (read for read in reversed(READINGS) if all(len(set(map(read, names))) == len(names) for names in lists))
+    return next(apart, str)
 
 
 def _spellings(brought: tuple[str, ...], task: Task) -> Iterator[Sequence[str]]:
@@ -81,10 +96,11 @@ def _found(positions: list[int], task: Task) -> Matched:
 
 
 def _mismatch(brought: tuple[str, ...], task: Task) -> str:
-    known = {_plain(name) for name in task.classes}
-    own = {_plain(name) for name in brought}
-    strange = [name for name in brought if _plain(name) not in known]
-    missing = [name for name in task.classes if _plain(name) not in own]
+    read = _telling_apart(brought, task.classes)
+    known = {read(name) for name in task.classes}
+    own = {read(name) for name in brought}
+    strange = [name for name in brought if read(name) not in known]
+    missing = [name for name in task.classes if read(name) not in own]
 
     def listed(names: list[str]) -> str:
         return ", ".join(f"'{name}'" for name in names[:NAMED]) + (" …" if len(names) > NAMED else "")
@@ -99,3 +115,15 @@ def _mismatch(brought: tuple[str, ...], task: Task) -> str:
 def _plain(name: str) -> str:
     """Return a name without case, spaces and punctuation; SUN397's ``/a/abbey`` loses its letter."""
     return re.sub(r"[\W_]+", "", re.sub(r"^/?[a-z]/", "", name).casefold())
+
+
+def _spaced(name: str) -> str:
+    """Return a name with spaces for underscores, as a new zoo writes the names of folders."""
+    return " ".join(name.replace("_", " ").split())
+
+
+def _folded(name: str) -> str:
+    return _spaced(name).casefold()
+
+
+READINGS = (str, _spaced, _folded, _plain)  # of names, the strictest first; 'C' and 'C++' are plainly the same
