@@ -8,13 +8,18 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from pydantic import ValidationError
 
 from ...errors import DataError
+from ...manifest import Task
+from ...recipe import explain
 from ..brought_task import check_room, check_share, place_file
 from .brought import ImageTask
+from .data import ImageData
 from .decoding import FORMATS, SUFFIXES, Encoded
 from .readers.npz import NpzArrays
 from .readers.parquet import ParquetShards
+from .readers.tables import is_number
 from .splits import share_of_each_class
 
 ENDINGS = {"JPEG": ".jpg", "TIFF": ".tif", "PPM": ".ppm"}  # others are called after their format
@@ -66,7 +71,7 @@ def _table(task: ImageTask, zoo: Path, labels: np.ndarray, tested: np.ndarray, l
     names = source.names("test", range(len(labels)))
     places = folder / "images"
     lines = []
-    for row, (name, label) in enumerate(zip(names, labels.tolist(), strict=True)):
+    for row, (name, label) in enumerate(zip(names, _written(task, labels), strict=True)):
         try:
             raw = source.encoded("test", row)
         except OSError as error:
@@ -75,12 +80,32 @@ def _table(task: ImageTask, zoo: Path, labels: np.ndarray, tested: np.ndarray, l
         target = places / (name if own else f"{row:07d}{_ending(raw)}")
         (zoo / target).parent.mkdir(parents=True, exist_ok=True)
         _write(raw, zoo / target, link)
-        text = source.brought[label] if source.brought else str(label)
-        lines.append((target.relative_to(folder).as_posix(), text, "test" if tested[row] else "train"))
+        lines.append((target.relative_to(folder).as_posix(), label, "test" if tested[row] else "train"))
     with (zoo / folder / TABLE).open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerows([("path", "label", "split"), *lines])
     return (folder / TABLE).as_posix()
+
+
+def _written(task: ImageTask, labels: np.ndarray) -> list[str]:
+    """Return labels as the table holds them: names, or places in the class list where a table reads all as numbers."""
+    brought = task.source.brought
+    if not brought:
+        return [str(label) for label in labels.tolist()]
+    if labels.max() >= len(brought):
+        raise DataError(
+            f"{task.path.name} has the label {labels.max()}, but names {len(brought)} classes (0 to "
+            f"{len(brought) - 1}). Correct the labels, or the names."
+        )
+    texts = [brought[label] for label in labels.tolist()]
+    if not all(map(is_number, set(texts))):
+        return texts
+    entry = task.entry()
+    try:
+        known = Task(name=task.name, domain="in", **{key: entry[key] for key in ("classes", "dataset") if key in entry})
+    except ValidationError as error:
+        raise DataError(f"{task.path.name}: {explain(error, Task)}") from error
+    return [str(label) for label in ImageData(known, task.source).labels("test").tolist()]
 
 
 def _ending(raw: Encoded) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ LABEL_COLUMNS = ("label", "class", "target", "category", "class_name", "y")
 SPLIT_COLUMNS = ("split", "subset", "partition", "fold")
 MAX_TABLE_BYTES = 512 * 2**20
 SNIFFED = 4096  # characters
+NUMBER = re.compile(r"-?\d{1,18}")
 
 
 class PathTable:
@@ -30,7 +32,7 @@ class PathTable:
         self._root = path.parent.resolve()
         found, self.notes = with_test(self._rows())
         texts = {label for items in found.values() for _, label in items if label}
-        whole = bool(texts) and all(text.lstrip("-").isdigit() for text in texts)
+        whole = bool(texts) and all(map(is_number, texts))
         self.brought = () if whole else tuple(sorted(texts))
         number = {text: int(text) for text in texts} if whole else {t: i for i, t in enumerate(self.brought)}
         self._files = {split: [file for file, _ in items] for split, items in found.items()}
@@ -105,6 +107,11 @@ class PathTable:
         """Return the table and every image that exists."""
         files = {file for listed in self._files.values() for file in listed if (self._root / file).is_file()}
         return FileSet(self._root, (self.path.name, *sorted(files)))
+
+
+def is_number(label: str) -> bool:
+    """Return whether a table's label is a whole number; where all are, they are places in the class list."""
+    return NUMBER.fullmatch(label) is not None
 
 
 def _delimiter(head: str) -> str:
