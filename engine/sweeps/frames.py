@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..catalog import resolve
+from ..catalog import MERGE_METHODS, resolve
 from ..errors import EngineError, RecipeError
 from ..recipe import ExpertChoice, Recipe
-from .grid import Setting, SweepRequest
+from .grid import Setting, SweepRequest, value_text
 from .places import place_title
 
 EXPERTS = "experts"  # the place whose values count how many experts are merged
 SEED = "seed"  # the place whose values are training seeds: what moves along it is chance
+OF_IMAGES = ("zoo", "probe")  # parts of a recipe that choose the images that are looked at
+SAME_IMAGES = "a film shows the same images in every frame; vary this in a sweep"
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,23 @@ class Frame:
     value: Any
     recipe: Recipe | None  # resolved; None where the value is refused
     refused: str = ""  # why
+
+
+def shows_same_images(place: str) -> bool:
+    """Return whether every frame over a place shows the same images; no film is made over one that chooses images."""
+    return place.partition(".")[0] not in OF_IMAGES
+
+
+def experts_can_join(recipe: Recipe) -> bool:
+    """Return whether a film may let experts join a merge one after another: where its method takes their weights.
+
+    An expert that has not joined has weight 0, so that its task stays scored and compared, and calibrators train on it,
+    as in every other frame. A recipe that left the expert out would leave out its task's images with it.
+
+    Args:
+        recipe: its method is known.
+    """
+    return MERGE_METHODS[recipe.merge.method].weighted
 
 
 def frames_of(recipe: Recipe, place: str, values: Sequence[Any], experts: Sequence[tuple[str, float]]) -> list[Frame]:
@@ -42,7 +61,10 @@ def frames_of(recipe: Recipe, place: str, values: Sequence[Any], experts: Sequen
     found = []
     for number, value in enumerate(values):
         try:
-            found.append(Frame(number, value, _at(recipe, place, value, experts)))
+            at = _at(recipe, place, value, experts)
+            if any(getattr(at, part) != getattr(recipe, part) for part in OF_IMAGES):
+                raise RecipeError(f"The value {value_text(value)} chooses other images; {SAME_IMAGES}.")
+            found.append(Frame(number, value, at))
         except EngineError as error:
             found.append(Frame(number, value, None, str(error)))
     if found and all(frame.recipe is None for frame in found):
@@ -65,6 +87,11 @@ def _at(recipe: Recipe, place: str, value: Any, experts: Sequence[tuple[str, flo
         return point.recipe
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= len(experts):
         raise RecipeError(f"'{value}' experts cannot be merged; give whole numbers from 0 to {len(experts)}.")
+    if not experts_can_join(recipe):
+        raise RecipeError(
+            f"{MERGE_METHODS[recipe.merge.method].title} takes no weights of single experts: none of them can be left "
+            "out while its task stays scored, as a film needs it. Run the recipe with fewer experts instead."
+        )
     joined = tuple(
         ExpertChoice(name=name, weight=weight if turn < value else 0.0) for turn, (name, weight) in enumerate(experts)
     )

@@ -8,7 +8,7 @@ from engine.pipeline.preview.request import drawn_parts, trained_parts
 from engine.pipeline.views.film import FILM, PER_TASK
 from engine.recipe import Recipe
 from engine.sweeps import places
-from engine.sweeps.frames import EXPERTS, SEED, film_title
+from engine.sweeps.frames import EXPERTS, SEED, experts_can_join, film_title
 from pages.features.film import MAPS
 from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
@@ -113,7 +113,7 @@ def _ends(recipe: Recipe, experts: int) -> dict[str, tuple[float, float, bool]]:
         low = place.low if place.low is not None and place.low > -WIDEST else 0
         high = place.high if place.high is not None and place.high <= WIDEST else max(2 * place.value, WIDEST)
         found[place.place] = (low, max(high, low + 1), place.kind == "whole")
-    if experts > 1:
+    if experts > 1 and experts_can_join(recipe):
         found[EXPERTS] = (1, experts, True)
     if recipe.calibrators or trained_parts(recipe) or drawn_parts(recipe):
         found[SEED] = (0, SEEDS - 1, True)

@@ -6,7 +6,7 @@ from engine.errors import EngineError
 from engine.pipeline.views.film import FILM, FilmRequest
 from engine.store import Run
 from engine.sweeps import SweepRequest, SweepTable
-from engine.sweeps.frames import film_title
+from engine.sweeps.frames import film_title, shows_same_images
 from pages.features.film_view import FilmEntry, film_view
 from pages.sections.sweep_table import run_of_point
 from pages.shared.chrome import plain
@@ -21,8 +21,11 @@ TAKES = (
 
 
 def film_request(sweep: SweepRequest) -> FilmRequest | None:
-    """Return the film over a sweep's place, at its values and on all its images; None of two places, or one value."""
-    if len(sweep.settings) != 1 or len(sweep.settings[0].values) < 2:
+    """Return the film over a sweep's place, at its values and on all its images.
+
+    None of two places, of one value, and of a place that chooses images: a film shows the same ones at every value.
+    """
+    if len(sweep.settings) != 1 or len(sweep.settings[0].values) < 2 or not shows_same_images(sweep.places[0]):
         return None
     (setting,), values = sweep.settings, list(sweep.settings[0].values)
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):

@@ -165,6 +165,15 @@ def test_values_of_a_new_film():
     assert frame_values(2.0, 2.0, 11, False) == [2.0]
 
 
+@pytest.mark.parametrize(("method", "offered"), [("task_arithmetic", True), ("weight_average", False)])
+def test_experts_join_in_a_film_of_methods_that_take_their_weights(workspace, open_app, method, offered):
+    row = workspace.finished("mine", merge={"method": method})
+    app = open_app("representations", run=row.id)
+    app.button_group(key="representations.view").set_value("film").run()
+    assert not app.exception
+    assert ("Experts merged" in app.selectbox(key="representations.film.place").options) == offered
+
+
 def test_a_film_is_asked_for_over_seeds_and_in_a_chosen_map(workspace, open_app):
     workspace.example()
     app = open_app("representations", run="made")

@@ -193,6 +193,11 @@ def test_two_places_have_no_film():
     assert list(film_request(backwards).values) == VALUES, "a slider goes up"
 
 
+def test_a_sweep_over_images_has_no_film():
+    settings = [{"place": "probe.split_seed", "values": [0, 1]}]
+    assert film_request(SweepRequest.parse({"recipe": {}, "settings": settings})) is None
+
+
 def test_a_failed_sweep_says_why_and_goes_on(workspace, open_app, swept):
     row, _ = swept
     workspace.store.runs.fail(row.id, "No <b>disk</b>.")

@@ -136,6 +136,14 @@ def test_a_film_of_refusals_is_refused(zoo, store):
         plan_request("film", once, store)
 
 
+@pytest.mark.parametrize("place", ["probe.split_seed", "probe.samples_per_task", "probe.protocol", "probe", "zoo"])
+def test_a_film_over_what_chooses_images_is_refused(zoo, store, place):
+    """Rows and labels are the run's own, so that another frame's features would be scored with labels of others."""
+    asked = {"recipe": recipe(zoo).model_dump(mode="json"), "place": place, "values": [8, 9]}
+    with pytest.raises(RecipeError, match="same images in every frame; vary this in a sweep"):
+        plan_request("film", asked, store)
+
+
 def test_frames_share_the_steps_of_runs(film, zoo, store, runs):
     at = recipe(zoo, merge={"method": "task_arithmetic", "params": {"scaling": 0.5}})
     shared = {step.key for step in plan_run(at, store).steps}

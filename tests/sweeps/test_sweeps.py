@@ -19,12 +19,36 @@ from engine.sweeps import (
     read_table,
     set_place,
 )
+from engine.sweeps.frames import frames_of
 from engine.sweeps.grid import parse_values
 
 
 def request(*settings, **changes):
     listed = [{"place": place, "values": values} for place, values in settings]
     return SweepRequest.parse({"recipe": changes, "settings": listed})
+
+
+def test_a_frame_of_other_images_is_refused():
+    recipe = resolve(parse_recipe({}))
+    same, other = frames_of(recipe, "probe.split_seed", [0, 1], [])
+    assert same.recipe == recipe
+    assert other.recipe is None
+    assert other.refused == (
+        "The value 1 chooses other images; a film shows the same images in every frame; vary this in a sweep."
+    )
+    with pytest.raises(RecipeError, match="The value mini_text chooses other images"):
+        frames_of(recipe, "zoo", ["mini_text"], [])
+
+
+def test_experts_join_where_a_method_takes_their_weights():
+    """An expert that is left out of the recipe would take its task's images with it, so it has weight 0."""
+    experts = [("digits", 1.0), ("signs", 0.5)]
+    found = frames_of(resolve(parse_recipe({})), "experts", [0, 1, 2], experts)
+    assert [[expert.name for expert in frame.recipe.experts] for frame in found] == [["digits", "signs"]] * 3
+    assert [[expert.weight for expert in frame.recipe.experts] for frame in found] == [[0, 0], [1, 0], [1, 0.5]]
+    average = resolve(parse_recipe({"merge": {"method": "weight_average"}}))
+    with pytest.raises(RecipeError, match=r"No frame .*Weight [Aa]verag.* takes no weights of single experts"):
+        frames_of(average, "experts", [1, 2], [("digits", 1.0), ("signs", 1.0)])
 
 
 def test_settings_of_a_sweep():

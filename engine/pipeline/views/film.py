@@ -22,7 +22,7 @@ from ...catalog import resolve
 from ...errors import EngineError, RecipeError
 from ...recipe import Probe, Recipe
 from ...sweeps import MAX_POINTS, Setting, numbered
-from ...sweeps.frames import SEED, film_title, frames_of
+from ...sweeps.frames import SAME_IMAGES, SEED, film_title, frames_of, shows_same_images
 from ...sweeps.grid import value_text
 from ..preview.request import chance_in
 from ..sources import Sources
@@ -56,6 +56,13 @@ class FilmRequest(ViewRequest):
     points: int = Field(PER_TASK, ge=4, le=2000, title="Points a task", description="Images that are drawn.")
     map: Map = "pca"
     seed: int = Field(0, ge=0)
+
+    @field_validator("place")
+    @classmethod
+    def _same_images(cls, place: str) -> str:
+        if not shows_same_images(place):
+            raise ValueError(SAME_IMAGES)
+        return place
 
     @field_validator("values")
     @classmethod
