@@ -177,7 +177,7 @@ def _panel(film: Film, state: str, recipe: Recipe) -> dict[str, Any]:
         "title": film_state_title(state, recipe),
         "kind": KINDS.get(state, "corrected"),
         "tones": [state_colour(state, "light"), state_colour(state, "dark")],
-        "curve": [_mean(column) for column in zip(*inside, strict=True)],
+        "curve": [_mean([row[frame] for row in inside]) for frame in range(len(accuracy[0]))],
         "accuracy": [[_rounded(value) for value in row] for row in accuracy],
         "l1": [[_rounded(value, 5) for value in row] for row in l1],
         "trust": [_rounded(value) for value in document["map"]["trust"][state]],

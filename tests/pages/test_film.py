@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +173,26 @@ def test_experts_join_in_a_film_of_methods_that_take_their_weights(workspace, op
     app.button_group(key="representations.view").set_value("film").run()
     assert not app.exception
     assert ("Experts merged" in app.selectbox(key="representations.film.place").options) == offered
+
+
+def test_tasks_without_an_accuracy_are_left_out_of_the_curve(film, recipe):
+    """A task whose answers are numbers has None in every frame."""
+    first, *others = [task["name"] for task in film.document["tasks"] if task["domain"] == "in"]
+    table = film.document["accuracy"]["merged"]
+
+    def packed(unknown, **changes):
+        own = {task: [None] * 21 if task in unknown else values for task, values in table.items()}
+        document = film.document | {"accuracy": film.document["accuracy"] | {"merged": own}} | changes
+        packet = film_packet(replace(film, document=document), "key", ("merged",), recipe)
+        (length,) = struct.unpack("<I", packet[:4])
+        return json.loads(packet[4 : 4 + length])["film"]["panels"][0]
+
+    panel = packed([first])
+    assert panel["accuracy"][film.tasks.index(first)] == [None] * 21
+    assert panel["curve"] == [pytest.approx(np.mean([table[task][n] for task in others]), abs=1e-3) for n in range(21)]
+    assert packed([first, *others])["curve"] == [None] * 21
+    outside = [task | {"domain": "out"} for task in film.document["tasks"]]
+    assert packed([], tasks=outside)["curve"] == [None] * 21
 
 
 def test_a_film_is_asked_for_over_seeds_and_in_a_chosen_map(workspace, open_app):

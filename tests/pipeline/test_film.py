@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from safetensors.numpy import load_file
 from sklearn.decomposition import PCA
 from typer.testing import CliRunner
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from engine.__main__ import app
 from engine.analysis.film import MISSING, Grid
 from engine.calibration.output import OutputCalibrator
+from engine.commands.film import printed
 from engine.errors import RecipeError
 from engine.pipeline.executor import needed_steps
 from engine.pipeline.local import make_view, run_recipe
@@ -20,6 +22,8 @@ from engine.pipeline.preview import models as preview_models
 from engine.pipeline.run.plan import plan_run
 from engine.pipeline.views.film import FILM
 from engine.recipe import parse_recipe
+from engine.rounding import rounded
+from tests.tiny_text_zoo import make_text_zoo
 
 SCALING = "merge.params.scaling"
 SURGERY = {"method": "surgery", "params": {"rank": 4, "steps": 20, "batch_size": 8}}
@@ -142,6 +146,23 @@ def test_a_film_over_what_chooses_images_is_refused(zoo, store, place):
     asked = {"recipe": recipe(zoo).model_dump(mode="json"), "place": place, "values": [8, 9]}
     with pytest.raises(RecipeError, match="same images in every frame; vary this in a sweep"):
         plan_request("film", asked, store)
+
+
+def test_a_task_whose_answers_are_numbers_has_no_accuracy(tmp_path, store):
+    folder = make_text_zoo(tmp_path / "zoo", experts=("alpha", "beta"))
+    manifest = yaml.safe_load((folder / "zoo.yaml").read_text())
+    manifest["tasks"][0] |= {"grades": [0, 1, 2], "measure": "spearman"}
+    (folder / "zoo.yaml").write_text(yaml.safe_dump(manifest))
+    at = recipe(folder, calibrators=[{"method": "surgery", "params": {"rank": 2, "steps": 3, "batch_size": 4}}])
+    document, _ = make(store, at, place=SCALING, values=[0.1, 0.3], points=4)
+    report = run_recipe(
+        at.model_copy(update={"merge": at.merge.model_copy(update={"params": {"scaling": 0.3}})}), store
+    )
+    for state, tasks in document["accuracy"].items():
+        assert set(tasks["alpha"]) == {None}, state
+        assert tasks["beta"][-1] == pytest.approx(report.accuracy[state]["beta"])
+    assert None not in document["l1"]["merged"]["alpha"]
+    assert printed(document, "texts").splitlines()[2].split()[1] == rounded(report.average["merged"].within)
 
 
 def test_frames_share_the_steps_of_runs(film, zoo, store, runs):

@@ -143,7 +143,8 @@ class Reel:
             if found is None:
                 continue
             said = predictions(scores(found, scene.head))
-            self.accuracy[state][scene.task.name][number] = top1(said, scene.labels)
+            if not scene.task.grades:  # answers that are numbers are near or far, not right or wrong
+                self.accuracy[state][scene.task.name][number] = top1(said, scene.labels)
             predicted[rows] = said[scene.drawn]
             shown.append((rows, found[scene.drawn]))
             if scene.expert is not None:

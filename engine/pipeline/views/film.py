@@ -237,14 +237,15 @@ def _in_order(run: RunSteps, order: Iterable[str]) -> list[tuple[str, float]]:
     return [(name, weights[name]) for name in names]
 
 
-@step("film", label="Making the film", params=FilmParams, inputs=FilmInputs, cost=2.0, version=2)
+@step("film", label="Making the film", params=FilmParams, inputs=FilmInputs, cost=2.0, version=3)
 def film(inputs: FilmInputs[Path], params: FilmParams, output: Path, tools: StepTools) -> None:
     """Gather the frames: points in one map, predictions, distances to the expert, accuracies and biases.
 
     Writes ``film.json`` and ``film.safetensors``: ``task``, ``index`` and ``label`` of the n images that are drawn;
     for each state ``STATE/points`` int16 (frames, n, 2), ``STATE/predictions`` (frames, n) and ``STATE/shift`` uint16
     (frames, n), Euclidean distances to the expert; states that stand still have one frame. See
-    :mod:`engine.analysis.film` for the units. Accuracies (percent) and biases (L1) are over all images looked at.
+    :mod:`engine.analysis.film` for the units. Accuracies (percent) and biases (L1) are over all images looked at; tasks
+    whose answers are numbers have no accuracy.
     """
     from safetensors.numpy import save_file
 
