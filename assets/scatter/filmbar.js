@@ -149,7 +149,9 @@ function sayFilm({ film }) {
 function sayCurve({ facts: { title, texts }, panels, alive }) {
   const said = panels.map(({ title: state, moves, curve }) => {
     if (!moves) return `${state} ${percentOf(curve[0])} throughout`;
-    const top = alive.reduce((best, frame) => (curve[frame] > curve[best] ? frame : best), alive[0]);
+    const known = alive.filter((frame) => curve[frame] !== null);
+    if (!known.length) return `${state} –`;
+    const top = known.reduce((best, frame) => (curve[frame] > curve[best] ? frame : best));
     const [first, final] = [alive[0], alive.at(-1)].map((frame) => `${percentOf(curve[frame])} at ${texts[frame]}`);
     return `${state} ${first}, ${final}, highest ${percentOf(curve[top])} at ${texts[top]}`;
   });
@@ -179,7 +181,7 @@ function drawCurve(scatter) {
   const high = Math.min(100, Math.ceil(Math.max(...values) / 10) * 10 || 100);
   const x = (frame) => THUMB + (frame / film.last) * (width - 2 * THUMB);
   const y = (value) => 8 + (1 - (value - low) / Math.max(high - low, 1)) * (CURVE_HEIGHT - 16);
-  drawLevels(context, theme, [low, high], width, y);
+  if (values.length) drawLevels(context, theme, [low, high], width, y);
   for (const frame of Object.keys(film.facts.failed)) drawRefused(context, theme, x(Number(frame)));
   const at = x(kept.filmAt);
   context.fillStyle = css(theme.text, 0.28);
