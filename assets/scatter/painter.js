@@ -20,6 +20,26 @@ function pointStyle(count, zoom, side) {
   };
 }
 
+/** Radius (css px) and opacity of points as they are drawn: those greyed, the others, and selected ones with their rim. */
+function pointStyles({ shownCount, kept }, { plane }) {
+  const { radius, alpha } = pointStyle(shownCount, kept.lens.zoom, plane.height);
+  return {
+    plain: { radius, opacity: alpha },
+    faded: { radius, opacity: 0.2 * alpha },
+    greyed: { radius: 0.85 * radius, opacity: 0.3 * alpha },
+    halo: { radius: 1.15 * radius + 1, opacity: 0.9 },
+    chosen: { radius: 1.15 * radius, opacity: 1 },
+  };
+}
+
+/** Opacity of trails under the points, and of those of selected points, over them. */
+function trailOpacities(scatter) {
+  const opacity = scatter.trailOpacity();
+  return { under: scatter.kept.selectedCount ? 0.05 : opacity, over: Math.max(0.3, 1.8 * opacity) };
+}
+
+const rimmed = ({ kept }) => kept.selectedCount <= HALO_UP_TO;
+
 /** Give a plot's canvases the size they are shown at, in device pixels. */
 function fitCanvas(plot, width, height, ratio) {
   const [across, down] = [Math.max(1, Math.round(width * ratio)), Math.max(1, Math.round(height * ratio))];
@@ -34,22 +54,16 @@ function fitCanvas(plot, width, height, ratio) {
 
 /** Stamps of the styles in use; remade only when a size changes. */
 function stampsFor(scatter, plot) {
-  const { ratio, kept } = scatter;
-  const { radius, alpha } = pointStyle(scatter.shownCount, kept.lens.zoom, plot.plane.height);
+  const { ratio } = scatter;
+  const styles = pointStyles(scatter, plot);
+  const { radius, opacity } = styles.plain;
   const { shape } = scatter.panels[scatter.panelOf(plot)];
   const stride = plot.surface.width;
-  const name = [shape, radius.toFixed(2), alpha.toFixed(2), ratio, stride].join();
+  const name = [shape, radius.toFixed(2), opacity.toFixed(2), ratio, stride].join();
   if (plot.stampName === name) return plot.stamps;
-  const at = (scale, rim, opacity) => makeStamps(shape, (radius * scale + rim) * ratio, opacity, stride);
+  const made = Object.entries(styles).map(([style, own]) => [style, makeStamps(shape, own.radius * ratio, own.opacity, stride)]);
   plot.stampName = name;
-  plot.stamps = {
-    radius,
-    plain: at(1, 0, alpha),
-    faded: at(1, 0, alpha * 0.2),
-    greyed: at(0.85, 0, alpha * 0.3),
-    halo: at(1.15, 1, 0.9),
-    chosen: at(1.15, 0, 1),
-  };
+  plot.stamps = { radius, ...Object.fromEntries(made) };
   return plot.stamps;
 }
 
@@ -66,7 +80,7 @@ function paintBase(scatter, plot) {
   for (const i of order) {
     if (visible[i] && !active[i] && (!present || present[i])) stampPoint(surface, stamps.greyed, positions[2 * i] * ratio, positions[2 * i + 1] * ratio, grey);
   }
-  if (plot.trails) paintTrails(scatter, plot, active, kept.selectedCount ? 0.05 : scatter.trailOpacity());
+  if (plot.trails) paintTrails(scatter, plot, active, trailOpacities(scatter).under);
   const stamp = kept.selectedCount ? stamps.faded : stamps.plain;
   for (const i of order) {
     if (active[i]) stampPoint(surface, stamp, positions[2 * i] * ratio, positions[2 * i + 1] * ratio, colours[i]);
@@ -83,9 +97,9 @@ function paintTop(scatter, plot) {
     const panel = scatter.panelOf(plot);
     const active = scatter.active[panel];
     const colours = scatter.paint.of(panel);
-    const rim = kept.selectedCount <= HALO_UP_TO;
+    const rim = rimmed(scatter);
     const background = packColour(theme.background);
-    if (plot.trails) paintTrails(scatter, plot, kept.selected, Math.max(0.3, scatter.trailOpacity() * 1.8));
+    if (plot.trails) paintTrails(scatter, plot, kept.selected, trailOpacities(scatter).over);
     for (const i of order) {
       if (!kept.selected[i] || !active[i]) continue;
       const [x, y] = [positions[2 * i] * ratio, positions[2 * i + 1] * ratio];

@@ -4,23 +4,61 @@ const SAVE_SCALE = 3; // pixels of the PNG for each on the screen
 const SAVE_MARGIN = 12;
 const SAVE_TITLE = 26; // px above a panel
 const SAVE_LINE = 20; // px of a line of the legend
+// The shapes that the raster stamps.
 const SAVE_SHAPES = {
-  circle: (x, y, r) => `<circle cx="${x}" cy="${y}" r="${r}"`,
-  square: (x, y, r) => `<rect x="${x - r}" y="${y - r}" width="${2 * r}" height="${2 * r}"`,
-  triangle: (x, y, r) => `<path d="M${x} ${y - 1.15 * r}l${1.15 * r} ${2 * r}h${-2.3 * r}z"`,
+  circle: (x, y, r) => `<circle cx="${short(x)}" cy="${short(y)}" r="${short(r)}"`,
+  square: (x, y, r) => `<rect x="${short(x - 0.886 * r)}" y="${short(y - 0.886 * r)}" width="${short(1.772 * r)}" height="${short(1.772 * r)}"`,
+  triangle: (x, y, r) => `<path d="M${short(x)} ${short(y - 1.22 * r)}l${short(1.12 * r)} ${short(1.94 * r)}h${short(-2.24 * r)}z"`,
 };
 
 const escaped = (text) => String(text).replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
 const unpacked = (pixel) => `#${[0, 8, 16].map((shift) => ((pixel >>> shift) & 255).toString(16).padStart(2, "0")).join("")}`;
 const short = (value) => Math.round(value * 100) / 100;
 
-/** Points of a panel that are shown, in drawing order, those greyed first. */
-function savedPoints(scatter, plot) {
+/** Points of a panel that are shown, in drawing order: those greyed, the other active ones, and those selected. */
+function savedGroups(scatter, plot) {
+  const { visible, order, kept, film } = scatter;
   const panel = scatter.panelOf(plot);
   const active = scatter.active[panel];
-  const present = scatter.film?.present[panel];
-  const shown = [...scatter.order].filter((i) => scatter.visible[i] && (!present || present[i]) && Number.isFinite(plot.positions[2 * i]));
-  return [...shown.filter((i) => !active[i]), ...shown.filter((i) => active[i])].map((i) => ({ i, active: Boolean(active[i]) }));
+  const present = film?.present[panel];
+  const shown = [...order].filter((i) => visible[i] && (!present || present[i]) && Number.isFinite(plot.positions[2 * i]));
+  const chosen = (i) => active[i] && kept.selected[i];
+  return [shown.filter((i) => !active[i]), shown.filter((i) => active[i] && !chosen(i)), shown.filter(chosen)];
+}
+
+/** The points of a panel and their trails, in the painter's order, sizes and opacities. */
+function savedMarks(scatter, plot) {
+  const { kept, theme } = scatter;
+  const panel = scatter.panelOf(plot);
+  const styles = pointStyles(scatter, plot);
+  const trails = trailOpacities(scatter);
+  const colours = scatter.paint.of(panel);
+  const draw = SAVE_SHAPES[scatter.panels[panel].shape];
+  const [grey, background] = [css(theme.grey), css(theme.background)];
+  const mark = (i, { radius, opacity }, colour = unpacked(colours[i])) =>
+    `${draw(plot.positions[2 * i], plot.positions[2 * i + 1], radius)} fill="${colour}" fill-opacity="${short(opacity)}"/>`;
+  const [greyed, others, chosen] = savedGroups(scatter, plot);
+  const rim = rimmed(scatter);
+  return [
+    ...greyed.map((i) => mark(i, styles.greyed, grey)),
+    ...savedTrails(scatter, plot, scatter.active[panel], trails.under),
+    ...others.map((i) => mark(i, kept.selectedCount ? styles.faded : styles.plain)),
+    ...savedTrails(scatter, plot, kept.selected, trails.over),
+    ...chosen.flatMap((i) => [...(rim ? [mark(i, styles.halo, background)] : []), mark(i, styles.chosen)]),
+  ];
+}
+
+/** The morph's trails of some points, a pixel of the screen wide. */
+function savedTrails(scatter, plot, mask, opacity) {
+  if (!plot.trails) return [];
+  const colours = scatter.paint.of(scatter.panelOf(plot));
+  const corners = [...plot.trails, plot.positions];
+  const look = `fill="none" stroke-opacity="${short(opacity)}" stroke-width="${short(1 / scatter.ratio)}"`;
+  const shown = [...scatter.order].filter((i) => mask[i] && scatter.visible[i]);
+  return shown.map((i) => {
+    const path = corners.map((places) => `${short(places[2 * i])},${short(places[2 * i + 1])}`).join(" ");
+    return `<polyline points="${path}" ${look} stroke="${unpacked(colours[i])}"/>`;
+  });
 }
 
 /** A canvas context's text calls as SVG, so that labels stand where the screen has them. */
@@ -41,25 +79,15 @@ class SavedText {
 
   fillText(text, x, y) {
     const rim = `paint-order="stroke" stroke="${this.strokeStyle}" stroke-width="${this.lineWidth}"`;
-    this.parts.push(`<text x="${short(x)}" y="${short(y)}" text-anchor="middle" dominant-baseline="central" font-weight="600" fill="${this.fillStyle}" ${rim}>${escaped(text)}</text>`);
+    this.parts.push(`<text x="${short(x)}" y="${short(y)}" opacity="${this.globalAlpha}" text-anchor="middle" dominant-baseline="central" font-weight="600" fill="${this.fillStyle}" ${rim}>${escaped(text)}</text>`);
   }
 }
 
 function savedPanel(scatter, plot, left, top) {
-  const { theme, kept } = scatter;
-  const panel = scatter.panelOf(plot);
-  const { title, shape } = scatter.panels[panel];
+  const { theme } = scatter;
+  const { title } = scatter.panels[scatter.panelOf(plot)];
   const note = plot.note?.textContent;
   const { width, height } = plot.plane;
-  const { radius, alpha } = pointStyle(scatter.shownCount, kept.lens.zoom, height);
-  const draw = SAVE_SHAPES[shape] ?? SAVE_SHAPES.circle;
-  const colours = scatter.paint.of(panel);
-  const marks = savedPoints(scatter, plot).map(({ i, active }) => {
-    const chosen = kept.selectedCount > 0 && kept.selected[i];
-    const opacity = !active ? alpha * 0.3 : kept.selectedCount && !chosen ? alpha * 0.2 : chosen ? 1 : alpha;
-    const colour = active ? unpacked(colours[i]) : css(theme.grey);
-    return `${draw(short(plot.positions[2 * i]), short(plot.positions[2 * i + 1]), short(radius * (chosen ? 1.15 : 1)))} fill="${colour}" fill-opacity="${short(opacity)}"/>`;
-  });
   const labels = new SavedText(plot.overlayContext);
   paintLabels(scatter, plot, labels);
   const clip = `panel-${left}-${top}`;
@@ -67,7 +95,7 @@ function savedPanel(scatter, plot, left, top) {
     `<g transform="translate(${left} ${top})"><text y="16" font-weight="600" fill="${css(theme.text)}">${escaped([plot.morph ? `Morph: ${title}` : title, note].filter(Boolean).join(" · "))}</text>`,
     `<clipPath id="${clip}"><rect width="${width}" height="${height}"/></clipPath>`,
     `<g transform="translate(0 ${SAVE_TITLE})" clip-path="url(#${clip})">`,
-    ...marks,
+    ...savedMarks(scatter, plot),
     ...labels.parts,
     `</g><rect y="${SAVE_TITLE}" width="${width}" height="${height}" fill="none" stroke="${css(theme.grey)}" stroke-opacity="0.5"/></g>`,
   ].join("\n");

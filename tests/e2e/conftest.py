@@ -38,6 +38,7 @@ TURN = (
 )
 TURNED = "(before) => ![undefined, before].includes(document.querySelector('h1')?.innerText)"
 PATIENCE = 120_000  # ms that a condition is waited for, where many work on few cores
+SVG = "{http://www.w3.org/2000/svg}"
 WIDE = {"width": 1280, "height": 800}
 FAREWELL = 30  # seconds that a server has to end
 PAINTED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -108,6 +109,14 @@ def turn(page: Any, address: str) -> None:
     page.evaluate(TURN, address)
     page.wait_for_function(TURNED, arg=before, timeout=PATIENCE)
     settle(page)
+
+
+def saved(page: Any, form: str) -> bytes:
+    """Save the linked feature view in a format and return the file's bytes."""
+    with page.expect_download() as download:
+        page.get_by_role("button", name=form, exact=True).click()
+    assert download.value.suggested_filename == f"features.{form.lower()}"
+    return Path(download.value.path()).read_bytes()
 
 
 def free_port() -> int:

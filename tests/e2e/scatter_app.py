@@ -1,6 +1,7 @@
 """A small app around the linked feature view, over made points; the browser tests drive it.
 
-Query parameters: ``n`` points, ``colour`` (task, shift, verdict), ``thumbs``, ``morph``, ``film``.
+Query parameters: ``n`` points, ``colour`` (task, shift, verdict), ``thumbs``, ``morph``, ``film`` (``graded``: of a
+task whose answers are numbers and has no accuracy, ``unscored``: of such tasks alone).
 """
 
 import numpy as np
@@ -42,8 +43,9 @@ def made_points(n: int) -> dict[str, np.ndarray]:
 
 
 @st.cache_resource(max_entries=4)
-def made_film(n: int) -> Film:
+def made_film(n: int, kind: str) -> Film:
     """A film of 21 frames in which n points travel from their merged to their corrected places and on."""
+    unscored = {"graded": TASKS[:1], "unscored": TASKS}.get(kind, ())
     points = made_points(n)
     merged, corrected, expert = points["states"]
     share = np.linspace(0, 1.5, 21)[:, None, None]
@@ -74,6 +76,10 @@ def made_film(n: int) -> Film:
         }
         for state in places
     }
+    accuracy = {
+        state: {name: [None] * len(row) if name in unscored else row for name, row in rows.items()}
+        for state, rows in means.items()
+    }
     document = {
         "title": "Made parameter",
         "place": "made",
@@ -83,11 +89,11 @@ def made_film(n: int) -> Film:
         "grid": {"low": list(grid.low), "step": grid.step},
         "shift_step": step,
         "tasks": tasks,
-        "accuracy": means,
+        "accuracy": accuracy,
         "l1": means,
         "map": {"trust": {state: [1.0] * len(frames) for state, frames in places.items()}},
     }
-    return Film(f"made-{n}", document, arrays)
+    return Film(f"made-{n}-{kind}", document, arrays)
 
 
 @st.cache_resource(max_entries=4)
@@ -116,15 +122,16 @@ if more.button("Select rows 1 to 3"):
     st.session_state["outside"] = [1, 2, 3]
 
 if st.query_params.get("film"):
-    film, states = made_film(n), ("merged", "surgery", "expert")
+    kind = str(st.query_params["film"])
+    film, states = made_film(n, kind), ("merged", "surgery", "expert")
     linked_scatter(
         [
             Panel(state.capitalize(), "circle", film_points)
             for state, film_points in zip(states, points["states"], strict=True)
         ],
         key="film",
-        content_key=f"film-{n}",
-        content=lambda: film_packet(film, f"film-{n}", states, Recipe()),
+        content_key=film.key,
+        content=lambda: film_packet(film, film.key, states, Recipe()),
         colour=film_colour(film, states, "correct"),
         film={"at": 6, "revision": 0},
     )

@@ -3,13 +3,12 @@
 import csv
 import io
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
 
-from tests.e2e.conftest import PAINTED
+from tests.e2e.conftest import PAINTED, SVG, saved
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
@@ -17,7 +16,6 @@ expect = sync_api.expect
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 PIXELS = "(canvas) => canvas.toDataURL()"
-SVG = "{http://www.w3.org/2000/svg}"
 BARS = "(bars) => bars.map((bar) => bar.style.transform).join()"
 
 
@@ -72,14 +70,6 @@ def test_between_frames_the_picture_says_so_and_the_address_leads_to_a_frame(app
     app_page.locator(".film-slider").dispatch_event("change")  # let go: it settles on the nearest frame
     expect(view).to_have_attribute("data-film", "3.000")
     assert float(view.get_attribute("data-scrub-ms")) >= 0
-
-
-def saved(page, form):
-    """Save the view in a format and return the file's bytes."""
-    with page.expect_download() as download:
-        page.get_by_role("button", name=form, exact=True).click()
-    assert download.value.suggested_filename == f"features.{form.lower()}"
-    return Path(download.value.path()).read_bytes()
 
 
 def test_the_linked_view_is_saved_as_picture_and_table(app_page, app_address):
