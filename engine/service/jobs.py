@@ -6,14 +6,18 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..errors import DiskFull, StoreError
 from ..pipeline.executor import PlanProgress
-from ..pipeline.graph import Plan
+from ..pipeline.graph import Part, Plan
 from ..pipeline.kinds import is_urgent
 from ..pipeline.steps import Step
 from ..store import Reporter, Run, RunTable
+from ..store.database import TableLocked
 from ..store.reporter import INTERVAL
+from .worker import Failure
 
 AHEAD = 1e9  # added to the priority of runs that somebody sits and waits for
+MAX_REFUSALS = 10  # times that the table refuses a row of a run inside the plan, until the plan goes on without it
 
 
 class Job:
@@ -34,11 +38,14 @@ class Job:
         self.left: set[str] = set()  # keys of the steps that are still to be computed
         self.stopping: set[str] = set()  # tickets of steps whose end the run waits for, once it is cancelled
         self.cancelled = False
+        self.failure: Failure | None = None  # for which it is to end
         self.resets = 0  # times an input turned out to be missing
         self._table, self._reporter = table, Reporter(table, run.id)
         self._progress: PlanProgress | None = None
         self._place: tuple[str, str] | None = None  # title of the step heard of last, and its message
         self._lines: list[str] = []  # log lines not yet written
+        self._unlisted: list[Part] = []  # runs inside the plan that are there, and are to get their rows
+        self._refusals = 0  # of the first of them
         self._due = 0.0  # when it is time to write again
 
     def follow(self, plan: Plan, needed: Iterable[Step], seconds: Mapping[str, float]) -> None:
@@ -58,7 +65,7 @@ class Job:
         self.plan, self.left = plan, self.left.intersection(plan.by_key()) | keys
         for part in plan.parts:
             if part.key not in self.left:
-                self._adopt(part.key)
+                self._list(part.key)
 
     def lacks(self, key: str) -> bool:
         """Return whether a step is still to be computed, or was not part of the plan so far."""
@@ -76,12 +83,33 @@ class Job:
             self._place = (title, message)
 
     def made(self, key: str, title: str) -> None:
-        """Note that a step is done; a run inside the plan gets its row as soon as it is there."""
+        """Note that a step is done; a run inside the plan that it was is to get its row."""
         self.left.discard(key)
         if self._progress is not None:
             self._progress.done[key] = 1.0
             self._place = (title, "")
-        self._adopt(key)
+        self._list(key)
+
+    def list_parts(self) -> None:
+        """Give runs inside the plan that are there their rows; where that fails, it can be called again.
+
+        Raises:
+            StoreError: the table did not take one. A row that is refused again and again is named in the log instead.
+        """
+        while self._unlisted:
+            part = self._unlisted[0]
+            values = {"name": part.name, "request": part.request, "step_keys": part.step_keys}
+            try:
+                self._table.adopt(self.run.id, part.key, **values)
+            except (DiskFull, TableLocked):
+                raise  # it passes
+            except StoreError as error:
+                self._refusals += 1
+                if self._refusals < MAX_REFUSALS:
+                    raise
+                self.log(f"{part.name}: the run is there, and could not be listed by itself. {error}")
+            del self._unlisted[0]
+            self._refusals = 0
 
     def metrics(self, values: dict[str, Any]) -> None:
         """Take live metrics."""
@@ -97,8 +125,8 @@ class Job:
             return
         self._due = time.monotonic() + INTERVAL
         if self._lines:
-            lines, self._lines = self._lines, []
-            self._table.logs.append(self.run.id, lines)
+            self._table.logs.append(self.run.id, self._lines)
+            self._lines = []
         if self._place is not None:
             (step, message), self._place = self._place, None
             self._reporter.set(step=step, message=message, **self._numbers())
@@ -110,8 +138,5 @@ class Job:
         number, count = self._progress.number, self._progress.count
         return {"fraction": self._progress.fraction, "step_number": number, "step_count": count}
 
-    def _adopt(self, key: str) -> None:
-        for part in self.plan.parts if self.plan else ():
-            if part.key == key:
-                values = {"name": part.name, "request": part.request, "step_keys": part.step_keys}
-                self._table.adopt(self.run.id, key, **values)
+    def _list(self, key: str) -> None:
+        self._unlisted += [part for part in (self.plan.parts if self.plan else ()) if part.key == key]

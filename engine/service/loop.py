@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ..errors import EngineError
+from ..errors import EngineError, StoreError
 from ..pipeline.executor import needed_steps
 from ..pipeline.graph import Plan
 from ..pipeline.kinds import passing_kinds
@@ -43,7 +43,11 @@ logger = logging.getLogger(__name__)
 
 
 class Loop:
-    """One thread that owns the jobs and the board; everything else talks to it through the inbox."""
+    """One thread that owns the jobs and the board; everything else talks to it through the inbox.
+
+    An event is heard once, so whoever takes one changes what is in memory first; rows of jobs that are over are written
+    at the end of every tick, as often as it takes.
+    """
 
     def __init__(self, store: Store, owner: str, cluster: Cluster, inbox: Inbox, planner: Planner) -> None:
         self.store, self.owner, self.cluster, self.inbox = store, owner, cluster, inbox
@@ -74,11 +78,12 @@ class Loop:
             self.refresh_workers()
             self.board.attended = time.time() - self.store.lease.last_page() < ATTENDED
         for attempt in self.board.overdue():
-            self.store.claims.release_all(attempt.owner)
             self._over(attempt)
+            self.store.claims.release_all(attempt.owner)
         self.board.hand_out(self.workers)
         for job in self.jobs.values():
             job.write()
+        self._settle()
 
     def refresh_workers(self) -> None:
         """See which workers live, which steps have lost theirs, and end workers that do not answer."""
@@ -129,8 +134,8 @@ class Loop:
         while len(self.jobs) < MAX_JOBS and (run := self.store.runs.claim_next(self.owner)):
             job = self.jobs[run.id] = Job(self.store.runs, run, self._place_of(run))
             logger.info("Run %s is taken up.", run.id, extra={"run": run.id})
-            job.say("Planning")
             self._planning.submit(self._plan, run, None)
+            job.say("Planning")
 
     def _place_of(self, run: Run) -> float:
         """Return a run's place: people take turns, each one's runs go in their order."""
@@ -156,7 +161,7 @@ class Loop:
 
     def _planned(self, event: Event) -> None:
         job = self.jobs.get(event.ticket)
-        if job is None or job.cancelled:
+        if job is None or job.cancelled or job.failure:
             return
         if error := event.values.get("error"):
             kind = type(error).__name__
@@ -166,12 +171,11 @@ class Loop:
         plan, needed = event.values["plan"], event.values["needed"]
         self.meter.planned(len(plan.steps), len(needed))
         job.follow(plan, needed, self.board.seconds)
+        self._want(job, needed)
         job.say("Waiting for a worker")
-        self._compute(job, needed)
 
-    def _compute(self, job: Job, needed: list[Step]) -> None:
+    def _want(self, job: Job, needed: list[Step]) -> None:
         self.board.want(job.run.id, needed, job.priority, urgent=job.urgent)
-        self._finish_if_complete(job)
 
     def _cancel_requested(self) -> None:
         for run in self.store.runs.cancelling(self.owner) if self.jobs else ():
@@ -180,39 +184,59 @@ class Loop:
                 self.store.runs.cancelled(run, owner=self.owner)
             elif not job.cancelled:
                 job.cancelled = True
-                job.say("Stopping")
                 job.stopping = self.board.leave(run)
-                self._cancelled_if_stopped(job)
-
-    def _cancelled_if_stopped(self, job: Job) -> None:
-        if job.cancelled and not job.stopping:
-            self._leave(job)
-            self.store.runs.cancelled(job.run.id, owner=self.owner)
-
-    def _finish_if_complete(self, job: Job) -> None:
-        if job.cancelled or job.plan is None or job.left:
-            return
-        self._leave(job)
-        logger.info("Run %s has finished.", job.run.id, extra={"run": job.run.id})
-        if not self.store.runs.finish(job.run.id, job.plan.result, owner=self.owner):
-            self.store.runs.cancelled(job.run.id, owner=self.owner)
+                job.say("Stopping")
 
     def _fail(self, job: Job, failure: Failure) -> None:
-        """End a run with a reason that people can read."""
-        self._leave(job)
-        logger.warning("Run %s failed: %s", job.run.id, failure.message, extra={"run": job.run.id})
-        self.store.runs.logs.append(job.run.id, failure.message, "error")
-        if failure.trace:
-            self.store.runs.logs.append(job.run.id, failure.trace.rstrip().splitlines(), "trace")
-        if not self.store.runs.fail(job.run.id, failure.message, failure.kind, owner=self.owner):
-            self.store.runs.cancelled(job.run.id, owner=self.owner)
+        """Have a run end with a reason that people can read."""
+        job.failure = failure
+        self.board.leave(job.run.id)
 
-    def _leave(self, job: Job) -> None:
-        """Stop working on a run; what was reported of it last is written."""
+    def _settle(self) -> None:
+        """List runs inside plans, and end jobs that are over; what fails of one leaves the others alone.
+
+        Raises:
+            StoreError: the first that the table did not take; it is tried again after a moment.
+        """
+        if not self._time_for("settling", 0.0):
+            return
+        errors = []
+        for job in list(self.jobs.values()):
+            try:
+                job.list_parts()
+                self._end_if_over(job)
+            except StoreError as error:
+                errors.append(error)
+        if errors:
+            self._due["settling"] = time.monotonic() + POLL
+            raise errors[0]
+
+    def _end_if_over(self, job: Job) -> None:
+        """End a run that has failed, was cancelled and has stopped, or is complete; it is left once that is written."""
+        complete = job.plan is not None and not job.left
+        if job.failure is None and (job.stopping if job.cancelled else not complete):
+            return
         job.write(now=True)
-        self.jobs.pop(job.run.id, None)
+        if not self._write_end(job):
+            self.store.runs.cancelled(job.run.id, owner=self.owner)
+        del self.jobs[job.run.id]
         self.board.leave(job.run.id)
         self.last_active = time.time()
+
+    def _write_end(self, job: Job) -> bool:
+        """Write how a run has ended; returns False where it was cancelled, or its row is no longer held."""
+        run, runs, failure = job.run.id, self.store.runs, job.failure
+        about = {"run": run}
+        if failure is not None:
+            logger.warning("Run %s failed: %s", run, failure.message, extra=about)
+            runs.logs.append(run, failure.message, "error")
+            if failure.trace:
+                runs.logs.append(run, failure.trace.rstrip().splitlines(), "trace")
+            return runs.fail(run, failure.message, failure.kind, owner=self.owner)
+        if job.cancelled:
+            return False
+        logger.info("Run %s has finished.", run, extra=about)
+        return runs.finish(run, job.plan.result, owner=self.owner)
 
     # Steps
 
@@ -242,32 +266,32 @@ class Loop:
         attempt = self.board.ended(event.ticket)
         if attempt is None:
             return
+        self._over(attempt)
         node = attempt.node
         self.meter.ended(event.ticket, node.step.name, "done")
         if attempt.stop_by is None:
             self.board.remove(node)
             for job in self._jobs_of(node):
                 job.made(node.step.key, node.title)
-                self._finish_if_complete(job)
-        self._over(attempt)
 
     def _failed(self, event: Event) -> None:
         attempt = self.board.ended(event.ticket)
         if attempt is None:
             return
+        self._over(attempt)
         failure: Failure = event.values["failure"]
         self.meter.ended(event.ticket, attempt.node.step.name, "failed")
         if failure.missing:
             self._make_missing(attempt.node, failure)
         else:
             self._give_up(attempt.node, failure)
-        self._over(attempt)
 
     def _lost(self, event: Event) -> None:
         """A worker has ended with a step, or before it started it."""
         attempt = self.board.lost(event.ticket)
         if attempt is None:
             return
+        self._over(attempt)
         node = attempt.node
         self.meter.ended(event.ticket, node.step.name, "lost")
         about = {"run": ",".join(sorted(node.runs)), "step": node.step.key}
@@ -284,7 +308,6 @@ class Loop:
             self._give_up(node, Failure(text, "WorkerDied"))
         for job in self._jobs_of(node):
             job.log(f"{node.title}: the worker process ended; the step is tried again.")
-        self._over(attempt)
 
     def _make_missing(self, node: Node, failure: Failure) -> None:
         """An artefact that a step reads was damaged or collected since the plan was made: make it again."""
@@ -309,14 +332,13 @@ class Loop:
                 continue
             job.log(f"{node.title}: {failure.message} The rest goes on without it.")
             keys = rest.by_key()
+            self.store.runs.set_step_keys(job.run.id, keys)  # where it fails, the step is tried again
             self.board.leave(job.run.id, keep=keys)
-            self.store.runs.set_step_keys(job.run.id, keys)
             needed = [step for key, step in keys.items() if job.lacks(key)]
             job.follow(rest, needed, self.board.seconds)
-            self._compute(job, needed)
+            self._want(job, needed)
 
     def _over(self, attempt: Attempt) -> None:
         """An attempt has ended; cancelled runs that waited for that can end."""
-        for job in list(self.jobs.values()):
+        for job in self.jobs.values():
             job.stopping.discard(attempt.ticket)
-            self._cancelled_if_stopped(job)

@@ -45,7 +45,7 @@ class Logs:
             if oldest is not None:
                 connection.execute(sa.delete(log_table).where(log_table.c.run == run, log_table.c.seq < oldest))
 
-        self._database.write(append)
+        self._database.when_there_is_room(lambda: self._database.write(append))
 
     def read(self, run: str, *, after: int = 0, limit: int = MAX_LOG_LINES, trace: bool = False) -> list[LogLine]:
         """Return the lines of a run's log in order.

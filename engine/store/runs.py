@@ -120,7 +120,7 @@ class RunTable:
                 connection.execute(sa.insert(run_table).values(**values))
             return new
 
-        if self._database.write(add):
+        if self._database.when_there_is_room(lambda: self._database.write(add)):
             self._kept(values["id"])
 
     def add_recorded(self, rows: Iterable[Mapping[str, Any]]) -> int:
