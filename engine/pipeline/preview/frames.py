@@ -26,7 +26,7 @@ from ..run.calibrating import MONITORED, CalibrateParams, shared_out
 from ..run.encoding import read_features
 from ..sources import Sources
 from ..steps import SHARE, UNHASHED, A, Inputs, NoInputs, StepParams, apart, step
-from .models import Models, Side, encode_together, side_of
+from .models import Models, Side, contents_of, encode_together, side_of
 from .resident import KEEPER
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def frame(inputs: NoInputs[Path], params: FrameParams, output: Path, tools: Step
 
     Writes ``features.safetensors`` with ``test/TASK`` (n, dim) and, where it is adapted on, ``adapt/TASK`` (m, dim).
     """
-    resident = KEEPER.take(params.sources, params.side.merge.digests)
+    resident = KEEPER.take(params.sources, contents_of([params.side]))
     wanted, names, samples = [], [], []
     for task, one in params.side.encoded["merged"].items():
         chosen, _ = resident.chosen(task, one.probe)

@@ -19,7 +19,7 @@ from ...features import Batches
 from ..rates import keep_rates, known_rates
 from ..sources import Sources
 from ..steps import A, Inputs, StepParams, apart, step
-from .models import Models, Side, encode_together
+from .models import Models, Side, contents_of, encode_together
 from .request import PATIENCE
 from .resident import KEEPER, Resident
 
@@ -61,8 +61,7 @@ def preview(inputs: PreviewInputs[Path], params: PreviewParams, output: Path, to
     splits), and for each side ``SIDE/points`` (n, 2) in one map and ``SIDE/right`` (n,), NaN and 0 where a merge has no
     weights for an image's task.
     """
-    digests = {name: digest for side in params.sides.values() for name, digest in side.merge.digests.items()}
-    resident = KEEPER.take(params.sources, digests)
+    resident = KEEPER.take(params.sources, contents_of(params.sides.values(), params.heads))
     samples = Samples(resident, params.sides["merged"], params, tools)
     other = params.sides.get("against")
     compared = None if other is None else samples.states(other, "merged", keep=True)

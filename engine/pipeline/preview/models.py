@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,31 @@ def side_of(run: RunSteps, made: SeedInputs[str]) -> Side:
         merge=run.steps[made.merge].params,
         encoded=encoded,
     )
+
+
+def contents_of(sides: Iterable[Side], heads: str | None = None) -> dict[str, str]:
+    """Return the contents of all that merges read of a zoo, so that one in memory is told from one that has changed.
+
+    Args:
+        sides: the merges.
+        heads: digest of the heads, where something is scored.
+
+    Returns:
+        Name → digest, or what is read itself where it is small: weights, factors, images by task, heads, architecture,
+        preparation.
+    """
+    found: dict[str, str | None] = {"heads": heads}
+    for side in sides:
+        read = side.merge
+        found |= {f"weights/{name}": digest for name, digest in read.digests.items()}
+        found |= {f"factors/{name}": json.dumps(factors) for name, factors in (read.factors or {}).items()}
+        found |= {f"data/{task}": digest for task, digest in (read.data or {}).items()}
+        found |= {} if read.heads is None else {"heads": read.heads}
+        for one in (one for tasks in side.encoded.values() for one in tasks.values()):
+            found[f"data/{one.task}"] = one.data
+            found["architecture"] = json.dumps(one.architecture, sort_keys=True)
+            found["preparation"] = one.preprocess.model_dump_json()
+    return {name: content for name, content in found.items() if content is not None}
 
 
 class Models:

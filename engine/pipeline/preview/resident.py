@@ -39,20 +39,20 @@ FEATURES = 64  # matrices of features that are kept: of models that stand still,
 class Resident:
     """A zoo in memory."""
 
-    def __init__(self, sources: Sources, digests: Mapping[str, str]) -> None:
-        """Open a zoo; its weights are read when they are asked for.
+    def __init__(self, zoo: Zoo, contents: Mapping[str, str]) -> None:
+        """Read nothing yet; what a zoo has is read when it is asked for.
 
         Args:
-            sources: where it lies.
-            digests: of the weights that are asked for, by name.
+            zoo: as it was opened.
+            contents: what is asked for, by name; see :func:`.models.contents_of`.
         """
-        self.zoo: Zoo = sources.open()
-        self._digests = dict(digests)
+        self.zoo = zoo
+        self._contents = dict(contents)
         self._weights: dict[str, Weights] = {}
         self._samples: dict[tuple[str, str, bytes], np.ndarray] = {}
         self._chosen: dict[tuple[str, str], tuple[Selection, np.ndarray]] = {}
         self._heads: dict[str, ZeroShotHead] = {}
-        self._encoder: nn.Module | None = None
+        self._encoder: tuple[str, nn.Module] | None = None  # with its configuration
         self._features: OrderedDict[str, np.ndarray] = OrderedDict()
         self.news = 0  # times that something was read or computed for what comes after
         self._cached: OrderedDict[str, Tensors] = OrderedDict()
@@ -60,13 +60,13 @@ class Resident:
         self._spare = self._room  # bytes that are left for what methods cache
         self._vector: tuple[str, dict[str, Tensor]] | None = None  # of the last merge that is proportional to λ
 
-    def holds(self, digests: Mapping[str, str]) -> bool:
-        """Return whether these are the files that were read; others of the zoo may join them."""
-        return all(self._digests.get(name, digest) == digest for name, digest in digests.items())
+    def holds(self, contents: Mapping[str, str]) -> bool:
+        """Return whether this is what was read; more of the zoo may join it."""
+        return all(self._contents.get(name, content) == content for name, content in contents.items())
 
-    def join(self, digests: Mapping[str, str]) -> None:
-        """Take note of further files of the zoo."""
-        self._digests.update(digests)
+    def join(self, contents: Mapping[str, str]) -> None:
+        """Take note of more of the zoo."""
+        self._contents.update(contents)
 
     def weights(self, name: str) -> Weights:
         """Return the encoder's tensors of ``base`` or an expert, in memory where there is room."""
@@ -111,11 +111,12 @@ class Resident:
         return Scaled(base, self._vector[1], scaling)
 
     def encoder(self, config: Mapping[str, Any]) -> nn.Module:
-        """Return the one encoder of the zoo, which whoever asks fills with weights."""
-        if self._encoder is None:
-            self._encoder = build_encoder(config)
+        """Return the encoder of a configuration, which whoever asks fills with weights; the last one is kept."""
+        name = json.dumps(config, sort_keys=True)
+        if self._encoder is None or self._encoder[0] != name:
+            self._encoder = (name, build_encoder(config))
             self.news += 1
-        return self._encoder
+        return self._encoder[1]
 
     def samples(self, task: str, rows: np.ndarray, split: str = "test") -> np.ndarray:
         """Return samples of a task's split by their rows."""
@@ -212,16 +213,25 @@ class Keeper:
         self._kept: tuple[str, Resident] | None = None
         self._timer: threading.Timer | None = None
 
-    def take(self, sources: Sources, digests: Mapping[str, str]) -> Resident:
-        """Return a zoo in memory, another one's place if need be; ``digests`` tell whether its files are the same."""
-        name = sources.model_dump_json()
+    def take(self, sources: Sources, contents: Mapping[str, str]) -> Resident:
+        """Return a zoo in memory, in the place of another one and of the same one as it was before it changed.
+
+        Args:
+            sources: where it lies; its manifest is compared as it is now.
+            contents: what is asked for, by name; see :func:`.models.contents_of`.
+
+        Raises:
+            ZooError: the folder is no zoo.
+        """
+        name, zoo = sources.model_dump_json(), sources.open()
+        asked = {**contents, "manifest": zoo.manifest.model_dump_json()}
         with self._lock:
             self._wait()
-            if self._kept is not None and self._kept[0] == name and self._kept[1].holds(digests):
-                self._kept[1].join(digests)
+            if self._kept is not None and self._kept[0] == name and self._kept[1].holds(asked):
+                self._kept[1].join(asked)
                 return self._kept[1]
             self._kept = None  # before the next one is read
-            self._kept = (name, Resident(sources, digests))
+            self._kept = (name, Resident(zoo, asked))
             return self._kept[1]
 
     @property
