@@ -16,6 +16,7 @@ from engine.pipeline.views.interpolation import INTERPOLATION
 from engine.recipe import parse_recipe
 from engine.store import Store
 from engine.store.tables import run as run_table
+from tests.tiny_zoo import make_zoo
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +103,21 @@ def test_what_earlier_views_took_here_corrects_what_is_foreseen(made, tmp_path):
     assert "last ones" in after.basis
 
 
-def took(store, asked, parent, seconds):
-    """A row of the geometry view that took so long."""
-    row = store.runs.submit(GEOMETRY.name, asked.model_dump(mode="json"), parent=parent, owner="test")
+@pytest.mark.parametrize("now", ["all", ("alpha", "beta")])
+def test_an_earlier_view_of_all_experts_counts_those_of_the_zoo(tmp_path, now):
+    zoo = make_zoo(tmp_path / "zoo", experts=(*"abdefghi", "alpha", "beta"))
+    store, recipe = Store(tmp_path / "store"), parse_recipe({"zoo": str(zoo), "merge": {"method": "task_arithmetic"}})
+    asked, experts = BLAME.ask(recipe, task="alpha"), [{"name": name} for name in now] if now != "all" else now
+    foreseen = foresee(BLAME, asked, store, finished=True).seconds
+    took(store, asked, store.runs.submit("run", {}, owner="test").id, foreseen, BLAME)
+    other = BLAME.ask(parse_recipe({**recipe.model_dump(mode="json"), "experts": experts}), task="alpha")
+    bare = foresee(BLAME, other, Store(tmp_path / "bare"), finished=True).seconds
+    assert foresee(BLAME, other, store, finished=True).seconds == pytest.approx(bare, rel=0.02)
+
+
+def took(store, asked, parent, seconds, view=GEOMETRY):
+    """A row of a view that took so long."""
+    row = store.runs.submit(view.name, asked.model_dump(mode="json"), parent=parent, owner="test")
     store.runs.finish(row.id, "gone")
     ended = store.runs.get(row.id).finished
     change = sa.update(run_table).where(run_table.c.id == row.id).values(started=ended - seconds)

@@ -20,7 +20,7 @@ from ...manifest import Manifest, Task
 from ...recipe import CalibratorCall, Frozen, Recipe
 from ...store import Store
 from ...zoo.encoders.architecture import FLOAT, TowerSize, architecture, tower_size
-from ...zoo.folder import Zoo
+from ...zoo.folder import Zoo, own_experts
 from ...zoo.images.config import prompt_flops
 from ..rates import Rates, known_rates
 
@@ -78,6 +78,7 @@ class Facts:
     references: int = 0
     unknown: tuple[str, ...] = field(default=())  # tasks whose images cannot be counted here
     prompts: float = 0.0  # operations of building heads, 0 where the zoo brings them
+    everyone: int = 0  # experts that a recipe takes which asks for all
 
 
 def quick_estimate(recipe: Recipe, store: Store) -> Estimate:
@@ -110,7 +111,10 @@ def gather(zoo: Zoo, recipe: Recipe) -> Facts:
     references = len(manifest.references)
     built = bool(images) and not manifest.heads
     prompts = _prompts(manifest) * prompt_flops(architecture(zoo.folder, manifest)) if built else 0.0
-    return Facts(len(chosen), tower, images, adapted, tuple(sorted(inside)), references, tuple(unknown), prompts)
+    everyone = len(own_experts(manifest, manifest.expert_table))
+    return Facts(
+        len(chosen), tower, images, adapted, tuple(sorted(inside)), references, tuple(unknown), prompts, everyone
+    )
 
 
 def estimate(recipe: Recipe, facts: Facts, rates: Rates, shares: Mapping[str, float] | None = None) -> Estimate:

@@ -110,7 +110,7 @@ def _ratio(view: View, row: Run, facts: Facts, rates: Rates) -> float | None:
     try:
         asked = view.request.parse(row.request)
         recipe = asked.recipe
-        same = replace(facts, experts=len(recipe.experts) or facts.experts)
+        same = replace(facts, experts=facts.everyone if recipe.experts == "all" else len(recipe.experts))
         declared = work_seconds(view, asked, same, rates)
     except EngineError:
         return None  # of an earlier version
