@@ -1,4 +1,4 @@
-"""What keys of merges, features and cached quantities say: all that their results depend on."""
+"""Keys of merges, features and cached quantities name all that their results depend on."""
 
 import json
 
