@@ -154,3 +154,39 @@ def write_hf(
         table |= dict.fromkeys(part, name)
     (folder / f"{stem}.{ending}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": table}))
     return folder
+
+
+def write_adapter(folder, base, *, modules=("q_proj", "fc1"), prefix="vision_model.", **options):
+    """A LoRA adapter, and what merging it must give."""
+    folder.mkdir(parents=True)
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 6, "fan_in_fan_out": False, "bias": "none", **options}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    generator, tensors, expected = torch.Generator().manual_seed(5), {}, dict(base)
+    width, hidden = 32, 64
+    for layer in range(2):
+        block = f"visual.transformer.resblocks.{layer}."
+        for module, (ours, third, rows, columns) in {
+            "q_proj": ("self_attn", 0, width, width),
+            "v_proj": ("self_attn", 2, width, width),
+            "out_proj": ("self_attn", -1, width, width),
+            "fc1": ("mlp", -1, hidden, width),
+        }.items():
+            if module not in modules:
+                continue
+            rank = config.get("rank_pattern", {}).get(module, config["r"])
+            alpha = config.get("alpha_pattern", {}).get(module, config["lora_alpha"])
+            scale = alpha / (rank**0.5 if config.get("use_rslora") else rank)
+            down = torch.randn(rank, columns, generator=generator)
+            up = torch.randn(rows, rank, generator=generator)
+            place = f"base_model.model.{prefix}encoder.layers.{layer}.{ours}.{module}"
+            tensors |= {f"{place}.lora_A.weight": down, f"{place}.lora_B.weight": up}
+            delta = scale * (up.double() @ down.double()).float()
+            if third >= 0:
+                name = f"{block}attn.in_proj_weight"
+                expected[name] = expected[name].clone()
+                expected[name].chunk(3)[third].add_(delta)
+            else:
+                name = f"{block}{'mlp.c_fc' if module == 'fc1' else 'attn.out_proj'}.weight"
+                expected[name] = expected[name] + delta
+    save_file(tensors, folder / "adapter_model.safetensors")
+    return folder, expected

@@ -1,6 +1,7 @@
 """Files of described zoos: found on a hub, downloaded, taken up, cancelled, and checked."""
 
 import io
+import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,9 +12,12 @@ from PIL import Image
 from engine.errors import Cancelled, ZooError
 from engine.zoo.described.fetch import download, list_remote, of_tag
 from engine.zoo.described.make import holding
-from engine.zoo.described.sources import Wanted, source_of
+from engine.zoo.described.sources import Wanted, find, source_of
 from engine.zoo.images.data import read_source
+from engine.zoo.importing.sources import open_source
+from tests.made_checkpoints import write_adapter
 from tests.made_imports import silent
+from tests.tiny_zoo import CONFIG
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -38,14 +42,65 @@ def test_columns_of_webdataset_are_read(hub):
     [
         (("pytorch_model.bin", "model.safetensors", "config.json"), ["model.safetensors", "config.json"]),
         (("pytorch_model.bin", "config.json", "training_args.bin"), ["pytorch_model.bin", "config.json"]),
+        (
+            ("open_clip_pytorch_model.bin", "open_clip_model.safetensors", "config.json", "open_clip_config.json"),
+            ["open_clip_model.safetensors", "config.json", "open_clip_config.json"],
+        ),
+        (
+            ("adapter_model.safetensors", "adapter_model.bin", "adapter_config.json", "README.md"),
+            ["adapter_model.safetensors", "adapter_config.json"],
+        ),
+        (("adapter_model.bin", "adapter_config.json"), ["adapter_model.bin", "adapter_config.json"]),
+        (
+            ("model.safetensors", "adapter_model.bin", "adapter_config.json"),
+            ["adapter_model.bin", "adapter_config.json"],
+        ),
+        (("sub/model.safetensors", "model.safetensors.index.json", "config.json"), None),
     ],
 )
-def test_of_two_forms_of_weights_the_safer_is_taken(hub, names, taken):
+def test_of_several_forms_of_weights_one_is_taken_with_its_configs(hub, names, taken):
     folder = hub.root / "models" / "own" / "both"
     folder.mkdir(parents=True)
     for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"{}")
-    assert [file.name for file in list_remote(source_of("expert", "", "hf:own/both")).files] == taken
+    item = source_of("expert", "", "hf:own/both")
+    if taken is None:
+        with pytest.raises(ZooError, match=r"holds no model\.safetensors, pytorch_model\.bin or adapter_model"):
+            list_remote(item)
+        return
+    assert [file.name for file in list_remote(item).files] == taken
+    place = hub.root / "models"
+    assert [path.name for path in find(item, place, [place])] == taken[:1], "a local folder of the same layout"
+
+
+def test_configs_lie_beside_the_weights_that_are_named(hub):
+    folder = hub.root / "models" / "own" / "several"
+    for name in ("config.json", "one/config.json", "one/adapter_config.json", "one/adapter_model.safetensors"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"{}")
+    item = source_of("expert", "", "hf:own/several:one/adapter_model.safetensors")
+    taken = ["one/adapter_model.safetensors", "one/adapter_config.json", "one/config.json"]
+    assert [file.name for file in list_remote(item).files] == taken
+
+
+def test_an_adapter_without_its_config_is_fetched_again(hub):
+    folder = hub.root / "models" / "own" / "lora"
+    folder.mkdir(parents=True)
+    (folder / "adapter_model.safetensors").write_bytes(b"{}")
+    item = source_of("expert", "", "hf:own/lora:adapter_model.safetensors")
+    assert find(item, folder, [hub.root / "models"]) == ()
+    (folder / "adapter_config.json").write_bytes(b"{}")
+    assert find(item, folder, [hub.root / "models"])
+
+
+def test_an_adapter_and_an_open_clip_model_come_as_they_are_opened_locally(hub, base):
+    write_adapter(hub.root / "models" / "own" / "lora", base)
+    (files,) = download(list_remote(source_of("expert", "", "hf:own/lora")), silent)
+    assert open_source(files).adapter["peft_type"] == "LORA"
+    (hub.root / "models/own/base/open_clip_config.json").write_text(json.dumps({"model_cfg": CONFIG}))
+    (files,) = download(list_remote(source_of("base", "", "hf:own/base")), silent)
+    assert open_source(files).open_clip == ({"model_cfg": CONFIG}, "open_clip_config.json")
 
 
 def test_a_broken_download_is_taken_up_where_it_stopped(hub, described, monkeypatch):

@@ -14,7 +14,7 @@ from engine.zoo.check import check_zoo
 from engine.zoo.encoders.heads import read_heads
 from engine.zoo.folder import Zoo
 from engine.zoo.importing.convert import import_zoo
-from tests.made_checkpoints import clip, visual_of, write_head, write_hf, write_pickle
+from tests.made_checkpoints import clip, visual_of, write_adapter, write_head, write_hf, write_pickle
 from tests.made_imports import agrees, ask, done, silent
 from tests.tiny_zoo import CONFIG
 
@@ -147,42 +147,6 @@ def test_dtypes_are_kept_or_changed(tmp_path, base, tuned):
     request = ask(tmp_path, tmp_path / "base.safetensors", tmp_path / "dtd.safetensors", dtype="float32")
     zoo, _ = done(request.model_copy(update={"out": str(tmp_path / "single")}))
     assert zoo.weights("dtd").dtype("visual.proj") == torch.float32
-
-
-def write_adapter(folder, base, *, modules=("q_proj", "fc1"), prefix="vision_model.", **options):
-    """A LoRA adapter, and what merging it must give."""
-    folder.mkdir()
-    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 6, "fan_in_fan_out": False, "bias": "none", **options}
-    (folder / "adapter_config.json").write_text(json.dumps(config))
-    generator, tensors, expected = torch.Generator().manual_seed(5), {}, dict(base)
-    width, hidden = 32, 64
-    for layer in range(2):
-        block = f"visual.transformer.resblocks.{layer}."
-        for module, (ours, third, rows, columns) in {
-            "q_proj": ("self_attn", 0, width, width),
-            "v_proj": ("self_attn", 2, width, width),
-            "out_proj": ("self_attn", -1, width, width),
-            "fc1": ("mlp", -1, hidden, width),
-        }.items():
-            if module not in modules:
-                continue
-            rank = config.get("rank_pattern", {}).get(module, config["r"])
-            alpha = config.get("alpha_pattern", {}).get(module, config["lora_alpha"])
-            scale = alpha / (rank**0.5 if config.get("use_rslora") else rank)
-            down = torch.randn(rank, columns, generator=generator)
-            up = torch.randn(rows, rank, generator=generator)
-            place = f"base_model.model.{prefix}encoder.layers.{layer}.{ours}.{module}"
-            tensors |= {f"{place}.lora_A.weight": down, f"{place}.lora_B.weight": up}
-            delta = scale * (up.double() @ down.double()).float()
-            if third >= 0:
-                name = f"{block}attn.in_proj_weight"
-                expected[name] = expected[name].clone()
-                expected[name].chunk(3)[third].add_(delta)
-            else:
-                name = f"{block}{'mlp.c_fc' if module == 'fc1' else 'attn.out_proj'}.weight"
-                expected[name] = expected[name] + delta
-    save_file(tensors, folder / "adapter_model.safetensors")
-    return folder, expected
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,49 @@ def test_what_no_file_says_is_refused_and_can_be_given(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "record",
+    [
+        {"lr": 1e-5, "epochs": 10, "model": "ViT-B-32"},
+        {"model_type": "ViT-B-32", "lr": 1e-5},
+        {"model_type": 3, "model_cfg": None},
+        {"model_cfg": "ViT-B-32", "vision": {}},
+    ],
+)
+@pytest.mark.parametrize("file", ["zeroshot.safetensors", "model.safetensors"])
+def test_a_record_of_a_training_beside_weights_is_no_config(tmp_path, record, file):
+    """It says nothing of the activation, which is asked for as without it."""
+    model = clip(config={"embed_dim": 512, **KNOWN, "text_cfg": CONFIG["text_cfg"]})
+    tensors = {name: tensor.half() for name, tensor in visual_of(model).items()}
+    (tmp_path / "run").mkdir()
+    save_file(tensors, tmp_path / "run" / file)
+    (tmp_path / "run" / "config.json").write_text(json.dumps(record))
+    save_file(moved(tensors, 1), tmp_path / "dtd.safetensors")
+    request = ask(tmp_path, tmp_path / "run" / file, tmp_path / "dtd.safetensors", architecture="")
+    found = survey(request, silent)
+    assert found.architecture.config["quick_gelu"] is None
+    assert [fault for fault in found.faults if "--quick-gelu" in fault]
+    settled = survey(request.model_copy(update={"quick_gelu": False}), silent)
+    assert settled.architecture.name == "ViT-B-32"
+    assert not settled.faults
+    assert not [warning for warning in settled.warnings if "Activation" in warning]
+
+
+def test_a_merged_model_may_keep_the_config_of_its_adapter(tmp_path, base):
+    folder = write_hf(tmp_path / "e", base)
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2}))
+    found = survey(ask(tmp_path, write_hf(tmp_path / "base", base), ("e", folder)), silent)
+    assert not found.faults
+    assert found.rows[1].layout == "Hugging Face CLIP"
+
+
+@pytest.mark.parametrize("vision", [[1], None, "ViT"])
+def test_an_experts_strange_config_is_passed_over(tmp_path, base, vision):
+    folder = write_hf(tmp_path / "e", base)
+    (folder / "config.json").write_text(json.dumps({"vision_config": vision}))
+    assert not survey(ask(tmp_path, write_hf(tmp_path / "base", base), ("e", folder)), silent).faults
+
+
+@pytest.mark.parametrize(
     ("change", "word"),
     [
         ({"hidden_size": "32"}, "hidden_size"),

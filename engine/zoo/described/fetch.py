@@ -9,12 +9,12 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ...errors import Cancelled, ZooError
 from ...types import Progress
-from .sources import BESIDE, CONVERTED, HUB, TAG, WEIGHTS, Wanted, hub_cache, of_split
+from .sources import CONVERTED, HUB, TAG, WEIGHTS, WHOLE, Wanted, hub_cache, of_split
 
 PATIENCE = 10.0  # seconds to wait for the hub's first answer
 
@@ -65,7 +65,11 @@ def list_remote(item: Wanted, architecture: str = "") -> Listing:
         revision = CONVERTED  # the hub's copy in parquet, of data sets in other forms
         files = _chosen(item, _repository(item, revision))
     if not files:
-        what = f"parquet files of the split '{item.split}'" if item.role == "data" else f"{item.path or WEIGHTS[0]}"
+        what = (
+            f"parquet files of the split '{item.split}'"
+            if item.role == "data"
+            else item.path or f"{WHOLE[0]}, {WHOLE[2]} or {WEIGHTS[0]}"
+        )
         raise ZooError(f"The repository {item.repository} holds no {what}.")
     return Listing(item, revision, tuple(files))
 
@@ -150,9 +154,7 @@ def _content(item: Wanted) -> str:
         return f" with the parquet files of the split '{item.split}'"
     if item.scheme not in (HUB, TAG):
         return ""
-    return (
-        f" with {item.path}" if item.path else f" with {WEIGHTS[0]} or {WEIGHTS[2]}, and {BESIDE[0]} where there is one"
-    )
+    return f" with {item.path}" if item.path else f" with {WHOLE[0]} or {WHOLE[2]}, and config.json where there is one"
 
 
 def _repository(item: Wanted, revision: str) -> Any:
@@ -173,7 +175,8 @@ def _chosen(item: Wanted, found: Any) -> list[RemoteFile]:
     else:
         choices = (item.path,) if item.path else WEIGHTS
         names = next(([name] for name in choices if name in table), [])
-        names += [name for name in item.beside if names and name in table]
+        beside = [PurePosixPath(name).with_name(other).as_posix() for name in names for other in item.beside]
+        names += [name for name in beside if name in table]
     return [_file(table[name]) for name in names]
 
 

@@ -13,13 +13,15 @@ from ...catalog.datasets import known_dataset, recognise_dataset
 from ...errors import EngineError, ZooError
 from ...manifest import ENV_CACHE, Manifest, cache_folder, resolve_inside
 from ..encoders.architecture import architecture
+from ..importing.roots import ADAPTER, ADAPTERS
 from ..modalities import modality_of
 
 HUB, LOCAL, TAG, INSIDE, NOWHERE = "hub", "local", "tag", "inside", "torchvision"
 Scheme = Literal["hub", "local", "tag", "inside", "torchvision"]
 Role = Literal["base", "reference", "expert", "head", "data"]
-WEIGHTS = ("model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin", "open_clip_pytorch_model.bin")
-BESIDE = ("config.json", "preprocessor_config.json")  # small files that say what the weights are
+WHOLE = ("model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin", "open_clip_pytorch_model.bin")
+WEIGHTS = (*ADAPTERS, *WHOLE)  # the first that a repository has is taken: an adapter, as of a folder, then the safer
+BESIDE = (ADAPTER, "config.json", "open_clip_config.json", "preprocessor_config.json")  # say what the weights are
 PARQUET = ".parquet"
 PLACE = "{task}"  # in `heads:` of a description with a file for each task
 CONVERTED = "refs/convert/parquet"  # the hub's own parquet copy of data sets in other forms
@@ -208,8 +210,13 @@ def _snapshots(cache: Path, item: Wanted) -> Iterator[Path]:
 
 
 def _weights_files(folder: Path, item: Wanted) -> tuple[Path, ...]:
-    names = (item.path,) if item.path else WEIGHTS
-    return next(((folder / name,) for name in names if name and (folder / name).is_file()), ())
+    """Return the file of weights; an adapter without its config is not complete."""
+    places = [folder / name for name in ((item.path,) if item.path else WEIGHTS)]
+    return next(((place,) for place in places if place.is_file() and not _lacks_config(place)), ())
+
+
+def _lacks_config(place: Path) -> bool:
+    return place.name in ADAPTERS and not place.with_name(ADAPTER).is_file()
 
 
 def _data_files(folder: Path, item: Wanted) -> tuple[Path, ...]:

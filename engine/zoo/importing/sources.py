@@ -15,7 +15,7 @@ from ...types import Weights
 from ...weights import PickledFile, SafetensorsFile, is_torch_file
 from ..names import looks_like_head
 from .documents import CONFIG, read_json
-from .roots import ADAPTERS, SINGLE
+from .roots import ADAPTER, ADAPTERS, SINGLE
 
 INDEXED = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
@@ -99,14 +99,25 @@ def _with_configs(source: Source, folder: Path) -> Source:
                 ("open_clip_config.json", read_json(folder / "open_clip_config.json")),
                 (CONFIG, config),
             )
-            if "vision_cfg" in document.get("model_cfg", document)
+            if "vision_cfg" in _model_config(document)
         ),
         None,
     )
     source.config = {} if source.open_clip else config
-    source.adapter = read_json(folder / "adapter_config.json")
+    source.adapter = read_json(folder / ADAPTER) if _may_adapt(source) else {}
     source.preprocessor = read_json(folder / "preprocessor_config.json")
     return source
+
+
+def _model_config(document: dict[str, Any]) -> dict[str, Any]:
+    found = document.get("model_cfg", document)
+    return found if isinstance(found, dict) else {}
+
+
+def _may_adapt(source: Source) -> bool:
+    """Return whether weights are an adapter's by name or content; a merged model may keep its adapter's config."""
+    named = any(path.name in ADAPTERS for path in source.files)
+    return named or any(".lora_" in name for name in source.weights.names)
 
 
 def _sharded(index: Path) -> Source:

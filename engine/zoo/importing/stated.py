@@ -15,6 +15,7 @@ from .preprocess import Unreadable, from_document, from_pickle
 from .sources import Source
 
 VISION_SIZES = ("image_size", "layers", "width", "patch_size", "head_width")
+SIZE = "hidden_size"  # that every config of a transformer states
 DEFAULTS = {"image_size": 224, "layers": 12, "width": 768, "patch_size": 16, "head_width": 64}
 
 
@@ -96,8 +97,19 @@ def _open_clip(source: Source, size: int) -> Iterator[Stated]:
 
 
 def _hugging_face(source: Source) -> Iterator[Stated]:
-    if source.config:
+    if _describes_model(source.config):
         yield _of_config("config.json", vision_config(source.config))
+
+
+def _describes_model(config: dict[str, Any]) -> bool:
+    """Return whether a config.json is transformers' of a model, and not a record of a training or of something else.
+
+    A record states neither; taken for a config, it would be filled up with the sizes and the activation of OpenAI's
+    CLIP. A model of another kind says so, and has sizes or a class: it is left to be refused.
+    """
+    kind = config.get("model_type")
+    clip = isinstance(kind, str) and kind.startswith("clip")
+    return "vision_config" in config or clip or (kind is not None and ("architectures" in config or SIZE in config))
 
 
 def _preprocessor(source: Source, size: int) -> Iterator[Stated]:

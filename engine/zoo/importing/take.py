@@ -196,7 +196,8 @@ def _leftovers(text: Weights) -> str:
 
 
 def _check_activation(found: Survey, source: Source, name: str) -> None:
-    stated = source.config.get("vision_config", source.config).get("hidden_act") if source.config else None
+    vision = source.config.get("vision_config", source.config)
+    stated = vision.get("hidden_act") if isinstance(vision, dict) else None
     own = found.architecture.config.get("quick_gelu") if found.architecture else None
     if stated and own is not None and (stated == "quick_gelu") != bool(own):
         ours = "QuickGELU" if own else "GELU"
