@@ -94,9 +94,17 @@ class TextModality:
         return {"architecture": "", "preprocess": "", "length": length, "prompts": prompts}
 
     def architecture(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
-        """Return the model config of a zoo's backbone."""
+        """Return the model config of a zoo's backbone, which masks the token that the zoo's tokenizer pads with.
+
+        Raises:
+            ZooError: it cannot be read, or counts positions from another token than that.
+        """
         place = manifest_file(folder).parent  # the folder may be a description, which is a file
-        return bert_config.read_config(resolve_inside(place, manifest.backbone.architecture))
+        name, stated = manifest.backbone.architecture, manifest.backbone.tokenisation
+        config = bert_config.read_config(resolve_inside(place, name))
+        if stated is None or stated.special is None:
+            return config
+        return bert_config.with_padding(config, stated.special[0], name)
 
     def preprocessing(self, folder: Path, manifest: Manifest) -> Tokenisation:
         """Return the zoo's tokenisation with the digest of its vocabulary.

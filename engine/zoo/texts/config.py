@@ -16,6 +16,9 @@ from .words import Words
 
 USUAL_LENGTH = 512
 DECODER = "num_decoder_layers"
+PADDING = "pad_token_id"
+NULLS = ("layer_norm_eps", "position_embedding_type", "scale_decoder_outputs")  # as with what a family calls usual,
+# a null of these counts as not stated
 
 LARGEST = {
     "vocabulary": 5_000_000,
@@ -56,13 +59,42 @@ def checked(config: Any, origin: str) -> dict[str, Any]:
             f"The backbone's config {origin} is of the kind {kind!r:.40}; known kinds of text models are "
             f"{', '.join(FAMILIES)}. Choose a model of one of them."
         )
-    family, found = FAMILIES[kind], {**FAMILIES[kind].usual, **config}
+    family = FAMILIES[kind]
+    left_open = {name for name in (*family.usual, *NULLS) if config.get(name) is None}
+    found = {**family.usual, **{name: value for name, value in config.items() if name not in left_open}}
     if family.answers:  # the first T5 scales what its tied output reads, later ones do neither
         found.setdefault("scale_decoder_outputs", found["tie_word_embeddings"] is not False)
     if missing := [name for name in family.sizes.values() if name not in found]:
         raise ZooError(f"The backbone's config {origin} lacks {', '.join(sorted(missing))}.")
     _check_sizes(found, family, origin)
     _check_arithmetic(found, family, origin)
+    _check_padding(found, family, origin)
+    return found
+
+
+def with_padding(config: Mapping[str, Any], pad: int, origin: str) -> dict[str, Any]:
+    """Return a checked config that masks the token which texts are padded with.
+
+    Args:
+        config: of the encoder; what it says of padding is often the default of transformers, and nothing masks by it
+            there, because a tokenizer hands over a mask of its own.
+        pad: id of the tokenizer's padding, negative where it has none.
+        origin: how an error names the config.
+
+    Raises:
+        ZooError: positions are counted from another id than the tokenizer's, or the encoder has no row for it.
+    """
+    family = family_of(config)
+    if PADDING not in family.usual or pad < 0 or config[PADDING] == pad:
+        return dict(config)
+    if family.offset:
+        raise ZooError(
+            f"The config {origin} gives {PADDING} as {config[PADDING]}, and the tokenizer pads with token {pad}. A "
+            f"{family.title} counts positions from that id, so both must be the same. Take the tokenizer that was "
+            "published with the model, or correct the config."
+        )
+    found = {**config, PADDING: pad}
+    _check_padding(found, family, origin)
     return found
 
 
@@ -100,6 +132,18 @@ def _check_arithmetic(found: Mapping[str, Any], family: Family, origin: str) -> 
     epsilon = found.get("layer_norm_eps", 1e-12)
     if not isinstance(epsilon, int | float) or not 0 < epsilon < 1:
         raise ZooError(f"The backbone's config {origin} gives layer_norm_eps as {epsilon!r:.40}; 1e-12 is usual.")
+
+
+def _check_padding(found: Mapping[str, Any], family: Family, origin: str) -> None:
+    """Refuse an id of padding that the table of embeddings has no row for."""
+    if PADDING not in family.usual:
+        return
+    value, rows = found[PADDING], family.size(found, "vocabulary")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < rows:
+        raise ZooError(
+            f"The backbone's config {origin} gives {PADDING} as {value!r:.60}; a token's id from 0 to {rows - 1:,} is "
+            "expected. Correct it, or leave it out."
+        )
 
 
 def longest(config: Mapping[str, Any]) -> int | None:
@@ -163,6 +207,6 @@ def writer_bytes(config: Mapping[str, Any]) -> int:
     width, layers, inner = (family.size(config, name) for name in ("width", "layers", "inner"))
     attention = 4 * width * family.size(config, "heads") * family.size(config, "head")
     forward = (3 if str(config["feed_forward_proj"]).startswith("gated") else 2) * width * inner
-    decoder = config.get("num_decoder_layers", layers)
+    decoder = layers if config.get(DECODER) is None else config[DECODER]
     tables = (1 if config["tie_word_embeddings"] else 2) * family.size(config, "vocabulary") * width
     return FLOAT * (tables + layers * (attention + forward) + decoder * (2 * attention + forward))

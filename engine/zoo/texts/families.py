@@ -133,7 +133,9 @@ FAMILIES: dict[str, Family] = {
             activations=("feed_forward_proj", ("relu", "gated-gelu")),
             usual={
                 "feed_forward_proj": "relu",
+                "layer_norm_epsilon": 1e-6,
                 "pad_token_id": 0,
+                "eos_token_id": 1,
                 "decoder_start_token_id": 0,
                 "tie_word_embeddings": True,
             },
