@@ -5,7 +5,7 @@ import csv
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tests.tiny_zoo import make_zoo
 
@@ -44,6 +44,27 @@ def test_merging_files_adds_scaled_task_vectors(command, zoo, tmp_path):
     for name, tensor in base.items():
         expected = tensor + 0.5 * sum(expert[name] - tensor for expert in moved)
         torch.testing.assert_close(merged[name], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_experts_files_of_one_name_are_all_merged(command, zoo, tmp_path):
+    """Of three files two are called alike, and the third as a number would call one of these."""
+    base = load_file(zoo / "base.safetensors")
+    moved = [load_file(zoo / "experts" / f"{name}.safetensors") for name in ("alpha", "beta", "alpha")]
+    moved[2] = {name: base[name] - 2 * (tensor - base[name]) for name, tensor in moved[2].items()}
+    places = [tmp_path / name for name in ("a/model.safetensors", "b/model.safetensors", "model_1.safetensors")]
+    for place, tensors in zip(places, moved, strict=True):
+        place.parent.mkdir(exist_ok=True)
+        save_file(tensors, place)
+    for order in (places, places[::-1]):
+        named = [part for path in order for part in ("--expert", path)]
+        out = tmp_path / f"{order[0].stem}.out.safetensors"
+        asked = ("--param", "scaling=0.5", "--out", out, "--receipt")
+        called = command("merge", "--base", zoo / "base.safetensors", *named, *asked)
+        assert called.code == 0, called.err
+        merged = load_file(out)
+        for name, tensor in base.items():
+            expected = tensor + 0.5 * sum(expert[name] - tensor for expert in moved)
+            torch.testing.assert_close(merged[name], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_merging_files_of_nothing_is_explained(command, zoo):

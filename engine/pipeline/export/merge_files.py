@@ -19,6 +19,7 @@ from ...weights import LazyTaskVectors, check_same_architecture, encoder_part, o
 from ...weights.families import family_warnings, moved
 from ...zoo.folder import Zoo
 from ...zoo.metadata import describe_model, header_text, read_document
+from ...zoo.names import distinct
 from ..run.receipt import Made, Origin, beside, header_of, origins_of, receipt_text
 from ..run.weights_only import WeightsOnly
 
@@ -164,12 +165,8 @@ class _Finite:
 
 
 def _by_name(paths: Sequence[Path]) -> dict[str, Path]:
-    """Return the experts' files by their stems, numbered where two files share one."""
-    stems = [path.stem for path in paths]
-    return {
-        stem if stems.count(stem) == 1 else f"{stem}_{number}": path
-        for number, (stem, path) in enumerate(zip(stems, paths, strict=True))
-    }
+    """Return the experts' files by their stems, later ones of the same stem numbered."""
+    return dict(zip(distinct(path.stem for path in paths), paths, strict=True))
 
 
 def _origins(base: Path, experts: Mapping[str, Path]) -> list[Origin]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from ...zoo.importing.request import REMOTE, parse_request
 from ...zoo.importing.roots import inside_roots
 from ..graph import Plan
 from ..steps import NoInputs, StepParams, step
+from .stamps import Stamp, stamp_of_file, stamps_of_data, stamps_of_model
 
 if TYPE_CHECKING:
     from ..tools import StepTools
@@ -25,7 +26,7 @@ class ImportParams(StepParams):
     """Parameters of an import, and of the look at its files."""
 
     request: dict[str, Any]  # what `engine.zoo.importing.request` reads
-    files: dict[str, list[tuple[str, int, int]]]  # place → name, size and time of each file
+    files: dict[str, list[Stamp]]  # place → the states of its files
 
 
 def plan_import(request: Mapping[str, Any], store: Store) -> Plan:
@@ -40,21 +41,23 @@ def plan_import(request: Mapping[str, Any], store: Store) -> Plan:
     document = dict(request)
     check = bool(document.pop("check", False))
     parsed = parse_request(document)
-    paths = [item.path for item in (*parsed.experts, *parsed.heads)]
-    paths += [parsed.base, *(place for place in parsed.data.values() if not place.startswith(REMOTE))]
-    stamps = {path: _stamps(inside_roots(path, (store.root,))) for path in paths}
-    for given in (parsed.architecture, parsed.preprocess):
-        if isinstance(given, str) and given.endswith(".json"):
-            inside_roots(given, (store.root,))
+    models = [parsed.base, *(item.path for item in (*parsed.experts, *parsed.heads))]
+    given = [part for part in (parsed.architecture, parsed.preprocess) if isinstance(part, str)]
+    settings = [part for part in given if part.endswith(".json")]
     if parsed.templates and parsed.templates not in PROMPT_SETS:
-        inside_roots(parsed.templates, (store.root,))
+        settings.append(parsed.templates)
+    data = [place for place in parsed.data.values() if not place.startswith(REMOTE)]
+    stamps: dict[str, list[Stamp]] = {}
+    for paths, look in ((models, stamps_of_model), (settings, stamp_of_file), (data, stamps_of_data)):
+        for path in paths:
+            stamps[path] = [*stamps.get(path, ()), *look(inside_roots(path, (store.root,)))]
     inside_roots(parsed.folder, (store.root,))
     params = ImportParams(request=parsed.model_dump(mode="json"), files=stamps)
     node = check_import.plan(params) if check else carry_out_import.plan(params, label=f"Importing {parsed.name}")
     return Plan((node,), node.key)
 
 
-@step("import_check", label="Looking at the checkpoints", params=ImportParams)
+@step("import_check", label="Looking at the checkpoints", params=ImportParams, version=2)
 def check_import(inputs: NoInputs[Path], params: ImportParams, output: Path, tools: StepTools) -> None:
     """Look at the files of an import and say what it would do."""
     from ...zoo.importing.survey import survey
@@ -84,23 +87,3 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 def _write(output: Path, summary: Mapping[str, Any]) -> None:
     (output / SUMMARY).write_text(json.dumps(there(summary), ensure_ascii=False), "utf-8")
-
-
-def _stamps(path: Path) -> list[tuple[str, int, int]]:
-    """Return name, size and time of a file, or of the files in a folder."""
-    return [(str(file), *_stamp(file)) for file in _files(path)]
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield from sorted(item for item in path.iterdir() if item.is_file())
-    else:
-        yield path
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return 0, 0
-    return found.st_size, found.st_mtime_ns
