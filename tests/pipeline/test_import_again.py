@@ -121,7 +121,7 @@ def test_a_walk_is_sorted_and_bounded(root, monkeypatch):
     asked = os.scandir
 
     class Backwards:
-        """What a folder holds, in another order."""
+        """A listing of a folder in another order."""
 
         def __init__(self, path):
             self.entries = list(asked(path))[::-1]
