@@ -198,6 +198,7 @@ def _chosen(spec: Experiment) -> tuple[ExperimentResult | None, Run | None]:
             range(len(every)),
             format_func=lambda place: _called(*every[place]),
             key=f"experiments.result.{spec.name}",
+            bind="query-params",
             width=460,
             help="The long form is shown first, and of it the result over most sets of experts.",
         )

@@ -76,13 +76,14 @@ def test_a_merge_names_the_tasks_of_its_experts_where_they_matter(tmp_path, stor
     assert before[1] == after[1]
 
 
-def test_a_merge_states_the_preparation_that_its_file_states(tmp_path, store):
+@pytest.mark.parametrize(("merge", "moves"), [("task_arithmetic", False), ("regmean", True)])
+def test_a_merge_that_looks_at_images_names_their_preparation(tmp_path, store, merge, moves):
     folder = make_zoo(tmp_path / "tiny")
-    before = keys(folder, store)
+    before = keys(folder, store, merge={"method": merge})
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "preprocess_cfg": {"mean": [0.1, 0.2, 0.3]}}))
-    after = keys(folder, store)
-    assert before[0] != after[0]
+    after = keys(folder, store, merge={"method": merge})
+    assert (before[0] != after[0]) is moves
     assert before[1] != after[1]
 
 

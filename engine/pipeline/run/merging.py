@@ -57,8 +57,8 @@ class MergeParams(SalienceParams):
     factors: dict[str, tuple[str, int]] | None = None  # by expert: digest of the file, seed of the start
     counted: Literal["present"] | None = None  # which tokens, where a method counts them and samples are padded
     tasks: tuple[str, ...] | None = None  # of the experts, where images are looked at or there is a model for each
-    architecture: dict[str, Any]  # the encoder's, which the merged file states, and how images are prepared for it
-    preprocess: Preparation
+    architecture: dict[str, Any] | None = None  # of the encoder, where images go through it, and their preparation
+    preprocess: Preparation | None = None
 
     @field_serializer("probe")
     def _empty_without_images(self, probe: Probe | None) -> dict[str, Any]:

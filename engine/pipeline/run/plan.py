@@ -186,8 +186,8 @@ class RunSteps:
             factors=self._factors() if adds_factors(self.recipe) else None,
             counted=self.counted,
             tasks=self.tasks_of_experts,
-            architecture=self.config,
-            preprocess=self.preprocess,
+            architecture=self.config if looks else None,
+            preprocess=self.preprocess if looks else None,
             sources=self.sources,
         )
         inputs = MergeInputs[str](heads=self.heads() if looks else None)
