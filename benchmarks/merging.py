@@ -113,15 +113,7 @@ class PlainContext:
     def progress(self, fraction: float, message: str = "") -> None:
         """Take no notice."""
 
-    def cached(
-        self,
-        expert: str,
-        quantity: str,
-        params: Mapping[str, Any],
-        compute: Callable[[], Any],
-        *,
-        images_of: str | None = None,
-    ) -> Any:
+    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
         key = json.dumps([expert, quantity, params], sort_keys=True)
         if key not in self._kept:
             self._kept[key] = compute()

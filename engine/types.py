@@ -122,19 +122,14 @@ class Context(Protocol):
     def progress(self, fraction: float, message: str = "") -> None:
         """Report how much of the step is done (0 to 1) and stop with ``Cancelled`` if somebody asked for it."""
 
-    def cached(
-        self,
-        expert: str,
-        quantity: str,
-        params: Mapping[str, Any],
-        compute: Callable[[], Tensors],
-        *,
-        images_of: str | None = None,
-    ) -> Tensors:
-        """Return tensors that depend on one expert only (thresholds, SVDs, norms), computed once and kept.
+    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
+        """Return tensors that depend on one expert and on ``params`` only (thresholds, SVDs, norms), computed once.
 
-        ``images_of`` names the task on whose adaptation images and head they depend as well (Grams, Fisher).
+        What depends on a task's images or head as well (Grams, Fisher information) has :meth:`seen` among its params.
         """
+
+    def seen(self, task: str) -> Mapping[str, Any]:
+        """Return what a task's batches and head depend on, as JSON values that tell them apart."""
 
     def batches(self, task: str, split: str, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Return endless shuffled batches of pre-processed images (b, 3, h, w) and, for ``validation``, labels (b,)."""

@@ -1,6 +1,7 @@
 """Experiments: what the papers claim, what comes out on this zoo, and whether a control explains it."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import pandas as pd
@@ -173,7 +174,8 @@ def _one(spec: Experiment) -> None:
     st.caption(plain(f"{spec.paper}, {spec.part}"))
     st.markdown(f"**The claim.** {plain(spec.claim)}")
     row = _job(spec)
-    result, made = _chosen(spec)
+    every = results(spec)
+    result, made = _chosen(spec, every)
     if result is None:
         empty_state(
             "Not computed yet",
@@ -182,14 +184,15 @@ def _one(spec: Experiment) -> None:
             "shown, and it may be cancelled.",
         )
     else:
-        _result(spec, result, made)
+        _result(spec, result, made, [other for other, _ in every])
     if row is None:
         _again(spec)
 
 
-def _chosen(spec: Experiment) -> tuple[ExperimentResult | None, Run | None]:
+def _chosen(
+    spec: Experiment, every: Sequence[tuple[ExperimentResult, Run | None]]
+) -> tuple[ExperimentResult | None, Run | None]:
     """Let one of several results be chosen."""
-    every = results(spec)
     if len(every) < 2:
         return next(iter(every), (None, None))
     return every[
@@ -210,11 +213,11 @@ def _called(result: ExperimentResult, made: Run | None) -> str:
     return f"{measured_on(result)}{sets_of(result)}, {origin}"
 
 
-def _result(spec: Experiment, result: ExperimentResult, made: Run | None) -> None:
+def _result(spec: Experiment, result: ExperimentResult, made: Run | None, every: Sequence[ExperimentResult]) -> None:
     st.markdown(f"{VERDICTS[result.verdict]} :gray[on {plain(measured_on(result))}]: {plain(result.reason)}")
     st.markdown(f":small[{_linked(EVIDENCE)}]")
     findings(spec, result)
-    beside(spec, [other for other, _ in results(spec)])
+    beside(spec, every)
     st.subheader("The numbers", anchor=False)
     there = [measure for measure in spec.measures if any(measure.name in point.cells for point in result.points)]
     if there:

@@ -90,14 +90,6 @@ class Uncached:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
-    def cached(
-        self,
-        expert: str,
-        quantity: str,
-        params: Mapping[str, Any],
-        compute: Callable[[], Tensors],
-        *,
-        images_of: str | None = None,
-    ) -> Tensors:
+    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
         """Compute, and keep nothing."""
         return compute()

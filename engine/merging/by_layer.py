@@ -133,17 +133,9 @@ class _Apart:
         """Return what the context itself has."""
         return getattr(self._context, name)
 
-    def cached(
-        self,
-        expert: str,
-        quantity: str,
-        params: Mapping[str, Any],
-        compute: Callable[[], Tensors],
-        *,
-        images_of: str | None = None,
-    ) -> Tensors:
+    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
         """Return tensors that depend on one expert and on what a layer is here."""
-        return self._context.cached(expert, quantity, {**params, "by_layer": self._seen}, compute, images_of=images_of)
+        return self._context.cached(expert, quantity, {**params, "by_layer": self._seen}, compute)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -21,7 +23,8 @@ def fisher(base: Weights, task_vectors: TaskVectors, params: FisherParams, conte
     """
     information = {}
     for index, (expert, task) in enumerate(zip(task_vectors.experts, context.tasks, strict=True)):
-        key = {"task": task, "examples": params.examples, "seed": context.seed, "dtype": str(task_vectors.dtype)}
+        key: dict[str, Any] = {"task": task, "examples": params.examples, "seed": context.seed}
+        key |= {"dtype": str(task_vectors.dtype), "seen": context.seen(task)}
         information[expert] = context.cached(
             expert,
             "fisher",
@@ -29,7 +32,6 @@ def fisher(base: Weights, task_vectors: TaskVectors, params: FisherParams, conte
             lambda expert=expert, task=task, index=index: _information(
                 base, task_vectors, expert, task, params.examples, context, index
             ),
-            images_of=task,
         )
     shares = [_share(information[expert], params) for expert in task_vectors.experts]
     shares = [share / sum(shares) for share in shares]

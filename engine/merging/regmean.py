@@ -63,15 +63,10 @@ def input_products(
 
     Tokens that pad a sample do not count.
     """
-    key = {"task": task, "examples": examples, "seed": context.seed, "dtype": str(task_vectors.dtype)}
+    key: dict[str, Any] = {"task": task, "examples": examples, "seed": context.seed, "dtype": str(task_vectors.dtype)}
     key |= {"counted": "present"} if context.padded else {}
-    return context.cached(
-        expert,
-        "gram",
-        key,
-        lambda: _grams(base, task_vectors, expert, task, examples, context),
-        images_of=task,
-    )
+    key["seen"] = context.seen(task)
+    return context.cached(expert, "gram", key, lambda: _grams(base, task_vectors, expert, task, examples, context))
 
 
 class LayerInputs(TorchDispatchMode):

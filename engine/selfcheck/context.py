@@ -24,17 +24,13 @@ class Offline:
     def progress(self, fraction: float, message: str = "") -> None:
         """Do nothing: a check is not watched."""
 
-    def cached(
-        self,
-        expert: str,
-        quantity: str,
-        params: Mapping[str, Any],
-        compute: Callable[[], Tensors],
-        *,
-        images_of: str | None = None,
-    ) -> Tensors:
+    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
         """Return the value measured for an expert, else compute it."""
         return self.measured[expert] if expert in self.measured else compute()
+
+    def seen(self, task: str) -> Mapping[str, Any]:
+        """Return nothing: what was measured of images is given."""
+        return {}
 
     def batches(self, task: str, split: str, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Refuse: a check has no images."""

@@ -185,17 +185,9 @@ class InMemory(MergeContext):
         """Stop where the preview is no longer wanted."""
         self._tools.check()
 
-    def cached(
-        self,
-        expert: str,
-        quantity: str,
-        params: Mapping[str, Any],
-        compute: Callable[[], Tensors],
-        *,
-        images_of: str | None = None,
-    ) -> Tensors:
-        """Return tensors that depend on one expert (and the base, and a task's images) only, kept in memory."""
-        parts = self.parts(expert, quantity, params, images_of)
+    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
+        """Return tensors that depend on one expert (and the base) only, kept in memory."""
+        parts = self._parts(expert, quantity, params)
         return self.resident.cached(json.dumps(parts, sort_keys=True), compute)
 
 

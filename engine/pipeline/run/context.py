@@ -58,26 +58,16 @@ class MergeContext:
         """Report progress; raises ``Cancelled`` when the run is to stop."""
         self._tools.progress(fraction, message)
 
-    def cached(
-        self,
-        expert: str,
-        quantity: str,
-        params: Mapping[str, Any],
-        compute: Callable[[], Tensors],
-        *,
-        images_of: str | None = None,
-    ) -> Tensors:
-        """Return tensors that depend on one expert (and the base, and a task's images) only, kept in the store."""
-        return self._tools.cached(self.parts(expert, quantity, params, images_of), compute)
+    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
+        """Return tensors that depend on one expert (and the base) only, kept in the store."""
+        return self._tools.cached(self._parts(expert, quantity, params), compute)
 
-    def parts(self, expert: str, quantity: str, params: Mapping[str, Any], images_of: str | None) -> dict[str, Any]:
-        """Return what a cached quantity depends on, as JSON values."""
+    def _parts(self, expert: str, quantity: str, params: Mapping[str, Any]) -> dict[str, Any]:
         digests = {"base": self._digests["base"], "expert": self._digests[expert]}
-        found = {"quantity": quantity, "params": dict(params), "factor": self._factors.get(expert, 1.0), **digests}
-        return found | ({"images": self._seen(images_of)} if images_of is not None else {})
+        return {"quantity": quantity, "params": dict(params), "factor": self._factors.get(expert, 1.0), **digests}
 
-    def _seen(self, task: str) -> dict[str, Any]:
-        """Return what the batches of a task, and its head, depend on."""
+    def seen(self, task: str) -> Mapping[str, Any]:
+        """Return what a task's batches and head depend on, as JSON values that tell them apart."""
         digest, brought, built = self._tools.store.digest_file, self._zoo.manifest.heads, self._zoo.built_heads
         return {
             "data": self._zoo.data[task].identity(digest),

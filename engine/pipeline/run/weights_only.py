@@ -21,20 +21,16 @@ class WeightsOnly:
     def progress(self, fraction: float, message: str = "") -> None:
         """Drop it."""
 
-    def cached(
-        self,
-        expert: str,
-        quantity: str,
-        params: Mapping[str, Any],
-        compute: Callable[[], Tensors],
-        *,
-        images_of: str | None = None,
-    ) -> Tensors:
+    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
         """Keep what one expert's computation gave for the length of this merge."""
         key = f"{expert} {quantity} {sorted(params.items())}"
         if key not in self._cache:
             self._cache[key] = compute()
         return self._cache[key]
+
+    def seen(self, task: str) -> NoReturn:
+        """Refuse: there are no images."""
+        raise MergeError("This method needs images. Merge a zoo that has data, through a recipe.")
 
     def batches(self, task: str, split: str, size: int) -> Iterator[NoReturn]:
         """Refuse: there are no images."""

@@ -127,19 +127,9 @@ class _Apart(MergeContext):
         """Stop where the step's result is no longer wanted."""
         self._tools.check()
 
-    def cached(
-        self,
-        expert: str,
-        quantity: str,
-        params: Mapping[str, Any],
-        compute: Callable[[], Tensors],
-        *,
-        images_of: str | None = None,
-    ) -> Tensors:
+    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
         """Return tensors that depend on one expert only, kept where it is one of the zoo."""
-        if expert not in self._digests:
-            return compute()
-        return super().cached(expert, quantity, params, compute, images_of=images_of)
+        return compute() if expert not in self._digests else super().cached(expert, quantity, params, compute)
 
 
 def _origin(name: str) -> str:

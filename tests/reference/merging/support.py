@@ -58,20 +58,15 @@ class TinyContext:
         assert 0 <= fraction <= 1
         self.fractions.append(fraction)
 
-    def cached(
-        self,
-        expert: str,
-        quantity: str,
-        params: Mapping[str, Any],
-        compute: Callable[[], Tensors],
-        *,
-        images_of: str | None = None,
-    ) -> Tensors:
+    def cached(self, expert: str, quantity: str, params: Mapping[str, Any], compute: Callable[[], Tensors]) -> Tensors:
         key = json.dumps([expert, quantity, params], sort_keys=True)
         self.asked.append(key)
         if key not in self.kept:
             self.kept[key] = compute()
         return self.kept[key]
+
+    def seen(self, task: str) -> Mapping[str, Any]:
+        return {"task": task}
 
     def batches(self, task: str, split: str, size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
         assert split in ("adapt", "validation")
