@@ -126,3 +126,17 @@ def test_words_beside_named_numbers_are_read_by_their_names(tmp_path):
     assert source.brought == ("ant", "cat", "cow", "dog")
     assert source.labels("test").tolist() == [2, 1, 2, 0]
     assert source.labels("train").tolist() == [3, 1, 2]
+
+
+def test_columns_may_begin_with_a_capital(tmp_path):
+    pq.write_table(pa.table({"Thumb": IMAGES, "Image": IMAGES[::-1], "Label": [2, 0, 1, 2]}), tmp_path / "a.parquet")
+    source = read_source(tmp_path / "a.parquet")
+    assert source.labels("test").tolist() == [2, 0, 1, 2]
+    assert source.encoded("test", 0) == IMAGES[3]
+    assert shard(tmp_path / "b.parquet", [0, 1, 2, 3], Label=[3, 3, 3, 3]).labels("test").tolist() == [0, 1, 2, 3]
+
+
+def test_whole_numbers_of_a_table_may_have_a_zero_behind_the_point(tmp_path):
+    (tmp_path / "a.csv").write_text("path,label\nx.png,1.0\ny.png,0.0\nz.png,2\n")
+    source = read_source(tmp_path / "a.csv")
+    assert (source.brought, source.labels("test").tolist()) == ((), [1, 0, 2])

@@ -18,6 +18,7 @@ from engine.zoo.texts.config import checked, encoder_size
 from engine.zoo.texts.data import open_texts
 from engine.zoo.texts.pieces import Pieces
 from engine.zoo.texts.shifts import shift
+from engine.zoo.texts.tables import TextTable
 from engine.zoo.texts.words import PAD, SEP, UNK, Words, split_words
 from tests.tiny_text_zoo import CONFIG, WORDS, make_text_zoo
 
@@ -146,6 +147,31 @@ def test_labels_that_are_no_number_to_count_with_are_names(tmp_path, label):
     (tmp_path / "t.jsonl").write_text(json.dumps({"text": "a", "label": label}))
     found = open_texts(tmp_path, task(data="t.jsonl", classes=[str(label), "other"]))
     assert found.labels("test").tolist() == [0]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
+def test_tables_as_spreadsheets_save_them(tmp_path, name):
+    """Begin with a mark of byte order, capital letters in columns, whole numbers with a point, no split."""
+    lines = ["Text,Label,Split", "good,1.0,", "bad,0.0,train", "fine,1.0,"]
+    if name.endswith("jsonl"):
+        rows = [dict(zip(lines[0].split(","), line.split(","), strict=True)) for line in lines[1:]]
+        lines = [json.dumps(row) for row in rows]
+    separator = "\t" if name.endswith("tsv") else ","
+    text = "\n".join(lines if name.endswith("jsonl") else [line.replace(",", separator) for line in lines])
+    (tmp_path / name).write_text(text, "utf-8-sig")
+    table = TextTable(tmp_path / name)
+    assert (table.brought, table.lengths) == ((), {"test": 2, "train": 1})
+    assert table.texts("test", [0, 1]) == [("good", ""), ("fine", "")]
+    assert table.labels("test").tolist() == [1, 1]
+
+
+def test_an_empty_label_is_none(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label,split\ngood,yes,test\nbad,,adapt\n")
+    table = TextTable(tmp_path / "a.csv")
+    assert (table.brought, table.labelled("adapt")) == (("yes",), False)
+    (tmp_path / "a.csv").write_text("text,label\ngood,yes\nbad, \n")
+    with pytest.raises(DataError, match="test text 1 has no label; give all of them one"):
+        TextTable(tmp_path / "a.csv")
 
 
 def test_labels_may_stand_among_blanks(tmp_path):

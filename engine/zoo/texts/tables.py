@@ -30,10 +30,11 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 )
 LABELS = ("label", "labels", "class")
 SPLIT = "split"
+KNOWN = frozenset(name for pair in COLUMNS for name in pair if name) | {*LABELS, SPLIT}
 HIDDEN = "The labels of its test split are kept secret (all are −1), so that split is left out."
 FIELD = re.compile(r"\{(\w+)\}")  # a column in a prompt
 HALF = re.compile("[\ud800-\udfff]")  # of a character, as JSON can spell it
-WHOLE = re.compile(r"-?\d{1,18}")  # a label that is a number
+WHOLE = re.compile(r"(-?\d{1,18})(\.0+)?")  # a label that is a number, as tables with gaps have it too
 MOST = 10**18
 Pair = tuple[str, str]
 Row = dict[str, Any]
@@ -63,12 +64,12 @@ class TextTable:
             raise DataError(f"{path.name} holds no rows.")
         self._texts: dict[str, list[Pair]] = {}
         found: dict[str, list[Any]] = {}
-        for given, row in rows:
+        for given, read in rows:
+            row = _as_known(read, columns)
             split = given or _split(row, path)
             pair = (_filled(prompt, columns, row, path), "") if prompt else _pair(row, path)
-            text, label = pair, next((row[name] for name in LABELS if name in row), None)
-            self._texts.setdefault(split, []).append(text)
-            found.setdefault(split, []).append(label)
+            self._texts.setdefault(split, []).append(pair)
+            found.setdefault(split, []).append(_label(row))
         self.notes: tuple[str, ...] = ()
         if found.get("test") and "val" in found and all(_hidden(label) for label in found["test"]):
             del self._texts["test"], found["test"]
@@ -149,7 +150,7 @@ def _rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
 
 
 def _json_lines(file: Path, columns: Sequence[str]) -> Iterator[Row]:
-    with file.open(encoding="utf-8") as stream:
+    with file.open(encoding="utf-8-sig") as stream:
         for number, line in enumerate(stream, start=1):
             if line.strip():
                 row = json.loads(line)
@@ -162,7 +163,7 @@ def _json_lines(file: Path, columns: Sequence[str]) -> Iterator[Row]:
 
 def _table(file: Path, columns: Sequence[str]) -> Iterator[Row]:
     csv.field_size_limit(MAX_CELL)
-    with file.open(encoding="utf-8", newline="") as stream:
+    with file.open(encoding="utf-8-sig", newline="") as stream:
         yield from csv.DictReader(stream, delimiter="\t" if file.suffix == ".tsv" else ",")
 
 
@@ -172,8 +173,8 @@ def _parquet(file: Path, columns: Sequence[str]) -> Iterator[Row]:
 
     try:
         with parquet.ParquetFile(file) as opened:
-            names = {name for pair in COLUMNS for name in pair} | {*LABELS, SPLIT, *columns}
-            for batch in opened.iter_batches(columns=[n for n in opened.schema_arrow.names if n in names]):
+            names = [name for name in opened.schema_arrow.names if name in columns or _plain(name) in KNOWN]
+            for batch in opened.iter_batches(columns=names):
                 yield from batch.to_pylist()
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
@@ -187,9 +188,27 @@ READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[Row]]] = {
 }
 
 
+def _plain(name: Any) -> str:
+    return str(name).strip().lower()
+
+
+def _as_known(row: Row, columns: Sequence[str]) -> Row:
+    """Return a row whose known columns are spelled as here, `Label` as `label`; those of a prompt stay as they are."""
+    if all(name in KNOWN or name in columns for name in row):
+        return row
+    spelled = {plain: value for name, value in row.items() if (plain := _plain(name)) in KNOWN}
+    return {**spelled, **row}
+
+
+def _label(row: Row) -> Any:
+    """Return a row's label; None where there is none, or an empty one."""
+    label = next((row[name] for name in LABELS if name in row), None)
+    return None if isinstance(label, str) and not label.strip() else label
+
+
 def _split(row: Row, path: Path) -> str:
     named = row.get(SPLIT)
-    if named is None:
+    if named is None or named == "":
         return "test"
     split = split_of(str(named))
     if split is None:
@@ -271,4 +290,4 @@ def _whole(label: Any) -> bool:
 
 def _number(label: Any) -> int:
     """Return a label that is whole as a number."""
-    return int(label.strip() if isinstance(label, str) else label)
+    return int(label.strip().partition(".")[0] if isinstance(label, str) else label)

@@ -249,7 +249,9 @@ def _image_column(schema: pa.Schema, path: Path) -> tuple[str, bool]:
         return False if _binary(field.type) else None
 
     found = {field.name: nested for field in schema if (nested := kind(field)) is not None}
-    name = next((name for name in IMAGE_COLUMNS if name in found), None) or (next(iter(found)) if found else None)
+    known = sorted(found, key=lambda name: name not in IMAGE_COLUMNS)  # `image` before `Image`
+    spelled = {name.lower(): name for name in reversed(known)}
+    name = next((spelled[name] for name in IMAGE_COLUMNS if name in spelled), None) or next(iter(found), None)
     if name is None:
         raise DataError(
             f"{path.name} has no column of encoded images; it has {', '.join(schema.names[:8])}. A column `image` of "
@@ -264,8 +266,9 @@ def _binary(kind: pa.DataType | None) -> bool:
 
 def _label_column(schema: pa.Schema, features: dict[str, Any], path: Path) -> str | None:
     kinds = {field.name: field.type for field in schema}
+    spelled = {name.strip().lower(): name for name in reversed(schema.names)} | {name: name for name in schema.names}
     usable = [name for name, kind in kinds.items() if _is_label(kind)]
-    for name in LABEL_COLUMNS:
+    for name in (spelled[known] for known in LABEL_COLUMNS if known in spelled):
         if name in usable:
             return name
         if name in kinds:

@@ -19,7 +19,7 @@ LABEL_COLUMNS = ("label", "class", "target", "category", "class_name", "y")
 SPLIT_COLUMNS = ("split", "subset", "partition", "fold")
 MAX_TABLE_BYTES = 512 * 2**20
 SNIFFED = 4096  # characters
-NUMBER = re.compile(r"-?\d{1,18}")
+NUMBER = re.compile(r"(-?\d{1,18})(\.0+)?")  # tables with gaps have 1 as 1.0
 
 
 class PathTable:
@@ -34,7 +34,7 @@ class PathTable:
         texts = {label for items in found.values() for _, label in items if label}
         whole = bool(texts) and all(map(is_number, texts))
         self.brought = () if whole else tuple(sorted(texts))
-        number = {text: int(text) for text in texts} if whole else {t: i for i, t in enumerate(self.brought)}
+        number = {t: int(t.partition(".")[0]) for t in texts} if whole else {t: i for i, t in enumerate(self.brought)}
         self._files = {split: [file for file, _ in items] for split, items in found.items()}
         self._labels = {
             split: np.array([number.get(label, -1) for _, label in items], np.int64) for split, items in found.items()
