@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,9 @@ from .places import place_title
 
 EXPERTS = "experts"  # the place whose values count how many experts are merged
 SEED = "seed"  # the place whose values are training seeds: what moves along it is chance
-OF_IMAGES = ("zoo", "probe")  # parts of a recipe that choose the images that are looked at
-SAME_IMAGES = "a film shows the same images in every frame; vary this in a sweep"
+STANDING = ("zoo", "probe", "forward")  # parts of a recipe that say which images are looked at, and beside what
+AN_EXPERT = re.compile(r"experts\.\d+\.name")
+SAME_IMAGES = "a film shows the same images beside the same experts in every frame; vary this in a sweep"
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class Frame:
 
 
 def shows_same_images(place: str) -> bool:
-    """Return whether every frame over a place shows the same images; no film is made over one that chooses images."""
-    return place.partition(".")[0] not in OF_IMAGES
+    """Return whether every frame over a place shows the same images beside the same experts, as a film has to."""
+    return place.partition(".")[0] not in STANDING and AN_EXPERT.fullmatch(place) is None
 
 
 def experts_can_join(recipe: Recipe) -> bool:
@@ -62,8 +64,8 @@ def frames_of(recipe: Recipe, place: str, values: Sequence[Any], experts: Sequen
     for number, value in enumerate(values):
         try:
             at = _at(recipe, place, value, experts)
-            if any(getattr(at, part) != getattr(recipe, part) for part in OF_IMAGES):
-                raise RecipeError(f"The value {value_text(value)} chooses other images; {SAME_IMAGES}.")
+            if any(getattr(at, part) != getattr(recipe, part) for part in STANDING):
+                raise RecipeError(f"The value {value_text(value)} changes what stands still; {SAME_IMAGES}.")
             found.append(Frame(number, value, at))
         except EngineError as error:
             found.append(Frame(number, value, None, str(error)))

@@ -140,11 +140,14 @@ def test_a_film_of_refusals_is_refused(zoo, store):
         plan_request("film", once, store)
 
 
-@pytest.mark.parametrize("place", ["probe.split_seed", "probe.samples_per_task", "probe.protocol", "probe", "zoo"])
-def test_a_film_over_what_chooses_images_is_refused(zoo, store, place):
-    """Rows and labels are the run's own, so that another frame's features would be scored with labels of others."""
+@pytest.mark.parametrize(
+    "place",
+    ["probe.split_seed", "probe.samples_per_task", "probe.protocol", "probe", "zoo", "forward", "experts.0.name"],
+)
+def test_a_film_over_what_stands_still_is_refused(zoo, store, place):
+    """Rows, labels and experts are the run's own; another frame's features would be scored with those of others."""
     asked = {"recipe": recipe(zoo).model_dump(mode="json"), "place": place, "values": [8, 9]}
-    with pytest.raises(RecipeError, match="same images in every frame; vary this in a sweep"):
+    with pytest.raises(RecipeError, match="same experts in every frame; vary this in a sweep"):
         plan_request("film", asked, store)
 
 

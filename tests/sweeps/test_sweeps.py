@@ -34,9 +34,10 @@ def test_a_frame_of_other_images_is_refused():
     assert same.recipe == recipe
     assert other.recipe is None
     assert other.refused == (
-        "The value 1 chooses other images; a film shows the same images in every frame; vary this in a sweep."
+        "The value 1 changes what stands still; a film shows the same images beside the same experts in every frame; "
+        "vary this in a sweep."
     )
-    with pytest.raises(RecipeError, match="The value mini_text chooses other images"):
+    with pytest.raises(RecipeError, match="The value mini_text changes what stands still"):
         frames_of(recipe, "zoo", ["mini_text"], [])
 
 
