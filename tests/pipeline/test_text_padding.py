@@ -67,6 +67,23 @@ def test_a_t5_masks_the_tokenizers_padding(tmp_path):
     assert json.loads((zoo.folder / "config.json").read_text())["pad_token_id"] == PAD
 
 
+def test_answers_end_with_the_tokenizers_token(tmp_path):
+    base, experts = t5(tmp_path)
+    for folder in (base, *experts.values()):
+        change(folder, eos_token_id=1)  # the default of transformers; its tokenizer ends answers with 2
+    data = {"nouns": str(texts(tmp_path / "n.jsonl", NOUNS, numbers=False))}
+    summary = import_zoo(ask(tmp_path, base, experts, data=data), silent)
+    zoo = Zoo.open(str(tmp_path / "zoo"))
+    expected = likelihoods(experts["nouns"], zoo, "nouns")
+    assert (expected < 0).all()
+    assert torch.allclose(ours(zoo, zoo.weights("nouns"), "nouns"), expected, atol=1e-4)
+    assert json.loads((zoo.folder / "config.json").read_text())["eos_token_id"] == 2
+    notes = [note for row in summary["rows"] for note in row["notes"]]
+    assert "answers end with the tokenizer's token 2; its config says 1" in notes
+    change(tmp_path / "zoo", eos_token_id=1)  # as one that was imported before
+    assert architecture(zoo.folder, zoo.manifest)["eos_token_id"] == 2
+
+
 def test_a_roberta_counts_positions_from_its_padding_and_is_refused(tmp_path):
     base, experts = classifiers("roberta", tmp_path)
     spoil((base, *experts.values()))

@@ -104,7 +104,7 @@ class TextModality:
         config = bert_config.read_config(resolve_inside(place, name))
         if stated is None or stated.special is None:
             return config
-        return bert_config.with_padding(config, stated.special[0], name)
+        return bert_config.with_tokens(config, stated.special, name)
 
     def preprocessing(self, folder: Path, manifest: Manifest) -> Tokenisation:
         """Return the zoo's tokenisation with the digest of its vocabulary.

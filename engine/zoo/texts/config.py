@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from .words import Words
 USUAL_LENGTH = 512
 DECODER = "num_decoder_layers"
 PADDING = "pad_token_id"
+END = "eos_token_id"
 NULLS = ("layer_norm_eps", "position_embedding_type", "scale_decoder_outputs")  # as with what a family calls usual,
 # a null of these counts as not stated
 
@@ -72,28 +73,31 @@ def checked(config: Any, origin: str) -> dict[str, Any]:
     return found
 
 
-def with_padding(config: Mapping[str, Any], pad: int, origin: str) -> dict[str, Any]:
-    """Return a checked config that masks the token which texts are padded with.
+def with_tokens(config: Mapping[str, Any], special: Sequence[int], origin: str) -> dict[str, Any]:
+    """Return a checked config that masks the token that texts are padded with, and ends answers as they end.
 
     Args:
-        config: of the encoder; what it says of padding is often the default of transformers, and nothing masks by it
-            there, because a tokenizer hands over a mask of its own.
-        pad: id of the tokenizer's padding, negative where it has none.
+        config: of the encoder; what it says of both is often the default of transformers, and nothing goes by it there,
+            because a tokenizer hands over a mask and ends of its own.
+        special: ids of the tokenizer's tokens that pad, begin and end (and more), negative where it has none.
         origin: how an error names the config.
 
     Raises:
         ZooError: positions are counted from another id than the tokenizer's, or the encoder has no row for it.
     """
-    family = family_of(config)
+    family, pad, end = family_of(config), special[0], special[2]
+    found = dict(config)
+    if family.answers and end >= 0:
+        found[END] = end
     if PADDING not in family.usual or pad < 0 or config[PADDING] == pad:
-        return dict(config)
+        return found
     if family.offset:
         raise ZooError(
             f"The config {origin} gives {PADDING} as {config[PADDING]}, and the tokenizer pads with token {pad}. A "
             f"{family.title} counts positions from that id, so both must be the same. Take the tokenizer that was "
             "published with the model, or correct the config."
         )
-    found = {**config, PADDING: pad}
+    found[PADDING] = pad
     _check_padding(found, family, origin)
     return found
 

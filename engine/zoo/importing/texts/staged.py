@@ -17,7 +17,7 @@ from ....types import Progress
 from ....weights import Memory, write_weights
 from ...encoders.heads import ACTIVATION, CLASSIFIERS, HEADS_KEY
 from ...metadata import describe_model, header_text
-from ...texts.config import PADDING
+from ...texts.config import END, PADDING
 from ...texts.data import TextData
 from ...texts.families import ANSWERS
 from ...texts.plain import plain_config
@@ -90,7 +90,7 @@ def write_texts(found: TextSurvey, progress: Progress) -> dict[str, Any]:
 def _config(found: TextSurvey) -> dict[str, Any]:
     """Return the base's config as it was brought, without names of code and of its classes, and what was read."""
     kept = {name: value for name, value in plain_config(found.stated).items() if name not in ("id2label", "label2id")}
-    read = ("tie_word_embeddings", "scale_decoder_outputs") if found.family.answers else ()
+    read = ("tie_word_embeddings", "scale_decoder_outputs", END) if found.family.answers else ()
     read = (*read, PADDING) if PADDING in found.config else read
     return {**kept, **{name: found.config[name] for name in read}}
 

@@ -10,7 +10,7 @@ from ....weights import check_same_architecture
 from ....weights.families import distance, family_warnings, far_warnings, moved, sampled
 from ...encoders.backbone import misfits
 from ...names import distinct, safe_name
-from ...texts.config import PADDING, checked, longest, with_padding
+from ...texts.config import END, PADDING, checked, longest, with_tokens
 from ...texts.families import Family
 from ..architecture import Fact
 from ..as_zoo import attempt, inspect_as_zoo
@@ -82,12 +82,13 @@ def _take_base(found: TextSurvey) -> Weights:
             f"The base's tokenizer has {len(found.tokens.words):,} tokens, its table of embeddings {rows:,} rows. The "
             "tokenizer belongs to another model."
         )
-    stated, pad = found.config.get(PADDING), found.tokens.special[0]
-    found.config = with_padding(found.config, pad, f"{source.path.name}/config.json")
+    stated, special = found.config, found.tokens.special
+    found.config = with_tokens(stated, special, f"{source.path.name}/config.json")
     _settle_length(found)
     row = _row("base", "base", "", source, model, found)
-    if found.config.get(PADDING) != stated:
-        row.notes.append(f"texts are padded with the tokenizer's token {pad}; its config says {stated}")
+    for name, said, token in ((PADDING, "texts are padded", special[0]), (END, "answers end", special[2])):
+        if found.config.get(name) != stated.get(name):
+            row.notes.append(f"{said} with the tokenizer's token {token}; its config says {stated[name]}")
     row.notes.append(f"{found.label}, {len(found.tokens.words):,} tokens")
     if model.classifier is not None:
         row.notes.append("its classifier is left out; each expert has its own")
