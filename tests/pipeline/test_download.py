@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from PIL import Image
+from safetensors.torch import save_file
 
 from engine.errors import Cancelled, ZooError
 from engine.zoo.described.fetch import download, list_remote, of_tag
@@ -72,6 +73,28 @@ def test_of_several_forms_of_weights_one_is_taken_with_its_configs(hub, names, t
     assert [file.name for file in list_remote(item).files] == taken
     place = hub.root / "models"
     assert [path.name for path in find(item, place, [place])] == taken[:1], "a local folder of the same layout"
+
+
+def test_weights_in_shards_come_with_their_index(hub, base):
+    folder = hub.root / "models" / "own" / "sharded"
+    folder.mkdir(parents=True)
+    tensors = {name: tensor.contiguous() for name, tensor in base.items()}
+    shards = {name: f"model-{1 + number % 2:05d}-of-00002.safetensors" for number, name in enumerate(tensors)}
+    for shard in {*shards.values()}:
+        save_file({name: tensors[name] for name in tensors if shards[name] == shard}, folder / shard)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    (folder / "config.json").write_text("{}")
+    item, place = source_of("expert", "", "hf:own/sharded"), hub.root / "models"
+    names = ["model.safetensors.index.json", *sorted({*shards.values()})]
+    assert [file.name for file in list_remote(item).files] == [*names, "config.json"]
+    files = download(list_remote(item), silent)
+    assert [path.name for path in files] == names
+    assert {*open_source(files[0]).weights.names} == {*tensors}
+    assert [path.name for path in find(item, place, [place])] == names
+    (folder / names[-1]).unlink()
+    assert find(item, folder, [place]) == find(item, folder), "only what the cache has, where a shard is missing"
+    with pytest.raises(ZooError, match=r"holds no model\.safetensors"):
+        list_remote(item)
 
 
 def test_configs_lie_beside_the_weights_that_are_named(hub):

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...errors import Cancelled, ZooError
 from ...types import Progress
-from .sources import CONVERTED, HUB, TAG, WEIGHTS, WHOLE, Wanted, hub_cache, of_split
+from .sources import CONVERTED, HUB, TAG, WEIGHTS, WHOLE, Wanted, hub_cache, of_split, of_weights
 
 PATIENCE = 10.0  # seconds to wait for the hub's first answer
 
@@ -173,9 +173,8 @@ def _chosen(item: Wanted, found: Any) -> list[RemoteFile]:
     if item.role == "data":
         names = of_split(table, item.split, item.path)
     else:
-        choices = (item.path,) if item.path else WEIGHTS
-        names = next(([name] for name in choices if name in table), [])
-        beside = [PurePosixPath(name).with_name(other).as_posix() for name in names for other in item.beside]
+        names = of_weights(table, item.path)
+        beside = [PurePosixPath(name).with_name(other).as_posix() for name in names[:1] for other in item.beside]
         names += [name for name in beside if name in table]
     return [_file(table[name]) for name in names]
 

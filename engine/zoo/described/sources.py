@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from ...catalog.datasets import known_dataset, recognise_dataset
@@ -20,7 +20,9 @@ HUB, LOCAL, TAG, INSIDE, NOWHERE = "hub", "local", "tag", "inside", "torchvision
 Scheme = Literal["hub", "local", "tag", "inside", "torchvision"]
 Role = Literal["base", "reference", "expert", "head", "data"]
 WHOLE = ("model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin", "open_clip_pytorch_model.bin")
-WEIGHTS = (*ADAPTERS, *WHOLE)  # the first that a repository has is taken: an adapter, as of a folder, then the safer
+INDEX = ".index.json"  # behind the name of weights that lie in shards: model-00001-of-00003.safetensors
+# The first that a repository has is taken: an adapter, as of a folder, then the safer.
+WEIGHTS = (*ADAPTERS, *WHOLE, *(f"{name}{INDEX}" for name in WHOLE))
 BESIDE = (ADAPTER, "config.json", "open_clip_config.json", "preprocessor_config.json")  # say what the weights are
 PARQUET = ".parquet"
 PLACE = "{task}"  # in `heads:` of a description with a file for each task
@@ -139,6 +141,30 @@ def of_split(names: Iterable[str], split: str, configuration: str = "") -> list[
     return [name for name in files if pattern.search(name)]
 
 
+def of_weights(names: Collection[str], path: str = "") -> list[str]:
+    """Return the file of a model's weights among the files of a repository, or their index with all of its shards.
+
+    Args:
+        names: of the files.
+        path: of the weights, where they are not the usual.
+    """
+    for name in (path,) if path else WEIGHTS:
+        if name in names and not name.endswith(INDEX):
+            return [name]
+        if name in names and (shards := _shards(name, names)):
+            return [name, *shards]
+    return []
+
+
+def _shards(index: str, names: Collection[str]) -> list[str]:
+    """Return the shards beside an index; none where some are missing."""
+    whole = PurePosixPath(index.removesuffix(INDEX))
+    pattern = re.compile(rf"{re.escape(whole.with_suffix('').as_posix())}-(\d+)-of-(\d+){re.escape(whole.suffix)}")
+    found = [(int(shard[1]), int(shard[2]), name) for name in names if (shard := pattern.fullmatch(name))]
+    complete = [(number, most) for number, most, _ in sorted(found)] == [(n + 1, len(found)) for n in range(len(found))]
+    return [name for *_, name in sorted(found)] if complete else []
+
+
 def _parse(role: str, name: str, source: str, about: int) -> Wanted:
     scheme = _scheme(source)
     if scheme in (LOCAL, NOWHERE):
@@ -210,9 +236,12 @@ def _snapshots(cache: Path, item: Wanted) -> Iterator[Path]:
 
 
 def _weights_files(folder: Path, item: Wanted) -> tuple[Path, ...]:
-    """Return the file of weights; an adapter without its config is not complete."""
-    places = [folder / name for name in ((item.path,) if item.path else WEIGHTS)]
-    return next(((place,) for place in places if place.is_file() and not _lacks_config(place)), ())
+    """Return the file of weights, or their index and its shards; an adapter without its config is not complete."""
+    inside = PurePosixPath(item.path).parent
+    if not (folder / inside).is_dir():
+        return ()
+    files = [path for path in (folder / inside).iterdir() if path.is_file() and not _lacks_config(path)]
+    return tuple(folder / name for name in of_weights({(inside / path.name).as_posix() for path in files}, item.path))
 
 
 def _lacks_config(place: Path) -> bool:
