@@ -48,7 +48,7 @@ function describePoint(scatter, index) {
   panels.forEach((panel, number) => {
     const predicted = word(predictions, number * count + index);
     if (predicted === null) return;
-    const right = truth[index] === MISSING ? null : predictions[number * count + index] === truth[index];
+    const right = truth[index] === MISSING || content.header.graded?.includes(groups?.[index]) ? null : predictions[number * count + index] === truth[index];
     rows.push({ name: panel.title, shape: panel.shape, value: predicted, right });
   });
   const values = paint.shared ? [paint.valueAt(0, index)] : panels.map((_, number) => paint.valueAt(number, index));

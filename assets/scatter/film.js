@@ -24,6 +24,7 @@ class Film {
     this.truth = columns.truth;
     this.start = columns.start; // where the classes of an image's task begin in the vocabulary
     this.tasks = columns.task;
+    this.judged = Uint8Array.from(columns.groups, (group) => (header.graded.includes(group) ? 0 : 1)); // right or wrong
     this.unknown = columns.predicted0.BYTES_PER_ELEMENT > 1 ? 0xffff : 0xff;
     this.coordinates = this.panels.map(() => new Float32Array(2 * count));
     this.present = this.panels.map(() => new Uint8Array(count));
@@ -89,8 +90,9 @@ class Film {
     return this.predictions[panel * this.count + i] === this.truth[i];
   }
 
+  /** Whether a panel's answer is known, and right or wrong: those that are numbers are near or far. */
   known(panel, i) {
-    return this.predictions[panel * this.count + i] !== MISSING;
+    return this.judged[i] === 1 && this.predictions[panel * this.count + i] !== MISSING;
   }
 
   /** The live colour of every panel's points: right (0) or wrong (1), or the distance to the expert. */

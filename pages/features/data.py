@@ -1,7 +1,7 @@
 """A joint projection joined with what is known about its images, as arrays. Free of Streamlit."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ class Space:
     points: dict[str, np.ndarray]
     prediction: dict[str, np.ndarray] = field(default_factory=dict)
     numbers: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)  # column → state → (n,)
+    graded: tuple[str, ...] = ()  # tasks whose answers are numbers: near or far, not right or wrong
 
     def __len__(self) -> int:
         return len(self.task)
@@ -58,6 +59,11 @@ class Space:
     def right(self, state: str) -> np.ndarray:
         """Return for each image whether the state's prediction is the label: bool (n,)."""
         return self.prediction[state] == self.label
+
+    @property
+    def judged(self) -> np.ndarray:
+        """Return for each image whether an answer to it is right or wrong: bool (n,)."""
+        return ~np.isin(self.task, [number for number, task in enumerate(self.tasks) if task in self.graded])
 
     def has(self, column: str) -> bool:
         """Return whether a number is known for any image and state."""
@@ -75,8 +81,14 @@ class Space:
         return replace(self, tasks=(task,), task=number, label=np.where(own, self.label, -1), prediction=predictions)
 
 
-def read_space(folder: Path, key: str, samples: pd.DataFrame) -> Space:
+def read_space(folder: Path, key: str, samples: pd.DataFrame, graded: Collection[str] = ()) -> Space:
     """Read a projection and join it with the run's table of samples.
+
+    Args:
+        folder: of the projection.
+        key: of its content.
+        samples: of the run.
+        graded: tasks whose answers are numbers.
 
     Raises:
         StoreError: the projection cannot be read, or its states show different images.
@@ -109,6 +121,7 @@ def read_space(folder: Path, key: str, samples: pd.DataFrame) -> Space:
         numbers={
             column: {state: frame[column].to_numpy(dtype=float) for state, frame in found.items()} for column in NUMBERS
         },
+        graded=tuple(task for task in tasks if task in graded),
     )
 
 
@@ -127,7 +140,7 @@ def colour_of(space: Space, states: Sequence[str], choice: str, report: Report, 
         return Categorical(
             "Prediction",
             ("right", "wrong"),
-            (~right).astype(int),
+            np.where(space.judged, (~right).astype(int), -1),
             RIGHT_WRONG["light"],
             RIGHT_WRONG["dark"],
             centroids=False,
@@ -173,6 +186,7 @@ def labels_of(space: Space, states: Sequence[str], report: Report) -> Labels:
         truth=_offset(space.label, offset),
         predictions=np.stack([_offset(space.prediction[state], offset) for state in states]),
         groups=len(names) + space.task,
+        graded=[len(names) + number for number, task in enumerate(space.tasks) if task in space.graded],
     )
 
 

@@ -46,6 +46,12 @@ class Film:
         return tuple(task["name"] for task in self.document["tasks"])
 
     @property
+    def graded(self) -> tuple[bool, ...]:
+        """Return for each task whether its answers are numbers, which have no accuracy in any frame."""
+        states = self.document["accuracy"].values()
+        return tuple(all(value is None for state in states for value in state[task]) for task in self.tasks)
+
+    @property
     def task(self) -> np.ndarray:
         """Return each image's task."""
         return self.arrays["task"].astype(int)
@@ -126,6 +132,7 @@ def film_packet(film: Film, key: str, states: Sequence[str], recipe: Recipe) -> 
         "panels": len(states),
         "bounds": _bounds(document["grid"], [arrays[f"{state}/points"] for state in states]),
         "vocabulary": [*names, *(task["title"] for task in document["tasks"])],
+        "graded": [len(names) + number for number in range(len(document["tasks"])) if film.graded[number]],
         "film": {
             "title": document["title"],
             "texts": document["texts"],

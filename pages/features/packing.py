@@ -122,12 +122,14 @@ class Labels:
         truth: of shape (n,), the true class.
         predictions: of shape (panels, n), each panel's predicted class; negative where there is none.
         groups: of shape (n,), optional, such as the task an image belongs to.
+        graded: groups whose answers are numbers, which are not right or wrong.
     """
 
     vocabulary: Sequence[str]
     truth: np.ndarray
     predictions: np.ndarray
     groups: np.ndarray | None = None
+    graded: Sequence[int] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +176,7 @@ def content_packet(panels: Sequence[Panel], labels: Labels | None, key: str) -> 
     header: dict[str, Any] = {"key": content_name(key), "points": count, "panels": len(panels), "bounds": [*low, *high]}
     columns = {"coordinates": coordinates}
     if labels is not None:
-        header["vocabulary"] = list(labels.vocabulary)
+        header |= {"vocabulary": list(labels.vocabulary), "graded": list(labels.graded)}
         size = len(labels.vocabulary)
         columns["truth"] = _index_column(labels.truth, (count,), size, "labels.truth")
         columns["predictions"] = _index_column(labels.predictions, (len(panels), count), size, "labels.predictions")

@@ -28,11 +28,12 @@ def picks_of(space: Space, corrected: str | None, visible: np.ndarray, count: in
     shift = space.numbers.get("shift", {}).get("merged")
     if shift is not None:
         found[SHIFTED] = highest(shift, visible, count)
+    judged = visible & space.judged
     if {"merged", "expert"} <= set(space.states):
-        found[LOST] = lost(space.right("expert"), space.right("merged"), visible)
+        found[LOST] = lost(space.right("expert"), space.right("merged"), judged)
     if corrected and {"merged", corrected} <= set(space.states):
-        found[REPAIRED] = gained(space.right("merged"), space.right(corrected), visible)
-        found[BROKEN] = lost(space.right("merged"), space.right(corrected), visible)
+        found[REPAIRED] = gained(space.right("merged"), space.right(corrected), judged)
+        found[BROKEN] = lost(space.right("merged"), space.right(corrected), judged)
     chance = space.numbers.get("probability", {}).get(corrected or "merged")
     if chance is not None:
         found[UNCERTAIN] = highest(-chance, visible, count)

@@ -109,7 +109,8 @@ def _space(run: RunView, found: projection.Found) -> Space:
 
 @st.cache_resource(max_entries=16, ttl="6h", show_spinner=False)
 def _read_space(_run: RunView, _found: projection.Found, key: str) -> Space:
-    return read_space(_found.folder, key, samples(_run))
+    graded = [name for name, task in _run.report.tasks.items() if task.graded]
+    return read_space(_found.folder, key, samples(_run), graded)
 
 
 def _default(space: Space, run: RunView) -> Shown:
@@ -211,7 +212,8 @@ def _draw(
     if not compact:
         address.follow(space, picks, key, stale=stale)
         tasks = (shown.task,) if shown.task in space.tasks else space.tasks
-        totals = _totals(run.stamp, tasks, shown.corrected, run)
+        judged = tuple(task for task in tasks if task not in space.graded)
+        totals = _totals(run.stamp, judged, shown.corrected, run)
         worklists(space, picks, shown.corrected, visible, run.report, key, totals)
     subset = space.only(shown.task) if shown.colour in NEEDS_ONE_TASK else space
     colour = colour_of(subset, shown.states, shown.colour, run.report, theme())

@@ -84,6 +84,20 @@ def test_a_film_about_a_calibrator_shows_that_one_and_it_moves(recipe, place, st
     film_packet(film, "key", film.shown(recipe), recipe)
 
 
+def test_a_packet_says_whose_answers_are_numbers(film, recipe):
+    def graded(film):
+        packet = film_packet(film, "key", ("merged",), recipe)
+        return json.loads(packet[4 : 4 + struct.unpack("<I", packet[:4])[0]])["graded"]
+
+    assert graded(film) == []
+    without = {
+        state: tasks | {film.tasks[1]: [None] * len(tasks[film.tasks[1]])}
+        for state, tasks in film.document["accuracy"].items()
+    }
+    other = replace(film, document={**film.document, "accuracy": without})
+    assert graded(other) == [sum(len(task["classes"]) for task in film.document["tasks"]) + 1]
+
+
 @pytest.mark.parametrize("choice", ["correct", "task", "shift"])
 def test_colours_of_a_film(film, recipe, choice):
     colour = film_colour(film, film.shown(recipe), choice)

@@ -1,9 +1,11 @@
 """Worklists hold the images and classes that they name, and no image that is not shown."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from pages.features.data import Space
+from pages.features.data import Space, colour_of, labels_of
 from pages.features.picks import class_table, picks_of, rows_of_class, totals_of
 from tests.made_run import made_report, made_samples
 
@@ -56,6 +58,22 @@ def test_classes_are_counted_farthest_first(space):
     number = first["number"]
     assert rows_of_class(space, number, EVERY).tolist() == [3, 5]
     assert rows_of_class(space, number, EVERY, picks["lost"]).tolist() == [3]
+
+
+def test_answers_that_are_numbers_are_neither_lost_nor_wrong(space):
+    graded = replace(space, graded=("digits",))
+    before, after = picks_of(space, "surgery", EVERY), picks_of(graded, "surgery", EVERY)
+    own = np.flatnonzero(space.task == 0)
+    assert np.isin(before["lost"], own).any()
+    for name in ("lost", "repaired", "broken"):
+        assert not np.isin(after.get(name, []), own).any()
+    report = made_report()
+    right = colour_of(graded, ("merged", "expert"), "correct", report, "light").values
+    assert (right[:, own] == -1).all()
+    assert {*right[:, space.task == 1].ravel().tolist()} <= {0, 1}
+    assert labels_of(graded, ("merged",), report).graded == [
+        sum(len(report.tasks[task].classes) for task in space.tasks)
+    ]
 
 
 def test_totals_count_images_that_are_not_drawn():
