@@ -122,7 +122,7 @@ function openFilm(scatter, header) {
   const said = header.film ?? { at: 0, revision: 0 };
   if (kept.filmKey !== content.header.key || said.revision > kept.filmRevision) {
     stopFilm(scatter);
-    Object.assign(kept, { filmKey: content.header.key, filmRevision: said.revision, filmAt: said.at });
+    Object.assign(kept, { filmKey: content.header.key, filmRevision: said.revision, filmAt: said.at, filmTold: null });
   }
   kept.filmAt = Math.min(Math.max(kept.filmAt, 0), scatter.film.last);
   scatter.coordinates = scatter.film.coordinates;

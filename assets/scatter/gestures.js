@@ -11,7 +11,10 @@ function attachPointer(scatter, plot) {
   overlay.onpointerdown = (event) => pressed(scatter, plot, event);
   overlay.onpointermove = (event) => moved(scatter, plot, event);
   overlay.onpointerup = (event) => released(scatter, plot, event);
-  overlay.onpointercancel = () => cancelGesture(scatter);
+  overlay.onpointercancel = (event) => {
+    scatter.pointers.delete(event.pointerId);
+    cancelGesture(scatter);
+  };
   overlay.onpointerleave = () => hover(scatter, plot, -1);
   overlay.ondblclick = () => clearSelection(scatter);
   overlay.onauxclick = (event) => event.preventDefault();

@@ -17,7 +17,7 @@ function keyPressed(scatter, event) {
 }
 
 const KEYS = {
-  Enter: (scatter, event) => scatter.cursor >= 0 && selectOne(scatter, scatter.cursor, operationOf(event)),
+  Enter: (scatter, event) => scatter.cursor >= 0 && scatter.visible[scatter.cursor] && selectOne(scatter, scatter.cursor, operationOf(event)),
   Escape: (scatter) => (scatter.gesture ? cancelGesture(scatter) : clearSelection(scatter)),
   "+": (scatter) => zoom(scatter, ZOOM_STEP),
   "=": (scatter) => zoom(scatter, ZOOM_STEP),

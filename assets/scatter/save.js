@@ -143,11 +143,13 @@ function savedCell(value) {
 function savedTable(scatter) {
   const { panels, colour, paint, kept } = scatter;
   const plots = scatter.plots.filter((plot) => !plot.morph);
-  const head = ["point", "selected", ...plots.flatMap(({ panel }) => ["x", "y", colour.title].map((name) => `${panels[panel].title}: ${name}`))];
+  const measured = colour.kind === "continuous";
+  const worth = (value) => (measured ? value : describeValue(colour, value));
+  const head = ["point", "selected", ...plots.flatMap(({ panel }) => ["x", "y", measured ? `${colour.title}${colour.unit ? ` (${colour.unit})` : ""}` : colour.title].map((name) => `${panels[panel].title}: ${name}`))];
   const rows = [head];
   for (let i = 0; i < scatter.count; i++) {
     if (!scatter.visible[i]) continue;
-    const values = plots.flatMap(({ panel, coordinates }) => [coordinates[2 * i], coordinates[2 * i + 1], describeValue(colour, paint.valueAt(panel, i))]);
+    const values = plots.flatMap(({ panel, coordinates }) => [coordinates[2 * i], coordinates[2 * i + 1], worth(paint.valueAt(panel, i))]);
     rows.push([i, kept.selected[i] ? 1 : 0, ...values]);
   }
   return rows.map((row) => row.map(savedCell).join(",")).join("\n") + "\n";

@@ -123,7 +123,7 @@ class Scatter {
     this.takeColour(header.colour, columns.colour);
     this.stamp += 1;
     this.hovered = -1;
-    if (this.cursor >= count) this.cursor = -1;
+    if (this.cursor >= count || !this.visible[this.cursor]) this.cursor = -1;
     this.arrange();
     buildLegend(this);
     updateActive(this);

@@ -16,11 +16,12 @@ from plotly.offline import get_plotlyjs
 
 from ..catalog.titles import method_title
 from ..report import Report, read_report
+from ..zoo.modality import Modality
 from ..zoo.nouns import called, kind_of_zoo
 from .accuracy import accuracy_bars, scored_states
 from .bias import MEASURES, bias_bars, bias_states
 from .curves import QUANTITIES, training_curves
-from .drawing import Drawing, number
+from .drawing import Drawing, figure_called, number
 from .palette import GRID, INK, MUTED, SURFACE, Theme, state_title
 from .salience import salience_heatmap
 
@@ -91,7 +92,7 @@ def html_document(folder: Path, title: str = "") -> str:
         *(f"<p class=warning>{escape(warning)}</p>" for warning in report.warnings),
         _numbers(report),
         _averages(report),
-        *(figure_html(place, *drawing) for place, drawing in enumerate(drawn)),
+        *(figure_html(place, *drawing, kind_of_zoo(report.recipe.zoo)) for place, drawing in enumerate(drawn)),
         f"<h2>Recipe</h2><pre>{escape(report.recipe.to_yaml())}</pre>",
         provenance_html(report),
     ]
@@ -215,23 +216,26 @@ def _figures(report: Report) -> list[tuple[str, str, dict[Theme, Drawing]]]:
     return [(title, caption, {theme: draw(theme) for theme in ("light", "dark")}) for title, caption, draw in parts]
 
 
-def figure_html(place: int, title: str, caption: str, drawn: Mapping[Theme, Drawing]) -> str:
+def figure_html(place: int, title: str, caption: str, drawn: Mapping[Theme, Drawing], kind: Modality) -> str:
     """Return a figure with its heading, its caption and, folded, the table behind it.
 
     Args:
         place: its number in the page.
         title: heading; '' for none.
         caption: below the figure, without its full stop.
-        drawn: the figure for a light and a dark page.
+        drawn: the figure for a light and a dark page; said of images, changed in place.
+        kind: of the data that it is about.
     """
+    for drawing in drawn.values():
+        figure_called(drawing.figure, kind)
     both = json.dumps({theme: json.loads(drawing.figure.to_json()) for theme, drawing in drawn.items()})
     safe = both.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    table, alt = drawn["light"].table, escape(drawn["light"].alt, quote=True)
-    heading = f"<h2>{escape(title)}</h2>" if title else ""
+    table, alt = drawn["light"].table, escape(called(drawn["light"].alt, kind), quote=True)
+    heading, below = f"<h2>{escape(called(title, kind))}</h2>" if title else "", escape(called(caption, kind))
     return (
         f"{heading}<figure>"
         f'<div class=plot role=img aria-label="{alt}" data-figure="figure-{place}"></div>'
-        f"<figcaption>{escape(caption)}.</figcaption></figure><details><summary>Table</summary>{_table(table)}</details>"
+        f"<figcaption>{below}.</figcaption></figure><details><summary>Table</summary>{_table(table)}</details>"
         f'<script type="application/json" id="figure-{place}">{safe}</script>'
     )
 

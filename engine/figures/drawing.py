@@ -12,6 +12,9 @@ import plotly.graph_objects as go
 
 from ..report import Report
 from ..rounding import rounded
+from ..zoo.modalities import USUAL
+from ..zoo.modality import Modality
+from ..zoo.nouns import called
 from .palette import GRID, INK, MUTED, SURFACE, Theme
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -200,3 +203,21 @@ def listed(values: Sequence[tuple[str, float | None]], unit: str = " %", digits:
 def number(value: float | None, digits: int = 1) -> str:
     """Return a number for people, a dash where there is none."""
     return "–" if value is None or value != value else rounded(value, digits)
+
+
+def figure_called(figure: go.Figure, kind: Modality) -> None:
+    """Change a figure about images into one about samples of another kind: its legend, hints and axes.
+
+    Args:
+        figure: changed in place; doing it twice changes nothing more.
+        kind: of data.
+    """
+    if kind.many == USUAL.many:
+        return
+    for trace in figure.data:
+        for name in ("name", "hovertemplate"):
+            if isinstance(text := getattr(trace, name, None), str):
+                trace[name] = called(text, kind)
+    for axis in (*figure.select_xaxes(), *figure.select_yaxes()):
+        if axis.title.text:
+            axis.title.text = called(axis.title.text, kind)

@@ -13,11 +13,14 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from ..catalog import resolve
 from ..errors import EngineError, RecipeError, nearest
 from ..experiments import Experiment
 from ..manifest import ASSETS
 from ..recipe import explain_item, read_yaml
 from ..report import Report, read_report
+from ..sweeps.frames import EXPERTS, SEED
+from ..sweeps.places import numbered, places
 from .measured import quoted, shipped_results, source_names, source_of
 from .numbers import PLACE, RUN, Numbers
 from .spec import FOLDER, Control, Lesson, Prediction, Step
@@ -145,6 +148,11 @@ class _Check:
             if points and preset.point not in points:
                 text = f"{control.experiment} has no point '{preset.point}'. {nearest(preset.point, points)}"
                 yield ("control", "presets", number, "point"), text
+        if control.film and self.numbers:
+            recipe = resolve(self.numbers.report.recipe)
+            known = [EXPERTS, SEED, *(place.place for place in places(recipe))]
+            if numbered(recipe, control.film) not in known:
+                yield ("control", "film"), f"The run has no '{control.film}'. {nearest(control.film, known)}"
 
     def _named(
         self, at: Place, experiment: str, measured: Place, measures: Sequence[str]

@@ -123,7 +123,7 @@ class Step(Frozen):
 
     def texts(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield every text that may hold numbers, with its place in the step."""
-        for name in ("text", "equation", "equation_says"):
+        for name in ("title", "text", "equation", "equation_says"):
             yield (name,), getattr(self, name)
         yield from _each(("after",), self.after)
         if self.predict:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,33 +38,49 @@ class FilmEntry:
     folder: Path
     key: str
     map: str = "pca"
+    frames: str = ""  # its values in words, where there is a newer film over its parameter in its map
 
     @property
     def name(self) -> str:
         """Return its name in the address."""
-        return self.place if self.map == "pca" else f"{self.place}:{self.map}"
+        name = self.place if self.map == "pca" else f"{self.place}:{self.map}"
+        return f"{name}:{self.frames}" if self.frames else name
 
     @property
     def shown(self) -> str:
         """Return its title among a run's films."""
-        return self.title if self.map == "pca" else f"{self.title}, {MAPS[self.map]}"
+        title = self.title if self.map == "pca" else f"{self.title}, {MAPS[self.map]}"
+        return f"{title}, {self.frames}" if self.frames else title
 
 
 def films_of(run: RunView) -> list[FilmEntry]:
-    """Return the films of a run: those that came with an example, and those that were made of its recipe."""
+    """Return the films of a run: those that were made of its recipe, the newest first, and those that came with it."""
     recipe = run.report.recipe
-    found = {}
-    for row in reversed(recent(FILM.name)):
+    made = []
+    for row in recent(FILM.name):
         folder = store().find(row.result, checksums=False) if row.state == "finished" and row.result else None
         if folder is not None and row.request.get("recipe") == _asked(recipe):
             place, plane = str(row.request.get("place")), str(row.request.get("map", "pca"))
-            entry = FilmEntry(place, film_title(recipe, place), folder, row.result, plane)
-            found[entry.name] = entry
-    shipped = run.folder / FOLDER
-    for folder, stamp in _shipped(shipped):
-        entry = FilmEntry(folder.name, film_title(recipe, folder.name), folder, f"{run.id}:{folder.name}:{stamp}")
-        found.setdefault(folder.name, entry)
+            made.append(FilmEntry(place, film_title(recipe, place), folder, row.result, plane))
+    for folder, stamp in _shipped(run.folder / FOLDER):
+        key = f"{run.id}:{folder.name}:{stamp}"
+        made.append(FilmEntry(folder.name, film_title(recipe, folder.name), folder, key))
+    found: dict[str, FilmEntry] = {}
+    for entry in made:
+        if found.setdefault(entry.name, entry).key != entry.key:
+            other = replace(entry, frames=_frames(str(entry.folder), entry.key))
+            found.setdefault(other.name, other)
     return sorted(found.values(), key=lambda entry: (entry.name != FIRST, entry.shown))
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def _frames(folder: str, key: str) -> str:
+    """Return the values of a film in words."""
+    try:
+        texts = FILM.read(Path(folder))["texts"]
+    except EngineError:  # it is gone meanwhile
+        return ""
+    return f"{texts[0]} to {texts[-1]} in {len(texts)} frames"
 
 
 def _shipped(folder: Path) -> list[tuple[Path, int]]:

@@ -58,7 +58,7 @@ def neighbours(run: RunView, space: Space, row: int, states: Sequence[str], atla
 def searched(run: RunView, space: Space, row: int, states: Sequence[str]) -> tuple[dict[str, Near], int] | None:
     """Return, by state, the nearest of the images shown in the run's features; None where the run keeps none."""
     path = run.folder / FEATURES
-    if not path.is_file():
+    if not path.is_file() or (space.task == space.task[row]).sum() < 2:
         return None
     from safetensors import safe_open
 

@@ -56,7 +56,8 @@ def settle(memory: Exchange, browser: Selection, passed: Sequence[int] | None, c
     """Decide which selection holds: the last writer wins, be it the browser or the page.
 
     A page writes by passing something new. Passing what it passed before, or handing back what it was given, writes
-    nothing, so that an old value never undoes a newer gesture. When both write at once, the gesture wins.
+    nothing, so that an old value never undoes a newer gesture. When both write at once, the page wins: a gesture draws
+    it by itself, so that what is chosen there was chosen later.
 
     Args: ``browser`` is what the component reports, of revision 0 while it has nothing to report.
     """

@@ -117,10 +117,10 @@ def search(sentences: Sentences, visible: np.ndarray, noun: str, key: str) -> No
     if not asked.strip():
         st.session_state.pop(f"{key}.{FOUND}", None)
         return
-    rows = matches(sentences.texts, asked)
+    rows = matches(sentences.texts, asked.strip())
     rows = rows[visible[rows]]
     st.caption(plain(f"{len(rows):,} of {int(visible.sum()):,} hold “{asked.strip()}”."))
-    state = (asked, len(visible), int(visible.sum()))
+    state = (asked, visible.tobytes())
     if st.session_state.get(f"{key}.{FOUND}") != state:
         st.session_state[f"{key}.{FOUND}"] = state
         st.session_state[f"{key}.picked"] = tuple(rows.tolist())
@@ -128,7 +128,9 @@ def search(sentences: Sentences, visible: np.ndarray, noun: str, key: str) -> No
 
 def matches(texts: Sequence[str], asked: str) -> np.ndarray:
     """Return rows (n,) of the texts that hold some words one after another, whatever their case."""
-    pattern = re.compile(r"(?<!\w)" + r"\s+".join(map(re.escape, asked.split())) + r"(?!\w)", re.IGNORECASE)
+    words = r"\s+".join(map(re.escape, asked.split()))  # no longer words on either side
+    before, after = (r"(?<!\w)" if asked[:1].isalnum() else ""), (r"(?!\w)" if asked[-1:].isalnum() else "")
+    pattern = re.compile(before + words + after, re.IGNORECASE)
     return np.array([row for row, text in enumerate(texts) if pattern.search(text)], dtype=int)
 
 

@@ -227,7 +227,7 @@ def _widget_value(field: FieldInfo, value: Any) -> Any:
     if _track(field):
         return float(value)
     if isinstance(value, float):
-        return f"{value:g}"
+        return repr(value).removesuffix(".0")
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 

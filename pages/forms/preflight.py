@@ -84,13 +84,14 @@ def _facets(recipe: Recipe) -> str:
 def _draw_check(recipe: Recipe, row: Run | None) -> None:
     """Draw the estimate of the check, else of sizes alone; and the findings."""
     checked = _checked(row) if row is not None and row.state == "finished" else None
-    try:
-        guess = checked.estimate if checked and checked.estimate else _quick(recipe)
+    same = row is not None and row.request.get("recipe") == recipe.model_dump(mode="json")
+    try:  # what a check found in the store is of its own settings
+        guess = checked.estimate if checked and checked.estimate and same else _quick(recipe)
     except EngineError:
         guess = None  # what is wrong with the zoo is said where it is chosen
     findings = [found for found in checked.findings if found.level != "note"] if checked else []
     grave = sum(found.level == "error" for found in findings)
-    text = _line(guess, checked, row)
+    text = _line(guess, checked if same else None, row)
     if findings:
         what = f"{grave} fault{'s' * (grave != 1)}" if grave else f"{len(findings)} remark{'s' * (len(findings) != 1)}"
         text += f" · :{'red' if grave else 'orange'}[{what}]"

@@ -149,6 +149,8 @@ def _panel(run: RunView, state: dict[str, Any]) -> None:
         row = _wait(state, row)
     if row is not None and row.state == "finished" and _folder(row.result) is not None:
         state["result"] = row.result
+    elif row is not None and row.state in ("failed", "cancelled"):
+        state["result"] = ""  # of the settings before
     with line.container():
         _said(state, row)
     folder = _folder(state.get("result", ""))

@@ -181,7 +181,7 @@ def _experts(document: Mapping[str, Any]) -> tuple[str, Any, str]:
             st.caption(plain(compared_with(task, several)))
         weights = weigh(manifest, chosen, said, f"{PREFIX}experts.{zoo}")
         forward = _forward(manifest, chosen, document.get("forward", "standard"))
-    if sorted(chosen) == sorted(first_of_each_task(manifest)) and all(weights.get(name, 1.0) == 1.0 for name in chosen):
+    if chosen == first_of_each_task(manifest) and all(weights.get(name, 1.0) == 1.0 for name in chosen):
         return zoo, "all", forward
     return zoo, [{"name": name, "weight": weights.get(name, 1.0)} for name in chosen], forward
 

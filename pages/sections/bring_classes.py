@@ -244,8 +244,12 @@ def _templates(ident: str, whose: str, row: KnownDataset | None) -> list[str]:
 
 
 def _edited(name: str, start: pd.DataFrame, **options: Any) -> pd.DataFrame:
-    """Draw a table to be edited, which starts from what it held when it was seen last."""
-    key, before, after = (f"bring.{part}.{name}" for part in ("edit", "before", "after"))
+    """Draw a table to be edited, as it was left; as it is given, where that is another than before."""
+    key, before, after, made = (f"bring.{part}.{name}" for part in ("edit", "before", "after", "start"))
+    if not start.equals(st.session_state.get(made, start)):
+        for part in (key, before, after):
+            st.session_state.pop(part, None)
+    st.session_state[made] = start
     if key not in st.session_state or before not in st.session_state:
         st.session_state[before] = st.session_state.get(after, start)
     found = edit_table(

@@ -71,9 +71,10 @@ def age(moment: float) -> str:
 
 def duration(seconds: float) -> str:
     """Return a span of time, rounded to what matters."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole / 3600:.1f} h"
 
 
 def context_bar(run: RunView) -> None:
@@ -299,8 +300,8 @@ def numbers_of(drawing: Drawing, key: str, name: str, said: str = "", run: RunVi
 
 def page_link() -> str:
     """Return the address of the page with all that it holds; '' where the browser has not told it."""
-    place = st.context.url
-    return f"{place}?{urlencode(st.query_params.to_dict())}" if place else ""
+    place, said = st.context.url, st.query_params
+    return f"{place}?{urlencode({name: said.get_all(name) for name in said}, doseq=True)}" if place else ""
 
 
 def _image_format(key: str) -> None:

@@ -1,8 +1,7 @@
 """Names of samples: sentences that speak of images, said of another kind of data."""
 
-import plotly.graph_objects as go
-
 from engine.errors import EngineError
+from engine.figures.drawing import figure_called
 from engine.report import Report
 from engine.zoo.modalities import USUAL, Modality, modality_of
 from engine.zoo.nouns import called
@@ -22,21 +21,3 @@ def kind_of_zoo(zoo: str) -> Modality:
         return modality_of(zoo_manifest(zoo))
     except EngineError:
         return USUAL
-
-
-def figure_called(figure: go.Figure, kind: Modality) -> None:
-    """Change a figure about images into one about samples of another kind: its legend, hints and axes.
-
-    Args:
-        figure: changed in place; doing it twice changes nothing more.
-        kind: of data.
-    """
-    if kind.many == USUAL.many:
-        return
-    for trace in figure.data:
-        for name in ("name", "hovertemplate"):
-            if isinstance(text := getattr(trace, name, None), str):
-                trace[name] = called(text, kind)
-    for axis in (*figure.select_xaxes(), *figure.select_yaxes()):
-        if axis.title.text:
-            axis.title.text = called(axis.title.text, kind)

@@ -72,6 +72,22 @@ def test_between_frames_the_picture_says_so_and_the_address_leads_to_a_frame(app
     assert float(view.get_attribute("data-scrub-ms")) >= 0
 
 
+def test_a_film_that_comes_back_tells_where_it_stands_again(app_page, app_address):
+    app_page.goto(f"{app_address}/?run=task-arithmetic")
+    view = app_page.locator(".scatter")
+    for film in ("Experts merged", None):
+        expect(view).to_have_attribute("data-frame", "6")
+        app_page.locator(".film-slider").evaluate(
+            "(slider) => { slider.value = '12'; slider.dispatchEvent(new Event('input')); "
+            "slider.dispatchEvent(new Event('change')); }"
+        )
+        expect(app_page).to_have_url(re.compile(r"[?&]at=0\.6"))
+        if film:
+            app_page.get_by_role("radio", name=film).click()
+            expect(app_page).not_to_have_url(re.compile(r"[?&]at=0\.6"))
+            app_page.get_by_role("radio", name="Scaling coefficient").click()
+
+
 def test_the_linked_view_is_saved_as_picture_and_table(app_page, app_address):
     app_page.goto(app_address)
     view = app_page.locator(".scatter")

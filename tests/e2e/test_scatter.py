@@ -1,12 +1,13 @@
 """The linked feature view in a real browser: brushing, keys, hover, themes, small screens."""
 
+import csv
 import os
 import re
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.e2e.conftest import PAINTED, PATIENCE, ROOT, serve, settle
+from tests.e2e.conftest import PAINTED, PATIENCE, ROOT, saved, serve, settle
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
@@ -254,6 +255,41 @@ def test_keys_walk_select_and_zoom(visit):
     expect(view(page)).to_have_attribute("data-zoom", "1.00")
     page.keyboard.press("Escape")
     expect_python(page, SELECTED=0, REVISION=3)
+
+
+def test_what_a_filter_hides_is_not_selected_by_keys(visit):
+    page = visit()
+    page.get_by_role("application", name="Linked feature view").focus()
+    page.keyboard.press("ArrowRight")
+    while int(view(page).get_attribute("data-cursor")) < 400:
+        page.keyboard.press("ArrowRight")
+    page.get_by_text("Hide the second half").click()
+    expect_python(page, RUNS=2)
+    page.get_by_role("application", name="Linked feature view").focus()
+    page.keyboard.press("Enter")
+    assert selected(page) == 0
+
+
+def test_a_touch_that_the_system_takes_away_leaves_no_finger_behind(visit):
+    page = visit()
+    box = overlay(page, "Merged").bounding_box()
+    hand = page.context.new_cdp_session(page)
+    for end in ("touchCancel", "touchEnd"):
+        for kind, share in (("touchStart", 0.02), ("touchMove", 0.98)):
+            place = {"x": box["x"] + box["width"] * share, "y": box["y"] + box["height"] * share}
+            hand.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [place]})
+        hand.send("Input.dispatchTouchEvent", {"type": end, "touchPoints": []})
+    page.evaluate(PAINTED)
+    assert selected(page) == 800, "the second touch draws a box"
+
+
+def test_a_saved_table_holds_numbers_of_measured_colours(visit):
+    page = visit("colour=shift")
+    page.get_by_role("button", name="Save", exact=True).click()
+    rows = list(csv.reader(saved(page, "CSV").decode().splitlines()))
+    place = next(number for number, name in enumerate(rows[0]) if name.startswith("Merged: ") and number > 3)
+    values = [float(row[place]) for row in rows[1:]]
+    assert len({round(value, 6) for value in values}) > 700, "not three digits"
 
 
 def test_hover_card_names_class_and_predictions(visit):

@@ -26,6 +26,7 @@ steps:
     text: Move it.
     control:
       label: Width
+      film: merge.method
       experiment: re-basin
       measures: [barrier]
       presets:
@@ -83,6 +84,8 @@ def test_a_lesson_without_faults_reads_as_its_reader_will_see_it(written):
         ("measure: middle", "measure: centre", "does not measure 'centre'"),
         ("states: [pretrained, merged]", "states: [pretrained, mergd]", "'mergd'. Did you mean 'merged'?"),
         ("title: Mine", "title: {", "This is not YAML"),
+        ("film: merge.method", "film: merge.methd", "The run has no 'merge.methd'. Did you mean 'merge.method'?"),
+        ("title: Matched", 'title: "Matched {re-basin.ends}"', "re-basin does not measure ''"),
     ],
 )
 def test_a_fault_is_named_with_its_line(written, old, new, said):

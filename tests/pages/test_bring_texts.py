@@ -1,6 +1,7 @@
 """Text models on the page for one's own checkpoints: folders, tables of texts, classes, check, the zoo."""
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from engine.manifest import read_manifest
 from tests.made_text_models import NOUNS, classifiers, texts
@@ -78,3 +79,24 @@ def test_many_texts_and_packed_ones_are_not_read_by_the_page(workspace, at, mode
     assert "Texts" not in names
     app.segmented_control(key="bring.w.classes.of").set_value(list(app.session_state["bring.images"])[1]).run()
     assert "Classes are read from these texts when the zoo is checked" in said(app)
+
+
+@pytest.mark.parametrize("later", [["negative", "positive"], ["negative", "neutral", "positive"]])
+def test_a_table_of_classes_follows_what_it_was_made_of(later):
+    """An expert that names its classes is added after the classes were looked at."""
+
+    def script():
+        import pandas as pd
+        import streamlit as st
+
+        from pages.sections.bring_classes import _edited
+
+        found = _edited("mood", pd.DataFrame({"Class": st.session_state["names"]}))
+        st.write(", ".join(found["Class"]))
+
+    app = AppTest.from_function(script)
+    for names in (["0", "1"], later, later):
+        app.session_state["names"] = names
+        app.run()
+        assert not app.exception
+        assert app.markdown[-1].value == ", ".join(names)

@@ -1,16 +1,20 @@
 """Diagnose: what is selected, the answers of the shipped example, and what stands in for answers that are not there."""
 
+import re
 import shutil
 from types import SimpleNamespace
 
 import pytest
 
-from engine.figures.diagnosis.answer import QUESTIONS
+from engine.figures.diagnosis.answer import QUESTIONS, Scope
+from engine.figures.diagnosis.document import diagnosis_document
+from engine.figures.diagnosis.lost import worst_task
 from engine.manifest import ASSETS
 from engine.pipeline.viewing.shipped import shipped_name
-from pages.sections.diagnose_answers import _class_of
+from pages.sections.diagnose_answers import _class_of, answers_of
 from pages.sections.diagnose_views import IMAGES, QUESTIONS_WITH_VIEWS
 from pages.shared.selection import CLASS, TASK
+from pages.shared.state import open_run
 
 EXAMPLE = "task-arithmetic"
 
@@ -120,3 +124,14 @@ def test_names_of_shipped_views_tell_requests_apart(workspace):
     names = {shipped_name(view, view.ask(recipe, task=task, images=20)) for task in ("digits", "signs")}
     assert len(names) == 2
     assert names == {shipped_name(view, view.ask(recipe, task=task, images=20)) for task in ("digits", "signs")}
+
+
+def test_a_saved_diagnosis_of_texts_speaks_of_texts():
+    run = open_run("text-task-arithmetic")
+    scope = Scope.of(run.report, worst_task(run.report))
+    answers = {theme: answers_of(run, scope, theme) for theme in ("light", "dark")}
+    assert len(answers["light"]) > 4
+    document = diagnosis_document(run.report, run.id, scope, answers)
+    words = re.sub(r"<pre>.*?</pre>|<th>.*?</th>|<script[^>]*>.*?</script>", "", document, flags=re.DOTALL)
+    assert re.findall(r"[^<>]*\b[Ii]mages?\b[^<>]*", words) == []
+    assert "texts the expert knows" in words

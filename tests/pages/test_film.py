@@ -240,6 +240,23 @@ def test_films_of_one_parameter_in_two_maps_stand_side_by_side(workspace):
     assert [entry.shown for entry in films_of(run)][1].endswith(", t-SNE")
 
 
+def test_films_of_one_parameter_over_other_values_stand_side_by_side(workspace):
+    row = workspace.finished("mine")
+    run = open_run(row.id)
+    for number, values in enumerate(([0.1, 0.2], [0, 0.5, 1])):
+        asked = FILM.ask(run.report.recipe, place=PLACE, values=values)
+        film = workspace.store.runs.submit("film", asked.model_dump(mode="json"), owner="test")
+        left = hashlib.sha256(f"values {number}".encode()).hexdigest()
+        with workspace.store.create(left, step="film") as folder:
+            (folder / "film.json").write_text(json.dumps({"format": 1, "texts": [f"{value:g}" for value in values]}))
+        workspace.store.runs.finish(film.id, left)
+    newest, older = films_of(run)
+    assert (newest.name, newest.frames) == (PLACE, "")
+    assert older.name == f"{PLACE}:0.1 to 0.2 in 2 frames"
+    assert older.shown.endswith(", 0.1 to 0.2 in 2 frames")
+    assert newest.folder != older.folder
+
+
 @pytest.fixture
 def played(workspace, open_app, tmp_path):
     """A run of one's own with a film, shown in the Lab."""

@@ -211,3 +211,26 @@ def test_choices_have_titles_and_recipes_keep_their_names():
     chosen.set_value("lobireft").run()
     assert not app.exception
     assert app.selectbox(key="made.function").value == "lobireft"
+
+
+def test_the_order_of_experts_is_kept(workspace, open_app):
+    """OPCM takes experts in the order given, and SLERP goes from the first to the second."""
+    workspace.example()
+    app, key = open_app(), f"form.w.experts.{workspace.zoo}"
+    names = list(app.multiselect(key=key).value)
+    app.multiselect(key=key).set_value(names[::-1]).run()
+    assert app.session_state[forms.RECIPE]["experts"] == [{"name": name, "weight": 1.0} for name in names[::-1]]
+    app.multiselect(key=key).set_value(names).run()
+    assert app.session_state[forms.RECIPE]["experts"] == "all"
+
+
+def test_numbers_of_a_recipe_come_through_the_form_unrounded(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    exact = {"method": "surgery", "params": {"learning_rate": 0.00123456789}}
+    pasted = {"zoo": str(workspace.zoo), "calibrators": [exact]}
+    app.session_state["form.w.text.card"] = True
+    app.run()
+    app.text_area(key="form.paste").set_value(yaml.safe_dump(pasted)).run()
+    app.button(key="form.use").click().run()
+    assert app.session_state[forms.RECIPE]["calibrators"][0]["params"]["learning_rate"] == 0.00123456789

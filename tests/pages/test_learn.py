@@ -1,11 +1,13 @@
 """Lessons: the list, predictions right and wrong, steps, missing numbers, one's own zoo and files, the classroom."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from engine.lessons import lesson_names, read_lesson
 from engine.manifest import ASSETS
+from pages.sections import lesson_numbers
 from tests.lessons.test_check import GOOD
 
 FIRST = "what-merging-breaks"
@@ -202,3 +204,14 @@ def test_the_classroom_is_part_of_the_address(lesson_app):
     app.toggle(key="learn.class").set_value(True).run()
     assert not app.exception
     assert app.query_params["class"] in ("1", ["1"])
+
+
+def test_a_lesson_on_ones_own_zoo_takes_the_long_result(monkeypatch):
+    long, quick = (SimpleNamespace(zoo_digest="d", name=name) for name in ("long", "quick"))
+    there = {"results": lambda spec: [(long, None), (quick, None)], "quoted": lambda lesson: ["scaling"]}
+    there |= {"read_networks": lambda name: None, "source_of": lambda name: None, "fits": lambda spec, result: True}
+    there |= {"Numbers": lambda report, results: SimpleNamespace(results=results)}
+    for name, stand_in in there.items():
+        monkeypatch.setattr(lesson_numbers, name, stand_in)
+    run = SimpleNamespace(example=False, report=SimpleNamespace(zoo=SimpleNamespace(digest="d")))
+    assert lesson_numbers.numbers_of_lesson(None, run).results["scaling"] is long

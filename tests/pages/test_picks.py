@@ -1,11 +1,15 @@
 """Worklists hold the images and classes that they name, and no image that is not shown."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
+from safetensors.numpy import save_file
 
 from pages.features.data import Space, colour_of, labels_of
+from pages.features.neighbours import searched
 from pages.features.picks import class_table, picks_of, rows_of_class, totals_of
 from tests.made_run import made_report, made_samples
 
@@ -92,3 +96,14 @@ def test_totals_count_images_that_are_not_drawn():
         totals = {name: count - one[name] for name, count in totals.items()}
     assert set(totals.values()) == {0}, "tasks sum up"
     assert set(totals_of(table, ("digits",), None)) == {"lost"}
+
+
+def test_a_lone_image_of_its_task_has_no_neighbours(tmp_path, monkeypatch, space):
+    rows = pd.DataFrame({"task": ["digits"] * 3, "state": ["pretrained"] * 3, "index": [0, 1, 2]})
+    monkeypatch.setattr("pages.features.neighbours.samples", lambda run: rows)
+    save_file({"merged/digits/evaluate": np.eye(3, dtype=np.float32)}, tmp_path / "features.safetensors")
+    run = SimpleNamespace(folder=tmp_path)
+    found, among = searched(run, space, 0, ("merged",))
+    assert (sorted(found["merged"][0]), among) == ([1, 2], 2)
+    alone = replace(space, task=np.array([0, 1, 1, 1, 1, 1]))
+    assert searched(run, alone, 0, ("merged",)) is None

@@ -14,11 +14,9 @@ def checks(workspace):
     return workspace.store.runs.list(kinds=("preflight",))
 
 
-def finish(workspace, row, *findings, seconds=125.0):
+def finish(workspace, row, *findings, seconds=125.0, parts={"merge": 120.0}):  # noqa: B006 (read only)
     """End a check as the engine would."""
-    guess = Estimate(
-        seconds=seconds, peak_memory_bytes=3 * 10**9, disk_bytes=5 * 10**8, basis="made", parts={"merge": 120.0}
-    )
+    guess = Estimate(seconds=seconds, peak_memory_bytes=3 * 10**9, disk_bytes=5 * 10**8, basis="made", parts=parts)
     found = Preflight(findings=tuple(FindingPart(level=level, text=text) for level, text in findings), estimate=guess)
     with workspace.store.create("ab" * 32, step="preflight") as folder:
         (folder / "preflight.json").write_text(found.model_dump_json())
@@ -42,6 +40,19 @@ def test_a_change_of_method_is_estimated_at_once_and_checked_once(workspace, ope
     app.selectbox(key="form.w.merge").set_value("weight_average").run()
     second, first = checks(workspace)
     assert (first.id, first.state, second.state) == (row.id, "cancelled", "queued")
+
+
+def test_what_is_in_the_store_is_said_of_the_settings_that_were_checked(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    app.selectbox(key="form.w.merge").set_value("ties").run()
+    finish(workspace, checks(workspace)[0], seconds=0.1, parts={"merge": 0.1})
+    app.run()
+    assert "All of it is in the store already" in captions(app)
+    app.slider(key="form.w.merge.ties.scaling.slider").set_value(0.7).run()
+    assert len(checks(workspace)) == 1
+    assert "in the store already" not in captions(app)
+    assert "About" in captions(app)
 
 
 def test_findings_are_listed_and_do_not_block_run(workspace, open_app):

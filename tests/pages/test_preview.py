@@ -210,6 +210,11 @@ def test_failed_and_forgotten_previews_say_so(workspace, open_app):
     workspace.store.runs.fail(previews(workspace)[0].id, "The features are not finite.", "EngineError")
     app.run()
     assert "The features are not finite." in said(app)
+    app.slider(key=LAMBDA).set_value(0.5).run()
+    workspace.store.runs.claim_next("engine")
+    finish(workspace, previews(workspace)[0])
+    app.run()
+    assert "Preview: 57.5 %" in said(app).replace("\xa0", " ")
     app.slider(key=LAMBDA).set_value(0.6).run()
     workspace.store.runs.cancelled(previews(workspace)[0].id)
     from engine.store.passing import forget_passing

@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 from types import SimpleNamespace
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -66,11 +66,25 @@ def test_beside_a_runs_numbers_lie_its_recipe_and_the_address_of_the_page(worksp
 def test_the_link_holds_everything_that_the_address_has(monkeypatch):
     from pages.shared import chrome
 
-    state = {"run": "task-arithmetic", "task": "vehicles", "filmcolour": "a b&c"}
+    state = {"run": ["task-arithmetic"], "panels": ["pretrained", "surgery"], "filmcolour": ["a b&c"]}
+
+    class Params(dict):
+        get_all = dict.__getitem__
+
     monkeypatch.setattr(chrome.st, "context", SimpleNamespace(url="http://host:8501/accuracy"))
-    monkeypatch.setattr(chrome.st, "query_params", SimpleNamespace(to_dict=lambda: state))
+    monkeypatch.setattr(chrome.st, "query_params", Params(state))
     link = urlsplit(chrome.page_link())
     assert (link.netloc, link.path) == ("host:8501", "/accuracy")
-    assert dict(parse_qsl(link.query)) == state
+    assert parse_qs(link.query) == state
     monkeypatch.setattr(chrome.st, "context", SimpleNamespace(url=None))
     assert chrome.page_link() == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.2, "0 s"), (59.7, "1 min 0 s"), (119.6, "2 min 0 s"), (3599.7, "1.0 h"), (61, "1 min 1 s")],
+)
+def test_a_span_of_time_has_no_sixtieth_second(seconds, said):
+    from pages.shared.chrome import duration
+
+    assert duration(seconds) == said

@@ -169,3 +169,33 @@ def test_hidden_words_leave_a_distance_each(place):
         assert len(text["words"]) == len(text["expert"]) == len(text["merged"]) == len(text["pretrained"])
         assert np.min(text["merged"]) >= 0
     assert set(part["alike"]) == {"merged", "pretrained"}
+
+
+def test_the_same_words_are_looked_for_again_among_other_texts():
+    def script():
+        import numpy as np
+        import streamlit as st
+
+        from pages.features.packing import Sentences
+        from pages.features.texts import search
+
+        shown = np.array(st.session_state["shown"])
+        search(Sentences("k", ["the one", "the two", "three", "the four"]), shown, "texts", "f")
+        st.write(str(st.session_state.pop("f.picked", None)))
+
+    app = AppTest.from_function(script)
+    app.session_state["shown"] = [True, True, False, False]
+    app.run()
+    app.text_input[0].set_value("the").run()
+    assert app.markdown[-1].value == "(0, 1)"
+    app.run()
+    assert app.markdown[-1].value == "None"
+    app.session_state["shown"] = [False, False, True, True]
+    app.run()
+    assert app.markdown[-1].value == "(3,)"
+
+
+def test_signs_are_found_where_no_word_begins_or_ends():
+    assert matches(["Is it so?", "It is."], "?").tolist() == [0]
+    assert matches(["Is it so?", "so?!"], "so?").tolist() == [0, 1]
+    assert matches(["season", "a sea"], "sea").tolist() == [1]

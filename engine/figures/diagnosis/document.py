@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from ...report import Report
+from ...zoo.nouns import called, kind_of_zoo
 from ..document import figure_html, page_html, provenance_html
 from ..palette import Theme
 from .answer import Answer, Scope
@@ -20,17 +21,22 @@ def diagnosis_document(report: Report, run: str, scope: Scope, answers: Mapping[
         scope: the images that it is about.
         answers: for a light and a dark page.
     """
-    name = f"What happens to {scope.words}?"
-    parts = [f"<h1>{escape(name)}</h1><p class=quiet>{escape(_subtitle(report, run, scope))}</p>"]
+    kind = kind_of_zoo(report.recipe.zoo)
+
+    def said(text: str) -> str:
+        return escape(called(text, kind))
+
+    name = called(f"What happens to {scope.words}?", kind)
+    parts = [f"<h1>{escape(name)}</h1><p class=quiet>{said(_subtitle(report, run, scope))}</p>"]
     place = 0
     for light, dark in zip(answers["light"], answers["dark"], strict=True):
-        parts.append(f"<h2>{light.number}. {escape(light.question)}</h2><p>{escape(light.sentence)}</p>")
-        parts += [f"<p>{escape(note)}</p>" for note in light.notes]
+        parts.append(f"<h2>{light.number}. {said(light.question)}</h2><p>{said(light.sentence)}</p>")
+        parts += [f"<p>{said(note)}</p>" for note in light.notes]
         for pair in zip(light.drawings, dark.drawings, strict=True):
             caption = f"{light.unit}; n = {light.images:,} of {light.available:,}"
-            parts.append(figure_html(place, "", caption, dict(zip(("light", "dark"), pair, strict=True))))
+            parts.append(figure_html(place, "", caption, dict(zip(("light", "dark"), pair, strict=True)), kind))
             place += 1
-        parts.append(f"<p class=quiet>{escape(light.control)}</p>")
+        parts.append(f"<p class=quiet>{said(light.control)}</p>")
     parts += [f"<h2>Recipe</h2><pre>{escape(report.recipe.to_yaml())}</pre>", provenance_html(report)]
     return page_html(name, parts, figures=place > 0)
 
