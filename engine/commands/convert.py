@@ -38,7 +38,7 @@ def convert(
     if mergekit_multi.is_several(source):
         named = _needed(zoo)
         recipe = mergekit_multi.read_several(source, named, mergekit_read.expert_spellings(named), part)
-        text, remarks = recipe.to_yaml(), []
+        text, remarks = recipe.to_yaml(), mergekit_read.remarks(recipe)
     else:
         text, remarks = _converted(source, read_yaml(source, RecipeError, "file"), zoo, tool)
     with new_file(to, inputs, force=force) as file:
@@ -55,7 +55,8 @@ def _converted(source: Path, document: Any, zoo: str, tool: Tool) -> tuple[str, 
 
     if mergekit_read.is_mergekit(document):
         named = _needed(zoo)
-        return mergekit_read.read_mergekit(source, named, mergekit_read.expert_spellings(named)).to_yaml(), []
+        recipe = mergekit_read.read_mergekit(source, named, mergekit_read.expert_spellings(named))
+        return recipe.to_yaml(), mergekit_read.remarks(recipe)
     if fusionbench_pool.is_fusionbench_pool(document):
         return fusionbench_pool.read_pool(source), ["Fetch its files with `zoo fetch`."]
     if fusionbench.is_fusionbench_method(document):
@@ -72,7 +73,7 @@ def _converted(source: Path, document: Any, zoo: str, tool: Tool) -> tuple[str, 
     recipe = read_recipe(source)
     if tool == "fusionbench":
         return fusionbench.write_method(recipe), fusionbench.remarks(recipe)
-    return mergekit.write_mergekit(recipe, *mergekit.model_paths(recipe)), []
+    return mergekit.write_mergekit(recipe, *mergekit.model_paths(recipe)), mergekit_read.remarks(recipe)
 
 
 def _needed(zoo: str) -> str:

@@ -151,3 +151,13 @@ def test_the_command_converts_both_ways(tmp_path):
     back = read_recipe(tmp_path / "b.yaml")
     assert back.merge.params["scaling"] == pytest.approx(0.2)
     assert [expert.name for expert in back.experts] == ["alpha", "beta", "gamma"]
+
+
+def test_the_command_says_what_mergekits_dare_computes(tmp_path):
+    zoo = make_zoo(tmp_path / "zoo")
+    recipe, there, back = (tmp_path / name for name in ("recipe.yaml", "mk.yaml", "back.yaml"))
+    recipe.write_text(f"zoo: {zoo}\ntransforms: [{{method: dare}}]\nmerge: {{method: task_arithmetic}}\n")
+    for arguments in (["convert", recipe, "--to", there], ["convert", there, "--to", back, "--zoo", zoo]):
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert result.exit_code == 0, result.output
+        assert "to the L1 norm from before" in " ".join(result.output.split())

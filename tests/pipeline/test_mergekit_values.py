@@ -10,7 +10,7 @@ from engine.errors import RecipeError
 from engine.merging.apply import merge
 from engine.pipeline.foreign.mergekit import write_mergekit
 from engine.pipeline.foreign.mergekit_multi import is_several, read_several
-from engine.pipeline.foreign.mergekit_read import read_mergekit
+from engine.pipeline.foreign.mergekit_read import read_mergekit, remarks
 from engine.pipeline.run.weights_only import WeightsOnly
 from engine.recipe import read_recipe
 from engine.weights import LazyTaskVectors, Memory
@@ -81,6 +81,8 @@ MODEL = {"model": "/models/alpha.safetensors", "parameters": {"weight": [0.1, 0.
         ({"models": [MODEL]}, "mergekit-pytorch"),
         ({"merge_method": "nuslerp"}, "use slerp"),
         ({"merge_method": "della", "parameters": {"weight": 1.0}}, "rescale: false"),
+        ({"merge_method": "ties", "parameters": {"weight": 1.0, "density": 0.2, "rescale": True}}, "L1 norm"),
+        ({"merge_method": "breadcrumbs", "parameters": {"weight": 1.0, "density": 0.2, "rescale": True}}, "L1 norm"),
         ({"merge_method": "ties", "parameters": {"weight": [{"filter": 3, "value": 1}]}}, "filter"),
         ({"merge_method": "slerp", "parameters": {"t": 0.5}}, "two experts"),
         ({"models": None, "slices": [{}, {}]}, "gradient"),
@@ -94,6 +96,17 @@ def test_what_has_no_counterpart_is_refused_with_what_can_be_done(change, word, 
     document = {key: value for key, value in document.items() if value is not None}
     with pytest.raises(RecipeError, match=word):
         recipe_of(document, tmp_path)
+
+
+@pytest.mark.parametrize(("switch", "word"), [({}, "L1 norm"), ({"rescale": False}, "at random")])
+def test_dare_is_read_with_a_remark_on_what_mergekit_computes(switch, word, tmp_path):
+    models = [{"model": f"/models/hf/{name}", "parameters": {"weight": 0.5, "density": 0.2}} for name in MODELS[1:]]
+    document = {"merge_method": "dare_ties", "base_model": "/models/hf/base", "models": models, "parameters": switch}
+    recipe = recipe_of(document, tmp_path)
+    assert recipe.transforms[0].params == {"drop_rate": 0.8, "rescale": not switch}
+    (said,) = remarks(recipe)
+    assert word in said
+    assert ("L1 norm" in said) is (not switch)
 
 
 def several_of(documents, tmp_path, part=""):

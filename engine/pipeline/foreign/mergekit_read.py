@@ -72,6 +72,17 @@ def recipe_of(document: Any, path: Path, zoo: str, experts: Mapping[str, tuple[s
     return resolve(parse_recipe({"zoo": zoo, **kept, **recipe}, origin=f"configuration {path.name}"))
 
 
+def remarks(recipe: Recipe) -> list[str]:
+    """Return what a person should know of a recipe that mergekit and MergeLens do not merge to the same numbers."""
+    dare = next((call for call in resolve(recipe).transforms if call.method == "dare"), None)
+    if dare is None:
+        return []
+    said = "mergekit's DARE drops other entries: both drop at random."
+    if dare.params["rescale"]:
+        said += " It scales what is left of a tensor to the L1 norm from before; here it is divided by the share kept."
+    return [said]
+
+
 def is_mergekit(document: Any) -> bool:
     """Tell whether a parsed YAML document is a mergekit configuration."""
     return isinstance(document, dict) and "merge_method" in document
@@ -148,8 +159,17 @@ def _dare_ties(listed: Listed) -> dict[str, Any]:
     return _dare(listed, lambda some: _elected(some, {"values": [1.0]}, False))
 
 
+def _unscaled(listed: Listed, default: bool) -> None:
+    """Refuse a rescaling that no method here has."""
+    if listed.switch("rescale", default):
+        raise RecipeError(
+            "mergekit's `rescale` is true: it scales every trimmed tensor back to its L1 norm, which no method does "
+            "here. Set rescale: false, which means the same in both."
+        )
+
+
 def _ties(listed: Listed) -> dict[str, Any]:
-    listed.switch("rescale", False)
+    _unscaled(listed, False)
     return _elected(listed, None, True)
 
 
@@ -181,7 +201,7 @@ def _elected(listed: Listed, density: dict[str, Any] | None, normalise: bool) ->
 
 
 def _breadcrumbs(listed: Listed) -> dict[str, Any]:
-    listed.switch("rescale", False)
+    _unscaled(listed, False)
     settings = {"beta": listed.common("density", 1.0), "gamma": listed.common("gamma", 0.01)}
     normalise = listed.switch("normalize", False)
     settings["scaling"] = listed.general("lambda", 1.0)
@@ -189,11 +209,7 @@ def _breadcrumbs(listed: Listed) -> dict[str, Any]:
 
 
 def _della(listed: Listed, elect: bool) -> dict[str, Any]:
-    if listed.switch("rescale", True):
-        raise RecipeError(
-            "mergekit's della rescales tensors to their L1 norm; here a kept entry is divided by its probability. "
-            "Set rescale: false, which means the same in both."
-        )
+    _unscaled(listed, True)
     weights, mean = listed.weights(), listed.switch("normalize", elect)
     if elect and (not mean or any(other != weights[0] for other in weights)):
         raise RecipeError("mergekit's della is supported with normalize: true and the same weights for all models.")
