@@ -29,7 +29,7 @@ EXPECTED, ABOUT = unpack(VALUES)
 def recipe_of(document, tmp_path):
     path = tmp_path / "mergekit.yaml"
     path.write_text(yaml.safe_dump(document, sort_keys=False))
-    return read_mergekit(path, "made", EXPERTS)
+    return read_mergekit(path, "made", EXPERTS, lambda: BLOCKS)
 
 
 def merged_by(recipe):
@@ -73,6 +73,8 @@ def test_the_values_name_their_version():
 
 
 MODEL = {"model": "/models/alpha.safetensors", "parameters": {"weight": [0.1, 0.9]}}
+TINY_GAMMA = {"model": "/models/alpha.safetensors", "parameters": {"weight": 0.5, "gamma": 1e-30}}
+ONE = {"model": "/models/alpha.safetensors", "parameters": {"weight": 0.5}}
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,16 @@ MODEL = {"model": "/models/alpha.safetensors", "parameters": {"weight": [0.1, 0.
         ({"merge_method": "slerp", "parameters": {"t": 0.5}}, "two experts"),
         ({"models": None, "slices": [{}, {}]}, "gradient"),
         ({"models": None, "slices": [{"sources": [{"model": "alpha", "layer_range": [2, 4]}]}]}, "layer_range"),
+        ({"models": None, "slices": [{"sources": [{"model": "alpha", "layer_range": [0, 2]}]}]}, r"\[0, 3\]"),
+        ({"models": None, "slices": [{"sources": ["alpha"]}]}, "sources"),
+        ({"merge_method": "linear", "models": [{**ONE, "model": "/models/hf/alpha"}]}, "averages base_model"),
+        ({"merge_method": "linear", "base_model": "/models/base.safetensors", "models": [ONE]}, "List it"),
+        ({"merge_method": "karcher"}, "averages base_model"),
+        ({"base_model": "/models/hf/gamma", "parameters": {"weight": 1.0}}, "the expert gamma"),
+        ({"merge_method": "multislerp", "parameters": {"weight": 1.0, "normalize_weights": False}}, "sum to 1"),
+        ({"models": [{**ONE, "parameters": {"weight": 0}}]}, "for a value that is missing"),
+        ({"merge_method": "breadcrumbs", "models": [TINY_GAMMA]}, "where `gamma` is 0"),
+        ({"merge_method": "breadcrumbs", "parameters": {"weight": 1.0, "gamma": 0}}, "where `gamma` is 0"),
         ({"parameters": {"weight": [{"value": "much"}]}}, "numbers are needed"),
     ],
 )
