@@ -203,3 +203,15 @@ def test_the_command_says_what_mergekits_dare_computes(tmp_path):
         result = CliRunner().invoke(app, [str(argument) for argument in arguments])
         assert result.exit_code == 0, result.output
         assert "to the L1 norm from before" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(("layers", "fits"), [(2, True), (1, False)])
+def test_the_command_compares_slices_with_the_blocks_of_the_zoo(tmp_path, layers, fits):
+    zoo = make_zoo(tmp_path / "zoo")
+    sources = [{"model": f"/models/{name}", "layer_range": [0, layers]} for name in EXPERTS]
+    document = {"merge_method": "slerp", "base_model": "/models/alpha", "slices": [{"sources": sources}]}
+    path = tmp_path / "mk.yaml"
+    path.write_text(yaml.safe_dump({**document, "parameters": {"t": 0.5}}))
+    result = CliRunner().invoke(app, ["convert", str(path), "--to", str(tmp_path / "b.yaml"), "--zoo", str(zoo)])
+    assert (result.exit_code == 0) is fits
+    assert fits or "[0, 2] for every source" in str(result.exception)
