@@ -32,13 +32,17 @@ def convert(
     """Turn recipes into mergekit's or FusionBench's YAML and back, and zoos into FusionBench's model pools and back."""
     from ..pipeline.foreign import mergekit_multi, mergekit_read
     from ..recipe import read_yaml
+    from ..zoo.folder import Zoo
 
     inputs = (source, *files_of_zoo(zoo))
     check_file(to, inputs, force=force)
     if mergekit_multi.is_several(source):
         named = _needed(zoo)
-        recipe = mergekit_multi.read_several(source, named, mergekit_read.expert_spellings(named), part)
-        text, remarks = recipe.to_yaml(), []
+        spellings = mergekit_read.expert_spellings(named)
+        recipe = mergekit_multi.read_several(
+            source, named, spellings, part, lambda: mergekit_read.count_blocks(Zoo.open(named))
+        )
+        text, remarks = recipe.to_yaml(), mergekit_read.remarks(recipe)
     else:
         text, remarks = _converted(source, read_yaml(source, RecipeError, "file"), zoo, tool)
     with new_file(to, inputs, force=force) as file:
@@ -52,15 +56,18 @@ def _converted(source: Path, document: Any, zoo: str, tool: Tool) -> tuple[str, 
     """Return a file in its other form, and what a person should know of it."""
     from ..pipeline.foreign import fusionbench, fusionbench_pool, mergekit, mergekit_read
     from ..recipe import read_recipe
+    from ..zoo.folder import Zoo
 
     if mergekit_read.is_mergekit(document):
         named = _needed(zoo)
-        return mergekit_read.read_mergekit(source, named, mergekit_read.expert_spellings(named)).to_yaml(), []
+        spellings = mergekit_read.expert_spellings(named)
+        recipe = mergekit_read.read_mergekit(
+            source, named, spellings, lambda: mergekit_read.count_blocks(Zoo.open(named))
+        )
+        return recipe.to_yaml(), mergekit_read.remarks(recipe)
     if fusionbench_pool.is_fusionbench_pool(document):
         return fusionbench_pool.read_pool(source), ["Fetch its files with `zoo fetch`."]
     if fusionbench.is_fusionbench_method(document):
-        from ..zoo.folder import Zoo
-
         opened = Zoo.open(_needed(zoo))
         experts = list(opened.manifest.expert_table)
         recipe = fusionbench.read_method(source, zoo, experts, lambda: fusionbench.projection_size(opened))
@@ -72,7 +79,7 @@ def _converted(source: Path, document: Any, zoo: str, tool: Tool) -> tuple[str, 
     recipe = read_recipe(source)
     if tool == "fusionbench":
         return fusionbench.write_method(recipe), fusionbench.remarks(recipe)
-    return mergekit.write_mergekit(recipe, *mergekit.model_paths(recipe)), []
+    return mergekit.write_mergekit(recipe, *mergekit.model_paths(recipe)), mergekit_read.remarks(recipe)
 
 
 def _needed(zoo: str) -> str:

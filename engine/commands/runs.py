@@ -191,9 +191,12 @@ def _export_mlflow(run: str, folder: Path, to: Path) -> str:
 
 def _mergekit(folder: Path, to: Path) -> None:
     from ..pipeline.foreign.mergekit import model_paths, write_mergekit
+    from ..pipeline.foreign.mergekit_read import remarks
 
     recipe = read_report(folder).recipe
     to.write_text(write_mergekit(recipe, *model_paths(recipe)), "utf-8")
+    for remark in remarks(recipe):
+        say(remark)
 
 
 def _export_model(folder: Path, to: Path, layout: str, task: str | None, rank: int | None) -> None:

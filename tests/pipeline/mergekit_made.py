@@ -103,6 +103,7 @@ def write_models(folder):
 
 
 FILTERS = [{"filter": "resblocks.0.attn", "value": 0.9}, {"filter": "mlp", "value": 0.2}, {"value": 0.5}]
+SOME_ZERO = [{"filter": "mlp", "value": 0}, {"value": 0.5}]
 DENSE = [{"filter": "attn", "value": 0.7}, {"value": 0.3}]
 CURVE = [{"filter": "self_attn", "value": [0, 0.5, 0.3, 0.7, 1]}, {"filter": "mlp", "value": [1, 0.7, 0.3, 0]}]
 CURVE += [{"value": 0.5}]
@@ -132,7 +133,21 @@ def configurations(folder):
             "merge_method": "linear",
             "models": models("file", {"weight": 0.5}, {"weight": FILTERS}, {"weight": 1.0}),
         },
+        "linear_base": {
+            "merge_method": "linear",
+            "base_model": base,
+            "models": [
+                {"model": base, "parameters": {"weight": 0.4}},
+                *models("file", {"weight": 0.5}, {"weight": 1.0}),
+            ],
+        },
         "task_arithmetic": {"merge_method": "task_arithmetic", "base_model": base, "models": weighted},
+        "task_arithmetic_zeros": {
+            "merge_method": "task_arithmetic",
+            "base_model": base,
+            "models": models("file", {"weight": 0, **WHOLE}, {"weight": SOME_ZERO, **WHOLE}),
+            "parameters": {"weight": 0.7},
+        },
         "task_arithmetic_normalised": {
             "merge_method": "task_arithmetic",
             "base_model": base,
@@ -171,6 +186,12 @@ def configurations(folder):
             "parameters": {"select_topk": 0.4},
         },
         "hf_linear": {"merge_method": "linear", "models": models("hf", {"weight": [0.2, 0.8]}, {"weight": 1.0})},
+        "hf_linear_base": {
+            "merge_method": "linear",
+            "base_model": hf,
+            "models": models("hf", {"weight": 0.5}, {}, {}),
+            "parameters": {"weight": 1.0},
+        },
         "hf_task_arithmetic": {
             "merge_method": "task_arithmetic",
             "base_model": hf,

@@ -259,6 +259,12 @@ def test_a_merge_for_every_task_is_exported_for_one(run, tmp_path):
     with pytest.raises(EngineError, match="--task"):
         export(tmp_path / "run", tmp_path / "hf", "hf")
     export(tmp_path / "run", tmp_path / "hf", "hf", task="beta")
+    measured = (tmp_path / "hf" / "README.md").read_text().split("## Measured")[1].split("## Files")[0]
+    accuracy = json.loads((tmp_path / "run" / "report.json").read_text())["accuracy"]["merged"]
+    assert "the weights for beta alone" in measured
+    assert f"| merged | {accuracy['beta']:.1f} |" in measured
+    assert "alpha" not in measured
+    assert "mean, in-domain" not in measured
     beta, base = (encoder_part(open_weights(zoo / name)) for name in ("experts/beta.safetensors", "base.safetensors"))
     found = find_encoder(open_source(tmp_path / "hf")).visual
     name = "visual.conv1.weight"

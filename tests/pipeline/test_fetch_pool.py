@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from engine.errors import ZooError
-from engine.manifest import locate_zoo, read_manifest
+from engine.manifest import locate_zoo, made_folder, read_manifest
 from engine.pipeline.foreign import fusionbench_pool
 from engine.zoo.described.make import holding
 from tests.pipeline.described_files import CONFIG, TASKS
@@ -57,6 +57,20 @@ def test_a_pool_is_fetched_and_runs(pool, images, command, tmp_path):
     assert called.code == 0, called.err
     assert command("zoo", "fetch", pool).out.startswith("Not taken")
     assert "is ready; there is nothing to fetch" in command("zoo", "fetch", pool).out
+
+
+def test_pools_of_one_file_name_do_not_replace_each_other(tmp_path):
+    described = {}
+    for who, task in (("one", "mnist"), ("other", "svhn")):
+        (tmp_path / who).mkdir()
+        path = tmp_path / who / "pool.yaml"
+        models = {"_pretrained_": "openai/clip-vit-base-patch32", task: f"tanganke/clip-vit-base-patch32_{task}"}
+        path.write_text(yaml.safe_dump({"_target_": TARGET, "models": models}))
+        described[task], _ = fusionbench_pool.described(str(path))
+    for task, place in described.items():
+        assert [expert.name for expert in read_manifest(Path(place)).experts] == [task]
+    assert len({made_folder(Path(place)) for place in described.values()}) == 2
+    assert fusionbench_pool.described(str(tmp_path / "one" / "pool.yaml"))[0] == described["mnist"]
 
 
 def test_offline_a_pool_names_its_files_once(pool, command):

@@ -9,7 +9,7 @@ from engine.__main__ import app
 from engine.catalog import MERGE_METHODS, resolve
 from engine.errors import RecipeError, ZooError
 from engine.manifest import Manifest
-from engine.pipeline.foreign.fusionbench import read_method, write_method
+from engine.pipeline.foreign.fusionbench import is_fusionbench_method, read_method, write_method
 from engine.pipeline.foreign.fusionbench_pool import read_pool, write_pool
 from engine.pipeline.foreign.fusionbench_table import COUNTERPARTS
 from engine.recipe import MethodCall, parse_recipe, read_recipe
@@ -144,9 +144,29 @@ def test_dare_and_weights_of_models(tmp_path):
     assert read(tmp_path, yaml.safe_load(write_method(found))) == found
 
 
+@pytest.mark.parametrize("density", [0.2, 0.02, 0.01, 0.005])
+@pytest.mark.parametrize("theirs", ["threshold", "K"])
+def test_a_small_density_is_written_as_the_share_that_fusionbench_takes_it_for(tmp_path, theirs, density):
+    """Only numbers above 1 are divided by 100 there."""
+    merge = {"method": "ties", "params": {"density": density}}
+    if theirs == "K":
+        merge = {"method": "doge", "params": {"density": density}}
+        merge = {"method": "by_layer", "params": {**merge, "naming": "huggingface"}}
+    written = yaml.safe_load(write_method(parse_recipe({"zoo": "tiny", "merge": merge})))
+    assert (written[theirs] / 100 if written[theirs] > 1 else written[theirs]) == pytest.approx(density)
+    params = read(tmp_path, written).merge.params
+    assert (params["params"] if theirs == "K" else params)["density"] == pytest.approx(density)
+
+
+def test_a_name_that_is_no_text_is_no_method():
+    assert not is_fusionbench_method({"name": ["clip_layer_wise_adamerging"]})
+
+
 @pytest.mark.parametrize(
     ("document", "word"),
     [
+        ({"_target_": "fusion_bench.method.RegMeanAlgorithmForCLIP", "weight_transpose": False}, "weight_transpose"),
+        ({"name": "clip_layer_wise_adamerging", "optimizer": "sgd"}, "optimizer"),
         ({"_target_": "fusion_bench.method.BitDeltaAlgorithm"}, "BitDelta"),
         ({"name": "clip_pwe_moe"}, "clip_pwe_moe"),
         ({"_target_": "fusion_bench.method.TiesMergingAlgorithm", "remove_keys": ["a"]}, "remove_keys"),

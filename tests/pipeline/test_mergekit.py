@@ -40,6 +40,7 @@ def configuration(method="task_arithmetic", own=None, **more):
         {"merge": {"method": "ties", "params": {"scope": "tensor", "merge": "mean", "density": 0.3, "scaling": 1.5}}},
         {"transforms": [{"method": "dare", "params": {"drop_rate": 0.75, "rescale": False}}]},
         {"merge": {"method": "task_arithmetic"}, "calibrators": [{"method": "surgery"}], "seeds": [1, 2]},
+        {"merge": {"method": "task_arithmetic"}, "forward": "linearised"},
     ],
 )
 def test_there_and_back(tmp_path, recipe):
@@ -88,6 +89,7 @@ def test_what_cannot_be_expressed_is_refused_by_name(tmp_path, document, word):
     [
         ({"merge": {"method": "ties"}}, "scope"),
         ({"merge": {"method": "emr"}}, "emr"),
+        ({"merge": {"method": "breadcrumbs", "params": {"scope": "tensor", "gamma": 0.0}}}, "where `gamma` is 0"),
         ({"transforms": [{"method": "lwptv"}]}, "lwptv"),
         (
             {
@@ -107,6 +109,46 @@ def test_what_cannot_be_expressed_is_refused_by_name(tmp_path, document, word):
 def test_recipes_without_counterpart_are_refused(recipe, word):
     with pytest.raises(RecipeError, match=word):
         write_mergekit(parse_recipe({"zoo": "tiny", **recipe}), "b", FILES)
+
+
+def test_zeros_are_written_to_files_so_that_mergekit_pytorch_does_not_miss_them(tmp_path):
+    """It takes a 0 for a value that is missing, and fails."""
+    recipe = {"experts": [{"name": "alpha", "weight": 0.0}, "beta"], "merge": {"method": "task_arithmetic"}}
+    before = resolve(parse_recipe({"zoo": "tiny", **recipe}))
+    written = yaml.safe_load(write_mergekit(before, "/models/base.safetensors", FILES))
+    weights = [model["parameters"]["weight"] for model in written["models"]]
+    assert weights == [pytest.approx(1e-30), pytest.approx(0.3)]
+    after = read(tmp_path, written)
+    assert [expert.weight * after.merge.params["scaling"] for expert in after.experts] == [0, pytest.approx(0.3)]
+
+
+@pytest.mark.parametrize(
+    ("model", "expert"),
+    [
+        ("tanganke/clip-vit-base-patch32_mnist", "mnist"),
+        ("tanganke/clip-vit-base-patch32_stanford-cars", "stanford_cars"),
+        ("me/vit-oxford_flowers102", "flowers102"),
+        ("tanganke/clip-vit-base-patch32_fashion_mnist", None),
+        ("tanganke/clip-vit-base-patch32_emnist_letters", None),
+        ("/zoo/FashionMNIST.pt", None),
+        ("/zoo/notmnist.safetensors", None),
+        ("/zoo/mnist/model.safetensors", "mnist"),
+        ("/zoo/mnist/dtd.safetensors", "dtd"),
+        ("/zoo/mnist/svhn.safetensors", None),
+        ("/zoo/experts/b.safetensors", "b"),
+    ],
+)
+def test_a_model_is_not_taken_for_another(tmp_path, model, expert):
+    spellings = {name: (name,) for name in ("mnist", "stanford_cars", "flowers102", "letters", "dtd")}
+    spellings |= {"a": ("b",), "b": ("c",)}  # tasks
+    models = [{"model": model, "parameters": {"weight": 0.3}}]
+    path = tmp_path / "mergekit.yaml"
+    path.write_text(yaml.safe_dump({"merge_method": "task_arithmetic", "base_model": "base", "models": models}))
+    if expert is None:
+        with pytest.raises(RecipeError, match="no expert for the model"):
+            read_mergekit(path, "tiny", spellings)
+    else:
+        assert [choice.name for choice in read_mergekit(path, "tiny", spellings).experts] == [expert]
 
 
 @pytest.mark.parametrize("normalize", [True, False])
@@ -151,3 +193,25 @@ def test_the_command_converts_both_ways(tmp_path):
     back = read_recipe(tmp_path / "b.yaml")
     assert back.merge.params["scaling"] == pytest.approx(0.2)
     assert [expert.name for expert in back.experts] == ["alpha", "beta", "gamma"]
+
+
+def test_the_command_says_what_mergekits_dare_computes(tmp_path):
+    zoo = make_zoo(tmp_path / "zoo")
+    recipe, there, back = (tmp_path / name for name in ("recipe.yaml", "mk.yaml", "back.yaml"))
+    recipe.write_text(f"zoo: {zoo}\ntransforms: [{{method: dare}}]\nmerge: {{method: task_arithmetic}}\n")
+    for arguments in (["convert", recipe, "--to", there], ["convert", there, "--to", back, "--zoo", zoo]):
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert result.exit_code == 0, result.output
+        assert "to the L1 norm from before" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(("layers", "fits"), [(2, True), (1, False)])
+def test_the_command_compares_slices_with_the_blocks_of_the_zoo(tmp_path, layers, fits):
+    zoo = make_zoo(tmp_path / "zoo")
+    sources = [{"model": f"/models/{name}", "layer_range": [0, layers]} for name in EXPERTS]
+    document = {"merge_method": "slerp", "base_model": "/models/alpha", "slices": [{"sources": sources}]}
+    path = tmp_path / "mk.yaml"
+    path.write_text(yaml.safe_dump({**document, "parameters": {"t": 0.5}}))
+    result = CliRunner().invoke(app, ["convert", str(path), "--to", str(tmp_path / "b.yaml"), "--zoo", str(zoo)])
+    assert (result.exit_code == 0) is fits
+    assert fits or "[0, 2] for every source" in str(result.exception)

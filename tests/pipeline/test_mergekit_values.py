@@ -10,7 +10,7 @@ from engine.errors import RecipeError
 from engine.merging.apply import merge
 from engine.pipeline.foreign.mergekit import write_mergekit
 from engine.pipeline.foreign.mergekit_multi import is_several, read_several
-from engine.pipeline.foreign.mergekit_read import read_mergekit
+from engine.pipeline.foreign.mergekit_read import read_mergekit, remarks
 from engine.pipeline.run.weights_only import WeightsOnly
 from engine.recipe import read_recipe
 from engine.weights import LazyTaskVectors, Memory
@@ -29,7 +29,7 @@ EXPECTED, ABOUT = unpack(VALUES)
 def recipe_of(document, tmp_path):
     path = tmp_path / "mergekit.yaml"
     path.write_text(yaml.safe_dump(document, sort_keys=False))
-    return read_mergekit(path, "made", EXPERTS)
+    return read_mergekit(path, "made", EXPERTS, lambda: BLOCKS)
 
 
 def merged_by(recipe):
@@ -73,6 +73,8 @@ def test_the_values_name_their_version():
 
 
 MODEL = {"model": "/models/alpha.safetensors", "parameters": {"weight": [0.1, 0.9]}}
+TINY_GAMMA = {"model": "/models/alpha.safetensors", "parameters": {"weight": 0.5, "gamma": 1e-30}}
+ONE = {"model": "/models/alpha.safetensors", "parameters": {"weight": 0.5}}
 
 
 @pytest.mark.parametrize(
@@ -81,10 +83,22 @@ MODEL = {"model": "/models/alpha.safetensors", "parameters": {"weight": [0.1, 0.
         ({"models": [MODEL]}, "mergekit-pytorch"),
         ({"merge_method": "nuslerp"}, "use slerp"),
         ({"merge_method": "della", "parameters": {"weight": 1.0}}, "rescale: false"),
+        ({"merge_method": "ties", "parameters": {"weight": 1.0, "density": 0.2, "rescale": True}}, "L1 norm"),
+        ({"merge_method": "breadcrumbs", "parameters": {"weight": 1.0, "density": 0.2, "rescale": True}}, "L1 norm"),
         ({"merge_method": "ties", "parameters": {"weight": [{"filter": 3, "value": 1}]}}, "filter"),
         ({"merge_method": "slerp", "parameters": {"t": 0.5}}, "two experts"),
         ({"models": None, "slices": [{}, {}]}, "gradient"),
         ({"models": None, "slices": [{"sources": [{"model": "alpha", "layer_range": [2, 4]}]}]}, "layer_range"),
+        ({"models": None, "slices": [{"sources": [{"model": "alpha", "layer_range": [0, 2]}]}]}, r"\[0, 3\]"),
+        ({"models": None, "slices": [{"sources": ["alpha"]}]}, "sources"),
+        ({"merge_method": "linear", "models": [{**ONE, "model": "/models/hf/alpha"}]}, "averages base_model"),
+        ({"merge_method": "linear", "base_model": "/models/base.safetensors", "models": [ONE]}, "List it"),
+        ({"merge_method": "karcher"}, "averages base_model"),
+        ({"base_model": "/models/hf/gamma", "parameters": {"weight": 1.0}}, "the expert gamma"),
+        ({"merge_method": "multislerp", "parameters": {"weight": 1.0, "normalize_weights": False}}, "sum to 1"),
+        ({"models": [{**ONE, "parameters": {"weight": 0}}]}, "for a value that is missing"),
+        ({"merge_method": "breadcrumbs", "models": [TINY_GAMMA]}, "where `gamma` is 0"),
+        ({"merge_method": "breadcrumbs", "parameters": {"weight": 1.0, "gamma": 0}}, "where `gamma` is 0"),
         ({"parameters": {"weight": [{"value": "much"}]}}, "numbers are needed"),
     ],
 )
@@ -94,6 +108,17 @@ def test_what_has_no_counterpart_is_refused_with_what_can_be_done(change, word, 
     document = {key: value for key, value in document.items() if value is not None}
     with pytest.raises(RecipeError, match=word):
         recipe_of(document, tmp_path)
+
+
+@pytest.mark.parametrize(("switch", "word"), [({}, "L1 norm"), ({"rescale": False}, "at random")])
+def test_dare_is_read_with_a_remark_on_what_mergekit_computes(switch, word, tmp_path):
+    models = [{"model": f"/models/hf/{name}", "parameters": {"weight": 0.5, "density": 0.2}} for name in MODELS[1:]]
+    document = {"merge_method": "dare_ties", "base_model": "/models/hf/base", "models": models, "parameters": switch}
+    recipe = recipe_of(document, tmp_path)
+    assert recipe.transforms[0].params == {"drop_rate": 0.8, "rescale": not switch}
+    (said,) = remarks(recipe)
+    assert word in said
+    assert ("L1 norm" in said) is (not switch)
 
 
 def several_of(documents, tmp_path, part=""):

@@ -112,3 +112,15 @@ def test_a_run_in_mlflows_file_store(run, tmp_path):
     other.mkdir()
     (other / "mine.txt").write_text("mine")
     assert "no file store" in str(export(folder, other, "--format", "mlflow").exception)
+
+
+def test_a_file_store_whose_first_run_was_cut_off_takes_it_again(run, tmp_path):
+    folder, _ = run
+    store = tmp_path / "mlruns"
+    assert export(folder, store, "--format", "mlflow").exit_code == 0
+    (meta,) = store.glob("*/*/meta.yaml")
+    (meta.parent.parent / "meta.yaml").unlink()
+    meta.parent.rename(meta.parent.with_name(f".{meta.parent.name}.elsewhere.writing"))
+    assert export(folder, store, "--format", "mlflow").exit_code == 0
+    assert meta.is_file()
+    assert (meta.parent.parent / "meta.yaml").is_file()

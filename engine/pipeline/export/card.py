@@ -107,7 +107,9 @@ STRICTER = (  # licences by how much they ask for, the most permissive first
 )
 
 
-def model_card(report: Report, origins: Sequence[Origin], layout: str, files: Mapping[str, str]) -> str:
+def model_card(
+    report: Report, origins: Sequence[Origin], layout: str, files: Mapping[str, str], task: str | None = None
+) -> str:
     """Write the card in Markdown.
 
     Args:
@@ -115,10 +117,21 @@ def model_card(report: Report, origins: Sequence[Origin], layout: str, files: Ma
         origins: base and experts; empty where the zoo is no longer there.
         layout: ``hf`` or ``open_clip``.
         files: what lies beside the card → what it is.
+        task: whose weights these are, where the merge makes others for every task; only its numbers are theirs.
     """
+    if task is not None:
+        report = _of_task(report, task)
     parts = [_front(layout, origins), _title(report, layout), USE[layout], _origins(report, origins), _method(report)]
-    parts += [_measured(report, _ABOUT.get(layout, CLIP).many), _files(files)]
+    parts += [_measured(report, _ABOUT.get(layout, CLIP).many, task), _files(files)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _of_task(report: Report, task: str) -> Report:
+    """Return a report of one task alone."""
+    samples = {name: count for name, count in report.samples.items() if name == task}
+    return report.model_copy(
+        update={"tasks": {task: report.tasks[task]}, "samples": samples, "average": {}},
+    )
 
 
 def _front(layout: str, origins: Sequence[Origin]) -> str:
@@ -195,27 +208,29 @@ def _method(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _measured(report: Report, samples: str) -> str:
+def _measured(report: Report, samples: str, task: str | None) -> str:
     if not report.accuracy:
         return f"## Measured\n\nNothing: the zoo had no heads or no {samples} when this was merged."
     tasks = list(report.tasks)
+    last = ["mean, in-domain"] if task is None else []
+    alone = "" if task is None else f"These are the weights for {_cell(report.tasks[task].title)} alone. "
     lines = [
         "## Measured",
         "",
-        f"Accuracy in percent, mean over {len(report.seeds)} seed(s). Protocol `{report.protocol}`: "
+        f"{alone}Accuracy in percent, mean over {len(report.seeds)} seed(s). Protocol `{report.protocol}`: "
         f"{PROTOCOLS[report.protocol]}; split seed {report.split_seed}.",
         "",
-        "| state | " + " | ".join(_cell(report.tasks[task].title) for task in tasks) + " | mean, in-domain |",
-        "|---|" + "---|" * (len(tasks) + 1),
+        "| state | " + " | ".join([*(_cell(report.tasks[name].title) for name in tasks), *last]) + " |",
+        "|---|" + "---|" * (len(tasks) + len(last)),
     ]
     for state in report.states():
         row = report.accuracy[state]
         average = report.average.get(state)
-        cells = [row.get(task) for task in tasks] + [average.within if average else None]
+        cells = [row.get(name) for name in tasks] + [average.within if average else None for _ in last]
         lines.append(f"| {_cell(state)} | " + " | ".join("–" if v is None else rounded(v) for v in cells) + " |")
     counts = "; ".join(
-        f"{_cell(report.tasks[task].title)} {count.evaluate} ({count.adapt} to adapt on)"
-        for task, count in report.samples.items()
+        f"{_cell(report.tasks[name].title)} {count.evaluate} ({count.adapt} to adapt on)"
+        for name, count in report.samples.items()
     )
     return "\n".join([*lines, "", f"Evaluated {samples}: {counts}.{_heads(report)}"])
 

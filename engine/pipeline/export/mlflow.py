@@ -21,6 +21,7 @@ from ...report import Report, read_report
 from ...store.outputs import new_file, new_folder
 
 ACTIVE, FINISHED, LOCAL = "active", 3, 4  # MLflow's codes: lifecycle, status, kind of source
+EXPERIMENT = re.compile(r"\d{18}")
 NAME = re.compile(r"[^A-Za-z0-9_.\- /]")
 FILES = ("report.json", "recipe.yaml", "samples.parquet", "merged.safetensors", "receipt.json")
 LONGEST = 6000  # characters of a parameter
@@ -47,7 +48,9 @@ def write_mlflow(run: Path, store: Path, *, created: float, seconds: float, name
         EngineError: the store has this run already, or the folder is no file store.
     """
     report = read_report(run)
-    if store.exists() and any(store.iterdir()) and not any(store.glob("*/meta.yaml")):
+    # An experiment without meta.yaml is what is left where writing its first run was cut off.
+    others = [place for place in store.iterdir() if not EXPERIMENT.fullmatch(place.name)] if store.exists() else []
+    if others and not any(store.glob("*/meta.yaml")):
         raise EngineError(f"{store} is not empty and no file store of MLflow. Give a new folder, such as mlruns.")
     experiment = _number(f"{report.zoo.name} {report.zoo.digest}")
     identity = hashlib.sha256(report.identity.encode()).hexdigest()[:32]

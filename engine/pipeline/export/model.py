@@ -85,11 +85,17 @@ def export_model(
             files = _write_peft(folder, weights, zoo, rank)
         else:
             files |= _write_open_clip(folder, weights, zoo, config, preprocess, progress)
-        return write_beside(folder, run, zoo, layout, digest, files)
+        return write_beside(folder, run, zoo, layout, digest, files, task)
 
 
 def write_beside(
-    folder: Path, run: Path, zoo: Zoo | None, layout: str, digest: Digest, files: Mapping[str, str]
+    folder: Path,
+    run: Path,
+    zoo: Zoo | None,
+    layout: str,
+    digest: Digest,
+    files: Mapping[str, str],
+    task: str | None = None,
 ) -> dict[str, str]:
     """Write heads, recipe, report, calibrators, receipt and card beside exported weights.
 
@@ -100,6 +106,7 @@ def write_beside(
         layout: a row of the cards' layouts.
         digest: sha256 of a file.
         files: what was written already → what it is.
+        task: whose weights they are, where the merge makes others for every task.
 
     Returns:
         File → what it is, of all of them.
@@ -109,7 +116,8 @@ def write_beside(
     if (text := run_receipt(run, digest)) is not None:
         (folder / "receipt.json").write_text(text, "utf-8")
         found["receipt.json"] = "of every tensor, what came from which expert"
-    (folder / "README.md").write_text(model_card(report, _origins(report, zoo, digest), layout, found), "utf-8")
+    card = model_card(report, _origins(report, zoo, digest), layout, found, task)
+    (folder / "README.md").write_text(card, "utf-8")
     return {**found, "README.md": "the model card"}
 
 

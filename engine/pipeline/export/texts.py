@@ -72,7 +72,7 @@ def export_text(
     weights = merged_weights(run, zoo, None if static else task)
     with new_folder(out) as folder:
         files = write_text_model(folder, weights, zoo, architecture(zoo.folder, zoo.manifest), task, progress)
-        return write_beside(folder, run, zoo, TEXT, digest, files)
+        return write_beside(folder, run, zoo, TEXT, digest, files, None if static else task)
 
 
 def write_text_model(

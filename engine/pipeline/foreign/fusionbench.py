@@ -33,8 +33,10 @@ def is_fusionbench_method(document: Any) -> bool:
     """Tell whether a parsed YAML document is a method of FusionBench."""
     if not isinstance(document, dict):
         return False
-    target = document.get("_target_")
-    return (isinstance(target, str) and target.startswith(PACKAGE)) or document.get("name") in _by_their_name()
+    target, name = document.get("_target_"), document.get("name")
+    return (isinstance(target, str) and target.startswith(PACKAGE)) or (
+        isinstance(name, str) and name in _by_their_name()
+    )
 
 
 def read_method(path: Path, zoo: str, experts: Sequence[str], projection: Callable[[], int] = lambda: 0) -> Recipe:
@@ -163,7 +165,8 @@ def _written(row: Counterpart, params: Mapping[str, Any], dare: MethodCall | Non
         document |= {"sparsity_ratio": dare.params["drop_rate"], "rescale": dare.params["rescale"]}
     for theirs, item in row.renamed.items():
         value = params[item.ours]
-        document[theirs] = value if item.factor == 1 else round(value / item.factor, 10)
+        percent = value if item.factor == 1 else round(value / item.factor, 10)
+        document[theirs] = value if item.factor != 1 and percent <= 1 else percent  # up to 1 is a share there
     return document | {name: value for name, value in row.only.items()}
 
 

@@ -7,6 +7,7 @@ arXiv:2406.03280): ``models`` maps ``_pretrained_`` and tasks to repositories, o
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -99,7 +100,8 @@ def described(zoo: str) -> tuple[str, list[str]]:
     if not is_fusionbench_pool(document):
         return zoo, []
     text = read_pool(path)
-    target = cache_folder() / "pools" / f"{path.stem}.yaml"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]  # other pools may have a file of the same name
+    target = cache_folder() / "pools" / digest / f"{path.stem}.yaml"
     target.parent.mkdir(parents=True, exist_ok=True)
     with new_file(target, force=True) as file:
         file.write_text(text, "utf-8")

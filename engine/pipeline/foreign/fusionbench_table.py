@@ -26,7 +26,6 @@ RUNNING = (
     "model_save_kwargs",
     "model_save_path",
     "num_workers",
-    "optimizer",
     "return_single_task_models",
     "save_checkpoint",
     "save_interval",
@@ -38,7 +37,6 @@ RUNNING = (
     "tie_weights",
     "use_grad_accumulate",
     "verbose",
-    "weight_transpose",
 )
 
 
@@ -87,7 +85,7 @@ CONCRETE = {
     "eval_mask_type": Renamed("mask", default="continuous"),
     "clamp_weights": Renamed("clamp", default=False),
 }
-ADAM = {"weights": None}
+ADAM = {"weights": None, "optimizer": "adam"}
 DARE = {"sparsity_ratio": 0.5, "rescale": True}  # theirs, with defaults
 
 # Methods that both have and that compute something else there, with what differs.
@@ -164,7 +162,7 @@ COUNTERPARTS = (
             "num_regmean_examples": Renamed("examples", default=256),
             "reduce_non_diagonal_ratio": Renamed("off_diagonal", default=0.95),
         },
-        only={"exclude_param_names_regex": []},
+        only={"exclude_param_names_regex": [], "weight_transpose": True},
     ),
     Counterpart(
         "WUDIMerging",
@@ -200,7 +198,7 @@ COUNTERPARTS = (
         "concrete",
         CONCRETE,
         {"coefficients": "fixed"},
-        {"initial_logits": 0},
+        {"initial_logits": 0, "optimizer": "adam"},
         named=True,
     ),
     Counterpart(
@@ -214,7 +212,7 @@ COUNTERPARTS = (
             "lr": Renamed("learning_rate", default=1e-4),
         },
         {"routing": "batch"},
-        {"batch_reduce": True},
+        {"batch_reduce": True, "optimizer": "adam"},
         named=True,
     ),
 )

@@ -19,11 +19,10 @@ from ...errors import RecipeError
 from ...recipe import MethodCall, Recipe
 from ...zoo.folder import Zoo
 from .mergekit_listed import FILES
-from .mergekit_read import OWN
-from .mergekit_settings import setting_of
+from .mergekit_read import NO_GAMMA, OWN, count_blocks
+from .mergekit_settings import NEARLY_ZERO, setting_of
 
 Document = dict[str, Any]
-NEARLY_ZERO = 1e-30
 THEIR_SETTINGS = {  # parameters that may differ between layers, by their names in mergekit
     "ties": {"density": "density", "scaling": "lambda"},
     "breadcrumbs": {"beta": "density", "gamma": "gamma", "scaling": "lambda"},
@@ -54,6 +53,8 @@ def write_mergekit(recipe: Recipe, base: str, models: Mapping[str, str], blocks:
         document = _WRITERS.get(recipe.merge.method, _no_counterpart)(recipe, weights)
     listed = []
     for name, own in document.pop("of_models").items():
+        if PurePath(base).suffix in FILES:
+            own = {key: value or NEARLY_ZERO for key, value in own.items()}
         listed.append({"model": models[name], **({"parameters": own} if own else {})})
     out = {"merge_method": document.pop("merge_method"), "models": listed}
     if out["merge_method"] == "slerp":
@@ -70,8 +71,7 @@ def model_paths(recipe: Recipe) -> tuple[str, dict[str, str], int]:
     """Return the base's file, the chosen experts' files and the number of blocks of a recipe's zoo."""
     zoo = Zoo.open(recipe.zoo)
     experts = {name: str(zoo.weights_path(name)) for name, _ in zoo.choose(recipe)}
-    blocks = {name.split(".")[3] for name in zoo.weights("base").names if ".resblocks." in name}
-    return str(zoo.weights_path("base")), experts, len(blocks)
+    return str(zoo.weights_path("base")), experts, count_blocks(zoo)
 
 
 def _write_linear(recipe: Recipe, weights: Mapping[str, float]) -> Document:
@@ -121,6 +121,8 @@ def _write_breadcrumbs(recipe: Recipe, weights: Mapping[str, float]) -> Document
     _plain(recipe, weights)
     params = recipe.merge.params
     _needs(params, scope="tensor")
+    if params["gamma"] == 0:
+        raise RecipeError(NO_GAMMA)
     own = {"weight": params["scaling"], "density": params["beta"], "gamma": params["gamma"]}
     return {"merge_method": "breadcrumbs", "of_models": {name: dict(own) for name in weights}, "parameters": {}}
 
@@ -168,6 +170,8 @@ def _write_by_layer(recipe: Recipe, weights: Mapping[str, float], blocks: int, i
             continue
         if theirs is None:
             raise RecipeError(f"mergekit has no setting by layer of {params.method}'s '{setting.parameter}'.")
+        if theirs == "gamma" and any(0 in clause.values for clause in setting.clauses):
+            raise RecipeError(NO_GAMMA)
         written = _written(setting.clauses, blocks, in_files)
         of_models = [own for own in document["of_models"].values() if theirs in own]
         for place in of_models or [document["parameters"]]:
@@ -205,7 +209,6 @@ def _spread(clause: Clause, blocks: int, in_files: bool) -> dict[str, Any]:
             "mergekit-pytorch knows no layers, so a gradient cannot be written for files. Give a filter for each of "
             f"the {blocks} blocks, such as resblocks.0."
         )
-    # mergekit-pytorch takes 0 for a value that is missing.
     values = [value or NEARLY_ZERO if in_files else value for value in clause.values]
     return {"filter": clause.filter, "values": values}
 

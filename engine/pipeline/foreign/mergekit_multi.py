@@ -7,7 +7,7 @@ experts once, so results that are merged again must be sums of weighted task vec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,13 @@ def is_several(path: Path) -> bool:
     return any(map(is_mergekit, found)) and (len(found) > 1 or "name" in found[0])
 
 
-def read_several(path: Path, zoo: str, experts: Mapping[str, tuple[str, ...]], part: str = "") -> Recipe:
+def read_several(
+    path: Path,
+    zoo: str,
+    experts: Mapping[str, tuple[str, ...]],
+    part: str = "",
+    blocks: Callable[[], int] = lambda: 0,
+) -> Recipe:
     """Read one merge of a file as a recipe on a zoo.
 
     Args:
@@ -34,6 +40,7 @@ def read_several(path: Path, zoo: str, experts: Mapping[str, tuple[str, ...]], p
         zoo: the zoo's name or path.
         experts: the zoo's experts → texts that a model path may name them by.
         part: the merge's name; '' means the final one.
+        blocks: says how many layers the zoo's models have; see :func:`.mergekit_read.read_mergekit`.
 
     Raises:
         RecipeError: there is no such merge, results go in a circle, or one is merged again that is no weighted sum.
@@ -45,8 +52,8 @@ def read_several(path: Path, zoo: str, experts: Mapping[str, tuple[str, ...]], p
             f"{path.name} has no merge '{chosen[:60]}'. {nearest(chosen, [name for name in merges if name])}"
         )
     if not _used(merges[chosen], merges):
-        return recipe_of(merges[chosen], path, zoo, experts)
-    weights = _weights(chosen, merges, path, zoo, experts, ())
+        return recipe_of(merges[chosen], path, zoo, experts, blocks)
+    weights = _weights(chosen, merges, lambda document, seen: recipe_of(document, path, zoo, seen, blocks), experts, ())
     listed = [{"name": name, "weight": weight} for name, weight in weights.items()]
     merge = {"method": "task_arithmetic", "params": {"scaling": 1.0}}
     return resolve(parse_recipe({"zoo": zoo, "experts": listed, "merge": merge}, origin=f"configuration {path.name}"))
@@ -99,8 +106,7 @@ def _used(document: Mapping[str, Any], merges: Mapping[str, Any]) -> list[str]:
 def _weights(
     name: str,
     merges: Mapping[str, dict[str, Any]],
-    path: Path,
-    zoo: str,
+    read: Callable[[Mapping[str, Any], Mapping[str, tuple[str, ...]]], Recipe],
     experts: Mapping[str, tuple[str, ...]],
     inside: tuple[str, ...],
 ) -> Weights:
@@ -116,7 +122,7 @@ def _weights(
     used = _used(document, merges)
     tokens = {merge: f"mergelens{number}merge" for number, merge in enumerate(dict.fromkeys(used))}
     seen = {**experts, **{token: () for token in tokens.values()}}
-    recipe = resolve(recipe_of(_renamed(document, tokens), path, zoo, seen))
+    recipe = resolve(read(_renamed(document, tokens), seen))
     if recipe.transforms or recipe.merge.method not in ("task_arithmetic", "weight_average"):
         method = f"{recipe.merge.method}{' after dare' if recipe.transforms else ''}"
         again = "its result is merged again" if inside else f"it merges the result of {', '.join(used)}"
@@ -132,7 +138,7 @@ def _weights(
         earlier = next((merge for merge, token in tokens.items() if token == expert.name), None)
         parts = {expert.name: 1.0}
         if earlier is not None:
-            parts = _weights(earlier, merges, path, zoo, experts, (*inside, name))
+            parts = _weights(earlier, merges, read, experts, (*inside, name))
         for part, weight in parts.items():
             found[part] = found.get(part, 0.0) + share * weight
     return found

@@ -9,6 +9,7 @@ own names; others as ``mergekit-yaml`` reads Hugging Face's CLIP encoders, which
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from ...errors import RecipeError
 from ...recipe import Recipe, parse_recipe, read_yaml
 from ...zoo.folder import Zoo
 from .mergekit_listed import Listed, by_layer, listed_models
-from .mergekit_settings import constant, effective
+from .mergekit_settings import constant
 
 OWN = "mergelens"
+BLOCK = re.compile(r"\.(\d+)\.")
 REFUSED = {
     "modules": "modules address parts of multimodal language models. Take it out",
     "tokenizer_source": "image encoders have no tokenizer. Take it out",
@@ -34,24 +36,38 @@ NOT_HERE = {
     "passthrough": "it copies one model; use that expert itself",
     "breadcrumbs_ties": "use breadcrumbs, or ties with scope: tensor",
 }
+AMONG_MODELS = ("linear", "karcher", "slerp")  # base_model is a model as others are
+NO_GAMMA = (
+    "mergekit 0.1.4's breadcrumbs keeps nothing of a tensor where `gamma` is 0. Set gamma to 0.01 or more, or use ties "
+    "with scope: tensor, which drops small entries alone."
+)
 KNOWN = ("merge_method", "base_model", "models", "slices", "parameters", "dtype", "out_dtype", "name", OWN)
 
 
-def read_mergekit(path: Path, zoo: str, experts: Mapping[str, tuple[str, ...]]) -> Recipe:
+def read_mergekit(
+    path: Path, zoo: str, experts: Mapping[str, tuple[str, ...]], blocks: Callable[[], int] = lambda: 0
+) -> Recipe:
     """Read mergekit's YAML as a recipe on a zoo.
 
     Args:
         path: the YAML file.
         zoo: the zoo's name or path.
         experts: the zoo's experts → texts that a model path may name them by (task, file).
+        blocks: says how many layers the zoo's models have, 0 where that is not known; asked where slices name layers.
 
     Raises:
         RecipeError: what cannot be expressed, by name; or a model that the zoo does not have.
     """
-    return recipe_of(read_yaml(path, RecipeError, "mergekit configuration"), path, zoo, experts)
+    return recipe_of(read_yaml(path, RecipeError, "mergekit configuration"), path, zoo, experts, blocks)
 
 
-def recipe_of(document: Any, path: Path, zoo: str, experts: Mapping[str, tuple[str, ...]]) -> Recipe:
+def recipe_of(
+    document: Any,
+    path: Path,
+    zoo: str,
+    experts: Mapping[str, tuple[str, ...]],
+    blocks: Callable[[], int] = lambda: 0,
+) -> Recipe:
     """Return the recipe that one configuration of a file stands for; see :func:`read_mergekit`."""
     if not isinstance(document, dict) or not isinstance(document.get("merge_method"), str):
         raise RecipeError(f"{path.name} is no mergekit configuration: it has no merge_method.")
@@ -64,17 +80,39 @@ def recipe_of(document: Any, path: Path, zoo: str, experts: Mapping[str, tuple[s
     if method not in READERS:
         instead = NOT_HERE.get(method, f"{', '.join(READERS)} have one")
         raise RecipeError(f"mergekit's method '{method[:40]}' has no counterpart here: {instead}.")
-    listed = listed_models(document, experts)
+    listed = listed_models(document, experts, blocks)
+    if listed.base is not None and method not in AMONG_MODELS:
+        raise RecipeError(
+            f"mergekit's {method} starts from base_model, which is the expert {listed.base} here; a recipe's task "
+            "vectors start from the zoo's base. Name that."
+        )
     recipe = READERS[method](listed)
     listed.refuse_others()
     own = document.get(OWN) if isinstance(document.get(OWN), dict) else {}
-    kept = {key: own[key] for key in ("calibrators", "probe", "seeds") if key in own}
+    kept = {key: own[key] for key in ("calibrators", "probe", "seeds", "forward") if key in own}
     return resolve(parse_recipe({"zoo": zoo, **kept, **recipe}, origin=f"configuration {path.name}"))
+
+
+def remarks(recipe: Recipe) -> list[str]:
+    """Return what a person should know of a recipe that mergekit and MergeLens do not merge to the same numbers."""
+    dare = next((call for call in resolve(recipe).transforms if call.method == "dare"), None)
+    if dare is None:
+        return []
+    said = "mergekit's DARE drops other entries: both drop at random."
+    if dare.params["rescale"]:
+        said += " It scales what is left of a tensor to the L1 norm from before; here it is divided by the share kept."
+    return [said]
 
 
 def is_mergekit(document: Any) -> bool:
     """Tell whether a parsed YAML document is a mergekit configuration."""
     return isinstance(document, dict) and "merge_method" in document
+
+
+def count_blocks(zoo: Zoo) -> int:
+    """Return how many blocks the encoder of a zoo has, by the names of its base's tensors."""
+    found = (BLOCK.search(name) for name in zoo.weights("base").names)
+    return len({block[1] for block in found if block})
 
 
 def expert_spellings(zoo: str) -> dict[str, tuple[str, ...]]:
@@ -92,14 +130,10 @@ def _linear(listed: Listed) -> dict[str, Any]:
         raise RecipeError("mergekit's linear with normalize: false scales the base too; set normalize: true.")
     weights = listed.weights()
     values = [constant(clauses) for clauses in weights]
+    total = _base_weight(listed, None in values)
     if listed.base_own is None and len(set(values)) == 1 and values[0] is not None and values[0] > 0:
         return {"experts": listed.chosen(), "merge": {"method": "weight_average"}}
-    total = sum(value or 0 for value in values)
-    if listed.base_own is not None:
-        base = constant(effective("weight", listed.base_own, listed.shared, None))
-        if base is None or None in values:
-            raise RecipeError("The base's weight in mergekit's linear is supported with one number for every model.")
-        total += base
+    total += sum(value or 0 for value in values)
     if None in values:
         return by_layer(listed, "task_arithmetic", {"scaling": 1.0}, {}, weights, normalise=True)
     if abs(total) < 1e-8:
@@ -109,6 +143,22 @@ def _linear(listed: Listed) -> dict[str, Any]:
         "experts": listed.chosen(shares),
         "merge": {"method": "task_arithmetic", "params": {"scaling": 1.0}},
     }
+
+
+def _base_weight(listed: Listed, by_layer: bool) -> float:
+    """Return the weight of the base where mergekit's linear averages it with the models, else 0."""
+    if listed.base_own is None:
+        return 0.0
+    added_to_files = listed.naming == "open_clip" and not listed.base_listed  # mergekit-pytorch fails
+    if added_to_files or ("weight" not in listed.base_own and "weight" not in listed.shared):
+        raise RecipeError(
+            "mergekit's linear averages base_model with the models, and it has no weight here. List it among the "
+            "models with a weight, or take base_model out."
+        )
+    weight = constant(listed.weight(listed.base_own))
+    if weight is None or by_layer:
+        raise RecipeError("The base's weight in mergekit's linear is supported with one number for every model.")
+    return weight
 
 
 def _arithmetic(listed: Listed) -> dict[str, Any]:
@@ -148,8 +198,17 @@ def _dare_ties(listed: Listed) -> dict[str, Any]:
     return _dare(listed, lambda some: _elected(some, {"values": [1.0]}, False))
 
 
+def _unscaled(listed: Listed, default: bool) -> None:
+    """Refuse a rescaling that no method here has."""
+    if listed.switch("rescale", default):
+        raise RecipeError(
+            "mergekit's `rescale` is true: it scales every trimmed tensor back to its L1 norm, which no method does "
+            "here. Set rescale: false, which means the same in both."
+        )
+
+
 def _ties(listed: Listed) -> dict[str, Any]:
-    listed.switch("rescale", False)
+    _unscaled(listed, False)
     return _elected(listed, None, True)
 
 
@@ -181,19 +240,17 @@ def _elected(listed: Listed, density: dict[str, Any] | None, normalise: bool) ->
 
 
 def _breadcrumbs(listed: Listed) -> dict[str, Any]:
-    listed.switch("rescale", False)
+    _unscaled(listed, False)
     settings = {"beta": listed.common("density", 1.0), "gamma": listed.common("gamma", 0.01)}
+    if any(0 in clause["values"] for clause in settings["gamma"]):
+        raise RecipeError(NO_GAMMA)
     normalise = listed.switch("normalize", False)
     settings["scaling"] = listed.general("lambda", 1.0)
     return by_layer(listed, "breadcrumbs", {"scope": "tensor"}, settings, listed.weights(), normalise)
 
 
 def _della(listed: Listed, elect: bool) -> dict[str, Any]:
-    if listed.switch("rescale", True):
-        raise RecipeError(
-            "mergekit's della rescales tensors to their L1 norm; here a kept entry is divided by its probability. "
-            "Set rescale: false, which means the same in both."
-        )
+    _unscaled(listed, True)
     weights, mean = listed.weights(), listed.switch("normalize", elect)
     if elect and (not mean or any(other != weights[0] for other in weights)):
         raise RecipeError("mergekit's della is supported with normalize: true and the same weights for all models.")
@@ -225,6 +282,11 @@ def _model_stock(listed: Listed) -> dict[str, Any]:
 
 
 def _karcher(listed: Listed) -> dict[str, Any]:
+    if listed.base_own is not None:
+        raise RecipeError(
+            "mergekit's karcher averages base_model with the models; here it is the mean of experts. Take base_model "
+            "out, and the base from among the models."
+        )
     most, tolerance = constant(listed.general("max_iter", 10)), constant(listed.general("tol", 1e-5))
     if most is None or tolerance is None:
         raise RecipeError("mergekit's karcher is supported with one `max_iter` and one `tol`.")
@@ -237,6 +299,8 @@ def _sce(listed: Listed) -> dict[str, Any]:
 
 def _multislerp(listed: Listed) -> dict[str, Any]:
     weights = [constant(clauses) for clauses in listed.weights()]
+    if not listed.switch("normalize_weights", True):
+        raise RecipeError("mergekit's multislerp is supported with weights that sum to 1; set normalize_weights: true.")
     if None in weights or len(set(weights)) != 1:
         raise RecipeError("mergekit's multislerp is supported with the same weight for all models.")
     return by_layer(listed, "multislerp", {"on": "task_vectors" if listed.based else "weights"}, {})

@@ -13,6 +13,7 @@ from typing import Any
 from ...errors import RecipeError
 
 EVERYTHING = "*"
+NEARLY_ZERO = 1e-30  # stands for 0 where mergekit-pytorch would take 0 for a value that is missing
 Clauses = list[dict[str, Any]]  # as in :class:`engine.catalog.by_layer.Clause`
 
 
@@ -54,22 +55,55 @@ def constant(clauses: Clauses) -> float | None:
     return first["values"][0] if not first.get("filter") and len(set(first["values"])) == 1 else None
 
 
-def effective(parameter: str, own: Mapping[str, Any], shared: Mapping[str, Any], default: float | None) -> Clauses:
+def effective(
+    parameter: str,
+    own: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    default: float | None,
+    *,
+    in_files: bool = False,
+) -> Clauses:
     """Return the clauses of a model's parameter: its own, then the general ones, then the default.
+
+    Args:
+        parameter: its name.
+        own: the model's settings.
+        shared: the general ones.
+        default: mergekit's; None where it needs a value.
+        in_files: whether to read zeros as mergekit-pytorch does, which takes them for missing and looks further.
 
     Raises:
         RecipeError: none of them is there.
     """
-    found: Clauses = []
-    for place in (own, shared):
-        if place.get(parameter) is not None:
-            found += clauses_of(parameter, place[parameter])
+    places = [clauses_of(parameter, place[parameter]) for place in (own, shared) if place.get(parameter) is not None]
     if default is not None:
-        found.append({"values": [default]})
-    if not found:
+        places.append([{"values": [default]}])
+    if not places:
         raise RecipeError(f"mergekit's `{parameter}` is missing; a number, a list, or filters with values are needed.")
+    found: Clauses = []
+    for clauses in reversed(places):
+        found = (_without_zeros(parameter, clauses, found) if in_files else clauses) + found
     everything = next((number for number, clause in enumerate(found) if not clause.get("filter")), len(found))
     return found[: everything + 1]
+
+
+def _without_zeros(parameter: str, clauses: Clauses, later: Clauses) -> Clauses:
+    """Return clauses with what counts later in the place of a 0, and 0 where nearly that is written."""
+    found = []
+    for clause in clauses:
+        value = clause["values"][0]
+        if value == 0 and not clause.get("filter") and later:
+            return found  # what comes later counts for all tensors
+        if value == 0:
+            value = constant(later) if later else None
+            if value is None:
+                raise RecipeError(
+                    f"mergekit's `{parameter}` is 0, which mergekit-pytorch takes for a value that is missing, and "
+                    f"there is no other that counts for all tensors. Take the model out, or write {NEARLY_ZERO:.1e}."
+                )
+            clause = {**clause, "values": [value]}
+        found.append({**clause, "values": [0.0]} if abs(value) <= NEARLY_ZERO else clause)
+    return found
 
 
 def _clause(parameter: str, item: Mapping[str, Any]) -> dict[str, Any]:
