@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
+from ..errors import ZooError
+from ..manifest import locate_zoo, manifest_file
 from .artefacts import Store
 from .people import NotAllowed, Person, Settings, check_allowed, is_allowed
 from .run import ACTIVE, Run
@@ -94,6 +97,14 @@ class Desk:
             return str(error)
         return ""
 
+    def zoo_refusal(self, zoo: str) -> str:
+        """Say why the person may not train or align experts in a zoo; empty when they may."""
+        try:
+            self._owner_checked(_opened(zoo))
+        except NotAllowed as error:
+            return str(error)
+        return ""
+
     def may_clean(self) -> bool:
         """Return whether the person may clean the store up."""
         return is_allowed(self._person, "clean")
@@ -101,12 +112,15 @@ class Desk:
     def _take_zoo(self, kind: str, request: Mapping[str, Any]) -> None:
         """Refuse work that would change somebody else's zoo; a new one belongs to who asks for it."""
         place = self._zoo_changed(kind, request)
-        if place is None or not self._person.id:
-            return
+        if place is not None and self._person.id:
+            self._store.zoos.own(place, self._owner_checked(place) or self._person.id)
+
+    def _owner_checked(self, place: Path) -> str:
+        """Return whom a zoo belongs to that the person may change; empty for one that is not there yet."""
         owner = self._store.zoos.owner(place)
-        if owner or (place / "zoo.yaml").exists():
+        if owner or manifest_file(place).exists():
             check_allowed(self._person, "change", owner, what="zoo")
-        self._store.zoos.own(place, owner or self._person.id)
+        return owner
 
     def _zoo_changed(self, kind: str, request: Mapping[str, Any]) -> Path | None:
         """Return the folder of the zoo that work makes or adds to; None for work that only looks at zoos."""
@@ -115,7 +129,8 @@ class Desk:
         name = CHANGED.get(kind)
         if name is None or request.get("check") or not request.get(name):
             return None
-        return Path(str(request[name])).expanduser()
+        named = str(request[name])
+        return _opened(named) if name == "zoo" else Path(named).expanduser()
 
     def _own(self, run: str) -> Run:
         row = self._store.runs.get(run)
@@ -147,6 +162,13 @@ class Desk:
     def _put_down(self, action: str, row: Run) -> None:
         values = {"time": time.time(), "person": self._person.id, "action": action, "run": row.id, "text": row.name}
         self._store.database.write(lambda connection: connection.execute(sa.insert(audit_table).values(**values)))
+
+
+def _opened(zoo: str) -> Path:
+    """Return the folder that work on a zoo opens, or its description; what is not there yet as it is named."""
+    with suppress(ZooError):
+        return locate_zoo(zoo)
+    return Path(zoo).expanduser()
 
 
 def deeds(store: Store, limit: int = 100) -> Sequence[Deed]:

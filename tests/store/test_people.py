@@ -8,6 +8,7 @@ import time
 import pytest
 
 from engine.errors import EngineError
+from engine.manifest import known_zoos, locate_description, made_folder
 from engine.store import Store
 from engine.store.desk import Desk, deeds
 from engine.store.people import AT_THE_MACHINE, NotAllowed, Person, Settings, check_allowed, person_of
@@ -184,7 +185,8 @@ def test_zoos_belong_to_who_asked_for_them(store, desks, tmp_path):
         store.zoos.add(folder)
     assert (store.zoos.owner(mine), store.zoos.list()) == (ANNA.id, [older, mine])
     changes = [("import", {"out": str(mine)}), ("finetune", {"zoo": str(tmp_path / "." / "mine")})]
-    changes.append(("align", {"zoo": str(mine)}))
+    changes += [("align", {"zoo": str(mine)}), ("import", {"out": str(mine / "zoo.yaml")})]
+    changes += [(kind, {"zoo": str(mine / "zoo.yaml")}) for kind in ("finetune", "align")]
     for kind, request in changes:
         with pytest.raises(NotAllowed, match=r"zoo belongs to a@x\.org"):
             ben.submit(kind, request)
@@ -197,3 +199,22 @@ def test_zoos_belong_to_who_asked_for_them(store, desks, tmp_path):
     ben.submit("copy", {"zoo": str(mine), "name": "his"})
     with pytest.raises(NotAllowed, match=r"zoo belongs to b@x\.org"):
         anna.submit("finetune", {"zoo": str(store.root / "zoos" / "his")})
+
+
+def test_zoos_that_come_with_the_app_belong_to_no_member(store, desks, tmp_path, monkeypatch):
+    """They are changed by the name that the planner opens, whatever folder that is."""
+    anna, _, ida, _ = desks
+    monkeypatch.setenv("MERGELENS_CACHE", str(tmp_path / "cache"))
+    described = next(zoo.name for zoo in known_zoos() if zoo.described)
+    (tmp_path / "given.yaml").write_text("name: given")
+    for zoo in ("mini8", described, str(tmp_path / "given.yaml")):
+        for kind in ("finetune", "align"):
+            with pytest.raises(NotAllowed, match="zoo belongs to nobody who logs in"):
+                anna.submit(kind, {"zoo": zoo})
+        assert "copy it" in anna.zoo_refusal(zoo)
+        assert ida.zoo_refusal(zoo) == ""
+    made = made_folder(locate_description(described))
+    made.mkdir(parents=True)
+    (made / "zoo.yaml").write_text("name: made")
+    store.zoos.own(made, ANNA.id)
+    assert anna.submit("finetune", {"zoo": described}).state == "queued"
