@@ -18,6 +18,7 @@ from .people import NotAllowed, Person, Settings, check_allowed, is_allowed
 from .run import ACTIVE, Run
 from .tables import audit as audit_table
 from .tables import run as run_table
+from .uploads import Uploads
 from .usage import references_of, size_of_artefact
 
 CHANGED = {
@@ -151,13 +152,15 @@ class Desk:
             )
         if self._settings.bytes and (taken := self._taken()) >= self._settings.bytes:
             raise NotAllowed(
-                f"Your results take {taken / 1e9:.1f} GB, and {self._settings.bytes / 1e9:.1f} GB are the most a "
-                "person's may take. Delete some of your runs, and have an admin clean up."
+                f"Your results and uploads take {taken / 1e9:.1f} GB, and {self._settings.bytes / 1e9:.1f} GB are "
+                "the most that a person's may take. Delete some of your runs, and have an admin clean up."
             )
 
     def _taken(self) -> int:
-        rows = self._store.runs.list(person=self._person.id, limit=1_000_000)
-        return sum(size_of_artefact(self._store, key) for key in {key for row in rows for key in references_of(row)})
+        mine = [self._store.runs.list(person=self._person.id, deleted=gone, limit=1_000_000) for gone in (False, True)]
+        results = {key for rows in mine for row in rows for key in references_of(row)}
+        uploaded = Uploads(self._store.root).bytes_of(self._person.id)
+        return uploaded + sum(size_of_artefact(self._store, key) for key in results)
 
     def _put_down(self, action: str, row: Run) -> None:
         values = {"time": time.time(), "person": self._person.id, "action": action, "run": row.id, "text": row.name}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 
@@ -12,6 +13,7 @@ from engine.manifest import known_zoos, locate_description, made_folder
 from engine.store import Store
 from engine.store.desk import Desk, deeds
 from engine.store.people import AT_THE_MACHINE, NotAllowed, Person, Settings, check_allowed, person_of
+from engine.store.uploads import Uploads
 
 ISSUER = "https://login.example.org"
 OIDC = Settings(
@@ -153,7 +155,18 @@ def test_people_have_quotas(store):
     store.runs.set_step_keys(first.id, ["ab" * 32])
     with pytest.raises(NotAllowed, match=r"0\.0 GB are the most"):
         Desk(store, ANNA, Settings(login="oidc", runs=99, bytes=1000)).submit("run", {})
-    assert Desk(store, BEN, Settings(login="oidc", runs=99, bytes=1000)).submit("run", {}).person == BEN.id
+    few.delete(first.id)  # which can be brought back, and takes its room until somebody cleans up
+    with pytest.raises(NotAllowed, match=r"0\.0 GB are the most"):
+        Desk(store, ANNA, Settings(login="oidc", runs=99, bytes=1000)).submit("run", {})
+    bens = Desk(store, BEN, Settings(login="oidc", runs=99, bytes=1000))
+    assert bens.submit("run", {}).person == BEN.id
+    uploads = Uploads(store.root)
+    tray, digest = uploads.new_tray(BEN.id), hashlib.sha256(bytes(1000)).hexdigest()
+    uploads.offer(tray, "a.pt", 1000, digest)
+    with uploads.append(tray, digest, 1000, 0) as write:
+        write(bytes(1000))
+    with pytest.raises(NotAllowed, match="results and uploads take"):
+        bens.submit("run", {})
 
 
 def test_people_take_turns(store, desks):
