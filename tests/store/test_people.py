@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -48,6 +49,9 @@ def test_claims_say_who_somebody_is():
     assert person_of(claims(groups=["lab", "it"], name=None), OIDC) == Person("anna@x.org", "Anna@x.org", "admin")
     assert person_of(claims(groups="other, it"), OIDC).role == "admin"
     assert person_of(claims(groups=None), OIDC).role == "viewer"
+    assert person_of(claims(email_verified=True), OIDC).id == "anna@x.org"
+    by_subject = replace(OIDC, id_claim="sub")
+    assert person_of(claims(sub="248289", email_verified=False), by_subject).id == "248289"
 
 
 @pytest.mark.parametrize(
@@ -60,6 +64,8 @@ def test_claims_say_who_somebody_is():
         ({"iat": None}, "too old"),
         ({"email": None}, "no 'email'"),
         ({"email": "  "}, "no 'email'"),
+        ({"email_verified": False}, "not verified your e-mail"),
+        ({"email_verified": "false"}, "not verified your e-mail"),
         ({"email": ["anna@x.org"]}, "no 'email'"),
     ],
 )
@@ -79,7 +85,8 @@ def test_settings_are_read_and_checked():
     assert Settings.of_environment({}) == Settings(roles=(("member", frozenset("*")),))
     found = Settings.of_environment({"MERGELENS_LOGIN": "oidc", "MERGELENS_ROLES": "viewer=* admin=it,owners"})
     assert found.roles == (("admin", frozenset({"it", "owners"})), ("viewer", frozenset("*")))
-    for wrong in ({"MERGELENS_LOGIN": "odic"}, {"MERGELENS_ROLES": "root=it"}, {"MERGELENS_QUOTA_RUNS": "many"}):
+    wrongs = [{"MERGELENS_LOGIN": "odic"}, {"MERGELENS_ROLES": "root=it"}, {"MERGELENS_QUOTA_RUNS": "many"}]
+    for wrong in (*wrongs, {"MERGELENS_ROLES": "admin=it admin=owners"}):
         with pytest.raises(EngineError, match=next(iter(wrong))):
             Settings.of_environment(wrong)
 
