@@ -99,7 +99,7 @@ def test_who_cannot_be_told_sees_no_page(workspace, open_app, logged_in, monkeyp
 
 
 def test_files_that_others_brought_are_theirs_alone(workspace, open_app, logged_in, monkeypatch, tmp_path):
-    """Who reads the address of somebody's visit, or a path in it, gets neither its files nor its folder."""
+    """The address of somebody's visit, or a path in it, gives others neither its files nor its folder."""
     monkeypatch.setenv("MERGELENS_ROOTS", str(tmp_path / "roots"))
     (tmp_path / "roots").mkdir()
     archive = write_zip(tmp_path / "shapes.zip")

@@ -57,7 +57,7 @@ def test_one_changed_value_is_found(made):
 @pytest.mark.parametrize(
     ("changed", "found"),
     [
-        (lambda tensor: tensor[:-1].clone(), r"is float32 of shape \(15, .*merge's float32 of shape \(16, "),
+        (lambda tensor: tensor[:-1].clone(), r"is float32 of shape \(31, .*merge's float32 of shape \(32, "),
         (lambda tensor: tensor.double(), "is float64 of shape .*merge's float32"),
     ],
     ids=["shape", "dtype"],
