@@ -85,7 +85,10 @@ def delete(
 
 @app.command()
 def gc(
-    days: Annotated[float, typer.Option(min=0, help="Forget runs that were deleted longer ago than this.")] = 7.0,
+    days: Annotated[
+        float,
+        typer.Option(min=0, help="Forget runs deleted, and checkpoints of trainings stopped, longer ago than this."),
+    ] = 7.0,
     dry: Annotated[bool, typer.Option("--dry", help="Only say what would be freed.")] = False,
 ) -> None:
     """Remove artefacts that no run refers to, leftovers and old thumbnails; those of the last hour stay."""
@@ -241,6 +244,12 @@ def _metrics(report: Report, to: Path) -> None:
 
 def _latex(report: Report) -> str:
     """Return a table of accuracies in percent, one row per state, with what it was measured on in its caption."""
+    counts = sorted({samples.evaluate for samples in report.samples.values()})
+    if not counts:
+        raise EngineError(
+            f"Nothing was scored in this run of zoo {report.zoo.name}, so there is no table of accuracies. Export its "
+            "weights (merged.safetensors) or its report (report.json)."
+        )
     tasks = list(report.tasks)
     lines = [
         r"\begin{table}\centering",
@@ -254,7 +263,6 @@ def _latex(report: Report) -> str:
         cells = [row.get(task) for task in tasks] + [average.within, average.out]
         texts = ["--" if value is None else rounded(value) for value in cells]
         lines.append(" & ".join([latex(state.replace("_", " ")), *texts]) + r" \\")
-    counts = sorted({samples.evaluate for samples in report.samples.values()})
     many = kind_of_zoo(report.recipe.zoo).many
     caption = (
         f"Accuracy (percent) on {counts[0]}--{counts[-1]} evaluation {many} a task of zoo {report.zoo.name}, "

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,6 +33,7 @@ from .studies.experiment import check_sets
 from .viewing.base import R, View
 
 COMMAND_LINE = "command line"  # who asked, in the run table
+HEARTBEAT = 2.0  # seconds between two signs of life
 
 
 class Carrier(Protocol):
@@ -78,11 +81,13 @@ def in_this_process(store: Store, kind: str, request: Mapping[str, Any], title: 
     """Carry a request out step by step; a :class:`Carrier`."""
     plan, runs = plan_request(kind, request, store), store.runs
     remember_zoos(store, request)
-    row = runs.submit(kind, request, name=title, requested_by=COMMAND_LINE, owner=this_process("inline"))
+    owner = this_process("inline")
+    row = runs.submit(kind, request, name=title, requested_by=COMMAND_LINE, owner=owner)
     runs.set_step_keys(row.id, (step.key for step in plan.steps))
     reporter, adopt = Reporter(runs, row.id), _Adopter(store, row.id, plan)
     try:
-        folder = run_inline(plan, store, _Listener(reporter, store, row.id, progress), made=adopt)
+        with _heard_of(store, owner):
+            folder = run_inline(plan, store, _Listener(reporter, store, row.id, progress), made=adopt)
     except KeyboardInterrupt:
         runs.cancelled(row.id)
         raise
@@ -92,6 +97,23 @@ def in_this_process(store: Store, kind: str, request: Mapping[str, Any], title: 
     reporter.flush(now=True)
     runs.finish(row.id, adopt.plan.result)
     return folder
+
+
+@contextmanager
+def _heard_of(store: Store, owner: str) -> Iterator[None]:
+    """Say every other second that this process still works on its rows: an engine on another host sees nothing else."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(HEARTBEAT):
+            with suppress(Exception):  # a full disk, a database that is started again: the next one may be written
+                store.runs.heartbeat(owner)
+
+    threading.Thread(target=beat, name="signs of life", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def remember_zoos(store: Store, request: Mapping[str, Any]) -> None:

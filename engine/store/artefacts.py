@@ -4,7 +4,7 @@ Layout of a store::
 
     artefacts/ab/ab12…/     the files of one artefact and artefact.json (step, sizes, checksums)
     incoming/               folders being written; renamed into place when whole
-    trash/                  what was deleted, for some days
+    trash/                  what is being deleted
     damaged/                what failed its checksum
     checkpoints/            of trainings that were stopped in the middle, for some days
     runs.sqlite             the run table (unless MERGELENS_DATABASE_URL names another database)
@@ -57,7 +57,7 @@ DEFAULT_ROOT = ".mergelens"
 KEEP_DAYS = 7.0
 STEP = 1_000_000  # bytes that have to become free before what found no room is tried again
 SPARE = 8_000_000  # bytes of the disk that no artefact takes, so that the run table can say what is going on
-DAY = 86_400.0
+DAY, HOUR = 86_400.0, 3600.0
 
 logger = logging.getLogger(__name__)
 _checker = Checker()  # of this process
@@ -252,12 +252,8 @@ class Store:
             if record is not None:
                 yield artefact(folder, record)
 
-    def delete(self, key: str, *, undo: bool = True) -> bool:
-        """Move an artefact to the trash; ``restore`` brings it back.
-
-        Args:
-            key: the step's key.
-            undo: False deletes it for good.
+    def delete(self, key: str) -> bool:
+        """Delete an artefact for good; nobody ever finds half of it.
 
         Returns:
             Whether there was one.
@@ -271,29 +267,14 @@ class Store:
             folder.rename(target)
         except FileNotFoundError:
             return False
-        if not undo:
-            remove(target)
-        return True
-
-    def restore(self, key: str) -> bool:
-        """Bring the latest deleted version of an artefact back.
-
-        Returns:
-            Whether there was one, and none had taken its place.
-        """
-        final = self.folder_of(key)
-        found = sorted((self.root / "trash").glob(f"{key}.*"))
-        if not found or final.exists():
-            return False
-        final.parent.mkdir(parents=True, exist_ok=True)
-        found[-1].rename(final)
+        remove(target)
         return True
 
     def empty_trash(self, days: float = KEEP_DAYS, *, dry: bool = False) -> int:
-        """Delete for good what has been in the trash for longer, and what dead writers left behind.
+        """Delete what was not deleted to its end, what is damaged, and what dead writers and trainings left behind.
 
         Args:
-            days: how long things stay in the trash.
+            days: how long damaged artefacts and checkpoints stay; those of the last hour may be of a training at work.
             dry: only count.
 
         Returns:
@@ -309,7 +290,7 @@ class Store:
             if self._abandoned(folder):
                 freed += end(folder)
         for file in (self.root / "checkpoints").glob("*"):
-            if time.time() - file.stat().st_mtime >= days * DAY:
+            if time.time() - file.stat().st_mtime >= max(days * DAY, HOUR):
                 freed += file.stat().st_size
                 file.unlink(missing_ok=True)
         return freed

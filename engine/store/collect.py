@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ..errors import StoreError
-from .artefacts import DAY, KEEP_DAYS, Store
+from .artefacts import DAY, HOUR, KEEP_DAYS, Store
 from .files import Artefact
 from .run import Run
 from .schema import known_since
 
-GRACE = 3600.0  # seconds; younger artefacts stay, their run may not have recorded them yet
+GRACE = HOUR  # seconds; younger artefacts stay, their run may not have recorded them yet
 THUMBNAIL_DAYS = 30.0  # small pictures that were made longer ago are made again when somebody looks
 NAMED = 20  # runs listed by name
 FILE = "collected.json"
@@ -67,7 +67,7 @@ def collect(
 
     Args:
         store: the store.
-        days: how long a deleted run can be brought back.
+        days: how long a deleted run can be brought back, and the checkpoint of a stopped training stays.
         grace: seconds for which a new artefact stays in any case.
         keep: keys that stay although no run refers to them.
         dry: only count.
@@ -91,7 +91,7 @@ def collect(
         entry[0] += 1
         entry[1] += artefact.size
         if not dry:
-            store.delete(artefact.key, undo=False)
+            store.delete(artefact.key)
     thumbnails, thumbnail_bytes = _thumbnails(store.root / "thumbnails", now, dry)
     return Collected(
         runs=len(deleted),

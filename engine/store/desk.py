@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
+from ..errors import ZooError
+from ..manifest import locate_zoo, manifest_file
 from .artefacts import Store
 from .people import NotAllowed, Person, Settings, check_allowed, is_allowed
 from .run import ACTIVE, Run
 from .tables import audit as audit_table
 from .tables import run as run_table
+from .uploads import Uploads
 from .usage import references_of, size_of_artefact
 
 CHANGED = {
@@ -94,6 +98,14 @@ class Desk:
             return str(error)
         return ""
 
+    def zoo_refusal(self, zoo: str) -> str:
+        """Say why the person may not train or align experts in a zoo; empty when they may."""
+        try:
+            self._owner_checked(_opened(zoo))
+        except NotAllowed as error:
+            return str(error)
+        return ""
+
     def may_clean(self) -> bool:
         """Return whether the person may clean the store up."""
         return is_allowed(self._person, "clean")
@@ -101,12 +113,15 @@ class Desk:
     def _take_zoo(self, kind: str, request: Mapping[str, Any]) -> None:
         """Refuse work that would change somebody else's zoo; a new one belongs to who asks for it."""
         place = self._zoo_changed(kind, request)
-        if place is None or not self._person.id:
-            return
+        if place is not None and self._person.id:
+            self._store.zoos.own(place, self._owner_checked(place) or self._person.id)
+
+    def _owner_checked(self, place: Path) -> str:
+        """Return whom a zoo belongs to that the person may change; empty for one that is not there yet."""
         owner = self._store.zoos.owner(place)
-        if owner or (place / "zoo.yaml").exists():
+        if owner or manifest_file(place).exists():
             check_allowed(self._person, "change", owner, what="zoo")
-        self._store.zoos.own(place, owner or self._person.id)
+        return owner
 
     def _zoo_changed(self, kind: str, request: Mapping[str, Any]) -> Path | None:
         """Return the folder of the zoo that work makes or adds to; None for work that only looks at zoos."""
@@ -115,7 +130,8 @@ class Desk:
         name = CHANGED.get(kind)
         if name is None or request.get("check") or not request.get(name):
             return None
-        return Path(str(request[name])).expanduser()
+        named = str(request[name])
+        return _opened(named) if name == "zoo" else Path(named).expanduser()
 
     def _own(self, run: str) -> Run:
         row = self._store.runs.get(run)
@@ -136,17 +152,26 @@ class Desk:
             )
         if self._settings.bytes and (taken := self._taken()) >= self._settings.bytes:
             raise NotAllowed(
-                f"Your results take {taken / 1e9:.1f} GB, and {self._settings.bytes / 1e9:.1f} GB are the most a "
-                "person's may take. Delete some of your runs, and have an admin clean up."
+                f"Your results and uploads take {taken / 1e9:.1f} GB, and {self._settings.bytes / 1e9:.1f} GB are "
+                "the most that a person's may take. Delete some of your runs, and have an admin clean up."
             )
 
     def _taken(self) -> int:
-        rows = self._store.runs.list(person=self._person.id, limit=1_000_000)
-        return sum(size_of_artefact(self._store, key) for key in {key for row in rows for key in references_of(row)})
+        mine = [self._store.runs.list(person=self._person.id, deleted=gone, limit=1_000_000) for gone in (False, True)]
+        results = {key for rows in mine for row in rows for key in references_of(row)}
+        uploaded = Uploads(self._store.root).bytes_of(self._person.id)
+        return uploaded + sum(size_of_artefact(self._store, key) for key in results)
 
     def _put_down(self, action: str, row: Run) -> None:
         values = {"time": time.time(), "person": self._person.id, "action": action, "run": row.id, "text": row.name}
         self._store.database.write(lambda connection: connection.execute(sa.insert(audit_table).values(**values)))
+
+
+def _opened(zoo: str) -> Path:
+    """Return the folder that work on a zoo opens, or its description; what is not there yet as it is named."""
+    with suppress(ZooError):
+        return locate_zoo(zoo)
+    return Path(zoo).expanduser()
 
 
 def deeds(store: Store, limit: int = 100) -> Sequence[Deed]:

@@ -31,5 +31,5 @@ def forget_passing(store: Store, kinds: Collection[str], kept: float = KEPT) -> 
         return 0
     forgotten = store.runs.forget(run_table.c.id.in_([run.id for run in old]))
     for key in {run.result for run in old if run.result} - store.runs.references():
-        store.delete(key, undo=False)
+        store.delete(key)
     return len(forgotten)

@@ -91,7 +91,7 @@ def person_of(claims: Mapping[str, Any], settings: Settings) -> Person:
         settings: of the installation.
 
     Raises:
-        NotAllowed: claims of another issuer, too old ones, or without an id; or no role goes with them.
+        NotAllowed: claims of another issuer, too old ones, or without an id that holds; or no role goes with them.
     """
     if settings.login == "oidc":
         _check_token(claims, settings)
@@ -142,6 +142,11 @@ def _check_token(claims: Mapping[str, Any], settings: Settings) -> None:
     moment = claims.get("iat")
     if not isinstance(moment, (int, float)) or not -60 < time.time() - moment < settings.session:
         raise NotAllowed("Your login is too old. Log in again.")
+    if settings.id_claim == "email" and claims.get("email_verified") in (False, "false"):
+        raise NotAllowed(
+            "Your provider has not verified your e-mail address, which says who you are here. Have it verified there, "
+            f"or ask who runs this app to set {ID_CLAIM} to sub."
+        )
 
 
 def _values(claim: Any) -> set[str]:
@@ -157,5 +162,7 @@ def _read_roles(text: str) -> tuple[tuple[Role, frozenset[str]], ...]:
         role, separator, values = part.partition("=")
         if role not in RANKS or not separator or not values:
             raise EngineError(f"{ROLES} has '{part}'; write ROLE=VALUE,VALUE with one of {', '.join(RANKS)}.")
+        if role in found:
+            raise EngineError(f"{ROLES} says {role} twice; write it once, as {role}=VALUE,VALUE.")
         found[role] = frozenset(value.strip() for value in values.split(","))
     return tuple((role, found[role]) for role in reversed(RANKS) if role in found)

@@ -205,20 +205,16 @@ class RunTable:
         """Put a cancelled or failed run back into the queue; its finished steps are not computed again.
 
         Raises:
-            StoreError: it is neither.
+            StoreError: it is neither, or deleted.
         """
-        where = (run_table.c.id == run) & run_table.c.state.in_(("cancelled", "failed"))
-        values = {
-            "state": "queued",
-            "owner": None,
-            "error": "",
-            "error_kind": "",
-            "finished": None,
-            "attempts": 0,
-            "plannings": 0,
-        }
-        if not self._update(where, **values, fraction=0.0, message="", step="", metrics={}):
-            raise StoreError(f"Run '{run}' is {self.get(run).state}; only a cancelled or failed run can be resumed.")
+        there = (run_table.c.id == run) & run_table.c.deleted.is_(None)
+        where = there & run_table.c.state.in_(("cancelled", "failed"))
+        values = {"state": "queued", "owner": None, "error": "", "error_kind": "", "finished": None}
+        values |= {"attempts": 0, "plannings": 0, "fraction": 0.0, "message": "", "step": "", "metrics": {}}
+        if not self._update(where, **values):
+            row = self.get(run)
+            how = "deleted" if row.deleted else row.state
+            raise StoreError(f"Run '{run}' is {how}; only a cancelled or failed run that is there can be resumed.")
         return self.get(run)
 
     def delete(self, run: str) -> None:
@@ -229,8 +225,8 @@ class RunTable:
         """
         if self.get(run).active:
             raise StoreError(f"Run '{run}' is still active; cancel it first.")
-        inside = (run_table.c.parent == run) & run_table.c.state.in_(ENDED)
-        self._update(((run_table.c.id == run) | inside) & run_table.c.deleted.is_(None), deleted=time.time())
+        ended_here = run_table.c.state.in_(ENDED) & run_table.c.deleted.is_(None)
+        self._update(((run_table.c.id == run) | (run_table.c.parent == run)) & ended_here, deleted=time.time())
 
     def undelete(self, run: str) -> Run:
         """Bring a deleted run back, with those that went with it."""

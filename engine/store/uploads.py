@@ -4,7 +4,10 @@ Layout below ``uploads/`` of a store::
 
     parts/SHA256-SIZE       what has come so far of a file
     whole/SHA256            files that came whole and are what was announced
-    TRAY/…                  what one visitor brought: hard links to ``whole/``, under names made safe
+    FOLDER/…                what one visitor brought: hard links to ``whole/``, under names made safe
+    owners/FOLDER           the id of who brought it, where people log in; their parts and files are kept apart
+
+A folder's name is the digest of its tray's, so that paths, which many read, give nobody the right to put files there.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from ..errors import DiskFull, UploadError
+from .people import Settings
 
 FOLDER = "uploads"
 ENV_LIMIT = "MERGELENS_MAX_UPLOAD_GB"
@@ -34,7 +38,7 @@ SUFFIXES = (*WEIGHTS, *BESIDE, *DATA)
 PART_HOURS = 24.0  # that an interrupted upload may be gone on with
 TRAY_DAYS = 7.0  # that files stay after the last one came
 PIECE = 2**20
-TRAY = re.compile(r"[0-9a-f]{24}")
+TRAY = re.compile(r"[0-9a-f]{24}")  # also a folder's name
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -43,20 +47,39 @@ class Uploads:
 
     def __init__(self, root: Path) -> None:
         self._root = root / FOLDER
-        self._parts, self._whole = self._root / "parts", self._root / "whole"
+        self._parts, self._whole, self._owners = (self._root / name for name in ("parts", "whole", "owners"))
         self._busy: set[str] = set()  # files that somebody writes to
 
-    def new_tray(self) -> str:
-        """Make an empty folder for one visitor; returns its name, which is the right to put files into it."""
-        self.sweep()
-        name = secrets.token_hex(12)
-        (self._root / name).mkdir(parents=True)
-        return name
+    def new_tray(self, person: str = "") -> str:
+        """Make an empty folder for one visitor; returns its tray, which is the right to put files into it.
 
-    def folder(self, tray: str) -> Path | None:
-        """Return the folder of a visitor's files; None where there is none (any more)."""
-        folder = self._root / tray
-        return folder if TRAY.fullmatch(tray) and folder.is_dir() else None
+        Args:
+            person: id of the visitor, where people log in.
+        """
+        self.sweep()
+        tray = secrets.token_hex(12)
+        name = folder_name(tray)
+        if person:
+            self._owners.mkdir(parents=True, exist_ok=True)
+            (self._owners / name).write_text(person, "utf-8")
+        (self._root / name).mkdir(parents=True)
+        return tray
+
+    def folder(self, tray: str, person: str | None = None) -> Path | None:
+        """Return the folder of a visitor's files; None where there is none (any more).
+
+        Args:
+            tray: the visitor's.
+            person: their id; another's folder counts as none.
+        """
+        folder = self._named(folder_name(tray)) if TRAY.fullmatch(tray) else None
+        return folder if folder and person in (None, self._owner(folder)) else None
+
+    def bytes_of(self, person: str) -> int:
+        """Return the bytes that have come from somebody who logs in, and are still kept."""
+        mark = _mark(person)
+        kept = [path for place in (self._parts, self._whole) for path in _entries(place)]
+        return sum(_size(path) for path in kept if mark and path.name.startswith(mark))
 
     def offer(self, tray: str, name: str, size: int, sha256: str) -> int:
         """Announce a file. One that is known by its content is put into the folder at once.
@@ -77,19 +100,14 @@ class Uploads:
         folder = self._opened(tray)
         place = folder / safe_path(name)
         _check(size, sha256)
-        known = self._whole / sha256
+        owner = self._owner(folder)
+        known = self._content(owner, sha256)
         if known.is_file() and known.stat().st_size == size:
             self._put(known, place, folder)
             return size
-        part = self._part(sha256, size)
-        came = part.stat().st_size if part.is_file() else 0
-        self._root.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(self._root).free
-        if size - came + SPARE > free:
-            raise DiskFull(
-                f"The server has room for files of {max(free - SPARE, 0) / 1e9:.1f} GB; {place.name} has "
-                f"{size / 1e9:.1f} GB. Remove files there, or store the model in half precision."
-            )
+        part = self._part(owner, sha256, size)
+        came = _size(part)
+        self._check_room(owner, size - came, place.name)
         if came == 0:
             part.parent.mkdir(parents=True, exist_ok=True)
             part.touch()
@@ -108,10 +126,11 @@ class Uploads:
         Raises:
             UploadError: the file was not announced, the offset is another, somebody else sends it at the moment, or
                 more bytes come than were announced.
+            DiskFull: there is no room for what is still to come.
         """
-        self._opened(tray)
+        owner = self._owner(self._opened(tray))
         _check(size, sha256)
-        part = self._part(sha256, size)
+        part = self._part(owner, sha256, size)
         if part.name in self._busy:
             raise UploadError("This file is being sent from another window. Wait, or close that one.")
         self._busy.add(part.name)
@@ -121,13 +140,19 @@ class Uploads:
                 raise UploadError(
                     f"{max(came, 0):,} bytes of this file are here; the next were said to be at {offset:,}."
                 )
+            self._check_room(owner, size - came, "the file")
             with part.open("ab") as stream:
                 yield lambda piece: _write(stream, piece, size)
         finally:
             self._busy.discard(part.name)
 
-    def finish(self, sha256: str, size: int) -> int:
+    def finish(self, tray: str, sha256: str, size: int) -> int:
         """Look at what has come of a file: one that is complete is checked and kept.
+
+        Args:
+            tray: the visitor's.
+            sha256: of the whole file.
+            size: of the whole file.
 
         Returns:
             Bytes that are here.
@@ -135,8 +160,9 @@ class Uploads:
         Raises:
             UploadError: its content is not what was announced; it is removed.
         """
-        part = self._part(sha256, size)
-        came = part.stat().st_size if part.is_file() else 0
+        owner = self._owner(self._opened(tray))
+        part = self._part(owner, sha256, size)
+        came = _size(part)
         if came < size:
             return came
         with part.open("rb") as stream:
@@ -145,29 +171,33 @@ class Uploads:
             part.unlink(missing_ok=True)
             raise UploadError("What came is not the file that was announced; it was removed. Send it once more.")
         self._whole.mkdir(parents=True, exist_ok=True)
-        part.replace(self._whole / sha256)
+        part.replace(self._content(owner, sha256))
         return size
 
-    def keep(self, tray: str, name: str, files: Sequence[Path]) -> Path:
+    def keep(self, folder: str, name: str, files: Sequence[Path]) -> Path:
         """Put files of this machine into a folder of a visitor's; returns that folder.
 
         Args:
-            tray: the visitor's.
+            folder: name of the visitor's own.
             name: of the folder, made safe.
             files: linked where the disk allows it, else copied.
         """
-        folder = self._opened(tray) / _plain(name)
-        folder.mkdir(exist_ok=True)
+        target = self._there(self._named(folder)) / _plain(name)
+        target.mkdir(exist_ok=True)
         for file in files:
-            _link(file.resolve(), folder / file.name)
-        return folder
+            _link(file.resolve(), target / file.name)
+        return target
 
-    def remove(self, tray: str, path: Path) -> None:
-        """Remove one file or folder of a visitor's."""
-        folder = self._opened(tray)
-        if not path.absolute().is_relative_to(folder) or path == folder:
+    def remove(self, folder: str, path: Path) -> None:
+        """Remove a file or folder from the visitor's of that name, and contents that nobody holds any more."""
+        own = self._there(self._named(folder))
+        if not path.absolute().is_relative_to(own) or path == own:
             raise UploadError("Only uploaded files are removed here.")
+        gone = {file.stat().st_ino for file in (path, *path.rglob("*")) if file.is_file()}
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        for content in _entries(self._whole):
+            if _links(content) == 1 and content.stat().st_ino in gone:
+                content.unlink(missing_ok=True)
 
     def sweep(self, now: float | None = None) -> None:
         """Remove interrupted uploads, old files, and contents that no folder holds any more.
@@ -182,18 +212,54 @@ class Uploads:
         for tray in _entries(self._root):
             if TRAY.fullmatch(tray.name) and _older(tray, now - 86_400 * TRAY_DAYS):
                 shutil.rmtree(tray, ignore_errors=True)
+        for owner in _entries(self._owners):
+            if not self._named(owner.name) and _older(owner, now - 3600 * PART_HOURS):
+                owner.unlink(missing_ok=True)
         for content in _entries(self._whole):
             if _older(content, now - 3600 * PART_HOURS) and _links(content) == 1:
                 content.unlink(missing_ok=True)
 
-    def _part(self, sha256: str, size: int) -> Path:
-        return self._parts / f"{sha256}-{size}"
+    def _part(self, owner: str, sha256: str, size: int) -> Path:
+        return self._parts / f"{_mark(owner)}{sha256}-{size}"
+
+    def _content(self, owner: str, sha256: str) -> Path:
+        return self._whole / f"{_mark(owner)}{sha256}"
+
+    def _named(self, name: str) -> Path | None:
+        folder = self._root / name
+        return folder if TRAY.fullmatch(name) and folder.is_dir() else None
 
     def _opened(self, tray: str) -> Path:
-        folder = self.folder(tray)
+        return self._there(self.folder(tray))
+
+    @staticmethod
+    def _there(folder: Path | None) -> Path:
         if folder is None:
             raise UploadError("The files of this visit are no longer kept. Load the page again.")
         return folder
+
+    def _owner(self, folder: Path) -> str:
+        """Return the id of who brought a folder's files; empty where nobody logs in."""
+        try:
+            return (self._owners / folder.name).read_text("utf-8")
+        except FileNotFoundError:
+            return ""
+
+    def _check_room(self, owner: str, coming: int, name: str) -> None:
+        """Refuse bytes that the disk, or somebody's share of it, has no room for."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(self._root).free
+        if coming + SPARE > free:
+            raise DiskFull(
+                f"The server has room for files of {max(free - SPARE, 0) / 1e9:.1f} GB; of {name} "
+                f"{coming / 1e9:.1f} GB are to come. Remove files there, or store the model in half precision."
+            )
+        most = Settings.of_environment().bytes if owner else 0
+        if most and (taken := self.bytes_of(owner)) + coming > most:
+            raise UploadError(
+                f"Your uploads take {taken / 1e9:.1f} GB, of {name} {coming / 1e9:.1f} GB are to come, and "
+                f"{most / 1e9:.1f} GB are the most that a person's may take. Remove some of them first."
+            )
 
     def _put(self, content: Path, place: Path, folder: Path) -> None:
         """Link a content into a folder; a loose file of a taken name gets a number, a file of a folder is replaced."""
@@ -209,6 +275,16 @@ class Uploads:
             _link(content, free)
         os.utime(folder)
         os.utime(content)
+
+
+def folder_name(tray: str) -> str:
+    """Return the name of a tray's folder, from which nobody finds the tray."""
+    return hashlib.sha256(tray.encode()).hexdigest()[:24]
+
+
+def _mark(person: str) -> str:
+    """Return how names of files begin that came from somebody; nothing where nobody logs in."""
+    return f"{hashlib.sha256(person.encode()).hexdigest()[:16]}-" if person else ""
 
 
 def safe_path(name: str) -> PurePosixPath:
@@ -274,6 +350,13 @@ def _older(path: Path, moment: float) -> bool:
         return path.stat().st_mtime < moment
     except OSError:
         return False
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _links(path: Path) -> int:

@@ -45,7 +45,7 @@ class KnownZoos:
 
     def forget(self, folder: Path) -> None:
         """Forget a zoo folder; the folder itself stays."""
-        self._file(folder.expanduser().resolve()).unlink(missing_ok=True)
+        self._file(_folder_of(folder)).unlink(missing_ok=True)
 
     def list(self) -> list[Path]:
         """Return known folders that still hold a zoo, the latest first."""
@@ -60,7 +60,7 @@ class KnownZoos:
         return [path for _, path in found[:MOST] if os.access(path / "zoo.yaml", os.R_OK)]
 
     def _keep(self, folder: Path, added: float | None, person: str) -> None:
-        path = folder.expanduser().resolve()
+        path = _folder_of(folder)
         target = self._file(path)
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
         try:
@@ -72,10 +72,16 @@ class KnownZoos:
 
     def _read(self, folder: Path) -> dict[str, Any]:
         try:
-            found = json.loads(self._file(folder.expanduser().resolve()).read_text("utf-8"))
+            found = json.loads(self._file(_folder_of(folder)).read_text("utf-8"))
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
 
     def _file(self, path: Path) -> Path:
         return self._folder / f"{hashlib.sha256(there(str(path)).encode()).hexdigest()[:24]}.json"
+
+
+def _folder_of(place: Path) -> Path:
+    """Return the folder of a zoo that is named by it or by its zoo.yaml, without links."""
+    path = place.expanduser().resolve()
+    return path.parent if path.name == "zoo.yaml" else path

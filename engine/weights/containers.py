@@ -89,7 +89,9 @@ def _check_directory(file: BinaryIO, path: Path) -> None:
     """Refuse a table of contents that would fill the memory before it is parsed."""
     found = contents_of(file)
     if found is None:
-        raise CheckpointError(f"{path.name} is truncated: its table of contents is missing. Copy it again.")
+        raise CheckpointError(
+            f"{path.name} is truncated or damaged: its table of contents is missing or said twice. Copy it again."
+        )
     count, size = found
     if count > MAX_ENTRIES or size > MAX_DIRECTORY_BYTES:
         raise CheckpointError(

@@ -18,6 +18,9 @@ from ..errors import CheckpointError
 
 MAX_OPCODES = 400_000  # a whole pickled ViT-H/14 has about 60,000
 MAX_PICKLE_BYTES = 64 * 2**20
+MAX_COPIED = (
+    1_000_000  # entries of tables and sets that are made of others; what is written once has an instruction each
+)
 Scalar = (str, int, float, bool, bytes, type(None))
 
 
@@ -121,6 +124,14 @@ class _Machine:
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
+        self.copied = 0
+
+    def copying(self, items: Any) -> Any:
+        """Return items that are about to be copied; one list may be named, and so copied, a million times."""
+        self.copied += len(items)
+        if self.copied > MAX_COPIED:
+            raise ValueError(f"more than {MAX_COPIED:,} entries copied")
+        return items
 
     def since_mark(self) -> list[Any]:
         """Take what was pushed since the last mark."""
@@ -239,10 +250,10 @@ def _persistent_value(identity: Any) -> Any:
 
 def _reduce(machine: _Machine, _: Any) -> None:
     args, callee = machine.stack.pop(), machine.stack.pop()
-    machine.stack.append(_called(callee, args))
+    machine.stack.append(_called(machine, callee, args))
 
 
-def _called(callee: Any, args: Any, depth: int = 0) -> Any:
+def _called(machine: _Machine, callee: Any, args: Any, depth: int = 0) -> Any:
     """Return what a call would have given for the few names that matter, an inert record for all others."""
     if not isinstance(callee, Name) or not isinstance(args, tuple):
         return Made(callee if isinstance(callee, Name) else Name("?", "?"), args)
@@ -251,12 +262,12 @@ def _called(callee: Any, args: Any, depth: int = 0) -> Any:
     if callee.name in ("_rebuild_parameter", "_rebuild_parameter_with_state", "Parameter") and args:
         return args[0]
     if callee.name == "_rebuild_from_type_v2" and len(args) >= 3 and depth == 0:
-        return _called(args[0], args[2], depth + 1)
+        return _called(machine, args[0], args[2], depth + 1)
     if str(callee) in ("collections.OrderedDict", "builtins.dict", "__builtin__.dict"):
-        pairs = args[0] if args and isinstance(args[0], (list, tuple)) else ()
+        pairs = machine.copying(args[0]) if args and isinstance(args[0], (list, tuple)) else ()
         return _table([part for pair in pairs if isinstance(pair, (list, tuple)) and len(pair) == 2 for part in pair])
     if str(callee) in ("builtins.set", "__builtin__.set", "builtins.frozenset", "__builtin__.frozenset"):
-        return _scalars(args[0]) if args else set()
+        return _scalars(machine.copying(args[0])) if args and isinstance(args[0], (list, tuple)) else set()
     if callee.name == "_reconstructor" and args and isinstance(args[0], Name):
         return Made(args[0])
     return Made(callee, args)
@@ -269,18 +280,18 @@ def _build(machine: _Machine, _: Any) -> None:
         for part in parts:
             if isinstance(part, dict):
                 # Shared, not copied, while it is the only part: a state that is set a million times costs nothing.
-                target.state = part if not target.state else _joined(target.state, part)
+                target.state = part if not target.state else _joined(machine, target.state, part)
 
 
-def _joined(first: dict[Any, Any], second: dict[Any, Any]) -> dict[Any, Any]:
+def _joined(machine: _Machine, first: dict[Any, Any], second: dict[Any, Any]) -> dict[Any, Any]:
     if len(first) + len(second) > 10_000:
         raise ValueError("an object with more than 10,000 attributes set in several steps")
-    return {**first, **second}
+    return {**machine.copying(first), **machine.copying(second)}
 
 
 def _new_object(machine: _Machine, _: Any) -> None:
     args, made = machine.stack.pop(), machine.stack.pop()
-    machine.stack.append(_called(made, args))
+    machine.stack.append(_called(machine, made, args))
 
 
 def _new_object_with_names(machine: _Machine, _: Any) -> None:
@@ -290,13 +301,13 @@ def _new_object_with_names(machine: _Machine, _: Any) -> None:
 
 def _object(machine: _Machine, _: Any) -> None:
     callee, *args = machine.since_mark()
-    machine.stack.append(_called(callee, tuple(args)))
+    machine.stack.append(_called(machine, callee, tuple(args)))
 
 
 def _instance(machine: _Machine, argument: str) -> None:
     module, _, name = argument.partition(" ")
     args = tuple(machine.since_mark())
-    machine.stack.append(_called(Name(module, name), args))
+    machine.stack.append(_called(machine, Name(module, name), args))
 
 
 def _is_count(value: Any) -> bool:

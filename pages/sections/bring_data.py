@@ -6,15 +6,13 @@ import pandas as pd
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.zoo.importing.roots import inside_roots
 from engine.zoo.modalities import MODALITIES, Modality
 from engine.zoo.names import safe_name
 from pages.sections import bring_draft as draft
 from pages.sections.bring_files import hub_field, place_switch, remove_button, said
-from pages.sections.uploader import tray, uploader
+from pages.sections.uploader import uploader
 from pages.shared.chrome import empty_state, plain
 from pages.shared.nouns import called
-from pages.shared.state import store
 
 NEW = "{} (a task of its own, out of domain)"
 
@@ -24,7 +22,7 @@ def sources() -> None:
     where, kind = place_switch("images"), draft.kind()
     repository, place = kind.examples
     if where == "upload":
-        uploader(tray(), key="bring.upload.images", accepts=kind.files, hint=kind.forms, folders=not kind.worded)
+        uploader(key="bring.upload.images", accepts=kind.files, hint=kind.forms, folders=not kind.worded)
     elif where == "hub":
         hub_field("images", repository, of_data=True)
     else:
@@ -86,7 +84,7 @@ def _on_server(kind: Modality, example: str) -> None:
             max_chars=1000,
             help=called(
                 "The images of one task, or a folder with those of several, below the folders that MERGELENS_ROOTS "
-                "allows.",
+                "allows or in a zoo of the store.",
                 kind,
             ),
         )
@@ -97,7 +95,7 @@ def _on_server(kind: Modality, example: str) -> None:
 
 def _add(place: str) -> None:
     try:
-        found, left = draft.kind().find_brought(inside_roots(place, (store().root,)))
+        found, left = draft.kind().find_brought(draft.readable(place))
     except (EngineError, OSError) as error:
         st.session_state[draft.PROBLEM] = str(error)
         return

@@ -1,18 +1,20 @@
 """Files, names and settings that somebody brings, kept in the session while the steps come and go."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from engine.errors import EngineError
+from engine.store.uploads import FOLDER
 from engine.zoo.importing.documents import kind_of_base
 from engine.zoo.importing.loose import sort_files
-from engine.zoo.importing.roots import Candidates
+from engine.zoo.importing.roots import Candidates, inside_roots
 from engine.zoo.modalities import USUAL, Modality
 from engine.zoo.names import distinct, expert_name, known_task, safe_name
 from pages.sections.uploader import tray_folder
+from pages.shared.people import person
 from pages.shared.state import store
 from pages.shared.uploads import uploads
 
@@ -103,11 +105,12 @@ def add_models(found: Candidates, top: Path | None = None) -> None:
     """
     items: dict[str, dict[str, str]] = st.session_state.setdefault(ITEMS, {})
     known = {item["path"] for item in items.values()}
+    is_foreign = _foreign()
     has_base = any(item["role"] == "base" for item in models().values())
     listed = [("expert" if has_base else "base", found.base)] if found.base else []
     listed += [("expert", path) for path in found.experts] + [("head", path) for path in found.heads]
     for role, path in listed:
-        if str(path) in known:
+        if str(path) in known or is_foreign(path):
             continue
         taken = [item["name"] for item in models().values() if item["role"] == role]
         name = "" if role == "base" else expert_name(path.relative_to(top) if top else path)
@@ -117,8 +120,9 @@ def add_models(found: Candidates, top: Path | None = None) -> None:
 def add_images(paths: Iterable[Path]) -> None:
     """Add images, or texts, that are not there yet, for the task that their name speaks of."""
     items: dict[str, dict[str, str]] = st.session_state.setdefault(IMAGES, {})
+    is_foreign = _foreign()
     for path in paths:
-        if str(path) not in {item["path"] for item in items.values()}:
+        if str(path) not in {item["path"] for item in items.values()} and not is_foreign(path):
             items[_ident()] = {"task": _task_of(path), "path": str(path)}
 
 
@@ -151,9 +155,31 @@ def title_of_path(path: str) -> str:
     return str(Path("…", *parts[-3:])) if len(parts) > 4 else path
 
 
+def readable(place: str) -> Path:
+    """Return a path that somebody typed, with its links resolved, if they may read it.
+
+    Raises:
+        ZooError: it lies outside the roots and the store; where people log in, outside the store's zoos and the
+            visit's folder.
+    """
+    own = tray_folder()
+    parts = (zoos_folder(), *([own] if own else ())) if person().id else (store().root,)
+    found = inside_roots(place, parts)
+    return inside_roots(found, roots=()) if _foreign()(found) else found
+
+
 def zoos_folder() -> Path:
     """Return the folder of the store in which new zoos are made."""
     return store().root / "zoos"
+
+
+def _foreign() -> Callable[[Path], bool]:
+    """Return a test of paths: whether they lie among the files that others brought, where people log in."""
+    if not person().id:
+        return lambda path: False
+    every, own = (store().root / FOLDER).resolve(), tray_folder()
+    mine = (own or every / "none").resolve()
+    return lambda path: path.resolve().is_relative_to(every) and not path.resolve().is_relative_to(mine)
 
 
 def _task_of(path: Path) -> str:

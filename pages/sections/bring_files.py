@@ -5,6 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from engine.errors import EngineError
+from engine.store.uploads import folder_name
 from engine.zoo.importing.roots import (
     WEIGHTS,
     Entry,
@@ -33,7 +34,7 @@ def sources() -> None:
     """Draw the ways to add models."""
     where = place_switch("models")
     if where == "upload":
-        uploader(tray(), key="bring.upload", accepts=(*WEIGHTS, ".json", ".txt", ".model"), hint=EXPECTED, folders=True)
+        uploader(key="bring.upload", accepts=(*WEIGHTS, ".json", ".txt", ".model"), hint=EXPECTED, folders=True)
     elif where == "hub":
         hub_field("models", "openai/clip-vit-base-patch32")
     else:
@@ -170,7 +171,7 @@ def _chooser() -> None:
 
 @told_when_refused
 def _fetch(repository: str, of_data: bool) -> None:
-    request = {"repository": repository.strip(), "data": of_data, "tray": tray()}
+    request = {"repository": repository.strip(), "data": of_data, "tray": folder_name(tray())}
     st.session_state[HUB] = ask("hub", request, f"Fetch {repository}").id
 
 

@@ -1,9 +1,15 @@
 """One row of the run table: its name, tags and notes, what it takes, its log, what belongs to it."""
 
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
 import streamlit as st
 
 from engine.errors import EngineError
 from engine.store import Run, usage_of
+from engine.store.uploads import FOLDER, TRAY
 from pages.sections.run_views import all_views_of
 from pages.sections.runs_list import COLUMNS, kind_title, line_of
 from pages.shared.chrome import age, duration, error_id, plain
@@ -32,7 +38,13 @@ def details(row: Run) -> None:
         log_view(row.id)
     what = "Recipe" if set(row.request) <= {"recipe", "projection", "point"} else "Request"
     with st.expander(what, key="runs.recipe", icon=":material/data_object:"):
-        st.json(row.request.get("recipe", {}) if what == "Recipe" else row.request)
+        st.json(row.request.get("recipe", {}) if what == "Recipe" else _shown(row.request))
+
+
+def _shown(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request without the names of visitors' folders, which are nobody else's business."""
+    text = re.sub(rf"{FOLDER}/{TRAY.pattern}", f"{FOLDER}/…", json.dumps(dict(request)))
+    return {name: "…" if name == "tray" else value for name, value in json.loads(text).items()}
 
 
 def _facts(row: Run) -> None:

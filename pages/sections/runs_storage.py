@@ -45,7 +45,8 @@ def storage_panel() -> None:
                 int(KEEP_DAYS),
                 key="runs.gc.days",
                 width=320,
-                help="Until then a deleted run can be brought back. What no run refers to is removed in any case.",
+                help="Until then a deleted run can be brought back. What no run refers to is removed in any "
+                "case; checkpoints of stopped trainings go after as many days.",
             )
             st.button("Preview", key="runs.gc.preview", icon=":material/preview:", on_click=_ask, args=(days, True))
         _draw_collection(store().runs.find(st.session_state.get(PREVIEW, "")))

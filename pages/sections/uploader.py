@@ -5,11 +5,14 @@ from pathlib import Path
 
 import streamlit as st
 
+from engine.store.people import NotAllowed, check_allowed
 from engine.store.uploads import most_bytes
+from pages.shared.chrome import plain
+from pages.shared.people import person
 from pages.shared.uploads import PATH, base_path, uploads
 
 ASSETS = Path(__file__).parents[2] / "assets" / "upload"
-TRAY = "files"  # the address parameter, and the session's key, of the folder that this visit's files lie in
+TRAY = "files"  # the address parameter, and the session's key, of the tray of this visit's files
 
 _zone = st.components.v2.component(
     "mergelens_upload",
@@ -19,11 +22,10 @@ _zone = st.components.v2.component(
 )
 
 
-def uploader(tray: str, *, key: str, accepts: Sequence[str], hint: str, folders: bool = False) -> None:
-    """Draw a place to drop files into a visit's folder; the page is drawn again when they have come.
+def uploader(*, key: str, accepts: Sequence[str], hint: str, folders: bool = False) -> None:
+    """Draw a place to drop files into this visit's folder; the page is drawn again when they have come.
 
     Args:
-        tray: from :func:`tray`.
         key: identity of the widget.
         accepts: endings of names.
         hint: what is expected.
@@ -33,17 +35,26 @@ def uploader(tray: str, *, key: str, accepts: Sequence[str], hint: str, folders:
     if not limit:
         st.caption("This server takes no uploads. Choose files in its folders instead.")
         return
-    data = {"address": f"{base_path()}{PATH}/{tray}", "accepts": list(accepts), "hint": hint}
+    try:
+        address = f"{base_path()}{PATH}/{tray()}"
+    except NotAllowed as error:
+        st.info(plain(error), icon=":material/info:")
+        return
+    data = {"address": address, "accepts": list(accepts), "hint": hint}
     _zone(key=key, data={**data, "limit": limit, "folders": folders}, on_ended_change=_seen)
 
 
 def tray() -> str:
-    """Return the name of this visit's folder; the address names it, so that a reload finds the files again."""
-    for known in (st.session_state.get(TRAY), st.query_params.get(TRAY)):
-        if known and uploads().folder(known):
-            break
-    else:
-        known = uploads().new_tray()
+    """Return the tray of this visit's folder; the address names it, so that a reload finds the files again.
+
+    Raises:
+        NotAllowed: the visit has none, and its person may start nothing.
+    """
+    known = _own_tray()
+    if not known:
+        somebody = person()
+        check_allowed(somebody, "run")
+        known = uploads().new_tray(somebody.id)
     st.session_state[TRAY] = known
     if st.query_params.get(TRAY) != known:
         st.query_params[TRAY] = known
@@ -52,8 +63,14 @@ def tray() -> str:
 
 def tray_folder() -> Path | None:
     """Return this visit's folder where it has one."""
-    known = st.session_state.get(TRAY) or st.query_params.get(TRAY)
+    known = _own_tray()
     return uploads().folder(known) if known else None
+
+
+def _own_tray() -> str:
+    """Return the tray that the session or the address names, where it is of this person."""
+    named = (st.session_state.get(TRAY), st.query_params.get(TRAY))
+    return next((known for known in named if known and uploads().folder(known, person().id)), "")
 
 
 def _seen() -> None:

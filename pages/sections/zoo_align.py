@@ -23,6 +23,7 @@ from pages.forms.recipe import load
 from pages.sections.zoo_copy import copy_form, made_copy
 from pages.sections.zoo_work import dismiss, followed, work
 from pages.shared.chrome import duration, plain
+from pages.shared.people import desk
 from pages.shared.service import ask, told_when_refused
 from pages.shared.state import RUN, open_run, store
 from pages.shared.tables import draw_table
@@ -73,7 +74,7 @@ def align(zoo: str, manifest: Manifest) -> str | None:
         "merge with such an expert is refused. An alignment puts its units into the order of this zoo's base. What the "
         "expert computes stays the same, which is checked in float64 before anything is written."
     )
-    if problem := place_problem(Zoo.open(zoo)):
+    if problem := place_problem(Zoo.open(zoo)) or desk().zoo_refusal(zoo):
         st.info(plain(problem), icon=":material/info:")
         return copy_form(zoo, manifest, "align", "align", "aligned")
     request = align_form(zoo, manifest, there)

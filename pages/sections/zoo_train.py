@@ -22,6 +22,7 @@ from pages.sections.zoo_work import dismiss, followed, work
 from pages.shared.chrome import duration, empty_state, percent, plain
 from pages.shared.curves import live_curves
 from pages.shared.nouns import called
+from pages.shared.people import desk
 from pages.shared.service import ask, told_when_refused
 from pages.shared.state import store
 
@@ -60,6 +61,9 @@ def train(zoo: str, manifest: Manifest) -> str | None:
             "never trained on.",
         )
         return None
+    if problem := desk().zoo_refusal(zoo):
+        st.info(plain(problem), icon=":material/info:")
+        return copy_form(zoo, manifest, "train", "train", "trained")
     st.write(
         "Each expert starts at this zoo's base and learns one task against its frozen head, in the background. The "
         "last step is what counts; nothing is chosen on the way."

@@ -2,7 +2,8 @@
 
 Streamlit's own uploader keeps every file in the memory of the server as long as the visit lasts. Here a file comes in
 parts of some MB, each written as it is received, and an upload that broke off goes on where it was. The guard of the
-app stands before these routes too; files go only into a folder that a page has made for the visit.
+app stands before these routes too; files go only into a folder that a page has made for the visit of somebody who may
+start work, and whose tray, a part of the route's address, it told nobody else.
 """
 
 import json
@@ -64,15 +65,15 @@ async def _announce(request: Request) -> JSONResponse:
 
 async def _append(request: Request) -> JSONResponse:
     """Take the next part of an announced file; answers how many bytes are here now."""
-    sha256 = request.path_params["sha256"]
+    tray, sha256 = request.path_params["tray"], request.path_params["sha256"]
     size, offset = (_number(request.headers.get(name, "")) for name in ("upload-length", "upload-offset"))
     try:
-        with uploads().append(request.path_params["tray"], sha256, size, offset) as write:
+        with uploads().append(tray, sha256, size, offset) as write:
             async for piece in request.stream():
                 await run_in_threadpool(write, piece)
     except ClientDisconnect:
         return JSONResponse({}, 400)  # what has come is kept; nobody reads this answer
-    return JSONResponse({"offset": await run_in_threadpool(uploads().finish, sha256, size)})
+    return JSONResponse({"offset": await run_in_threadpool(uploads().finish, tray, sha256, size)})
 
 
 def _explained(answer: Answer) -> Answer:

@@ -41,15 +41,15 @@ def facts_of(app):
     return found.map(lambda text: text.replace("\\", "")).set_index("Fact")
 
 
-def brought(workspace, path, name):
+def brought(path, name, person=""):
     """A file that came into the visit's folder, as an upload leaves it."""
-    tray = uploads().new_tray()
+    tray = uploads().new_tray(person)
     data = path.read_bytes()
     sha = hashlib.sha256(data).hexdigest()
     uploads().offer(tray, name, len(data), sha)
     with uploads().append(tray, sha, len(data), 0) as write:
         write(data)
-    uploads().finish(sha, len(data))
+    uploads().finish(tray, sha, len(data))
     uploads().offer(tray, name, len(data), sha)
     return tray
 
@@ -145,7 +145,7 @@ def test_what_no_file_says_is_given_in_the_form(workspace, at, files):
 
 
 def test_uploaded_files_are_listed_and_removed_with_their_entry(workspace, open_app, files, tmp_path):
-    tray = brought(workspace, write_zip(tmp_path / "shapes.zip"), "shapes.zip")
+    tray = brought(write_zip(tmp_path / "shapes.zip"), "shapes.zip")
     app = open_app("bring", files=tray)
     app.segmented_control(key="bring.step").set_value("images").run()
     assert "shapes.zip: 12 test images of 3 classes" in texts(app).replace("\\", "")

@@ -5,6 +5,9 @@ import pytest
 from engine.store.desk import Desk
 from engine.store.people import Person, Settings
 from pages.forms import recipe as forms
+from pages.shared.uploads import uploads
+from tests.image_files import write_zip
+from tests.pages.test_bring import brought
 from tests.pages.test_lab import problems, texts
 from tests.pages.test_runs import choose
 
@@ -93,6 +96,61 @@ def test_who_cannot_be_told_sees_no_page(workspace, open_app, logged_in, monkeyp
     app = open_app()
     assert "has no 'sub'" in " ".join(problems(app)).replace("\\", "")
     assert not app.metric
+
+
+def test_files_that_others_brought_are_theirs_alone(workspace, open_app, logged_in, monkeypatch, tmp_path):
+    """The address of somebody's visit, or a path in it, gives others neither its files nor its folder."""
+    monkeypatch.setenv("MERGELENS_ROOTS", str(tmp_path / "roots"))
+    (tmp_path / "roots").mkdir()
+    archive = write_zip(tmp_path / "shapes.zip")
+    theirs = brought(archive, "shapes.zip", "ben@example.com")
+    app = open_app("bring", files=theirs)
+    assert not app.exception
+    mine = app.session_state["files"]
+    assert mine != theirs
+    assert app.query_params["files"] == mine
+    assert open_app("bring", files=mine).session_state["files"] == mine
+    zoos = workspace.store.root / "zoos"
+    zoos.mkdir()
+    archive.rename(zoos / "shapes.zip")
+    for place in (uploads().folder(theirs) / "shapes.zip", uploads().folder(theirs), workspace.store.root):
+        assert "outside the folders that this app may read" in added(open_app("bring"), place)
+    assert added(open_app("bring"), zoos / "shapes.zip") == ""
+    monkeypatch.setenv("MERGELENS_ROOTS", str(tmp_path))
+    assert "outside the folders that this app may read" in added(open_app("bring"), uploads().folder(theirs))
+
+
+def added(app, place):
+    """Add data by a place on the server; returns what speaks against it."""
+    app.session_state["bring.step"] = "images"
+    app.session_state["bring.w.place.images"] = "server"
+    app.session_state["bring.w.images.place"] = str(place)
+    app.run().button(key="bring.images.add").click().run()
+    assert not app.exception
+    assert bool(problems(app)) != ("Remove" in [button.label for button in app.button])
+    return " ".join(problems(app))
+
+
+def test_what_is_shown_of_a_request_names_no_folder_of_a_visit(workspace, open_app, logged_in):
+    request = {"base": str(workspace.store.root / "uploads" / ("ab" * 12) / "a.pt"), "tray": "ab" * 12}
+    row = workspace.store.runs.submit("import", request, name="Theirs", person="ben@example.com")
+    workspace.store.runs.request_cancel(row.id)
+    shown = choose(open_app("runs"), "Theirs").json[0].value
+    assert "ab" * 12 not in shown
+    assert "a.pt" in shown
+
+
+def test_a_viewer_brings_no_files(workspace, open_app, logged_in, monkeypatch):
+    monkeypatch.setenv("MERGELENS_ROLES", "viewer=*")
+    app = open_app("bring")
+    assert not app.exception
+    assert "start nothing" in " ".join(info.value for info in app.info)
+    assert "files" not in app.query_params
+    app.segmented_control(key="bring.w.place.models").set_value("hub").run()
+    app.text_input(key="bring.w.hub.models").set_value("a/b").run()
+    app.button(key="bring.hub.models.go").click().run()
+    assert "start nothing" in " ".join(toast.value for toast in app.toast)
+    assert not (workspace.store.root / "uploads").exists()
 
 
 def test_an_admin_sees_who_deleted_what(workspace, open_app, logged_in, monkeypatch):

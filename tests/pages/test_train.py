@@ -289,6 +289,18 @@ def test_a_zoo_without_training_images_says_so(workspace, open_app):
     assert "Test images are never trained on" in texts(app).replace("\\", "")
 
 
+def test_zoos_of_others_are_copied_to_train_in(workspace, open_app, trainable, monkeypatch):
+    monkeypatch.setenv("MERGELENS_LOGIN", "headers")
+    monkeypatch.setenv("MERGELENS_ROLES", "member=*")
+    workspace.store.zoos.own(trainable, "ben@example.com")
+    app = opened(open_app, trainable / "zoo.yaml")
+    assert "belongs to ben@example.com" in texts(app).replace("\\", "")
+    assert "train.go.button" not in {button.key for button in app.button}
+    assert app.button(key="train.copy.button").label == "Make a copy to train in"
+    workspace.store.zoos.own(trainable, "test@example.com")
+    assert opened(open_app, trainable).button(key="train.go.button")
+
+
 def test_what_cannot_be_trained_is_said_before(workspace, open_app, trainable):
     app = opened(open_app, trainable)
     app.selectbox(key="train.method").set_value("lora").run()

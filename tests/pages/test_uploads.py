@@ -40,7 +40,7 @@ def test_a_file_comes_in_parts_and_is_recognised_afterwards(client, place, tmp_p
     assert announce(client, place).json() == {"offset": 1000}
     assert send(client, place, BYTES[1000:], 1000).json() == {"offset": len(BYTES)}
     assert announce(client, place).json() == {"offset": len(BYTES)}
-    assert (tmp_path / "store" / place.lstrip("/") / "a.safetensors").read_bytes() == BYTES
+    assert (uploads().folder(place.split("/")[-1]) / "a.safetensors").read_bytes() == BYTES
     assert announce(client, place, "again/model.safetensors").json() == {"offset": len(BYTES)}
 
 

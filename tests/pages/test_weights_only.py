@@ -1,8 +1,12 @@
 """A zoo made of checkpoints alone, without heads or images: its run opens in every page and says what is missing."""
 
+from contextlib import nullcontext
+
 import pytest
 from safetensors.torch import save_file
 
+from engine.commands.runs import export
+from engine.errors import EngineError
 from engine.pipeline.local import run_recipe
 from engine.recipe import parse_recipe
 from engine.zoo.importing.convert import import_zoo
@@ -43,3 +47,10 @@ def test_what_needs_images_says_that_there_are_none(run, open_app):
         assert not app.exception, title
         assert not problems(app), title
         assert ("No images" in texts(app)) == (title in ("Sharpness", "Spawning")), title
+
+
+def test_a_table_of_accuracies_is_refused_and_says_what_to_export(run, tmp_path):
+    for name, refused in (("table.tex", True), ("metrics.csv", False)):
+        with pytest.raises(EngineError, match="Nothing was scored") if refused else nullcontext():
+            export(run.id, tmp_path / name)
+        assert (tmp_path / name).exists() != refused

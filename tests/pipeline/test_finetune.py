@@ -362,7 +362,7 @@ def test_a_cancelled_training_keeps_its_checkpoint_for_some_days(zoo, tmp_path):
     with pytest.raises(Cancelled):
         run_inline(plan, store, Impatient(7))
     (checkpoint,) = store.root.glob("checkpoints/*.safetensors")
-    assert store.empty_trash(days=1) == 0
+    assert store.empty_trash(days=1) == store.empty_trash(days=0) == 0  # it may be of a training at work
     assert checkpoint.exists()
     os.utime(checkpoint, (0, 0))
     assert store.empty_trash(days=1) > 0

@@ -54,6 +54,24 @@ def test_one_changed_value_is_found(made):
     assert "1 of " in result.output
 
 
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        (lambda tensor: tensor[:-1].clone(), r"is float32 of shape \(31, .*merge's float32 of shape \(32, "),
+        (lambda tensor: tensor.double(), "is float64 of shape .*merge's float32"),
+    ],
+    ids=["shape", "dtype"],
+)
+def test_a_tensor_of_another_form_is_named(made, changed, found):
+    _, file, _ = made
+    tensors = load_file(file)
+    tensors["visual.conv1.weight"] = changed(tensors["visual.conv1.weight"])
+    with safe_open(file, "pt") as opened:
+        save_file(tensors, file, metadata=opened.metadata())
+    with pytest.raises(CheckpointError, match=f"visual.conv1.weight {found}"):
+        verify(file)
+
+
 def test_a_changed_input_is_named_and_a_moved_zoo_can_be(made, tmp_path):
     zoo, file, _ = made
     moved = zoo.rename(tmp_path / "elsewhere")

@@ -3,20 +3,52 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 
 import pytest
+import sqlalchemy as sa
 
 from engine.errors import Cancelled, EngineError
+from engine.pipeline import local
 from engine.pipeline.local import in_this_process, run_recipe
 from engine.recipe import parse_recipe
 from engine.report import read_report
 from engine.service.carrying import by_service
 from engine.store import Store
+from engine.store.owners import is_fresh
+from engine.store.tables import run as run_table
 from tests.tiny_zoo import make_zoo
 
 
 def recipe_of(zoo, **parts):
     return parse_recipe({"zoo": zoo, **parts})
+
+
+def test_a_quiet_command_is_heard_of(tmp_path, monkeypatch):
+    """An engine on another host takes rows away of which nobody has heard for some seconds."""
+    store = Store(tmp_path / "store")
+    heard = []
+
+    def quiet(plan, store, listener, made):
+        row = store.runs.list()[0]
+        long_ago = sa.update(run_table).values(heartbeat=time.time() - 100)
+        for _ in range(2):  # again and again
+            store.database.write(lambda connection: connection.execute(long_ago))
+            ends = time.monotonic() + 20
+            while not is_fresh(store.runs.get(row.id).heartbeat) and time.monotonic() < ends:
+                time.sleep(0.01)
+            heard.append(is_fresh(store.runs.get(row.id).heartbeat))
+        return store.root
+
+    monkeypatch.setattr(local, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(local, "run_inline", quiet)
+    assert in_this_process(store, "gc", {"asked": 1.0, "dry": True}, "Quiet", None) == store.root
+    assert heard == [True, True]
+    assert store.runs.list()[0].state == "finished"
+    ends = time.monotonic() + 5
+    while "signs of life" in {thread.name for thread in threading.enumerate()}:
+        assert time.monotonic() < ends
 
 
 @pytest.mark.slow

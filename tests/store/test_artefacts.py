@@ -186,16 +186,20 @@ def test_a_file_is_read_once_for_each_modification_time(store, forgetful, monkey
     assert len(read) == 3
 
 
-def test_deleting_can_be_undone_for_some_days(store):
+def test_what_is_deleted_is_gone_for_good(store, monkeypatch):
     key = make(store)
     assert store.delete(key)
     assert store.find(key) is None
-    assert store.restore(key)
-    assert store.find(key)
-    store.delete(key)
+    assert store.sizes()["trash"] == 0
+    assert not store.delete(key)
+    make(store)
+    monkeypatch.setattr(artefacts, "remove", lambda folder: 0)  # the process ends in the middle
+    assert store.delete(key)
+    assert store.find(key) is None
+    monkeypatch.undo()
     assert store.empty_trash(days=1) == 0
     assert store.empty_trash(days=0) > 0
-    assert not store.restore(key)
+    assert store.sizes()["trash"] == 0
 
 
 def test_names_that_are_no_keys_are_refused(store):

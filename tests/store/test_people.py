@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
 from engine.errors import EngineError
+from engine.manifest import known_zoos, locate_description, made_folder
 from engine.store import Store
 from engine.store.desk import Desk, deeds
 from engine.store.people import AT_THE_MACHINE, NotAllowed, Person, Settings, check_allowed, person_of
+from engine.store.uploads import Uploads
 
 ISSUER = "https://login.example.org"
 OIDC = Settings(
@@ -45,6 +49,9 @@ def test_claims_say_who_somebody_is():
     assert person_of(claims(groups=["lab", "it"], name=None), OIDC) == Person("anna@x.org", "Anna@x.org", "admin")
     assert person_of(claims(groups="other, it"), OIDC).role == "admin"
     assert person_of(claims(groups=None), OIDC).role == "viewer"
+    assert person_of(claims(email_verified=True), OIDC).id == "anna@x.org"
+    by_subject = replace(OIDC, id_claim="sub")
+    assert person_of(claims(sub="248289", email_verified=False), by_subject).id == "248289"
 
 
 @pytest.mark.parametrize(
@@ -57,6 +64,8 @@ def test_claims_say_who_somebody_is():
         ({"iat": None}, "too old"),
         ({"email": None}, "no 'email'"),
         ({"email": "  "}, "no 'email'"),
+        ({"email_verified": False}, "not verified your e-mail"),
+        ({"email_verified": "false"}, "not verified your e-mail"),
         ({"email": ["anna@x.org"]}, "no 'email'"),
     ],
 )
@@ -76,7 +85,8 @@ def test_settings_are_read_and_checked():
     assert Settings.of_environment({}) == Settings(roles=(("member", frozenset("*")),))
     found = Settings.of_environment({"MERGELENS_LOGIN": "oidc", "MERGELENS_ROLES": "viewer=* admin=it,owners"})
     assert found.roles == (("admin", frozenset({"it", "owners"})), ("viewer", frozenset("*")))
-    for wrong in ({"MERGELENS_LOGIN": "odic"}, {"MERGELENS_ROLES": "root=it"}, {"MERGELENS_QUOTA_RUNS": "many"}):
+    wrongs = [{"MERGELENS_LOGIN": "odic"}, {"MERGELENS_ROLES": "root=it"}, {"MERGELENS_QUOTA_RUNS": "many"}]
+    for wrong in (*wrongs, {"MERGELENS_ROLES": "admin=it admin=owners"}):
         with pytest.raises(EngineError, match=next(iter(wrong))):
             Settings.of_environment(wrong)
 
@@ -152,7 +162,18 @@ def test_people_have_quotas(store):
     store.runs.set_step_keys(first.id, ["ab" * 32])
     with pytest.raises(NotAllowed, match=r"0\.0 GB are the most"):
         Desk(store, ANNA, Settings(login="oidc", runs=99, bytes=1000)).submit("run", {})
-    assert Desk(store, BEN, Settings(login="oidc", runs=99, bytes=1000)).submit("run", {}).person == BEN.id
+    few.delete(first.id)  # which can be brought back, and takes its room until somebody cleans up
+    with pytest.raises(NotAllowed, match=r"0\.0 GB are the most"):
+        Desk(store, ANNA, Settings(login="oidc", runs=99, bytes=1000)).submit("run", {})
+    bens = Desk(store, BEN, Settings(login="oidc", runs=99, bytes=1000))
+    assert bens.submit("run", {}).person == BEN.id
+    uploads = Uploads(store.root)
+    tray, digest = uploads.new_tray(BEN.id), hashlib.sha256(bytes(1000)).hexdigest()
+    uploads.offer(tray, "a.pt", 1000, digest)
+    with uploads.append(tray, digest, 1000, 0) as write:
+        write(bytes(1000))
+    with pytest.raises(NotAllowed, match="results and uploads take"):
+        bens.submit("run", {})
 
 
 def test_people_take_turns(store, desks):
@@ -184,7 +205,8 @@ def test_zoos_belong_to_who_asked_for_them(store, desks, tmp_path):
         store.zoos.add(folder)
     assert (store.zoos.owner(mine), store.zoos.list()) == (ANNA.id, [older, mine])
     changes = [("import", {"out": str(mine)}), ("finetune", {"zoo": str(tmp_path / "." / "mine")})]
-    changes.append(("align", {"zoo": str(mine)}))
+    changes += [("align", {"zoo": str(mine)}), ("import", {"out": str(mine / "zoo.yaml")})]
+    changes += [(kind, {"zoo": str(mine / "zoo.yaml")}) for kind in ("finetune", "align")]
     for kind, request in changes:
         with pytest.raises(NotAllowed, match=r"zoo belongs to a@x\.org"):
             ben.submit(kind, request)
@@ -197,3 +219,22 @@ def test_zoos_belong_to_who_asked_for_them(store, desks, tmp_path):
     ben.submit("copy", {"zoo": str(mine), "name": "his"})
     with pytest.raises(NotAllowed, match=r"zoo belongs to b@x\.org"):
         anna.submit("finetune", {"zoo": str(store.root / "zoos" / "his")})
+
+
+def test_zoos_that_come_with_the_app_belong_to_no_member(store, desks, tmp_path, monkeypatch):
+    """They are changed by the name that the planner opens, whatever folder that is."""
+    anna, _, ida, _ = desks
+    monkeypatch.setenv("MERGELENS_CACHE", str(tmp_path / "cache"))
+    described = next(zoo.name for zoo in known_zoos() if zoo.described)
+    (tmp_path / "given.yaml").write_text("name: given")
+    for zoo in ("mini8", described, str(tmp_path / "given.yaml")):
+        for kind in ("finetune", "align"):
+            with pytest.raises(NotAllowed, match="zoo belongs to nobody who logs in"):
+                anna.submit(kind, {"zoo": zoo})
+        assert "copy it" in anna.zoo_refusal(zoo)
+        assert ida.zoo_refusal(zoo) == ""
+    made = made_folder(locate_description(described))
+    made.mkdir(parents=True)
+    (made / "zoo.yaml").write_text("name: made")
+    store.zoos.own(made, ANNA.id)
+    assert anna.submit("finetune", {"zoo": described}).state == "queued"

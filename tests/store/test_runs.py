@@ -140,6 +140,18 @@ def test_a_run_that_ends_its_service_while_it_is_planned_is_not_taken_up_for_eve
     assert runs.resume(run.id).plannings == 0
 
 
+def test_a_deleted_run_is_brought_back_before_it_is_resumed(runs):
+    """Nobody takes a deleted row up, so it would wait for ever."""
+    run = runs.submit("run", {})
+    runs.request_cancel(run.id)
+    runs.delete(run.id)
+    with pytest.raises(StoreError, match="is deleted; only"):
+        runs.resume(run.id)
+    assert runs.get(run.id).state == "cancelled"
+    runs.undelete(run.id)
+    assert runs.resume(run.id).state == "queued"
+
+
 def test_plannings_that_come_to_an_end_or_are_given_back_do_not_count(runs):
     run = runs.submit("run", {})
     for number in range(4):

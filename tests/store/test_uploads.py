@@ -28,7 +28,7 @@ def send(uploads, tray, data, start=0, stop=None, name=None):
         assert uploads.offer(tray, name, len(data), sha) == start
     with uploads.append(tray, sha, len(data), start) as write:
         write(data[start:stop])
-    came = uploads.finish(sha, len(data))
+    came = uploads.finish(tray, sha, len(data))
     if name and came == len(data):
         uploads.offer(tray, name, len(data), sha)
     return came
@@ -80,7 +80,7 @@ def test_another_offset_another_content_and_more_bytes_are_refused(uploads, tray
         with pytest.raises(UploadError, match="another window"), uploads.append(tray, SHA, len(BYTES), 0):
             pytest.fail("two write to one file")
     with pytest.raises(UploadError, match="not the file that was announced"):
-        uploads.finish(SHA, len(BYTES))
+        uploads.finish(tray, SHA, len(BYTES))
     assert uploads.offer(tray, "a.pt", len(BYTES), SHA) == 0  # it was removed
 
 
@@ -141,7 +141,7 @@ def test_sizes_are_limited(uploads, tray, monkeypatch):
 def test_what_was_broken_off_and_what_is_old_is_removed(uploads, tray, tmp_path):
     send(uploads, tray, BYTES, 0, 1000, name="a.pt")
     send(uploads, tray, b"whole", name="b.pt")
-    now = (tmp_path / "uploads" / tray).stat().st_mtime
+    now = uploads.folder(tray).stat().st_mtime
     uploads.sweep(now + 3600 * (PART_HOURS - 1))
     assert uploads.offer(tray, "a.pt", len(BYTES), SHA) == 1000
     uploads.sweep(now + 3600 * (PART_HOURS + 1))
@@ -156,8 +156,67 @@ def test_removing_a_file_removes_nothing_else(uploads, tray, tmp_path):
     send(uploads, tray, b"one", name="a.pt")
     folder = uploads.folder(tray)
     with pytest.raises(UploadError):
-        uploads.remove(tray, tmp_path)
+        uploads.remove(folder.name, tmp_path)
     with pytest.raises(UploadError):
-        uploads.remove(tray, folder)
-    uploads.remove(tray, folder / "a.pt")
+        uploads.remove(folder.name, folder)
+    send(uploads, tray, b"two", name="b.pt")
+    other = uploads.new_tray()
+    assert uploads.offer(other, "two.pt", 3, hashlib.sha256(b"two").hexdigest()) == 3
+    for name in ("a.pt", "b.pt"):
+        uploads.remove(folder.name, folder / name)
     assert list(folder.iterdir()) == []
+    assert [path.read_bytes() for path in (tmp_path / "uploads" / "whole").iterdir()] == [b"two"]
+
+
+def test_the_name_of_a_folder_is_no_right_to_put_files_into_it(uploads, tray):
+    """Paths are read by many: in requests, logs and messages."""
+    name = uploads.folder(tray).name
+    assert name != tray
+    assert uploads.folder(name) is None
+    with pytest.raises(UploadError, match="no longer kept"):
+        uploads.offer(name, "a.pt", len(BYTES), SHA)
+    with pytest.raises(UploadError, match="no longer kept"), uploads.append(name, SHA, len(BYTES), 0):
+        pytest.fail("it was opened")
+
+
+def test_where_people_log_in_nobody_gets_files_or_folders_of_others(uploads, tmp_path):
+    anna, ben = uploads.new_tray("a@x.org"), uploads.new_tray("b@x.org")
+    send(uploads, anna, BYTES, name="a.pt")
+    assert uploads.folder(anna, "a@x.org") == uploads.folder(anna)
+    assert uploads.folder(anna, "b@x.org") is None
+    assert uploads.folder(anna, "") is None
+    assert uploads.folder(uploads.new_tray(), "b@x.org") is None
+    assert uploads.offer(ben, "b.pt", len(BYTES), SHA) == 0  # who knows a digest has not got the file
+    assert uploads.offer(uploads.new_tray("a@x.org"), "again.pt", len(BYTES), SHA) == len(BYTES)
+    send(uploads, ben, BYTES, name="b.pt")
+    assert [uploads.bytes_of(person) for person in ("a@x.org", "b@x.org", "c@x.org", "")] == [len(BYTES)] * 2 + [0] * 2
+    uploads.sweep(uploads.folder(anna).stat().st_mtime + 86_400 * (TRAY_DAYS + 1))
+    assert list((tmp_path / "uploads" / "owners").iterdir()) == []
+
+
+def test_the_files_of_a_person_are_bounded(uploads, monkeypatch):
+    monkeypatch.setenv("MERGELENS_QUOTA_GB", str(1.5 * len(BYTES) / 1e9))
+    tray, nobodys = uploads.new_tray("a@x.org"), uploads.new_tray()
+    other = bytes(reversed(BYTES))
+    sha = hashlib.sha256(other).hexdigest()
+    for data, name in ((BYTES, "a.pt"), (other, "b.pt")):
+        assert uploads.offer(tray, name, len(BYTES), hashlib.sha256(data).hexdigest()) == 0
+        send(uploads, nobodys, data, name=name)
+    send(uploads, tray, BYTES)
+    with (
+        pytest.raises(UploadError, match="the most that a person's may take"),
+        uploads.append(tray, sha, len(other), 0),
+    ):
+        pytest.fail("it was opened")
+    with pytest.raises(UploadError, match="the most that a person's may take"):
+        uploads.offer(uploads.new_tray("a@x.org"), "b.pt", len(other), sha)
+    assert uploads.offer(tray, "a.pt", len(BYTES), SHA) == len(BYTES)
+    uploads.remove(uploads.folder(tray).name, uploads.folder(tray) / "a.pt")
+    send(uploads, tray, other, name="b.pt")
+
+
+def test_what_would_fill_the_disk_is_not_taken_when_it_comes(uploads, tray, monkeypatch):
+    uploads.offer(tray, "a.pt", len(BYTES), SHA)
+    monkeypatch.setattr(module, "SPARE", 2**60)
+    with pytest.raises(DiskFull, match="has room for"), uploads.append(tray, SHA, len(BYTES), 0):
+        pytest.fail("it was opened")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from engine.archives import contents_of
 from engine.errors import CheckpointError
 from engine.weights import PickledFile, is_torch_file
 from engine.weights.pickle_machine import Made, read_pickle
@@ -192,10 +193,52 @@ def test_an_archive_with_too_many_entries_is_refused_before_it_is_parsed(tmp_pat
     refused(path, "entries")
 
 
+@pytest.mark.parametrize("most", [0, 2])
+def test_an_archive_whose_end_says_two_things_is_refused_before_it_is_parsed(tmp_path, monkeypatch, most):
+    """Readers differ in which record they take: the one before the locator, or the one that it points to."""
+    path = tmp_path / "many.pt"
+    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 3)  # more are counted in 64 bits
+    with zipfile.ZipFile(path, "w") as out:
+        for number in range(5):
+            out.writestr(f"a/{number}", b"")
+    raw = path.read_bytes()
+    locator = raw.rindex(b"PK\x06\x07")
+    record = raw[locator - 56 : locator]
+    with path.open("rb") as file:
+        assert contents_of(file) == (5, struct.unpack("<Q", record[40:48])[0])
+    lie = record[:24] + struct.pack("<QQQ", most, most, 50) + record[48:]
+    path.write_bytes(lie + raw[: locator + 8] + struct.pack("<Q", 0) + raw[locator + 16 :])
+    with path.open("rb") as file:
+        assert contents_of(file) is None
+    refused(path, "table of contents")
+    path.write_bytes(raw[: locator - 56] + bytes(56) + raw[locator:])
+    refused(path, "table of contents")
+
+
 def deep(levels):
     """A pickled module that holds itself as its child ``levels`` times, or for ever."""
     body = b"\x80\x02" + b"csrc.modeling\nDeep\n)\x81q\x00"
     return body + b"}q\x01X\x08\x00\x00\x00_modulesq\x02}q\x03X\x01\x00\x00\x00aq\x04h\x00ssb."
+
+
+def test_what_is_named_again_and_again_is_not_copied_as_often(tmp_path):
+    """Few bytes would ask for terabytes: a list that is written once is named in a million calls."""
+    path = tmp_path / "bomb.pt"
+
+    def refused_early(shared, again):
+        with zipfile.ZipFile(path, "w") as out:
+            out.writestr("a/data.pkl", b"\x80\x02" + shared + again * 5_000 + b".")
+        refused(path, "1,000,000 entries copied")
+
+    numbers = [b"J" + struct.pack("<i", number) for number in range(5_000)]
+    for name in ("set", "frozenset"):
+        body = f"cbuiltins\n{name}\nq\x00".encode() + b"](" + b"".join(numbers) + b"e\x85q\x01"
+        refused_early(body, b"h\x00h\x01R")
+    pairs = b"](" + b"".join(number + b"N\x86" for number in numbers) + b"e\x85q\x01"
+    for name in (b"builtins\ndict", b"collections\nOrderedDict"):
+        refused_early(b"c" + name + b"\nq\x00" + pairs, b"h\x00h\x01R")
+    table = b"}(" + b"".join(number + b"N" for number in numbers) + b"u"
+    refused_early(b"ca\nB\nq\x00" + table + b"2\x86q\x01", b"h\x00)\x81h\x01b")
 
 
 @pytest.mark.slow

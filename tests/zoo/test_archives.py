@@ -118,6 +118,16 @@ def test_an_archive_of_more_names_than_memory_is_refused_unparsed(tmp_path, monk
         read_source(path)
 
 
+def test_an_archive_without_one_true_table_is_refused_unparsed(tmp_path, monkeypatch):
+    path = packed(tmp_path / "x.zip", ("star/a.png", IMAGE))
+    content = path.read_bytes()
+    end = content.rindex(b"PK\x05\x06")
+    path.write_bytes(content[:end] + b"PK\x06\x07" + bytes(16) + content[end:])
+    monkeypatch.setattr(zipfile, "ZipFile", None)
+    with pytest.raises(DataError, match="table of contents is missing or damaged"):
+        read_source(path)
+
+
 def test_arrays_by_the_thousand_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         for number in range(1200):

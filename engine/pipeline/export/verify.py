@@ -66,7 +66,8 @@ def verify(path: Path, zoo: str | None = None, progress: Progress | None = None)
         Inputs that changed, tensors that differ, and the comparison of the receipt beside the file with a new one.
 
     Raises:
-        EngineError: the header says too little, or the zoo or its images are gone.
+        EngineError: the header says too little, the zoo or its images are gone, or tensors are others, of other
+            shapes or of other dtypes.
     """
     file = open_weights(path)
     header: Mapping[str, Any] = getattr(file, "metadata", {})
@@ -93,6 +94,12 @@ def verify(path: Path, zoo: str | None = None, progress: Progress | None = None)
         ours, theirs, base = encoder_part(file), encoder_part(open_weights(again)), source.weights("base")
         if set(ours.names) != set(theirs.names):
             raise CheckpointError(f"{path.name} holds other tensors than the merge that its header describes.")
+        for name in ours.names:
+            if (found := _form(ours, name)) != (made := _form(theirs, name)):
+                raise CheckpointError(
+                    f"{path.name} holds other tensors than the merge that its header describes: {name} is {found}, the "
+                    f"merge's {made}. The file was changed after it was made; make it again."
+                )
         differing, largest, distance = _differences(ours, theirs, base)
         made = made_by(source, resolve(recipe), origins)
         same = _compare(beside(path), receipt_text(made, open_weights(path))) if beside(path).is_file() else "missing"
@@ -127,6 +134,10 @@ class _Listener(Silent):
         """Pass it on."""
         if self._progress is not None:
             self._progress(fraction, message)
+
+
+def _form(weights: Weights, name: str) -> str:
+    return f"{weights.dtype(name)} of shape {tuple(weights.shape(name))}".removeprefix("torch.")
 
 
 def _differences(ours: Weights, theirs: Weights, base: Weights) -> tuple[tuple[str, ...], float, float]:

@@ -14,6 +14,7 @@ from ...zoo.importing.request import REMOTE, parse_request
 from ...zoo.importing.roots import inside_roots
 from ..graph import Plan
 from ..steps import NoInputs, StepParams, step
+from .copy import FOLDER
 from .stamps import Stamp, stamp_of_file, stamps_of_data, stamps_of_model
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def plan_import(request: Mapping[str, Any], store: Store) -> Plan:
     written again.
 
     Raises:
-        ZooError: the request is not valid, or names a path outside the configured roots.
+        ZooError: the request is not valid, or names a path outside the configured roots and the store.
     """
     document = dict(request)
     check = bool(document.pop("check", False))
@@ -51,7 +52,7 @@ def plan_import(request: Mapping[str, Any], store: Store) -> Plan:
     for paths, look in ((models, stamps_of_model), (settings, stamp_of_file), (data, stamps_of_data)):
         for path in paths:
             stamps[path] = [*stamps.get(path, ()), *look(inside_roots(path, (store.root,)))]
-    inside_roots(parsed.folder, (store.root,))
+    inside_roots(parsed.folder, (store.root / FOLDER,))
     params = ImportParams(request=parsed.model_dump(mode="json"), files=stamps)
     node = check_import.plan(params) if check else carry_out_import.plan(params, label=f"Importing {parsed.name}")
     return Plan((node,), node.key)

@@ -122,9 +122,13 @@ def check_contents(path: Path, most_files: int, most_bytes: int) -> None:
 
     Raises:
         DataError: it lists more than so many entries, or in more bytes.
+        BadZipFile: it has no table, or two.
     """
     with path.open("rb") as file:
-        count, size = contents_of(file) or (0, 0)
+        found = contents_of(file)
+    if found is None:
+        raise zipfile.BadZipFile("its table of contents is missing or damaged")
+    count, size = found
     if count > most_files or size > most_bytes:
         raise DataError(
             f"{path.name} lists {count:,} entries in {size:,} bytes; at most {most_files:,} in {most_bytes:,} are read."
