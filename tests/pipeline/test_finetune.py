@@ -345,6 +345,17 @@ def test_comments_above_a_manifest_survive_and_a_second_call_finds_nothing_to_do
     assert "--replace" in err
 
 
+def test_settings_that_come_back_put_their_expert_back(zoo, tmp_path):
+    store, seen = Store(tmp_path / "store"), []
+    for rate in (1e-3, 5e-3, 1e-3):
+        config = {"steps": 2, "batch_size": 8, "learning_rate": rate}
+        finetune_experts({"zoo": str(zoo), "tasks": ["warm"], "config": config, "replace": True}, store)
+        record = json.loads((zoo / "build.json").read_text())["finetuned"]["warm"]
+        assert record["config"]["learning_rate"] == rate
+        seen.append((record, (zoo / "experts" / "warm.safetensors").read_bytes()))
+    assert seen[0] == seen[2] != seen[1]  # trained once, put there twice
+
+
 class Impatient(Silent):
     """Cancels after some looks."""
 

@@ -44,13 +44,10 @@ class FinetuneInputs(Inputs[A]):
 
 
 class AdoptParams(StepParams):
-    """Parameters of putting experts into a zoo.
-
-    The one step that works on the zoo's own folder: the same experts are put again into a folder that has changed.
-    """
+    """Parameters of putting experts into a zoo."""
 
     folder: str
-    stamp: tuple[int, int]  # of the manifest: file and time
+    asked: float  # seconds since the epoch: the zoo's own folder changes, so every asking is a step of its own
     replace: bool
     called: str | None = None  # this way of training, where it is not called as its recipe is
     start: str = apart("")  # the zoo whose base the experts start from, where it is another
@@ -80,10 +77,9 @@ def plan_finetune(asked: FinetuneRequest, store: Store) -> Plan:
         steps = {asked.config.row.reference: plan_training(zoo, tasks, asked, store, heads)}
     else:
         steps = {task.name: plan_training(zoo, [task], asked, store, heads) for task in tasks}
-    stamp = (zoo.folder / "zoo.yaml").stat()
     params = AdoptParams(
         folder=str(zoo.folder),
-        stamp=(stamp.st_ino, stamp.st_mtime_ns),
+        asked=time.time(),
         replace=asked.replace,
         called=asked.called or None,
         start=str(Zoo.open(asked.start.zoo).folder) if asked.start else "",
@@ -311,14 +307,15 @@ def finetune(inputs: FinetuneInputs[Path], params: FinetuneParams, output: Path,
 @step("adopt_experts", label="Putting the experts into the zoo", params=AdoptParams, inputs=AdoptInputs, cost=0.1)
 def adopt_experts(inputs: AdoptInputs[Path], params: AdoptParams, output: Path, tools: StepTools) -> None:
     """Copy trained experts into the zoo's folder and name them in its manifest; writes ``experts.json``."""
-    from ...zoo.making.adopt import adopt
+    from ...zoo.making.adopt import adopt, alone
 
     zoo = params.sources.open()
     records = {}
     for task, folder in inputs.expert.items():
         records[task] = (folder, json.loads((folder / "record.json").read_text()))
     start = Zoo.open(here(params.start)) if params.start else None
-    names = adopt(zoo, records, replace=params.replace, called=params.called or "", start=start)
+    with alone(zoo.folder):
+        names = adopt(zoo, records, replace=params.replace, called=params.called or "", start=start)
     tools.store.zoos.add(zoo.folder)  # so that pages list it
     (output / "experts.json").write_text(
         json.dumps({names[task]: record for task, (_, record) in records.items()}, indent=1)
