@@ -264,6 +264,12 @@ def without_training_images(zoo):
     np.savez(zoo / "data" / "warm.npz", **kept)
 
 
+def one_of_each_class(zoo):
+    with np.load(zoo / "data" / "warm.npz") as arrays:
+        kept = {name: arrays[name][:3] if name.startswith("train") else arrays[name] for name in arrays}
+    np.savez(zoo / "data" / "warm.npz", **kept)
+
+
 def without_head(zoo):
     heads = load_file(zoo / "heads.safetensors")
     save_file({name: tensor for name, tensor in heads.items() if name != "warm"}, zoo / "heads.safetensors")
@@ -283,6 +289,7 @@ def nothing(zoo):
 
 FAULTS = [
     (without_training_images, {}, "no training images"),
+    (one_of_each_class, {"config": {"batch_size": 3}}, "no image to watch the training on.* as a split `val`"),
     (without_head, {}, "no head for the task 'warm'"),
     (with_an_expert, {}, "has the expert 'warm' already"),
     (nothing, {"tasks": ["wram"]}, "Did you mean 'warm'"),

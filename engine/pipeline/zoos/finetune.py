@@ -226,7 +226,7 @@ def plan_training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, stor
         zoo.heads(names)  # they are there, and fit
     start = zoo if wanted.start is None else other_base(wanted.start, zoo, store)
     base = start.weights("base")
-    counts = {name: len(hold_out(zoo.data[name], VALIDATION_SHARE)[0]) for name in names}
+    counts = {name: _samples(zoo, name) for name in names}
     parameters = sum(math.prod(base.shape(name)) for name in base.names)
     config = wanted.config.resolved(sum(counts.values()), parameters, len(tasks), zoo.modality.augmentations[0])
     for name, count in counts.items():
@@ -265,6 +265,20 @@ def plan_training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, stor
         device=f"{device}/float32",
         gpu=device == "cuda",
     )
+
+
+def _samples(zoo: Zoo, task: str) -> int:
+    """Return how many samples of a task are trained on; refuse a task that leaves none to watch the training on."""
+    data = zoo.data[task]
+    rows, held_out = hold_out(data, VALIDATION_SHARE)
+    if not len(data.usable("val") if held_out is None else held_out):
+        kind = zoo.modality
+        raise DataError(
+            f"Task '{task}' has no {kind.one} to watch the training on: at most one training {kind.one} of each class, "
+            f"and no split `val`. Add training {kind.many}, or {kind.many} with labels as a split `val` (val_x and "
+            "val_y of an .npz)."
+        )
+    return len(rows)
 
 
 @step(
