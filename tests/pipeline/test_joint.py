@@ -81,6 +81,14 @@ def test_epochs_pass_over_all_samples(zoo, tmp_path):
     assert [config.resolved(100, 1, tasks)["steps"] for tasks in (1, 2, 3, 5)] == [23, 25, 23, 40]
 
 
+def test_samples_to_watch_on_may_come_from_two_splits(zoo, tmp_path):
+    path = zoo / "data" / "beta.npz"
+    with np.load(path) as found:
+        np.savez(path, **{name: found[name] for name in found if not name.startswith("val_")})
+    (record,) = finetune_experts(request(zoo), Store(tmp_path / "store")).values()
+    assert record["images"]["validation_from"] == "val, train"
+
+
 def test_in_parts_each_part_holds_images_of_every_task(zoo, tmp_path, monkeypatch):
     finetune_experts(request(zoo), Store(tmp_path / "whole"))
     whole, real, sizes = trained(zoo), training_run.load_encoder, []

@@ -29,7 +29,7 @@ from .foreseen import keep_training_rate
 from .request import FinetuneRequest
 from .start import other_base
 from .teacher import plan_teacher, wording_of
-from .training import FinetuneParams, TrainingRun, work
+from .training import VERSION, FinetuneParams, TrainingRun, work
 
 if TYPE_CHECKING:
     from ...store import Store
@@ -282,7 +282,13 @@ def _samples(zoo: Zoo, task: str) -> int:
 
 
 @step(
-    "finetune", label="Training an expert", params=FinetuneParams, inputs=FinetuneInputs, version=2, cost=work, gpu=True
+    "finetune",
+    label="Training an expert",
+    params=FinetuneParams,
+    inputs=FinetuneInputs,
+    version=VERSION,
+    cost=work,
+    gpu=True,
 )
 def finetune(inputs: FinetuneInputs[Path], params: FinetuneParams, output: Path, tools: StepTools) -> None:
     """Train one expert; goes on from a checkpoint of the same training where there is one.
