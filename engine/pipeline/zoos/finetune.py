@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...catalog import params_of
 from ...errors import DataError, ZooError, nearest
 from ...features import choose_device
 from ...manifest import Task
@@ -142,7 +143,8 @@ def _has_samples(zoo: Zoo, task: Task) -> bool:
 
 def _others(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store) -> dict[str, str] | None:
     """Digests of the other tasks' samples, where the recipe looks at them."""
-    if "other_tasks" not in wanted.config.row.needs:
+    row = wanted.config.row
+    if "other_tasks" not in row.needs or not getattr(params_of(row, wanted.config.params), "looks", True):
         return None
     found = {
         other.name: zoo.data[other.name].identity(store.digest_file)
@@ -152,7 +154,7 @@ def _others(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store) -> dict
     if not found:
         many = zoo.modality.many
         raise ZooError(
-            f"{wanted.config.row.title} looks at {many} of the other tasks, and the zoo '{zoo.manifest.name}' has "
+            f"{row.title} looks at {many} of the other tasks, and the zoo '{zoo.manifest.name}' has "
             f"training {many} of no in-domain task but '{task.name}'. Add tasks, or choose another recipe."
         )
     return found
