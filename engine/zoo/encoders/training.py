@@ -305,10 +305,13 @@ class Trainer:
             CheckpointError: it is not a state of this encoder, which then stays as it is.
         """
         model = {name.removeprefix("model."): tensor for name, tensor in state.items() if name.startswith("model.")}
-        wanted = {name: tensor.shape for name, tensor in self.model.state_dict().items()}
-        along = [state.get(f"along.{number}") for number in range(len(self.along))]
-        fits = wanted == {name: tensor.shape for name, tensor in model.items()}
-        if not fits or any(one is None or one.shape != own.shape for one, own in zip(along, self.along, strict=True)):
+        shapes = {name: tensor.shape for name, tensor in state.items()}
+        wanted = {f"model.{name}": tensor.shape for name, tensor in self.model.state_dict().items()}
+        odd = len(wanted) != len(model)
+        wanted |= {f"along.{number}": parameter.shape for number, parameter in enumerate(self.along)}
+        kept = [(f"gradient.{number}", parameter) for number, parameter in enumerate(self.trained.values())]
+        wanted |= {name: parameter.shape for name, parameter in kept if name in state}
+        if odd or any(shapes.get(name) != shape for name, shape in wanted.items()):
             raise CheckpointError("The training checkpoint does not belong to this encoder.")
         remembered = [
             (optimizer, parameter, _known(state, start, number, parameter))
@@ -318,11 +321,11 @@ class Trainer:
         ]
         self.model.load_state_dict(model, strict=False)  # a model may leave out what repeats its tensors
         with torch.no_grad():
-            for own, one in zip(self.along, along, strict=True):
-                own.copy_(one)
-        for number, parameter in enumerate(self.trained.values()):
-            if f"gradient.{number}" in state:
-                parameter.grad = state[f"gradient.{number}"].to(parameter.device, copy=True)
+            for number, parameter in enumerate(self.along):
+                parameter.copy_(state[f"along.{number}"])
+        for name, parameter in kept:
+            if name in state:
+                parameter.grad = state[name].to(parameter.device, copy=True)
         for optimizer, parameter, known in remembered:
             optimizer.state[parameter] = known
         self.step = step
