@@ -40,6 +40,7 @@ class Layout:
     derived: tuple[str, ...] = ()  # ends of names of buffers that follow from the architecture
     blocks: str = ""  # beginning of blocks' names, without the prefix, where blocks can be followed one by one
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # beginnings of names in a block, by kind
+    scales: tuple[str, ...] = ()  # of a block: what its branches are multiplied by, in architectures that do so
     read_out: tuple[str, ...] = ()  # beginnings of names behind the blocks, where there are any
     # Of a block: of attention q, k, v and out; of the perceptron fc, gate (where there is one) and proj.
     matrices: Mapping[str, tuple[Matrix, ...]] = field(default_factory=dict)
@@ -82,6 +83,7 @@ OPEN_CLIP = Layout(
     ),
     blocks="transformer.resblocks.",
     parts={"attention": ("attn.",), "mlp": ("mlp.",), "norm": ("ln_1.", "ln_2.")},
+    scales=("ls_1.gamma", "ls_2.gamma"),
     read_out=("ln_post.", "proj"),
     matrices={
         "q": (Matrix("attn.in_proj_weight", 0),),

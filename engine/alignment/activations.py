@@ -53,11 +53,12 @@ class PairedMoments:
 
     @property
     def deviations(self) -> tuple[Tensor, Tensor]:
-        """Return the unbiased standard deviations of both networks' units."""
+        """Return the unbiased standard deviations of both networks' units; 0 for what rounding may leave."""
         found = []
         for total, squares in zip((self._one, self._two), self._squares, strict=True):
-            variance = (squares - total.square() / self.count) / (self.count - 1)
-            found.append(variance.clamp(min=0).sqrt())
+            left = squares - total.square() / self.count  # a sum of n terms is known up to n·eps of their sum
+            sure = left > self.count * torch.finfo(left.dtype).eps * squares
+            found.append(torch.where(sure, left / (self.count - 1), 0.0).sqrt())
         return found[0], found[1]
 
     @property

@@ -45,7 +45,8 @@ def transformer_symmetry(config: Mapping[str, Any], prefix: str = "") -> Symmetr
     One order of the residual stream runs through the whole network; every block adds the order of its hidden units
     (``units_0`` …), of its heads, and inside heads one of queries and keys (``keys_0`` …) and one of values
     (``values_0`` …). Pixels, words and the output embedding do not move. Where features are the stream itself, as
-    RoBERTa's and DistilBERT's are, they move along, and so has the head that reads them.
+    RoBERTa's and DistilBERT's are, they move along, and so has the head that reads them. What an architecture may
+    leave out or add, such as its first norm or scales of its branches, counts where it is there.
 
     Args:
         config: of the architecture, as open_clip or transformers write it.
@@ -56,7 +57,8 @@ def transformer_symmetry(config: Mapping[str, Any], prefix: str = "") -> Symmetr
         matrices, which is another architecture.
 
     Raises:
-        AlignmentError: the architecture is no plain transformer.
+        AlignmentError: the architecture is no plain transformer, or has tensors that no symmetry is known of.
+        ZooError: the config cannot be built.
     """
     modality = of_config(config)
     layout, blocks = modality.layout_of(config), modality.shape(config)["blocks"]
@@ -65,17 +67,27 @@ def transformer_symmetry(config: Mapping[str, Any], prefix: str = "") -> Symmetr
             "Alignment knows the symmetries of plain vision transformers, BERT, RoBERTa and DistilBERT; this "
             "architecture is none of them."
         )
-    residual = [(f"{prefix}{name}", axis) for name, axis in layout.stream]
+    there = unfolded(dict(modality.outline(config).named_parameters()))
+    residual = [(f"{prefix}{name}", axis) for name, axis in layout.stream if name in there]
     groups: dict[str, tuple[Axis, ...]] = {}
     heads = []
     for number in range(blocks):
         block = f"{prefix}{layout.blocks}{number}."
         residual += [(block + name, axis) for name, axis in _streaming(layout)]
+        residual += [(block + name, 0) for name in layout.scales if f"{layout.blocks}{number}.{name}" in there]
         groups[f"units_{number}"] = (*_rows(block, layout, "fc"), (block + _stem(layout, "proj") + ".weight", 1))
         groups[f"keys_{number}"] = (*_rows(block, layout, "q"), *_rows(block, layout, "k"))
         groups[f"values_{number}"] = (*_rows(block, layout, "v"), (block + _stem(layout, "out") + ".weight", 1))
         heads.append(Heads((f"keys_{number}", f"values_{number}"), modality.head_width(config)))
-    return Symmetry({RESIDUAL: tuple(residual), **groups}, tuple(heads), RESIDUAL if layout.streamed else "")
+    found = Symmetry({RESIDUAL: tuple(residual), **groups}, tuple(heads), RESIDUAL if layout.streamed else "")
+    known = {name.removeprefix(prefix) for axes in found.groups.values() for name, _ in axes}
+    odd = [name for name in there if name not in known and not name.startswith(layout.read_out)]
+    if odd:
+        raise AlignmentError(
+            f"Alignment knows the symmetries of plain transformers; this one has {odd[0]} besides, which no symmetry "
+            "is known of. Choose experts of another architecture, or merge experts of one base."
+        )
+    return found
 
 
 def matrix_names(layout: Layout, part: str, blocks: int) -> list[str]:

@@ -81,6 +81,11 @@ class OsrmParams(LoraParams):
         100, ge=1, le=10_000, title="Images of each other task", description="Unlabelled images whose inputs count."
     )
 
+    @property
+    def looks(self) -> bool:
+        """Return whether samples of other tasks are looked at, as the controls do not."""
+        return self.rule in ("paper", "code")
+
 
 class SamParams(Params):
     """Parameters of sharpness-aware minimisation."""

@@ -204,7 +204,8 @@ def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
         empty_state("No experts", "This zoo has a base and images, but no experts yet. Train experts, above.")
         return
     report, rows = None if run is None else run.report, recent("register")
-    records, seen = training_records(locate_zoo(zoo)), modality_of(manifest).shown == "picture"
+    records, kind = training_records(locate_zoo(zoo)), modality_of(manifest)
+    seen = kind.shown == "picture"
     with st.grid("auto", min_column_width=260, gap="small"):
         for expert in manifest.experts:
             task = manifest.task_table.get(expert.task)
@@ -220,7 +221,7 @@ def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
                 st.caption(plain(f"Task: {task.label if task else expert.task}" + (_classes_of(task) if task else "")))
                 if run is None or expert.name in run.report.experts:
                     _accuracies(expert.task, run)
-                st.caption(plain(recipe_in_words(expert, records.get(expert.name))))
+                st.caption(plain(recipe_in_words(expert, records.get(expert.name), kind.many)))
                 if expert.base:
                     _other_base(expert)
                 if published := expert_line(expert.task, manifest, report):

@@ -7,8 +7,9 @@ import torch
 from torch.func import functional_call
 from torch.nn import functional
 
-from engine.alignment.activations import activation_matching
+from engine.alignment.activations import PairedMoments, activation_matching
 from engine.alignment.assignment import assign, assign_heads, score_of
+from engine.alignment.methods import check_same_function, reordered
 from engine.alignment.observing import perceptron_units, transformer_units
 from engine.alignment.perceptron import Perceptron, perceptron_symmetry
 from engine.alignment.repair import goals, repair, unit_statistics
@@ -19,6 +20,7 @@ from engine.alignment.weight_matching import objective, weight_matching
 from engine.analysis.interpolation import barrier
 from engine.errors import AlignmentError
 from engine.selfcheck.premerging.small import own_names, small_encoder
+from engine.zoo.encoders.backbone import build_encoder
 from tests.reference.premerging.support import REFERENCE
 
 CONFIG = REFERENCE.config
@@ -155,6 +157,50 @@ def test_networks_of_different_widths_or_with_nan_are_refused():
         Perceptron.of({"weight": torch.zeros(2, 2)})
     with pytest.raises(AlignmentError, match="at least one image"):
         activation_matching([], DEEP)
+
+
+def test_units_that_never_change_are_dead_and_correlate_with_none():
+    drawn = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        seen, one, two = PairedMoments(), torch.rand(3, generator=drawn) * 3, torch.rand(3, generator=drawn) * 3
+        moving = 1 + 1e-4 * torch.randn(8, 788, generator=drawn, dtype=torch.float64)
+        for part in moving:
+            first, second = one.double().repeat(len(part), 1), two.double().repeat(len(part), 1)
+            first[:, 2], second[:, 2] = part, part
+            seen.add(first, second)
+        assert seen.dead == (2, 2)
+        wanted = torch.zeros(3, 3, dtype=torch.float64)
+        wanted[2, 2] = 1  # however little it moves
+        torch.testing.assert_close(seen.correlation, wanted)
+
+
+NAMED = {
+    "scaled branches": {"ls_init_value": 0.1},
+    "no first norm": {"no_ln_pre": True, "pos_embed_type": "sin_cos_2d", "pool_type": "avg"},
+}
+
+
+def vision(**changes):
+    return {**CONFIG, "vision_cfg": {**CONFIG["vision_cfg"], **changes}}
+
+
+@pytest.mark.parametrize("form", NAMED)
+def test_forms_of_open_clips_transformers_keep_their_function(form):
+    config, drawn = vision(**NAMED[form]), torch.Generator().manual_seed(0)
+    encoder = build_encoder(config).double()
+    own = {name: torch.randn(p.shape, generator=drawn, dtype=p.dtype) for name, p in encoder.named_parameters()}
+    symmetry = transformer_symmetry(config)
+    moved = reordered(own, symmetry, random_permutations(symmetry, unfolded(own), seed=1))
+    assert not torch.equal(moved["ln_post.weight"], own["ln_post.weight"])
+    assert check_same_function(encoder, own, moved, IMAGES[:2]) < 1e-12
+
+
+def test_what_a_symmetry_would_not_reach_is_refused_at_once():
+    pooled = vision(attentional_pool=True, attn_pooler_queries=4, attn_pooler_heads=2)
+    with pytest.raises(AlignmentError, match=r"this one has attn_pool\.query besides"):
+        transformer_symmetry(pooled)
+    with pytest.raises(AlignmentError, match="besides, which no symmetry is known of"):
+        transformer_symmetry(vision(qk_norm=True))
 
 
 def trained(seed, inputs, labels):

@@ -123,6 +123,18 @@ def test_a_zoo_of_texts_shows_sentences_by_class(opened, place):
     assert [option for option in app.get("button_group")[0].options if "Prompts" in str(option)] == []
 
 
+def test_cards_say_how_experts_of_texts_were_trained(opened, place):
+    record = {
+        "config": {"steps": 4, "batch_size": 8, "learning_rate": 0.001, "seed": 0},
+        "images": {"train": 24, "validation": 12},
+        "validation_accuracy": {"base": 50, "expert": 75},
+    }
+    (place / "zoo" / "build.json").write_text(json.dumps({"finetuned": {"alpha": record}}))
+    said = texts(opened("zoo", zoo=str(place / "zoo"), **{"zoo.view": "Experts"})).replace("\\", "")
+    assert "Recipe: Standard; 4 steps of 8 of 24 texts" in said
+    assert "on 12 validation texts." in said
+
+
 def test_matches_are_whole_words_in_their_order():
     lines = ["the room was not good", "Not  good at all", "a knot good", "good, not bad"]
     assert matches(lines, "not good").tolist() == [0, 1]

@@ -93,9 +93,8 @@ def test_merges_gain_from_it_and_say_where_it_is_missing(zoo, store):
 def test_a_base_of_its_own_keeps_its_function_and_comes_nearer(method, groups, zoo, store):
     """Two networks that have nothing in common: no perfect match, but never another function."""
     torch.manual_seed(5)
-    theirs = {
-        name: torch.randn_like(tensor) * tensor.std() for name, tensor in load_file(zoo / "base.safetensors").items()
-    }
+    base = load_file(zoo / "base.safetensors")
+    theirs = {name: tensor.mean() + torch.randn_like(tensor) * tensor.std() for name, tensor in base.items()}
     moved = {name: tensor + 0.01 * torch.randn_like(tensor) for name, tensor in theirs.items()}
     save_file(theirs, zoo / "theirs.safetensors")
     save_file(moved, zoo / "experts" / "alpha.safetensors")

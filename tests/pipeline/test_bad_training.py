@@ -6,10 +6,13 @@ import torch
 from safetensors.torch import load_file
 
 from engine.calibration.base import load_calibrator
-from engine.errors import CalibrationError
-from engine.pipeline.local import run_recipe
+from engine.errors import CalibrationError, EngineError
+from engine.pipeline.local import finetune_experts, run_recipe
+from engine.pipeline.zoos import training as training_run
 from engine.recipe import parse_recipe
 from engine.store import Store
+from engine.weights import Memory, SafetensorsFile, write_weights
+from tests.pipeline.test_other_base import with_training_images
 from tests.tiny_zoo import make_zoo
 
 WILD = {
@@ -85,3 +88,47 @@ def test_a_batch_larger_than_a_task_says_which_and_how_large_it_may_be(zoo, stor
         CalibrationError, match=r"'gamma' has 9 images .* batch size of 16\. Set batch_size to at most 9"
     ):
         run_recipe(recipe(zoo, call), store)
+
+
+def tune(zoo, store, progress=None):
+    config = {"steps": 5, "batch_size": 8}
+    request = {"zoo": str(zoo), "tasks": ["alpha"], "config": config, "replace": True, "checkpoint_every": 1}
+    finetune_experts(request, store, progress=progress)
+    return (zoo / "experts" / "alpha.safetensors").read_bytes()
+
+
+def test_a_damaged_checkpoint_is_as_good_as_none(zoo, tmp_path, monkeypatch):
+    monkeypatch.setattr("engine.pipeline.tools.PROGRESS_INTERVAL", 0)
+    with_training_images(zoo)
+    whole, store = tune(zoo, Store(tmp_path / "whole")), Store(tmp_path / "damaged")
+
+    def stop(fraction, message=""):
+        if "step 3 of" in message:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(zoo, store, progress=stop)
+    (checkpoint,) = store.root.glob("checkpoints/*.safetensors")
+    file = SafetensorsFile(checkpoint)
+    kept = {name: file.tensor(name).clone() for name in file.names if name != "exp_avg.0"}
+    write_weights(checkpoint, Memory(kept), metadata=dict(file.metadata))
+    assert tune(zoo, store) == whole
+    (run,) = store.runs.list(kinds=("finetune",), states=("finished",))
+    said = " ".join(line.line for line in store.runs.logs.read(run.id))
+    assert "has no exp_avg.0 that fits); training starts anew" in said
+
+
+def test_weights_that_a_last_step_broke_are_not_written(zoo, store, monkeypatch):
+    with_training_images(zoo)
+    before, real = (zoo / "experts" / "alpha.safetensors").read_bytes(), training_run.Trainer.advance
+
+    def breaks(self, *given):
+        loss = real(self, *given)
+        if self.step == 5:
+            next(iter(self.trained.values())).data.fill_(torch.inf)
+        return loss
+
+    monkeypatch.setattr(training_run.Trainer, "advance", breaks)
+    with pytest.raises(EngineError, match=r"'alpha' diverged: .* is not finite as float32 after the last step"):
+        tune(zoo, store)
+    assert (zoo / "experts" / "alpha.safetensors").read_bytes() == before

@@ -111,6 +111,15 @@ def test_experts_of_another_base_and_of_teachers_are_made_and_aligned(recipe, tm
     assert (folder / "zoo.yaml").read_text() == before, "what is there is not made again"
 
 
+def test_another_seed_needs_another_folder(recipe, tmp_path):
+    folder = build(tmp_path, seed=3)
+    before = (folder / "build.json").read_text()
+    with pytest.raises(EngineError, match=r"has experts of the seed 3, and .* seed 4 .*new folder, .*--expert-seed 3"):
+        build(tmp_path, seed=4)
+    assert (folder / "build.json").read_text() == before
+    build(tmp_path, seed=3)
+
+
 def test_another_zoo_is_not_touched(recipe, tmp_path):
     make_zoo(tmp_path / "out")
     with pytest.raises(EngineError, match="holds another zoo"):

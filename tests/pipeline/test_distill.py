@@ -104,6 +104,12 @@ def no_heads(teacher):
     (teacher / "zoo.yaml").write_text(yaml.safe_dump(document))
 
 
+def linearised(teacher):
+    document = yaml.safe_load((teacher / "zoo.yaml").read_text())
+    document["experts"][0]["forward"] = "linearised"
+    (teacher / "zoo.yaml").write_text(yaml.safe_dump(document))
+
+
 def nothing(teacher):
     pass
 
@@ -111,6 +117,7 @@ def nothing(teacher):
 FAULTS = {
     "classes": (other_classes, {}, "The teacher has 4 classes for 'warm', the student's task 'warm' has 3; .* purple"),
     "heads": (no_heads, {}, "brings no heads"),
+    "linearised": (linearised, {}, "'warm' is evaluated linearised. Name an expert that was trained another way"),
     "model": (nothing, {"model": "wram"}, "Did you mean 'warm'"),
     "task": (nothing, {"task": "cold"}, "has no task 'cold'"),
     "temperature": (nothing, {"temperature": 0}, "temperature"),

@@ -264,6 +264,12 @@ def without_training_images(zoo):
     np.savez(zoo / "data" / "warm.npz", **kept)
 
 
+def one_of_each_class(zoo):
+    with np.load(zoo / "data" / "warm.npz") as arrays:
+        kept = {name: arrays[name][:3] if name.startswith("train") else arrays[name] for name in arrays}
+    np.savez(zoo / "data" / "warm.npz", **kept)
+
+
 def without_head(zoo):
     heads = load_file(zoo / "heads.safetensors")
     save_file({name: tensor for name, tensor in heads.items() if name != "warm"}, zoo / "heads.safetensors")
@@ -283,6 +289,7 @@ def nothing(zoo):
 
 FAULTS = [
     (without_training_images, {}, "no training images"),
+    (one_of_each_class, {"config": {"batch_size": 3}}, "no image to watch the training on.* as a split `val`"),
     (without_head, {}, "no head for the task 'warm'"),
     (with_an_expert, {}, "has the expert 'warm' already"),
     (nothing, {"tasks": ["wram"]}, "Did you mean 'warm'"),
@@ -343,6 +350,17 @@ def test_comments_above_a_manifest_survive_and_a_second_call_finds_nothing_to_do
     code, _, err = command("zoo", "finetune", zoo, "--steps", 1, "-q")
     assert code == 1
     assert "--replace" in err
+
+
+def test_settings_that_come_back_put_their_expert_back(zoo, tmp_path):
+    store, seen = Store(tmp_path / "store"), []
+    for rate in (1e-3, 5e-3, 1e-3):
+        config = {"steps": 2, "batch_size": 8, "learning_rate": rate}
+        finetune_experts({"zoo": str(zoo), "tasks": ["warm"], "config": config, "replace": True}, store)
+        record = json.loads((zoo / "build.json").read_text())["finetuned"]["warm"]
+        assert record["config"]["learning_rate"] == rate
+        seen.append((record, (zoo / "experts" / "warm.safetensors").read_bytes()))
+    assert seen[0] == seen[2] != seen[1]  # trained once, put there twice
 
 
 class Impatient(Silent):

@@ -12,6 +12,7 @@ from engine.errors import EngineError, RecipeError
 from engine.manifest import read_manifest
 from engine.pipeline.local import finetune_experts, run_recipe
 from engine.pipeline.zoos import training as training_run
+from engine.pipeline.zoos.request import FinetuneConfig
 from engine.recipe import parse_recipe
 from engine.store import Store
 from tests.tiny_zoo import make_zoo
@@ -72,6 +73,22 @@ def test_interrupted_it_ends_with_the_same_model(zoo, tmp_path, monkeypatch):
     assert all(torch.equal(tensor, whole[name]) for name, tensor in trained(zoo).items())
 
 
+def test_epochs_pass_over_all_samples(zoo, tmp_path):
+    wanted = request(zoo, config={"steps": None, "epochs": 2, "batch_size": 9})
+    (record,) = finetune_experts(wanted, Store(tmp_path / "store")).values()
+    assert record["config"]["steps"] == 10  # of 4 of each task's 20
+    config = FinetuneConfig(epochs=2, batch_size=9)
+    assert [config.resolved(100, 1, tasks)["steps"] for tasks in (1, 2, 3, 5)] == [23, 25, 23, 40]
+
+
+def test_samples_to_watch_on_may_come_from_two_splits(zoo, tmp_path):
+    path = zoo / "data" / "beta.npz"
+    with np.load(path) as found:
+        np.savez(path, **{name: found[name] for name in found if not name.startswith("val_")})
+    (record,) = finetune_experts(request(zoo), Store(tmp_path / "store")).values()
+    assert record["images"]["validation_from"] == "val, train"
+
+
 def test_in_parts_each_part_holds_images_of_every_task(zoo, tmp_path, monkeypatch):
     finetune_experts(request(zoo), Store(tmp_path / "whole"))
     whole, real, sizes = trained(zoo), training_run.load_encoder, []
@@ -101,6 +118,7 @@ def test_in_parts_each_part_holds_images_of_every_task(zoo, tmp_path, monkeypatc
         ({"tasks": ["alpha"]}, "two tasks with training images or more"),
         ({"config": {"batch_size": 1}}, "cannot hold one image of each of 2 tasks"),
         ({"config": {"batch_size": 64}}, "fewer than a batch of 32"),
+        ({"called": "mine"}, r"reference `multitask` and has no other name; leave `called` \(--called\) out"),
     ],
 )
 def test_what_cannot_be_trained_jointly_is_refused(zoo, tmp_path, changes, message):

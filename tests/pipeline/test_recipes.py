@@ -145,6 +145,10 @@ def test_osrm_without_other_tasks_is_refused_before_training(zoo, tmp_path):  # 
     np.savez(zoo / "data" / "cold.npz", **kept)
     with pytest.raises(EngineError, match="no in-domain task but 'warm'"):
         plan_request("finetune", request_for(zoo, FINE_TUNING["osrm"], {}), Store(tmp_path))
+    for rule in ("own", "random"):  # controls that look at no other task
+        request = request_for(zoo, FINE_TUNING["osrm"], {"rule": rule, "rank": 2}, steps=2)
+        finetune_experts({**request, "called": rule}, Store(tmp_path))
+        assert (zoo / "experts" / f"warm-{rule}.safetensors").is_file()
 
 
 def test_who_takes_part_enters_the_key_of_osrm_only(zoo, tmp_path):  # noqa: F811

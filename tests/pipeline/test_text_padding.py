@@ -15,7 +15,7 @@ from engine.zoo.folder import Zoo
 from engine.zoo.importing.convert import import_zoo
 from engine.zoo.importing.survey import survey
 from engine.zoo.modalities.texts import TextModality
-from engine.zoo.texts.config import NULLS, checked, writer_bytes
+from engine.zoo.texts.config import NULLS, checked, encoder_size, writer_bytes
 from engine.zoo.texts.families import FAMILIES
 from tests.made_text_models import CLASSIFIERS, NOUNS, T5_SIZES, VOCABULARY, classifiers, t5, texts, tokenizer
 from tests.pipeline.test_text_generation import likelihoods
@@ -134,6 +134,15 @@ def test_the_usual_padding_stands_for_a_null():
     written = checked({**T5_SIZES, "model_type": "t5", "num_decoder_layers": None, "eos_token_id": None}, "of the test")
     assert writer_bytes(written) == writer_bytes({**written, "num_decoder_layers": 2})
     assert written["eos_token_id"] == 1
+
+
+@pytest.mark.parametrize("forward", ["relu", "gated-gelu"])
+def test_all_matrices_of_a_t5_are_counted(forward):
+    sizes = {**T5_SIZES, "model_type": "t5", "num_decoder_layers": 3, "feed_forward_proj": forward}
+    config = checked(sizes, "of the test")
+    named = TextModality().outline(config).named_parameters()
+    there = [tuple(p.shape) for name, p in named if ".block." in name and p.ndim == 2 and "relative" not in name]
+    assert sorted(encoder_size(config).matrices) == sorted(there)
 
 
 @pytest.mark.parametrize("value", ["0", 1.0, True, -1, 24, [0]])

@@ -149,14 +149,14 @@ def test_labels_that_are_no_number_to_count_with_are_names(tmp_path, label):
     assert found.labels("test").tolist() == [0]
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
+@pytest.mark.parametrize("name", ["a.csv", "semicolons.csv", "a.tsv", "a.jsonl"])
 def test_tables_as_spreadsheets_save_them(tmp_path, name):
     """Begin with a mark of byte order, capital letters in columns, whole numbers with a point, no split."""
     lines = ["Text,Label,Split", "good,1.0,", "bad,0.0,train", "fine,1.0,"]
     if name.endswith("jsonl"):
         rows = [dict(zip(lines[0].split(","), line.split(","), strict=True)) for line in lines[1:]]
         lines = [json.dumps(row) for row in rows]
-    separator = "\t" if name.endswith("tsv") else ","
+    separator = {"a.tsv": "\t", "semicolons.csv": ";"}.get(name, ",")
     text = "\n".join(lines if name.endswith("jsonl") else [line.replace(",", separator) for line in lines])
     (tmp_path / name).write_text(text, "utf-8-sig")
     table = TextTable(tmp_path / name)
@@ -268,6 +268,13 @@ def test_shifts_change_words_and_nothing_else():
     for changed in (typos, dropped, swapped):
         assert (changed[0] == SEP).sum() == 2
     assert torch.equal(shift(ids, "typos", "t", 0)[1], ids[1])
+
+
+def test_texts_of_two_words_are_swapped_only_where_the_first_is_drawn():
+    ids = torch.from_numpy(WORDS.encode([("red circle", "")] * 40, 12).ids)
+    kept = (shift(ids, "swapped", "t", 0) == ids).all(dim=-1).all(dim=-1)
+    assert 0 < int(kept.sum()) < 40
+    assert not any((shift(ids, kind, "t", 0) == ids).all(dim=-1).all(dim=-1).any() for kind in ("typos", "dropped"))
 
 
 def test_a_template_that_repeats_a_text_is_refused_where_the_text_does_not_fit():

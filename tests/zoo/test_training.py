@@ -74,6 +74,40 @@ def test_a_state_of_another_encoder_is_refused():
         other.restore(trainer.state(), 1)
 
 
+class Idle(torch.nn.Module):
+    """A model with a parameter that no loss reaches."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.idle = small(), torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, samples):
+        return self.inner(samples)
+
+
+def test_parameters_that_never_moved_are_restored_so():
+    first, second = (Trainer(Idle(), HEADS, 10.0, Schedule(3, 0.01, 1)) for _ in range(2))
+    one, two = list(batches(2))
+    first.advance(*one)
+    second.restore({name: tensor.clone() for name, tensor in first.state().items()}, 1)
+    first.advance(*two)
+    second.advance(*two)
+    pairs = zip(first.model.parameters(), second.model.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+@pytest.mark.parametrize("name", ["exp_avg.0", "step.1", "model.1.weight"])
+def test_a_damaged_state_leaves_everything_as_it_was(name):
+    first, second = (Trainer(small(), HEADS, 10.0, Schedule(2, 0.01, 1)) for _ in range(2))
+    first.advance(*next(batches(1)))
+    state, before = first.state(), {name: tensor.clone() for name, tensor in second.state().items()}
+    with pytest.raises(CheckpointError):
+        second.restore({known: tensor for known, tensor in state.items() if known != name}, 1)
+    assert second.step == 0
+    assert second.state().keys() == before.keys()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in second.state().items())
+
+
 def test_the_rate_rises_then_falls_to_nothing():
     rates = [scheduled(1.0, step, 100, 10) for step in range(100)]
     assert rates[0] == pytest.approx(0.1)

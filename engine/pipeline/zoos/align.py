@@ -24,7 +24,7 @@ from ...weights import Memory, encoder_part, open_weights, write_weights
 from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing, to_tensor
 from ...zoo.encoders.heads import are_classifiers, write_reordered
 from ...zoo.folder import Zoo
-from ...zoo.making.adopt import EXPERT, put_aligned
+from ...zoo.making.adopt import EXPERT, alone, put_aligned
 from ..graph import Plan
 from ..sources import Sources
 from ..steps import A, Inputs, Step, StepParams, apart, step
@@ -159,14 +159,9 @@ def put_into_zoo(inputs: PutInputs[Path], params: PutParams, output: Path, tools
     zoo = params.sources.open()
     records = {name: json.loads((folder / RECORD).read_text("utf-8")) for name, folder in inputs.expert.items()}
     moved = {name: order for name, record in records.items() if (order := record.pop("features"))}
-    put_aligned(
-        zoo,
-        {name: folder / EXPERT for name, folder in inputs.expert.items()},
-        params.listed,
-        params.method,
-        params.called,
-        _reordered_heads(zoo, moved),
-    )
+    files = {name: folder / EXPERT for name, folder in inputs.expert.items()}
+    with alone(zoo.folder):
+        put_aligned(zoo, files, params.listed, params.method, params.called, _reordered_heads(zoo, moved))
     tools.store.zoos.add(zoo.folder)  # so that pages list it
     told = {
         params.listed[name]: {"expert": name, **record, "classifier": name in moved} for name, record in records.items()

@@ -18,6 +18,7 @@ from ...store import Store
 from ...types import Progress
 from ...zoo.folder import Zoo
 from ...zoo.making.copy import copy_zoo
+from ...zoo.making.records import training_records
 from .request import FinetuneRequest
 
 FOLDER = ASSETS / "derived"
@@ -139,7 +140,7 @@ def build_derived(
         progress: told how far it is.
 
     Raises:
-        EngineError: the folder holds something else, or an expert cannot be trained.
+        EngineError: the folder holds something else or experts of another seed, or an expert cannot be trained.
     """
     wanted = read_derived(name)
     if wanted.needs_another and not other:
@@ -152,6 +153,7 @@ def build_derived(
         say(f"{out} has base, heads and {Zoo.open(wanted.zoo).modality.many} of {wanted.zoo}")
     if read_manifest(out).title != wanted.title:
         raise ZooError(f"{out} holds another zoo. Give a new folder.")
+    _check_seed(wanted, out, seed, other)
     for trained in wanted.experts:
         for asked in wanted.requests(out, trained, seed, other):
             missing = _missing(read_manifest(out), asked)
@@ -161,6 +163,22 @@ def build_derived(
         for request in _orders(out, asked.method, trained.aligned):
             align(request, store, progress)
             say(f"{request['called']}: {', '.join(request['experts'])} by {request['method']}")
+
+
+def _check_seed(wanted: Derived, out: Path, seed: int, other: str) -> None:
+    """Refuse to go on in a folder with another seed than that of the experts that were trained there."""
+    known, records = read_manifest(out), training_records(out)
+    for trained in wanted.experts:
+        for asked in wanted.requests(out, trained, seed, other):
+            ways = [known.expert_of(task, asked.method) for task in asked.tasks]
+            names = [asked.config.row.reference] if asked.config.row.joint else [way.name for way in ways if way]
+            seeds = {records[name].get("config", {}).get("seed", seed) for name in names if name in records}
+            if seeds - {seed}:
+                found = ", ".join(str(number) for number in sorted(seeds - {seed}))
+                raise ZooError(
+                    f"{out} has experts of the seed {found}, and experts of the seed {seed} are asked for. Give a new "
+                    f"folder, or go on here with --expert-seed {found}."
+                )
 
 
 def _missing(known: Manifest, asked: FinetuneRequest) -> tuple[str, ...]:

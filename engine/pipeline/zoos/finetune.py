@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...catalog import params_of
 from ...errors import DataError, ZooError, nearest
 from ...features import choose_device
 from ...manifest import Task
@@ -29,7 +30,7 @@ from .foreseen import keep_training_rate
 from .request import FinetuneRequest
 from .start import other_base
 from .teacher import plan_teacher, wording_of
-from .training import FinetuneParams, TrainingRun, work
+from .training import VERSION, FinetuneParams, TrainingRun, work
 
 if TYPE_CHECKING:
     from ...store import Store
@@ -44,13 +45,10 @@ class FinetuneInputs(Inputs[A]):
 
 
 class AdoptParams(StepParams):
-    """Parameters of putting experts into a zoo.
-
-    The one step that works on the zoo's own folder: the same experts are put again into a folder that has changed.
-    """
+    """Parameters of putting experts into a zoo."""
 
     folder: str
-    stamp: tuple[int, int]  # of the manifest: file and time
+    asked: float  # seconds since the epoch: the zoo's own folder changes, so every asking is a step of its own
     replace: bool
     called: str | None = None  # this way of training, where it is not called as its recipe is
     start: str = apart("")  # the zoo whose base the experts start from, where it is another
@@ -80,10 +78,9 @@ def plan_finetune(asked: FinetuneRequest, store: Store) -> Plan:
         steps = {asked.config.row.reference: plan_training(zoo, tasks, asked, store, heads)}
     else:
         steps = {task.name: plan_training(zoo, [task], asked, store, heads) for task in tasks}
-    stamp = (zoo.folder / "zoo.yaml").stat()
     params = AdoptParams(
         folder=str(zoo.folder),
-        stamp=(stamp.st_ino, stamp.st_mtime_ns),
+        asked=time.time(),
         replace=asked.replace,
         called=asked.called or None,
         start=str(Zoo.open(asked.start.zoo).folder) if asked.start else "",
@@ -146,7 +143,8 @@ def _has_samples(zoo: Zoo, task: Task) -> bool:
 
 def _others(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store) -> dict[str, str] | None:
     """Digests of the other tasks' samples, where the recipe looks at them."""
-    if "other_tasks" not in wanted.config.row.needs:
+    row = wanted.config.row
+    if "other_tasks" not in row.needs or not getattr(params_of(row, wanted.config.params), "looks", True):
         return None
     found = {
         other.name: zoo.data[other.name].identity(store.digest_file)
@@ -156,7 +154,7 @@ def _others(zoo: Zoo, task: Task, wanted: FinetuneRequest, store: Store) -> dict
     if not found:
         many = zoo.modality.many
         raise ZooError(
-            f"{wanted.config.row.title} looks at {many} of the other tasks, and the zoo '{zoo.manifest.name}' has "
+            f"{row.title} looks at {many} of the other tasks, and the zoo '{zoo.manifest.name}' has "
             f"training {many} of no in-domain task but '{task.name}'. Add tasks, or choose another recipe."
         )
     return found
@@ -230,7 +228,7 @@ def plan_training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, stor
         zoo.heads(names)  # they are there, and fit
     start = zoo if wanted.start is None else other_base(wanted.start, zoo, store)
     base = start.weights("base")
-    counts = {name: len(hold_out(zoo.data[name], VALIDATION_SHARE)[0]) for name in names}
+    counts = {name: _samples(zoo, name) for name in names}
     parameters = sum(math.prod(base.shape(name)) for name in base.names)
     config = wanted.config.resolved(sum(counts.values()), parameters, len(tasks), zoo.modality.augmentations[0])
     for name, count in counts.items():
@@ -271,8 +269,28 @@ def plan_training(zoo: Zoo, tasks: Sequence[Task], wanted: FinetuneRequest, stor
     )
 
 
+def _samples(zoo: Zoo, task: str) -> int:
+    """Return how many samples of a task are trained on; refuse a task that leaves none to watch the training on."""
+    data = zoo.data[task]
+    rows, held_out = hold_out(data, VALIDATION_SHARE)
+    if not len(data.usable("val") if held_out is None else held_out):
+        kind = zoo.modality
+        raise DataError(
+            f"Task '{task}' has no {kind.one} to watch the training on: at most one training {kind.one} of each class, "
+            f"and no split `val`. Add training {kind.many}, or {kind.many} with labels as a split `val` (val_x and "
+            "val_y of an .npz)."
+        )
+    return len(rows)
+
+
 @step(
-    "finetune", label="Training an expert", params=FinetuneParams, inputs=FinetuneInputs, version=2, cost=work, gpu=True
+    "finetune",
+    label="Training an expert",
+    params=FinetuneParams,
+    inputs=FinetuneInputs,
+    version=VERSION,
+    cost=work,
+    gpu=True,
 )
 def finetune(inputs: FinetuneInputs[Path], params: FinetuneParams, output: Path, tools: StepTools) -> None:
     """Train one expert; goes on from a checkpoint of the same training where there is one.
@@ -311,14 +329,15 @@ def finetune(inputs: FinetuneInputs[Path], params: FinetuneParams, output: Path,
 @step("adopt_experts", label="Putting the experts into the zoo", params=AdoptParams, inputs=AdoptInputs, cost=0.1)
 def adopt_experts(inputs: AdoptInputs[Path], params: AdoptParams, output: Path, tools: StepTools) -> None:
     """Copy trained experts into the zoo's folder and name them in its manifest; writes ``experts.json``."""
-    from ...zoo.making.adopt import adopt
+    from ...zoo.making.adopt import adopt, alone
 
     zoo = params.sources.open()
     records = {}
     for task, folder in inputs.expert.items():
         records[task] = (folder, json.loads((folder / "record.json").read_text()))
     start = Zoo.open(here(params.start)) if params.start else None
-    names = adopt(zoo, records, replace=params.replace, called=params.called or "", start=start)
+    with alone(zoo.folder):
+        names = adopt(zoo, records, replace=params.replace, called=params.called or "", start=start)
     tools.store.zoos.add(zoo.folder)  # so that pages list it
     (output / "experts.json").write_text(
         json.dumps({names[task]: record for task, (_, record) in records.items()}, indent=1)

@@ -109,7 +109,8 @@ class FinetuneConfig(Frozen):
         """
         steps = self.steps or STEPS * tasks
         if self.epochs is not None:
-            steps = max(1, math.ceil(self.epochs * samples / self.batch_size))
+            taken = self.batch_size // tasks * tasks  # of several tasks each gives as many samples as the others
+            steps = max(1, math.ceil(self.epochs * samples / taken))
         rate = self.learning_rate or LEARNING_RATES["small" if parameters < SMALL_ENCODER else "large"]
         warmup = math.ceil(steps / 10) if self.warmup is None else self.warmup
         chosen = {"steps": steps, "learning_rate": rate, "warmup": warmup}
@@ -148,6 +149,15 @@ class FinetuneRequest(Request):
     def _no_taught_joint(self) -> FinetuneRequest:
         if self.teacher is not None and self.config.row.joint:
             raise ValueError("a teacher teaches one task; choose another recipe than joint training")
+        return self
+
+    @model_validator(mode="after")
+    def _no_named_joint(self) -> FinetuneRequest:
+        if self.called and self.config.row.joint:
+            raise ValueError(
+                f"a jointly trained model is the zoo's reference `{self.config.row.reference}` and has no other name; "
+                "leave `called` (--called) out, or copy the zoo and train there"
+            )
         return self
 
     @model_validator(mode="after")

@@ -49,7 +49,8 @@ def plan_teacher(asked: Teacher, home: Zoo, student: Task, store: Store) -> Teac
         store: for digests of files.
 
     Raises:
-        ZooError: no such zoo, model, task or head, another kind of data, or other classes than the student's.
+        ZooError: no such zoo, model, task or head, another kind of data, other classes than the student's, or a model
+            that is evaluated linearised.
         DataError: the student's samples lack what the teacher's task makes its own of.
     """
     zoo = Zoo.open(asked.zoo)
@@ -59,6 +60,11 @@ def plan_teacher(asked: Teacher, home: Zoo, student: Task, store: Store) -> Teac
     if asked.model not in models:
         raise ZooError(
             f"The teacher's zoo '{manifest.name}' has no model '{asked.model}'. {nearest(asked.model, models)}"
+        )
+    if asked.model in manifest.expert_table and manifest.expert_table[asked.model].forward != "standard":
+        raise ZooError(
+            f"A teacher predicts from features as an encoder gives them, and the expert '{asked.model}' is evaluated "
+            "linearised. Name an expert that was trained another way."
         )
     if name not in manifest.task_table:
         raise ZooError(

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 CHECKPOINT_SECONDS = 30.0
 MEASURED = 10  # points of the curve after the first
 METADATA_KEY = "mergelens"
+VERSION = 2  # of the training of one expert
 
 
 class FinetuneParams(StepParams):
@@ -138,7 +139,7 @@ class TrainingRun:
         self.counts = {
             "train": sum(len(lesson.samples) for lesson in self.lessons),
             "validation": sum(len(lesson.val_samples) for lesson in self.lessons),
-            "validation_from": self.lessons[0].split,
+            "validation_from": ", ".join(dict.fromkeys(lesson.split for lesson in self.lessons)),
         }
         self.heads = [heads[task].to(self.device) for task in tasks]
         start = Zoo.open(here(params.start_zoo)) if params.start_zoo else zoo
@@ -173,7 +174,7 @@ class TrainingRun:
         self.trainer = Trainer(encoder, rows, heads[tasks[0]].scale, schedule, strategy, teaching, affine)
         self.every = params.checkpoint_every
         self.key = hashlib.sha256(
-            json.dumps([params.identity(), self.device.type], sort_keys=True).encode()
+            json.dumps([VERSION, params.identity(), self.device.type], sort_keys=True).encode()
         ).hexdigest()
         self.checkpoint: Path = tools.store.root / "checkpoints" / f"{self.key}.safetensors"
         self.curve: list[list[float | None]] = []
@@ -213,10 +214,20 @@ class TrainingRun:
         return f"step {step:,} of {steps:,}" + (f", about {left:.0f} s left" if left >= 1 else "")
 
     def write_expert(self, folder: Path) -> None:
-        """Write the encoder's tensors under their canonical names, and factors where the recipe leaves some."""
+        """Write the encoder's tensors under their canonical names, and factors where the recipe leaves some.
+
+        Raises:
+            EngineError: a weight is not finite, as after a last step that went too far.
+        """
         strategy = self.trainer.strategy
         tensors = {self.prefix + name: tensor.cpu() for name, tensor in strategy.tensors().items()}
         dtype = getattr(torch, self.config["dtype"])
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point() and not tensor.to(dtype).isfinite().all():
+                raise EngineError(
+                    f"Training the expert of '{self.task}' diverged: {name} is not finite as {self.config['dtype']} "
+                    "after the last step. Lower the learning rate."
+                )
         metadata = {"task": self.task, "trained_from": "zoo finetune"}
         write_weights(folder / EXPERT, Memory(tensors), dtype, metadata=metadata)
         factors = {self.prefix + name: tensor.cpu() for name, tensor in strategy.factors().items()}
@@ -336,12 +347,13 @@ class TrainingRun:
                 return
             state = {name: file.tensor(name) for name in file.names}
             losses = state.pop("losses").to(self.device)
+            curve, seconds = known["curve"], float(known["seconds"])
+            self.trainer.restore(state, int(known["step"]))
         except (CheckpointError, ValueError, KeyError, AttributeError) as error:
-            self.tools.log(f"The checkpoint of '{self.task}' cannot be read ({error}); training starts anew.")
+            why = str(error).rstrip(".")
+            self.tools.log(f"The checkpoint of '{self.task}' cannot be read ({why}); training starts anew.")
             return
-        self.trainer.restore(state, int(known["step"]))
-        self._losses = list(losses)
-        self.curve, self.seconds = known["curve"], float(known["seconds"])
+        self._losses, self.curve, self.seconds = list(losses), curve, seconds
         self.tools.log(f"'{self.task}' goes on from step {self.trainer.step:,}.")
 
 

@@ -302,31 +302,46 @@ class Trainer:
         """Go back to a state after a number of steps.
 
         Raises:
-            CheckpointError: it is not a state of this encoder.
+            CheckpointError: it is not a state of this encoder, which then stays as it is.
         """
         model = {name.removeprefix("model."): tensor for name, tensor in state.items() if name.startswith("model.")}
-        moved = any(name.startswith(MOMENTS[1]) for name in state)  # some recipes take no step on some batches
-        try:
-            left, odd = self.model.load_state_dict(model, strict=False)
-            if odd or set(left) & set(self.model.state_dict()):  # a model may leave out what repeats its tensors
-                raise KeyError(*odd, *left)
-            with torch.no_grad():
-                for number, parameter in enumerate(self.along):
-                    parameter.copy_(state[f"along.{number}"])
-            for number, parameter in enumerate(self.trained.values()):
-                if f"gradient.{number}" in state:
-                    parameter.grad = state[f"gradient.{number}"].to(parameter.device, copy=True)
-            for start, optimizer, parameters in self.optimised() if moved else ():
-                for number, parameter in enumerate(parameters):
-                    optimizer.state[parameter] = _known(state, start, number, parameter)
-        except (RuntimeError, KeyError) as error:
-            raise CheckpointError("The training checkpoint does not belong to this encoder.") from error
+        shapes = {name: tensor.shape for name, tensor in state.items()}
+        wanted = {f"model.{name}": tensor.shape for name, tensor in self.model.state_dict().items()}
+        odd = len(wanted) != len(model)
+        wanted |= {f"along.{number}": parameter.shape for number, parameter in enumerate(self.along)}
+        kept = [(f"gradient.{number}", parameter) for number, parameter in enumerate(self.trained.values())]
+        wanted |= {name: parameter.shape for name, parameter in kept if name in state}
+        if odd or any(shapes.get(name) != shape for name, shape in wanted.items()):
+            raise CheckpointError("The training checkpoint does not belong to this encoder.")
+        remembered = [
+            (optimizer, parameter, _known(state, start, number, parameter))
+            for start, optimizer, parameters in self.optimised()
+            for number, parameter in enumerate(parameters)
+            if any(f"{start}{moment}.{number}" in state for moment in MOMENTS)  # else it was never moved
+        ]
+        self.model.load_state_dict(model, strict=False)  # a model may leave out what repeats its tensors
+        with torch.no_grad():
+            for number, parameter in enumerate(self.along):
+                parameter.copy_(state[f"along.{number}"])
+        for name, parameter in kept:
+            if name in state:
+                parameter.grad = state[name].to(parameter.device, copy=True)
+        for optimizer, parameter, known in remembered:
+            optimizer.state[parameter] = known
         self.step = step
 
 
 def _known(state: Mapping[str, Tensor], start: str, number: int, parameter: nn.Parameter) -> dict[str, Tensor]:
-    """Return what an optimiser remembered of a parameter."""
-    known = {moment: state[f"{start}{moment}.{number}"].clone() for moment in MOMENTS}
+    """Return what an optimiser remembered of a parameter.
+
+    Raises:
+        CheckpointError: a part of it is missing, or of another shape.
+    """
+    names = {moment: f"{start}{moment}.{number}" for moment in MOMENTS}
+    for moment, name in names.items():
+        if name not in state or (moment != "step" and state[name].shape != parameter.shape):
+            raise CheckpointError(f"The training checkpoint has no {name} that fits.")
+    known = {moment: state[name].clone() for moment, name in names.items()}
     known = {name: t if name == "step" else t.to(parameter.device) for name, t in known.items()}
     if parameter.device.type == "cuda":
         known["step"] = known["step"].to(parameter.device)  # where the fused optimisers keep it

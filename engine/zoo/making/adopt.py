@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,18 @@ DISTILLED = "distilled"  # how an expert says that it learned from a teacher
 OTHER_BASE = "other_base"  # how the manifest calls experts that start from another zoo's base
 EXPERT, FACTORS = "expert.safetensors", "factors.safetensors"  # of a training's folder
 SOURCE = "trained by `zoo finetune`, see build.json"
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Wait for others who change a zoo's folder, so that no entry is lost; a file system may know no locks."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def adopt(
@@ -203,25 +217,22 @@ def _write_record(folder: Path, records: Mapping[str, Any]) -> None:
 
 
 def _write_manifest(folder: Path, manifest: Manifest, entries: Sequence[Mapping[str, Any]]) -> None:
-    """Name new experts in zoo.yaml; comments above its first key stay, others do not survive the rewriting."""
-    table, changed = manifest.expert_table, {entry["name"]: dict(entry) for entry in entries}
-    known = {name: entry for name, entry in changed.items() if name in table}
-    fresh = [entry for name, entry in changed.items() if name not in table]
-    moved = {name: entry for name, entry in known.items() if table[name].base or "base" in entry}
-    if not fresh and not moved:
-        return
+    """Name experts in zoo.yaml; comments above its first key stay, others do not survive the rewriting.
+
+    Of an expert that gives way only the place of its weights stays.
+    """
+    changed = {entry["name"]: entry for entry in entries}
     document = read_yaml(folder / "zoo.yaml", ZooError, "manifest")
-    listed = [_with_base(entry, moved.get(entry["name"], entry)) for entry in document.get("experts") or []]
-    document["experts"] = [*listed, *fresh]
-    _rewrite(folder, document)
+    known = document.get("experts") or []
+    listed = [_renewed(entry, changed[entry["name"]]) if entry["name"] in changed else entry for entry in known]
+    fresh = [dict(entry) for name, entry in changed.items() if name not in manifest.expert_table]
+    if fresh or listed != known:
+        _rewrite(folder, {**document, "experts": [*listed, *fresh]})
 
 
-def _with_base(entry: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an expert's entry after a training that starts, or started, from another base."""
-    if entry is new:
-        return dict(entry)
-    weights = new["weights"] if entry.get("aligned") else entry["weights"]
-    return {**new, "weights": weights}
+def _renewed(entry: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of an expert whose weights have been replaced."""
+    return {**new, "weights": new["weights"] if entry.get("aligned") else entry["weights"]}
 
 
 def put_aligned(

@@ -33,20 +33,26 @@ def recipe_title(expert: Expert) -> str:
     return row.title if row else expert.method.replace("_", " ").capitalize()
 
 
-def recipe_in_words(expert: Expert, record: Mapping[str, Any] | None) -> str:
-    """Return how an expert was trained, in one sentence: recipe, parameters that were changed, length, accuracy."""
+def recipe_in_words(expert: Expert, record: Mapping[str, Any] | None, many: str) -> str:
+    """Return how an expert was trained, in one sentence: recipe, parameters that were changed, length, accuracy.
+
+    Args:
+        expert: of the manifest.
+        record: of its training, where there is one.
+        many: what samples of its zoo are called, such as images.
+    """
     title = recipe_title(expert)
     how = ", evaluated linearised" if expert.forward == "linearised" else ""
     if not record:
         return f"Recipe: {title}{how}."
     try:
-        config, images = record["config"], record["images"]
+        config, counts = record["config"], record["images"]
         accuracy = record["validation_accuracy"]
         changed = _changed(expert.method, config.get("params", {}))
-        length = f"{config['steps']:,} steps of {config['batch_size']} of {images['train']:,} images"
+        length = f"{config['steps']:,} steps of {config['batch_size']} of {counts['train']:,} {many}"
         settings = f"learning rate {config['learning_rate']:g}, seed {config['seed']}"
         found = f"{rounded(accuracy['base'])} % before, {rounded(accuracy['expert'])} % after"
-        validation = f"{images['validation']:,} validation images"
+        validation = f"{counts['validation']:,} validation {many}"
         return f"Recipe: {title}{changed}{how}; {length}, {settings}; {found} on {validation}."
     except (KeyError, TypeError, ValueError):
         return f"Recipe: {title}{how}."

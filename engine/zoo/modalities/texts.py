@@ -46,7 +46,7 @@ class TextModality:
     shifts: ClassVar[Mapping[str, tuple[str, ...]]] = {"usual": ("typos", "dropped", "swapped")}
     augmentations = ("none",)
     drawn: ClassVar[Mapping[str, str]] = {"usual": "Typos, missing and swapped words"}
-    shifted_by = "one word in seven misspelt, left out, or swapped with the next"
+    shifted_by = "one word in seven misspelt, left out, or swapped with the next where one follows"
     parts = "words"
     graded = True
     padded = True

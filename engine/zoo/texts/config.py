@@ -186,23 +186,39 @@ def width_of(config: Mapping[str, Any]) -> int:
 
 
 def encoder_size(config: Mapping[str, Any]) -> TowerSize:
-    """Count parameters and work of a text model on a text of the greatest length, as for image encoders."""
+    """Count parameters and work of a text model on a text of the greatest length, as for image encoders.
+
+    Of the work of a T5 its encoder's is counted; that of its decoder depends on the answers.
+    """
     family = family_of(config)
     sizes = {name: config[own] for name, own in family.sizes.items()}
     width, depth = sizes["width"], sizes["layers"]
     inner = sizes.get("inner", 4 * width)
     tokens = sizes.get("positions", USUAL_LENGTH)
-    block = ((width, width),) * 4 + ((inner, width), (width, inner))
-    matrices = block * depth
+    inside = sizes["heads"] * sizes.get("head", width // sizes["heads"])
+    attention = ((inside, width),) * 3 + ((width, inside),)
+    perceptron = ((inner, width),) * (2 if _gated(config) else 1) + ((width, inner),)
+    matrices = own = (attention + perceptron) * depth
+    if family.answers:
+        matrices += (attention * 2 + perceptron) * _decoder_blocks(config)
     small = depth * (4 * width + inner + width + 4 * width) + 2 * width
     table = (sizes["vocabulary"] + sizes.get("positions", 0) + sizes.get("segments", 0)) * width
     pooler = width * width + width if family.pooler else 0
-    products = sum(2 * math.prod(shape) for shape in matrices) * tokens + depth * 4 * tokens**2 * width
+    products = sum(2 * math.prod(shape) for shape in own) * tokens + depth * 4 * tokens**2 * width
     widest = tokens * (inner + 6 * width) + tokens**2 * sizes["heads"]
     parameters = sum(math.prod(shape) for shape in matrices) + small + table + pooler
-    inside = {"dim": width, "width": width, "blocks": depth, "tokens": 1} if family.layout.matrices else {}
+    where = {"dim": width, "width": width, "blocks": depth, "tokens": 1} if family.layout.matrices else {}
     flops = float(products + 2 * width * width)
-    return TowerSize(width_of(config), matrices, parameters, flops, FLOAT * widest, inside)
+    return TowerSize(width_of(config), matrices, parameters, flops, FLOAT * widest, where)
+
+
+def _gated(config: Mapping[str, Any]) -> bool:
+    return str(config.get("feed_forward_proj")).startswith("gated")
+
+
+def _decoder_blocks(config: Mapping[str, Any]) -> int:
+    """Return the depth of a T5's decoder: its encoder's where none is given."""
+    return family_of(config).size(config, "layers") if config.get(DECODER) is None else config[DECODER]
 
 
 def writer_bytes(config: Mapping[str, Any]) -> int:
@@ -210,7 +226,6 @@ def writer_bytes(config: Mapping[str, Any]) -> int:
     family = family_of(config)
     width, layers, inner = (family.size(config, name) for name in ("width", "layers", "inner"))
     attention = 4 * width * family.size(config, "heads") * family.size(config, "head")
-    forward = (3 if str(config["feed_forward_proj"]).startswith("gated") else 2) * width * inner
-    decoder = layers if config.get(DECODER) is None else config[DECODER]
+    forward = (3 if _gated(config) else 2) * width * inner
     tables = (1 if config["tie_word_embeddings"] else 2) * family.size(config, "vocabulary") * width
-    return FLOAT * (tables + layers * (attention + forward) + decoder * (2 * attention + forward))
+    return FLOAT * (tables + layers * (attention + forward) + _decoder_blocks(config) * (2 * attention + forward))

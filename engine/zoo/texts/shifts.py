@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .words import CLS, MASK, PAD, SEP, UNK, places_of
 
-SHARE = 0.15  # of a text's words that are changed
+SHARE = 0.15  # of a text's words that are drawn
 
 
 OWN = (PAD, CLS, SEP, MASK, UNK)
@@ -32,7 +32,7 @@ def dropped(ids: np.ndarray, words: np.ndarray, chance: np.random.Generator, spe
 
 
 def swapped(ids: np.ndarray, words: np.ndarray, chance: np.random.Generator, special: Sequence[int]) -> np.ndarray:
-    """Swap words with the next one."""
+    """Swap words with the next one; the last word has none, and a text of which no other is drawn stays as it is."""
     for place in _drawn(words, chance):
         if place + 1 in words:
             ids[0, [place, place + 1]] = ids[0, [place + 1, place]]
@@ -57,7 +57,8 @@ def shift(samples: Tensor, kind: str, task: str, seed: int, special: Sequence[in
         special: ids that pad, begin, separate, mask and stand for unknown words; those of whole words by default.
 
     Returns:
-        int64 of the same shape; at least one word of each text is changed where it has several.
+        int64 of the same shape; at least one word of each text is drawn where it has several, and changed but for one
+        that has no next to be swapped with.
 
     Source: Belinkov & Bisk, ICLR 2018, arXiv:1711.02173 (misspelt and reordered text; by words, not letters).
     """

@@ -14,6 +14,7 @@ import numpy as np
 from ...errors import DataError
 from ...store.digests import FileSet
 from ..images.readers.source import EVALUATED_INSTEAD, LABELLED, split_of
+from ..images.readers.tables import SNIFFED, delimiter_of
 from .grades import as_numbers, nearest
 
 MAX_BYTES = 2 * 2**30
@@ -164,7 +165,9 @@ def _json_lines(file: Path, columns: Sequence[str]) -> Iterator[Row]:
 def _table(file: Path, columns: Sequence[str]) -> Iterator[Row]:
     csv.field_size_limit(MAX_CELL)
     with file.open(encoding="utf-8-sig", newline="") as stream:
-        yield from csv.DictReader(stream, delimiter="\t" if file.suffix == ".tsv" else ",")
+        delimiter = "\t" if file.suffix == ".tsv" else delimiter_of(stream.read(SNIFFED))
+        stream.seek(0)
+        yield from csv.DictReader(stream, delimiter=delimiter)
 
 
 def _parquet(file: Path, columns: Sequence[str]) -> Iterator[Row]:

@@ -47,7 +47,7 @@ class PathTable:
             if self.path.stat().st_size > MAX_TABLE_BYTES:
                 raise DataError(f"{self.path.name} is larger than {MAX_TABLE_BYTES:,} bytes.")
             with self.path.open(encoding="utf-8-sig", newline="") as stream:
-                delimiter = _delimiter(stream.read(SNIFFED))
+                delimiter = delimiter_of(stream.read(SNIFFED))
                 stream.seek(0)
                 reader = csv.DictReader(stream, delimiter=delimiter)
                 columns = self._columns(reader.fieldnames or [])
@@ -114,6 +114,7 @@ def is_number(label: str) -> bool:
     return NUMBER.fullmatch(label) is not None
 
 
-def _delimiter(head: str) -> str:
+def delimiter_of(head: str) -> str:
+    """Return what separates the columns of a table, by its first line."""
     line = head.splitlines()[0] if head.splitlines() else ""
     return max(",;\t", key=line.count)
