@@ -109,7 +109,7 @@ class FinetuneConfig(Frozen):
         """
         steps = self.steps or STEPS * tasks
         if self.epochs is not None:
-            taken = self.batch_size // tasks * tasks  # of several tasks each gives as many samples as the others
+            taken = max(self.batch_size // tasks, 1) * tasks  # each of several tasks gives as many samples
             steps = max(1, math.ceil(self.epochs * samples / taken))
         rate = self.learning_rate or LEARNING_RATES["small" if parameters < SMALL_ENCODER else "large"]
         warmup = math.ceil(steps / 10) if self.warmup is None else self.warmup
