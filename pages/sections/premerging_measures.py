@@ -137,7 +137,8 @@ def sharpness(run: RunView) -> None:
         "Merging moves an expert by the other experts' task vectors. Flat minima forgive that: the loss of a task's "
         "experts is followed along the others' vectors, and along random directions of the same length in every tensor."
     )
-    tasks = {task: run.report.tasks[task].title or task for task in run.report.tasks_of("in")}
+    known = run.report.tasks
+    tasks = {task: known[task].title or task for task in run.report.tasks_of("in") if not known[task].graded}
     if not tasks:
         empty_state("No images", called("This run has no images of an expert's task.", kind_of(run.report)))
         return

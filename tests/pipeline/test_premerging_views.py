@@ -1,6 +1,7 @@
 """Views on experts before merging: by recipe, disentanglement, sharpness, subspaces; on a tiny zoo."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from engine.pipeline.executor import run_inline
 from engine.pipeline.planners import plan_request
 from engine.pipeline.run.encoding import encoder_of
 from engine.pipeline.tools import Silent
+from engine.pipeline.views.by_recipe import _normalised
 from engine.recipe import parse_recipe
 from engine.store import Store
 from engine.zoo.encoders.backbone import normalised, resized
@@ -114,6 +116,51 @@ def test_recipes_are_added_up_each_by_itself(view, zoo):
 def test_a_recipe_without_experts_of_all_tasks_is_refused(view):
     with pytest.raises(RecipeError, match="no expert by the recipe 'lora'"):
         view("by_recipe", recipes=["lora"])
+
+
+def test_a_task_without_images_and_an_expert_that_is_never_right_have_no_part_of_the_curves(zoo, tmp_path, store):
+    folder = tmp_path / "bare"
+    shutil.copytree(zoo, folder)
+    document = yaml.safe_load((folder / "zoo.yaml").read_text())
+    document["tasks"][1].pop("data")
+    (folder / "zoo.yaml").write_text(yaml.safe_dump(document))
+    recipe = parse_recipe({"zoo": str(folder), "experts": ["alpha", "beta"]})
+    plan = plan_request("by_recipe", {"recipe": recipe.model_dump(mode="json"), "images": 8, "scalings": [1.0]}, store)
+    run_inline(plan, store, Silent())
+    found = json.loads((store.find(plan.result) / "by_recipe.json").read_text())["recipes"]["standard"]
+    assert found["left_out"] == {}, "there are no other tasks"
+    curve = {"accuracy": [0.0, 25.0]}
+    tables = [{"expert": {"standard": 50.0}, "standard": curve, "scalings": [0, 1]} for _ in range(2)]
+    assert _normalised(tables, "standard") == [0, 50]
+    tables[1]["expert"]["standard"] = 0.0
+    assert _normalised(tables, "standard") == [None, None]
+    never = {**found, "standard": {**found["standard"], "normalised": [None]}}
+    assert best_table({"scalings": [1.0], "recipes": {"standard": never}})["scaling"].tolist() == [1, 1]
+
+
+def test_defaults_of_a_pair_are_two(view):
+    assert view("disentanglement", second="alpha", points=3)["experts"] == ["beta", "alpha"]
+    found = view("connection", end="alpha", points=3, method="weight_matching")
+    assert (found["start"], found["end"]) == ("beta", "alpha")
+
+
+def test_curves_of_one_task_are_its_own(view):
+    every, one = (view("scaling", scalings=SCALINGS, task=task)["tasks"] for task in ("", "beta"))
+    assert one == {"beta": every["beta"]}
+    assert view("by_recipe", scalings=SCALINGS, task="beta")["recipes"]["standard"]["left_out"] == {}
+    with pytest.raises(RecipeError, match="Did you mean 'beta'"):
+        view("scaling", task="beat")
+    for name in ("disentanglement", "connection", "energy"):
+        with pytest.raises(RecipeError, match="task"):
+            view(name, task="beta")
+
+
+def test_an_expert_that_takes_no_part_is_still_itself(view):
+    without = [{"name": "alpha", "weight": 0.0}, {"name": "beta"}]
+    tables = [view("scaling", experts, scalings=SCALINGS)["tasks"]["alpha"] for experts in (["alpha", "beta"], without)]
+    assert tables[0]["expert"] == tables[1]["expert"]
+    assert tables[0]["departure"] == pytest.approx(tables[1]["departure"])
+    assert tables[1]["departure"] > 0
 
 
 def test_disentanglement_is_that_of_models_put_together(view, zoo):

@@ -15,7 +15,7 @@ from ...recipe import Probe, Recipe
 from ..sources import Sources
 from ..steps import SHARE, NoInputs, StepParams, apart, step
 from ..viewing.base import View
-from ..viewing.by_task import ImagesRequest, need_blocks
+from ..viewing.by_task import SampleRequest, need_blocks
 from ..viewing.on_weights import merge_only
 from ..viewing.opening import Opening, Settings
 from ..viewing.work import Sizes, Work
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TARGETS = ("q", "v")
 
 
-class EnergyRequest(ImagesRequest):
+class EnergyRequest(SampleRequest):
     """Request for the energy of tasks' inputs in experts' subspaces."""
 
     REFUSAL = "The subspaces cannot be measured"
@@ -169,7 +169,9 @@ def work(asked: EnergyRequest, sizes: Sizes) -> Work:
 
 def _opened(opening: Opening) -> Settings:
     """Ask for it where there are two experts to compare."""
-    return [{}] if opening.pair else []
+    report = opening.report
+    own = {report.tasks[task].expert for task in report.tasks_of("in")} - {None}
+    return [{}] if report.accuracy and len(own) > 1 else []
 
 
 ENERGY = View(
