@@ -62,6 +62,20 @@ class Scope:
         return self.classes[label] if 0 <= label < len(self.classes) else f"class {label}"
 
 
+@dataclass(frozen=True)
+class Caption:
+    """What is measured in a drawing, and on how many images."""
+
+    unit: str
+    images: int
+    available: int  # that there are of those
+
+    @property
+    def count(self) -> str:
+        """Return how many images it is, for people."""
+        return f"{self.images:,} of {self.available:,}"
+
+
 @dataclass(frozen=True, eq=False)
 class Answer:
     """One of the seven answers."""
@@ -75,6 +89,13 @@ class Answer:
     control: str  # what it is compared with, in a sentence
     notes: tuple[str, ...] = field(default=())
     asked: str = ""  # the question, where it is put otherwise
+    captions: tuple[Caption, ...] = ()  # of the drawings, where they are not all of the same
+
+    @property
+    def captioned(self) -> list[tuple[Drawing, Caption]]:
+        """Return the drawings, each with what is measured in it."""
+        same = [Caption(self.unit, self.images, self.available)] * len(self.drawings)
+        return list(zip(self.drawings, self.captions or same, strict=True))
 
     @property
     def question(self) -> str:

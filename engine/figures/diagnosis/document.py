@@ -26,9 +26,9 @@ def diagnosis_document(report: Report, run: str, scope: Scope, answers: Mapping[
     for light, dark in zip(answers["light"], answers["dark"], strict=True):
         parts.append(f"<h2>{light.number}. {escape(light.question)}</h2><p>{escape(light.sentence)}</p>")
         parts += [f"<p>{escape(note)}</p>" for note in light.notes]
-        for pair in zip(light.drawings, dark.drawings, strict=True):
-            caption = f"{light.unit}; n = {light.images:,} of {light.available:,}"
-            parts.append(figure_html(place, "", caption, dict(zip(("light", "dark"), pair, strict=True))))
+        for (one, said), (two, _) in zip(light.captioned, dark.captioned, strict=True):
+            caption = f"{said.unit}; n = {said.count}"
+            parts.append(figure_html(place, "", caption, {"light": one, "dark": two}))
             place += 1
         parts.append(f"<p class=quiet>{escape(light.control)}</p>")
     parts += [f"<h2>Recipe</h2><pre>{escape(report.recipe.to_yaml())}</pre>", provenance_html(report)]

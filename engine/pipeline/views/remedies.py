@@ -105,8 +105,14 @@ def remedies_of(params: TrialParams) -> Iterator[Remedy]:
 
 
 def _pruned(kind: str, method: str, eta: float, params: TrialParams, names: list[str]) -> Remedy:
-    rest = [call for call in params.transforms if call.method != "lwptv"]
-    calls = (MethodCall(method=method, params={"eta": eta}), *rest)
+    """Drop another share of layers where the recipe prunes, with its other settings; else before its transforms."""
+    if any(call.method == "lwptv" for call in params.transforms):
+        calls = tuple(
+            call.model_copy(update={"params": {**call.params, "eta": eta}}) if call.method == "lwptv" else call
+            for call in params.transforms
+        )
+    else:
+        calls = (MethodCall(method=method, params={"eta": eta}), *params.transforms)
     change = {"transforms": [call.model_dump() for call in calls]}
     return Remedy(kind, eta, change, {"names": names, "transforms": calls})
 
