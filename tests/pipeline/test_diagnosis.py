@@ -9,13 +9,14 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from scipy.special import stdtrit
 
 from engine.analysis.written import read_array
 from engine.calibration.rollout import look
 from engine.catalog import resolve
 from engine.errors import RecipeError
 from engine.features.parts import parts_of
-from engine.figures.diagnosis.answer import Scope
+from engine.figures.diagnosis.answer import Scope, gain
 from engine.figures.diagnosis.blame import blame_answer
 from engine.figures.diagnosis.document import diagnosis_document
 from engine.figures.diagnosis.lens import lens_answer
@@ -293,3 +294,16 @@ def test_one_task_alone_is_part_of_all(recipe, store):
     assert list(one["tasks"]) == [TASK]
     assert one["tasks"][TASK] == whole["tasks"][TASK]
     assert "task" not in json.loads(view_of("depth").ask(alone).model_dump_json())
+
+
+def test_a_handful_of_images_has_a_wide_interval():
+    few, none = np.ones(3, bool), np.zeros(3, bool)
+    assert gain(none, few).words == "+100.0 points (± 100.0)"
+    assert not gain(none, few).clear
+    assert gain(none, none).half == 100
+    assert gain(np.zeros(60, bool), np.zeros(60, bool)).half == pytest.approx(5)
+    assert gain(np.zeros(7, bool), np.ones(7, bool)).clear
+    assert gain(none[:1], few[:1]).words == "from wrong to right"
+    before, after = np.zeros(10, bool), np.arange(10) < 5
+    assert gain(before, after).half == pytest.approx(stdtrit(9, 0.975) * 100 * after.std(ddof=1) / np.sqrt(10))
+    assert gain(np.tile(before, 10), np.tile(after, 10)).half == pytest.approx(1.96 * 5.025, rel=1e-3)

@@ -14,7 +14,7 @@ from engine.errors import RecipeError
 from engine.figures.by_recipe import best_table, by_recipe_figure, left_out_table
 from engine.figures.connection import barriers, connection_figure, units_table, zip_figure
 from engine.figures.disentanglement import disentanglement_figure, inside
-from engine.figures.energy import energy_figure
+from engine.figures.energy import energy_figure, images_used
 from engine.figures.sharpness import sharpness_figure
 from engine.pipeline.executor import run_inline
 from engine.pipeline.planners import plan_request
@@ -182,6 +182,10 @@ def test_disentanglement_is_that_of_models_put_together(view, zoo):
     assert inside(document, "features")["standard"] == pytest.approx(
         np.array(document["standard"]["features"])[1:, 1:].mean()
     )
+    wide = {**document, "alphas": [-2.0, 0.0, 2.0]}
+    assert inside(wide, "features") == {}, "the origin alone is inside, where ξ is 0"
+    assert disentanglement_figure(wide, ["Alpha", "Beta"], "features", "dark").alt.endswith("no value was measured.")
+    assert inside({**document, "alphas": [-5.0, -1.7, 1.7]}, "features") == {}
 
 
 def test_disentanglement_has_controls_and_each_tasks_part(view, zoo):
@@ -249,7 +253,14 @@ def test_energy_of_a_subspace_is_the_share_of_the_inputs_in_it(view):
     assert energy_share(torch.eye(6).double(), moment) == pytest.approx(1)
     update = torch.outer(torch.ones(4), torch.tensor([0.0, 3.0, 0.0]))
     assert input_directions(update, 1).abs().tolist() == [[0.0, 1.0, 0.0]]
+    assert len(input_directions(update, 8)) == 1, "an update of rank 1 reads one direction"
+    assert input_directions(torch.zeros(4, 3), 2).shape == (0, 3)
+    assert energy_share(input_directions(torch.zeros(4, 6), 2), moment) == 0
+    fewer = view("energy", rank=4, images=2000)
+    assert images_used(fewer) == str(fewer["images"]) == "24", "what there is, not what was asked for"
+    assert images_used({"images": [12, 30, 60]}) == "12 to 60"
     document = view("energy", rank=4)
+    assert document["images"] == 8
     assert len(document["matrices"]) == 4
     for found in document["experts"].values():
         assert found["random"] == [4 / 32] * 4

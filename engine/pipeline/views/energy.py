@@ -90,7 +90,7 @@ def energy(inputs: NoInputs[Path], params: EnergyParams, output: Path, tools: St
 
     ``matrices`` are queries' and values' of each block; by expert ``own`` and ``others`` (mean over the other tasks),
     shares by matrix, with ``rank`` and where the directions are from; ``random`` is what a random subspace of the
-    expert's rank has.
+    expert's rank has. ``images`` of each task: a number, or the numbers that there are where tasks differ.
     """
     import torch
 
@@ -105,9 +105,11 @@ def energy(inputs: NoInputs[Path], params: EnergyParams, output: Path, tools: St
     encoder = load_encoder(params.architecture, zoo.weights("base"))
     matrices = sorted(adapted_matrices(encoder, TARGETS, layout), key=lambda matrix: matrix.name)
     seen: dict[str, Any] = {}
+    used: set[int] = set()
     for place, task in enumerate(params.experts.values()):
         tools.progress(place / len(params.experts), f"inputs on {task}")
         images = images_of(zoo, task, params.probe, params.images)
+        used.add(len(images.rows))
         encoder.to(images.device)
         seen[task] = layer_inputs(encoder, matrices, torch.cat(list(images.batches())))
     found = {}
@@ -129,7 +131,7 @@ def energy(inputs: NoInputs[Path], params: EnergyParams, output: Path, tools: St
     document = {
         "matrices": [matrix.name for matrix in matrices],
         "experts": found,
-        "images": params.images,
+        "images": max(used) if len(used) == 1 else sorted(used),
         "split_seed": params.probe.split_seed,
     }
     (output / "energy.json").write_text(json.dumps(document))
