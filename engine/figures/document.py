@@ -173,7 +173,8 @@ def _averages(report: Report) -> str:
         return ""
     note = (
         "H is the harmonic mean of in- and out-of-domain accuracy. Gap closed: how much of the way from merged to "
-        "experts is regained. L1 bias: mean distance of features to the expert's over in-domain tasks, in feature units."
+        "experts is regained. L1 bias: mean distance of features to the expert's over in-domain tasks, in feature "
+        "units."
     )
     return f"<h2>Averages</h2>{_table(pd.DataFrame(rows))}<p class=quiet>{note}</p>"
 

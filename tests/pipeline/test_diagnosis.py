@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file, save_file
 from scipy.special import stdtrit
 
 from engine.analysis.written import read_array
 from engine.calibration.rollout import look
 from engine.catalog import resolve
-from engine.errors import RecipeError
+from engine.errors import EngineError, RecipeError
 from engine.features.parts import parts_of
 from engine.figures.diagnosis.answer import Scope, gain
 from engine.figures.diagnosis.blame import blame_answer
@@ -307,3 +308,12 @@ def test_a_handful_of_images_has_a_wide_interval():
     before, after = np.zeros(10, bool), np.arange(10) < 5
     assert gain(before, after).half == pytest.approx(stdtrit(9, 0.975) * 100 * after.std(ddof=1) / np.sqrt(10))
     assert gain(np.tile(before, 10), np.tile(after, 10)).half == pytest.approx(1.96 * 5.025, rel=1e-3)
+
+
+def test_attention_of_a_model_that_is_not_finite_is_refused(zoo, store, tmp_path):
+    folder = tmp_path / "broken"
+    shutil.copytree(zoo, folder)
+    file = folder / "experts" / "beta.safetensors"
+    save_file({name: 1e30 * tensor for name, tensor in load_file(file).items()}, file)
+    with pytest.raises(EngineError, match="is not finite, so there is no attention"):
+        made("attention", recipe_on(folder, calibrators=[]), store, task=TASK, images=8)

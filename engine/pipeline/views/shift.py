@@ -86,7 +86,8 @@ def shifted(inputs: ModelInputs[Path], params: ShiftParams, output: Path, tools:
     Calibrators are those of the run, fitted to the task's own images. ``shifts``: kind → state → ``accuracy`` (percent)
     with the images that are right (see ``viewing/by_image.py``) and ``l1`` to the expert on the same images. Kinds are
     ``none``, the zoo's own shifted tasks and the drawn ones; ``mean`` is over the zoo's own where it has some and the
-    usual ones are drawn, else over all drawn ones.
+    usual ones are drawn, else over all drawn ones. ``images`` are those of the task; ``images_of`` of the zoo's own
+    shifted tasks that have another number of them.
     """
     from dataclasses import replace
 
@@ -125,7 +126,8 @@ def shifted(inputs: ModelInputs[Path], params: ShiftParams, output: Path, tools:
         "available": own.available,
         "own": list(params.own),
     }
-    (output / "shift.json").write_text(json.dumps(document))
+    fewer = {name: len(sets[name].labels) for name in params.own if len(sets[name].labels) != len(own.labels)}
+    (output / "shift.json").write_text(json.dumps(document | ({"images_of": fewer} if fewer else {})))
 
 
 def _mean(kinds: list[dict[str, Any]]) -> dict[str, Any]:
