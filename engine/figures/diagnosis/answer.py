@@ -66,7 +66,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Caption:
-    """What is measured in a drawing, and on how many images."""
+    """The quantity in a drawing, and how many images it is measured on."""
 
     unit: str
     images: int
