@@ -6,7 +6,7 @@ import streamlit as st
 from engine.catalog import CALIBRATORS
 from engine.figures import Drawing, state_title, training_curves
 from engine.figures.curves import QUANTITIES, curve_table
-from engine.figures.uncertainty import agreement, uncertain_states, uncertainty_figure
+from engine.figures.uncertainty import agreement, graded_tasks, uncertain_states, uncertainty_figure
 from pages.sections.calibrate_image import one_image
 from pages.sections.calibrate_stitched import shifted, stitched
 from pages.sections.calibrate_views import coverage, depth, learned, outliers, wrong_task
@@ -189,7 +189,7 @@ def _uncertainty(run: RunView) -> None:
             help=f"The task whose {kind_of(run.report).many} are ranked by predicted σ, or all of them.",
         )
     chosen, look = None if task == ALL else task, theme()
-    found = shared(run, ("agreement", state, chosen), lambda: agreement(table, state, chosen))
+    found = shared(run, ("agreement", state, chosen), lambda: agreement(table, state, chosen, graded_tasks(run.report)))
     with st.grid("auto", min_column_width=150, gap="small"):
         st.metric(
             "Rank correlation",

@@ -18,7 +18,8 @@ class Directions:
     """The shifts of n images from an expert's feature to a state's, both of unit length; C classes, d dimensions.
 
     ``rival`` is the wrong class that the state likes best. ``push`` is what the shift adds to the rival's logit less
-    what it adds to the true class's; ``chance`` is the same of another image's shift of the task: the control.
+    what it adds to the true class's; ``chance`` is the same of another image's shift of the task: the control, which
+    one image alone lacks (NaN).
     ``inside`` is the share of the squared shift that lies in the span of the head's differences, so that it can change
     a verdict; ``along`` the share on the line from the true class's row to the rival's.
     """
@@ -76,7 +77,7 @@ def directions(
         rival=rival,
         length=np.sqrt(square),
         push=scale * (shift * toward).sum(1),
-        chance=scale * (shift[another] * toward).sum(1),
+        chance=scale * (shift[another] * toward).sum(1) if len(shift) > 1 else np.full(1, np.nan),
         inside=((shift @ basis.T) ** 2).sum(1) / safe,
         along=on_line**2 / safe,
         margin=scores[rows, labels] - scores[rows, rival],

@@ -10,8 +10,13 @@ from torch import Tensor
 
 
 def input_directions(update: Float[Tensor, "out in"], rank: int) -> Float[Tensor, "rank in"]:
-    """Return the orthonormal input directions that an update of a matrix reads most, at most ``rank``."""
-    return torch.linalg.svd(update.double(), full_matrices=False).Vh[:rank]
+    """Return the orthonormal input directions that an update of a matrix reads most, at most ``rank``.
+
+    There are no more of them than the update's numerical rank in float32, as weights are kept: none of no update.
+    """
+    _, values, rows = torch.linalg.svd(update.double(), full_matrices=False)
+    noise = max(update.shape) * torch.finfo(torch.float32).eps * values.max()
+    return rows[values > noise][:rank]
 
 
 def orthonormal(rows: Float[Tensor, "rank in"]) -> Float[Tensor, "rank in"]:

@@ -40,10 +40,12 @@ class Between:
         return torch.float32 if found.is_floating_point else found
 
     def tensor(self, name: str) -> Tensor:
-        """Return one tensor; at α = 0 and α = 1 exactly the models' own."""
+        """Return one tensor; at α = 0 and α = 1 exactly the models' own values."""
         first = self.start.tensor(name)
-        if not first.is_floating_point() or self.alpha == 0:
+        if not first.is_floating_point():
             return first
+        if self.alpha == 0:
+            return first.float()
         second = self.end.tensor(name).float()
         return second if self.alpha == 1 else torch.lerp(first.float(), second, self.alpha)
 

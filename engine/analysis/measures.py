@@ -22,14 +22,19 @@ def matthews(labels: Labels, predicted: Labels) -> float:
     return 100 * float(matthews_corrcoef(labels, predicted))
 
 
-def f1(labels: Labels, predicted: Labels) -> float:
+def f1(labels: Labels, predicted: Labels, classes: int = 0) -> float:
     """Return F1 times 100: of class 1 where there are two classes, as in GLUE, else the mean over classes.
 
-    A class that is neither there nor predicted counts 0. Computed by scikit-learn.
+    A class that is neither there nor predicted is left out of the mean. Computed by scikit-learn.
+
+    Args:
+        labels: true classes.
+        predicted: classes that were said.
+        classes: that the task has; 0: as many as occur.
     """
     from sklearn.metrics import f1_score
 
-    two = max(labels.max(initial=0), predicted.max(initial=0)) < 2
+    two = (classes or 1 + int(max(labels.max(initial=0), predicted.max(initial=0)))) <= 2
     return 100 * float(f1_score(labels, predicted, average="binary" if two else "macro", zero_division=0))
 
 
@@ -71,20 +76,21 @@ CORRELATIONS = ("pearson", "spearman")  # the measures of answers that are numbe
 GRADED = "answers are numbers, which are near or far; accuracy, Matthews and F1 know right and wrong answers only"
 
 
-def measured(name: str, labels: Labels, predicted: Labels) -> float:
+def measured(name: str, labels: Labels, predicted: Labels, classes: int = 0) -> float:
     """Return one measure of predictions.
 
     Args:
         name: one of ``MEASURES``.
         labels: true classes, or numbers for correlations.
         predicted: classes or numbers that were said.
+        classes: that the task has, where that is known.
 
     Raises:
         DataError: no samples, or not one prediction for each label.
     """
     if len(labels) != len(predicted) or not len(labels):
         raise DataError(f"{len(predicted)} predictions and {len(labels)} labels; equally many, at least one, needed.")
-    return MEASURES[name](labels, predicted)
+    return f1(labels, predicted, classes) if name == "f1" else MEASURES[name](labels, predicted)
 
 
 def mean_in_words(measures: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ chance is resampled: training seeds, and within each task images.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -39,6 +39,15 @@ class Difference:
     high: float
     images: int  # over all tasks
     seeds: int
+    agreeing: int = 0  # right answers that tell nothing of their spread, since all changed alike; 0 where they do
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Return the interval that judgements go by; where all answers changed alike, by :func:`otherwise`."""
+        if not self.agreeing:
+            return self.low, self.high
+        share = otherwise(self.agreeing)
+        return self.mean - share * (100 + self.mean), self.mean + share * (100 - self.mean)
 
     def outcome(self, margin: float = MARGIN) -> Outcome:
         """Return what the interval allows to say.
@@ -46,11 +55,23 @@ class Difference:
         Args:
             margin: percentage points; "no difference" is an equivalence test, the whole interval within ± margin.
         """
-        if self.low > 0:
+        low, high = self.bounds
+        if low > 0:
             return "seen"
-        if self.high < 0:
+        if high < 0:
             return "opposite seen"
-        return "no difference" if -margin <= self.low and self.high <= margin else "undecided"
+        return "no difference" if -margin <= low and high <= margin else "undecided"
+
+
+def otherwise(images: int) -> float:
+    """Return the share of images that may well be otherwise where all that were seen are alike: 3 of n, 95 % sure.
+
+    So 0 changes on n images leave room for 300 / n points, and one image decides nothing; that all changed alike shows
+    a difference from 7 images on.
+
+    Source: Hanley and Lippman-Hand, JAMA 249 (1983), pp. 1743–1745: the rule of three.
+    """
+    return min(3 / images, 1.0)
 
 
 def paired_difference(
@@ -67,7 +88,8 @@ def paired_difference(
     Returns:
         Left minus right. The interval (95 %) is that of a hierarchical bootstrap over training seeds and, within
         tasks, images; because few seeds say little about their spread, deviations are scaled by √(S / (S − 1)) and
-        the interval is widened by Student's quantile at Satterthwaite's degrees of freedom.
+        the interval is widened by Student's quantile at Satterthwaite's degrees of freedom. Answers that all changed
+        alike have no spread to resample: their interval is that of :func:`otherwise`.
 
     Raises:
         DataError: no task in common, or other numbers of images or seeds.
@@ -75,11 +97,18 @@ def paired_difference(
     Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapters 8 and 13; Satterthwaite, Biometrics
     Bulletin 2 (1946), pp. 110–114.
     """
-    return interval_of(_differences(left, right), resamples=resamples, seed=seed)
+    found = interval_of(_differences(left, right), resamples=resamples, seed=seed, right=True)
+    low, high = found.bounds
+    return replace(found, low=low, high=high, agreeing=0)
 
 
 def interval_of(
-    parts: Mapping[str, Values], *, mean: float | None = None, resamples: int = RESAMPLES, seed: int = 0
+    parts: Mapping[str, Values],
+    *,
+    mean: float | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    right: bool = False,
 ) -> Difference:
     """Return the mean over parts of their means, with its interval, see :func:`paired_difference`.
 
@@ -92,6 +121,7 @@ def interval_of(
         mean: what the interval lies around, where the values are a linear approximation of it.
         resamples: of the bootstrap.
         seed: of the bootstrap.
+        right: whether the values are differences of right answers, in percentage points.
 
     Raises:
         DataError: no values, or different numbers of seeds.
@@ -106,6 +136,9 @@ def interval_of(
     around, tail = centre if mean is None else mean, (1 - CONFIDENCE) / 2
     count = sum(matrix.shape[1] for matrix in parts.values())
     variance, degrees = _variance(parts, by_seed)
+    if right and variance == 0:
+        alike = len(parts) * min(matrix.shape[1] for matrix in parts.values())
+        return Difference(around, around, around, count, seeds, alike)
     student = stdtrit(degrees, 1 - tail)
     if min(matrix.shape[1] for matrix in parts.values()) < FEW:
         half = float(student * np.sqrt(variance))

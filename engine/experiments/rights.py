@@ -144,6 +144,7 @@ class Side:
     mean: float
     parts: Mapping[str, Values]
     units: Literal["images", "groups"] = "images"
+    right: bool = False  # whether the values are right answers, in percent
 
 
 def accuracy_side(rights: Rights, path: str, state: str, mean: float) -> Side | None:
@@ -165,10 +166,10 @@ def accuracy_side(rights: Rights, path: str, state: str, mean: float) -> Side | 
     if match.re is OF_TASK:
         name = _name(match["task"], rights)
         found = {**inside, **outside}
-        return Side(mean, {name: found[name]}) if name in found else None
+        return Side(mean, {name: found[name]}, right=True) if name in found else None
     if match["kind"] != "h_score":
         chosen = inside if match["kind"] == "in" else outside
-        return Side(mean, chosen) if chosen else None
+        return Side(mean, chosen, right=True) if chosen else None
     if not inside or not outside:
         return None
     levels = [math.fsum(float(part.mean()) for part in side.values()) / len(side) for side in (inside, outside)]
@@ -184,6 +185,7 @@ def accuracy_side(rights: Rights, path: str, state: str, mean: float) -> Side | 
             for place, side in enumerate((inside, outside))
             for name, matrix in side.items()
         },
+        right=True,
     )
 
 

@@ -101,7 +101,8 @@ def compare(check: Check, table: Table, sides: Sides, exact: Sequence[str] = ())
     basis: Basis = ""
     both = [sides.get(point, {}).get(measure) for point, measure in names]
     if both[0] is not None and both[1] is not None:
-        found, basis = interval_of(paired_parts(*both), mean=difference), both[0].units
+        answers = both[0].right and both[1].right
+        found, basis = interval_of(paired_parts(*both), mean=difference, right=answers), both[0].units
     elif check.measure in exact:
         found, basis = Difference(difference, difference, difference, 0, 1), "count"
     else:
@@ -198,7 +199,7 @@ def outcome_of(check: Check, found: Difference | None, margin: float | None = No
     if found is None:
         return "undecided"
     margin = check.margin if margin is None else margin
-    low, high = found.low - check.plus, found.high - check.plus
+    low, high = (bound - check.plus for bound in found.bounds)
     if check.relation == "near":
         if -margin <= low and high <= margin:
             return "seen"

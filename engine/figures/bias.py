@@ -77,10 +77,11 @@ def bias_bars(report: Report, measure: str, theme: Theme, states: Sequence[str] 
         xaxis={"type": "category"},
         yaxis={"title": f"{known.title} to the expert ({known.unit})", "rangemode": "tozero"},
     )
-    means = [(state_title(state, report), _mean(table, state)) for state in chosen]
+    inside = table[table["task"].isin(report.tasks_of("in"))]
+    means = [(state_title(state, report), _mean(inside, state)) for state in chosen]
     alt = (
         f"{known.title} between features and the expert's, {known.closer}. "
-        f"Means over tasks: {listed(means, '', known.digits)}."
+        f"Means over in-domain tasks: {listed(means, '', known.digits)}."
     )
     return Drawing(figure, table[table["state"].isin(chosen)].reset_index(drop=True), alt, f"bias-{measure}")
 

@@ -69,14 +69,16 @@ def by_recipe_figure(document: Mapping[str, Any], theme: Theme) -> Drawing:
 def best_table(document: Mapping[str, Any]) -> pd.DataFrame:
     """Return one row a recipe and way of evaluation: its best λ by normalised accuracy, what it gives there, at λ = 1.
 
-    The images that choose λ are those that are scored, as the table's reader has to be told.
+    The images that choose λ are those that are scored, as the table's reader has to be told. Where an expert is never
+    right, so that nothing is a part of its accuracy, the best λ is that of the highest accuracy.
     """
     rows = []
     scalings = document["scalings"]
     for name, found in document["recipes"].items():
         for forward in DASH:
             curve = found[forward]
-            place = max(range(len(scalings)), key=curve["normalised"].__getitem__)
+            chosen_by = "normalised" if curve["normalised"][0] is not None else "accuracy"
+            place = max(range(len(scalings)), key=curve[chosen_by].__getitem__)
             at_one = curve["accuracy"][scalings.index(1.0)] if 1.0 in scalings else None
             rows.append(
                 {

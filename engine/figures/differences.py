@@ -10,12 +10,13 @@ import pandas as pd
 
 from ..catalog.titles import ROWS, calibrator_title, method_title
 from ..catalog.words import choice_title
-from ..recipe import CalibratorCall, MethodCall
+from ..recipe import CalibratorCall, Forward, MethodCall
 from ..report import Report
 from ..sweeps.places import OTHERS
 from .compare import Compared, tasks_of
 
 NAMED = 3  # tasks that a warning names one by one
+EVALUATED: dict[Forward, str] = {"standard": "by the ordinary encoder", "linearised": "linearised"}
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ def _settings(report: Report) -> dict[str, Setting]:
         "zoo": Setting("Zoo", report.zoo.title or report.zoo.name),
         "experts": Setting("Experts", ", ".join(experts) or "none"),
         **_flat("merge", recipe.merge, "Merge method", ""),
+        "forward": Setting("Evaluated", EVALUATED[recipe.forward]),
         **{place: Setting(OTHERS.get(place, place), choice_title(_text(value))) for place, value in probe.items()},
         "seeds": Setting("Training seeds", _text(list(recipe.seeds))),
     }

@@ -78,14 +78,20 @@ def disentanglement_figure(
         for i, one in enumerate(alphas)
         for j, two in enumerate(alphas)
     ]
-    said = ", ".join(f"{FORWARDS[forward]} {number(value, 3)}" for forward, value in inside(document, quantity).items())
+    found = inside(document, quantity).items()
+    said = ", ".join(f"{FORWARDS[forward]} {number(value, 3)}" for forward, value in found) or "no value was measured"
     return Drawing(figure, pd.DataFrame(rows), f"Mean ξ inside the box of the search of λ: {said}.", "disentanglement")
 
 
 def inside(document: Mapping[str, Any], quantity: Quantity) -> dict[str, float]:
-    """Return the mean of ξ over the grid points inside the box in which λ is searched, by way of evaluation."""
+    """Return the mean of ξ over the grid points inside the box in which λ is searched, by way of evaluation.
+
+    Nothing where the grid has none there but the origin, where ξ is 0 whatever the experts.
+    """
     low, high = document["search"]
     chosen = [place for place, alpha in enumerate(document["alphas"]) if low - 1e-9 <= alpha <= high + 1e-9]
+    if all(abs(document["alphas"][place]) < 1e-9 for place in chosen):
+        return {}
     return {
         forward: float(np.array(document[forward][quantity])[np.ix_(chosen, chosen)].mean()) for forward in FORWARDS
     }

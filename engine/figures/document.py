@@ -158,7 +158,8 @@ def _averages(report: Report) -> str:
     rows = []
     for state in scored_states(report):
         average = report.average.get(state)
-        l1 = [v for v in report.bias[state].l1.values() if v is not None] if state in bias_states(report) else []
+        known = report.bias[state].l1 if state in bias_states(report) else {}
+        l1 = [known[task] for task in report.tasks_of("in") if known.get(task) is not None]
         rows.append(
             {
                 "State": state_title(state, report),
@@ -173,7 +174,8 @@ def _averages(report: Report) -> str:
         return ""
     note = (
         "H is the harmonic mean of in- and out-of-domain accuracy. Gap closed: how much of the way from merged to "
-        "experts is regained. L1 bias: mean distance of features to the expert's, in feature units."
+        "experts is regained. L1 bias: mean distance of features to the expert's over in-domain tasks, in feature "
+        "units."
     )
     return f"<h2>Averages</h2>{_table(pd.DataFrame(rows))}<p class=quiet>{note}</p>"
 

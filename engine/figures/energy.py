@@ -64,3 +64,9 @@ def energy_figure(document: Mapping[str, Any], titles: Mapping[str, str], theme:
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
+
+
+def images_used(document: Mapping[str, Any]) -> str:
+    """Return how many images of a task were looked at, for people: a range where tasks have other numbers of them."""
+    counts = document["images"]
+    return str(counts) if isinstance(counts, int) else f"{counts[0]} to {counts[-1]}"

@@ -29,8 +29,8 @@ def difference_table(
     Args:
         compared: name → tables of samples, one a training seed, and the state in them.
         reference: the same of what is subtracted.
-        tasks: in-domain tasks, over which the mean is taken; those that a side lacks, or has other images of, are left
-            out for all, so that every row is over the same.
+        tasks: in-domain tasks whose answers are right or wrong, over which the mean is taken; those that a side lacks,
+            or has other images of, are left out for all, so that every row is over the same.
 
     Returns:
         Columns ``COLUMNS``; percentage points, 95 % intervals.

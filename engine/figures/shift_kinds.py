@@ -40,6 +40,13 @@ def shift_kinds_table(document: Mapping[str, Any], tasks: Sequence[str]) -> pd.D
     return pd.DataFrame(rows)
 
 
+def others_of(document: Mapping[str, Any], report: Report, tasks: Sequence[str]) -> str:
+    """Return in brackets how many images there are of shifted tasks that have other numbers of them; mostly nothing."""
+    found = {name: count for task in tasks for name, count in document["tasks"][task].get("images_of", {}).items()}
+    said = ", ".join(f"{report.tasks[name].title or name} {count:,}" for name, count in found.items())
+    return f" ({said})" if said else ""
+
+
 def shift_kinds_figure(
     document: Mapping[str, Any], report: Report, quantity: Literal["accuracy", "l1"], tasks: Sequence[str], theme: Theme
 ) -> Drawing:

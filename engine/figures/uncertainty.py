@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +21,14 @@ class Agreement:
     """Agreement of predicted σ with what is left of the drift."""
 
     rank_correlation: float  # Spearman, of an image's mean σ with its distance to the expert after correction
-    wrong_low: float  # percent wrong among the tenth of images with the smallest σ
-    wrong_high: float  # and the largest
+    wrong_low: float | None  # percent wrong among the tenth of images with the smallest σ; None of numbers alone
+    wrong_high: float | None  # and the largest
     images: int
+
+
+def graded_tasks(report: Report) -> list[str]:
+    """Return the tasks whose answers are numbers."""
+    return [name for name, task in report.tasks.items() if task.graded]
 
 
 def uncertain_states(samples: pd.DataFrame, report: Report) -> list[str]:
@@ -31,19 +37,22 @@ def uncertain_states(samples: pd.DataFrame, report: Report) -> list[str]:
     return [state for state in report.calibrators if state in with_sigma]
 
 
-def uncertainty_table(samples: pd.DataFrame, state: str, task: str | None = None) -> pd.DataFrame:
+def uncertainty_table(
+    samples: pd.DataFrame, state: str, task: str | None = None, graded: Collection[str] = ()
+) -> pd.DataFrame:
     """Return ten equal groups of images by predicted σ: mean σ, mean distance to the expert, percent wrong.
 
     Args:
         samples: the run's table of samples.
         state: a calibrator with σ.
         task: one task; None for all, each image ranked within its task so that tasks of other scale do not decide.
+        graded: tasks whose answers are numbers, which are never wrong.
     """
     rows = samples[(samples["state"] == state) & samples["sigma"].notna()]
     rows = rows if task is None else rows[rows["task"] == task]
     rank = rows.groupby("task")["sigma"].rank(method="first", pct=True)
     group = np.minimum((rank * GROUPS).apply(np.ceil).astype(int), GROUPS)
-    wrong = 100.0 * (rows["prediction"] != rows["label"])
+    wrong = (100.0 * (rows["prediction"] != rows["label"])).mask(rows["task"].isin(graded))
     table = pd.DataFrame({"group": group, "sigma": rows["sigma"], "shift": rows["shift"], "wrong": wrong})
     found = table.groupby("group").agg(
         n=("sigma", "size"), sigma=("sigma", "mean"), shift=("shift", "mean"), wrong=("wrong", "mean")
@@ -51,27 +60,24 @@ def uncertainty_table(samples: pd.DataFrame, state: str, task: str | None = None
     return found.reset_index()
 
 
-def agreement(samples: pd.DataFrame, state: str, task: str | None = None) -> Agreement:
+def agreement(samples: pd.DataFrame, state: str, task: str | None = None, graded: Collection[str] = ()) -> Agreement:
     """Return the agreement that the figure shows, in numbers."""
     rows = samples[(samples["state"] == state) & samples["sigma"].notna()]
     rows = rows if task is None else rows[rows["task"] == task]
     by_task = [
         part["sigma"].corr(part["shift"], method="spearman") for _, part in rows.groupby("task") if len(part) > 2
     ]
-    table = uncertainty_table(samples, state, task)
-    return Agreement(
-        float(np.nanmean(by_task)) if by_task else float("nan"),
-        float(table["wrong"].iloc[0]),
-        float(table["wrong"].iloc[-1]),
-        len(rows),
-    )
+    table = uncertainty_table(samples, state, task, graded)
+    wrong = [None if np.isnan(value) else float(value) for value in table["wrong"].iloc[[0, -1]]]
+    return Agreement(float(np.nanmean(by_task)) if by_task else float("nan"), wrong[0], wrong[1], len(rows))
 
 
 def uncertainty_figure(
     samples: pd.DataFrame, state: str, report: Report, theme: Theme, task: str | None = None
 ) -> Drawing:
     """Draw groups of images from sure to unsure: what is left of the drift (line), and how many are wrong (bars)."""
-    table = uncertainty_table(samples, state, task)
+    graded = graded_tasks(report)
+    table = uncertainty_table(samples, state, task, graded)
     names = [str(group) for group in table["group"]]
     bars = go.Bar(
         name="Wrong (%)",
@@ -108,7 +114,7 @@ def uncertainty_figure(
             "automargin": True,
         },
     )
-    found = agreement(samples, state, task)
+    found = agreement(samples, state, task, graded)
     first, last = (number(float(table["shift"].iloc[row]), 2) for row in (0, -1))
     alt = (
         f"{state_title(state, report)}: from the surest to the least sure tenth of images the distance to the expert "

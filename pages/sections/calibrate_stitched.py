@@ -5,7 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from engine.figures.shift_kinds import QUANTITIES as SHIFT_QUANTITIES
-from engine.figures.shift_kinds import shift_kinds_figure
+from engine.figures.shift_kinds import others_of, shift_kinds_figure
 from engine.figures.stitching import ORDERS, QUANTITIES, linearity_figure, stitched_figure
 from engine.pipeline.views.shift import SHIFT
 from engine.pipeline.views.stitching import STITCHING
@@ -108,7 +108,7 @@ def _shifted(run: RunView, folder: Path) -> None:
         run=run,
         unit=f"{SHIFT_QUANTITIES[quantity]}, mean over tasks",
         tasks=tasks,
-        count=count_of(document, tasks),
+        count=count_of(document, tasks) + others_of(document, run.report, tasks),
     )
     st.caption(
         "Compare a calibrator's lead over the merged model in the first row with its lead in the others. The expert "

@@ -94,17 +94,17 @@ def _draw(run: RunView, scope: Scope, number: int) -> None:
         if number == 7:
             _use(run, scope, folder)
     with drawn:
-        drawings = answer.drawings
+        drawings = answer.captioned
         if number in LABELS and len(drawings) == len(LABELS[number]):
             drawings = drawings[_which(number) :][:1]
-        for drawing in drawings:
+        for drawing, caption in drawings:
             figure(
                 drawing,
                 key=f"diagnose.{number}.{drawing.name}",
                 run=run,
-                unit=answer.unit,
+                unit=caption.unit,
                 tasks=[scope.task],
-                count=f"{answer.images:,} of {answer.available:,}",
+                count=caption.count,
                 pick=_class_of(run, scope) if number == 1 else None,
             )
 
@@ -113,9 +113,15 @@ def _example(number: int, run: RunView, folder: Path) -> None:
     """Draw the first picture of an example's answer about its worst task."""
     scope = Scope.of(run.report, worst_task(run.report))
     answer = _answer(run, scope, number, folder, theme())
-    count = f"{answer.images:,} of {answer.available:,}"
-    for drawing in answer.drawings[:1]:
-        figure(drawing, key=f"example.{number}", run=run, unit=answer.unit, tasks=[scope.task], count=count)
+    for drawing, caption in answer.captioned[:1]:
+        figure(
+            drawing,
+            key=f"example.{number}",
+            run=run,
+            unit=caption.unit,
+            tasks=[scope.task],
+            count=caption.count,
+        )
 
 
 def _which(number: int) -> int:
@@ -182,7 +188,7 @@ def _without_pictures(run: RunView, scope: Scope, number: int, folder: Path, sho
         return blame_answer(document, scope, titles, shown)
     if number == 5:
         return transplant_answer(document, scope, titles, shown)
-    return remedies_answer(document, report.recipe, scope, titles, shown)
+    return remedies_answer(document, report, scope, titles, shown)
 
 
 def _titles(run: RunView) -> dict[str, str]:
@@ -228,7 +234,7 @@ class _Images:
 def _use(run: RunView, scope: Scope, folder: Path) -> None:
     """Let a remedy be put into the Lab's recipe."""
     document = QUESTIONS_WITH_VIEWS[7].read(folder)
-    found = effects(document, run.report.recipe, scope, _titles(run))
+    found = effects(document, run.report, scope, _titles(run))
     offered = {effect.title: effect for effect in found if effect.change is not None and effect.kind != "random_layers"}
     known = [effect.title for effect in found if effect.change is None]
     if known:

@@ -6,7 +6,7 @@ import streamlit as st
 
 from engine.figures.disentanglement import disentanglement_figure, inside
 from engine.figures.drawing import expert_titles, number
-from engine.figures.energy import energy_figure
+from engine.figures.energy import energy_figure, images_used
 from engine.figures.sharpness import sharpness_figure
 from engine.pipeline.views.disentanglement import DISENTANGLEMENT
 from engine.pipeline.views.energy import ENERGY
@@ -125,6 +125,9 @@ def _disentanglement(run: RunView, folder: Path, key: str) -> None:
         count=" and ".join(map(str, document["images"])),
     )
     found = inside(document, quantity)
+    if not found:
+        st.caption("No value of α but 0 lies inside the box, and there ξ is 0 for any experts. Ask for more values.")
+        return
     st.write(
         f"Inside the box ξ is **{number(found['standard'], 3)}** on average by the ordinary encoder and "
         f"**{number(found['linearised'], 3)}** linearised."
@@ -137,7 +140,8 @@ def sharpness(run: RunView) -> None:
         "Merging moves an expert by the other experts' task vectors. Flat minima forgive that: the loss of a task's "
         "experts is followed along the others' vectors, and along random directions of the same length in every tensor."
     )
-    tasks = {task: run.report.tasks[task].title or task for task in run.report.tasks_of("in")}
+    known = run.report.tasks
+    tasks = {task: known[task].title or task for task in run.report.tasks_of("in") if not known[task].graded}
     if not tasks:
         empty_state("No images", called("This run has no images of an expert's task.", kind_of(run.report)))
         return
@@ -249,5 +253,5 @@ def _energy(run: RunView, folder: Path) -> None:
         key="premerging.energy.figure",
         run=run,
         unit="Percent of the squared length of the base's inputs, mean over queries' and values' matrices",
-        count=str(document["images"]),
+        count=images_used(document),
     )

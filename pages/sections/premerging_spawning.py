@@ -17,7 +17,8 @@ def spawning(run: RunView) -> None:
         "has no barrier, they ended in one basin. Experts can be averaged because they part at a pretrained base, "
         "which is late enough."
     )
-    tasks = {task: run.report.tasks[task].title or task for task in run.report.tasks_of("in")}
+    known = run.report.tasks
+    tasks = {task: known[task].title or task for task in run.report.tasks_of("in") if not known[task].graded}
     if not tasks:
         empty_state("No images", called("This run has no images of an expert's task.", kind_of(run.report)))
         return

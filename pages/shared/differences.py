@@ -41,7 +41,8 @@ def paired_table(compared: Mapping[str, tuple[RunView, str]], reference: tuple[R
 
     Args:
         compared: name → run and state.
-        reference: run and state of what is subtracted, over whose in-domain tasks the mean is taken.
+        reference: run and state of what is subtracted, over whose in-domain tasks of right and wrong answers the mean
+            is taken.
 
     Raises:
         EngineError: a run has no table of samples.
@@ -59,7 +60,8 @@ def _paired_table(
 ) -> pd.DataFrame:
     tables = {name: (samples_by_seed(run), state) for name, (run, state) in _compared.items()}
     run, state = _reference
-    return difference_table(tables, (samples_by_seed(run), state), run.report.tasks_of("in"))
+    tasks = [task for task in run.report.tasks_of("in") if not run.report.tasks[task].graded]
+    return difference_table(tables, (samples_by_seed(run), state), tasks)
 
 
 def draw_differences(found: pd.DataFrame, name: str, what: str, key: str, kind: Modality) -> None:

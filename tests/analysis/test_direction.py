@@ -57,6 +57,12 @@ def test_the_control_takes_another_images_shift():
     assert not found.length[np.arange(40) != 3].any()
 
 
+def test_one_image_alone_has_no_control():
+    state, expert, labels, weight = made(count=1)
+    assert np.isnan(directions(state, expert, labels, weight, 10.0).chance).all()
+    assert not np.isnan(directions(*made(count=2)[:3], weight, 10.0).chance).any()
+
+
 def test_images_in_other_numbers_are_refused():
     state, expert, labels, weight = made()
     with pytest.raises(UnpairedFeatures):

@@ -44,14 +44,37 @@ def test_a_difference_of_two_points_is_nearly_always_seen():
 
 
 def test_the_same_answers_are_no_difference_and_few_images_decide_nothing():
-    right = {"a": np.ones((1, 50), bool), "b": np.zeros((1, 50), bool)}
+    right = {"a": np.ones((1, 300), bool), "b": np.zeros((1, 300), bool)}
     same = paired_difference(right, right)
-    assert (same.mean, same.low, same.high, same.images, same.seeds) == (0, 0, 0, 100, 1)
+    assert (same.mean, same.images, same.seeds) == (0, 600, 1)
+    assert (same.low, same.high) == pytest.approx((-0.5, 0.5))
     assert same.outcome() == "no difference"
+    right = {"a": np.ones((1, 50), bool), "b": np.zeros((1, 50), bool)}
+    assert paired_difference(right, right).outcome() == "undecided"
     flipped = {"a": right["a"].copy(), "b": right["b"].copy()}
     flipped["a"][0, :2] = False
     flipped["b"][0, :3] = True
     assert paired_difference(flipped, right).outcome() == "undecided"
+
+
+def test_answers_that_all_change_alike_are_no_certainty():
+    for images, outcome in ((1, "undecided"), (6, "undecided"), (7, "seen")):
+        wrong, right = ({"a": np.full((1, images), value)} for value in (False, True))
+        assert paired_difference(right, wrong).outcome() == outcome
+        assert paired_difference(wrong, right).outcome() == {"seen": "opposite seen"}.get(outcome, outcome)
+    wrong, right = ({"a": np.full((1, 3), value), "b": np.ones((1, 3), bool)} for value in (False, True))
+    assert paired_difference(right, wrong).outcome() == "undecided", "three of six"
+    generator, said = np.random.default_rng(0), 0
+    for _ in range(100):
+        before = {task: generator.random((1, 32)) < 0.8 for task in "abcd"}
+        after = {task: known | (generator.random(known.shape) < 0.05) for task, known in before.items()}
+        said += paired_difference(after, before, resamples=500).outcome() == "no difference"
+    assert said == 0, "one point better in truth"
+
+
+def test_values_that_are_no_right_answers_may_have_no_spread():
+    same = interval_of({"layers": np.zeros((1, 4))})
+    assert (same.low, same.high, same.outcome()) == (0, 0, "no difference")
 
 
 def test_the_interval_is_that_of_a_paired_difference_of_proportions():

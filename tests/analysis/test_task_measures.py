@@ -34,6 +34,13 @@ def test_of_several_classes_f1_is_the_mean_over_them():
     assert measured("f1", np.array([0, 1, 2]), np.array([0, 1, 1])) == pytest.approx(100 * (1 + 2 / 3 + 0) / 3)
 
 
+def test_f1_is_of_one_class_where_the_task_has_two_and_of_those_that_occur_where_it_has_more():
+    two, three = (measured("f1", LABELS, SAID, classes) for classes in (2, 3))
+    assert two == measured("f1", LABELS, SAID) == pytest.approx(100 * 6 / 9)
+    assert three == pytest.approx((two + 100 * 2 * 2 / (2 * 2 + 2 + 1)) / 2)
+    assert measured("f1", np.array([0, 1, 3]), np.array([0, 1, 3]), 4) == pytest.approx(100), "class 2 is nowhere"
+
+
 @pytest.mark.parametrize("name", MEASURES)
 def test_perfect_answers_have_100_and_none_are_refused(name):
     assert measured(name, LABELS, LABELS) == pytest.approx(100)

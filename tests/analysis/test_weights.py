@@ -81,6 +81,8 @@ def test_between_two_models():
     assert Between(start, end, 0.25).tensor("w").tolist() == [1.0, 1.5]
     assert Between(start, end, 1).tensor("w").tolist() == [4.0, 3.0]
     assert Between(start, end, 1).tensor("count").tolist() == [7]
+    bare = Between(Memory({"w": torch.ones(1, dtype=torch.float16)}), Memory({"w": torch.zeros(1)}), 0)
+    assert bare.tensor("w").dtype == bare.dtype("w") == torch.float32
     half = Between(Memory({"w": torch.ones(1, dtype=torch.float16)}), Memory({"w": torch.zeros(1)}), 0.5)
     assert (half.dtype("w"), half.tensor("w").dtype, half.tensor("w").item()) == (torch.float32, torch.float32, 0.5)
 

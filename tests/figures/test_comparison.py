@@ -21,7 +21,7 @@ from engine.figures import (
 from engine.figures.compare import REPAIRED, cost, state_label
 from engine.figures.exchange import long_table, to_csv, to_latex, to_markdown
 from engine.figures.pareto import pareto_front
-from engine.recipe import CalibratorCall, MethodCall, Probe, Recipe
+from engine.recipe import CalibratorCall, ExpertChoice, MethodCall, Probe, Recipe
 from engine.report import Averages, CalibratorPart, MergedPart, SampleCounts, ZooIdentity
 from tests.made_run import made_report, write_run
 
@@ -49,6 +49,25 @@ class TestRecipes:
         table = recipe_differences(runs(BASE, made_report(recipe=other)))
         assert table.to_numpy().tolist() == [["Scaling coefficient λ", "0.3", "0.5"]]
         assert list(table.columns) == ["setting", "A", "B"]
+
+    @pytest.mark.parametrize("field", Recipe.model_fields)
+    def test_every_part_of_a_recipe_is_compared(self, field):
+        others = {
+            "experts": {"experts": (ExpertChoice(name=BASE.experts[0]),)},
+            "transforms": {"transforms": (MethodCall(method="lwptv"),)},
+            "merge": {"merge": MethodCall(method="ties")},
+            "calibrators": {"calibrators": ()},
+            "probe": {"probe": Probe(split_seed=9)},
+            "seeds": {"seeds": (5,)},
+            "forward": {"forward": "linearised"},
+        }
+        if field == "zoo":
+            other = made_report(zoo=ZooIdentity(name="another", digest="f" * 64))
+        elif field == "schema_version":
+            return  # there is one
+        else:
+            other = made_report(recipe=recipe(**others[field]))
+        assert len(recipe_differences(runs(BASE, other))) > 0
 
     def test_a_calibrator_that_one_run_lacks_is_one_row(self):
         table = recipe_differences(runs(BASE, made_report(recipe=recipe(calibrators=()))))

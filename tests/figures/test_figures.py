@@ -28,6 +28,7 @@ from engine.figures import (
     task_colours,
     training_curves,
 )
+from engine.figures.document import _averages
 from engine.figures.drawing import plain, under_groups, wrapped
 from engine.figures.palette import INK, STATES, state_pattern
 from engine.report import Averages, CalibratorPart, SaliencePart, TaskSummary
@@ -167,6 +168,19 @@ def test_bias_bars_carry_values_and_units(measure):
     assert trace(drawing.figure, "Surgery").y[0] == value
     assert "(" in drawing.figure.layout.yaxis.title.text
     assert set(drawing.table["state"]) == {"pretrained", "merged", "surgery"}
+
+
+def test_means_of_bias_are_over_in_domain_tasks():
+    report = made_report()
+    l1 = {"digits": 1.0, "signs": 3.0, "scenes": 50.0}
+    tasks = {**report.tasks, "scenes": report.tasks["scenes"].model_copy(update={"domain": "shifted"})}
+    bias = {state: part.model_copy(update={"l1": l1}) for state, part in report.bias.items()}
+    shifted = made_report(tasks=tasks, bias=bias)
+    alt = bias_bars(shifted, "l1", "light").alt
+    assert "Means over in-domain tasks: " in alt
+    assert "2.000" in alt
+    assert "18.000" not in alt
+    assert _averages(shifted).count("<td>2.000</td>") == len([state for state in shifted.bias if state != "expert"])
 
 
 def test_undefined_bias_is_missing_not_zero():

@@ -58,6 +58,17 @@ def test_agreement_is_a_rank_correlation_and_two_error_rates(samples):
     assert agreement(turned, "prob_surgery", "digits").rank_correlation == pytest.approx(-1)
 
 
+def test_numbers_are_never_wrong(samples, report):
+    table = uncertainty_table(samples, "prob_surgery", graded=["signs"])
+    assert table["wrong"].tolist() == uncertainty_table(samples, "prob_surgery", "digits")["wrong"].tolist()
+    assert table["n"].tolist() == [4] * 10
+    alone = agreement(samples, "prob_surgery", "signs", ["signs"])
+    assert (alone.wrong_low, alone.wrong_high, alone.images) == (None, None, 20)
+    tasks = {**report.tasks, "signs": report.tasks["signs"].model_copy(update={"graded": True})}
+    drawing = uncertainty_figure(samples, "prob_surgery", report.model_copy(update={"tasks": tasks}), "light", "signs")
+    assert "errors from – % to – %" in drawing.alt
+
+
 def test_only_calibrators_that_predict_a_spread_are_uncertain(samples, report):
     assert uncertain_states(samples, report) == ["prob_surgery"]
     assert uncertain_states(samples.assign(sigma=np.nan), report) == []

@@ -10,6 +10,8 @@ from engine.pipeline.local import make_view, run_recipe
 from engine.pipeline.views.measures import TASK_MEASURES
 from engine.recipe import parse_recipe
 from engine.store import Store
+from pages.shared.differences import paired_table
+from pages.shared.state import open_run
 from tests.pages.views import texts
 from tests.tiny_text_zoo import make_text_zoo
 
@@ -55,3 +57,12 @@ def test_every_page_opens_on_a_graded_task(place, monkeypatch):
     app = app.switch_page("pages/diagnose.py").run()
     assert next(box for box in app.selectbox if box.label == "Task").options == ["beta"]
     assert "which has no accuracy to lose" in app.toast[0].value
+
+
+def test_differences_of_accuracies_leave_numbers_out(place, monkeypatch):
+    monkeypatch.setenv("MERGELENS_STORE", str(place / "store"))
+    run = open_run(Store(place / "store").runs.list(kinds=("run",), limit=1)[0].id)
+    (row,) = paired_table({"expert": (run, "expert")}, (run, "merged")).to_dict("records")
+    mean = {state: run.report.average[state].within for state in ("expert", "merged")}
+    assert row["difference"] == pytest.approx(mean["expert"] - mean["merged"])
+    assert row["images"] == run.report.samples["beta"].evaluate

@@ -1,22 +1,34 @@
 """Views behind a diagnosis through the pipeline: each against the same thing computed another way."""
 
 import json
+import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
+from safetensors.torch import load_file, save_file
+from scipy.special import stdtrit
 
 from engine.analysis.written import read_array
 from engine.calibration.rollout import look
 from engine.catalog import resolve
-from engine.errors import RecipeError
+from engine.errors import EngineError, RecipeError
 from engine.features.parts import parts_of
+from engine.figures.diagnosis.answer import Scope, gain
+from engine.figures.diagnosis.blame import blame_answer
+from engine.figures.diagnosis.document import diagnosis_document
+from engine.figures.diagnosis.lens import lens_answer
+from engine.figures.diagnosis.remedies import effects, remedies_answer
 from engine.pipeline.local import make_view, run_recipe
 from engine.pipeline.run.encoding import encoder_of
 from engine.pipeline.run.plan import plan_run, steps_of
+from engine.pipeline.viewing.anew import TrialParams
 from engine.pipeline.viewing.models import pictures_of
 from engine.pipeline.views import view_of
+from engine.pipeline.views.remedies import remedies_of
 from engine.recipe import parse_recipe
 from engine.report import read_report
 from engine.zoo.encoders.architecture import architecture
@@ -182,6 +194,60 @@ def test_remedies_are_the_runs_with_the_change(recipe, zoo, store, bundle):
                 assert 100 * count / images == pytest.approx(changed.accuracy["merged"][task]), (kind, task)
 
 
+def test_another_share_of_layers_is_dropped_where_and_as_the_recipe_drops_them(zoo, store):
+    dare = {"method": "dare", "params": {"drop_rate": 0.1}}
+    pruned = {"method": "lwptv", "params": {"eta": 0.7, "shared": False}}
+    recipe = recipe_on(zoo, transforms=[dare, pruned], calibrators=[])
+    params = SimpleNamespace(**TrialParams.own(steps_of(recipe, store)), expert=TASK)
+    tried = [remedy.change["transforms"] for remedy in remedies_of(params) if remedy.kind == "pruning"]
+    asked = [call.model_dump() for call in recipe.transforms]
+    assert tried == [[asked[0], {**asked[1], "params": {**asked[1]["params"], "eta": eta}}] for eta in (0.3, 0.5)]
+
+
+@pytest.fixture(scope="module")
+def named(zoo, tmp_path_factory):
+    """The zoo, with experts that are not called as their tasks are."""
+    folder = tmp_path_factory.mktemp("named") / "tiny"
+    shutil.copytree(zoo, folder)
+    document = yaml.safe_load((folder / "zoo.yaml").read_text())
+    for expert in document["experts"]:
+        expert["name"] += "-one"
+    (folder / "zoo.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    return folder
+
+
+def test_a_task_whose_own_expert_is_left_out_is_none_of_the_others(named, store):
+    recipe = recipe_on(named)
+    report, document = run_recipe(recipe, store), made("remedies", recipe, store, task=TASK, images=24)
+    part = document["tasks"][TASK]
+    part["others"]["merged"] = {"alpha": [12, 24], "gamma": [12, 20]}
+    for remedy in part["remedies"]:
+        remedy["others"] = {"alpha": [0, 24], "gamma": [14, 20]}
+    scope = Scope.of(report, TASK)
+    found = {effect.title: effect.others for effect in effects(document, report, scope, {})}
+    assert found["leaving alpha-one out"] == pytest.approx(10)
+    assert found["leaving gamma-one out"] == pytest.approx(-50)
+    assert found["Surgery"] == pytest.approx(-20)
+    assert "mean over 2, 20 to 24 images each" in remedies_answer(document, report, scope, {}, "light").unit
+
+
+def test_each_picture_says_what_is_measured_in_it(recipe, store, bundle):
+    report = read_report(bundle)
+    scope = Scope.of(report, TASK, label=0)
+    verdict, cka, l1 = lens_answer(made("depth", recipe, store, task=TASK, images=24), report, scope, "light").captioned
+    assert verdict[1].unit.startswith("Percent right")
+    assert verdict[1].count == "8 of 8"
+    assert [caption.unit.split()[0] for _, caption in (cka, l1)] == ["Linear", "L1"]
+    assert {caption.count for _, caption in (cka, l1)} == {"24 of 24"}
+    answer = blame_answer(made("blame", recipe, store, task=TASK, images=24), scope, {}, "light")
+    assert [caption.unit.partition(";")[0] for _, caption in answer.captioned] == [
+        "Points of accuracy against the merge of all 3",
+        "Points of accuracy against the merge of the task's own expert alone",
+    ]
+    page = diagnosis_document(report, "a run", scope, {theme: [answer] for theme in ("light", "dark")})
+    assert page.count("expert alone; lines are 95 % intervals, paired by image; n = 8 of 8") == 1
+
+
 def test_without_a_calibrator_surgery_is_tried(zoo, store):
     part = made("remedies", recipe_on(zoo, calibrators=[]), store, task=TASK, images=24)["tasks"][TASK]
     assert [one["value"] for one in part["remedies"] if one["kind"] == "calibrator"] == ["surgery"]
@@ -229,3 +295,25 @@ def test_one_task_alone_is_part_of_all(recipe, store):
     assert list(one["tasks"]) == [TASK]
     assert one["tasks"][TASK] == whole["tasks"][TASK]
     assert "task" not in json.loads(view_of("depth").ask(alone).model_dump_json())
+
+
+def test_a_handful_of_images_has_a_wide_interval():
+    few, none = np.ones(3, bool), np.zeros(3, bool)
+    assert gain(none, few).words == "+100.0 points (± 100.0)"
+    assert not gain(none, few).clear
+    assert gain(none, none).half == 100
+    assert gain(np.zeros(60, bool), np.zeros(60, bool)).half == pytest.approx(5)
+    assert gain(np.zeros(7, bool), np.ones(7, bool)).clear
+    assert gain(none[:1], few[:1]).words == "from wrong to right"
+    before, after = np.zeros(10, bool), np.arange(10) < 5
+    assert gain(before, after).half == pytest.approx(stdtrit(9, 0.975) * 100 * after.std(ddof=1) / np.sqrt(10))
+    assert gain(np.tile(before, 10), np.tile(after, 10)).half == pytest.approx(1.96 * 5.025, rel=1e-3)
+
+
+def test_attention_of_a_model_that_is_not_finite_is_refused(zoo, store, tmp_path):
+    folder = tmp_path / "broken"
+    shutil.copytree(zoo, folder)
+    file = folder / "experts" / "beta.safetensors"
+    save_file({name: 1e30 * tensor for name, tensor in load_file(file).items()}, file)
+    with pytest.raises(EngineError, match="is not finite, so there is no attention"):
+        made("attention", recipe_on(folder, calibrators=[]), store, task=TASK, images=8)

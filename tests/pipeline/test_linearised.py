@@ -8,6 +8,7 @@ from safetensors.numpy import load_file
 from engine.errors import EngineError, RecipeError
 from engine.pipeline.export.model import export_model
 from engine.pipeline.local import run_recipe
+from engine.pipeline.offered import offered_views
 from engine.pipeline.planners import plan_request
 from engine.pipeline.run.findings import findings
 from engine.pipeline.run.plan import plan_run
@@ -29,6 +30,16 @@ def encoded(made: Recipe, store: Store, model: str, task: str):
     plan = plan_run(made, store)
     (key,) = (s.key for s in plan.steps if s.name == "features" and (s.params.model, s.params.task) == (model, task))
     return load_file(store.find(key) / "features.safetensors")["test"].astype(np.float64)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """A zoo whose first expert was trained linearised."""
+    folder = make_zoo(tmp_path_factory.mktemp("mixed") / "tiny")
+    document = yaml.safe_load((folder / "zoo.yaml").read_text())
+    document["experts"][0] |= {"method": "linearised", "forward": "linearised"}
+    (folder / "zoo.yaml").write_text(yaml.safe_dump(document))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +111,35 @@ def test_views_inside_the_encoder_are_refused(view, zoo, store):
     request = {"recipe": recipe(zoo, calibrators=[QUICK]).model_dump(mode="json")}
     with pytest.raises(EngineError, match="derivative of the whole"):
         plan_request(view, request, store)
+
+
+VIEWS = ("attention", "blame", "depth", "remedies", "shift", "stitching", "transplant")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_of_an_expert_that_is_evaluated_linearised_are_refused(view, zoo, mixed, store):
+    ordinary = parse_recipe({"zoo": str(mixed), "merge": MERGE})
+    request = {"recipe": ordinary.model_dump(mode="json"), "images": 8}
+    with pytest.raises(EngineError, match="alpha, trained linearised, is evaluated in this run by a derivative"):
+        plan_request(view, request, store)
+    inside = view in ("remedies", "stitching")  # they run every task's expert
+    if not inside:
+        assert plan_request(view, {**request, "task": "beta"}, store).steps
+    all_ordinary = {"recipe": parse_recipe({"zoo": str(zoo), "merge": MERGE}).model_dump(mode="json"), "images": 8}
+    assert plan_request(view, all_ordinary, store).steps
+
+
+def test_a_path_does_not_end_in_a_model_that_is_evaluated_linearised(report, zoo, mixed, store):
+    made = recipe(zoo).model_dump(mode="json")
+    with pytest.raises(EngineError, match="derivative of the whole"):
+        plan_request("interpolation", {"recipe": made, "start": "pretrained", "end": "merged"}, store)
+    with pytest.raises(EngineError, match="alpha, beta, trained linearised"):
+        plan_request("interpolation", {"recipe": made, "start": "alpha", "end": "beta"}, store)
+    ordinary = parse_recipe({"zoo": str(mixed), "merge": MERGE}).model_dump(mode="json")
+    with pytest.raises(EngineError, match="alpha, trained linearised"):
+        plan_request("interpolation", {"recipe": ordinary, "start": "alpha", "end": "merged"}, store)
+    assert plan_request("interpolation", {"recipe": ordinary, "start": "beta", "end": "merged"}, store).steps
+    assert "interpolation" not in [view.name for view, _ in offered_views(report)]
 
 
 def test_an_export_would_be_another_function(zoo, store, tmp_path):

@@ -1,6 +1,7 @@
 """Views on experts before merging: by recipe, disentanglement, sharpness, subspaces; on a tiny zoo."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ from engine.errors import RecipeError
 from engine.figures.by_recipe import best_table, by_recipe_figure, left_out_table
 from engine.figures.connection import barriers, connection_figure, units_table, zip_figure
 from engine.figures.disentanglement import disentanglement_figure, inside
-from engine.figures.energy import energy_figure
+from engine.figures.energy import energy_figure, images_used
 from engine.figures.sharpness import sharpness_figure
 from engine.pipeline.executor import run_inline
 from engine.pipeline.planners import plan_request
 from engine.pipeline.run.encoding import encoder_of
 from engine.pipeline.tools import Silent
+from engine.pipeline.views.by_recipe import _normalised
 from engine.recipe import parse_recipe
 from engine.store import Store
 from engine.zoo.encoders.backbone import normalised, resized
@@ -116,6 +118,51 @@ def test_a_recipe_without_experts_of_all_tasks_is_refused(view):
         view("by_recipe", recipes=["lora"])
 
 
+def test_a_task_without_images_and_an_expert_that_is_never_right_have_no_part_of_the_curves(zoo, tmp_path, store):
+    folder = tmp_path / "bare"
+    shutil.copytree(zoo, folder)
+    document = yaml.safe_load((folder / "zoo.yaml").read_text())
+    document["tasks"][1].pop("data")
+    (folder / "zoo.yaml").write_text(yaml.safe_dump(document))
+    recipe = parse_recipe({"zoo": str(folder), "experts": ["alpha", "beta"]})
+    plan = plan_request("by_recipe", {"recipe": recipe.model_dump(mode="json"), "images": 8, "scalings": [1.0]}, store)
+    run_inline(plan, store, Silent())
+    found = json.loads((store.find(plan.result) / "by_recipe.json").read_text())["recipes"]["standard"]
+    assert found["left_out"] == {}, "there are no other tasks"
+    curve = {"accuracy": [0.0, 25.0]}
+    tables = [{"expert": {"standard": 50.0}, "standard": curve, "scalings": [0, 1]} for _ in range(2)]
+    assert _normalised(tables, "standard") == [0, 50]
+    tables[1]["expert"]["standard"] = 0.0
+    assert _normalised(tables, "standard") == [None, None]
+    never = {**found, "standard": {**found["standard"], "normalised": [None]}}
+    assert best_table({"scalings": [1.0], "recipes": {"standard": never}})["scaling"].tolist() == [1, 1]
+
+
+def test_defaults_of_a_pair_are_two(view):
+    assert view("disentanglement", second="alpha", points=3)["experts"] == ["beta", "alpha"]
+    found = view("connection", end="alpha", points=3, method="weight_matching")
+    assert (found["start"], found["end"]) == ("beta", "alpha")
+
+
+def test_curves_of_one_task_are_its_own(view):
+    every, one = (view("scaling", scalings=SCALINGS, task=task)["tasks"] for task in ("", "beta"))
+    assert one == {"beta": every["beta"]}
+    assert view("by_recipe", scalings=SCALINGS, task="beta")["recipes"]["standard"]["left_out"] == {}
+    with pytest.raises(RecipeError, match="Did you mean 'beta'"):
+        view("scaling", task="beat")
+    for name in ("disentanglement", "connection", "energy"):
+        with pytest.raises(RecipeError, match="task"):
+            view(name, task="beta")
+
+
+def test_an_expert_that_takes_no_part_is_still_itself(view):
+    without = [{"name": "alpha", "weight": 0.0}, {"name": "beta"}]
+    tables = [view("scaling", experts, scalings=SCALINGS)["tasks"]["alpha"] for experts in (["alpha", "beta"], without)]
+    assert tables[0]["expert"] == tables[1]["expert"]
+    assert tables[0]["departure"] == pytest.approx(tables[1]["departure"])
+    assert tables[1]["departure"] > 0
+
+
 def test_disentanglement_is_that_of_models_put_together(view, zoo):
     document = view("disentanglement", points=3, reach=1.0)
     assert document["alphas"] == [-1.0, 0.0, 1.0]
@@ -135,6 +182,10 @@ def test_disentanglement_is_that_of_models_put_together(view, zoo):
     assert inside(document, "features")["standard"] == pytest.approx(
         np.array(document["standard"]["features"])[1:, 1:].mean()
     )
+    wide = {**document, "alphas": [-2.0, 0.0, 2.0]}
+    assert inside(wide, "features") == {}, "the origin alone is inside, where ξ is 0"
+    assert disentanglement_figure(wide, ["Alpha", "Beta"], "features", "dark").alt.endswith("no value was measured.")
+    assert inside({**document, "alphas": [-5.0, -1.7, 1.7]}, "features") == {}
 
 
 def test_disentanglement_has_controls_and_each_tasks_part(view, zoo):
@@ -202,7 +253,14 @@ def test_energy_of_a_subspace_is_the_share_of_the_inputs_in_it(view):
     assert energy_share(torch.eye(6).double(), moment) == pytest.approx(1)
     update = torch.outer(torch.ones(4), torch.tensor([0.0, 3.0, 0.0]))
     assert input_directions(update, 1).abs().tolist() == [[0.0, 1.0, 0.0]]
+    assert len(input_directions(update, 8)) == 1, "an update of rank 1 reads one direction"
+    assert input_directions(torch.zeros(4, 3), 2).shape == (0, 3)
+    assert energy_share(input_directions(torch.zeros(4, 6), 2), moment) == 0
+    fewer = view("energy", rank=4, images=2000)
+    assert images_used(fewer) == str(fewer["images"]) == "24", "what there is, not what was asked for"
+    assert images_used({"images": [12, 30, 60]}) == "12 to 60"
     document = view("energy", rank=4)
+    assert document["images"] == 8
     assert len(document["matrices"]) == 4
     for found in document["experts"].values():
         assert found["random"] == [4 / 32] * 4

@@ -14,6 +14,7 @@ from engine.calibration.base import load_calibrator
 from engine.calibration.stations import block_outputs
 from engine.errors import EngineError, RecipeError, StoreError
 from engine.experiments.places import number_at
+from engine.figures.shift_kinds import others_of
 from engine.pipeline.executor import needed_steps, run_inline
 from engine.pipeline.local import run_recipe
 from engine.pipeline.planners import plan_request
@@ -335,6 +336,10 @@ def test_a_zoos_own_shifted_task_is_shown_to_the_tasks_states(zoo, store, tmp_pa
     run_inline(plan, store)
     found = json.loads((store.find(plan.result) / "shift.json").read_text())["tasks"]
     assert (found["alpha"]["own"], found["beta"]["own"]) == (["alpha_dark"], [])
+    assert (found["alpha"]["images"], found["alpha"]["images_of"]) == (24, {"alpha_dark": 12})
+    assert "images_of" not in found["beta"]
+    assert others_of({"tasks": found}, report, ["alpha", "beta"]) == " (alpha_dark 12)"
+    assert others_of({"tasks": found}, report, ["beta"]) == ""
     for state in ("expert", "merged", "surgery", "surgery_v2", "interv_merge"):
         score = found["alpha"]["shifts"]["alpha_dark"][state]["accuracy"]
         assert score == pytest.approx(report.accuracy[state]["alpha_dark"])

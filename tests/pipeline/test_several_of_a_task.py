@@ -8,8 +8,10 @@ from safetensors.torch import load_file
 from engine.errors import RecipeError
 from engine.pipeline.local import make_view, preflight_recipe, run_recipe
 from engine.pipeline.offered import offered_views
+from engine.pipeline.planners import plan_request
 from engine.pipeline.run.findings import findings
 from engine.pipeline.run.plan import plan_run
+from engine.pipeline.views import view_of
 from engine.recipe import parse_recipe
 from engine.report import read_report
 from engine.store import Store
@@ -94,6 +96,29 @@ def test_it_is_said_before_and_in_the_form(zoo, store):
 def test_a_merge_of_several_models_takes_one_of_a_task(zoo, store, method):
     with pytest.raises(RecipeError, match=r"takes one expert of a task; the recipe names 2 of 'alpha' \(alpha, "):
         plan_run(asked(zoo, merge={"method": method}), store)
+
+
+def of_view(store, zoo, name, **settings):
+    request = {"recipe": asked(zoo).model_dump(mode="json"), "images": 8, **settings}
+    return make_view(view_of(name), view_of(name).request.parse(request), store)
+
+
+@pytest.mark.parametrize("name", ["stitching", "transplant"])
+def test_the_control_is_an_expert_of_another_task(zoo, store, name):
+    document = view_of(name).read(of_view(store, zoo, name))
+    assert {task: part["other"] for task, part in document["tasks"].items()} == {"alpha": "beta", "beta": "alpha"}
+
+
+def test_the_loss_around_experts_is_followed_along_those_of_other_tasks(zoo, store):
+    settings = {"points": 3, "draws": 1}
+    around = {
+        task: view_of("sharpness").read(of_view(store, zoo, "sharpness", task=task, **settings))["others"]
+        for task in ("alpha", "beta")
+    }
+    assert around == {"alpha": ["beta"], "beta": ["alpha", "alpha-second"]}
+    alone = asked(zoo, NAMES[:2]).model_dump(mode="json")
+    with pytest.raises(RecipeError, match="two experts or more of different tasks"):
+        plan_request("sharpness", {"recipe": alone, "images": 8}, store)
 
 
 def test_every_view_that_a_page_opens_with_can_be_made(store, made):

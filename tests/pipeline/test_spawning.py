@@ -75,7 +75,7 @@ def test_a_training_that_does_not_part_is_named_as_before():
         ({"parts": [8]}, "parting steps from 0 to 7"),
         ({"parts": [0], "pairs": 0}, "greater than or equal to 1"),
         ({"task": "beta", "parts": [0], "batch_size": 4096}, "Choose a smaller batch size"),
-        ({"task": "gamma", "parts": [0]}, "no expert of a task 'gamma'"),
+        ({"task": "gamma", "parts": [0]}, "No expert's task with images is named 'gamma'"),
     ],
 )
 def test_what_cannot_part_is_refused(zoo, tmp_path, settings, message):  # noqa: F811

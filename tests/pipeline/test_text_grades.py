@@ -9,12 +9,14 @@ import torch
 from scipy.stats import pearsonr, spearmanr
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 
-from engine.errors import DataError
+from engine.errors import DataError, RecipeError
 from engine.manifest import Task, read_manifest
 from engine.pipeline.export.model import export_model
 from engine.pipeline.local import make_view, run_recipe
+from engine.pipeline.offered import offered_views
+from engine.pipeline.planners import plan_request
 from engine.pipeline.views.measures import TASK_MEASURES
-from engine.recipe import parse_recipe
+from engine.recipe import ExpertChoice, parse_recipe
 from engine.store import Store
 from engine.zoo.check import check_zoo
 from engine.zoo.folder import Zoo
@@ -138,6 +140,57 @@ def test_a_regression_is_scored_by_correlation_and_has_no_accuracy(brought):
     assert report.bias["surgery"].l1["stsb"] is not None  # features are repaired whatever they are read for
     assert any("asks for a number" in warning and "no accuracy" in warning for warning in report.warnings)
     assert any("asks for a number" in finding for finding in check_zoo(str(zoo.folder), silent))
+
+
+SCORED = {
+    "blame": {"images": 8},
+    "interpolation": {"points": 3, "images": 8},
+    "remedies": {"images": 8},
+    "scaling": {"scalings": [0.0, 1.0], "images": 8},
+    "shift": {"images": 8},
+    "stitching": {"images": 8},
+    "transplant": {"images": 8},
+}
+
+
+def asked(report, view, **settings):
+    return {"recipe": report.recipe.model_dump(mode="json"), **SCORED.get(view, {}), **settings}
+
+
+@pytest.mark.parametrize("view", SCORED)
+def test_views_of_accuracies_leave_numbers_out(brought, view):
+    _, _, report, store, _ = brought
+    plan, each = plan_request(view, asked(report, view), store), {"interpolation": "path"}.get(view, view)
+    assert {step.params.task for step in plan.steps if step.name == each} == {"nouns"}
+    if view != "interpolation":
+        with pytest.raises(RecipeError, match=r"'stsb' asks for a number.* Choose another task"):
+            plan_request(view, asked(report, view, task="stsb"), store)
+    alone = report.recipe.model_copy(update={"experts": (ExpertChoice(name="stsb"),)})
+    with pytest.raises(RecipeError, match=r"One expert alone|All of the experts' tasks ask for numbers"):
+        plan_request(view, {**asked(report, view), "recipe": alone.model_dump(mode="json")}, store)
+
+
+@pytest.mark.parametrize("view", ["sharpness", "spawning"])
+def test_the_first_task_is_one_of_classes(brought, view):
+    _, _, report, store, _ = brought
+    with pytest.raises(RecipeError, match="'stsb' asks for a number"):
+        plan_request(view, asked(report, view, task="stsb"), store)
+
+
+def test_views_of_distances_keep_numbers(brought):
+    _, _, report, store, _ = brought
+    for view in ("depth", "attention", "energy"):
+        plan = plan_request(view, asked(report, view, images=8), store)
+        steps = [step.params for step in plan.steps if step.name == view]
+        tasks = list(steps[0].data) if view == "energy" else [params.task for params in steps]
+        assert tasks == ["nouns", "stsb"], view
+
+
+def test_pages_open_with_views_of_classes(brought):
+    _, _, report, *_ = brought
+    offered = {view.name: request for view, request in offered_views(report)}
+    assert {"interpolation", "energy", "depth"} <= set(offered)
+    assert not {"disentanglement", "connection", "by_recipe", "sharpness"} & set(offered), "a pair of tasks of classes"
 
 
 def test_a_graded_answer_is_the_number_of_transformers_own_model(brought):

@@ -123,6 +123,6 @@ def test_a_zoo_without_heads_has_no_paths_but_weights(tmp_path, store):
     (folder / "heads.safetensors").unlink()
     text = (folder / "zoo.yaml").read_text().replace("heads: heads.safetensors\n", "")
     (folder / "zoo.yaml").write_text(text)
-    with pytest.raises(EngineError, match="cannot be scored"):
+    with pytest.raises(EngineError, match="nothing can be scored"):
         plan_request("interpolation", {"recipe": recipe(folder).model_dump(mode="json")}, store)
     assert read_measured(carry_out(store, "weights", recipe(folder))[0], "kept").arrays["moved"].all()

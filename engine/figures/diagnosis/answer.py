@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri, stdtrit
 
+from ...analysis.paired import FEW, otherwise
 from ...analysis.written import read_array
 from ...errors import DataError
 from ...report import Report
 from ...rounding import rounded
 from ..drawing import Drawing
 
-NORMAL = 1.959964  # of a 95 % interval
+TAIL = 0.975  # quantile of a 95 % interval
 NAMED = 3  # confusions, experts and remedies that a sentence names
 QUESTIONS = (
     "What is lost?",
@@ -62,6 +64,20 @@ class Scope:
         return self.classes[label] if 0 <= label < len(self.classes) else f"class {label}"
 
 
+@dataclass(frozen=True)
+class Caption:
+    """The quantity in a drawing, and how many images it is measured on."""
+
+    unit: str
+    images: int
+    available: int  # that there are of those
+
+    @property
+    def count(self) -> str:
+        """Return how many images it is, for people."""
+        return f"{self.images:,} of {self.available:,}"
+
+
 @dataclass(frozen=True, eq=False)
 class Answer:
     """One of the seven answers."""
@@ -75,6 +91,13 @@ class Answer:
     control: str  # what it is compared with, in a sentence
     notes: tuple[str, ...] = field(default=())
     asked: str = ""  # the question, where it is put otherwise
+    captions: tuple[Caption, ...] = ()  # of the drawings, where they are not all of the same
+
+    @property
+    def captioned(self) -> list[tuple[Drawing, Caption]]:
+        """Return the drawings, each with what is measured in it."""
+        same = [Caption(self.unit, self.images, self.available)] * len(self.drawings)
+        return list(zip(self.drawings, self.captions or same, strict=True))
 
     @property
     def question(self) -> str:
@@ -92,8 +115,8 @@ class Gain:
 
     @property
     def clear(self) -> bool:
-        """Return whether the interval leaves zero out."""
-        return abs(self.points) > self.half
+        """Return whether the interval leaves zero out; one image alone has none."""
+        return self.images > 1 and abs(self.points) > self.half
 
     @property
     def words(self) -> str:
@@ -106,14 +129,21 @@ class Gain:
 def gain(before: np.ndarray, after: np.ndarray) -> Gain:
     """Return by how much more is right after than before, paired by image.
 
+    Of fewer than :data:`engine.analysis.paired.FEW` images the interval is Student's, and of those that all changed
+    alike that of :func:`engine.analysis.paired.otherwise`; none is wider than 100 points to either side.
+
     Raises:
         DataError: there are no images.
     """
     if len(before) == 0:
         raise DataError("None of the chosen images is among those that were measured.")
     change = after.astype(float) - before.astype(float)
-    spread = change.std(ddof=1) / math.sqrt(len(change)) if len(change) > 1 else 0.0
-    return Gain(100 * float(change.mean()), 100 * NORMAL * float(spread), len(change))
+    count, points = len(change), 100 * float(change.mean())
+    if count == 1:
+        return Gain(points, 0.0, count)
+    quantile = stdtrit(count - 1, TAIL) if count < FEW else ndtri(TAIL)
+    half = 100 * float(quantile * change.std(ddof=1)) / math.sqrt(count) or otherwise(count) * (100 + abs(points))
+    return Gain(points, min(half, 100.0), count)
 
 
 @dataclass(frozen=True, eq=False)

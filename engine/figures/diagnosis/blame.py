@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from ..drawing import Drawing, compose, number, plain
 from ..palette import TASKS, Theme, state_colour
-from .answer import Answer, Gain, Scope, Verdicts, gain
+from .answer import Answer, Caption, Gain, Scope, Verdicts, gain
 
 WHAT = {
     "without": "Left out of the merge",
@@ -83,12 +83,28 @@ def blame_answer(document: Mapping[str, Any], scope: Scope, titles: Mapping[str,
         notes.append(f"{len(part['refused'])} of these merges cannot be made. {first}")
     sentence = ". ".join(said) + "." if said else "The method merges no subset of these experts."
     control = "The open marks are random vectors, tensor by tensor as long as the expert's: what length alone does."
-    unit = (
-        f"Points of accuracy against the merge of all {len(part['experts'])}; lines are 95 % intervals, paired by image"
-    )
-    drawings = tuple(_figure(others, pair, scope, theme) for pair in (("without", "replaced"), ("joined", "stranger")))
-    drawn = tuple(drawing for drawing in drawings if len(drawing.table))
-    return Answer(4, sentence, drawn, unit, verdicts.count, verdicts.available(scope), control, tuple(notes))
+    counts = verdicts.count, verdicts.available(scope)
+    drawings, captions = _drawn(others, len(part["experts"]), counts, scope, theme)
+    unit = "Points of accuracy; lines are 95 % intervals, paired by image"
+    return Answer(4, sentence, drawings, unit, *counts, control, tuple(notes), captions=captions)
+
+
+def _drawn(
+    table: pd.DataFrame, experts: int, counts: tuple[int, int], scope: Scope, theme: Theme
+) -> tuple[tuple[Drawing, ...], tuple[Caption, ...]]:
+    """Return the drawings of what could be measured, each with what it is measured against."""
+    drawings, captions = [], []
+    against = {
+        ("without", "replaced"): f"the merge of all {experts}",
+        ("joined", "stranger"): "the merge of the task's own expert alone",
+    }
+    for pair, start in against.items():
+        drawing = _figure(table, pair, scope, theme)
+        if len(drawing.table):
+            drawings.append(drawing)
+            said = f"Points of accuracy against {start}; lines are 95 % intervals, paired by image"
+            captions.append(Caption(said, *counts))
+    return tuple(drawings), tuple(captions)
 
 
 def _gain(row: pd.Series) -> Gain:

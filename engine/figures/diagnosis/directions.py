@@ -70,6 +70,8 @@ def direction_answer(table: pd.DataFrame, document: Mapping[str, Any], scope: Sc
     control = (
         f"The marks are what another image's shift would add to the same two classes: {signed(own['chance'].mean())} "
         f"logits on average over the scope, against {signed(own['push'].mean())} of each image's own."
+        if own["chance"].notna().any()
+        else "One image of the task was evaluated, so no other's shift serves as a control."
     )
     drawing = _figure(own, pairs, scope, theme)
     unit = "Logits that the shift adds to the wrong class, less what it adds to the true one"

@@ -32,9 +32,9 @@ def diagnosis_document(report: Report, run: str, scope: Scope, answers: Mapping[
     for light, dark in zip(answers["light"], answers["dark"], strict=True):
         parts.append(f"<h2>{light.number}. {said(light.question)}</h2><p>{said(light.sentence)}</p>")
         parts += [f"<p>{said(note)}</p>" for note in light.notes]
-        for pair in zip(light.drawings, dark.drawings, strict=True):
-            caption = f"{light.unit}; n = {light.images:,} of {light.available:,}"
-            parts.append(figure_html(place, "", caption, dict(zip(("light", "dark"), pair, strict=True)), kind))
+        for (one, below), (two, _) in zip(light.captioned, dark.captioned, strict=True):
+            caption = f"{below.unit}; n = {below.count}"
+            parts.append(figure_html(place, "", caption, {"light": one, "dark": two}, kind))
             place += 1
         parts.append(f"<p class=quiet>{said(light.control)}</p>")
     parts += [f"<h2>Recipe</h2><pre>{escape(report.recipe.to_yaml())}</pre>", provenance_html(report)]

@@ -16,7 +16,7 @@ from ...rounding import rounded
 from ..block_bias import SYMBOLS, block_figure
 from ..drawing import Drawing, compose, listed, plain
 from ..palette import Theme, state_colour, state_title
-from .answer import Answer, Scope, share
+from .answer import Answer, Caption, Scope, share
 
 APART = 5.0  # points by which two verdicts differ
 STATES = ("pretrained", "merged", "expert")
@@ -55,7 +55,7 @@ def lens_answer(document: Mapping[str, Any], report: Report, scope: Scope, theme
     )
     if all(value is not None for value in (cka[0], cka[-1], end["cka"])):
         sentence += (
-            f" Over the whole task CKA with the expert falls from {rounded(cka[0], 2)} after block 1 to "
+            f" Over the whole task CKA with the expert goes from {rounded(cka[0], 2)} after block 1 to "
             f"{rounded(cka[-1], 2)} after block {len(cka)} and {rounded(end['cka'], 2)} at the output."
         )
     drawing = _figure(right, stations, report, scope, theme)
@@ -63,7 +63,13 @@ def lens_answer(document: Mapping[str, Any], report: Report, scope: Scope, theme
     whole += (block_figure(document, report, "l1", "class", [scope.task], theme),)
     control = "The pretrained model is the control: it never saw the task, and its lines show what depth alone does."
     unit = "Percent right, each block's class token through the encoder's own read-out (logit lens)"
-    return Answer(3, sentence, (drawing, *whole), unit, int(mask.sum()), _available(part, scope, mask), control)
+    count, available = int(mask.sum()), _available(part, scope, mask)
+    captions = (
+        Caption(unit, count, available),
+        Caption("Linear CKA of the class token with the expert's, whole task", part["images"], part["available"]),
+        Caption("L1 of the class token to the expert's, whole task", part["images"], part["available"]),
+    )
+    return Answer(3, sentence, (drawing, *whole), unit, count, available, control, captions=captions)
 
 
 def _available(part: Mapping[str, Any], scope: Scope, mask: np.ndarray) -> int:

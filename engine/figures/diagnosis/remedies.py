@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from ...catalog.titles import calibrator_title
 from ...recipe import Recipe
+from ...report import Report
 from ...rounding import rounded
 from ..drawing import Drawing, begun, compose, number, plain
 from ..palette import TASKS, Theme, state_colour
@@ -37,12 +38,12 @@ class Effect:
     change: Mapping[str, Any] | None  # keys of the recipe with their new values; None where the recipe has it
 
 
-def effects(document: Mapping[str, Any], recipe: Recipe, scope: Scope, titles: Mapping[str, str]) -> list[Effect]:
+def effects(document: Mapping[str, Any], report: Report, scope: Scope, titles: Mapping[str, str]) -> list[Effect]:
     """Return the effects of all remedies on the scope's images and on the other tasks, best first.
 
     Args:
         document: what the view left.
-        recipe: of the run.
+        report: of the run.
         scope: the images.
         titles: of the experts.
 
@@ -52,17 +53,17 @@ def effects(document: Mapping[str, Any], recipe: Recipe, scope: Scope, titles: M
     part = document["tasks"][scope.task]
     verdicts = Verdicts.of(part, scope)
     before, start = verdicts.right(part["right"]["merged"]), part["others"]["merged"]
-    found = []
+    owner, found = {report.tasks[task].expert: task for task in report.tasks_of("in")}, []
     for place, remedy in enumerate(part["remedies"]):
         change = gain(before, verdicts.right(remedy["right"]))
-        gone = {remedy["value"]} if remedy["kind"] == "without" else set()
-        both = [task for task in remedy["others"] if task in start and task not in gone]
+        gone = owner.get(remedy["value"]) if remedy["kind"] == "without" else None
+        both = [task for task in remedy["others"] if task in start and task != gone]
         points = [
             100 * (remedy["others"][task][0] / remedy["others"][task][1] - start[task][0] / start[task][1])
             for task in both
         ]
         mean = sum(points) / len(points) if points else None
-        title, wanted = _title(remedy, recipe, titles), _change(remedy, recipe)
+        title, wanted = _title(remedy, report.recipe, titles), _change(remedy, report.recipe)
         found.append(Effect(place, remedy["kind"], title, change, mean, wanted))
     return sorted(found, key=lambda effect: -effect.here.points)
 
@@ -73,7 +74,7 @@ def changed(recipe: Recipe, effect: Effect) -> Recipe:
 
 
 def remedies_answer(
-    document: Mapping[str, Any], recipe: Recipe, scope: Scope, titles: Mapping[str, str], theme: Theme
+    document: Mapping[str, Any], report: Report, scope: Scope, titles: Mapping[str, str], theme: Theme
 ) -> Answer:
     """Return what helps the scope's images most, and what it does to the other tasks.
 
@@ -81,7 +82,7 @@ def remedies_answer(
         DataError: none of the scope's images was measured.
     """
     part = document["tasks"][scope.task]
-    verdicts, found = Verdicts.of(part, scope), effects(document, recipe, scope, titles)
+    verdicts, found = Verdicts.of(part, scope), effects(document, report, scope, titles)
     trained = [effect for effect in found if effect.kind == "calibrator"]
     plain_ones = [effect for effect in found if effect.kind not in ("calibrator", "random_layers")]
     said = []
@@ -102,10 +103,11 @@ def remedies_answer(
     )
     if part["refused"]:
         words += f" {len(part['refused'])} could not be tried: {part['refused'][0]['reason']}"
-    counts = [count for _, count in part["others"]["merged"].values()]
+    counts = sorted({count for _, count in part["others"]["merged"].values()})
     unit = "Points of accuracy against the merged model; lines are 95 % intervals, paired by image"
     if counts:
-        unit += f"; other tasks: mean over {len(counts)}, {min(counts)} images each"
+        each = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        unit += f"; other tasks: mean over {len(part['others']['merged'])}, {each} images each"
     drawing = _figure(found, scope, theme)
     return Answer(7, sentence, (drawing,), unit, verdicts.count, verdicts.available(scope), words)
 

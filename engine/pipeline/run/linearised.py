@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ...catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, params_of
 from ...errors import RecipeError
@@ -58,16 +58,25 @@ def coefficients_of(recipe: Recipe, experts: Sequence[tuple[str, float]]) -> dic
     return {name: scaling * weight for name, weight in experts}
 
 
-def refuse_inside(recipe: Recipe) -> None:
+def refuse_inside(linearised: Collection[str]) -> None:
     """Refuse views that look inside the encoder or run it themselves.
 
+    Args:
+        linearised: models of the view that the run evaluates linearised.
+
     Raises:
-        RecipeError: the recipe's models are evaluated linearised.
+        RecipeError: there are some.
     """
-    if recipe.forward == "linearised":
+    if "merged" in linearised:
         raise RecipeError(
             "This view runs parts of the encoder, and a linearised model is a derivative of the whole. Open a run with "
             "`forward: standard`."
+        )
+    if linearised:
+        raise RecipeError(
+            f"This view runs parts of the encoder, and {', '.join(linearised)}, trained linearised, is evaluated in "
+            "this run by a derivative of the whole: the view would show another expert. Open a run with experts that "
+            "were trained with the ordinary encoder."
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,30 +19,28 @@ from .models import Pictures
 
 @dataclass(frozen=True)
 class TaskAddition:
-    """An encoder at the base, and weighted task vectors of some experts."""
+    """An encoder at the base, and task vectors of some experts."""
 
     encoder: nn.Module
     vectors: Mapping[str, Mapping[str, Tensor]]  # expert → the encoder's parameter names
     pictures: Pictures
 
     @classmethod
-    def of(
-        cls, zoo: Zoo, architecture: Mapping[str, Any], experts: Mapping[str, float], pictures: Pictures
-    ) -> TaskAddition:
+    def of(cls, zoo: Zoo, architecture: Mapping[str, Any], experts: Iterable[str], pictures: Pictures) -> TaskAddition:
         """Read base and experts, on the device of the images.
 
         Args:
             zoo: holds them.
             architecture: of the encoder.
-            experts: name → how much of its task vector takes part.
+            experts: names of those that take part.
             pictures: what is looked at.
         """
         encoder = load_encoder(architecture, zoo.weights("base")).to(pictures.device)
         start, vectors, prefix = dict(encoder.named_parameters()), {}, prefix_of(architecture)
-        for name, weight in experts.items():
+        for name in experts:
             tuned = zoo.weights(name)
             vectors[name] = {
-                key: weight * (tuned.tensor(prefix + key).to(own.device, own.dtype) - own) for key, own in start.items()
+                key: tuned.tensor(prefix + key).to(own.device, own.dtype) - own for key, own in start.items()
             }
         return cls(encoder, vectors, pictures)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,22 +13,29 @@ from pydantic import Field
 from ...errors import RecipeError, nearest
 from ...preparation import Preparation
 from ...recipe import LATER, Probe, Sparse
+from ...zoo.task_data import graded_in_words
 from ..run.linearised import refuse_inside
 from ..sources import Sources
 from ..steps import INLINED, A, Inputs, StepKind, StepParams, apart, step
 from .base import ViewRequest, read_document
+from .on_weights import MERGED
 
 if TYPE_CHECKING:
     from ..run.plan import RunSteps
     from ..tools import StepTools
 
 
-class ImagesRequest(ViewRequest, Sparse):
+class SampleRequest(ViewRequest, Sparse):
     """Base of requests that name how many images are looked at."""
 
     images: int = Field(
         200, ge=8, le=2000, title="Images a task", description="At most; drawn from the evaluation images."
     )
+
+
+class ImagesRequest(SampleRequest):
+    """Base of requests that are about each task, or about one."""
+
     task: Annotated[str, LATER] = Field(
         "", max_length=200, title="Task", description="The only one looked at; empty: every one."
     )
@@ -82,6 +89,8 @@ def plan_by_task(
     label: str,
     calibrators: Mapping[str, str],
     own: Callable[[str], Mapping[str, Any]] = lambda task: {},
+    beside: Callable[[str], Iterable[str]] = lambda task: (),
+    right: bool = False,
 ) -> str:
     """Add a step for every in-domain task, and one that puts them together.
 
@@ -92,19 +101,22 @@ def plan_by_task(
         label: of a task's step, with a place for the task.
         calibrators: those that are looked at: name → the state that it corrects.
         own: task → further parameters of its step.
+        beside: task → experts that are run beside its own.
+        right: whether answers are right or wrong in it, so that tasks which ask for numbers are left out.
 
     Returns:
         Key of the last step.
 
     Raises:
-        RecipeError: no images of an expert's task, or models that are evaluated linearised.
+        RecipeError: no images of an expert's task that it can be of, or models that are evaluated linearised.
     """
-    refuse_inside(run.recipe)
-    tasks, seed = [task.name for task in run.in_domain()], run.recipe.seeds[0]
+    tasks, seed = judged(run) if right else [task.name for task in run.in_domain()], run.recipe.seeds[0]
     if not tasks:
         raise RecipeError("The experts' tasks have no images, so there is nothing to show. Add `data:` to zoo.yaml.")
     if asked.task:
-        tasks = [_one_of(asked.task, tasks)]
+        tasks = [one_of(asked.task, tasks, run)]
+    models = dict.fromkeys([MERGED, *(name for task in tasks for name in (run.expert_of[task], *beside(task)))])
+    refuse_inside([name for name in models if run.linearised(name)])
     made = run.seed(seed).calibrator if calibrators else {}
     inputs = ModelInputs[str](run.merge(seed), {name: made[name] for name in calibrators}, run.heads())
     keys = {}
@@ -129,12 +141,31 @@ def plan_by_task(
     return run.make(gather, together, GatherInputs[str](keys))
 
 
-def _one_of(task: str, tasks: list[str]) -> str:
-    """Return a task that is there.
+def judged(run: RunSteps) -> list[str]:
+    """Return the in-domain tasks whose answers are right or wrong, and can be scored.
+
+    Raises:
+        RecipeError: there are none.
+    """
+    need_heads(run)
+    tasks = [task.name for task in run.in_domain() if not task.grades]
+    if not tasks:
+        raise RecipeError(
+            "All of the experts' tasks ask for numbers, which are near or far and not right or wrong, so there is no "
+            "accuracy to show. Choose a run with a task of classes."
+        )
+    return tasks
+
+
+def one_of(task: str, tasks: Sequence[str], run: RunSteps) -> str:
+    """Return a task that is among some of a run's.
 
     Raises:
         RecipeError: it is none of them.
     """
+    for known in run.in_domain():
+        if known.name == task and task not in tasks:
+            raise RecipeError(f"{graded_in_words(known)} Choose another task for this view.")
     if task not in tasks:
         raise RecipeError(f"No expert's task with images is named '{task}'. {nearest(task, tasks)}")
     return task
@@ -145,6 +176,13 @@ def gather(inputs: GatherInputs[Path], params: GatherParams, output: Path, tools
     """Put the tasks of a view together; writes ``NAME.json``."""
     tasks = {task: read_document(inputs.tasks[task], params.view) for task in params.tasks}
     (output / f"{params.view}.json").write_text(json.dumps({"split_seed": params.split_seed, "tasks": tasks}))
+
+
+def another(run: RunSteps, task: str) -> str:
+    """Return the expert of another task that follows a task's own in the recipe; empty where there is none."""
+    names, table = [name for name, _ in run.experts], run.zoo.manifest.expert_table
+    place = names.index(run.expert_of[task])
+    return next((name for name in names[place + 1 :] + names[:place] if table[name].task != task), "")
 
 
 def need_blocks(run: RunSteps, what: str) -> None:

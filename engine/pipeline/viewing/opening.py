@@ -31,11 +31,17 @@ class Opening:
         return worst_task(self.report)
 
     @property
+    def judged(self) -> list[str]:
+        """Return the in-domain tasks whose answers are right or wrong, of a run that scores something."""
+        tasks = self.report.tasks
+        return [task for task in self.report.tasks_of("in") if self.report.accuracy and not tasks[task].graded]
+
+    @property
     def pair(self) -> tuple[str, str] | None:
-        """Return the first two tasks' own experts of a run that scores something, None where there are not as many."""
-        own = {self.report.tasks[task].expert for task in self.report.tasks_of("in")}
+        """Return the first two judged tasks' own experts, None where there are not as many."""
+        own = {self.report.tasks[task].expert for task in self.judged}
         names = [name for name in self.report.experts if name in own]
-        return (names[0], names[1]) if self.report.accuracy and len(names) > 1 else None
+        return (names[0], names[1]) if len(names) > 1 else None
 
 
 def at_once(opening: Opening) -> Settings:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...catalog import MERGE_METHODS
-from ...errors import RecipeError
+from ...errors import EngineError, RecipeError
 from ..steps import SHARE, step
 from ..viewing.anew import merge_alone
 from ..viewing.base import View
@@ -84,6 +84,11 @@ def attention(inputs: ModelInputs[Path], params: TaskParams, output: Path, tools
         found[name] = look(
             models.encoder(name), images.batches(lambda fraction, part=part: part(fraction, task)), layout
         )
+        if not found[name].tokens.isfinite().all():
+            raise EngineError(
+                f"What the model '{name}' makes of samples of {task} is not finite, so there is no attention to "
+                "follow. Choose a run with a smaller scaling coefficient."
+            )
     expert, merged = found[params.expert], found["merged"]
     lengths = expert.tokens.norm(dim=-1).clamp(min=np.finfo(np.float32).tiny)
     arrays = {

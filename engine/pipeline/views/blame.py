@@ -12,7 +12,7 @@ from ...errors import EngineError, RecipeError
 from ..steps import SHARE, step
 from ..viewing.anew import TrialParams, merge_alone
 from ..viewing.base import View
-from ..viewing.by_task import ImagesRequest, ModelInputs, need_heads, plan_by_task
+from ..viewing.by_task import ImagesRequest, ModelInputs, plan_by_task
 from ..viewing.opening import of_worst_task
 from ..viewing.work import Sizes, Work
 
@@ -31,12 +31,12 @@ def plan(run: RunSteps, asked: BlameRequest) -> str:
     """Plan the merges without each expert, and with each expert beside a task's own.
 
     Raises:
-        RecipeError: no images or heads of an expert's task, or fewer than two experts.
+        RecipeError: no images or heads of an expert's task of classes, or fewer than two experts.
     """
-    need_heads(run)
     if len(run.experts) < 2:
         raise RecipeError("One expert alone is merged, so there is none to leave out. Choose at least two.")
-    return plan_by_task(run, blame, asked, "Leaving experts out on {}", {}, lambda task: TrialParams.own(run))
+    own = TrialParams.own(run)
+    return plan_by_task(run, blame, asked, "Leaving experts out on {}", {}, lambda task: own, right=True)
 
 
 @step("blame", label="Leaving experts out", params=TrialParams, inputs=ModelInputs, cost=6.0, gpu=True, threads=SHARE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,9 +92,10 @@ def by_recipe(inputs: ByRecipeInputs[Path], params: ByRecipeParams, output: Path
     """Average each recipe's curves over tasks; writes ``by_recipe.json``.
 
     By recipe and forward (``standard``, ``linearised``): ``accuracy``, the mean over tasks in percent at each of the
-    ``scalings``; ``normalised``, the mean of merged over the recipe's own expert's accuracy, evaluated the same way;
-    ``expert``, the experts' mean. ``left_out``, where λ = 1 is among the scalings: by expert what leaving it out there
-    changes in linearised accuracy, in points: ``own`` on its task, ``others`` on average over the other tasks.
+    ``scalings``; ``normalised``, the mean of merged over the recipe's own expert's accuracy, evaluated the same way,
+    nulls where an expert is never right; ``expert``, the experts' mean. ``left_out``, where λ = 1 is among the
+    scalings: by expert of a task that is scored what leaving it out there changes in linearised accuracy, in points:
+    ``own`` on its task, ``others`` on average over the other tasks.
     """
     recipes, counts, scalings = {}, set(), []
     for name in params.recipes:
@@ -105,12 +106,7 @@ def by_recipe(inputs: ByRecipeInputs[Path], params: ByRecipeParams, output: Path
         recipes[name] = {
             forward: {
                 "accuracy": _mean([table[forward]["accuracy"] for table in tasks]),
-                "normalised": _mean(
-                    [
-                        [100 * value / max(table["expert"][forward], 1e-9) for value in table[forward]["accuracy"]]
-                        for table in tasks
-                    ]
-                ),
+                "normalised": _normalised(list(tasks), forward),
                 "expert": sum(table["expert"][forward] for table in tasks) / len(tasks),
             }
             for forward in FORWARDS
@@ -123,16 +119,25 @@ def by_recipe(inputs: ByRecipeInputs[Path], params: ByRecipeParams, output: Path
 def _left_out(tables: Mapping[str, Any], experts: Mapping[str, str]) -> dict[str, dict[str, float]]:
     """Return by expert what leaving it out at λ = 1 changes on its own task and on the others, in points."""
     found = {}
+    if len(tables) < 2 or any(1.0 not in table["scalings"] for table in tables.values()):
+        return found
     for own, expert in experts.items():
+        if own not in tables:
+            continue
         changes = {}
         for task, table in tables.items():
-            if 1.0 not in table["scalings"] or len(experts) < 2:
-                return {}
             whole = table["linearised"]["accuracy"][table["scalings"].index(1.0)]
             changes[task] = table["without"][table["experts"].index(expert)] - whole
         others = [change for task, change in changes.items() if task != own]
         found[expert] = {"own": changes[own], "others": sum(others) / len(others)}
     return found
+
+
+def _normalised(tables: Sequence[Mapping[str, Any]], forward: str) -> list[float | None]:
+    """Return the mean over tasks of accuracy in percent of the expert's, at each λ; None where one is never right."""
+    if not all(table["expert"][forward] for table in tables):
+        return [None] * len(tables[0]["scalings"])
+    return _mean([[100 * value / table["expert"][forward] for value in table[forward]["accuracy"]] for table in tables])
 
 
 def _mean(rows: list[list[float]]) -> list[float]:

@@ -17,7 +17,7 @@ from ...recipe import Probe, Recipe
 from ..sources import Sources
 from ..steps import INLINED, SHARE, A, Inputs, NoInputs, StepParams, apart, step
 from ..viewing.base import View, read_document
-from ..viewing.by_task import ImagesRequest, need_blocks, need_heads
+from ..viewing.by_task import SampleRequest, judged, need_blocks
 from ..viewing.on_weights import PRETRAINED, merge_only
 from ..viewing.opening import of_pair
 from ..viewing.work import Sizes, Work
@@ -30,7 +30,7 @@ ALIGNED, SHUFFLED, UNITS = "aligned.safetensors", "end.safetensors", "units.json
 SEEN = 64  # images on which units are correlated
 
 
-class ConnectionRequest(ImagesRequest):
+class ConnectionRequest(SampleRequest):
     """Request for the connection of two models."""
 
     REFUSAL = "The connection cannot be measured"
@@ -124,11 +124,10 @@ def plan(run: RunSteps, asked: ConnectionRequest) -> str:
     Raises:
         RecipeError: a model that the recipe does not have, nothing to score, or an encoder without blocks.
     """
-    need_heads(run)
+    table, tasks = run.zoo.manifest.expert_table, judged(run)
     need_blocks(run, "match units of")
-    table, tasks = run.zoo.manifest.expert_table, [task.name for task in run.in_domain()]
     known = [*(name for name, _ in run.experts), PRETRAINED]
-    start = asked.start or known[0]
+    start = asked.start or next(name for name in known if name != asked.end)
     end = asked.end or next(name for name in known if name != start)
     for name in (start, end):
         if name not in known:

@@ -59,7 +59,7 @@ def direction(inputs: OnBundleInputs[Path], params: OnBundleParams, output: Path
         for task in report.tasks_of("in")
         if f"expert/{task}/evaluate" in features and f"merged/{task}/evaluate" in features
     ]
-    tasks = [task for task in both if len(report.tasks[task].classes) > 1]
+    tasks = [task for task in both if len(report.tasks[task].classes) > 1 and not report.tasks[task].graded]
     if not tasks:
         raise RecipeError("The experts' tasks have no evaluation images of two classes, so there is no wrong one.")
     heads, _ = zoo.heads(tasks)

@@ -16,7 +16,7 @@ from ...recipe import Probe, Recipe
 from ..sources import Sources
 from ..steps import SHARE, A, Inputs, StepParams, apart, step
 from ..viewing.base import View
-from ..viewing.by_task import ImagesRequest, need_heads
+from ..viewing.by_task import SampleRequest, judged
 from ..viewing.on_weights import merge_only
 from ..viewing.opening import of_pair
 from ..viewing.work import Sizes, Work
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..tools import StepTools
 
 
-class DisentanglementRequest(ImagesRequest):
+class DisentanglementRequest(SampleRequest):
     """Request for the disentanglement error of two experts."""
 
     REFUSAL = "The disentanglement cannot be measured"
@@ -88,12 +88,11 @@ def plan(run: RunSteps, asked: DisentanglementRequest) -> str:
     Raises:
         RecipeError: fewer than two experts, an unknown one, or no images or heads of their tasks.
     """
-    need_heads(run)
-    of = {run.expert_of[task.name]: task.name for task in run.in_domain()}
+    of = {run.expert_of[task]: task for task in judged(run)}
     if len(of) < 2:
-        raise RecipeError("Two experts whose tasks have images are needed. Choose a run with more experts.")
-    names = [asked.first or next(iter(of))]
-    names.append(asked.second or next(name for name in of if name != names[0]))
+        raise RecipeError("Two experts of tasks of classes with images are needed. Choose a run with more experts.")
+    first = asked.first or next(name for name in of if name != asked.second)
+    names = [first, asked.second or next(name for name in of if name != first)]
     for name in names:
         if name not in of:
             raise RecipeError(f"The recipe has no expert '{name}' with images. {nearest(name, of)}")
@@ -144,7 +143,7 @@ def disentanglement(
         TaskAddition.of(
             zoo,
             params.architecture,
-            dict.fromkeys(params.experts, 1.0),
+            params.experts,
             pictures_of(zoo, task, params.probe, params.images),
         )
         for task in params.tasks

@@ -15,7 +15,7 @@ from ...recipe import Probe, Recipe
 from ..sources import Sources
 from ..steps import SHARE, NoInputs, StepParams, apart, step
 from ..viewing.base import View
-from ..viewing.by_task import ImagesRequest, need_blocks
+from ..viewing.by_task import SampleRequest, need_blocks
 from ..viewing.on_weights import merge_only
 from ..viewing.opening import Opening, Settings
 from ..viewing.work import Sizes, Work
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TARGETS = ("q", "v")
 
 
-class EnergyRequest(ImagesRequest):
+class EnergyRequest(SampleRequest):
     """Request for the energy of tasks' inputs in experts' subspaces."""
 
     REFUSAL = "The subspaces cannot be measured"
@@ -90,7 +90,7 @@ def energy(inputs: NoInputs[Path], params: EnergyParams, output: Path, tools: St
 
     ``matrices`` are queries' and values' of each block; by expert ``own`` and ``others`` (mean over the other tasks),
     shares by matrix, with ``rank`` and where the directions are from; ``random`` is what a random subspace of the
-    expert's rank has.
+    expert's rank has. ``images`` of each task: a number, or the numbers that there are where tasks differ.
     """
     import torch
 
@@ -105,9 +105,11 @@ def energy(inputs: NoInputs[Path], params: EnergyParams, output: Path, tools: St
     encoder = load_encoder(params.architecture, zoo.weights("base"))
     matrices = sorted(adapted_matrices(encoder, TARGETS, layout), key=lambda matrix: matrix.name)
     seen: dict[str, Any] = {}
+    used: set[int] = set()
     for place, task in enumerate(params.experts.values()):
         tools.progress(place / len(params.experts), f"inputs on {task}")
         images = images_of(zoo, task, params.probe, params.images)
+        used.add(len(images.rows))
         encoder.to(images.device)
         seen[task] = layer_inputs(encoder, matrices, torch.cat(list(images.batches())))
     found = {}
@@ -129,7 +131,7 @@ def energy(inputs: NoInputs[Path], params: EnergyParams, output: Path, tools: St
     document = {
         "matrices": [matrix.name for matrix in matrices],
         "experts": found,
-        "images": params.images,
+        "images": max(used) if len(used) == 1 else sorted(used),
         "split_seed": params.probe.split_seed,
     }
     (output / "energy.json").write_text(json.dumps(document))
@@ -169,7 +171,9 @@ def work(asked: EnergyRequest, sizes: Sizes) -> Work:
 
 def _opened(opening: Opening) -> Settings:
     """Ask for it where there are two experts to compare."""
-    return [{}] if opening.pair else []
+    report = opening.report
+    own = {report.tasks[task].expert for task in report.tasks_of("in")} - {None}
+    return [{}] if report.accuracy and len(own) > 1 else []
 
 
 ENERGY = View(

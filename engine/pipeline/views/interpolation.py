@@ -13,9 +13,11 @@ from pydantic import Field
 from ...errors import RecipeError, nearest
 from ...preparation import Preparation
 from ...recipe import Probe
+from ..run.linearised import refuse_inside
 from ..sources import Sources
 from ..steps import INLINED, SHARE, A, Inputs, StepParams, apart, step
 from ..viewing.base import View, ViewRequest
+from ..viewing.by_task import judged
 from ..viewing.on_weights import MERGED, PRETRAINED, merge_only, model_of
 from ..viewing.opening import Opening, Settings
 from ..viewing.work import Sizes, Work
@@ -100,16 +102,15 @@ def plan(run: RunSteps, asked: InterpolationRequest) -> str:
     """Plan accuracy along the path between two models of a recipe's zoo.
 
     Raises:
-        RecipeError: a model that the recipe does not have, or nothing to score.
+        RecipeError: a model that the recipe does not have or that the run evaluates linearised, or nothing to score.
     """
     known = [PRETRAINED, MERGED, *(name for name, _ in run.experts), *run.references]
     ends = (asked.start, asked.end)
     for name in ends:
         if name not in known:
             raise RecipeError(f"The recipe has no model '{name}'. {nearest(name, known)}")
-    tasks = [task.name for task in run.in_domain()]
-    if not tasks or not run.has_heads:
-        raise RecipeError("The experts' tasks have no images or no heads, so a path between models cannot be scored.")
+    refuse_inside([name for name in ends if run.linearised(name)])
+    tasks = judged(run)
     merge = run.merge(run.recipe.seeds[0]) if MERGED in ends else None
     inputs = PathInputs[str](merge, run.heads())
     stored = sorted({"base" if name == PRETRAINED else name for name in ends if name != MERGED})
@@ -182,8 +183,9 @@ def work(asked: InterpolationRequest, sizes: Sizes) -> Work:
 
 
 def _opened(opening: Opening) -> Settings:
-    """Ask for the way from the pretrained to the merged model, where that is one model."""
-    if not opening.report.accuracy or opening.report.merged.kind != "static":
+    """Ask for the way from the pretrained to the merged model, where that is one model of the ordinary encoder."""
+    report = opening.report
+    if not opening.judged or report.merged.kind != "static" or report.recipe.forward == "linearised":
         return []
     return [{"start": PRETRAINED, "end": MERGED, "points": 11, "images": 200}]
 

@@ -73,7 +73,8 @@ def measures(inputs: OnBundleInputs[Path], params: MeasuresParams, output: Path,
         if grades := (params.grades or {}).get(str(task)):
             scale, names = np.array(grades), CORRELATIONS
             labels, said, entry["why"] = scale[labels], scale[said], GRADED
-        entry["states"][str(state)] = {name: round(measured(name, labels, said), 6) for name in names}
+        classes = len(report.tasks[str(task)].classes)
+        entry["states"][str(state)] = {name: round(measured(name, labels, said, classes), 6) for name in names}
     if not tasks:
         raise RecipeError("The run scored nothing, so there is nothing to measure.")
     within = [task for task in report.tasks_of("in") if task in tasks]

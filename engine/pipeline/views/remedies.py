@@ -16,7 +16,7 @@ from ...recipe import CalibratorCall, MethodCall, Recipe
 from ..steps import SHARE, apart, step
 from ..viewing.anew import TrialParams
 from ..viewing.base import View
-from ..viewing.by_task import ImagesRequest, ModelInputs, need_heads, plan_by_task
+from ..viewing.by_task import ImagesRequest, ModelInputs, judged, plan_by_task
 from ..viewing.opening import of_worst_task
 from ..viewing.work import Sizes, Work
 
@@ -62,22 +62,22 @@ def plan(run: RunSteps, asked: RemediesRequest) -> str:
     """Plan the trials of remedies; where the recipe has no calibrator, Surgery is trained.
 
     Raises:
-        RecipeError: no images or heads of an expert's task.
+        RecipeError: no images or heads of an expert's task of classes.
     """
     from ..run.plan import RunSteps
 
-    need_heads(run)
+    tasks = judged(run)
     if not any(call.on == "merged" for call in run.recipe.calibrators):
         calls = (*run.recipe.calibrators, CalibratorCall(method=FIRST_CALIBRATOR, name=_free_name(run.recipe)))
         run = RunSteps(run.zoo, resolve(run.recipe.model_copy(update={"calibrators": calls})), run.store, run.steps)
-    tasks = [task.name for task in run.in_domain()]
 
     def own(task: str) -> dict[str, Any]:
         rest = {name: run.data_digests[name] for name in tasks if name != task}
         return {**TrialParams.own(run), "others": rest, "own_experts": dict(run.expert_of)}
 
     on = {call.name: call.on for call in run.recipe.calibrators if call.on == "merged"}
-    return plan_by_task(run, remedies, asked, "Trying what helps {}", on, own)
+    experts = [run.expert_of[task] for task in tasks]
+    return plan_by_task(run, remedies, asked, "Trying what helps {}", on, own, lambda task: experts, right=True)
 
 
 def remedies_of(params: TrialParams) -> Iterator[Remedy]:
@@ -105,8 +105,14 @@ def remedies_of(params: TrialParams) -> Iterator[Remedy]:
 
 
 def _pruned(kind: str, method: str, eta: float, params: TrialParams, names: list[str]) -> Remedy:
-    rest = [call for call in params.transforms if call.method != "lwptv"]
-    calls = (MethodCall(method=method, params={"eta": eta}), *rest)
+    """Drop another share of layers where the recipe prunes, with its other settings; else before its transforms."""
+    if any(call.method == "lwptv" for call in params.transforms):
+        calls = tuple(
+            call.model_copy(update={"params": {**call.params, "eta": eta}}) if call.method == "lwptv" else call
+            for call in params.transforms
+        )
+    else:
+        calls = (MethodCall(method=method, params={"eta": eta}), *params.transforms)
     change = {"transforms": [call.model_dump() for call in calls]}
     return Remedy(kind, eta, change, {"names": names, "transforms": calls})
 

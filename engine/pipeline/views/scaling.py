@@ -14,7 +14,7 @@ from ...recipe import Probe, Recipe
 from ..sources import Sources
 from ..steps import SHARE, A, Inputs, StepParams, apart, step
 from ..viewing.base import View
-from ..viewing.by_task import GatherInputs, GatherParams, ImagesRequest, gather, need_heads
+from ..viewing.by_task import GatherInputs, GatherParams, ImagesRequest, gather, judged, one_of
 from ..viewing.on_weights import merge_only
 from ..viewing.work import Sizes, Work
 
@@ -72,10 +72,11 @@ def plan(run: RunSteps, asked: ScalingRequest) -> str:
     """Plan the curves of every in-domain task.
 
     Raises:
-        RecipeError: no images or heads of an expert's task.
+        RecipeError: no images or heads of an expert's task of classes.
     """
-    need_heads(run)
-    tasks = [task.name for task in run.in_domain()]
+    tasks = judged(run)
+    if asked.task:
+        tasks = [one_of(asked.task, tasks, run)]
     inputs, keys = ScalingInputs[str](run.heads()), {}
     for task in tasks:
         params = ScalingParams(
@@ -119,23 +120,22 @@ def scaling(inputs: ScalingInputs[Path], params: ScalingParams, output: Path, to
     from ..viewing.addition import TaskAddition
     from ..viewing.models import pictures_of
 
-    zoo, names = params.sources.open(), [name for name, _ in params.experts]
+    zoo, names, weights = params.sources.open(), [name for name, _ in params.experts], dict(params.experts)
     pictures = pictures_of(zoo, params.task, params.probe, params.images)
-    addition = TaskAddition.of(zoo, params.architecture, dict(params.experts), pictures)
+    addition = TaskAddition.of(zoo, params.architecture, names, pictures)
     work = len(names) + len(params.scalings)
     changes = {}
     for place, name in enumerate(names):
         tools.progress(place / work, f"{params.task}, derivative towards {name}")
         changes[name] = addition.change(name)
-    given = (addition.base, addition.stacked(changes), pictures.head, addition.labels)
+    weighted = {name: weights[name] * change for name, change in changes.items()}
+    given = (addition.base, addition.stacked(weighted), pictures.head, addition.labels)
     ordinary = []
     for place, value in enumerate(params.scalings):
         tools.progress((len(names) + place) / work, f"{params.task}, λ = {value:g}")
-        ordinary.append(accuracy_and_loss(addition.features(dict.fromkeys(names, value)), *given[2:]))
-    weight = dict(params.experts)[params.own]
-    whole = 1 / weight if weight else 0.0
-    expert = addition.features({params.own: whole})
-    linear = addition.base + whole * changes[params.own]
+        scaled = {name: value * weight for name, weight in weights.items()}
+        ordinary.append(accuracy_and_loss(addition.features(scaled), *given[2:]))
+    expert, linear = addition.features({params.own: 1.0}), addition.base + changes[params.own]
     document = {
         "scalings": list(params.scalings),
         "standard": _columns(ordinary),
@@ -146,7 +146,7 @@ def scaling(inputs: ScalingInputs[Path], params: ScalingParams, output: Path, to
             kind: accuracy_and_loss(features, *given[2:])[0]
             for kind, features in (("standard", expert), ("linearised", linear))
         },
-        "departure": departure(addition.base, whole * changes[params.own], expert),
+        "departure": departure(addition.base, changes[params.own], expert),
         "images": len(pictures.labels),
         "available": pictures.available,
     }
@@ -167,7 +167,8 @@ def _task_addition(recipe: Recipe) -> Recipe:
 def work(asked: ScalingRequest, sizes: Sizes) -> Work:
     """Return what the models on the curves and the experts' derivatives, three passes each, take."""
     models = len(asked.scalings) + DERIVATIVE * sizes.experts + 2
-    return Work(passes=models * sizes.looked_at(asked.images), models=len(sizes.in_domain) * (sizes.experts + 1))
+    tasks = 1 if asked.task else len(sizes.in_domain)
+    return Work(passes=models * sizes.looked_at(asked.images, asked.task), models=tasks * (sizes.experts + 1))
 
 
 SCALING = View("scaling", "Accuracy over λ", ScalingRequest, plan, reduced=_task_addition, work=work, needs="zoo")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ...errors import RecipeError, nearest
+from ...errors import RecipeError
 from ...preparation import Preparation
 from ...recipe import Probe, Recipe
 from ..sources import Sources
 from ..steps import SHARE, A, Inputs, StepParams, apart, step
 from ..viewing.base import View
-from ..viewing.by_task import ImagesRequest, need_heads
+from ..viewing.by_task import ImagesRequest, judged, one_of
 from ..viewing.on_weights import merge_only
 from ..viewing.opening import Opening, Settings
 from ..viewing.work import Sizes, Work
@@ -72,15 +72,15 @@ def plan(run: RunSteps, asked: SharpnessRequest) -> str:
     """
     from ...zoo.making.records import by_recipe
 
-    need_heads(run)
-    tasks = [task.name for task in run.in_domain()]
-    task = asked.task or tasks[0]
-    if task not in tasks:
-        raise RecipeError(f"The recipe has no expert of a task '{task}' with images. {nearest(task, tasks)}")
+    tasks = judged(run)
+    task = one_of(asked.task or tasks[0], tasks, run)
     own = {name: of[task] for name, of in by_recipe(run.zoo.manifest.experts).items() if task in of}
-    others = tuple(name for name, _ in run.experts if name != run.expert_of[task])
+    table = run.zoo.manifest.expert_table
+    others = tuple(name for name, _ in run.experts if table[name].task != task)
     if not others:
-        raise RecipeError("A recipe with two experts or more is needed: directions are the other experts' vectors.")
+        raise RecipeError(
+            "A recipe with two experts or more of different tasks is needed: directions are the other tasks' vectors."
+        )
     names = dict.fromkeys([*own.values(), *others])
     params = SharpnessParams(
         task=task,
@@ -124,7 +124,7 @@ def sharpness(inputs: SharpnessInputs[Path], params: SharpnessParams, output: Pa
 
     zoo = params.sources.open()
     pictures = pictures_of(zoo, params.task, params.probe, params.images)
-    names = dict.fromkeys([*params.experts.values(), *params.others], 1.0)
+    names = dict.fromkeys([*params.experts.values(), *params.others])
     addition = TaskAddition.of(zoo, params.architecture, names, pictures)
     vectors = dict(addition.vectors)
     for draw in range(params.draws):
@@ -189,7 +189,7 @@ def work(asked: SharpnessRequest, sizes: Sizes) -> Work:
 
 def _opened(opening: Opening) -> Settings:
     """Ask for the first task."""
-    return [{"task": opening.report.tasks_of("in")[0]}] if opening.pair else []
+    return [{"task": opening.judged[0]}] if opening.pair else []
 
 
 SHARPNESS = View(

@@ -13,7 +13,7 @@ from ...recipe import LATER
 from ..steps import SHARE, apart, step
 from ..viewing.base import View
 from ..viewing.by_image import BESIDE
-from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_heads, plan_by_task
+from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, plan_by_task
 from ..viewing.opening import scored
 from ..viewing.work import Sizes, Work
 
@@ -54,9 +54,8 @@ def plan(run: RunSteps, asked: ShiftRequest) -> str:
     """Plan the scores of a run's states on shifted images.
 
     Raises:
-        RecipeError: no images or heads of an expert's task.
+        RecipeError: no images or heads of an expert's task of classes.
     """
-    need_heads(run)
     if asked.drawn not in run.zoo.modality.shifts:
         raise RecipeError(
             f"The shifts '{asked.drawn}' are drawn of images; {run.zoo.modality.many} have the usual ones."
@@ -68,7 +67,7 @@ def plan(run: RunSteps, asked: ShiftRequest) -> str:
         return {"own": tuple(names), "own_digests": digests, "drawn": asked.drawn}
 
     calls = {call.name: call.on for call in run.recipe.calibrators}
-    return plan_by_task(run, shifted, asked, "Shifting the images of {}", calls, own)
+    return plan_by_task(run, shifted, asked, "Shifting the images of {}", calls, own, right=True)
 
 
 @step(
@@ -87,7 +86,8 @@ def shifted(inputs: ModelInputs[Path], params: ShiftParams, output: Path, tools:
     Calibrators are those of the run, fitted to the task's own images. ``shifts``: kind → state → ``accuracy`` (percent)
     with the images that are right (see ``viewing/by_image.py``) and ``l1`` to the expert on the same images. Kinds are
     ``none``, the zoo's own shifted tasks and the drawn ones; ``mean`` is over the zoo's own where it has some and the
-    usual ones are drawn, else over all drawn ones.
+    usual ones are drawn, else over all drawn ones. ``images`` are those of the task; ``images_of`` of the zoo's own
+    shifted tasks that have another number of them.
     """
     from dataclasses import replace
 
@@ -126,7 +126,8 @@ def shifted(inputs: ModelInputs[Path], params: ShiftParams, output: Path, tools:
         "available": own.available,
         "own": list(params.own),
     }
-    (output / "shift.json").write_text(json.dumps(document))
+    fewer = {name: len(sets[name].labels) for name in params.own if len(sets[name].labels) != len(own.labels)}
+    (output / "shift.json").write_text(json.dumps(document | ({"images_of": fewer} if fewer else {})))
 
 
 def _mean(kinds: list[dict[str, Any]]) -> dict[str, Any]:

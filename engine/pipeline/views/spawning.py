@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, model_validator
 
 from ...catalog.row import BACKWARD
-from ...errors import RecipeError, nearest
+from ...errors import RecipeError
 from ...preparation import Preparation
 from ...recipe import Probe, Recipe
 from ..sources import Sources
 from ..steps import SHARE, A, Inputs, StepParams, apart, step
 from ..viewing.base import View
-from ..viewing.by_task import ImagesRequest, need_heads
+from ..viewing.by_task import ImagesRequest, judged, one_of
 from ..viewing.on_weights import merge_only
 from ..viewing.work import Sizes, Work
 
@@ -85,24 +85,21 @@ def plan(run: RunSteps, asked: SpawningRequest) -> str:
     from ..zoos.finetune import plan_heads, plan_training
     from ..zoos.request import FinetuneRequest
 
-    need_heads(run)
-    known = {task.name: task for task in run.in_domain()}
-    name = asked.task or next(iter(known))
-    if name not in known:
-        raise RecipeError(f"The recipe has no expert of a task '{name}' with images. {nearest(name, known)}")
+    tasks = judged(run)
+    name = one_of(asked.task or tasks[0], tasks, run)
     if not run.zoo.data[name].has("train"):
         raise RecipeError(
             f"Task '{name}' has no training {run.zoo.modality.many}, so no training of it can part. Make a copy of the "
             "zoo to train in, on the page Zoo."
         )
-    heads = plan_heads(run.zoo, run.store)
+    heads, task = plan_heads(run.zoo, run.store), run.zoo.manifest.task_table[name]
     made = {}
     for part in asked.parts:
         for pair, after in _seeds_of(asked.pairs):
             length = {"steps": asked.steps, "batch_size": asked.batch_size}
             config = {**length, "seed": pair, "part": part, "after": after}
             wanted = FinetuneRequest.parse({"zoo": str(run.zoo.folder), "tasks": [name], "config": config})
-            made[f"{part}-{after}"] = run.add(plan_training(run.zoo, [known[name]], wanted, run.store, heads))
+            made[f"{part}-{after}"] = run.add(plan_training(run.zoo, [task], wanted, run.store, heads))
     params = SpawningParams(
         task=name,
         data=run.data_digests[name],

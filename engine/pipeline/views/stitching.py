@@ -16,7 +16,7 @@ from ...recipe import Recipe
 from ..steps import SHARE, apart, step
 from ..viewing.base import View
 from ..viewing.by_image import BESIDE
-from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_blocks, need_heads, plan_by_task
+from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, another, need_blocks, plan_by_task
 from ..viewing.opening import scored
 from ..viewing.work import Sizes, Work
 
@@ -51,7 +51,7 @@ def plan(run: RunSteps, asked: StitchingRequest) -> str:
     """Plan stitched networks and cross-task linearity.
 
     Raises:
-        RecipeError: no images or heads of an expert's task, or weights that change from image to image.
+        RecipeError: no images or heads of an expert's task of classes, or weights that change from image to image.
     """
     row = MERGE_METHODS[run.recipe.merge.method]
     if row.yields == "per_sample":
@@ -60,12 +60,11 @@ def plan(run: RunSteps, asked: StitchingRequest) -> str:
             "Choose a run with a static merge or one by task."
         )
     need_blocks(run, "stitch")
-    need_heads(run)
     names = tuple(name for name, _ in run.experts)
     weights = combination(run.recipe, dict(run.experts))
 
     def own(task: str) -> dict[str, Any]:
-        other = names[(names.index(run.expert_of[task]) + 1) % len(names)] if len(names) > 1 else ""
+        other = another(run, task)
         return {
             "coefficients": weights,
             "experts": names,
@@ -75,7 +74,7 @@ def plan(run: RunSteps, asked: StitchingRequest) -> str:
         }
 
     calls = {call.name: call.on for call in run.recipe.calibrators}
-    return plan_by_task(run, stitching, asked, "Stitching networks on {}", calls, own)
+    return plan_by_task(run, stitching, asked, "Stitching networks on {}", calls, own, lambda task: names, right=True)
 
 
 def combination(recipe: Recipe, experts: Mapping[str, float]) -> dict[str, float] | None:

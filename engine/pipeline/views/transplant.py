@@ -13,7 +13,7 @@ from ...errors import RecipeError
 from ..steps import SHARE, apart, step
 from ..viewing.anew import merge_alone
 from ..viewing.base import View
-from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, need_blocks, need_heads, plan_by_task
+from ..viewing.by_task import ImagesRequest, ModelInputs, TaskParams, another, need_blocks, plan_by_task
 from ..viewing.opening import of_worst_task
 from ..viewing.work import Sizes, Work
 
@@ -43,7 +43,7 @@ def plan(run: RunSteps, asked: TransplantRequest) -> str:
     """Plan the exchange of parts between the merged model and each task's expert.
 
     Raises:
-        RecipeError: no images or heads of an expert's task, or weights that change from image to image.
+        RecipeError: no images or heads of an expert's task of classes, or weights that change from image to image.
     """
     row = MERGE_METHODS[run.recipe.merge.method]
     if row.yields == "per_sample":
@@ -52,14 +52,15 @@ def plan(run: RunSteps, asked: TransplantRequest) -> str:
             "Choose a run with a static merge or one by task."
         )
     need_blocks(run, "exchange parts of")
-    need_heads(run)
-    names = [name for name, _ in run.experts]
 
     def own(task: str) -> dict[str, Any]:
-        other = names[(names.index(run.expert_of[task]) + 1) % len(names)] if len(names) > 1 else ""
+        other = another(run, task)
         return {"other": other, "other_digest": run.digests.get(other, "")}
 
-    return plan_by_task(run, transplant, asked, "Exchanging parts on {}", {}, own)
+    def beside(task: str) -> list[str]:
+        return [name for name in (another(run, task),) if name]
+
+    return plan_by_task(run, transplant, asked, "Exchanging parts on {}", {}, own, beside, right=True)
 
 
 @step(
