@@ -7,7 +7,8 @@ forbids it to load anything.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 
@@ -16,15 +17,15 @@ from plotly.offline import get_plotlyjs
 
 from ..catalog.titles import method_title
 from ..report import Report, read_report
-from ..zoo.modality import Modality
 from ..zoo.nouns import called, kind_of_zoo
 from .accuracy import accuracy_bars, scored_states
 from .bias import MEASURES, bias_bars, bias_states
 from .curves import QUANTITIES, training_curves
-from .drawing import Drawing, figure_called, number
+from .drawing import Drawing, number, reworded
 from .palette import GRID, INK, MUTED, SURFACE, Theme, state_title
 from .salience import salience_heatmap
 
+Wording = Callable[[str], str]
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
@@ -86,13 +87,13 @@ def html_document(folder: Path, title: str = "") -> str:
     """
     report = read_report(folder)
     name = escape(title or _title(report))
-    drawn = _figures(report)
+    drawn, said = _figures(report), partial(called, kind=kind_of_zoo(report.recipe.zoo))
     parts = [
         f"<h1>{name}</h1><p class=quiet>{escape(_subtitle(report))}</p>",
         *(f"<p class=warning>{escape(warning)}</p>" for warning in report.warnings),
         _numbers(report),
         _averages(report),
-        *(figure_html(place, *drawing, kind_of_zoo(report.recipe.zoo)) for place, drawing in enumerate(drawn)),
+        *(figure_html(place, *drawing, said=said) for place, drawing in enumerate(drawn)),
         f"<h2>Recipe</h2><pre>{escape(report.recipe.to_yaml())}</pre>",
         provenance_html(report),
     ]
@@ -218,7 +219,7 @@ def _figures(report: Report) -> list[tuple[str, str, dict[Theme, Drawing]]]:
     return [(title, caption, {theme: draw(theme) for theme in ("light", "dark")}) for title, caption, draw in parts]
 
 
-def figure_html(place: int, title: str, caption: str, drawn: Mapping[Theme, Drawing], kind: Modality) -> str:
+def figure_html(place: int, title: str, caption: str, drawn: Mapping[Theme, Drawing], said: Wording) -> str:
     """Return a figure with its heading, its caption and, folded, the table behind it.
 
     Args:
@@ -226,14 +227,14 @@ def figure_html(place: int, title: str, caption: str, drawn: Mapping[Theme, Draw
         title: heading; '' for none.
         caption: below the figure, without its full stop.
         drawn: the figure for a light and a dark page; said of images, changed in place.
-        kind: of the data that it is about.
+        said: gives a text about images as one about the samples of the figure.
     """
     for drawing in drawn.values():
-        figure_called(drawing.figure, kind)
+        reworded(drawing.figure, said)
     both = json.dumps({theme: json.loads(drawing.figure.to_json()) for theme, drawing in drawn.items()})
     safe = both.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    table, alt = drawn["light"].table, escape(called(drawn["light"].alt, kind), quote=True)
-    heading, below = f"<h2>{escape(called(title, kind))}</h2>" if title else "", escape(called(caption, kind))
+    table, alt = drawn["light"].table, escape(said(drawn["light"].alt), quote=True)
+    heading, below = f"<h2>{escape(said(title))}</h2>" if title else "", escape(said(caption))
     return (
         f"{heading}<figure>"
         f'<div class=plot role=img aria-label="{alt}" data-figure="figure-{place}"></div>'

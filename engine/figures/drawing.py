@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,6 @@ import plotly.graph_objects as go
 
 from ..report import Report
 from ..rounding import rounded
-from ..zoo.modalities import USUAL
-from ..zoo.modality import Modality
-from ..zoo.nouns import called
 from .palette import GRID, INK, MUTED, SURFACE, Theme
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -205,19 +202,19 @@ def number(value: float | None, digits: int = 1) -> str:
     return "–" if value is None or value != value else rounded(value, digits)
 
 
-def figure_called(figure: go.Figure, kind: Modality) -> None:
+def reworded(figure: go.Figure, said: Callable[[str], str]) -> None:
     """Change a figure about images into one about samples of another kind: its legend, hints and axes.
 
     Args:
         figure: changed in place; doing it twice changes nothing more.
-        kind: of data.
+        said: gives a text about images as one about those samples.
     """
-    if kind.many == USUAL.many:
+    if said("images") == "images":
         return
     for trace in figure.data:
         for name in ("name", "hovertemplate"):
             if isinstance(text := getattr(trace, name, None), str):
-                trace[name] = called(text, kind)
+                trace[name] = said(text)
     for axis in (*figure.select_xaxes(), *figure.select_yaxes()):
         if axis.title.text:
-            axis.title.text = called(axis.title.text, kind)
+            axis.title.text = said(axis.title.text)

@@ -1,7 +1,11 @@
 """Names of samples: sentences that speak of images, said of another kind of data."""
 
+from functools import partial
+
+import plotly.graph_objects as go
+
 from engine.errors import EngineError
-from engine.figures.drawing import figure_called
+from engine.figures.drawing import reworded
 from engine.report import Report
 from engine.zoo.modalities import USUAL, Modality, modality_of
 from engine.zoo.nouns import called
@@ -21,3 +25,8 @@ def kind_of_zoo(zoo: str) -> Modality:
         return modality_of(zoo_manifest(zoo))
     except EngineError:
         return USUAL
+
+
+def figure_called(figure: go.Figure, kind: Modality) -> None:
+    """Change a figure about images, in place, into one about samples of another kind."""
+    reworded(figure, partial(called, kind=kind))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from html import escape
 
 from ...report import Report
@@ -21,22 +22,18 @@ def diagnosis_document(report: Report, run: str, scope: Scope, answers: Mapping[
         scope: the images that it is about.
         answers: for a light and a dark page.
     """
-    kind = kind_of_zoo(report.recipe.zoo)
-
-    def said(text: str) -> str:
-        return escape(called(text, kind))
-
-    name = called(f"What happens to {scope.words}?", kind)
-    parts = [f"<h1>{escape(name)}</h1><p class=quiet>{said(_subtitle(report, run, scope))}</p>"]
+    said = partial(called, kind=kind_of_zoo(report.recipe.zoo))
+    name = said(f"What happens to {scope.words}?")
+    parts = [f"<h1>{escape(name)}</h1><p class=quiet>{escape(said(_subtitle(report, run, scope)))}</p>"]
     place = 0
     for light, dark in zip(answers["light"], answers["dark"], strict=True):
-        parts.append(f"<h2>{light.number}. {said(light.question)}</h2><p>{said(light.sentence)}</p>")
-        parts += [f"<p>{said(note)}</p>" for note in light.notes]
+        parts.append(f"<h2>{light.number}. {escape(said(light.question))}</h2><p>{escape(said(light.sentence))}</p>")
+        parts += [f"<p>{escape(said(note))}</p>" for note in light.notes]
         for (one, below), (two, _) in zip(light.captioned, dark.captioned, strict=True):
             caption = f"{below.unit}; n = {below.count}"
-            parts.append(figure_html(place, "", caption, {"light": one, "dark": two}, kind))
+            parts.append(figure_html(place, "", caption, {"light": one, "dark": two}, said))
             place += 1
-        parts.append(f"<p class=quiet>{said(light.control)}</p>")
+        parts.append(f"<p class=quiet>{escape(said(light.control))}</p>")
     parts += [f"<h2>Recipe</h2><pre>{escape(report.recipe.to_yaml())}</pre>", provenance_html(report)]
     return page_html(name, parts, figures=place > 0)
 

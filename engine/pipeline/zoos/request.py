@@ -152,15 +152,6 @@ class FinetuneRequest(Request):
         return self
 
     @model_validator(mode="after")
-    def _no_named_joint(self) -> FinetuneRequest:
-        if self.called and self.config.row.joint:
-            raise ValueError(
-                f"a jointly trained model is the zoo's reference `{self.config.row.reference}` and has no other name; "
-                "leave `called` (--called) out, or copy the zoo and train there"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _can_start_elsewhere(self) -> FinetuneRequest:
         if self.start is None:
             return self
@@ -170,6 +161,15 @@ class FinetuneRequest(Request):
             raise ValueError(
                 f"{self.config.row.title} experts are evaluated around the zoo's own base, so they cannot start from "
                 "another; choose another recipe"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _no_named_joint(self) -> FinetuneRequest:
+        if self.called and self.config.row.joint:
+            raise ValueError(
+                f"a jointly trained model is the zoo's reference `{self.config.row.reference}` and has no other name; "
+                "leave `called` (--called) out, or copy the zoo and train there"
             )
         return self
 
