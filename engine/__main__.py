@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import typer
+from typer.main import get_command
 
 from .commands import (
     convert,
@@ -56,10 +60,16 @@ app.add_typer(zoo.app, name="zoo")
 app.add_typer(table.app, name="runs")
 
 
+@cache
+def _command() -> Callable[..., Any]:
+    """Put all commands together, once for a process that carries several out."""
+    return get_command(app)
+
+
 def main() -> None:
     """Run a command; an error that is meant for people is printed as one line, never as a traceback."""
     try:
-        app(standalone_mode=True)
+        _command()(standalone_mode=True)
     except EngineError as error:
         sys.stderr.write(f"Error: {terminal_lines(str(error))}\n")
         raise SystemExit(1) from None

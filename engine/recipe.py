@@ -27,6 +27,7 @@ from pydantic import (
 from .errors import RecipeError, nearest
 
 SCHEMA_VERSION = 1
+SEEDS = 2**32  # that there are: generators of random numbers know more, and methods multiply some
 REFERENCE_STATES = ("multitask", "kd4mtl")  # jointly trained models that a zoo may bring: plainly, and by imitation
 RESERVED_STATES = ("pretrained", "merged", "expert", *REFERENCE_STATES, "corrected")
 MAX_RECIPE_BYTES = 1_000_000
@@ -154,8 +155,8 @@ class Recipe(Sparse):
     @field_validator("seeds")
     @classmethod
     def _some_seed(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if not value or len(set(value)) != len(value) or min(value) < 0:
-            raise ValueError("seeds must be distinct whole numbers ≥ 0, at least one")
+        if not value or len(set(value)) != len(value) or min(value) < 0 or max(value) >= SEEDS:
+            raise ValueError(f"seeds must be distinct whole numbers from 0 to {SEEDS - 1:,}, at least one")
         return value
 
     @model_validator(mode="after")

@@ -31,6 +31,7 @@ RECIPE = "form.recipe"  # the recipe as set, in the session; no widget owns this
 MEMORY = "form.memory"  # parameters of every method that was looked at, so that they survive a change of method
 PREFIX = "form.w."  # keys of widgets
 SHOWN_CHANGES = 3
+LONGEST = 4000  # digits of a number that Python reads
 FIRST_RECIPE = {
     "zoo": "mini8",
     "merge": {"method": "task_arithmetic"},
@@ -269,7 +270,7 @@ def _probe(document: Mapping[str, Any], kind: Modality) -> tuple[dict[str, Any],
 
 def _seeds(text: str) -> list[Any]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    return [int(part) if part.isdecimal() else part for part in parts]
+    return [int(part) if part.isdecimal() and len(part) < LONGEST else part for part in parts]
 
 
 def _text(recipe: Recipe | None) -> None:

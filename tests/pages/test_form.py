@@ -32,6 +32,10 @@ def test_a_bad_parameter_is_named_in_place_and_cannot_be_run(workspace, open_app
     app.text_input(key="form.w.seeds").set_value("0, x").run()
     assert any("seeds" in problem for problem in problems(app))
     assert app.button(key="form.run").disabled
+    for number in (2**32, "9" * 5000):
+        app.text_input(key="form.w.seeds").set_value(str(number)).run()
+        assert not app.exception
+        assert any("seeds" in problem for problem in problems(app))
     app.text_input(key="form.w.seeds").set_value("0, 1").run()
     assert not problems(app)
     app.multiselect(key=f"form.w.experts.{workspace.zoo}").set_value([]).run()
