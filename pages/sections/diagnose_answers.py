@@ -114,14 +114,8 @@ def _example(number: int, run: RunView, folder: Path) -> None:
     scope = Scope.of(run.report, worst_task(run.report))
     answer = _answer(run, scope, number, folder, theme())
     for drawing, caption in answer.captioned[:1]:
-        figure(
-            drawing,
-            key=f"example.{number}",
-            run=run,
-            unit=caption.unit,
-            tasks=[scope.task],
-            count=caption.count,
-        )
+        said = {"unit": caption.unit, "count": caption.count}
+        figure(drawing, key=f"example.{number}", run=run, tasks=[scope.task], **said)
 
 
 def _which(number: int) -> int:
