@@ -106,12 +106,14 @@ class TaskData(ABC):
         return hashlib.sha256(json.dumps([content, said], sort_keys=True).encode()).hexdigest() if said else content
 
     def read_by(self) -> dict[str, Any]:
-        """Return what the manifest says that decides which samples there are, what is in them, or their labels."""
+        """Return what the manifest says that decides which samples there are, what is in them, or what they score."""
         found: dict[str, Any] = {}
         if self.source.brought and tuple(self.source.brought) != tuple(self.task.classes):
             found["classes"] = list(self.task.classes)
         if self.task.corrupt != "error":
             found["corrupt"] = self.task.corrupt
+        if self.task.grades:
+            found["grades"] = list(self.task.grades)
         return found
 
     @abstractmethod

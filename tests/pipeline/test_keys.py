@@ -1,12 +1,15 @@
 """Keys of merges, features and cached quantities name all that their results depend on."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 import yaml
 
+from engine.features.batches import Batches
 from engine.pipeline.local import run_recipe
+from engine.pipeline.run.encoding import encoder_for
 from engine.pipeline.run.plan import steps_of
 from engine.recipe import parse_recipe
 from engine.store import Store
@@ -100,3 +103,35 @@ def test_features_name_what_the_manifest_says_of_texts(tmp_path, store):
     skipped = Zoo.open(str(folder)).data[first].identity(store.digest_file)
     assert len({plain[first], prompted, again, skipped}) == 4
     assert plain[first] == before[first].digest(store.digest_file), "the content alone, where nothing else decides"
+
+
+def test_an_encoder_is_kept_for_its_architecture_alone(zoo, tmp_path):
+    """A process that has encoded with a zoo sees that its config was corrected."""
+    run = steps_of(parse_recipe({"zoo": str(zoo)}), Store(tmp_path / "store"))
+    step = run.steps[run.features("base", run.zoo.manifest.tasks[0], adapt=False)]
+    pixels = torch.rand(2, 3, *(2 * [step.params.preprocess.extent]), generator=torch.Generator().manual_seed(0))
+    found = []
+    for quick in (False, True):
+        config = {**step.params.architecture, "quick_gelu": quick}
+        params = step.params.model_copy(update={"architecture": config})
+        with torch.no_grad():
+            found.append(encoder_for(Zoo.open(str(zoo)), step.inputs, params)(pixels))
+    assert not torch.allclose(*found)
+
+
+def test_a_task_whose_answers_are_declared_numbers_is_another(tmp_path):
+    folder = make_text_zoo(tmp_path / "zoo")
+    manifest = yaml.safe_load((folder / "zoo.yaml").read_text())
+    task = Zoo.open(str(folder)).data[manifest["tasks"][0]["name"]]
+    digest = Store(tmp_path / "store").digest_file
+    graded = replace(task, task=task.task.model_copy(update={"grades": (0.0, 1.0)}))
+    assert graded.identity(digest) != task.identity(digest)
+
+
+def test_the_batch_of_a_cpu_is_what_fits_now(monkeypatch):
+    fitting = {"now": 1}
+    monkeypatch.setattr("engine.features.batches._fitting", lambda each, device: fitting["now"])
+    batches = Batches(64)
+    assert batches.begin(1, torch.device("cpu")) == 1
+    fitting["now"] = 256
+    assert Batches(batches.size).begin(1, torch.device("cpu")) == 256

@@ -1,6 +1,7 @@
 """Whole runs on a small made zoo: what a run leaves behind, what is computed again, what protocols mean."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,10 +12,13 @@ from engine.errors import EngineError, RecipeError, ZooError
 from engine.manifest import locate_zoo
 from engine.pipeline.executor import needed_steps, run_inline
 from engine.pipeline.local import run_recipe
+from engine.pipeline.run.bundle import _warnings_of
+from engine.pipeline.run.numbers import ClusterParams, clusters
 from engine.pipeline.run.plan import plan_run
 from engine.pipeline.tools import Silent
 from engine.recipe import parse_recipe
 from engine.report import Report, read_report
+from engine.zoo.folder import Zoo
 from tests.tiny_zoo import make_zoo
 
 CALIBRATORS = [
@@ -184,3 +188,25 @@ def test_a_name_that_no_file_can_have_is_no_zoo(name):
     with pytest.raises(ZooError, match="There is no zoo") as found:
         locate_zoo(name)
     assert len(str(found.value)) < 1000
+
+
+def test_what_a_later_seed_warns_of_is_said(tmp_path):
+    said = {0: [], 1: ["training diverged at step 3"]}
+    seeds = {seed: SimpleNamespace(calibrator={"surgery": tmp_path / str(seed)}) for seed in said}
+    for seed, warnings in said.items():
+        (tmp_path / str(seed)).mkdir()
+        (tmp_path / str(seed) / "calibration.json").write_text(json.dumps({"warnings": warnings}))
+    assert _warnings_of("surgery", SimpleNamespace(seeds=seeds)) == ["surgery, seed 1: training diverged at step 3"]
+    del seeds[0]
+    assert _warnings_of("surgery", SimpleNamespace(seeds=seeds)) == ["surgery: training diverged at step 3"]
+
+
+def test_clusters_out_of_domain_are_measured_where_the_merge_scores_nothing(zoo, store, tmp_path):
+    """EMR has other weights for every expert's task and none for others."""
+    recipe = parse_recipe({"zoo": str(zoo), "merge": {"method": "emr"}})
+    report = run_recipe(recipe, store, out=tmp_path / "run")
+    outside = report.tasks_of("out")
+    assert outside
+    params = ClusterParams(quantity="neighbours", domain="out")
+    found = clusters(tmp_path / "run", report, Zoo.open(str(zoo)), "pretrained", params)
+    assert set(found) == set(outside)

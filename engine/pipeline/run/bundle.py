@@ -228,8 +228,8 @@ def _report(scene: Scene, measured: list[Measured], inputs: BundleInputs[Path], 
             "The merged model has weights for the experts' tasks only, so it is not scored on out-of-domain tasks."
         )
     scene.warnings.extend(merged.get("warnings", ()))
-    for name, document in calibrations.items():
-        scene.warnings.extend(f"{name}: {warning}" for warning in document["warnings"])
+    for name in calibrations:
+        scene.warnings.extend(_warnings_of(name, inputs))
     scene.warnings.extend(_out_of_memory(inputs))
     experts = tuple(name for name, _ in scene.zoo.choose(recipe))
     expert_of, several = own_experts(manifest, experts), several_of_a_task(manifest, experts)
@@ -343,6 +343,16 @@ def _salience(folder: Path | None, recipe: Recipe) -> SaliencePart | None:
         applied is not None,
     )
     return SaliencePart.model_validate(part)
+
+
+def _warnings_of(name: str, inputs: BundleInputs[Path]) -> list[str]:
+    """Return what the trainings of a calibrator warn of, by seed where there are several."""
+    found = []
+    for seed, own in inputs.seeds.items():
+        said = json.loads((own.calibrator[name] / "calibration.json").read_text())["warnings"]
+        whose = f"{name}, seed {seed}" if len(inputs.seeds) > 1 else name
+        found += [f"{whose}: {warning}" for warning in said]
+    return found
 
 
 def _timing(inputs: BundleInputs[Path], merged: Mapping[str, Any], calibrations: Mapping[str, Any]) -> dict[str, float]:

@@ -138,8 +138,8 @@ def write_sum(inputs: EncodingInputs[Path], params: EncodingParams, output: Path
 
 def encoder_for(zoo: Zoo, inputs: EncodingInputs[Path], params: EncodingParams) -> nn.Module:
     """Return the encoder that a step asks for, kept between the tasks that one worker encodes with it."""
-    merged = str(inputs.merged or "")
-    return _encoder(str(zoo.folder), params.model, params.digest, merged, params.weights_of, params.around)
+    merged, config = str(inputs.merged or ""), json.dumps(params.architecture, sort_keys=True)
+    return _encoder(str(zoo.folder), config, params.model, params.digest, merged, params.weights_of, params.around)
 
 
 def encoder_of(zoo: Zoo, model: str, merged: Path | None = None) -> nn.Module:
@@ -151,11 +151,10 @@ def encoder_of(zoo: Zoo, model: str, merged: Path | None = None) -> nn.Module:
 
 @lru_cache(maxsize=2)
 def _encoder(
-    folder: str, model: str, digest: str, merged: str, task: str | None, around: str | None = None
+    folder: str, described: str, model: str, digest: str, merged: str, task: str | None, around: str | None = None
 ) -> nn.Module:
     """Build the encoder of a model, kept between the tasks of one worker (``digest`` tells versions)."""
-    zoo = Zoo.open(folder)
-    config = architecture(zoo.folder, zoo.manifest)
+    zoo, config = Zoo.open(folder), json.loads(described)
     if model == "merged":
         encoder = load_merged_encoder(Path(merged), zoo.weights("base"), config, task)
     else:

@@ -380,7 +380,7 @@ def _predict(features: np.ndarray, head: ZeroShotHead) -> np.ndarray:
 
 
 def _labels(folder: Path, report: Report, tasks: list[str]) -> dict[str, np.ndarray]:
-    """Return labels of the evaluation images, in the order of their features."""
+    """Return labels of the evaluation images, in the order of their features, whichever state has them."""
     table = pd.read_parquet(folder / "samples.parquet", columns=["task", "state", "label", "split"])
-    chosen = table[(table["state"] == "merged") & (table["split"] == "evaluate")]
+    chosen = table[(table["state"] == "pretrained") & (table["split"] == "evaluate")]
     return {task: rows["label"].to_numpy() for task, rows in chosen.groupby("task") if task in tasks}

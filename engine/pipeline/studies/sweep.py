@@ -87,6 +87,8 @@ def choose_split(runs: list[RunSteps]) -> Choice:
     tasks = {task.name: (run, task) for run in runs for task in run.in_domain()}
     if not tasks or not runs[0].has_heads:
         return Choice(None, "the zoo has no images or no heads, so nothing is scored.")
+    if all(task.grades for _, task in tasks.values()):
+        return Choice(None, "answers of these tasks are numbers, so there is no accuracy to choose by.")
     if len({tuple(task.name for task in run.in_domain()) for run in runs}) > 1:
         return Choice(None, "the runs merge different experts, so their accuracies cannot be compared.")
     if all(run.zoo.data[name].has("val") for name, (run, _) in tasks.items()):
