@@ -29,10 +29,11 @@ class Batches:
     def begin(self, each: int, device: torch.device) -> int:
         """Return the size of the first batch of samples that take so many bytes each."""
         fitting = _fitting(each, device)
-        if device.type != "cuda":  # what fitted before says nothing: there may be less memory now, or more
-            self.size, self.tried = fitting, True
-        elif not self.size:
-            self.size = min(TRIAL, fitting)
+        if not self.size:
+            self.size = min(TRIAL, fitting) if device.type == "cuda" else fitting
+            self.tried = device.type != "cuda"
+        elif device.type != "cuda":
+            self.size = min(self.size, fitting)  # there may be less memory now; a CPU does not say so in time
         return self.size
 
     def measured(self, taken: int, count: int, device: torch.device) -> int:

@@ -7,8 +7,8 @@ import pytest
 import torch
 import yaml
 
-from engine.features.batches import Batches
 from engine.pipeline.local import run_recipe
+from engine.pipeline.rates import known_rates
 from engine.pipeline.run.encoding import encoder_for
 from engine.pipeline.run.plan import steps_of
 from engine.recipe import parse_recipe
@@ -128,10 +128,8 @@ def test_a_task_whose_answers_are_declared_numbers_is_another(tmp_path):
     assert graded.identity(digest) != task.identity(digest)
 
 
-def test_the_batch_of_a_cpu_is_what_fits_now(monkeypatch):
-    fitting = {"now": 1}
-    monkeypatch.setattr("engine.features.batches._fitting", lambda each, device: fitting["now"])
-    batches = Batches(64)
-    assert batches.begin(1, torch.device("cpu")) == 1
-    fitting["now"] = 256
-    assert Batches(batches.size).begin(1, torch.device("cpu")) == 256
+def test_a_moment_of_little_memory_is_not_remembered(zoo, tmp_path, monkeypatch):
+    store, recipe = Store(tmp_path / "store"), parse_recipe({"zoo": str(zoo)})
+    monkeypatch.setattr("engine.features.batches._fitting", lambda each, device: 1)
+    run_recipe(recipe, store)
+    assert not known_rates(store).batches

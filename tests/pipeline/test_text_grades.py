@@ -15,6 +15,8 @@ from engine.pipeline.export.model import export_model
 from engine.pipeline.local import make_view, run_recipe
 from engine.pipeline.offered import offered_views
 from engine.pipeline.planners import plan_request
+from engine.pipeline.run.plan import steps_of
+from engine.pipeline.studies.sweep import choose_split
 from engine.pipeline.views.measures import TASK_MEASURES
 from engine.recipe import ExpertChoice, parse_recipe
 from engine.store import Store
@@ -247,3 +249,11 @@ def test_what_does_not_fit_a_regression_is_refused(tmp_path, brought):
     ):
         with pytest.raises(ValueError, match=message):
             Task.model_validate({"name": "t", "domain": "in", **wrong})
+
+
+def test_numbers_alone_leave_nothing_to_choose_by(brought):
+    _, zoo, _, store, _ = brought
+    recipe = parse_recipe({"zoo": str(zoo.folder), "experts": ["stsb"]})
+    choice = choose_split([steps_of(recipe, store)])
+    assert choice.split is None
+    assert "are numbers, so there is no accuracy to choose by" in choice.reason

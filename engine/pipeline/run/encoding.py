@@ -102,7 +102,8 @@ def features(inputs: EncodingInputs[Path], params: FeaturesParams, output: Path,
     facts |= {"device": device.type, "batch": batches.size, "halved": batches.halved}
     (output / "features.json").write_text(json.dumps(facts))
     known = known_rates(tools.store)
-    if known.batches.get(place) != batches.size:
+    found = batches.halved or device.type == "cuda"  # elsewhere it is what fitted at the moment
+    if found and known.batches.get(place) != batches.size:
         keep_rates(tools.store, batches={**known.batches, place: batches.size})
     if batches.halved:
         tools.log(f"Memory ran out while encoding; batches of {batches.size} images were used.")
