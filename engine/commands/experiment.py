@@ -271,8 +271,9 @@ def provenance(result: ExperimentResult) -> str:
     seeds = max((len(point.seeds) for point in result.points), default=0)
     quick = " Quick form." if result.quick else ""
     return (
-        f"Zoo {result.zoo}{sets_of(result)}, n = {images} a task, protocol {result.protocol.replace('_', ' ')}, "
-        f"split seed {result.split_seed}, up to {seeds} training seed{'s' if seeds != 1 else ''}; "
+        f"Zoo {result.zoo}{sets_of(result)}, n = {images} a task, protocol {result.protocol.replace('_', ' ')} "
+        f"unless a point says otherwise, split seed {result.split_seed}, "
+        f"up to {seeds} training seed{'s' if seeds != 1 else ''}; "
         f"mean ± sd over seeds; differences with 95 % intervals.{quick}"
     )
 

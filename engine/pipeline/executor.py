@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Cancelled, DiskFull, EngineError, StoreError
+from ..store.reporter import FIRST_NUMBERS
 from .graph import Plan
 from .steps import Step, located
 from .tools import Monitor, Silent, StepTools
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
     from ..store import Store
 
+GLANCE = "glance.json"  # file of a run's first numbers, which the step of that name leaves
 WAIT = 0.1  # seconds between two looks at a step that another process computes
 ROOM_WAIT = 1.0  # seconds between two looks at a full disk
 
@@ -86,6 +90,8 @@ def run_inline(
         Folder of the result.
     """
     listener = monitor or Silent()
+    if told := kept_metrics(plan, store):
+        listener.metrics(told)
     while True:
         failed = _run_needed(plan, store, listener, device, made or (lambda plan: None))
         if failed is None:
@@ -143,6 +149,16 @@ def needed_steps(plan: Plan, store: Store) -> list[Step]:
         if wanted[key]:
             stack.extend(table[key].needs)
     return [step for key, step in table.items() if wanted.get(key)]
+
+
+def kept_metrics(plan: Plan, store: Store) -> dict[str, Any]:
+    """Return the live metrics that a plan begins with: first numbers that an earlier run of the same merge left."""
+    for step in plan.steps:
+        folder = store.find(step.key, checksums=False) if step.name == "glance" else None
+        if folder is not None:
+            with suppress(OSError, ValueError):  # collected at this very moment
+                return {FIRST_NUMBERS: json.loads((folder / GLANCE).read_text("utf-8"))}
+    return {}
 
 
 class PlanProgress:

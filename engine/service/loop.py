@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..errors import EngineError, StoreError
-from ..pipeline.executor import needed_steps
+from ..pipeline.executor import kept_metrics, needed_steps
 from ..pipeline.graph import Plan
 from ..pipeline.kinds import passing_kinds
 from ..pipeline.steps import Step
@@ -152,7 +152,11 @@ class Loop:
                     self.store.runs.planning(run.id)
                     plan = self._planner(run.kind, run.request, self.store)
                     self.store.runs.set_step_keys(run.id, (step.key for step in plan.steps))
-            values: dict[str, Any] = {"plan": plan, "needed": needed_steps(plan, self.store)}
+            values: dict[str, Any] = {
+                "plan": plan,
+                "needed": needed_steps(plan, self.store),
+                "told": kept_metrics(plan, self.store),
+            }
         except Exception as error:
             if not isinstance(error, EngineError):
                 logger.exception("Run %s could not be planned.", run.id, extra={"run": run.id})
@@ -172,6 +176,8 @@ class Loop:
         self.meter.planned(len(plan.steps), len(needed))
         job.follow(plan, needed, self.board.seconds)
         self._want(job, needed)
+        if told := event.values["told"]:
+            job.metrics(told)
         job.say("Waiting for a worker")
 
     def _want(self, job: Job, needed: list[Step]) -> None:

@@ -8,7 +8,7 @@ from .keys import canonical_json, step_key
 from .leases import ServiceStatus
 from .logs import LogLine
 from .rebuild import Rebuilt, rebuild, restore
-from .reporter import Reporter
+from .reporter import FIRST_NUMBERS, Reporter
 from .run import ACTIVE, ENDED, Run
 from .runs import RunTable
 from .usage import Usage, usage_of
@@ -16,6 +16,7 @@ from .usage import Usage, usage_of
 __all__ = [
     "ACTIVE",
     "ENDED",
+    "FIRST_NUMBERS",
     "Artefact",
     "Backup",
     "Collected",

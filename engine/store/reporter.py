@@ -13,6 +13,7 @@ from .runs import RunTable
 
 INTERVAL = 0.25  # seconds between two writes
 MAX_METRICS = 200_000  # characters of JSON
+FIRST_NUMBERS = "first-numbers"  # live metrics that the glance step tells; no calibrator can be named like this
 
 
 class Reporter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from ..report import Averages, Report
 FILE = "sweep.json"
 Split = Literal["validation", "adaptation"]
 SPLITS = {"validation": "labelled validation images", "adaptation": "labelled adaptation images"}
+AS_LISTED = "as in the table"  # of a setting that is varied
 
 
 class SweepPoint(Frozen):
@@ -92,12 +94,17 @@ class SweepTable(Frozen):
 
     def measured_on(self) -> str:
         """Return a sentence on the images, protocol and seeds that the numbers are of."""
-        seeds = ", ".join(map(str, self.seeds))
+        protocol = AS_LISTED if self._varied("probe.protocol") else self.protocol.replace("_", " ")
+        split = AS_LISTED if self._varied("probe.split_seed") else self.split_seed
+        seeds = AS_LISTED if self._varied("seeds") else ", ".join(map(str, self.seeds))
         return (
-            f"Accuracy in percent on {span(self.evaluation_images)} evaluation images a task, protocol "
-            f"{self.protocol.replace('_', ' ')}, split seed {self.split_seed}, "
-            f"training seed{'s' if len(self.seeds) > 1 else ''} {seeds}."
+            f"Accuracy in percent on {span(self.evaluation_images)} evaluation images a task, protocol {protocol}, "
+            f"split seed {split}, training seed{'s' if len(self.seeds) > 1 else ''} {seeds}."
         )
+
+    def _varied(self, setting: str) -> bool:
+        """Return whether points differ in a setting of the recipe, by the places that are varied."""
+        return any(setting == place or setting.startswith(f"{place}.") for place in self.places)
 
     def provenance(self) -> str:
         """Return what the numbers were measured on, and what the best was chosen by."""
@@ -117,6 +124,19 @@ def point_of(
     """Return the point that a finished run is."""
     evaluation = {state: report.average[state] for state in report.states() if state in report.average}
     return SweepPoint(number=number, values=values, title=title, run=run, evaluation=evaluation, choice=choice or {})
+
+
+def measured_on(reports: Sequence[Report]) -> dict[str, Any]:
+    """Return what the numbers of points were measured on, over all of them: values for a :class:`SweepTable`."""
+    if not reports:
+        return {}
+    counts = [samples.evaluate for report in reports for samples in report.samples.values()]
+    return {
+        "evaluation_images": (min(counts), max(counts)) if counts else None,
+        "protocol": reports[0].protocol,
+        "split_seed": reports[0].split_seed,
+        "seeds": tuple(dict.fromkeys(seed for report in reports for seed in report.seeds)),
+    }
 
 
 def span(counts: tuple[int, int] | None) -> str:

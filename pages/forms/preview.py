@@ -265,8 +265,8 @@ def _caption(document: Mapping[str, Any]) -> str:
     ]
     if graded := [task["title"] for task in document["tasks"] if "merged" not in task]:
         parts.append(f"no accuracy of {', '.join(graded)}, where answers are numbers")
-    chance = f" {document['chance']}" if document["chance"] else ""
-    return f"{'; '.join(parts)}.{chance} {TRAINED}"
+    told = [document.get("looked_at", ""), document["chance"], TRAINED]  # one of before has no word on images
+    return " ".join(filter(None, (f"{'; '.join(parts)}.", *told)))
 
 
 def _percent(found: Mapping[str, float]) -> str:

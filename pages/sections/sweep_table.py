@@ -8,7 +8,7 @@ from engine.recipe import Recipe, parse_recipe
 from engine.report import Report, read_report
 from engine.store import Run
 from engine.sweeps import SweepPoint, SweepRequest, SweepTable, read_table
-from engine.sweeps.table import point_of
+from engine.sweeps.table import measured_on, point_of
 from pages.shared.state import result_folder, store
 
 MOST = 500  # rows of finished runs looked at
@@ -30,17 +30,12 @@ def table_of(row: Run) -> SweepTable | None:
         points.append(point_of(place["number"], tuple(place["values"]), place["title"], child.result, report))
     if not reports:
         return None
-    report = reports[0]
-    counts = [samples.evaluate for samples in report.samples.values()]
     return SweepTable(
         places=request.places,
         titles=request.titles(),
         points=tuple(sorted(points, key=lambda point: point.number)),
         reason="the sweep has not finished.",
-        evaluation_images=(min(counts), max(counts)) if counts else None,
-        protocol=report.protocol,
-        split_seed=report.split_seed,
-        seeds=report.seeds,
+        **measured_on(reports),
     )
 
 

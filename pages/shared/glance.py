@@ -9,7 +9,7 @@ from engine.figures import Drawing
 from engine.figures.glance import first_accuracies
 from engine.figures.palette import Theme
 from engine.rounding import rounded
-from engine.store import Run
+from engine.store import FIRST_NUMBERS, Run
 from pages.shared.chrome import PROTOCOLS, numbers_of, plain, plot, theme
 from pages.shared.nouns import called, kind_of_zoo
 
@@ -18,8 +18,8 @@ STATES = {"merged": "merged", "pretrained": "pretrained", "expert": "experts"}
 
 def first_results(row: Run) -> None:
     """Draw the accuracies before any repair, as soon as a run's live metrics hold them."""
-    document = row.metrics.get("glance")
-    if not document or not document["means"]:
+    document = row.metrics.get(FIRST_NUMBERS)
+    if not document or not document.get("means"):
         return
     means = document["means"]
     said = ", ".join(f"{title} {rounded(means[state])}\u00a0%" for state, title in STATES.items() if state in means)

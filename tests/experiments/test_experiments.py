@@ -347,6 +347,12 @@ def test_shipped_results_are_printed_with_what_was_measured():
     assert f"{correlation.text} {correlation.verdict} (" in text, "a correlation has no two sides"
 
 
+def test_a_printed_result_does_not_put_all_points_under_one_protocol():
+    spec, result = read_experiment("transductive"), read_result(FOLDER / "transductive.json")
+    assert any(point.set.get("probe", {}).get("protocol") == "paper" for point in spec.points)
+    assert "protocol held out unless a point says otherwise, split seed 0," in printed(spec, result)
+
+
 NUMBERS = ("left", "right", "difference", "sd", "low", "high")
 
 

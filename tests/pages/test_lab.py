@@ -9,6 +9,7 @@ import yaml
 
 from engine.recipe import MethodCall, parse_recipe
 from engine.report import MergedPart
+from engine.store import FIRST_NUMBERS
 from pages.forms import recipe as forms
 from pages.sections import story
 from pages.shared.chrome import plain
@@ -209,7 +210,11 @@ def test_a_run_at_work_shows_its_first_accuracies(workspace, open_app):
         "split_seed": 0,
         "seed": 3,
     }
-    workspace.store.runs.set_progress(row.id, metrics={"glance": first})
+    curve = {"columns": ["step", "loss"], "curve": [[1, 0.5], [2, 0.4]]}  # of a calibrator of that name
+    workspace.store.runs.set_progress(row.id, metrics={"glance": curve})
+    app.run()
+    assert not app.exception
+    workspace.store.runs.set_progress(row.id, metrics={FIRST_NUMBERS: first, "glance": curve})
     app.run()
     said = " ".join(text.value for text in (*app.markdown, *app.caption))
     assert "before any repair:** merged 60.0\u00a0%, experts 90.0\u00a0%" in said

@@ -24,6 +24,9 @@ def said(app: AppTest) -> str:
     return " ".join(element.value for element in (*app.caption, *app.markdown)).replace("\\", "")
 
 
+FEWER = "Made here from at most 2 images a task; a run makes this merge from all images."
+
+
 def previews(workspace):
     return workspace.store.runs.list(kinds=("preview",))
 
@@ -58,7 +61,7 @@ def finish(workspace, row, key=KEY, outcome="seen", mean=2.5, uncompared="", gra
         if task["name"] in graded:
             del task["merged"], task["against"]
     average = {"in": inside if len(graded) < len(titles) else None, "out": None}
-    document = {"format": 1, "tasks": tasks, "average": average, "seconds": 0.31, "chance": ""}
+    document = {"format": 1, "tasks": tasks, "average": average, "seconds": 0.31, "chance": "", "looked_at": FEWER}
     document |= {"map": {"method": "pca", "explained_variance": [20.0, 10.0]}, "protocol": "held_out", "split_seed": 0}
     document["uncompared"] = uncompared
     rng = np.random.default_rng(0)
@@ -109,6 +112,7 @@ def test_a_preview_says_what_it_is_of_and_how_sure_it_is(workspace, open_app, ou
     assert STATES[outcome] in text
     assert "not the run's number: n = 2 of 80 test images a task" in text
     assert "held-out images, split seed 0, seed 0" in text
+    assert FEWER in text
     assert "needs Run" in text
     assert charts(app) == before + 2
 

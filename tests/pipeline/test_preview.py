@@ -21,6 +21,7 @@ from engine.pipeline.preview.request import (
     KIND,
     PreviewRequest,
     foreseen_seconds,
+    looked_at,
     merges_alike,
     preview_request,
     read_preview,
@@ -105,6 +106,19 @@ def test_the_difference_is_by_image_on_the_images_of_the_preview(zoo, store):
     assert (found["mean"], found["low"], found["high"]) == pytest.approx((expected.mean, expected.low, expected.high))
     assert found["outcome"] == expected.outcome()
     assert document["average"]["in"]["against"]["mean"] == pytest.approx(alone["average"]["in"]["merged"]["mean"])
+
+
+def test_merges_that_are_made_from_fewer_images_than_a_run_s_say_so(zoo, store):
+    few = {"probe": {"samples_per_task": 20}}
+    looking = recipe(zoo, merge={"method": "regmean"}, **few)
+    asked = PreviewRequest(recipe=looking, against=recipe(zoo, merge={"method": "regmean"}), images=SAMPLE)
+    here = f"Made here from at most {SAMPLE} images a task; a run makes "
+    document, _ = preview(store, asked)
+    assert document["looked_at"] == f"{here}this merge from 20 images a task, that of the run shown from all images."
+    asked = PreviewRequest(recipe=looking, against=scaled(zoo, 0.3, **few), images=SAMPLE)
+    assert looked_at(asked) == f"{here}this merge from 20 images a task."
+    assert looked_at(asked.model_copy(update={"images": 20})) == ""
+    assert looked_at(PreviewRequest(recipe=scaled(zoo, 0.3), images=SAMPLE)) == ""
 
 
 def test_the_map_stands_while_a_parameter_moves(zoo, store):

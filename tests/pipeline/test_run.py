@@ -18,6 +18,7 @@ from engine.pipeline.run.plan import plan_run
 from engine.pipeline.tools import Silent
 from engine.recipe import parse_recipe
 from engine.report import Report, read_report
+from engine.store import FIRST_NUMBERS
 from engine.zoo.folder import Zoo
 from tests.tiny_zoo import make_zoo
 
@@ -117,16 +118,29 @@ def test_first_accuracies_are_those_of_the_report_and_come_before_calibrators(zo
     plan = plan_run(asked, store)
     report = read_report(run_inline(plan, store, told))
     names = [name for values in told.metrics_told for name in values]
-    assert names[0] == "glance"
-    assert names.count("glance") == 1
+    assert names[0] == FIRST_NUMBERS
+    assert names.count(FIRST_NUMBERS) == 1
     assert {"surgery", "prob_surgery"} <= set(names)
-    first = told.metrics_told[0]["glance"]
+    first = told.metrics_told[0][FIRST_NUMBERS]
     for task in first["tasks"]:
         for state in ("merged", "expert", "pretrained"):
             if state in task:
                 assert task[state][0] == pytest.approx(report.accuracy[state][task["name"]])
     assert {task["name"] for task in first["tasks"]} == set(report.accuracy["merged"])
     assert first["means"]["merged"] == pytest.approx(report.average["merged"].within)
+
+
+def test_first_numbers_are_told_again_where_the_merge_was_looked_at_before(zoo, store):
+    """By a calibrator of any name: none can be named like what they are told as."""
+    merge, first = {"method": "task_arithmetic", "params": {"scaling": 0.41}}, None
+    for name, steps in (("surgery", 3), ("other", 4), ("glance", 5)):
+        call = {"name": name, "method": "surgery", "params": {"steps": steps, "batch_size": 4}}
+        asked, told = recipe(zoo, merge=merge, calibrators=[call]), Told()
+        run_inline(plan_run(asked, store), store, told)
+        assert list(told.metrics_told[0]) == [FIRST_NUMBERS], name
+        first = first or told.metrics_told[0]
+        assert told.metrics_told[0] == first
+        assert set().union(*told.metrics_told) == {FIRST_NUMBERS, name}
 
 
 def test_the_same_zoo_at_another_place_is_the_same_run(zoo, store, finished, tmp_path):

@@ -127,6 +127,20 @@ def test_without_validation_images_the_labelled_half_decides(tmp_path, store):
     assert "evaluated on" in paper.steps[-1].params.reason
 
 
+@pytest.mark.parametrize(
+    ("place", "values", "images", "said"),
+    [
+        ("probe.samples_per_task", [20, 8], (8, 20), "on 8-20 evaluation images a task"),
+        ("probe.protocol", ["held_out", "paper"], (24, 24), "protocol as in the table, split seed 0,"),
+        ("probe.split_seed", [0, 7], (24, 24), "protocol held out, split seed as in the table,"),
+    ],
+)
+def test_what_points_were_measured_on_is_said_of_all_of_them(zoo, store, place, values, images, said):
+    table = run_sweep(recipe(zoo, calibrators=[]), [(place, values)], store)
+    assert table.evaluation_images == images
+    assert said in table.measured_on()
+
+
 def test_unlabelled_adaptation_images_decide_nothing(tmp_path, store):
     zoo = make_zoo(tmp_path / "unlabelled", experts=("alpha", "beta"))
     drop_validation(zoo)

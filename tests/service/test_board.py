@@ -11,6 +11,7 @@ from paper_cluster import Table, step
 from engine.pipeline.executor import PlanProgress
 from engine.pipeline.graph import Part, Plan
 from engine.service.loop import MAX_JOBS
+from engine.store import FIRST_NUMBERS
 from engine.store.passing import forget_passing
 
 
@@ -28,6 +29,16 @@ def test_inputs_come_first_and_workers_take_one_step_each(store):
     table.end(*table.labels())
     assert store.runs.get(run.id).state == "finished"
     assert table.loop.board._nodes == {}
+
+
+def test_first_numbers_that_are_kept_are_told_when_a_run_begins(store):
+    glance = step("glance", name="glance")
+    with store.create(glance.key, step="glance") as folder:
+        (folder / "glance.json").write_text('{"means": {}}')
+    table = Table(store, w=False)
+    run = table.submit(glance, step("last"))
+    table.turn(lambda: store.runs.get(run.id).metrics)
+    assert store.runs.get(run.id).metrics == {FIRST_NUMBERS: {"means": {}}}
 
 
 def test_steps_that_want_a_gpu_wait_for_it(store):

@@ -36,6 +36,7 @@ class PreviewParams(StepParams):
     keys: dict[str, dict[str, dict[str, str]]]  # side → state → task → key of the features that are measured
     heads: str | None
     chance: str  # a sentence on what is drawn at random
+    looked_at: str = ""  # a sentence on merges that are made from fewer images than a run's
     uncompared: str  # why there is nothing to compare with, where one was asked for
     protocol: str
     split_seed: int
@@ -71,6 +72,7 @@ def preview(inputs: PreviewInputs[Path], params: PreviewParams, output: Path, to
     document, arrays = samples.report(merged, compared)
     document |= {"seconds": round(seconds, 3), "chance": params.chance, "protocol": params.protocol}
     document |= {"split_seed": params.split_seed, "seed": params.seed, "uncompared": params.uncompared}
+    document |= {"looked_at": params.looked_at}
     save_file(arrays, output / "preview.safetensors")
     (output / "preview.json").write_text(json.dumps(document))
     if resident.news == news:  # the next ones will take as long

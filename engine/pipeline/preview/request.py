@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ...catalog import MERGE_METHODS, TRANSFORMS, resolve
+from ...catalog import MERGE_METHODS, TRANSFORMS, looks_at_images, resolve
 from ...recipe import Probe, Recipe, Request
 from ...store import Store
 from ..preflight.estimate import quick_estimate
@@ -83,6 +83,21 @@ def chance_in(recipe: Recipe, seed: int) -> str:
     if not drawn:
         return ""
     return f"Drawn at random, with seed {seed} in every frame: {', '.join(drawn)}. Part of the movement is chance."
+
+
+def looked_at(asked: PreviewRequest, *, compared: bool = True) -> str:
+    """Return a sentence on merges that are made from images, and from fewer than a run's; '' where none is.
+
+    Args:
+        asked: for the preview.
+        compared: with another merge; False where that was left out.
+    """
+    few, found = asked.sampled.probe.samples_per_task, []
+    for who, recipe in (("this merge", asked.recipe), ("that of the run shown", asked.against if compared else None)):
+        own = recipe.probe.samples_per_task if recipe is not None and looks_at_images(recipe) else few
+        if own != few:
+            found.append(f"{who} from {'all images' if own == 'all' else f'{own:,} images a task'}")
+    return f"Made here from at most {few} images a task; a run makes {', '.join(found)}." if found else ""
 
 
 def rate_name(recipe: Recipe, zoo: str) -> str:

@@ -12,7 +12,9 @@ import numpy as np
 
 from ...analysis.accuracy import predictions, scores, top1, wilson_interval
 from ...recipe import Probe
+from ...store import FIRST_NUMBERS
 from ...zoo.images.splits import select
+from ..executor import GLANCE
 from ..sources import Sources
 from ..steps import INLINED, A, Inputs, StepParams, apart, step
 from .encoding import read_features
@@ -75,5 +77,5 @@ def glance(inputs: GlanceInputs[Path], params: GlanceParams, output: Path, tools
         "split_seed": params.probe.split_seed,
         "seed": params.seed,
     }
-    (output / "glance.json").write_text(json.dumps(document))
-    tools.metrics({"glance": document})
+    (output / GLANCE).write_text(json.dumps(document))
+    tools.metrics({FIRST_NUMBERS: document})

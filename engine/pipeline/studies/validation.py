@@ -17,8 +17,8 @@ from ...analysis.accuracy import mean, predictions, scores, top1
 from ...calibration.base import Calibrator, load_calibrator
 from ...features import choose_device, encode
 from ...recipe import Frozen, Probe
-from ...report import read_report
-from ...sweeps.table import FILE, SweepPoint, SweepTable, point_of
+from ...report import Report, read_report
+from ...sweeps.table import FILE, SweepPoint, SweepTable, measured_on, point_of
 from ...zoo.encoders.backbone import preprocessing, to_tensor
 from ...zoo.encoders.heads import ZeroShotHead
 from ...zoo.folder import Zoo
@@ -145,18 +145,19 @@ class SweepInputs(Inputs[A]):
     points: Mapping[int, PointInputs[A]] = field(default_factory=dict, metadata=INLINED)
 
 
-@step("sweep", label="Gathering the table", params=SweepParams, inputs=SweepInputs, cost=0.2)
+@step("sweep", label="Gathering the table", params=SweepParams, inputs=SweepInputs, version=2, cost=0.2)
 def sweep_table(inputs: SweepInputs[Path], params: SweepParams, output: Path, tools: StepTools) -> None:
     """Put the averages of all points into one table; writes ``sweep.json`` and ``table.csv``."""
     points: list[SweepPoint] = []
     chosen_on: list[int] = []
-    report = None
+    reports: list[Report] = []
     for place, entry in enumerate(params.points):
         if entry.failed:
             points.append(SweepPoint(number=entry.number, values=entry.values, title=entry.title, failed=entry.failed))
             continue
         left = inputs.points[entry.number]
         report = read_report(left.run)
+        reports.append(report)
         choice: dict[str, float] = {}
         if left.choice is not None:
             document = json.loads((left.choice / "choice.json").read_text())
@@ -164,7 +165,6 @@ def sweep_table(inputs: SweepInputs[Path], params: SweepParams, output: Path, to
             chosen_on += document["images"].values()
         points.append(point_of(entry.number, entry.values, entry.title, entry.run, report, choice))
         tools.progress((place + 1) / len(params.points))
-    scored = [samples.evaluate for samples in report.samples.values()] if report else []
     table = SweepTable(
         places=params.places,
         titles=params.titles,
@@ -172,10 +172,7 @@ def sweep_table(inputs: SweepInputs[Path], params: SweepParams, output: Path, to
         split=params.split,
         reason=params.reason,
         choice_images=(min(chosen_on), max(chosen_on)) if chosen_on else None,
-        evaluation_images=(min(scored), max(scored)) if scored else None,
-        protocol=report.protocol if report else "",
-        split_seed=report.split_seed if report else 0,
-        seeds=report.seeds if report else (),
+        **measured_on(reports),
     )
     (output / FILE).write_text(table.model_dump_json(indent=1), "utf-8")
     (output / "table.csv").write_text(table.to_csv(), "utf-8")
