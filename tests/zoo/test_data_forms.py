@@ -76,6 +76,20 @@ def test_a_form_gives_its_images_and_labels(forms, data, lengths):
     assert find_corrupt(task, "test") == []
 
 
+def test_shards_of_no_split_are_no_test_images_beside_others(tmp_path):
+    for name in ("train-00000-of-00001", "test-00000-of-00001", "extra-00000-of-00001"):
+        write_parquet(tmp_path / "svhn" / f"{name}.parquet", [0, 1, 2])
+    with pytest.raises(DataError, match=r"extra-00000-of-00001\.parquet, which no split .* beside shards of test, train"):
+        read_source(tmp_path / "svhn")
+    for name, labels in (("train_0", [0, 1, 2] * 2), ("test_0", [0, 1, 2])):
+        write_parquet(tmp_path / "numbered" / f"{name}.parquet", labels)
+    assert read_source(tmp_path / "numbered").lengths == {"test": 3, "train": 6}
+    assert read_source(tmp_path / "numbered" / "train_0.parquet").lengths == {"test": 6}
+    for number in range(2):
+        write_parquet(tmp_path / "plain" / f"{number:05d}.parquet", [0, 1, 2])
+    assert read_source(tmp_path / "plain").lengths == {"test": 6}
+
+
 def test_slices_read_ahead_give_the_same_images(forms):
     images = open_data(forms, "shards").samples("test", fit=FIT)
     parts = [images[start : start + 5] for start in range(0, len(images), 5)]
