@@ -1,6 +1,7 @@
 """Every form that images come in gives the same images, labels, splits and digests that follow the content."""
 
 import os
+import struct
 import sys
 import time
 
@@ -79,7 +80,9 @@ def test_a_form_gives_its_images_and_labels(forms, data, lengths):
 def test_shards_of_no_split_are_no_test_images_beside_others(tmp_path):
     for name in ("train-00000-of-00001", "test-00000-of-00001", "extra-00000-of-00001"):
         write_parquet(tmp_path / "svhn" / f"{name}.parquet", [0, 1, 2])
-    with pytest.raises(DataError, match=r"extra-00000-of-00001\.parquet, which no split .* beside shards of test, train"):
+    with pytest.raises(
+        DataError, match=r"extra-00000-of-00001\.parquet, which no split .* beside shards of test, train"
+    ):
         read_source(tmp_path / "svhn")
     for name, labels in (("train_0", [0, 1, 2] * 2), ("test_0", [0, 1, 2])):
         write_parquet(tmp_path / "numbered" / f"{name}.parquet", labels)
@@ -217,6 +220,13 @@ def test_corrupt_images_are_counted_and_named(forms):
     assert kept.samples("test", kept.usable("test"), FIT)[:].shape[0] == 10
 
 
+def see_through(mode, colour):
+    """An image of one colour, which its file calls transparent."""
+    image = Image.new(mode, (8, 8), colour)
+    image.info["transparency"] = colour
+    return image
+
+
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
@@ -225,12 +235,24 @@ def test_corrupt_images_are_counted_and_named(forms):
         (Image.new("RGBA", (8, 8), (200, 0, 0, 0)), (255, 255, 255)),
         (Image.new("LA", (8, 8), (90, 255)), (90, 90, 90)),
         (Image.new("RGB", (8, 8), (10, 20, 30)).quantize(4), (10, 20, 30)),
+        (see_through("L", 7), (255, 255, 255)),
+        (see_through("RGB", (7, 7, 7)), (255, 255, 255)),
     ],
 )
 def test_every_kind_of_pixel_becomes_rgb(image, expected):
     made = decode(encoded(image), "x")
     assert made.mode == "RGB"
     assert made.getpixel((3, 3)) == expected
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_dark_values_of_16_bits_stay_dark_in_either_order_of_bytes(order):
+    tags = [(256, 4), (257, 4), (258, 16), (259, 1), (262, 1), (273, 8), (277, 1), (278, 4), (279, 32)]
+    fields = b"".join(struct.pack(f"{order}HHIHH", tag, 3, 1, value, 0) for tag, value in tags)
+    start = (b"II" if order == "<" else b"MM") + struct.pack(f"{order}HI", 42, 8 + 32)
+    pixels = np.full((4, 4), 200, f"{order}u2").tobytes()
+    raw = start + pixels + struct.pack(f"{order}H", len(tags)) + fields + bytes(4)
+    assert decode(raw, "x").getpixel((0, 0)) == (0, 0, 0)
 
 
 def test_a_cameras_orientation_is_obeyed():
@@ -256,6 +278,19 @@ def test_fitting_is_the_encoders_own_preprocessing():
     image = picture(0, size=(50, 31))
     usual = image_transform(16, is_train=False, mean=(0, 0, 0), std=(1, 1, 1))(image)
     np.testing.assert_allclose(fit(image, FIT) / 255, usual.permute(1, 2, 0).numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [(1, 20_000), (20_000, 1), (3, 5_000)])
+def test_the_middle_of_a_long_strip_is_seen_and_no_more_is_resized(size, monkeypatch):
+    made, resize = [], Image.Image.resize
+    monkeypatch.setattr(Image.Image, "resize", lambda image, to, *how: made.append(to) or resize(image, to, *how))
+    strip = Image.new("RGB", size, (90, 90, 90))
+    box = [(0, side) if side < 8 else (side * 3 // 8, side * 5 // 8) for side in size]
+    strip.paste((10, 20, 30), (box[0][0], box[1][0], box[0][1], box[1][1]))
+    seen = fit(strip, FIT)
+    assert seen.shape == (16, 16, 3)
+    assert seen[8, 8].tolist() == [10, 20, 30]
+    assert max(made[0]) == 64 * 16
 
 
 @pytest.mark.parametrize(
