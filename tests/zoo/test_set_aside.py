@@ -63,3 +63,12 @@ def test_signs_that_only_look_like_numbers_are_words(tmp_path):
     write_class_folders(tmp_path / "images", "²", "³")
     (tmp_path / "images.csv").write_text("path,label\nimages/²/0.png,²\nimages/³/0.png,³\nimages/³/1.png,--3\n")
     assert read_source(tmp_path / "images.csv").brought == ("--3", "²", "³")
+
+
+def test_an_image_that_is_missing_is_named(tmp_path):
+    write_class_folders(tmp_path / "images", "a", "b")
+    rows = [f"images/{name}/{number}.png,{name}" for name in "ab" for number in range(4)]
+    (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows, "images/a/gone.png,a"]))
+    (tmp_path / "zoo").mkdir()
+    with pytest.raises(DataError, match=r"list\.csv: images/a/gone\.png cannot be read"):
+        set_aside(open_brought(tmp_path / "list.csv"), tmp_path / "zoo", share=0.25, seed=0)
