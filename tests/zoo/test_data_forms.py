@@ -298,15 +298,33 @@ def test_the_middle_of_a_long_strip_is_seen_and_no_more_is_resized(size, monkeyp
     [
         ("file;y2\na.png;1", "columns `path` and `label`"),
         ("path,label\n../a.png,star", "line 2 names '../a.png', which lies outside"),
+        ("path,label\n../shapes/a.png,star", "line 2 names '../shapes/a.png', which .* leads through what does"),
+        ("path,label\nlink/../a.png,star", "line 2 names 'link/../a.png'"),
         ("path,label,split\na.png,star,somewhere", "split 'somewhere'"),
+        ("path,label,Split\na.png,star,test\nb.png,star,", "line 3 has no Split; train, test, val and adapt are known"),
         ("path,label\na.png,", "line 2 has no label"),
         ("path,label\n", "lists no images"),
     ],
 )
 def test_tables_that_cannot_be_used(tmp_path, text, message):
-    (tmp_path / "list.csv").write_text(text)
+    folder = tmp_path / "shapes"
+    (folder / "far" / "away").mkdir(parents=True)
+    (folder / "link").symlink_to(folder / "far" / "away")
+    (folder / "list.csv").write_text(text)
     with pytest.raises(DataError, match=message):
-        open_data(tmp_path, "list.csv")
+        open_data(folder, "list.csv")
+
+
+def test_folders_of_unlabelled_images_are_no_classes(tmp_path):
+    write_class_folders(tmp_path / "pets", "test/cat", "test/dog", "adapt/all", "adapt/cat")
+    source = read_source(tmp_path / "pets")
+    assert source.brought == ("cat", "dog")
+    assert source.labels("adapt").tolist() == [-1] * 4 + [0] * 4
+    rows = ["test/cat/0.png,cat,test", "test/dog/0.png,dog,test", "adapt/all/0.png,unknown,adapt"]
+    (tmp_path / "pets" / "list.csv").write_text("path,label,split\n" + "\n".join(rows))
+    listed = read_source(tmp_path / "pets" / "list.csv")
+    assert listed.brought == ("cat", "dog")
+    assert listed.labels("adapt").tolist() == [-1]
 
 
 def test_a_folder_beside_splits_is_refused(tmp_path):
