@@ -12,6 +12,7 @@ from PIL import Image
 from engine.errors import DataError
 from engine.manifest import Preprocess, Task
 from engine.store import Store
+from engine.zoo.images.brought import find_tasks
 from engine.zoo.images.data import find_corrupt, open_task, read_source
 from engine.zoo.images.decoding import CorruptImage, decode, fit
 from tests.image_files import (
@@ -84,6 +85,8 @@ def test_shards_of_no_split_are_no_test_images_beside_others(tmp_path):
         DataError, match=r"extra-00000-of-00001\.parquet, which no split .* beside shards of test, train"
     ):
         read_source(tmp_path / "svhn")
+    with pytest.raises(DataError, match=r"extra-00000-of-00001\.parquet, which no split is called"):
+        find_tasks(tmp_path / "svhn")
     for name, labels in (("train_0", [0, 1, 2] * 2), ("test_0", [0, 1, 2])):
         write_parquet(tmp_path / "numbered" / f"{name}.parquet", labels)
     assert read_source(tmp_path / "numbered").lengths == {"test": 3, "train": 6}
