@@ -17,7 +17,7 @@ from .catalog.datasets import known_dataset, prompts_of, with_set
 from .catalog.prompts import Templates, Words, prompts_in_words
 from .errors import ZooError
 from .preparation import Preprocess, Tokenisation
-from .recipe import LATER, MAX_RECIPE_BYTES, Forward, Frozen, Sparse, explain, read_yaml
+from .recipe import LATER, MAX_RECIPE_BYTES, RESERVED_STATES, Forward, Frozen, Sparse, explain, read_yaml
 from .rounding import spelled
 from .shipped import ASSETS
 
@@ -26,6 +26,7 @@ ELSEWHERE = ("hf:", "local:", "torchvision:")  # sources that are no files of th
 MAX_PATH = 1000
 PARSED = 256  # manifests that are kept parsed
 STANDARD = "standard"  # the recipe of experts that name none
+RESERVED = ("base", *RESERVED_STATES)  # names of models that no expert may have
 SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
 
@@ -183,6 +184,12 @@ class Manifest(Sparse):
         if not isinstance(tasks, list | tuple):
             return value
         return {**value, "tasks": [with_set(task, name) for task in tasks]}
+
+    @model_validator(mode="after")
+    def _free_names(self) -> Manifest:
+        if taken := [expert.name for expert in self.experts if expert.name in RESERVED]:
+            raise ValueError(f"an expert is named '{taken[0]}', which stands for another model; rename it")
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> Manifest:

@@ -138,3 +138,21 @@ def test_a_zoo_that_states_no_preprocessing_is_warned_about(zoo):
     del document["backbone"]["preprocess"]
     (zoo / "zoo.yaml").write_text(yaml.safe_dump(document))
     assert [text for text in check_zoo(str(zoo), QUIET) if "states no `preprocess`" in text]
+
+
+def test_an_image_that_cannot_be_read_is_a_fault_among_others(zoo):
+    rows = [f"alpha/{name}/0.jpg,{name}" for name in ("circle", "square", "star")]
+    (zoo / "data" / "list.csv").write_text("\n".join(["path,label", *rows, "alpha/star/gone.jpg,star"]))
+    draft_manifest(zoo, GIVEN)
+    with pytest.raises(ZooError, match=r"(?s)has 1 fault:.*1 of 4 images cannot be decoded: alpha/star/gone\.jpg"):
+        check_zoo(str(zoo), QUIET)
+
+
+@pytest.mark.parametrize("name", ["base", "merged", "multitask"])
+def test_no_expert_is_named_like_another_model(zoo, name):
+    draft_manifest(zoo, GIVEN)
+    document = yaml.safe_load((zoo / "zoo.yaml").read_text())
+    document["experts"][0]["name"] = name
+    (zoo / "zoo.yaml").write_text(yaml.safe_dump(document))
+    with pytest.raises(ZooError, match=f"an expert is named '{name}', which stands for another model; rename it"):
+        read_manifest(zoo)

@@ -1,6 +1,7 @@
 """Every form that images come in gives the same images, labels, splits and digests that follow the content."""
 
 import os
+import struct
 import sys
 import time
 
@@ -11,6 +12,7 @@ from PIL import Image
 from engine.errors import DataError
 from engine.manifest import Preprocess, Task
 from engine.store import Store
+from engine.zoo.images.brought import find_tasks
 from engine.zoo.images.data import find_corrupt, open_task, read_source
 from engine.zoo.images.decoding import CorruptImage, decode, fit
 from tests.image_files import (
@@ -74,6 +76,24 @@ def test_a_form_gives_its_images_and_labels(forms, data, lengths):
         np.testing.assert_array_equal(task.samples(split, chosen, FIT)[:], pixels[chosen])
         np.testing.assert_array_equal(images[chosen], pixels[chosen])
     assert find_corrupt(task, "test") == []
+
+
+def test_shards_of_no_split_are_no_test_images_beside_others(tmp_path):
+    for name in ("train-00000-of-00001", "test-00000-of-00001", "extra-00000-of-00001"):
+        write_parquet(tmp_path / "svhn" / f"{name}.parquet", [0, 1, 2])
+    with pytest.raises(
+        DataError, match=r"extra-00000-of-00001\.parquet, which no split .* beside shards of test, train"
+    ):
+        read_source(tmp_path / "svhn")
+    with pytest.raises(DataError, match=r"extra-00000-of-00001\.parquet, which no split is called"):
+        find_tasks(tmp_path / "svhn")
+    for name, labels in (("train_0", [0, 1, 2] * 2), ("test_0", [0, 1, 2])):
+        write_parquet(tmp_path / "numbered" / f"{name}.parquet", labels)
+    assert read_source(tmp_path / "numbered").lengths == {"test": 3, "train": 6}
+    assert read_source(tmp_path / "numbered" / "train_0.parquet").lengths == {"test": 6}
+    for number in range(2):
+        write_parquet(tmp_path / "plain" / f"{number:05d}.parquet", [0, 1, 2])
+    assert read_source(tmp_path / "plain").lengths == {"test": 6}
 
 
 def test_slices_read_ahead_give_the_same_images(forms):
@@ -203,6 +223,13 @@ def test_corrupt_images_are_counted_and_named(forms):
     assert kept.samples("test", kept.usable("test"), FIT)[:].shape[0] == 10
 
 
+def see_through(mode, colour):
+    """An image of one colour, which its file calls transparent."""
+    image = Image.new(mode, (8, 8), colour)
+    image.info["transparency"] = colour
+    return image
+
+
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
@@ -211,12 +238,24 @@ def test_corrupt_images_are_counted_and_named(forms):
         (Image.new("RGBA", (8, 8), (200, 0, 0, 0)), (255, 255, 255)),
         (Image.new("LA", (8, 8), (90, 255)), (90, 90, 90)),
         (Image.new("RGB", (8, 8), (10, 20, 30)).quantize(4), (10, 20, 30)),
+        (see_through("L", 7), (255, 255, 255)),
+        (see_through("RGB", (7, 7, 7)), (255, 255, 255)),
     ],
 )
 def test_every_kind_of_pixel_becomes_rgb(image, expected):
     made = decode(encoded(image), "x")
     assert made.mode == "RGB"
     assert made.getpixel((3, 3)) == expected
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_dark_values_of_16_bits_stay_dark_in_either_order_of_bytes(order):
+    tags = [(256, 4), (257, 4), (258, 16), (259, 1), (262, 1), (273, 8), (277, 1), (278, 4), (279, 32)]
+    fields = b"".join(struct.pack(f"{order}HHIHH", tag, 3, 1, value, 0) for tag, value in tags)
+    start = (b"II" if order == "<" else b"MM") + struct.pack(f"{order}HI", 42, 8 + 32)
+    pixels = np.full((4, 4), 200, f"{order}u2").tobytes()
+    raw = start + pixels + struct.pack(f"{order}H", len(tags)) + fields + bytes(4)
+    assert decode(raw, "x").getpixel((0, 0)) == (0, 0, 0)
 
 
 def test_a_cameras_orientation_is_obeyed():
@@ -244,20 +283,51 @@ def test_fitting_is_the_encoders_own_preprocessing():
     np.testing.assert_allclose(fit(image, FIT) / 255, usual.permute(1, 2, 0).numpy(), atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [(1, 20_000), (20_000, 1), (3, 5_000)])
+def test_the_middle_of_a_long_strip_is_seen_and_no_more_is_resized(size, monkeypatch):
+    made, resize = [], Image.Image.resize
+    monkeypatch.setattr(Image.Image, "resize", lambda image, to, *how: made.append(to) or resize(image, to, *how))
+    strip = Image.new("RGB", size, (90, 90, 90))
+    box = [(0, side) if side < 8 else (side * 3 // 8, side * 5 // 8) for side in size]
+    strip.paste((10, 20, 30), (box[0][0], box[1][0], box[0][1], box[1][1]))
+    seen = fit(strip, FIT)
+    assert seen.shape == (16, 16, 3)
+    assert seen[8, 8].tolist() == [10, 20, 30]
+    assert max(made[0]) == 64 * 16
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("file;y2\na.png;1", "columns `path` and `label`"),
         ("path,label\n../a.png,star", "line 2 names '../a.png', which lies outside"),
+        ("path,label\n../shapes/a.png,star", "line 2 names '../shapes/a.png', which .* leads through what does"),
+        ("path,label\nlink/../a.png,star", "line 2 names 'link/../a.png'"),
         ("path,label,split\na.png,star,somewhere", "split 'somewhere'"),
+        ("path,label,Split\na.png,star,test\nb.png,star,", "line 3 has no Split; train, test, val and adapt are known"),
         ("path,label\na.png,", "line 2 has no label"),
         ("path,label\n", "lists no images"),
     ],
 )
 def test_tables_that_cannot_be_used(tmp_path, text, message):
-    (tmp_path / "list.csv").write_text(text)
+    folder = tmp_path / "shapes"
+    (folder / "far" / "away").mkdir(parents=True)
+    (folder / "link").symlink_to(folder / "far" / "away")
+    (folder / "list.csv").write_text(text)
     with pytest.raises(DataError, match=message):
-        open_data(tmp_path, "list.csv")
+        open_data(folder, "list.csv")
+
+
+def test_folders_of_unlabelled_images_are_no_classes(tmp_path):
+    write_class_folders(tmp_path / "pets", "test/cat", "test/dog", "adapt/all", "adapt/cat")
+    source = read_source(tmp_path / "pets")
+    assert source.brought == ("cat", "dog")
+    assert source.labels("adapt").tolist() == [-1] * 4 + [0] * 4
+    rows = ["test/cat/0.png,cat,test", "test/dog/0.png,dog,test", "adapt/all/0.png,unknown,adapt"]
+    (tmp_path / "pets" / "list.csv").write_text("path,label,split\n" + "\n".join(rows))
+    listed = read_source(tmp_path / "pets" / "list.csv")
+    assert listed.brought == ("cat", "dog")
+    assert listed.labels("adapt").tolist() == [-1]
 
 
 def test_a_folder_beside_splits_is_refused(tmp_path):

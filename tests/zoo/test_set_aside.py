@@ -7,7 +7,7 @@ import pytest
 
 from engine.errors import DataError
 from engine.manifest import Task
-from engine.zoo.images.brought import open_brought
+from engine.zoo.images.brought import find_tasks, open_brought
 from engine.zoo.images.data import open_task, read_source
 from engine.zoo.images.set_aside import set_aside
 from tests.image_files import write_class_folders, write_parquet
@@ -63,3 +63,26 @@ def test_signs_that_only_look_like_numbers_are_words(tmp_path):
     write_class_folders(tmp_path / "images", "²", "³")
     (tmp_path / "images.csv").write_text("path,label\nimages/²/0.png,²\nimages/³/0.png,³\nimages/³/1.png,--3\n")
     assert read_source(tmp_path / "images.csv").brought == ("--3", "²", "³")
+
+
+def test_an_image_that_is_missing_is_named(tmp_path):
+    write_class_folders(tmp_path / "images", "a", "b")
+    rows = [f"images/{name}/{number}.png,{name}" for name in "ab" for number in range(4)]
+    (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows, "images/a/gone.png,a"]))
+    (tmp_path / "zoo").mkdir()
+    with pytest.raises(DataError, match=r"list\.csv: images/a/gone\.png cannot be read"):
+        set_aside(open_brought(tmp_path / "list.csv"), tmp_path / "zoo", share=0.25, seed=0)
+
+
+def test_paths_with_detours_are_brought_without_them(tmp_path):
+    write_class_folders(tmp_path / "all" / "images", "a", "b")
+    rows = [f"./images/{other}/..//{name}/{n}.png,{name}" for other, name in ("ab", "ba") for n in range(4)]
+    (tmp_path / "all" / "list.csv").write_text("\n".join(["path,label", *rows]))
+    (task,), left = find_tasks(tmp_path / "all")
+    assert (task.name, left) == ("list", [])
+    for name, bring in (("bring", task.bring), ("aside", lambda zoo: set_aside(task, zoo, share=0.25, seed=0))):
+        place = bring(tmp_path / name)
+        data = open_task(tmp_path / name, Task(name="list", domain="in", data=place, classes=("a", "b")))
+        assert sum(data.lengths.values()) == 8
+        assert not any(data.damaged(split) for split in data.lengths)
+        assert all(".." not in file for split in data.lengths for file in data.source.names(split, range(2)))

@@ -146,7 +146,7 @@ def _is_one(folder: Path) -> bool:
     files = [path for path in folder.iterdir() if path.is_file() and path.suffix in FILES]
     shards = [path for path in files if path.suffix == ".parquet"]
     if shards and len(shards) == len(files):
-        return all(split_of(path.stem.replace(".", "-").split("-")[0]) for path in shards)
+        return any(split_of(path.stem.replace(".", "-").split("-")[0]) for path in shards)
     folders = _folders(folder)
     if files or not folders:
         return False

@@ -76,14 +76,23 @@ class ImageData(TaskData):
         return ImageStream(self.source, split, chosen, fit, self.task.name, self.refuse_corrupt)
 
     def stored(self, split: str, rows: Sequence[int] | np.ndarray) -> Iterator[bytes]:
-        """Yield encoded images, or pixels of arrays."""
+        """Yield encoded images, or pixels of arrays.
+
+        Raises:
+            CorruptImage: one cannot be read.
+        """
         if isinstance(self.source, NpzArrays):
             images = self.source.images(split)
             yield from (images[row].tobytes() for row in rows)
             return
         for row in rows:
-            raw = self.source.encoded(split, int(row))
-            yield raw.read_bytes() if isinstance(raw, Path) else raw if isinstance(raw, bytes) else raw.tobytes()
+            try:
+                raw = self.source.encoded(split, int(row))
+                raw = raw.read_bytes() if isinstance(raw, Path) else raw
+            except OSError as error:
+                name = self.source.names(split, [row])[0]
+                raise CorruptImage(f"Task '{self.task.name}': {name} cannot be read ({error}).") from error
+            yield raw if isinstance(raw, bytes) else raw.tobytes()
 
     def named(self, split: str, rows: Sequence[int] | np.ndarray) -> list[str]:
         """Return files or rows of images."""

@@ -27,6 +27,7 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", "
 MAX_PIXELS = 89_000_000
 MAX_ENCODED_BYTES = 256 * 2**20
 GREY = 127
+LONGEST = 64  # times its short side: what an image has beyond, outside its middle, is cut off before it is resized
 
 Encoded = bytes | Path | np.ndarray | Image.Image  # an image as a reader hands it out
 
@@ -74,11 +75,21 @@ def fit(image: Image.Image, preprocess: Preprocess) -> np.ndarray:
         return np.asarray(image if image.size == (size, size) else image.resize((size, size), how))
     width, height = image.size
     shortest = min(width, height)
+    if max(width, height) > LONGEST * shortest:
+        image = _middle(image, LONGEST * shortest)
+        width, height = image.size
     if shortest != size:
         long = int(size * max(width, height) / shortest)
         image = image.resize((size, long) if width <= height else (long, size), how)
     left, top = round((image.width - size) / 2), round((image.height - size) / 2)
     return np.asarray(image.crop((left, top, left + size, top + size)))
+
+
+def _middle(image: Image.Image, longest: int) -> Image.Image:
+    """Return the middle of an image whose sides are cut to a length."""
+    width, height = (min(side, longest) for side in image.size)
+    left, top = (image.width - width) // 2, (image.height - height) // 2
+    return image.crop((left, top, left + width, top + height))
 
 
 def shrink(image: Image.Image, side: int) -> np.ndarray:
@@ -108,7 +119,7 @@ def _open(raw: Encoded) -> Image.Image:
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode == "RGB":
+    if image.mode == "RGB" and "transparency" not in image.info:
         return image
     if image.mode.startswith("I") or image.mode == "F":
         return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
@@ -126,7 +137,7 @@ def _eight_bits(values: np.ndarray) -> np.ndarray:
     top = float(values.max())
     if values.dtype.kind == "f" and top <= 1:
         return np.round(values * 255).astype(np.uint8)
-    if top <= 255 and values.dtype != np.uint16:
+    if top <= 255 and values.dtype.itemsize != 2:
         return values.astype(np.uint8)
     if top > 65_535:
         raise ValueError(f"grey values up to {top:g}; at most 16 bits are understood")

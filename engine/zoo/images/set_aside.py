@@ -74,6 +74,8 @@ def _table(task: ImageTask, zoo: Path, labels: np.ndarray, tested: np.ndarray, l
     for row, (name, label) in enumerate(zip(names, _written(task, labels), strict=True)):
         try:
             raw = source.encoded("test", row)
+            if isinstance(raw, Path):
+                raw.open("rb").close()
         except OSError as error:
             raise DataError(f"{task.path.name}: {name} cannot be read ({error}).") from error
         own = not isinstance(source, ParquetShards) and name.lower().endswith(SUFFIXES)

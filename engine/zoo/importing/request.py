@@ -10,12 +10,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from ...errors import ZooError
-from ...manifest import SAFE_NAME, Preprocess
-from ...recipe import RESERVED_STATES, Frozen, explain
+from ...manifest import RESERVED, SAFE_NAME, Preprocess
+from ...recipe import Frozen, explain
 
 DType = Literal["keep", "float32", "float16", "bfloat16"]
 REMOTE = ("hf:", "torchvision:")
-RESERVED = ("base", *RESERVED_STATES)
 
 
 def _named(value: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 from ...errors import EngineError, ZooError
 from ...layouts import OPEN_CLIP
+from ...manifest import RESERVED
 from ...store.outputs import free_at
 from ...types import Progress
 from ...weights.families import distance, family_warnings, far_warnings, same
@@ -20,7 +21,7 @@ from .as_zoo import attempt, inspect_as_zoo
 from .documents import kind_of_base
 from .found import Row, Survey
 from .readings import settle, trials_of
-from .request import RESERVED, ImportRequest
+from .request import ImportRequest
 from .staged import images_of, stage
 from .stated import read_stated
 from .take import check_heads, facts_of_models, take_base, take_expert, take_heads

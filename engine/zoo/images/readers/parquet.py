@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -52,8 +53,15 @@ class ParquetShards:
         if len(files) > MAX_SHARDS:
             raise DataError(f"{self.path.name} holds {len(files):,} parquet files; at most {MAX_SHARDS:,} are read.")
         found: dict[str, list[Path]] = {}
-        for file in files:
-            found.setdefault(_split_of_file(file, self.path), []).append(file)
+        splits = {file: _split_of_file(file, self.path) for file in files}
+        for file, split in splits.items():
+            if split is None and any(splits.values()):
+                raise DataError(
+                    f"{self.path.name} holds {file.relative_to(self.path)}, which no split is called, beside shards of "
+                    f"{', '.join(sorted(set(filter(None, splits.values()))))}. Name it after a split (train, val, test "
+                    "or adapt), or move it elsewhere if it is no part of the data."
+                )
+            found.setdefault(split or "test", []).append(file)
         for split, shards in found.items():
             folders = {shard.parent for shard in shards}
             if len(folders) > 1:
@@ -222,13 +230,19 @@ class _Cursor:
         return self._values[row - self._first]
 
 
-def _split_of_file(file: Path, root: Path) -> str:
-    """Return a shard's split: ``test-00000-of-00002.parquet``, ``test.parquet``, ``test/0000.parquet``; else test."""
+def _split_of_file(file: Path, root: Path) -> str | None:
+    """Return a shard's split: ``test-00000-of-00002.parquet``, ``test.parquet``, ``test/0000.parquet``, ``test_0``.
+
+    None where nothing names one, or several words of the file's name do.
+    """
     head = file.stem.replace(".", "-").split("-")[0]
     if found := split_of(head):
         return found
     inside = file.relative_to(root).parts[:-1] if file != root else ()
-    return next((found for part in reversed(inside) if (found := split_of(part))), "test")
+    if found := next((found for part in reversed(inside) if (found := split_of(part))), None):
+        return found
+    words = {found for word in re.split(r"[-._ ]", file.stem) if (found := split_of(word))}
+    return words.pop() if len(words) == 1 and file != root else None
 
 
 def _features(schema: pa.Schema) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import posixpath
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from ....errors import DataError
 from ....store.digests import FileSet
 from ..decoding import Encoded
-from .source import SPLITS, split_of, with_test
+from .source import LABELLED, SPLITS, split_of, with_test
 
 PATH_COLUMNS = ("path", "file", "filename", "file_name", "filepath", "image", "image_path", "img")
 LABEL_COLUMNS = ("label", "class", "target", "category", "class_name", "y")
@@ -31,7 +32,7 @@ class PathTable:
         self.path = path
         self._root = path.parent.resolve()
         found, self.notes = with_test(self._rows())
-        texts = {label for items in found.values() for _, label in items if label}
+        texts = {label for split, items in found.items() if split in LABELLED for _, label in items if label}
         whole = bool(texts) and all(map(is_number, texts))
         self.brought = () if whole else tuple(sorted(texts))
         number = {t: int(t.partition(".")[0]) for t in texts} if whole else {t: i for i, t in enumerate(self.brought)}
@@ -78,18 +79,29 @@ class PathTable:
         place = f"{self.path.name} line {line}"
         if not file:
             raise DataError(f"{place} names no image.")
-        where = split_of(split) if split else "test"
+        where = split_of(split) if columns[2] else "test"
         if where is None:
-            raise DataError(f"{place} has the split '{split[:40]}'; train, test, val and adapt are known.")
+            found = f"the split '{split[:40]}'" if split else f"no {columns[2]}"
+            raise DataError(f"{place} has {found}; train, test, val and adapt are known.")
         if not label and where != "adapt":
             raise DataError(f"{place} has no label.")
+        plain = self._plain(file)
+        if not plain:
+            raise DataError(
+                f"{place} names '{file[:120]}', which lies outside the table's folder or leads through what does. "
+                "Write paths from the table's folder on, and move images into it."
+            )
+        return where, plain, label
+
+    def _plain(self, file: str) -> str:
+        """Return a path without its detours; '' where it leaves the table's folder, also on its way or by a link."""
+        short = posixpath.normpath(file)
         try:
-            inside = (self._root / file).resolve()
+            places = {(self._root / way).resolve() for way in ((short, file) if ".." in file else (short,))}
         except (OSError, RuntimeError, ValueError):  # a link that leads to itself, or no path at all
-            inside = None
-        if inside is None or Path(file).is_absolute() or not inside.is_relative_to(self._root):
-            raise DataError(f"{place} names '{file[:120]}', which lies outside the table's folder.")
-        return where, file, label
+            return ""
+        away = Path(file).is_absolute() or short.split("/")[0] == ".." or len(places) > 1
+        return "" if away or not places.pop().is_relative_to(self._root) else short
 
     def labels(self, split: str) -> np.ndarray:
         """Return whole numbers as listed, or positions in ``brought`` (n,)."""

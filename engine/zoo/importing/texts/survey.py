@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ....errors import CheckpointError, ZooError
+from ....manifest import RESERVED
 from ....types import Progress, Weights
 from ....weights import check_same_architecture
 from ....weights.families import distance, family_warnings, far_warnings, moved, sampled
@@ -16,7 +17,7 @@ from ..architecture import Fact
 from ..as_zoo import attempt, inspect_as_zoo
 from ..found import Row, size_of
 from ..peft import adapt
-from ..request import RESERVED, ImportRequest, Item
+from ..request import ImportRequest, Item
 from ..sources import Source, open_source
 from .found import LENGTH, TextSurvey
 from .models import FirstRows, TextModel, check_base, classifier_of, find_model
