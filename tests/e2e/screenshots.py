@@ -30,7 +30,7 @@ def main() -> int:
     """Take them all; returns 1 when a page reported an error."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "screenshots")
-    parser.add_argument("--readme", action="store_true", help="also write assets/screenshot.png")
+    parser.add_argument("--readme", action="store_true", help="also write assets/screenshot.webp")
     parser.add_argument("--store", type=Path, help="a store to show; default an empty one")
     parser.add_argument("--pages", nargs="*", help="only these")
     options = parser.parse_args()
@@ -48,10 +48,10 @@ def main() -> int:
             target = options.out / f"{name}-{theme}-{label}.png"
             take(browser, f"{address}/{'' if name == 'lab' else name}", SIZES[label], theme, target, watch)
         if options.readme:
-            picture = ROOT / "assets" / "screenshot.png"
+            picture = options.out / "readme.png"
             take(browser, address, (1280, 1000), "light", picture, watch, whole=False)
             few = Image.open(picture).convert("RGB").quantize(256, dither=Image.Dither.NONE)  # a third of the bytes
-            few.save(picture, optimize=True)
+            few.convert("RGB").save(ROOT / "assets" / "screenshot.webp", lossless=True, quality=100, method=6)
     sys.stdout.writelines(f"{problem}\n" for problem in watch.problems)
     return 1 if watch.problems else 0
 

@@ -1,9 +1,10 @@
 """A small model in a whole pickled module, written by open_clip 2.0.2, with which Task Arithmetic's files were made.
 
-``python -m tests.pipeline.open_clip_made`` writes ``open_clip_2.0.2.pt`` and ``open_clip_2.0.2.safetensors``: some
+``python -m tests.pipeline.open_clip_made`` writes ``open_clip_2.0.2.pt.xz`` and ``open_clip_2.0.2.safetensors``: some
 pixels and what the model makes of them. It needs open_clip_torch 2.0.2 in an environment of its own.
 """
 
+import lzma
 import sys
 import types
 from pathlib import Path
@@ -13,7 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 VERSION = "2.0.2"
-FILE, VALUES = (Path(__file__).with_name(f"open_clip_{VERSION}.{ending}") for ending in ("pt", "safetensors"))
+FILE, VALUES = (Path(__file__).with_name(f"open_clip_{VERSION}.{ending}") for ending in ("pt.xz", "safetensors"))
 MEAN, STD = (0.5, 0.4, 0.3), (0.27, 0.26, 0.25)
 VISION = {"layers": 2, "width": 32, "head_width": 8, "mlp_ratio": 2.0, "patch_size": 8, "image_size": 16}
 TEXT = {"context_length": 6, "vocab_size": 12, "width": 16, "heads": 2, "layers": 1}
@@ -49,7 +50,8 @@ def main():
     sys.modules |= {"src": types.ModuleType("src"), "src.modeling": where}
     where.ImageEncoder, ImageEncoder.__module__ = ImageEncoder, "src.modeling"
     transforms = [image_transform(16, is_train, MEAN, STD) for is_train in (True, False)]
-    torch.save(ImageEncoder(model, transforms), FILE)
+    with lzma.open(FILE, "wb", preset=9 | lzma.PRESET_EXTREME) as file:
+        torch.save(ImageEncoder(model, transforms), file)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """A whole module that open_clip 2.0.2 wrote: heads, activation and transforms are read, features are its own."""
 
+import lzma
+
 import torch
 from safetensors.torch import load_file
 
@@ -9,7 +11,9 @@ from tests.pipeline.open_clip_made import FILE, MEAN, STD, VALUES, VISION
 
 
 def test_a_module_of_an_old_open_clip_computes_what_it_did(tmp_path):
-    zoo, summary = done(ask(tmp_path, FILE, ("e", FILE), preprocess=""))
+    module = tmp_path / FILE.stem
+    module.write_bytes(lzma.decompress(FILE.read_bytes()))
+    zoo, summary = done(ask(tmp_path, module, ("e", module), preprocess=""))
     facts = {fact["name"]: fact for fact in summary["facts"]}
     assert {facts[name]["origin"] for name in ("head_width", "quick_gelu", "preprocess")} == {
         "read: the pickled module"
