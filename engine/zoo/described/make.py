@@ -19,8 +19,9 @@ from ..brought_task import place_file
 from ..images.readers.source import split_of
 from ..making.prompts import asked_prompts
 from ..modalities import modality_of
-from .sources import HUB, INSIDE, TAG, Wanted, describes, find, wanted
+from .sources import HUB, INSIDE, LOCAL, TAG, Wanted, describes, find, wanted
 
+TABLES = (".csv", ".tsv")
 SPARE = 200 * 2**20  # bytes to be left on the disk
 
 
@@ -134,7 +135,7 @@ def make_zoo(found: Holding, progress: Progress, *, download: bool) -> Path:
         _convert(found, files, making, lambda f, m="": progress(0.6 + 0.4 * f, m))
         document = yaml.safe_load((making / "zoo.yaml").read_text("utf-8"))
         document |= {"title": found.manifest.title, "description": found.manifest.description}
-        document["tasks"] = _tasks(found.manifest, files, making)
+        document["tasks"] = _tasks(found, files, making)
         if found.manifest.published is not None:
             document["published"] = found.manifest.published.model_dump(mode="json")
         (making / "zoo.yaml").write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
@@ -227,22 +228,28 @@ def _convert(found: Holding, files: dict[Wanted, tuple[Path, ...]], out: Path, p
     import_zoo(ImportRequest(**{**asked, **modality_of(manifest).import_changes(manifest)}), progress)
 
 
-def _tasks(manifest: Manifest, files: dict[Wanted, tuple[Path, ...]], out: Path) -> list[dict[str, Any]]:
+def _tasks(found: Holding, files: dict[Wanted, tuple[Path, ...]], out: Path) -> list[dict[str, Any]]:
     """Return the description's tasks, with the places of their images inside the made zoo."""
     entries = []
     of_task = {item.name: (item, paths) for item, paths in files.items() if item.role == "data"}
-    for task in manifest.tasks:
+    for task in found.manifest.tasks:
         entry = task.model_dump(mode="json", exclude_defaults=True)
         if task.name in of_task:
             item, paths = of_task[task.name]
-            entry["data"] = _bring(item, paths, out)
+            entry["data"] = _bring(found.manifest, item, paths, out)
+        elif task.root is not None:  # of torchvision's data sets, which are not copied
+            entry["root"] = str((manifest_file(found.place).parent / task.root).resolve())
         entries.append(entry)
     return entries
 
 
-def _bring(item: Wanted, paths: tuple[Path, ...], out: Path) -> str:
+def _bring(manifest: Manifest, item: Wanted, paths: tuple[Path, ...], out: Path) -> str:
     """Link (or copy) images into the zoo."""
-    if len(paths) == 1 and (paths[0].is_dir() or item.scheme == INSIDE):
+    if len(paths) == 1 and (paths[0].is_dir() or item.scheme in (INSIDE, LOCAL)):
+        if paths[0].suffix in TABLES and modality_of(manifest).name == "image":
+            from ..images.brought import open_brought
+
+            return open_brought(paths[0], item.name).bring(out, link=True)  # with the images that it lists
         target = out / "data" / (item.name if paths[0].is_dir() else f"{item.name}{paths[0].suffix}")
         if paths[0].is_dir():
             shutil.copytree(paths[0], target, copy_function=_linked)

@@ -59,7 +59,7 @@ class Wanted:
 
 
 def wanted(manifest: Manifest, folder: Path) -> list[Wanted]:
-    """Return every source that a manifest names, in its order.
+    """Return every source that a manifest names, in its order; torchvision's data sets stay where they are installed.
 
     Args:
         manifest: of a zoo or a description.
@@ -79,6 +79,10 @@ def wanted(manifest: Manifest, folder: Path) -> list[Wanted]:
         if task.data:
             item = _parse("data", task.name, task.data, 0)
             found.append(_with_split(item, task.dataset, task.split) if item.scheme == HUB else item)
+    for item in found:
+        if item.scheme == NOWHERE and item.role != "data":
+            raise ZooError(f"'{item.source:.100}' (the {item.label}) names images, not weights; write hf:OWNER/NAME.")
+    found = [item for item in found if item.scheme != NOWHERE]
     kind = modality_of(manifest)
     return [replace(item, many=kind.many, beside=(*BESIDE, *kind.tokenizers)) for item in found]
 
