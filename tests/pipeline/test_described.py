@@ -17,7 +17,7 @@ from engine.pipeline.zoos.fetch import FetchRequest, plan_fetch
 from engine.store import Store
 from engine.zoo.described.make import holding, make_zoo
 from engine.zoo.folder import Zoo
-from tests.image_files import encoded, picture, write_parquet, write_zip
+from tests.image_files import encoded, picture, write_mnist, write_parquet, write_zip
 from tests.made_checkpoints import clip, moved, visual_of, write_head, write_pickle
 from tests.made_imports import silent
 from tests.pipeline.described_files import write_files
@@ -271,16 +271,22 @@ def test_a_local_file_of_images_of_any_form_is_brought(tmp_path, form):
     assert data.samples("test", [0]).shape[0] == 1
 
 
-def test_installed_data_sets_of_a_description_stay_where_they_are(tmp_path):
-    path = one_expert(tmp_path / "own", "torchvision:MNIST", classes=[*"0123456789"], root="sets")
+def test_installed_data_sets_of_a_description_stay_where_they_are(tmp_path, monkeypatch):
+    path = one_expert(tmp_path / "own", "torchvision:MNIST", classes=[*"0123456789"])
     heads = {"birds": torch.nn.functional.normalize(torch.randn(10, 16), dim=1) * 100}
     save_file(heads, tmp_path / "own" / "heads.safetensors")
     found = holding(str(path), [tmp_path / "own"])
     assert [item.role for item in found.here] == ["base", "expert", "head"]
-    task = read_manifest(make_zoo(found, silent, download=False)).task_table["birds"]
-    assert task.data == "torchvision:MNIST"
-    assert Path(task.root) == tmp_path / "own" / "sets"
+    folder = make_zoo(found, silent, download=False)
     assert holding(str(path)) is None
+    write_mnist(tmp_path / "sets")
+    monkeypatch.setenv("MERGELENS_TORCHVISION", str(tmp_path / "sets"))
+    assert Zoo.open(str(folder)).data["birds"].lengths["test"] == 12
+    document = yaml.safe_load(path.read_text())
+    document["tasks"][0]["root"] = "sets"
+    path.with_name("rooted.yaml").write_text(yaml.safe_dump({**document, "name": "rooted"}))
+    with pytest.raises(ZooError, match="MERGELENS_TORCHVISION"):
+        holding(str(path.with_name("rooted.yaml")))
 
 
 def test_weights_are_no_data_set(tmp_path):

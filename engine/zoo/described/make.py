@@ -135,7 +135,7 @@ def make_zoo(found: Holding, progress: Progress, *, download: bool) -> Path:
         _convert(found, files, making, lambda f, m="": progress(0.6 + 0.4 * f, m))
         document = yaml.safe_load((making / "zoo.yaml").read_text("utf-8"))
         document |= {"title": found.manifest.title, "description": found.manifest.description}
-        document["tasks"] = _tasks(found, files, making)
+        document["tasks"] = _tasks(found.manifest, files, making)
         if found.manifest.published is not None:
             document["published"] = found.manifest.published.model_dump(mode="json")
         (making / "zoo.yaml").write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
@@ -228,17 +228,15 @@ def _convert(found: Holding, files: dict[Wanted, tuple[Path, ...]], out: Path, p
     import_zoo(ImportRequest(**{**asked, **modality_of(manifest).import_changes(manifest)}), progress)
 
 
-def _tasks(found: Holding, files: dict[Wanted, tuple[Path, ...]], out: Path) -> list[dict[str, Any]]:
+def _tasks(manifest: Manifest, files: dict[Wanted, tuple[Path, ...]], out: Path) -> list[dict[str, Any]]:
     """Return the description's tasks, with the places of their images inside the made zoo."""
     entries = []
     of_task = {item.name: (item, paths) for item, paths in files.items() if item.role == "data"}
-    for task in found.manifest.tasks:
+    for task in manifest.tasks:
         entry = task.model_dump(mode="json", exclude_defaults=True)
         if task.name in of_task:
             item, paths = of_task[task.name]
-            entry["data"] = _bring(found.manifest, item, paths, out)
-        elif task.root is not None:  # of torchvision's data sets, which are not copied
-            entry["root"] = str((manifest_file(found.place).parent / task.root).resolve())
+            entry["data"] = _bring(manifest, item, paths, out)
         entries.append(entry)
     return entries
 

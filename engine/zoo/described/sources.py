@@ -78,6 +78,11 @@ def wanted(manifest: Manifest, folder: Path) -> list[Wanted]:
     for task in manifest.tasks:
         if task.data:
             item = _parse("data", task.name, task.data, 0)
+            if item.scheme == NOWHERE and task.root is not None:
+                raise ZooError(
+                    f"Task '{task.name}' has `root: {task.root:.100}`, which a made zoo does not hold. Leave it out of "
+                    "the description, and set MERGELENS_TORCHVISION to the folder of torchvision's data sets."
+                )
             found.append(_with_split(item, task.dataset, task.split) if item.scheme == HUB else item)
     for item in found:
         if item.scheme == NOWHERE and item.role != "data":
