@@ -19,6 +19,8 @@ from engine.__main__ import app
 from engine.errors import ZooError
 from engine.zoo.check import check_zoo
 from engine.zoo.folder import Zoo
+from engine.zoo.images.brought import find_tasks
+from engine.zoo.images.data import read_source
 from engine.zoo.importing.convert import import_zoo
 from engine.zoo.importing.request import parse_request
 from engine.zoo.importing.survey import survey
@@ -267,6 +269,11 @@ def test_heads_of_unit_rows_need_a_scale(files):
     assert Zoo.open(str(files / "zoo")).heads(["birds"])[0]["birds"].scale == pytest.approx(50)
 
 
+def test_a_scale_without_heads_is_refused(files):
+    with pytest.raises(ZooError, match="--logit-scale is the factor of heads that are brought, and none are"):
+        import_zoo(brought(files, heads=[], logit_scale=50), silent)
+
+
 def test_a_config_beside_a_loose_file_counts_where_it_fits(files, base):
     """Fault 2's other half: base.safetensors with its config.json beside it."""
     (files / "there").mkdir()
@@ -284,3 +291,24 @@ def test_a_config_beside_a_loose_file_counts_where_it_fits(files, base):
     (files / "there" / "config.json").write_text(json.dumps(other))
     found = survey(parse_request(document), silent)
     assert [fault for fault in found.faults if "--head-width" in fault]
+
+
+def test_folders_that_a_table_lists_are_no_tasks_however_their_paths_are_written(tmp_path):
+    folders(tmp_path / "images", ("a", "b"))
+    for lead in ("", "./", ".//"):
+        lines = [f"{lead}images/{name}/{number}.png,{name}" for name in "ab" for number in range(2)]
+        (tmp_path / "birds.csv").write_text("\n".join(["path,label", *lines]))
+        assert [task.name for task in find_tasks(tmp_path)[0]] == ["birds"]
+
+
+def test_folders_of_images_without_labels_are_no_classes(tmp_path):
+    folders(tmp_path / "pets" / "test", ("cat", "dog"))
+    folders(tmp_path / "pets" / "adapt", ("everything", "cat"))
+    source = read_source(tmp_path / "pets")
+    assert source.brought == ("cat", "dog")
+    assert source.labels("test").tolist() == [0, 0, 1, 1]
+    assert source.lengths == {"test": 4, "adapt": 4}
+    listed = ["path,label,split", "pets/test/cat/0.png,3,test", "pets/test/dog/0.png,0,test"]
+    (tmp_path / "pets.csv").write_text("\n".join([*listed, "pets/adapt/cat/0.png,unknown,adapt"]))
+    source = read_source(tmp_path / "pets.csv")
+    assert (source.brought, source.labels("test").tolist()) == ((), [3, 0])

@@ -11,7 +11,7 @@ import numpy as np
 from ....errors import DataError
 from ....store.digests import FileSet
 from ..decoding import Encoded
-from .source import SPLITS, split_of, with_test
+from .source import LABELLED, SPLITS, split_of, with_test
 from .tree import NAMED, FolderTree, Tree, ZipTree
 
 Item = tuple[str, str]  # file name, class name ('' where it has none)
@@ -27,7 +27,7 @@ class ClassFolders:
         self.path = tree.path
         found, more = with_test(_arrange(tree))
         self.notes = (*more, *_others(tree.others))
-        names = {name for items in found.values() for _, name in items if name}
+        names = {name for split in LABELLED for _, name in found.get(split, ()) if name}
         self.brought = tuple(sorted(names, key=_natural))
         number = {name: index for index, name in enumerate(self.brought)}
         self._files = {split: [file for file, _ in items] for split, items in found.items()}

@@ -12,7 +12,7 @@ import numpy as np
 from ....errors import DataError
 from ....store.digests import FileSet
 from ..decoding import Encoded
-from .source import SPLITS, split_of, with_test
+from .source import LABELLED, SPLITS, split_of, with_test
 
 PATH_COLUMNS = ("path", "file", "filename", "file_name", "filepath", "image", "image_path", "img")
 LABEL_COLUMNS = ("label", "class", "target", "category", "class_name", "y")
@@ -31,7 +31,7 @@ class PathTable:
         self.path = path
         self._root = path.parent.resolve()
         found, self.notes = with_test(self._rows())
-        texts = {label for items in found.values() for _, label in items if label}
+        texts = {label for split in LABELLED for _, label in found.get(split, ()) if label}
         whole = bool(texts) and all(map(is_number, texts))
         self.brought = () if whole else tuple(sorted(texts))
         number = {t: int(t.partition(".")[0]) for t in texts} if whole else {t: i for i, t in enumerate(self.brought)}
