@@ -24,6 +24,7 @@ from engine.zoo.images.data import read_source
 from engine.zoo.importing.convert import import_zoo
 from engine.zoo.importing.request import parse_request
 from engine.zoo.importing.survey import survey
+from engine.zoo.inspection.duplicates import duplicates
 from tests.image_files import encoded, picture
 from tests.made_checkpoints import write_head, write_hf
 from tests.made_imports import ask, silent
@@ -152,6 +153,19 @@ def test_images_that_come_twice_are_found(tmp_path):
     np.savez(place, **{**arrays, "test_x": within})
     with pytest.raises(ZooError, match="2 of 24 test images come twice within the test images"):
         check_zoo(str(zoo), silent)
+
+
+def test_images_that_come_twice_are_found_in_large_splits(tmp_path, monkeypatch):
+    zoo = make_zoo(tmp_path / "zoo")
+    place = zoo / "data" / "alpha.npz"
+    arrays = dict(np.load(place))
+    train = np.concatenate([255 - arrays["test_x"][:20]] * 2)
+    train[-6:] = arrays["test_x"][-6:]
+    np.savez(place, **{**arrays, "train_x": train, "train_y": np.zeros(40, np.int64)})
+    monkeypatch.setattr("engine.zoo.inspection.duplicates.LARGEST", 30)
+    found = [finding.text for finding in duplicates(Zoo.open(str(zoo)), "alpha")]
+    assert [text for text in found if "6 of 24 test images come twice in the test images and in train" in text]
+    assert "alpha: of 40 train images, the first 30 are compared by their looks, all by their bytes" in found
 
 
 def test_images_that_only_look_alike_are_a_warning(tmp_path):
