@@ -19,9 +19,12 @@ from engine.__main__ import app
 from engine.errors import ZooError
 from engine.zoo.check import check_zoo
 from engine.zoo.folder import Zoo
+from engine.zoo.images.brought import find_tasks
+from engine.zoo.images.data import read_source
 from engine.zoo.importing.convert import import_zoo
 from engine.zoo.importing.request import parse_request
 from engine.zoo.importing.survey import survey
+from engine.zoo.inspection.duplicates import duplicates
 from tests.image_files import encoded, picture
 from tests.made_checkpoints import write_head, write_hf
 from tests.made_imports import ask, silent
@@ -152,6 +155,19 @@ def test_images_that_come_twice_are_found(tmp_path):
         check_zoo(str(zoo), silent)
 
 
+def test_images_that_come_twice_are_found_in_large_splits(tmp_path, monkeypatch):
+    zoo = make_zoo(tmp_path / "zoo")
+    place = zoo / "data" / "alpha.npz"
+    arrays = dict(np.load(place))
+    train = np.concatenate([255 - arrays["test_x"][:20]] * 2)
+    train[-6:] = arrays["test_x"][-6:]
+    np.savez(place, **{**arrays, "train_x": train, "train_y": np.zeros(40, np.int64)})
+    monkeypatch.setattr("engine.zoo.inspection.duplicates.LARGEST", 30)
+    found = [finding.text for finding in duplicates(Zoo.open(str(zoo)), "alpha")]
+    assert [text for text in found if "6 of 24 test images come twice in the test images and in train" in text]
+    assert "alpha: of 40 train images, the first 30 are compared by their looks, all by their bytes" in found
+
+
 def test_images_that_only_look_alike_are_a_warning(tmp_path):
     zoo = make_zoo(tmp_path / "zoo")
     place = folders(zoo / "data" / "alpha", ("circle", "square", "star"), each=4)
@@ -267,6 +283,11 @@ def test_heads_of_unit_rows_need_a_scale(files):
     assert Zoo.open(str(files / "zoo")).heads(["birds"])[0]["birds"].scale == pytest.approx(50)
 
 
+def test_a_scale_without_heads_is_refused(files):
+    with pytest.raises(ZooError, match="--logit-scale is the factor of heads that are brought, and none are"):
+        import_zoo(brought(files, heads=[], logit_scale=50), silent)
+
+
 def test_a_config_beside_a_loose_file_counts_where_it_fits(files, base):
     """Fault 2's other half: base.safetensors with its config.json beside it."""
     (files / "there").mkdir()
@@ -284,3 +305,24 @@ def test_a_config_beside_a_loose_file_counts_where_it_fits(files, base):
     (files / "there" / "config.json").write_text(json.dumps(other))
     found = survey(parse_request(document), silent)
     assert [fault for fault in found.faults if "--head-width" in fault]
+
+
+def test_folders_that_a_table_lists_are_no_tasks_however_their_paths_are_written(tmp_path):
+    folders(tmp_path / "images", ("a", "b"))
+    for lead in ("", "./", ".//"):
+        lines = [f"{lead}images/{name}/{number}.png,{name}" for name in "ab" for number in range(2)]
+        (tmp_path / "birds.csv").write_text("\n".join(["path,label", *lines]))
+        assert [task.name for task in find_tasks(tmp_path)[0]] == ["birds"]
+
+
+def test_folders_of_images_without_labels_are_no_classes(tmp_path):
+    folders(tmp_path / "pets" / "test", ("cat", "dog"))
+    folders(tmp_path / "pets" / "adapt", ("everything", "cat"))
+    source = read_source(tmp_path / "pets")
+    assert source.brought == ("cat", "dog")
+    assert source.labels("test").tolist() == [0, 0, 1, 1]
+    assert source.lengths == {"test": 4, "adapt": 4}
+    listed = ["path,label,split", "pets/test/cat/0.png,3,test", "pets/test/dog/0.png,0,test"]
+    (tmp_path / "pets.csv").write_text("\n".join([*listed, "pets/adapt/cat/0.png,unknown,adapt"]))
+    source = read_source(tmp_path / "pets.csv")
+    assert (source.brought, source.labels("test").tolist()) == ((), [3, 0])

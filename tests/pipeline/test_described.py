@@ -3,10 +3,11 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from engine.catalog.datasets import dataset_names
 from engine.errors import EngineError, ZooError
@@ -16,6 +17,7 @@ from engine.pipeline.zoos.fetch import FetchRequest, plan_fetch
 from engine.store import Store
 from engine.zoo.described.make import holding, make_zoo
 from engine.zoo.folder import Zoo
+from tests.image_files import encoded, picture, write_mnist, write_parquet, write_zip
 from tests.made_checkpoints import clip, moved, visual_of, write_head, write_pickle
 from tests.made_imports import silent
 from tests.pipeline.described_files import write_files
@@ -222,3 +224,72 @@ def test_pickled_checkpoints_of_a_local_folder_with_a_head_for_each_task(tmp_pat
     expert = load_file(folder / "experts" / "SVHN.safetensors")
     torch.testing.assert_close(expert["visual.proj"], moved(base, 2)["visual.proj"])
     assert command("zoo", "check", path)[0] == 0
+
+
+def one_expert(folder, data, *, weights="local:base.safetensors", **task):
+    """Return a description of one expert with the data of its task in some place, and the place of its weights."""
+    folder.mkdir()
+    torch.manual_seed(0)
+    base = {name: value.clone() for name, value in visual_of(clip()).items()}
+    save_file(base, folder / "base.safetensors")
+    save_file(moved(base, 1), folder / "birds.safetensors")
+    rows = torch.nn.functional.normalize(torch.randn(3, 16), dim=1)
+    save_file({"birds": rows * 100}, folder / "heads.safetensors")
+    (folder / "tower.json").write_text(json.dumps({**TINY, "quick_gelu": True}))
+    document = {
+        "format": 1,
+        "name": "one",
+        "backbone": {"architecture": "tower.json", "weights": weights, "quick_gelu": True},
+        "experts": [{"name": "birds", "task": "birds", "weights": "local:birds.safetensors"}],
+        "tasks": [{"name": "birds", "domain": "in", "classes": ["a", "b", "c"], "data": data, **task}],
+        "heads": "local:heads.safetensors",
+    }
+    (folder / "one.yaml").write_text(yaml.safe_dump(document))
+    return folder / "one.yaml"
+
+
+@pytest.mark.parametrize("form", ["npz", "zip", "csv", "tsv", "parquet"])
+def test_a_local_file_of_images_of_any_form_is_brought(tmp_path, form):
+    path = one_expert(tmp_path / "own", f"local:mine.{form}")
+    file = tmp_path / "own" / f"mine.{form}"
+    if form == "npz":
+        np.savez(file, test_x=np.zeros((3, 8, 8, 3), np.uint8), test_y=np.arange(3))
+    elif form == "zip":
+        write_zip(file, classes=("a", "b", "c"))
+    elif form == "parquet":
+        write_parquet(file, [0, 1, 2])
+    else:
+        (tmp_path / "own" / "pictures").mkdir()
+        mark = "," if form == "csv" else "\t"
+        lines = [f"path{mark}label", *(f"pictures/{n}.png{mark}{name}" for n, name in enumerate("abc"))]
+        file.write_text("\n".join(lines))
+        for number in range(3):
+            (tmp_path / "own" / "pictures" / f"{number}.png").write_bytes(encoded(picture(number)))
+    folder = make_zoo(holding(str(path), [tmp_path / "own"]), silent, download=False)
+    data = Zoo.open(str(folder)).data["birds"]
+    assert sorted(set(data.labels("test").tolist())) == [0, 1, 2]
+    assert data.samples("test", [0]).shape[0] == 1
+
+
+def test_installed_data_sets_of_a_description_stay_where_they_are(tmp_path, monkeypatch):
+    path = one_expert(tmp_path / "own", "torchvision:MNIST", classes=[*"0123456789"])
+    heads = {"birds": torch.nn.functional.normalize(torch.randn(10, 16), dim=1) * 100}
+    save_file(heads, tmp_path / "own" / "heads.safetensors")
+    found = holding(str(path), [tmp_path / "own"])
+    assert [item.role for item in found.here] == ["base", "expert", "head"]
+    folder = make_zoo(found, silent, download=False)
+    assert holding(str(path)) is None
+    write_mnist(tmp_path / "sets")
+    monkeypatch.setenv("MERGELENS_TORCHVISION", str(tmp_path / "sets"))
+    assert Zoo.open(str(folder)).data["birds"].lengths["test"] == 12
+    document = yaml.safe_load(path.read_text())
+    document["tasks"][0]["root"] = "sets"
+    path.with_name("rooted.yaml").write_text(yaml.safe_dump({**document, "name": "rooted"}))
+    with pytest.raises(ZooError, match="MERGELENS_TORCHVISION"):
+        holding(str(path.with_name("rooted.yaml")))
+
+
+def test_weights_are_no_data_set(tmp_path):
+    path = one_expert(tmp_path / "own", "local:mine.npz", weights="torchvision:MNIST")
+    with pytest.raises(ZooError, match=r"'torchvision:MNIST' \(the base\) names images, not weights"):
+        holding(str(path))

@@ -1,6 +1,7 @@
 """Imports that do not belong together are refused or warned about before anything is written."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -9,7 +10,10 @@ from torch.nn.functional import normalize
 
 from engine.errors import Cancelled, CheckpointError, EngineError, ZooError
 from engine.zoo.importing.convert import import_zoo
+from engine.zoo.importing.heads import read_brought_heads
+from engine.zoo.importing.preprocess import Unreadable, from_document
 from engine.zoo.importing.request import parse_request
+from engine.zoo.importing.sources import open_source
 from engine.zoo.importing.survey import survey
 from tests.made_checkpoints import clip, moved, visual_of, write_head, write_hf, write_pickle
 from tests.made_imports import QUICK, ask, silent
@@ -123,8 +127,6 @@ def test_an_existing_folder_is_left_alone(tmp_path, base, tuned):
     ],
 )
 def test_heads_that_are_no_zero_shot_heads_are_refused(tmp_path, rows, word):
-    from engine.zoo.importing.heads import read_brought_heads
-
     save_file({"weight": rows}, tmp_path / "head.safetensors")
     with pytest.raises(CheckpointError, match=word):
         read_brought_heads(tmp_path / "head.safetensors")
@@ -229,3 +231,50 @@ def test_an_index_may_only_name_files_beside_it(tmp_path, base):
         index.write_text(text.replace("model-00001-of-00002.safetensors", bad))
         found = survey(ask(tmp_path, tmp_path / "base", ("e", folder)), silent)
         assert len(found.faults) == 1
+
+
+def test_weights_in_shards_are_read_with_what_lies_beside_their_index(tmp_path, base):
+    folder = write_hf(tmp_path / "base", base, shards=2)
+    (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.5] * 3}))
+    whole, named = open_source(folder), open_source(folder / "model.safetensors.index.json")
+    assert (named.config, named.preprocessor, named.loose) == (whole.config, whole.preprocessor, False)
+    assert named.config
+    assert named.preprocessor
+    (folder / "model.safetensors.index.json").rename(folder / "other.safetensors.index.json")
+    assert open_source(folder / "other.safetensors.index.json").loose
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"do_rescale": False}, "do_rescale is false"),
+        ({"rescale_factor": None}, "rescale_factor is None"),
+        ({"rescale_factor": "1/255"}, "rescale_factor is '1/255'"),
+        ({"rescale_factor": float("nan")}, "rescale_factor is nan"),
+        ({"rescale_factor": 10**400}, "rescale_factor is 1000"),
+        ({"resample": [3]}, r"number \[3\]"),
+        ({"resample": None}, "number None"),
+        ({"crop_size": None}, "sizes?"),
+    ],
+)
+def test_a_preprocessing_that_cannot_be_carried_out_is_said(change, word):
+    document = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"shortest_edge": 16}, "crop_size": 16}
+    assert from_document(document, 16).size == 16
+    with pytest.raises(Unreadable, match=word):
+        from_document({**document, **change}, 16)
+
+
+def test_heads_take_the_scale_and_the_names_that_stand_in_their_file(tmp_path):
+    rows = normalize(torch.randn(4, 16), dim=1)
+    path = tmp_path / "heads.safetensors"
+    save_file({"weight": rows, "logit_scale": torch.tensor(3.9)}, path)
+    (head,) = read_brought_heads(path)
+    assert (head.name, head.log_scale) == ("", pytest.approx(3.9))
+    save_file({"weight": rows * 50, "logit_scale": torch.tensor(3.9)}, path)
+    assert read_brought_heads(path)[0].log_scale == pytest.approx(math.log(50))
+    modules = {"birds.weight": rows, "birds.bias": torch.zeros(4), "cats.weight": rows.clone()}
+    save_file(modules, path)
+    assert [(head.name, head.log_scale) for head in read_brought_heads(path)] == [("birds", None), ("cats", None)]
+    save_file({**modules, "birds.bias": torch.ones(4)}, path)
+    with pytest.raises(CheckpointError, match="bias"):
+        read_brought_heads(path)

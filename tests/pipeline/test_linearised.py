@@ -15,6 +15,7 @@ from engine.pipeline.run.plan import plan_run
 from engine.recipe import Recipe, parse_recipe
 from engine.store import Store
 from engine.zoo.folder import Zoo
+from engine.zoo.inspection.agreement import agreement
 from tests.tiny_zoo import make_zoo
 
 SCALING = 0.7
@@ -170,3 +171,12 @@ def test_an_expert_that_was_trained_linearised_is_shown_so(tmp_path, store):
     np.testing.assert_array_equal(encoded(whole, store, "alpha", "alpha"), after)
     learned = recipe(zoo, merge={"method": "adamerging"})
     assert "ordinary encoder" in findings(learned, Zoo.open(str(zoo)))[0].text
+
+
+def test_a_check_does_not_judge_a_linearised_expert_by_the_ordinary_encoder(mixed):
+    found = [finding.text for finding in agreement(Zoo.open(str(mixed)), ["alpha", "beta"])]
+    assert [text for text in found if "alpha: trained to be evaluated linearised" in text]
+    assert not [text for text in found if "Expert 'alpha' classifies" in text]
+    (of_alpha,) = (text for text in found if text.startswith("alpha: base"))
+    (of_beta,) = (text for text in found if text.startswith("beta: base"))
+    assert (of_alpha.count("%"), of_beta.count("%")) == (1, 2)

@@ -51,6 +51,11 @@ def test_images_never_decide_for_a_preprocessing_that_is_not_the_true_one(files)
     assert "preprocess" not in facts
 
 
+def test_a_refusal_says_how_many_images_there_were(files):
+    found = recognised(parse_request({**files, **{name: GIVEN[name] for name in ("head_width", "quick_gelu")}}), silent)
+    assert [fault for fault in found.faults if "Classifying 160 images of digits, 160 images of signs does" in fault]
+
+
 def test_controls_differ_from_everything_that_may_be_chosen():
     usual_values = [value for _, value in usual(32)]
     assert not [name for name, value in unusual(32) if value in usual_values]

@@ -132,6 +132,23 @@ def test_a_draft_of_files_in_other_forms_names_the_import(plain):
         draft_manifest(plain)
 
 
+@pytest.mark.parametrize(
+    ("tensors", "said"),
+    [
+        (lambda name, rows: {name: rows * 50}, "holds rows of norm 50, not 1, for the task 'digits'"),
+        (lambda name, rows: {f"{name}.weight": rows}, r"the tensors .*digits\.weight.* none of them for the task"),
+    ],
+)
+def test_a_draft_refuses_heads_that_only_an_import_converts(plain, tensors, said):
+    both = [tensors(name, foreign.rows(name).contiguous()) for name in ("digits", "signs")]
+    save_file({**both[0], **both[1], "logit_scale": torch.tensor(50.0).log()}, plain / "heads.safetensors")
+    given = {"head_width": 32, "quick_gelu": False, "preprocess": "openai"}
+    with pytest.raises(ZooError, match=f"heads.safetensors.*{said}.*zoo import"):
+        draft_manifest(plain, given)
+    assert not (plain / "zoo.yaml").exists()
+    assert not (plain / "config.json").exists()
+
+
 def test_a_zoo_that_states_no_preprocessing_is_warned_about(zoo):
     draft_manifest(zoo, GIVEN)
     document = yaml.safe_load((zoo / "zoo.yaml").read_text())

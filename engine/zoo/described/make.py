@@ -19,8 +19,9 @@ from ..brought_task import place_file
 from ..images.readers.source import split_of
 from ..making.prompts import asked_prompts
 from ..modalities import modality_of
-from .sources import HUB, INSIDE, TAG, Wanted, describes, find, wanted
+from .sources import HUB, INSIDE, LOCAL, TAG, Wanted, describes, find, wanted
 
+TABLES = (".csv", ".tsv")
 SPARE = 200 * 2**20  # bytes to be left on the disk
 
 
@@ -235,14 +236,18 @@ def _tasks(manifest: Manifest, files: dict[Wanted, tuple[Path, ...]], out: Path)
         entry = task.model_dump(mode="json", exclude_defaults=True)
         if task.name in of_task:
             item, paths = of_task[task.name]
-            entry["data"] = _bring(item, paths, out)
+            entry["data"] = _bring(manifest, item, paths, out)
         entries.append(entry)
     return entries
 
 
-def _bring(item: Wanted, paths: tuple[Path, ...], out: Path) -> str:
+def _bring(manifest: Manifest, item: Wanted, paths: tuple[Path, ...], out: Path) -> str:
     """Link (or copy) images into the zoo."""
-    if len(paths) == 1 and (paths[0].is_dir() or item.scheme == INSIDE):
+    if len(paths) == 1 and (paths[0].is_dir() or item.scheme in (INSIDE, LOCAL)):
+        if paths[0].suffix in TABLES and modality_of(manifest).name == "image":
+            from ..images.brought import open_brought
+
+            return open_brought(paths[0], item.name).bring(out, link=True)  # with the images that it lists
         target = out / "data" / (item.name if paths[0].is_dir() else f"{item.name}{paths[0].suffix}")
         if paths[0].is_dir():
             shutil.copytree(paths[0], target, copy_function=_linked)

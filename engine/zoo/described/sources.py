@@ -59,7 +59,7 @@ class Wanted:
 
 
 def wanted(manifest: Manifest, folder: Path) -> list[Wanted]:
-    """Return every source that a manifest names, in its order.
+    """Return every source that a manifest names, in its order; torchvision's data sets stay where they are installed.
 
     Args:
         manifest: of a zoo or a description.
@@ -78,7 +78,16 @@ def wanted(manifest: Manifest, folder: Path) -> list[Wanted]:
     for task in manifest.tasks:
         if task.data:
             item = _parse("data", task.name, task.data, 0)
+            if item.scheme == NOWHERE and task.root is not None:
+                raise ZooError(
+                    f"Task '{task.name}' has `root: {task.root:.100}`, which a made zoo does not hold. Leave it out of "
+                    "the description, and set MERGELENS_TORCHVISION to the folder of torchvision's data sets."
+                )
             found.append(_with_split(item, task.dataset, task.split) if item.scheme == HUB else item)
+    for item in found:
+        if item.scheme == NOWHERE and item.role != "data":
+            raise ZooError(f"'{item.source:.100}' (the {item.label}) names images, not weights; write hf:OWNER/NAME.")
+    found = [item for item in found if item.scheme != NOWHERE]
     kind = modality_of(manifest)
     return [replace(item, many=kind.many, beside=(*BESIDE, *kind.tokenizers)) for item in found]
 

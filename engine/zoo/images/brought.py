@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -171,4 +171,5 @@ def _listed_in(task: ImageTask) -> set[str]:
     """Return folders whose images a table lists; they are no tasks of their own."""
     if not isinstance(task.source, PathTable):
         return set()
-    return {name.split("/")[0] for name in task.source.content().names if "/" in name}
+    places = (PurePosixPath(name).parts for name in task.source.content().names)  # `./` counts for nothing
+    return {parts[0] for parts in places if len(parts) > 1}

@@ -31,6 +31,7 @@ from .tasks import FoundTask
 WEIGHTS = (".safetensors", ".pt", ".pth", ".bin")
 DATA = (".npz", ".parquet", ".csv", ".tsv", ".zip")
 CONFIG = "config.json"
+UNIT = 1e-2  # by which norms of rows may differ from 1
 HEADER = """\
 # Written from the files found here. `origins` says how each fact about the backbone is known. Check above all the class
 # names, which are in head order, and which tasks are out of domain.
@@ -150,8 +151,29 @@ def _document(folder: Path, base: Path, experts: list[Path], tasks: list[FoundTa
         ],
     }
     if heads := _first(folder, "heads"):
+        _check_heads(heads, found)
         document["heads"] = heads.name
     return document
+
+
+def _check_heads(path: Path, found: Survey) -> None:
+    """Refuse heads that an import would convert: a zoo reads unit rows under the task's name.
+
+    Raises:
+        EngineError: such heads, or a file that is no state dict.
+    """
+    file = open_weights(path)
+    for task in found.heads:
+        if task not in file.names:
+            has = f"the tensors {', '.join(f'{name:.60}' for name in file.names[:3])}, none of them"
+        elif (file.tensor(task).float().norm(dim=1) - 1).abs().max() > UNIT:
+            has = f"rows of norm {float(file.tensor(task).float().norm(dim=1).mean()):.4g}, not 1,"
+        else:
+            continue
+        raise ZooError(
+            f"{path.name} holds {has} for the task '{task}'; a zoo needs a tensor of that name with rows of norm 1, "
+            "and `logit_scale`. Make the zoo with `zoo import --heads` instead."
+        )
 
 
 def _config_file(folder: Path, config: dict[str, Any]) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -42,19 +42,22 @@ def read_brought_heads(path: Path) -> list[BroughtHead]:
         )
     names = [name for name in file.names if len(file.shape(name)) == 2]
     weights = [name for name in names if name == "weight" or name.endswith(".weight")]
-    if len(weights) == 1 and len(names) == 1:
-        _check_bias(file, weights[0].removesuffix("weight") + "bias", path)
-        return [_head("", file, weights[0], path)]
+    biases = [name.removesuffix("weight") + "bias" for name in weights]
+    for name in biases:
+        _check_bias(file, name, path)
     stored = _stored_scale(file)
-    others = [name for name in file.names if name not in names and name != "logit_scale"]
+    if len(weights) == 1 and len(names) == 1:
+        found = _head("", file, weights[0], path)
+        return [replace(found, log_scale=found.log_scale or stored)]
+    others = [name for name in file.names if name not in (*names, *biases, "logit_scale")]
     if not names or others:
         listed = ", ".join(f"{name:.60}" for name in (others or file.names)[:3])
         raise CheckpointError(
             f"{path.name} is no head: it holds {listed}. A tensor `weight` of shape (classes, dim), or one such tensor "
             "a task, is expected."
         )
-    found = [_head(name, file, name, path) for name in names]
-    return [BroughtHead(head.name, head.rows, head.log_scale or stored, head.bytes) for head in found]
+    found = [_head(name.removesuffix(".weight"), file, name, path) for name in names]
+    return [replace(head, log_scale=head.log_scale or stored) for head in found]
 
 
 def common_scale(heads: Mapping[str, BroughtHead]) -> float | None:

@@ -143,19 +143,28 @@ def _hugging_face(document: Mapping[str, Any], size: int) -> Preprocess:
         raise Unreadable("it resizes the shorter edge and does not crop")
     if crops and _side(crop) != _side(target):
         raise Unreadable(f"it resizes to {_side(target)} and crops {_side(crop)} pixels; both must be the same")
-    if document.get("do_rescale", True) and abs(float(document.get("rescale_factor", 1 / 255)) * 255 - 1) > 1e-3:
-        raise Unreadable(f"its rescale_factor is {document.get('rescale_factor')}; 1/255 is supported")
-    if document.get("resample", 3) not in RESAMPLING:
-        raise Unreadable(f"it resamples by Pillow's number {document.get('resample')}; 2 and 3 are supported")
+    _check_rescaling(document)
+    resample = document.get("resample", 3)
+    if not isinstance(resample, int) or resample not in RESAMPLING:
+        raise Unreadable(f"it resamples by Pillow's number {resample!r:.60}; 2 and 3 are supported")
     normalises = document.get("do_normalize", True)
     values = {
         "mean": document.get("image_mean", OPENAI_MEAN) if normalises else (0.0, 0.0, 0.0),
         "std": document.get("image_std", OPENAI_STD) if normalises else (1.0, 1.0, 1.0),
         "size": _side(target),
-        "interpolation": RESAMPLING[document.get("resample", 3)],
+        "interpolation": RESAMPLING[resample],
         "resize_mode": "squash" if square else "shortest",
     }
     return _checked(values, size)
+
+
+def _check_rescaling(document: Mapping[str, Any]) -> None:
+    """Refuse pixels that are not divided by 255, as this project divides them."""
+    if not document.get("do_rescale", True):
+        raise Unreadable("it takes pixels from 0 to 255 (do_rescale is false); values from 0 to 1 are supported")
+    factor = document.get("rescale_factor", 1 / 255)
+    if not isinstance(factor, int | float) or not abs(factor * 255 - 1) <= 1e-3:
+        raise Unreadable(f"its rescale_factor is {factor!r:.60}; 1/255 is supported")
 
 
 def _side(value: Any) -> int:

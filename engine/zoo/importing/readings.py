@@ -110,7 +110,9 @@ def settle(architecture: Architecture, trials: list[Trial], progress: Progress) 
         architecture = _named(architecture, ahead, tasks) or architecture
     table = "; ".join(f"{reading.label}: {100 * reading.share:.1f} %" for reading in ranked[:SHOWN])
     more = f"; {len(ranked) - SHOWN} more" if len(ranked) > SHOWN else ""
-    said = f"Classifying {done} images of each of {', '.join(tasks)} does not decide it ({table}{more})"
+    looked_at = {trial.task: min(done, len(trial.data.usable("test"))) for trial in trials}
+    images = ", ".join(f"{count:,} images of {task}" for task, count in looked_at.items())
+    said = f"Classifying {images} does not decide it ({table}{more})"
     return architecture, [_refusal(fact, said) for fact in architecture.open]
 
 

@@ -47,10 +47,9 @@ def open_source(path: Path) -> Source:
     """
     if path.is_dir():
         return _folder(path)
-    if path.name.endswith(".index.json"):
-        return _sharded(path)
-    source = Source(path, open_file(path), files=(path,))
-    named = path.name in (*SINGLE, *ADAPTERS)
+    sharded = path.name.endswith(".index.json")
+    source = _sharded(path) if sharded else Source(path, open_file(path), files=(path,))
+    named = path.name in (*SINGLE, *ADAPTERS, *INDEXED)
     found = _with_configs(source, path.parent)
     found.adapter = found.adapter if named else {}
     found.loose = not named

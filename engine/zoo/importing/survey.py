@@ -132,6 +132,11 @@ def _ask_experts(found: Survey) -> Architecture | None:
 def _logit_scale(found: Survey) -> None:
     """The scale of the heads: given, read from them or from the base, or refused."""
     given = found.request.logit_scale
+    if given is not None and not found.request.heads:
+        raise ZooError(
+            "--logit-scale is the factor of heads that are brought, and none are: heads that are built from the base's "
+            "text encoder take the scale in the base's file. Leave --logit-scale out, or give --heads."
+        )
     base = found.text.tensor("logit_scale") if found.text and "logit_scale" in found.text.names else None
     if given is not None:
         value, origin = math.log(given), "given"

@@ -103,7 +103,8 @@ def agreement(zoo: Zoo, tasks: Sequence[str]) -> Iterator[Finding]:
     """Classify some images of every task by the base and by the task's expert.
 
     An expert that does worse than the base on the task that it was trained on was not read as it was meant: another
-    architecture, preprocessing, head or order of classes; or its training failed.
+    architecture, preprocessing, head or order of classes; or its training failed. Experts that are meant to be
+    evaluated linearised answer otherwise in the ordinary encoder, so they are named and not judged.
     """
     chosen = {task: head for task in tasks if (head := _head(zoo, task)) is not None}
     if not chosen:
@@ -114,6 +115,9 @@ def agreement(zoo: Zoo, tasks: Sequence[str]) -> Iterator[Finding]:
         expert = zoo.manifest.expert_table.get(model)
         wanted = [task for task in chosen if expert is None or expert.task == task]
         if not wanted:
+            continue
+        if expert is not None and expert.forward == "linearised":
+            yield Finding("note", f"{model}: trained to be evaluated linearised, so it is not classified with here")
             continue
         try:
             encoder = load_encoder(config, zoo.weights(model))

@@ -22,7 +22,7 @@ CROWD = 8  # looks in one band that are compared
 PLAIN = 6  # bits that have to differ from the rest; plainer pictures have no look to compare
 MANY = 0.01  # of a split's images: more that come twice are a fault, fewer a warning
 NAMED = 3
-LARGEST = 60_000  # images of a split that are looked at
+LARGEST = 60_000  # images of a split whose looks are compared
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Looks:
 
     rows: np.ndarray  # (n,)
     digests: list[str]  # of what is stored
-    hashes: list[int]  # 64 bits of the look; -1 for plain pictures
-    cells: np.ndarray  # (n, 72) grey levels
+    hashes: list[int]  # 64 bits of the look; -1 for plain pictures; of the first LARGEST
+    cells: np.ndarray  # (n, 72) grey levels of the first LARGEST
 
 
 def duplicates(zoo: Zoo, task: str) -> Iterator[Finding]:
@@ -51,12 +51,19 @@ def duplicates(zoo: Zoo, task: str) -> Iterator[Finding]:
     if data is None or test is None:
         return
     for split, other in looks.items():
+        if len(other.rows) > len(other.hashes):
+            yield Finding(
+                "note",
+                f"{task}: of {len(other.rows):,} {split} {zoo.modality.many}, the first {len(other.hashes):,} are "
+                "compared by their looks, all by their bytes",
+            )
         yield from _twice(data, test, other, split, zoo.modality.many)
 
 
 def _looks(data: TaskData, split: str) -> Looks:
-    rows = data.usable(split)[:LARGEST]
-    digests = [hashlib.sha256(raw).hexdigest() for raw in data.stored(split, rows)]
+    every = data.usable(split)
+    digests = [hashlib.sha256(raw).hexdigest() for raw in data.stored(split, every)]
+    rows = every[:LARGEST]
     high, wide = SIDE // CELLS[0], SIDE // CELLS[1]
     sums = np.zeros((len(rows), *CELLS), np.uint32)
     for number, picture in enumerate(data.pictures(split, list(rows), SIDE)):
@@ -67,7 +74,7 @@ def _looks(data: TaskData, split: str) -> Looks:
     packed = np.packbits(brighter, axis=1)
     plain = (counts < PLAIN) | (counts > brighter.shape[1] - PLAIN)
     hashes = [-1 if flat else int.from_bytes(row.tobytes()) for row, flat in zip(packed, plain, strict=True)]
-    return Looks(rows, digests, hashes, cells.reshape(len(rows), -1))
+    return Looks(every, digests, hashes, cells.reshape(len(rows), -1))
 
 
 def _twice(data: TaskData, test: Looks, other: Looks, split: str, many: str) -> Iterator[Finding]:

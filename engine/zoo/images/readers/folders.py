@@ -27,7 +27,7 @@ class ClassFolders:
         self.path = tree.path
         found, more = with_test(_arrange(tree))
         self.notes = (*more, *_others(tree.others))
-        names = {name for split, items in found.items() if split in LABELLED for _, name in items}
+        names = {name for split in LABELLED for _, name in found.get(split, ()) if name}
         self.brought = tuple(sorted(names, key=_natural))
         number = {name: index for index, name in enumerate(self.brought)}
         self._files = {split: [file for file, _ in items] for split, items in found.items()}

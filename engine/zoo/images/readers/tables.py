@@ -32,7 +32,7 @@ class PathTable:
         self.path = path
         self._root = path.parent.resolve()
         found, self.notes = with_test(self._rows())
-        texts = {label for split, items in found.items() if split in LABELLED for _, label in items if label}
+        texts = {label for split in LABELLED for _, label in found.get(split, ()) if label}
         whole = bool(texts) and all(map(is_number, texts))
         self.brought = () if whole else tuple(sorted(texts))
         number = {t: int(t.partition(".")[0]) for t in texts} if whole else {t: i for i, t in enumerate(self.brought)}
