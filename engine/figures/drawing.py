@@ -209,12 +209,11 @@ def reworded(figure: go.Figure, said: Callable[[str], str]) -> None:
         figure: changed in place; doing it twice changes nothing more.
         said: gives a text about images as one about those samples.
     """
-    if said("images") == "images":
-        return
     for trace in figure.data:
         for name in ("name", "hovertemplate"):
-            if isinstance(text := getattr(trace, name, None), str):
+            text = getattr(trace, name, None)
+            if isinstance(text, str) and said(text) != text:  # to set what is there already takes Plotly as long
                 trace[name] = said(text)
     for axis in (*figure.select_xaxes(), *figure.select_yaxes()):
-        if axis.title.text:
+        if axis.title.text and said(axis.title.text) != axis.title.text:
             axis.title.text = said(axis.title.text)

@@ -164,6 +164,7 @@ def _read_images() -> dict[str, Any]:
         "The wrong one costs many points of accuracy without any error.",
     )
     prepared = _own_preprocessing() if prepared == OWN else prepared
+    brings_heads = any(model["role"] == "head" for model in draft.models().values())
     with st.container(horizontal=True, vertical_alignment="bottom"):
         heads = st.number_input(
             "Width of an attention head",
@@ -179,9 +180,11 @@ def _read_images() -> dict[str, Any]:
             max_value=1e6,
             placeholder="recognised",
             key=draft.kept("scale"),
+            disabled=not brings_heads,
             help="The factor of the cosines between images and heads; CLIP ends its training at 100. Needed only "
-            "where heads of unit norm come without it.",
+            "where heads of unit norm are brought without it.",
         )
+    scale = scale if brings_heads else None
     return {"quick_gelu": GELUS[gelu], "preprocess": prepared, "head_width": heads, "logit_scale": scale}
 
 

@@ -131,7 +131,7 @@ def test_what_no_file_says_is_given_in_the_form(workspace, at, files):
     assert "need three numbers each" in texts(app)
     app.text_input(key="bring.w.own.mean").set_value("0.5, 0.4, 0.5").run()
     app.text_input(key="bring.w.own.std").set_value("0.27, 0.27, 0.3").run()
-    app.number_input(key="bring.w.scale").set_value(50.0).run()
+    assert app.number_input(key="bring.w.scale").disabled, "no heads are brought that it could be of"
     app.number_input(key="bring.w.heads").set_value(16).run()
     app.button(key="bring.check.button").click().run()
     carry_out(workspace.store)
@@ -140,7 +140,7 @@ def test_what_no_file_says_is_given_in_the_form(workspace, at, files):
     facts = facts_of(app)
     assert facts.loc["Preprocessing", "Value"].endswith("mean 0.5/0.4/0.5, std 0.27/0.27/0.3")
     assert facts.loc["Preprocessing", "How it is known"].startswith("given")
-    assert tuple(facts.loc["Logit scale"]) == ("50", "given")
+    assert "Logit scale" not in facts.index
     assert tuple(facts.loc["Width of attention heads"]) == ("16 (2 heads)", "given")
 
 

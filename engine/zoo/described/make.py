@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -244,10 +244,9 @@ def _tasks(manifest: Manifest, files: dict[Wanted, tuple[Path, ...]], out: Path)
 def _bring(manifest: Manifest, item: Wanted, paths: tuple[Path, ...], out: Path) -> str:
     """Link (or copy) images into the zoo."""
     if len(paths) == 1 and (paths[0].is_dir() or item.scheme in (INSIDE, LOCAL)):
-        if paths[0].suffix in TABLES and modality_of(manifest).name == "image":
-            from ..images.brought import open_brought
-
-            return open_brought(paths[0], item.name).bring(out, link=True)  # with the images that it lists
+        if paths[0].suffix in TABLES and modality_of(manifest).shown == "picture":
+            (task,), _ = modality_of(manifest).find_tasks(paths[0])
+            return replace(task, name=item.name).bring(out, link=True)  # with the images that it lists
         target = out / "data" / (item.name if paths[0].is_dir() else f"{item.name}{paths[0].suffix}")
         if paths[0].is_dir():
             shutil.copytree(paths[0], target, copy_function=_linked)
