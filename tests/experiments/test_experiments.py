@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from engine.analysis.outliers import prototype_distance, prototypes
-from engine.commands.experiment import printed
 from engine.errors import DataError, EngineError, RecipeError
 from engine.experiments import Experiment, Finding, experiment_names, judge_again, read_experiment, read_result
 from engine.experiments.claims import claims_table, clause, clause_lists, fits, shipped_path
@@ -337,20 +336,6 @@ def test_a_clause_says_what_other_experts_give():
     assert clause(finding) == "A beats B: seen here (+2, 1 to 3)"
     assert clause(finding, again).endswith(" and with other experts undecided here (−0.5, −1 to 0.5)")
     assert clause(finding, again.model_copy(update={"difference": None})) == clause(finding)
-
-
-def test_shipped_results_are_printed_with_what_was_measured():
-    spec, result = read_experiment("prob-surgery-gap"), read_result(FOLDER / "prob-surgery-gap.json")
-    text = printed(spec, result)
-    correlation = next(finding for finding in result.findings if finding.left is None)
-    assert result.verdict in text
-    assert f"{correlation.text} {correlation.verdict} (" in text, "a correlation has no two sides"
-
-
-def test_a_printed_result_does_not_put_all_points_under_one_protocol():
-    spec, result = read_experiment("transductive"), read_result(FOLDER / "transductive.json")
-    assert any(point.set.get("probe", {}).get("protocol") == "paper" for point in spec.points)
-    assert "protocol held out unless a point says otherwise, split seed 0," in printed(spec, result)
 
 
 NUMBERS = ("left", "right", "difference", "sd", "low", "high")
