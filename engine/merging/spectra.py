@@ -81,7 +81,7 @@ def _from_gram(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor] | Non
     scale = 2.0 ** math.frexp(matrix.abs().max().item())[1]  # a power of two, which rounds nothing
     matrix = matrix / scale  # so that squares neither vanish nor overflow
     try:
-        basis = torch.linalg.eigh(_gram(matrix)).eigenvectors[:, -rank:]
+        basis = _leading_vectors(_gram(matrix), rank)
         left, values, turned = torch.linalg.svd(matrix @ basis, full_matrices=False)
     except torch.linalg.LinAlgError:
         return None
@@ -89,6 +89,31 @@ def _from_gram(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor] | Non
     residual = torch.linalg.vector_norm(left.T @ matrix - values[:, None] * right, dim=1).max()
     good = residual <= ROUNDINGS * torch.finfo(matrix.dtype).eps * values[0]
     return (left, values * scale, right) if good else None
+
+
+def _leading_vectors(gram: Tensor, rank: int) -> Tensor:
+    """Return an orthonormal basis (n, rank) of a symmetric matrix's leading eigenvectors, read off its lower triangle.
+
+    LAPACK's xSYEVR finds only those, in half the time of all; in float32 they are orthogonal to a few roundings more.
+
+    Raises:
+        LinAlgError: the decomposition does not converge.
+    """
+    from scipy import linalg
+
+    size = len(gram)
+    try:  # what scipy reads without copying is the transpose
+        found = linalg.eigh(
+            gram.numpy().T,
+            lower=False,
+            overwrite_a=True,
+            check_finite=False,
+            subset_by_index=(size - rank, size - 1),
+            driver="evr",
+        )
+    except linalg.LinAlgError as error:
+        raise torch.linalg.LinAlgError(str(error)) from None
+    return torch.linalg.qr(torch.from_numpy(found[1])).Q
 
 
 def leading_svd(
