@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import secrets
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pydantic import Field, ValidationError
 
 from ..recipe import Frozen
 from ..store import Store
+from ..store.files import alone
 
 FOLDER = "rates"
 
@@ -58,12 +60,33 @@ def keep_rates(store: Store, **changes: Any) -> Rates:
     Returns:
         The rates as they are now.
     """
-    rates = known_rates(store).model_copy(update=changes)
+    return _keep(store, lambda rates: changes)
+
+
+def add_rate(store: Store, table: str, name: str, value: float) -> Rates:
+    """Remember one rate beside the others of its table, also those that somebody adds at the same time.
+
+    Args:
+        store: keeps the rates of this machine.
+        table: name of the field.
+        name: of the rate in it.
+        value: of the rate.
+
+    Returns:
+        The rates as they are now.
+    """
+    return _keep(store, lambda rates: {table: {**getattr(rates, table), name: value}})
+
+
+def _keep(store: Store, change: Callable[[Rates], Mapping[str, Any]]) -> Rates:
     file = _file(store)
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_suffix(f".{secrets.token_hex(4)}.tmp")
-    temporary.write_text(rates.model_dump_json(indent=1), "utf-8")
-    temporary.replace(file)
+    with alone(file.parent):
+        known = known_rates(store)
+        rates = known.model_copy(update=change(known))
+        temporary = file.with_suffix(f".{secrets.token_hex(4)}.tmp")
+        temporary.write_text(rates.model_dump_json(indent=1), "utf-8")
+        temporary.replace(file)
     return rates
 
 

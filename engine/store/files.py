@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -150,6 +152,18 @@ def make_folder(folder: Path, root: Path) -> None:
     shared = root.is_dir() and root.stat().st_mode & 0o020
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o770 if shared else 0o700, exist_ok=True)
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Wait for others who change what lies in a folder, so that nothing is lost; a file system may know no locks."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_synced(path: Path, text: str) -> None:

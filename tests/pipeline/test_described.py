@@ -1,7 +1,9 @@
 """Described zoos: listed with sizes, found in folders and caches, downloaded, converted, given heads, and run."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -246,6 +248,52 @@ def one_expert(folder, data, *, weights="local:base.safetensors", **task):
     }
     (folder / "one.yaml").write_text(yaml.safe_dump(document))
     return folder / "one.yaml"
+
+
+def own_zoo(folder):
+    """Return a description of local files with images in its own folder, and that folder."""
+    path = one_expert(folder, "data.npz")
+    np.savez(folder / "data.npz", test_x=np.zeros((3, 8, 8, 3), np.uint8), test_y=np.arange(3))
+    return path, folder
+
+
+def test_a_zoo_is_made_again_of_files_that_changed(tmp_path):
+    path, own = own_zoo(tmp_path / "own")
+    folder = make_zoo(holding(str(path), [own]), silent, download=False)
+    before = load_file(folder / "experts" / "birds.safetensors")["visual.proj"]
+    assert holding(str(path)) is holding(str(path), [own]) is None
+    weights = load_file(own / "birds.safetensors")
+    save_file({**weights, "visual.proj": weights["visual.proj"] + 1}, own / "birds.safetensors")
+    assert holding(str(path)) is None, "nobody has said where the weights are"
+    assert make_zoo(holding(str(path), [own]), silent, download=False) == folder
+    assert torch.equal(load_file(folder / "experts" / "birds.safetensors")["visual.proj"], before + 1)
+    assert holding(str(path), [own]) is None
+    np.savez(own / "data.npz", test_x=np.zeros((6, 8, 8, 3), np.uint8), test_y=np.arange(6) % 3)
+    make_zoo(holding(str(path), [own]), silent, download=False)
+    assert Zoo.open(str(path)).data["birds"].lengths["test"] == 6
+
+
+def test_two_who_make_the_same_zoo_at_once_both_get_it(tmp_path):
+    path, own = own_zoo(tmp_path / "own")
+    said, waiting, seconds = [], Event(), []
+
+    def made(progress):
+        return make_zoo(holding(str(path), [own]), progress, download=False)
+
+    def second(fraction, message=""):
+        said.append(message)
+        waiting.set()
+
+    def first(fraction, message=""):
+        if fraction > 0.9 and not seconds:
+            seconds.append(pool.submit(made, second))
+            assert waiting.wait(10)
+
+    with ThreadPoolExecutor(1) as pool:
+        folder = made(first)
+        assert seconds[0].result() == folder
+    assert set(said) == {"Somebody else makes this zoo"}
+    assert Zoo.open(str(path)).data["birds"].lengths["test"] == 3
 
 
 @pytest.mark.parametrize("form", ["npz", "zip", "csv", "tsv", "parquet"])

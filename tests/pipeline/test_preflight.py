@@ -1,6 +1,7 @@
 """Pre-flight: findings before anything long starts, and what it expects a run to take."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from engine.catalog import resolve
 from engine.pipeline.local import preflight_recipe, run_recipe
 from engine.pipeline.preflight.estimate import LIBRARIES, estimate, gather
-from engine.pipeline.rates import Rates, keep_rates, known_rates
+from engine.pipeline.rates import Rates, add_rate, keep_rates, known_rates
 from engine.recipe import parse_recipe
 from engine.store import Store
 from engine.zoo.encoders.architecture import tower_size
@@ -128,6 +129,16 @@ def test_the_probe_measures_a_machine_once(zoo, store):
     keep_rates(store, measured=first.measured - 7 * 3600)
     preflight_recipe(recipe_of(zoo), store)
     assert known_rates(store).read != 123.0
+
+
+def test_rates_that_are_found_at_the_same_time_are_all_kept(tmp_path):
+    store = Store(tmp_path / "store")
+    keep_rates(store, encode={"first": 1.0})
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: add_rate(store, "encode", f"tower {number}", float(number)), range(64)))
+        list(pool.map(lambda number: keep_rates(store, read=float(number)), range(8)))
+    assert set(known_rates(store).encode) == {"first", *(f"tower {number}" for number in range(64))}
+    assert [file.suffix for file in (store.root / "rates").iterdir()] == [".json"]
 
 
 def test_a_slow_encoder_is_measured_once(zoo, store, monkeypatch):

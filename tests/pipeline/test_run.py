@@ -6,8 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+import yaml
 from safetensors.numpy import load_file
 
+from engine import load_merged
 from engine.errors import EngineError, RecipeError, ZooError
 from engine.manifest import locate_zoo
 from engine.pipeline.executor import needed_steps, run_inline
@@ -18,7 +21,7 @@ from engine.pipeline.run.plan import plan_run
 from engine.pipeline.tools import Silent
 from engine.recipe import parse_recipe
 from engine.report import Report, read_report
-from engine.store import FIRST_NUMBERS
+from engine.store import FIRST_NUMBERS, Store
 from engine.zoo.folder import Zoo
 from tests.tiny_zoo import make_zoo
 
@@ -53,6 +56,26 @@ def test_a_run_leaves_its_report_and_everything_beside_it(finished):
     assert (out / "seeds" / "1" / "calibrators" / "prob_surgery.safetensors").is_file()
     document = json.loads((out / "report.json").read_text())
     assert set(document["average"]["merged"]) == {"in", "out", "h_score", "recovered"}
+
+
+@pytest.mark.parametrize("method", ["task_arithmetic", "emr"])
+def test_merged_weights_say_how_samples_are_prepared_now(tmp_path, method):
+    place, store = make_zoo(tmp_path / "zoo", experts=("alpha", "beta")), Store(tmp_path / "store")
+    asked = recipe(place, calibrators=[], seeds=[0], merge={"method": method})
+    run_recipe(asked, store, out=tmp_path / "before")
+    manifest = yaml.safe_load((place / "zoo.yaml").read_text())
+    manifest["backbone"]["preprocess"] = {**manifest["backbone"].get("preprocess", {}), "mean": [0.25, 0.5, 0.75]}
+    (place / "zoo.yaml").write_text(yaml.safe_dump(manifest))
+    run_recipe(asked, store, out=tmp_path / "after")
+    kinds = [artefact.step for artefact in store.artefacts()]
+    assert (kinds.count("merge"), kinds.count("bundle")) == (1, 2)
+    before, after = (
+        load_merged(tmp_path / run, task="alpha" if method == "emr" else None, base=place / "base.safetensors")
+        for run in ("before", "after")
+    )
+    assert before.preprocess.keywords["preprocess"].mean != (0.25, 0.5, 0.75)
+    assert after.preprocess.keywords["preprocess"].mean == (0.25, 0.5, 0.75)
+    assert all(map(torch.equal, before.state_dict().values(), after.state_dict().values()))
 
 
 def test_the_zoo_of_a_run_is_known_to_the_store(finished, zoo, store):

@@ -328,6 +328,14 @@ def test_folders_of_unlabelled_images_are_no_classes(tmp_path):
     listed = read_source(tmp_path / "pets" / "list.csv")
     assert listed.brought == ("cat", "dog")
     assert listed.labels("adapt").tolist() == [-1]
+    write_parquet(tmp_path / "shards" / "test.parquet", [0, 1], names=("cat", "dog"))
+    write_parquet(tmp_path / "shards" / "adapt.parquet", [0, 0], names=("everything",))
+    shards = read_source(tmp_path / "shards")
+    assert (shards.brought, shards.ordered, shards.notes) == (("cat", "dog"), True, ())
+    write_parquet(tmp_path / "shards" / "train.parquet", [0, 1], names=("dog", "cat"))
+    shards = read_source(tmp_path / "shards")
+    assert set(shards.brought) == {"cat", "dog"}
+    assert shards.labels("adapt").tolist() == [-1, -1]
 
 
 def test_a_folder_beside_splits_is_refused(tmp_path):

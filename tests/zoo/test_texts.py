@@ -174,6 +174,16 @@ def test_an_empty_label_is_none(tmp_path):
         TextTable(tmp_path / "a.csv")
 
 
+@pytest.mark.parametrize(("labels", "brought"), [("10", ()), (("yes", "no"), ("no", "yes"))])
+def test_words_beside_texts_that_are_only_adapted_on_are_no_classes(tmp_path, labels, brought):
+    lines = [f"good,{labels[0]},test", f"bad,{labels[1]},test", "fine,unknown,adapt"]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label,split", *lines]))
+    table = TextTable(tmp_path / "a.csv")
+    assert (table.brought, table.span, table.labelled("adapt")) == (brought, None, False)
+    assert table.labels("test").tolist() == [1, 0]
+    assert table.lengths == {"test": 2, "adapt": 1}
+
+
 def test_labels_may_stand_among_blanks(tmp_path):
     (tmp_path / "t.csv").write_text("text,label\na,1\x1d\nb, 0 \n")
     assert open_texts(tmp_path, task(data="t.csv")).labels("test").tolist() == [1, 0]

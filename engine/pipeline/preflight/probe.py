@@ -15,7 +15,7 @@ from ...features import choose_device, encode
 from ...recipe import Recipe
 from ...zoo.encoders.backbone import build_encoder
 from ...zoo.modalities import of_config
-from ..rates import Rates, keep_rates, known_rates
+from ..rates import Rates, add_rate, keep_rates, known_rates
 from ..tools import StepTools
 from .estimate import Facts, step_name
 
@@ -65,9 +65,9 @@ def probe(file: Path, config: Mapping[str, Any], facts: Facts, recipe: Recipe, t
         tools.progress(0.4, "Measuring the encoder")
         on_cpu = share if device.type == "cpu" else 1.0
         rate = on_cpu * facts.tower.flops * _encode(config, device)
-        rates = keep_rates(tools.store, encode={**rates.encode, facts.tower.name: rate})
+        rates = add_rate(tools.store, "encode", facts.tower.name, rate)
     for name, seconds in _steps(recipe, facts, rates, tools):
-        rates = keep_rates(tools.store, step={**known_rates(tools.store).step, name: seconds})
+        rates = add_rate(tools.store, "step", name, seconds)
     return rates
 
 

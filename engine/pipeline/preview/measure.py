@@ -16,7 +16,7 @@ from ...analysis.accuracy import predictions, scores, top1, wilson_interval
 from ...analysis.film import fit_map
 from ...analysis.paired import Difference, interval_of, paired_difference
 from ...features import Batches
-from ..rates import keep_rates, known_rates
+from ..rates import add_rate, known_rates
 from ..sources import Sources
 from ..steps import A, Inputs, StepParams, apart, step
 from .models import Models, Side, contents_of, encode_together
@@ -206,4 +206,4 @@ def _remember(name: str, seconds: float, foreseen: float, tools: StepTools) -> N
     known = known_rates(tools.store).preview
     before = known.get(name, foreseen)
     if name not in known or not before / CHANGED <= seconds <= before * CHANGED:
-        keep_rates(tools.store, preview={**known, name: round(min(seconds, BELIEVED * max(before, PATIENCE / 4)), 3)})
+        add_rate(tools.store, "preview", name, round(min(seconds, BELIEVED * max(before, PATIENCE / 4)), 3))

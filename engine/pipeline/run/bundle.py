@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -39,6 +38,7 @@ from ...zoo.images.splits import Selection, select
 from ...zoo.task_data import graded_in_words
 from ..sources import Sources
 from ..steps import INLINED, A, Inputs, StepParams, apart, flat, step
+from .merging import link, place_merged
 
 if TYPE_CHECKING:
     from ..tools import StepTools
@@ -114,7 +114,7 @@ def bundle(inputs: BundleInputs[Path], params: BundleParams, output: Path, tools
         result = _measure(scene, parts)
         measured.append(result)
         folder = output if number == 0 else output / "seeds" / str(seed)
-        _write_seed(folder, parts, result, recipe)
+        _write_seed(folder, parts, result, recipe, scene.zoo)
         tools.progress((number + 1) / (len(recipe.seeds) + 1), f"seed {seed}")
     report = _report(scene, measured, inputs, params.zoo, tools.key)
     (output / "report.json").write_text(report.model_dump_json(indent=1), "utf-8")
@@ -189,20 +189,15 @@ def _gather_corrected(scene: Scene, name: str, path: Path, result: Measured) -> 
         target.setdefault(name, {})[task] = values[scene.chosen[task].evaluate_rows]
 
 
-def _write_seed(folder: Path, parts: SeedInputs[Path], result: Measured, recipe: Recipe) -> None:
+def _write_seed(folder: Path, parts: SeedInputs[Path], result: Measured, recipe: Recipe, zoo: Zoo) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    merged = parts.merge
-    if (merged / "merged.safetensors").exists():
-        _link(merged / "merged.safetensors", folder / "merged.safetensors")
-    else:
-        for name in ("parts.safetensors", "merged.json"):
-            _link(merged / name, folder / "merged" / name)
+    place_merged(parts.merge, folder, zoo)
     for call in recipe.calibrators:
         source = parts.calibrator.get(call.name)
         if source is not None:
-            _link(source / "calibrator.safetensors", folder / "calibrators" / f"{call.name}.safetensors")
+            link(source / "calibrator.safetensors", folder / "calibrators" / f"{call.name}.safetensors")
             if (source / "merged.safetensors").exists():  # it learned coefficients: the model that it acts in
-                _link(source / "merged.safetensors", folder / "calibrators" / call.name / "merged.safetensors")
+                link(source / "merged.safetensors", folder / "calibrators" / call.name / "merged.safetensors")
     tensors = {
         f"{state}/{task}/{split}": np.ascontiguousarray(values)
         for split, states in (("evaluate", result.evaluate), ("adapt", result.adapt))
@@ -387,12 +382,3 @@ def _environment() -> dict[str, str]:
         "device": "cuda" if torch.cuda.is_available() else "cpu",
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
     }
-
-
-def _link(source: Path, target: Path) -> None:
-    """Link a file that another artefact holds, or copy it where links are not possible."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

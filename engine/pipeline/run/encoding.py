@@ -22,7 +22,7 @@ from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing
 from ...zoo.folder import Zoo
 from ...zoo.images.readers.source import LABELLED
 from ...zoo.images.splits import select
-from ..rates import keep_rates, known_rates
+from ..rates import add_rate, known_rates
 from ..sources import Sources
 from ..steps import SHARE, UNHASHED, A, Inputs, StepParams, apart, step
 from .merging import load_merged, load_merged_encoder
@@ -101,10 +101,9 @@ def features(inputs: EncodingInputs[Path], params: FeaturesParams, output: Path,
     facts = {"seconds": round(time.perf_counter() - started, 3), "images": total}
     facts |= {"device": device.type, "batch": batches.size, "halved": batches.halved}
     (output / "features.json").write_text(json.dumps(facts))
-    known = known_rates(tools.store)
     found = batches.halved or device.type == "cuda"  # elsewhere it is what fitted at the moment
-    if found and known.batches.get(place) != batches.size:
-        keep_rates(tools.store, batches={**known.batches, place: batches.size})
+    if found and known_rates(tools.store).batches.get(place) != batches.size:
+        add_rate(tools.store, "batches", place, batches.size)
     if batches.halved:
         tools.log(f"Memory ran out while encoding; batches of {batches.size} images were used.")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ from ...weights.families import family_warnings, moved
 from ...weights.files import Memory
 from ...zoo.encoders.backbone import build_encoder, forward_with, load_encoder
 from ...zoo.folder import Zoo
-from ...zoo.metadata import METADATA_KEY, describe_model
+from ...zoo.metadata import describe_model, header_text
 from ..sources import Sources
 from ..steps import A, Inputs, NoInputs, StepParams, apart, step
 from .context import MergeContext
@@ -114,6 +116,44 @@ def salience(inputs: NoInputs[Path], params: SalienceParams, output: Path, tools
         "score": {name: [float(value) for value in row] for name, row in zip(experts, scores, strict=True)},
     }
     (output / "salience.json").write_text(json.dumps(document))
+
+
+def place_merged(merge: Path, folder: Path, zoo: Zoo) -> None:
+    """Put a merged model into a run's folder, linked where its files describe the zoo's encoder as the zoo does now.
+
+    Weights alone are merged once, whatever is corrected afterwards in how the zoo's samples are prepared.
+
+    Args:
+        merge: what the merge step wrote.
+        folder: of the run.
+        zoo: that the run is of.
+    """
+    document = json.loads((merge / "merged.json").read_text("utf-8"))
+    old, document["model"] = document.get("model"), describe_model(zoo)
+    static = document["kind"] == "static"
+    if old == document["model"]:
+        for name in ("merged.safetensors",) if static else ("merged/parts.safetensors", "merged/merged.json"):
+            link(merge / Path(name).name, folder / name)
+    elif static:
+        weights = open_weights(merge / "merged.safetensors")
+        write_weights(folder / "merged.safetensors", weights, metadata=_header(document))
+    else:
+        link(merge / "parts.safetensors", folder / "merged" / "parts.safetensors")
+        (folder / "merged" / "merged.json").write_text(json.dumps(document), "utf-8")
+
+
+def link(source: Path, target: Path) -> None:
+    """Link a file that another artefact holds, or copy it where links are not possible."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _header(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the header of merged weights that ``merged.json`` describes."""
+    return header_text({**document["model"], "method": document["method"]})
 
 
 def load_merged(folder: Path, base: Weights, task: str | None = None) -> Weights:
@@ -248,12 +288,11 @@ def _save(
         "base": params.digests["base"],
         "model": describe_model(zoo),
     }
-    metadata = {METADATA_KEY: json.dumps({**document["model"], "method": document["method"]}, sort_keys=True)}
     started = time.perf_counter()
     if isinstance(merged, PerTask):
         document["tasks"] = list(merged.tasks)
     if isinstance(merged, Static):
-        write_weights(output / "merged.safetensors", merged.weights, None, tools.progress, metadata)
+        write_weights(output / "merged.safetensors", merged.weights, None, tools.progress, _header(document))
     else:
         write_weights(output / "parts.safetensors", Memory(dict(merged.parts)))
     document["seconds"] = round(seconds + time.perf_counter() - started, 3)

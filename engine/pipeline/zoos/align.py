@@ -18,13 +18,14 @@ from ...alignment.weight_matching import objective
 from ...catalog import ALIGNMENTS, params_of
 from ...manifest import Expert, Manifest, read_manifest
 from ...preparation import Preparation
+from ...store.files import alone
 from ...training.setting import spread
 from ...types import Progress, Weights
 from ...weights import Memory, encoder_part, open_weights, write_weights
 from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing, to_tensor
 from ...zoo.encoders.heads import are_classifiers, write_reordered
 from ...zoo.folder import Zoo
-from ...zoo.making.adopt import EXPERT, alone, put_aligned
+from ...zoo.making.adopt import EXPERT, put_aligned
 from ..graph import Plan
 from ..sources import Sources
 from ..steps import A, Inputs, Step, StepParams, apart, step

@@ -16,6 +16,7 @@ from ...catalog import params_of
 from ...errors import DataError, ZooError, nearest
 from ...features import choose_device
 from ...manifest import Task
+from ...store.files import alone
 from ...store.mounts import here
 from ...training import Setting, strategy_of
 from ...zoo.encoders.backbone import architecture, outline, preprocessing
@@ -329,7 +330,7 @@ def finetune(inputs: FinetuneInputs[Path], params: FinetuneParams, output: Path,
 @step("adopt_experts", label="Putting the experts into the zoo", params=AdoptParams, inputs=AdoptInputs, cost=0.1)
 def adopt_experts(inputs: AdoptInputs[Path], params: AdoptParams, output: Path, tools: StepTools) -> None:
     """Copy trained experts into the zoo's folder and name them in its manifest; writes ``experts.json``."""
-    from ...zoo.making.adopt import adopt, alone
+    from ...zoo.making.adopt import adopt
 
     zoo = params.sources.open()
     records = {}

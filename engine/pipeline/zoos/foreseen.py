@@ -10,7 +10,7 @@ from ...catalog.row import BACKWARD
 from ...recipe import Frozen
 from ...zoo.encoders.architecture import architecture, tower_size
 from ...zoo.folder import Zoo
-from ..rates import Rates, keep_rates, known_rates
+from ..rates import Rates, add_rate, known_rates
 
 if TYPE_CHECKING:
     from ...store import Store
@@ -67,7 +67,7 @@ def keep_training_rate(store: Store, config: Mapping[str, Any], settings: Mappin
     if tower is None or seconds <= 0:
         return rates
     work = _work(tower.flops, settings.get("method", "standard"), settings["steps"], settings["batch_size"])
-    return keep_rates(store, train={**rates.train, tower.name: work / seconds})
+    return add_rate(store, "train", tower.name, work / seconds)
 
 
 def _work(flops: float, method: str, steps: int, batch_size: int) -> float:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +26,10 @@ from ..modalities import modality_of
 from .sources import HUB, INSIDE, LOCAL, TAG, Wanted, describes, find, wanted
 
 TABLES = (".csv", ".tsv")
+OWN = (INSIDE, LOCAL)  # schemes of a person's own files
 SPARE = 200 * 2**20  # bytes to be left on the disk
+STAMPS = "sources.json"  # of a made zoo: size and time of the files that it was made of
+WAIT = 0.2  # seconds between two looks at a zoo that somebody else makes
 
 
 @dataclass(frozen=True)
@@ -86,13 +93,17 @@ def holding(zoo: str, places: Sequence[Path] = (), templates: str = "") -> Holdi
     prompts = ""
     if templates and describes(manifest):
         manifest, prompts = _with_prompts(manifest, templates)
-    if not describes(manifest) or _is_made(Holding(place, manifest, {}, prompts).folder, manifest):
+    if not describes(manifest):
         return None
     folder = manifest_file(place).parent
+    items = wanted(manifest, folder)
+    own = {item: find(item, folder, places) for item in items if item.scheme in OWN}
+    if _is_made(Holding(place, manifest, own, prompts)):
+        return None
     for path in places:
         if not path.is_dir():
             raise ZooError(f"{path} is no folder. Choose the folder that holds the files.")
-    return Holding(place, manifest, {item: find(item, folder, places) for item in wanted(manifest, folder)}, prompts)
+    return Holding(place, manifest, {it: own.get(it) or find(it, folder, places) for it in items}, prompts)
 
 
 def _with_prompts(manifest: Manifest, templates: str) -> tuple[Manifest, str]:
@@ -124,13 +135,20 @@ def make_zoo(found: Holding, progress: Progress, *, download: bool) -> Path:
     Raises:
         ZooError: files are missing and not to be downloaded, or cannot be had; everything that cannot be converted.
     """
-    final = found.folder
-    if _is_made(final, found.manifest):
-        return final
+    if _is_made(found):
+        return found.folder
     files = {**found.here, **_fetch(found, lambda f, m="": progress(0.6 * f, m), download)}
+    with _turn(found.folder, progress):
+        return found.folder if _is_made(found) else _make(found, files, progress)
+
+
+def _make(found: Holding, files: dict[Wanted, tuple[Path, ...]], progress: Progress) -> Path:
+    """Convert the files, and put the zoo into its place when it is whole."""
+    final = found.folder
     making = final.with_name(f".{final.name}.making")
     shutil.rmtree(making, ignore_errors=True)
     _check_room(final, files)
+    stamps = _stamps(files)
     try:
         _convert(found, files, making, lambda f, m="": progress(0.6 + 0.4 * f, m))
         document = yaml.safe_load((making / "zoo.yaml").read_text("utf-8"))
@@ -139,8 +157,9 @@ def make_zoo(found: Holding, progress: Progress, *, download: bool) -> Path:
         if found.manifest.published is not None:
             document["published"] = found.manifest.published.model_dump(mode="json")
         (making / "zoo.yaml").write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
+        (making / STAMPS).write_text(json.dumps(stamps, indent=1), "utf-8")
         read_manifest(making)
-        shutil.rmtree(final, ignore_errors=True)  # it lacked the images
+        shutil.rmtree(final, ignore_errors=True)  # it lacked images, or was made of other files
         making.rename(final)
     except OSError as error:
         raise ZooError(f"The zoo cannot be written to {final}: {error.strerror}.") from error
@@ -150,12 +169,48 @@ def make_zoo(found: Holding, progress: Progress, *, download: bool) -> Path:
     return final
 
 
-def _is_made(final: Path, manifest: Manifest) -> bool:
-    """Return whether the zoo was made, with all the images that are asked for."""
+def _is_made(found: Holding) -> bool:
+    """Return whether the zoo was made, with all the images that are asked for, of the files that are here now."""
+    final = found.folder
     if not (final / "zoo.yaml").is_file():
         return False
     table = read_manifest(final).task_table
-    return all(table[task.name].data for task in manifest.tasks if task.data and task.name in table)
+    if not all(table[task.name].data for task in found.manifest.tasks if task.data and task.name in table):
+        return False
+    if not (final / STAMPS).is_file():  # made before these were written
+        return True
+    made_of = json.loads((final / STAMPS).read_text("utf-8"))
+    return all(made_of.get(label, stamp) == stamp for label, stamp in _stamps(found.here).items())
+
+
+def _stamps(files: Mapping[Wanted, tuple[Path, ...]]) -> dict[str, list[int]]:
+    """Return size and time of every file of a person's own; what comes from the hub does not change by itself."""
+    own = {item.label: paths[0].stat() for item, paths in files.items() if item.scheme in OWN and paths}
+    return {label: [status.st_size, status.st_mtime_ns] for label, status in own.items()}
+
+
+@contextmanager
+def _turn(final: Path, progress: Progress) -> Iterator[None]:
+    """Wait while somebody else makes the same zoo; a file system may know no locks."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(final.with_name(f".{final.name}.lock"), os.O_RDONLY | os.O_CREAT, 0o666)
+    try:
+        while _taken(handle):
+            progress(0.6, "Somebody else makes this zoo")
+            time.sleep(WAIT)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    """Take a lock; returns whether somebody else has it."""
+    with suppress(OSError):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _fetch(found: Holding, progress: Progress, download: bool) -> dict[Wanted, tuple[Path, ...]]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +23,6 @@ DISTILLED = "distilled"  # how an expert says that it learned from a teacher
 OTHER_BASE = "other_base"  # how the manifest calls experts that start from another zoo's base
 EXPERT, FACTORS = "expert.safetensors", "factors.safetensors"  # of a training's folder
 SOURCE = "trained by `zoo finetune`, see build.json"
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Wait for others who change a zoo's folder, so that no entry is lost; a file system may know no locks."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def adopt(

@@ -71,6 +71,8 @@ class TextTable:
             pair = (_filled(prompt, columns, row, path), "") if prompt else _pair(row, path)
             self._texts.setdefault(split, []).append(pair)
             found.setdefault(split, []).append(_label(row))
+        if set(found) - set(LABELLED) and as_numbers([label for labels in found.values() for label in labels]) is None:
+            found = {split: found[split] for split in found if split in LABELLED}  # a word beside others is no class
         self.notes: tuple[str, ...] = ()
         if found.get("test") and "val" in found and all(_hidden(label) for label in found["test"]):
             del self._texts["test"], found["test"]
@@ -265,11 +267,10 @@ def _graded(
 
 def _numbered(found: dict[str, list[Any]], path: Path) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
     """Return the data's own class names, () where labels are numbers, and labels of the splits that have some."""
-    labelled = {split: labels for split, labels in found.items() if any(label is not None for label in labels)}
-    for split, labels in labelled.items():
-        if split in LABELLED and None in labels:
+    known = {split: labels for split, labels in found.items() if any(label is not None for label in labels)}
+    for split, labels in known.items():
+        if None in labels:
             raise DataError(f"{path.name}: {split} text {labels.index(None)} has no label; give all of them one.")
-    known = {split: labels for split, labels in labelled.items() if None not in labels}
     every = [label for labels in known.values() for label in labels]
     if all(_whole(label) for label in every):
         return (), {split: np.array([_number(label) for label in labels], np.int64) for split, labels in known.items()}

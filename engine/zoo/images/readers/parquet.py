@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from ....errors import DataError
 from ....store.digests import FileSet
 from ..decoding import Encoded
-from .source import SPLITS, split_of, with_test
+from .source import LABELLED, SPLITS, split_of, with_test
 
 IMAGE_COLUMNS = ("image", "img", "images", "picture", "jpg", "png", "webp")  # the last as WebDataset names them
 LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target", "category", "cls")
@@ -39,11 +39,11 @@ class ParquetShards:
         found, self.notes = with_test(self._shards)
         self._shards = found
         self.lengths = {split: sum(s.count for s in found[split]) for split in SPLITS if split in found}
-        everything = [shard for shards in found.values() for shard in shards]
-        self.brought, self.ordered = _united(everything)
+        labelled = [shard for split, shards in found.items() if split in LABELLED for shard in shards]
+        self.brought, self.ordered = _united(labelled)
         # Where all shards list the same names, labels are positions in ``brought`` as they are.
         self._number = {} if self.ordered else {name: index for index, name in enumerate(self.brought)}
-        if not self.ordered and any(shard.classes for shard in everything):
+        if not self.ordered and any(shard.classes for shard in labelled):
             self.notes = (*self.notes, NAMES_DIFFER)
         self._lock = threading.Lock()
         self._cursor: _Cursor | None = None
@@ -190,7 +190,7 @@ class _Shard:
                 f"{self.path.name} has the label {highest}, but lists {len(self.classes)} class names (0 to "
                 f"{len(self.classes) - 1}: {_listed(self.classes)}). Correct the labels, or the names in its metadata."
             )
-        places = np.array([number[name] for name in self.classes], np.int64)
+        places = np.array([number.get(name, -1) for name in self.classes], np.int64)
         return np.where(labels < 0, labels, places[np.maximum(labels, 0)]) if len(places) else labels
 
 
@@ -322,7 +322,7 @@ def _distinct(column: pa.ChunkedArray) -> tuple[str, ...]:
 
 
 def _united(shards: Sequence[_Shard]) -> tuple[tuple[str, ...], bool]:
-    """Return the class names of all shards, and whether their order is the data's own.
+    """Return the class names of all labelled shards, and whether their order is the data's own.
 
     Words are sorted. Where shards list different names, those of the first that lists most come first, then those that
     only others list, and the order counts for nothing.
