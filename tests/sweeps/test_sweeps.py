@@ -5,6 +5,7 @@ import pytest
 from engine.catalog import resolve
 from engine.errors import RecipeError, StoreError
 from engine.figures import sweep_curves, sweep_map
+from engine.pipeline.preflight.estimate import quick_estimate
 from engine.pipeline.preflight.sweep import estimate_sweep
 from engine.recipe import parse_recipe
 from engine.report import Averages
@@ -180,3 +181,23 @@ def test_what_runs_share_is_counted_once(tmp_path):
     ranks = estimate_sweep(request(("calibrators.surgery.params.rank", [4, 8, 16]), calibrators=surgery), store)
     assert (merges.runs, merges.merges, ranks.runs, ranks.merges) == (3, 3, 3, 1)
     assert one.seconds < ranks.seconds < merges.seconds < 3 * one.seconds
+
+
+@pytest.mark.parametrize(
+    ("place", "values", "merges"),
+    [
+        ("merge.method", ["weight_average", "twin", "adamerging"], 3),
+        ("calibrators.surgery.params.steps", [10, 100_000], 1),
+        ("probe.samples_per_task", [10, "all", 20], 1),
+        ("probe.split_seed", [0, 1], 1),
+    ],
+)
+def test_every_run_of_a_sweep_is_estimated_in_whatever_order(tmp_path, place, values, merges):
+    store = Store(tmp_path)
+    asked = request((place, values), calibrators=[{"method": "surgery"}])
+    found = estimate_sweep(asked, store)
+    assert found == estimate_sweep(request((place, values[::-1]), calibrators=[{"method": "surgery"}]), store)
+    alone = [quick_estimate(point.recipe, store) for point in asked.points()]
+    assert max(run.seconds for run in alone) <= found.seconds < sum(run.seconds for run in alone)
+    assert max(run.disk_bytes for run in alone) <= found.disk_bytes < sum(run.disk_bytes for run in alone)
+    assert found.merges == merges
