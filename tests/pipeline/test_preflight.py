@@ -108,12 +108,16 @@ def test_a_full_disk_stops_and_little_memory_warns(zoo, store, monkeypatch):
     assert "of memory are needed" in texts(found, "warning")
 
 
-def test_what_is_in_the_store_is_not_counted_again(zoo, store):
+def test_what_is_in_the_store_is_not_counted_again(zoo, store, monkeypatch):
     before = preflight_recipe(recipe_of(zoo), store).estimate
     run_recipe(recipe_of(zoo), store)
-    after = preflight_recipe(recipe_of(zoo), store).estimate
+    monkeypatch.setattr("engine.pipeline.preflight.check.free_at", lambda folder: 1000)
+    found = preflight_recipe(recipe_of(zoo), store)
     assert sum(before.parts.values()) > 0
-    assert sum(after.parts.values()) == 0
+    assert sum(found.estimate.parts.values()) == 0
+    assert before.disk_bytes > 2**20
+    assert found.estimate.disk_bytes == 0
+    assert found.faults == [], "a full disk holds everything already"
 
 
 def test_the_probe_measures_a_machine_once(zoo, store):
