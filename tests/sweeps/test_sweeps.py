@@ -23,6 +23,8 @@ from engine.sweeps import (
 from engine.sweeps.frames import frames_of
 from engine.sweeps.grid import parse_values
 
+VAST = ("a=0:1e999999:1e-999999", "a=0:1:1e-999999", "a=0:1e999999:1e999999", "a=1e9999999999999999999:1:1")
+
 
 def request(*settings, **changes):
     listed = [{"place": place, "values": values} for place, values in settings]
@@ -58,7 +60,7 @@ def test_settings_of_a_sweep():
     assert parse_setting("a=0.1:0.3:0.1")[1] == pytest.approx([0.1, 0.2, 0.3])
     assert parse_setting("merge.method=ties,tsv_m")[1] == ["ties", "tsv_m"]
     assert parse_values("1e-4, 2, true,") == [1e-4, 2, True]
-    for wrong in ("a", "a=", "a=1:0:1", "a=0:1:0", "a=x:y:z", "a=0:1:0.0001", "a=0:inf:1", "a=[1"):
+    for wrong in ("a", "a=", "a=1:0:1", "a=0:1:0", "a=x:y:z", "a=0:1:0.0001", "a=0:inf:1", "a=[1", *VAST):
         with pytest.raises(RecipeError):
             parse_setting(wrong)
     with pytest.raises(RecipeError, match="Did you mean 'merge'"):
@@ -80,6 +82,13 @@ def test_a_method_without_the_parameter_is_refused_by_name():
     asked = request(("merge.method", ["weight_average"]), ("merge.params.scaling", [0.2]))
     with pytest.raises(RecipeError, match=r"Weight Averaging.*scaling"):
         asked.points()
+
+
+@pytest.mark.parametrize("value", ["[ties]", "{ties: 1}", "[[ties]]"])
+def test_a_list_is_no_method(value):
+    place, values = parse_setting(f"merge.method={value}")
+    with pytest.raises(RecipeError, match=r"merge\.method"):
+        request((place, values), merge={"method": "ties"}).points()
 
 
 def test_a_value_is_taken_once():
