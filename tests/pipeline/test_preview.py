@@ -20,6 +20,7 @@ from engine.pipeline.preview.measure import _remember
 from engine.pipeline.preview.request import (
     KIND,
     PreviewRequest,
+    chance_of,
     foreseen_seconds,
     looked_at,
     merges_alike,
@@ -119,6 +120,22 @@ def test_merges_that_are_made_from_fewer_images_than_a_run_s_say_so(zoo, store):
     assert looked_at(asked) == f"{here}this merge from 20 images a task."
     assert looked_at(asked.model_copy(update={"images": 20})) == ""
     assert looked_at(PreviewRequest(recipe=scaled(zoo, 0.3), images=SAMPLE)) == ""
+
+
+def test_what_is_drawn_at_random_is_said_of_both_sides(zoo, store):
+    drawn = scaled(zoo, 0.3, transforms=[{"method": "dare"}], seeds=[7])
+    document, _ = preview(store, PreviewRequest(recipe=scaled(zoo, 0.3), against=drawn, images=SAMPLE))
+    shown, difference = "DARE in that of the run shown, with seed 7", "Part of the difference is chance."
+    assert document["chance"] == f"Drawn at random: {shown}. {difference}"
+    assert document["map"]["anchors"] == ["pretrained", "against"]
+    own = drawn.model_copy(update={"seeds": (2, 7)})
+    both = PreviewRequest(recipe=own, against=drawn)
+    assert chance_of(both, compared=True) == f"Drawn at random: DARE in this merge, with seed 2; {shown}. {difference}"
+    document, _ = preview(store, PreviewRequest(recipe=own, images=SAMPLE))
+    seeded = "Drawn at random: DARE in this merge, with seed 2. Another seed gives other numbers."
+    assert document["chance"] == chance_of(both, compared=False) == seeded
+    assert document["map"]["anchors"] == ["pretrained", "merged"]
+    assert chance_of(PreviewRequest(recipe=scaled(zoo, 0.3)), compared=False) == ""
 
 
 def test_the_map_stands_while_a_parameter_moves(zoo, store):

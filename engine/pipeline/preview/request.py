@@ -77,12 +77,34 @@ def drawn_parts(recipe: Recipe) -> list[str]:
     return [row.title for row in (*transforms, merge) if row.stochastic]
 
 
+def _by_chance(recipe: Recipe) -> str:
+    """Return the titles of the parts of a recipe's merge that draw at random, training among them."""
+    return ", ".join(dict.fromkeys((*drawn_parts(recipe), *trained_parts(recipe))))
+
+
 def chance_in(recipe: Recipe, seed: int) -> str:
-    """Return a sentence on what of a recipe's merge is drawn at random; '' where nothing is."""
-    drawn = dict.fromkeys((*drawn_parts(recipe), *trained_parts(recipe)))
-    if not drawn:
+    """Return a sentence on what the merges of a film draw at random; '' where nothing is."""
+    drawn = _by_chance(recipe)
+    return (
+        f"Drawn at random, with seed {seed} in every frame: {drawn}. Part of the movement is chance." if drawn else ""
+    )
+
+
+def chance_of(asked: PreviewRequest, *, compared: bool) -> str:
+    """Return sentences on what the merges of a preview draw at random; '' where nothing is.
+
+    Args:
+        asked: for the preview.
+        compared: with another merge; False where there is none or it was left out.
+    """
+    found = []
+    for who, recipe in (("this merge", asked.recipe), ("that of the run shown", asked.against if compared else None)):
+        if recipe is not None and (drawn := _by_chance(recipe)):
+            found.append(f"{drawn} in {who}, with seed {recipe.seeds[0]}")
+    if not found:
         return ""
-    return f"Drawn at random, with seed {seed} in every frame: {', '.join(drawn)}. Part of the movement is chance."
+    means = "Part of the difference is chance." if compared else "Another seed gives other numbers."
+    return f"Drawn at random: {'; '.join(found)}. {means}"
 
 
 def looked_at(asked: PreviewRequest, *, compared: bool = True) -> str:
