@@ -20,13 +20,11 @@ from engine.pipeline.preview.measure import _remember
 from engine.pipeline.preview.request import (
     KIND,
     PreviewRequest,
-    chance_of,
     foreseen_seconds,
     looked_at,
     merges_alike,
     preview_request,
     read_preview,
-    trained_parts,
 )
 from engine.pipeline.rates import known_rates
 from engine.pipeline.tools import Silent, StepTools
@@ -82,6 +80,7 @@ def scaled(zoo, scaling, **changes):
 def test_a_preview_is_a_run_of_its_sample(zoo, store, changes):
     asked = PreviewRequest(recipe=recipe(zoo, **changes), images=SAMPLE)
     document, arrays = preview(store, asked)
+    assert document["map"]["anchors"] == ["pretrained", "merged"]
     report = run_recipe(recipe(zoo, probe={"samples_per_task": SAMPLE}, **changes), store)
     found = {task["name"]: task["merged"][0] for task in document["tasks"]}
     assert found == pytest.approx(report.accuracy["merged"])
@@ -96,6 +95,7 @@ def test_the_difference_is_by_image_on_the_images_of_the_preview(zoo, store):
     shown = before.model_copy(update={"probe": before.probe.model_copy(update={"split_seed": 7})})
     document, arrays = preview(store, preview_request(after, shown))
     alone, own = preview(store, preview_request(before, None))
+    assert document["map"]["anchors"] == ["pretrained", "against"]
     np.testing.assert_array_equal(arrays["against/right"], own["merged/right"])
     np.testing.assert_array_equal(arrays["index"], own["index"])
     inside = [n for n, task in enumerate(document["tasks"]) if task["domain"] == "in"]
@@ -120,22 +120,6 @@ def test_merges_that_are_made_from_fewer_images_than_a_run_s_say_so(zoo, store):
     assert looked_at(asked) == f"{here}this merge from 20 images a task."
     assert looked_at(asked.model_copy(update={"images": 20})) == ""
     assert looked_at(PreviewRequest(recipe=scaled(zoo, 0.3), images=SAMPLE)) == ""
-
-
-def test_what_is_drawn_at_random_is_said_of_both_sides(zoo, store):
-    drawn = scaled(zoo, 0.3, transforms=[{"method": "dare"}], seeds=[7])
-    document, _ = preview(store, PreviewRequest(recipe=scaled(zoo, 0.3), against=drawn, images=SAMPLE))
-    shown, difference = "DARE in that of the run shown, with seed 7", "Part of the difference is chance."
-    assert document["chance"] == f"Drawn at random: {shown}. {difference}"
-    assert document["map"]["anchors"] == ["pretrained", "against"]
-    own = drawn.model_copy(update={"seeds": (2, 7)})
-    both = PreviewRequest(recipe=own, against=drawn)
-    assert chance_of(both, compared=True) == f"Drawn at random: DARE in this merge, with seed 2; {shown}. {difference}"
-    document, _ = preview(store, PreviewRequest(recipe=own, images=SAMPLE))
-    seeded = "Drawn at random: DARE in this merge, with seed 2. Another seed gives other numbers."
-    assert document["chance"] == chance_of(both, compared=False) == seeded
-    assert document["map"]["anchors"] == ["pretrained", "merged"]
-    assert chance_of(PreviewRequest(recipe=scaled(zoo, 0.3)), compared=False) == ""
 
 
 def test_the_map_stands_while_a_parameter_moves(zoo, store):
@@ -248,12 +232,6 @@ def test_a_preview_that_nobody_wants_stops_and_leaves_nothing(zoo, own_store, lo
     with pytest.raises(Cancelled):
         preview(own_store, preview_request(scaled(zoo, 0.4), None), Stopping(looks))
     assert not list(own_store.artefacts())
-
-
-def test_methods_that_learn_are_named(zoo):
-    learning = next(row for row in MERGE_METHODS.values() if row.learns)
-    assert trained_parts(recipe(zoo, merge={"method": learning.name})) == [learning.title]
-    assert not trained_parts(recipe(zoo))
 
 
 @pytest.mark.parametrize("graded", [1, 3])

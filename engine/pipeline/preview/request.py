@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ...catalog import MERGE_METHODS, TRANSFORMS, looks_at_images, resolve
+from ...catalog import MERGE_METHODS, TRANSFORMS, looks_at_images, params_of, resolve
 from ...recipe import Probe, Recipe, Request
 from ...store import Store
 from ..preflight.estimate import quick_estimate
@@ -130,8 +130,13 @@ def rate_name(recipe: Recipe, zoo: str) -> str:
         zoo: name of its zoo.
     """
     experts = "all" if recipe.experts == "all" else str(len(recipe.experts))
-    methods = "+".join([*(call.method for call in recipe.transforms), recipe.merge.method])
-    return f"{zoo}-{experts}-{methods}-{recipe.forward}-{recipe.probe.samples_per_task}"
+    rows = [(TRANSFORMS[call.method], call.params) for call in recipe.transforms]
+    methods = []
+    for row, given in (*rows, (MERGE_METHODS[recipe.merge.method], recipe.merge.params)):
+        amounts = (row.cost.images, row.cost.merges, row.cost.products)
+        counts = [f"{amount(params_of(row, given)):g}" for amount in amounts if amount]  # of images, merges, products
+        methods.append("=".join([row.name, *counts]))
+    return f"{zoo}-{experts}-{'+'.join(methods)}-{recipe.forward}-{recipe.probe.samples_per_task}"
 
 
 def foreseen_seconds(asked: PreviewRequest, zoo: str, store: Store) -> float:
