@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -145,8 +146,8 @@ def parse_values(values: str) -> list[Any]:
         start, stop, step = (Decimal(part.strip()) for part in values.split(":"))
     except InvalidOperation as error:
         raise RecipeError(f"'{values}' is no range of numbers; write it as start:stop:step.") from error
-    finite = all(number.is_finite() for number in (start, stop, step))
-    if not finite or not (step > 0 and stop >= start) or (stop - start) / step >= MAX_POINTS:
+    finite = all(number.is_finite() and math.isfinite(float(number)) for number in (start, stop, step))
+    if not finite or not (step > 0 and stop >= start) or stop - start >= MAX_POINTS * step:
         raise RecipeError(f"The range {values} does not lead from its start to its stop in at most {MAX_POINTS} steps.")
     count = int((stop - start) / step) + 1
     numbers = [start + index * step for index in range(count)]
@@ -170,7 +171,7 @@ def set_place(document: dict[str, Any], place: str, value: Any) -> None:
         raise RecipeError(f"'{place}' names no key of the recipe.")
     if last not in target and not (path and path[-1] == "params"):
         raise RecipeError(f"The recipe has no '{place}'. {nearest(last, target)}")
-    if last == "method" and path and path[0] in TABLES and value in TABLES[path[0]]:
+    if last == "method" and path and path[0] in TABLES and isinstance(value, str) and value in TABLES[path[0]]:
         fields = TABLES[path[0]][value].params.model_fields
         target["params"] = {name: kept for name, kept in target.get("params", {}).items() if name in fields}
     target[last] = value

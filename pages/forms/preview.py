@@ -46,6 +46,7 @@ WAIT = 2.0  # seconds that the form waits for a preview, unless the next change 
 LOOK = 0.02  # seconds between two looks meanwhile
 TICK = 0.5  # seconds between two looks for one that takes longer
 TRAINED = "Calibrators train, so what they do needs Run."
+ANCHORS = {"pretrained": "pretrained", "against": "run shown", "merged": "this merge"}
 OUTCOMES = {
     "seen": "higher",
     "opposite seen": "lower",
@@ -256,11 +257,14 @@ def _caption(document: Mapping[str, Any]) -> str:
     """Return the provenance: n, split, seed, map, and that none of it is a run's number."""
     used, there = ({task[name] for task in document["tasks"]} for name in ("evaluated", "available"))
     share = sum(document["map"]["explained_variance"])
+    named = document["map"].get("anchors", ("pretrained", "against"))  # one of before does not name them
+    anchors = " and ".join(ANCHORS[name] for name in named)
+    differs = any("difference" in means for means in document["average"].values() if means)
     parts = [
         f"A sample of the merge alone, not the run's number: n = {_span(used)} of {_span(there)} test images a task",
         f"{PROTOCOLS[document['protocol']]}, split seed {document['split_seed']}, seed {document['seed']}",
-        "95 % intervals, the difference by image",
-        f"PCA of pretrained and run shown ({rounded(share, 0)} % of the variance)",
+        "95 % intervals" + (", the difference by image" if differs else ""),
+        f"PCA of {anchors} ({rounded(share, 0)} % of the variance)",
         f"{rounded(document['seconds'])} s",
     ]
     if graded := [task["title"] for task in document["tasks"] if "merged" not in task]:

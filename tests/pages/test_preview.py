@@ -62,7 +62,9 @@ def finish(workspace, row, key=KEY, outcome="seen", mean=2.5, uncompared="", gra
             del task["merged"], task["against"]
     average = {"in": inside if len(graded) < len(titles) else None, "out": None}
     document = {"format": 1, "tasks": tasks, "average": average, "seconds": 0.31, "chance": "", "looked_at": FEWER}
-    document |= {"map": {"method": "pca", "explained_variance": [20.0, 10.0]}, "protocol": "held_out", "split_seed": 0}
+    anchors = ["pretrained", "merged" if uncompared else "against"]
+    document["map"] = {"method": "pca", "anchors": anchors, "explained_variance": [20.0, 10.0]}
+    document |= {"protocol": "held_out", "split_seed": 0}
     document["uncompared"] = uncompared
     rng = np.random.default_rng(0)
     arrays = {"task": np.array([0, 0, 1, 1], np.int32), "index": np.arange(4, dtype=np.int32)}
@@ -112,6 +114,7 @@ def test_a_preview_says_what_it_is_of_and_how_sure_it_is(workspace, open_app, ou
     assert STATES[outcome] in text
     assert "not the run's number: n = 2 of 80 test images a task" in text
     assert "held-out images, split seed 0, seed 0" in text
+    assert "95 % intervals, the difference by image; PCA of pretrained and run shown (30 % of the variance)" in text
     assert FEWER in text
     assert "needs Run" in text
     assert charts(app) == before + 2
@@ -125,6 +128,7 @@ def test_a_preview_that_cannot_be_compared_says_why(workspace, open_app):
     app.run()
     assert not app.exception
     assert "It is not compared with the run shown: The expert 'old' is gone." in said(app)
+    assert "95 % intervals; PCA of pretrained and this merge (30 % of the variance)" in said(app)
 
 
 @pytest.mark.parametrize("graded", [("Cars",), ("Cars", "Digits")])

@@ -246,6 +246,8 @@ def test_a_coefficient_is_chosen_by_what_tasks_out_of_domain_keep(zoo, store, tm
     assert chosen(0.95, (0.1, 0.99), (0.2, 0.9), (0.3, 0.96)) == 0.3, "the last, as is written"
     with pytest.raises(RecipeError, match=r"leaves 95 % .* the most is 90.0 %"):
         chosen(0.95, (0.1, 0.9), (0.2, 0.8), (0.3, None))
+    with pytest.raises(RecipeError, match="has no accuracy above 0 to compare with"):
+        chosen(0.95, (0.1, None), (0.2, None))
     assert chosen(0.95, (0.1, 1.0), (0.2, 0.98), (0.2, 0.9), (0.3, 0.9)) == 0.1, "a mean over seeds"
     tune = {"merge.params.scaling": [0.0]}
     points = [

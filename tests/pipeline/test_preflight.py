@@ -10,6 +10,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from engine.catalog import resolve
+from engine.errors import CalibrationError
 from engine.pipeline.local import preflight_recipe, run_recipe
 from engine.pipeline.preflight.estimate import LIBRARIES, estimate, gather
 from engine.pipeline.rates import Rates, add_rate, keep_rates, known_rates
@@ -99,6 +100,33 @@ def test_too_few_images_for_a_calibrators_batch_are_named(zoo, store):
     assert "'alpha' leaves 24 images to adapt on; the calibrators take 25 at a time" in " ".join(faults)
 
 
+@pytest.mark.parametrize("size", ["many", None, [4]])
+def test_a_batch_size_that_is_no_number_is_one_finding_of_several(zoo, store, size):
+    alike = {"method": "surgery", "name": "wide", "params": {"rank": 4, "steps": 20, "batch_size": 25}}
+    calibrators = [{"method": "surgery", "params": {"batch_size": size}}, alike]
+    faults = " ".join(preflight_recipe(recipe_of(zoo, calibrators=calibrators), store).faults)
+    assert "batch_size" in faults
+    assert "'alpha' leaves 24 images to adapt on; the calibrators take 25 at a time" in faults
+
+
+def test_steps_of_large_batches_are_measured(tmp_path, store):
+    large = {"rank": 4, "steps": 20, "batch_size": 100}
+    calibrators = [{"method": "surgery", "params": large}, {"method": "prob_surgery", "params": {"steps": 20}}]
+    zoo = make_zoo(tmp_path / "large", images=300)
+    found = preflight_recipe(recipe_of(zoo, calibrators=calibrators), store)
+    assert found.faults == []
+    assert "measured on this machine" in found.estimate.basis
+    assert len(known_rates(store).step) == 2
+
+
+def test_what_was_measured_serves_where_the_rest_cannot_be(zoo, store, monkeypatch):
+    def failing(*_):
+        raise CalibrationError("no")
+
+    monkeypatch.setattr("engine.pipeline.preflight.probe._steps", failing)
+    assert "measured on this machine" in preflight_recipe(recipe_of(zoo), store).estimate.basis
+
+
 def test_a_full_disk_stops_and_little_memory_warns(zoo, store, monkeypatch):
     monkeypatch.setattr("engine.pipeline.preflight.check.free_at", lambda folder: 1000)
     monkeypatch.setattr(
@@ -109,12 +137,16 @@ def test_a_full_disk_stops_and_little_memory_warns(zoo, store, monkeypatch):
     assert "of memory are needed" in texts(found, "warning")
 
 
-def test_what_is_in_the_store_is_not_counted_again(zoo, store):
+def test_what_is_in_the_store_is_not_counted_again(zoo, store, monkeypatch):
     before = preflight_recipe(recipe_of(zoo), store).estimate
     run_recipe(recipe_of(zoo), store)
-    after = preflight_recipe(recipe_of(zoo), store).estimate
+    monkeypatch.setattr("engine.pipeline.preflight.check.free_at", lambda folder: 1000)
+    found = preflight_recipe(recipe_of(zoo), store)
     assert sum(before.parts.values()) > 0
-    assert sum(after.parts.values()) == 0
+    assert sum(found.estimate.parts.values()) == 0
+    assert before.disk_bytes > 2**20
+    assert found.estimate.disk_bytes == 0
+    assert found.faults == [], "a full disk holds everything already"
 
 
 def test_the_probe_measures_a_machine_once(zoo, store):

@@ -25,7 +25,6 @@ from engine.pipeline.preview.request import (
     merges_alike,
     preview_request,
     read_preview,
-    trained_parts,
 )
 from engine.pipeline.rates import known_rates
 from engine.pipeline.tools import Silent, StepTools
@@ -81,6 +80,7 @@ def scaled(zoo, scaling, **changes):
 def test_a_preview_is_a_run_of_its_sample(zoo, store, changes):
     asked = PreviewRequest(recipe=recipe(zoo, **changes), images=SAMPLE)
     document, arrays = preview(store, asked)
+    assert document["map"]["anchors"] == ["pretrained", "merged"]
     report = run_recipe(recipe(zoo, probe={"samples_per_task": SAMPLE}, **changes), store)
     found = {task["name"]: task["merged"][0] for task in document["tasks"]}
     assert found == pytest.approx(report.accuracy["merged"])
@@ -95,6 +95,7 @@ def test_the_difference_is_by_image_on_the_images_of_the_preview(zoo, store):
     shown = before.model_copy(update={"probe": before.probe.model_copy(update={"split_seed": 7})})
     document, arrays = preview(store, preview_request(after, shown))
     alone, own = preview(store, preview_request(before, None))
+    assert document["map"]["anchors"] == ["pretrained", "against"]
     np.testing.assert_array_equal(arrays["against/right"], own["merged/right"])
     np.testing.assert_array_equal(arrays["index"], own["index"])
     inside = [n for n, task in enumerate(document["tasks"]) if task["domain"] == "in"]
@@ -231,12 +232,6 @@ def test_a_preview_that_nobody_wants_stops_and_leaves_nothing(zoo, own_store, lo
     with pytest.raises(Cancelled):
         preview(own_store, preview_request(scaled(zoo, 0.4), None), Stopping(looks))
     assert not list(own_store.artefacts())
-
-
-def test_methods_that_learn_are_named(zoo):
-    learning = next(row for row in MERGE_METHODS.values() if row.learns)
-    assert trained_parts(recipe(zoo, merge={"method": learning.name})) == [learning.title]
-    assert not trained_parts(recipe(zoo))
 
 
 @pytest.mark.parametrize("graded", [1, 3])

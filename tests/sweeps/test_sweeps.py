@@ -5,6 +5,7 @@ import pytest
 from engine.catalog import resolve
 from engine.errors import RecipeError, StoreError
 from engine.figures import sweep_curves, sweep_map
+from engine.pipeline.preflight.estimate import quick_estimate
 from engine.pipeline.preflight.sweep import estimate_sweep
 from engine.recipe import parse_recipe
 from engine.report import Averages
@@ -21,6 +22,8 @@ from engine.sweeps import (
 )
 from engine.sweeps.frames import frames_of
 from engine.sweeps.grid import parse_values
+
+VAST = ("a=0:1e999999:1e-999999", "a=0:1:1e-999999", "a=0:1e999999:1e999999", "a=1e9999999999999999999:1:1")
 
 
 def request(*settings, **changes):
@@ -57,7 +60,7 @@ def test_settings_of_a_sweep():
     assert parse_setting("a=0.1:0.3:0.1")[1] == pytest.approx([0.1, 0.2, 0.3])
     assert parse_setting("merge.method=ties,tsv_m")[1] == ["ties", "tsv_m"]
     assert parse_values("1e-4, 2, true,") == [1e-4, 2, True]
-    for wrong in ("a", "a=", "a=1:0:1", "a=0:1:0", "a=x:y:z", "a=0:1:0.0001", "a=0:inf:1", "a=[1"):
+    for wrong in ("a", "a=", "a=1:0:1", "a=0:1:0", "a=x:y:z", "a=0:1:0.0001", "a=0:inf:1", "a=[1", *VAST):
         with pytest.raises(RecipeError):
             parse_setting(wrong)
     with pytest.raises(RecipeError, match="Did you mean 'merge'"):
@@ -79,6 +82,13 @@ def test_a_method_without_the_parameter_is_refused_by_name():
     asked = request(("merge.method", ["weight_average"]), ("merge.params.scaling", [0.2]))
     with pytest.raises(RecipeError, match=r"Weight Averaging.*scaling"):
         asked.points()
+
+
+@pytest.mark.parametrize("value", ["[ties]", "{ties: 1}", "[[ties]]"])
+def test_a_list_is_no_method(value):
+    place, values = parse_setting(f"merge.method={value}")
+    with pytest.raises(RecipeError, match=r"merge\.method"):
+        request((place, values), merge={"method": "ties"}).points()
 
 
 def test_a_value_is_taken_once():
@@ -180,3 +190,23 @@ def test_what_runs_share_is_counted_once(tmp_path):
     ranks = estimate_sweep(request(("calibrators.surgery.params.rank", [4, 8, 16]), calibrators=surgery), store)
     assert (merges.runs, merges.merges, ranks.runs, ranks.merges) == (3, 3, 3, 1)
     assert one.seconds < ranks.seconds < merges.seconds < 3 * one.seconds
+
+
+@pytest.mark.parametrize(
+    ("place", "values", "merges"),
+    [
+        ("merge.method", ["weight_average", "twin", "adamerging"], 3),
+        ("calibrators.surgery.params.steps", [10, 100_000], 1),
+        ("probe.samples_per_task", [10, "all", 20], 1),
+        ("probe.split_seed", [0, 1], 1),
+    ],
+)
+def test_every_run_of_a_sweep_is_estimated_in_whatever_order(tmp_path, place, values, merges):
+    store = Store(tmp_path)
+    asked = request((place, values), calibrators=[{"method": "surgery"}])
+    found = estimate_sweep(asked, store)
+    assert found == estimate_sweep(request((place, values[::-1]), calibrators=[{"method": "surgery"}]), store)
+    alone = [quick_estimate(point.recipe, store) for point in asked.points()]
+    assert max(run.seconds for run in alone) <= found.seconds < sum(run.seconds for run in alone)
+    assert max(run.disk_bytes for run in alone) <= found.disk_bytes < sum(run.disk_bytes for run in alone)
+    assert found.merges == merges

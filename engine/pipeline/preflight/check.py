@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import torch
 
-from ...catalog import resolve
+from ...catalog import CALIBRATORS, params_of, resolve, row_of
 from ...errors import EngineError
 from ...features import choose_device
 from ...recipe import Recipe, parse_recipe
@@ -172,9 +172,16 @@ def _compare(base: Weights, expert: Weights, name: str, progress: Callable[..., 
     return {"same": torch.tensor(same)}
 
 
+def _batch_sizes(recipe: Recipe) -> Iterator[int]:
+    """Return the images that each calibrator takes at a time; those that cannot be used have been named already."""
+    for call in recipe.calibrators:
+        with suppress(EngineError):
+            yield params_of(row_of(CALIBRATORS, call.method, "calibrator"), call.params).batch_size
+
+
 def _splits(zoo: Zoo, recipe: Recipe, tasks: list[str]) -> Iterator[Finding]:
     """Return splits that are empty or very small."""
-    needed = max((int(call.params.get("batch_size", 2)) for call in recipe.calibrators), default=0)
+    needed = max(_batch_sizes(recipe), default=0)
     for name in tasks:
         try:
             data = zoo.open_data(name)
@@ -201,12 +208,11 @@ def _splits(zoo: Zoo, recipe: Recipe, tasks: list[str]) -> Iterator[Finding]:
 
 def _estimate(zoo: Zoo, recipe: Recipe, plan: Plan | None, tools: StepTools) -> Estimate:
     facts = gather(zoo, recipe)
-    rates = known_rates(tools.store)
     try:
         config = architecture(zoo.folder, zoo.manifest)
         rates = probe(zoo.weights_path("base"), config, facts, recipe, tools)
-    except EngineError:
-        pass  # the base is not there; its absence has been said, and typical rates serve
+    except EngineError:  # such as of a base that is not there, which has been said
+        rates = known_rates(tools.store)  # with what was measured before it
     return estimate(recipe, facts, rates, _shares(plan, tools.store) if plan else None)
 
 

@@ -146,7 +146,7 @@ def estimate(recipe: Recipe, facts: Facts, rates: Rates, shares: Mapping[str, fl
     return Estimate(
         seconds=round(START + sum(parts.values()), 1),
         peak_memory_bytes=_memory(recipe, facts, workers),
-        disk_bytes=_disk(recipe, facts, merges),
+        disk_bytes=_disk(recipe, facts, merges, shares or {}),
         basis=basis,
         parts=parts,
     )
@@ -249,17 +249,18 @@ def _memory(recipe: Recipe, facts: Facts, workers: int) -> int:
     return max(merging, encoding, training)
 
 
-def _disk(recipe: Recipe, facts: Facts, merges: int) -> int:
+def _disk(recipe: Recipe, facts: Facts, merges: int, shares: Mapping[str, float]) -> int:
     row = MERGE_METHODS[recipe.merge.method]
     merged = facts.tower.bytes * merges
     if row.yields == "per_sample":
         merged += merges * facts.experts * facts.tower.bytes
     elif row.yields == "per_task":
         merged += facts.experts * facts.tower.parameters  # a byte a mask entry
-    images = sum(facts.images.values()) + sum(facts.adapted.values())
-    states = 2 + merges + facts.references + len(recipe.calibrators)
-    features = images * facts.tower.dim * FLOAT * states * 2  # by task, and together in the result
-    return merged + features + 2**20
+    state = (sum(facts.images.values()) + sum(facts.adapted.values())) * facts.tower.dim * FLOAT
+    encoded, corrected = state * (2 + merges + facts.references), state * len(recipe.calibrators)
+    # Features lie by task, and together in the result.
+    sizes = {"merge": merged, "features": encoded, "calibrate": corrected, "bundle": encoded + corrected + 2**20}
+    return round(sum(size * shares.get(name, 1.0) for name, size in sizes.items()))
 
 
 def _count(zoo: Zoo, task: Task, recipe: Recipe) -> tuple[int, int]:

@@ -23,7 +23,7 @@ READ = 128 * 2**20  # bytes of a file that are read
 BLOCK = 2**24  # values that are added
 SIDE = 768  # of the matrices that are multiplied
 IMAGES = 8
-PAIRS = 64  # rows of made features a task
+PAIRS = 64  # rows of made features a task, unless a step takes more
 STEPS = 8
 STALE = 6 * 3600.0  # seconds; what was measured on a busy machine is not believed for long
 SMALL = 0.05  # an encoder is run for at least so many seconds, so that a small one is not measured by its start
@@ -123,7 +123,7 @@ def _steps(recipe: Recipe, facts: Facts, rates: Rates, tools: StepTools) -> Iter
             continue
         tools.progress(0.7, f"Measuring {row.title}")
         config = params_of(row, {**call.params, "steps": STEPS})
-        pairs = {task: torch.randn(PAIRS, facts.tower.dim) for task in facts.in_domain}
+        pairs = {task: torch.randn(max(PAIRS, config.batch_size), facts.tower.dim) for task in facts.in_domain}
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:

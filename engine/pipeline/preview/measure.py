@@ -129,12 +129,15 @@ class Samples:
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Score both sides and place them in one map, fitted to what stands still: pretrained and what is compared.
 
+        Where nothing is compared, it is fitted to pretrained and the merge; the document names both as ``anchors``.
+
         Returns:
             The document and the arrays that the step writes.
         """
         sides = {"merged": merged} | ({} if compared is None else {"against": compared})
-        anchors = [self._pretrained, merged if compared is None else compared]
-        place, facts = fit_map(np.concatenate([part for state in anchors for part in state.values()]))
+        still = next(reversed(sides))  # what is compared, else the merge itself
+        anchors = {"pretrained": self._pretrained, still: sides[still]}
+        place, facts = fit_map(np.concatenate([part for state in anchors.values() for part in state.values()]))
         right = {side: self._right(features) for side, features in sides.items()}
         arrays = {
             "task": np.repeat(np.arange(len(self.tasks)), [len(self._labels[t.name]) for t in self.tasks]),
@@ -148,7 +151,7 @@ class Samples:
             "format": 1,
             "tasks": [self._task(task, right) for task in self.tasks if task.name in merged],
             "average": {domain: self._average(right, domain) for domain in ("in", "out")},
-            "map": {"method": "pca", **facts},
+            "map": {"method": "pca", "anchors": list(anchors), **facts},
         }
         return document, arrays
 

@@ -14,7 +14,7 @@ from ..run.plan import RunSteps
 from ..viewing.by_task import need_heads
 from .measure import PreviewInputs, PreviewParams, preview
 from .models import side_of
-from .request import PreviewRequest, chance_in, foreseen_seconds, looked_at, rate_name, trained_parts
+from .request import PreviewRequest, chance_of, foreseen_seconds, looked_at, rate_name, trained_parts
 
 
 def plan_preview(document: Mapping[str, Any], store: Store) -> Plan:
@@ -40,7 +40,7 @@ def plan_preview(document: Mapping[str, Any], store: Store) -> Plan:
     params = PreviewParams(
         keys={name: side.keys for name, side in sides.items()},
         heads=run.digests.get("heads"),
-        chance=chance_in(recipe, recipe.seeds[0]),
+        chance=chance_of(asked, compared="against" in sides),
         looked_at=looked_at(asked, compared="against" in sides),
         protocol=recipe.probe.protocol,
         split_seed=recipe.probe.split_seed,

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ...catalog import MERGE_METHODS, TRANSFORMS, looks_at_images, resolve
+from ...catalog import MERGE_METHODS, TRANSFORMS, looks_at_images, params_of, resolve
 from ...recipe import Probe, Recipe, Request
 from ...store import Store
 from ..preflight.estimate import quick_estimate
@@ -77,12 +77,34 @@ def drawn_parts(recipe: Recipe) -> list[str]:
     return [row.title for row in (*transforms, merge) if row.stochastic]
 
 
+def _by_chance(recipe: Recipe) -> str:
+    """Return the titles of the parts of a recipe's merge that draw at random, training among them."""
+    return ", ".join(dict.fromkeys((*drawn_parts(recipe), *trained_parts(recipe))))
+
+
 def chance_in(recipe: Recipe, seed: int) -> str:
-    """Return a sentence on what of a recipe's merge is drawn at random; '' where nothing is."""
-    drawn = dict.fromkeys((*drawn_parts(recipe), *trained_parts(recipe)))
-    if not drawn:
+    """Return a sentence on what the merges of a film draw at random; '' where nothing is."""
+    drawn = _by_chance(recipe)
+    return (
+        f"Drawn at random, with seed {seed} in every frame: {drawn}. Part of the movement is chance." if drawn else ""
+    )
+
+
+def chance_of(asked: PreviewRequest, *, compared: bool) -> str:
+    """Return sentences on what the merges of a preview draw at random; '' where nothing is.
+
+    Args:
+        asked: for the preview.
+        compared: with another merge; False where there is none or it was left out.
+    """
+    found = []
+    for who, recipe in (("this merge", asked.recipe), ("that of the run shown", asked.against if compared else None)):
+        if recipe is not None and (drawn := _by_chance(recipe)):
+            found.append(f"{drawn} in {who}, with seed {recipe.seeds[0]}")
+    if not found:
         return ""
-    return f"Drawn at random, with seed {seed} in every frame: {', '.join(drawn)}. Part of the movement is chance."
+    means = "Part of the difference is chance." if compared else "Another seed gives other numbers."
+    return f"Drawn at random: {'; '.join(found)}. {means}"
 
 
 def looked_at(asked: PreviewRequest, *, compared: bool = True) -> str:
@@ -108,8 +130,13 @@ def rate_name(recipe: Recipe, zoo: str) -> str:
         zoo: name of its zoo.
     """
     experts = "all" if recipe.experts == "all" else str(len(recipe.experts))
-    methods = "+".join([*(call.method for call in recipe.transforms), recipe.merge.method])
-    return f"{zoo}-{experts}-{methods}-{recipe.forward}-{recipe.probe.samples_per_task}"
+    rows = [(TRANSFORMS[call.method], call.params) for call in recipe.transforms]
+    methods = []
+    for row, given in (*rows, (MERGE_METHODS[recipe.merge.method], recipe.merge.params)):
+        amounts = (row.cost.images, row.cost.merges, row.cost.products)
+        counts = [f"{amount(params_of(row, given)):g}" for amount in amounts if amount]  # of images, merges, products
+        methods.append("=".join([row.name, *counts]))
+    return f"{zoo}-{experts}-{'+'.join(methods)}-{recipe.forward}-{recipe.probe.samples_per_task}"
 
 
 def foreseen_seconds(asked: PreviewRequest, zoo: str, store: Store) -> float:

@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from ...catalog import CALIBRATORS
 from ...errors import EngineError
 from ...experiments import Experiment, Variant
 from ...experiments.sizes import shape_of
-from ...experiments.spec import merge_matters, seed_matters
-from ...recipe import Recipe
 from ...store import Store
 from ...zoo.folder import Zoo
 from ..preflight.estimate import Facts, estimate, gather
-from ..preflight.sweep import merged_share
+from ..preflight.sweep import first_of, fresh_shares, merged_share
 from ..preflight.views import START, work_seconds
 from ..rates import Rates, known_rates
 from ..viewing.base import View, ViewRequest
@@ -89,54 +85,11 @@ class _Counted:
         facts = self.facts[place]
         found = estimate(recipe, facts, self.rates)
         self.memory, self.basis = max(self.memory, found.peak_memory_bytes), found.basis
-        fresh = _fresh(recipe, self.done, merged_share(facts), tuned=bool(variant.point.tune))
+        fresh = fresh_shares(recipe, self.done, merged_share(facts), tuned=bool(variant.point.tune))
         if "bundle" in fresh:
             self.runs += 1
             self.disk += found.disk_bytes
         self.seconds += sum(found.parts.get(name, 0.0) * share for name, share in fresh.items())
         for view, asked in views:
-            if view.work and _first(self.done, view.name, asked.model_dump(mode="json")):
+            if view.work and first_of(self.done, view.name, asked.model_dump(mode="json")):
                 self.seconds += START + work_seconds(view, asked, facts, self.rates)
-
-
-def _first(done: set[str], kind: str, *parts: object) -> bool:
-    """Return whether nothing before was the same, and remember it."""
-    key = json.dumps([kind, *parts], sort_keys=True, default=str)
-    new = key not in done
-    done.add(key)
-    return new
-
-
-def _fresh(recipe: Recipe, done: set[str], merged: float, *, tuned: bool) -> dict[str, float]:
-    """Return the share of each kind of step that no recipe before had, and remember it.
-
-    Args:
-        recipe: resolved.
-        done: what recipes before had; added to.
-        merged: the merged model's share of a run's encoding.
-        tuned: the merged model is measured on validation samples as well, of which there are at most as many.
-    """
-    once = partial(_first, done)
-    document = recipe.model_dump(mode="json")
-    seed = recipe.seeds[0]
-    made = [document["experts"], document["merge"], document["transforms"], seed if merge_matters(recipe) else 0]
-    probe, alike = document["probe"], {"name": ""}  # what a calibrator is called changes nothing
-    calls = [
-        once("calibrate", {**call, **alike}, made if call["on"] == "merged" else document["experts"], probe, seed)
-        for call in document["calibrators"]
-    ]
-    others = once("other features", document["experts"], probe)
-    deep = [4.0 if CALIBRATORS[call["method"]].deep else 1.0 for call in document["calibrators"]]
-    work = sum(weight for weight, new in zip(deep, calls, strict=True) if new)
-    found = {
-        "merge": float(once("merge", made)),
-        "salience": float(once("salience", document["experts"])),
-        "heads": float(once("heads")),
-        "features": (1.0 if others else merged) * once("features", made, probe)
-        + merged * (tuned and once("validation", made, probe)),
-        "calibrate": work / sum(deep) if deep else 0.0,
-    }
-    whole = {name: share for name, share in found.items() if share}
-    if once("bundle", document, seed if seed_matters(recipe) else 0):
-        whole["bundle"] = 1.0
-    return whole

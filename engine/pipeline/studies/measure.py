@@ -154,7 +154,7 @@ def choose(point: Point, runs: Sequence[RunAt]) -> tuple[list[RunAt], tuple[Tune
     Where it peeks, every group and seed has values of its own, which are told by seed.
 
     Raises:
-        RecipeError: no value leaves as much.
+        RecipeError: no value leaves as much, or there is nothing to compare with.
     """
     if not point.tune or not runs:
         return list(runs), ()
@@ -166,6 +166,11 @@ def choose(point: Point, runs: Sequence[RunAt]) -> tuple[list[RunAt], tuple[Tune
         scores.setdefault(run.values, []).append(-math.inf if found is None else found)
     means = {values: math.fsum(every) / len(every) for values, every in scores.items()}
     allowed = [values for values, share in means.items() if share >= point.keeps] if point.keeps else []
+    if point.keeps and max(means.values()) == -math.inf:
+        raise RecipeError(
+            "No value can be chosen by what it leaves out of domain: on validation images there, the pretrained model "
+            "has no accuracy above 0 to compare with. Take a zoo with such a task, or choose without `keeps`."
+        )
     if point.keeps and not allowed:
         raise RecipeError(
             f"None of the values leaves {100 * point.keeps:g} % of the pretrained model's accuracy out of domain; the "
