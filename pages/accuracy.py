@@ -172,6 +172,7 @@ def _confusions(run: RunView) -> None:
                     run=run,
                     unit="Percent of true class",
                     tasks=[task],
+                    first_seed=True,
                     pick=class_pick(run, task),
                 )
     if run.report.tasks[task].graded:
@@ -215,7 +216,7 @@ def _training(run: RunView) -> None:
     )
     look = theme()
     drawing = drawn(run, ("curves", look, quantity), lambda: training_curves(run.report, quantity, look))
-    figure(drawing, key="accuracy.curves", run=run, unit=QUANTITIES[quantity].axis)
+    figure(drawing, key="accuracy.curves", run=run, unit=QUANTITIES[quantity].axis, first_seed=True)
     said = "The last step is what is reported: the best step would be a choice made on evaluation images."
     st.caption(called(said, kind_of(run.report)))
 

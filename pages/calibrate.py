@@ -89,6 +89,7 @@ def _training(run: RunView) -> None:
         run=run,
         unit=QUANTITIES[quantity].axis,
         tasks=None if task is None else [task],
+        first_seed=True,
     )
     curves, fitted = curve_table(report, task), QUANTITIES[quantity].adapt
     both = fitted in curves and curves[fitted].notna().any() and QUANTITIES[quantity].evaluate
@@ -159,7 +160,8 @@ def _cost(run: RunView) -> None:
 def _uncertainty(run: RunView) -> None:
     """Draw predicted σ against what is left of the drift."""
     st.subheader("Does it know when it is wrong?", anchor=False)
-    table = samples(run)
+    table, inside = samples(run), run.report.tasks_of("in")
+    table = table[table["task"].isin(inside)]
     states = uncertain_states(table, run.report)
     if not states:
         empty_state(
@@ -183,7 +185,7 @@ def _uncertainty(run: RunView) -> None:
         )
         task = task_choice(
             run.report,
-            run.report.tasks_of("in"),
+            inside,
             key="calibrate.task",
             whole="All tasks",
             help=f"The task whose {kind_of(run.report).many} are ranked by predicted σ, or all of them.",
@@ -208,7 +210,8 @@ def _uncertainty(run: RunView) -> None:
         key="calibrate.uncertainty",
         run=run,
         unit=f"σ averaged over dimensions, images ranked within their task, {found.images:,} images",
-        tasks=None if chosen is None else [chosen],
+        tasks=inside if chosen is None else [chosen],
+        first_seed=True,
     )
     st.caption(
         "Where σ says something, line and bars rise from left to right. It plays no part when the calibrator is used: "

@@ -143,7 +143,8 @@ def _distances(run: RunView) -> None:
     except EngineError as error:
         error_state(error)
         return
-    figure(drawing, key="representations.shift", run=run, unit="Euclidean distance, feature units", tasks=[task])
+    unit = "Euclidean distance, feature units"
+    figure(drawing, key="representations.shift", run=run, unit=unit, tasks=[task], first_seed=True)
     said = "The box holds half of the images, the line 5 to 95 %. A long line to the right: some images went far."
     st.caption(called(said, kind))
 

@@ -316,6 +316,7 @@ ROWS = (
                 "uiuctml/Localize-and-Stitch",
             ),
         ),
+        learns="mask",
         stochastic=True,
         cost=Cost(images=lambda p: BACKWARD * p.examples * p.epochs, merges=lambda p: p.epochs),
         quick={"density": 0.2, "epochs": 2, "examples": 8, "batch_size": 4},

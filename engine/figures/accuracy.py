@@ -17,7 +17,7 @@ from .palette import CIVIDIS, GAP, INK, MUTED, Theme, diverging, fill, state_tit
 NUMBERS_UP_TO = 12  # rows or columns of a heatmap up to which cells carry numbers
 MARKED_UP_TO = 40  # and up to which missing cells are marked one by one
 CATEGORIES = {"type": "category", "showgrid": False, "dtick": 1}
-AVERAGES = (("within", "<b>Mean in</b>"), ("out", "<b>Mean out</b>"))  # one line: upright on a phone
+AVERAGES = (("within", "in", "<b>Mean in</b>"), ("out", "out", "<b>Mean out</b>"))  # one line: upright on a phone
 
 
 def scored_states(report: Report) -> list[str]:
@@ -231,13 +231,13 @@ def _outlines(
         rows = table[table["state"] == state]
         if state not in baseline.accuracy or rows["baseline"].isna().all():
             continue
-        means = dict(_means(baseline, state))
+        means = {title: _mean_of_baseline(rows, domain) for _, domain, title in AVERAGES}
         groups = [name for name, _ in _means(report, state)]
         found.append(
             go.Bar(
                 name=plain(f"Baseline: {title}"),
                 x=[*under_groups(rows["title"]), *groups],
-                y=[*rows["baseline"], *(means.get(name, np.nan) for name in groups)],
+                y=[*rows["baseline"], *(means[name] for name in groups)],
                 offsetgroup=state,
                 legendgroup="baseline",
                 showlegend=not found,
@@ -249,10 +249,16 @@ def _outlines(
     return found
 
 
+def _mean_of_baseline(rows: pd.DataFrame, domain: str) -> float:
+    """Return a baseline's mean over the tasks that the run's own mean is over; NaN where it lacks one of them."""
+    own = rows[(rows["domain"] == domain) & rows["accuracy"].notna()]
+    return float(own["baseline"].mean(skipna=False))
+
+
 def _means(report: Report, state: str) -> list[tuple[str, float]]:
     """Return the averages that exist for any state, so that every state has the same groups."""
     found = []
-    for field, title in AVERAGES:
+    for field, _, title in AVERAGES:
         if any(getattr(average, field) is not None for average in report.average.values()):
             average = report.average.get(state)
             value = getattr(average, field) if average else None

@@ -71,7 +71,7 @@ def path_figure(
     table[MEAN] = mean
     unit = " %" if quantity == "accuracy" else ""
     said = listed(
-        [(ends[0], float(mean[0])), ("half-way", float(mean[len(mean) // 2])), (ends[1], float(mean[-1]))], unit
+        [(ends[0], float(mean[0])), ("half-way", float(np.interp(0.5, alphas, mean))), (ends[1], float(mean[-1]))], unit
     )
     return Drawing(
         figure, table, f"Mean {quantity} over {len(tasks)} tasks along the path: {said}.", f"path-{quantity}"

@@ -157,7 +157,7 @@ def pair_matrix(
     pairs = [(i, j) for i in range(len(names)) for j in range(i)]
     table = pd.DataFrame(matrix, columns=beside(("expert",), titles))
     table.insert(0, "expert", list(titles))
-    highest = max(pairs, key=lambda pair: np.nan_to_num(matrix[pair], nan=-np.inf), default=None)
+    highest = max((pair for pair in pairs if np.isfinite(matrix[pair])), key=matrix.__getitem__, default=None)
     alt = f"{unit} for {len(pairs)} pairs of experts." + (
         f" Highest: {titles[highest[0]]} and {titles[highest[1]]}, {matrix[highest]:.{digits + 1}f}." if highest else ""
     )

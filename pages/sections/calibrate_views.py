@@ -95,6 +95,7 @@ def coverage(run: RunView, state: str, task: str | None) -> None:
                 run=run,
                 unit="Share of residuals inside σ's intervals, mean over tasks",
                 tasks=tasks,
+                first_seed=True,
             )
         with st.container():
             figure(
@@ -103,6 +104,7 @@ def coverage(run: RunView, state: str, task: str | None) -> None:
                 run=run,
                 unit="A point a dimension, feature units",
                 tasks=tasks,
+                first_seed=True,
             )
     st.caption(
         "On the dotted line σ would be right. A line below it on the left, and points above it on the right, mean that "
@@ -125,6 +127,7 @@ def learned(run: RunView) -> None:
             run=run,
             unit="Learned coefficient λ",
             note="Trained on the adaptation images.",
+            first_seed=True,
         )
         st.caption(f"{title} acts in a merged model of its own, made with these coefficients.")
 
@@ -169,6 +172,7 @@ def outliers(run: RunView) -> None:
         run=run,
         unit="AUROC in brackets: 50 % is chance",
         tasks=[task],
+        first_seed=True,
     )
     with st.grid("auto", min_column_width=340, gap="small"):
         for state in states:
@@ -179,6 +183,7 @@ def outliers(run: RunView) -> None:
                     run=run,
                     unit="Euclidean distance, feature units",
                     tasks=[task],
+                    first_seed=True,
                 )
     shown = st.selectbox(
         "Prototypes of",
@@ -200,6 +205,7 @@ def outliers(run: RunView) -> None:
         run=run,
         tasks=[task],
         unit=f"Plane in which the task's own features spread most, {share} of their variance",
+        first_seed=True,
     )
     columns = {"State": st.column_config.TextColumn()}
     table = auroc_table(aurocs, run.report)
@@ -241,6 +247,7 @@ def wrong_task(run: RunView) -> None:
         key="calibrate.wrong.figure",
         run=run,
         unit="Accuracy (%), colour: points against no correction",
+        first_seed=True,
     )
     if others is not None:
         st.write(

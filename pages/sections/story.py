@@ -161,7 +161,7 @@ def what_merged_is(report: Report) -> str:
     trained = {"": "nothing was trained", "router": "only the router was trained"}
     learned = trained.get(row.learns, "what it learned, it learned from images without labels") if row else trained[""]
     if row and "validation" in row.needs:
-        learned = "chosen by accuracy on labelled validation images"
+        learned = f"{'learned' if row.learns == 'mask' else 'chosen by accuracy'} on labelled validation images"
     return f"{made}; {learned}."
 
 

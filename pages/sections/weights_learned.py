@@ -83,6 +83,7 @@ def _draw(run: RunView, learned: Learned) -> None:
         run=run,
         unit="Learned coefficient λ",
         note="Trained on the adaptation images.",
+        first_seed=True,
     )
     if learned.layers:
         _compare(run, learned, other, titles, limits)
@@ -105,6 +106,7 @@ def _compare(
         key="weights.lambda.other",
         run=view,
         unit="Learned coefficient λ, same colours as above",
+        first_seed=True,
     )
     pair = (learned, found) if behind else (found, learned)
     table = amplification_table(*pair, titles)

@@ -175,22 +175,30 @@ def split(report: Report) -> str:
 
 
 def provenance(
-    run: RunView, unit: str, tasks: Sequence[str] | None = None, *, images: bool = True, count: str = ""
+    run: RunView,
+    unit: str,
+    tasks: Sequence[str] | None = None,
+    *,
+    images: bool = True,
+    count: str = "",
+    first_seed: bool = False,
 ) -> str:
     """Return the line under a figure: unit, n of N, split, seeds, run; of weights alone, how many models they are of.
 
-    ``count`` stands for n of N where a view took fewer images than the run.
+    ``count`` stands for n of N where a view took fewer images than the run. ``first_seed`` is set where the
+    figure is of the first training seed alone, no mean over all; views, which have a count, always are.
     """
     report, kind = run.report, kind_of(run.report)
     source = f"{'example' if run.example else 'run'} {run.id}"
     unit = called(unit, kind)
     if not images:
         return f"{unit}; weights of {len(report.experts)} experts of the zoo {report.zoo.name}; {source}"
-    seeds = ", ".join(map(str, report.seeds))
+    seeds = report.seeds[:1] if first_seed or count else report.seeds
     return (
         f"{unit}; n = {count or counts(report, tasks)} test {kind.many} a task; "
         f"{called(PROTOCOLS[report.protocol], kind)}; "
-        f"split seed {report.split_seed}, training seed{'s' if len(report.seeds) > 1 else ''} {seeds}; {source}"
+        f"split seed {report.split_seed}, training seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}; "
+        f"{source}"
     )
 
 
@@ -204,6 +212,7 @@ def figure(
     note: str = "",
     images: bool = True,
     count: str = "",
+    first_seed: bool = False,
     pick: Pick | None = None,
 ) -> None:
     """Draw a figure with its provenance, and its numbers as a table to read and to download.
@@ -213,7 +222,8 @@ def figure(
     kind = kind_of(run.report)
     figure_called(drawing.figure, kind)
     plot(drawing, key=key, name=f"{run.id}-{drawing.name}", pick=pick)
-    said = " ".join([called(note, kind), provenance(run, unit, tasks, images=images, count=count)]).strip()
+    origin = provenance(run, unit, tasks, images=images, count=count, first_seed=first_seed)
+    said = " ".join([called(note, kind), origin]).strip()
     st.caption(plain(said))
     numbers_of(drawing, key, run.id, said, run)
 

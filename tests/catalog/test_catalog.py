@@ -48,6 +48,7 @@ def test_there_are_words_for_everything_that_rows_say():
         assert at_inference(row)
         assert cost_of(row)
         assert bool(learns(row)) == bool(getattr(row, "learns", ""))
+        assert learns(row) or row.cost.merges is None, f"{row.name} makes the model again and again, and learns nothing"
     assert all(needs_of(row) != "weights alone" for row in CALIBRATORS.values())
 
 

@@ -103,6 +103,8 @@ def test_a_matrix_of_pairs_says_which_is_highest_and_can_be_of_one_layer():
     assert "<b>Signs</b> and Digits, 0.300" in whole.alt
     assert pair_matrix(ARRAYS, TITLES, "cosine", "light", [0]).table.loc[0, TITLES[1]] == pytest.approx(0.5)
     assert pair_matrix(ARRAYS, TITLES, "conflict", "dark").table.loc[1, "Digits"] == pytest.approx(37.5)
+    still = {name: np.zeros_like(values) for name, values in ARRAYS.items()}
+    assert pair_matrix(still, TITLES, "cosine", "light").alt.endswith("for 1 pairs of experts.")
 
 
 @pytest.mark.parametrize(("cosine", "reach"), [(0.04, 0.3), (-0.04, 0.3), (0.9, 0.9)])
@@ -187,6 +189,8 @@ def test_paths_have_a_mean_and_barriers_even_of_a_task_called_alpha():
     assert list(drawing.table.columns) == [POSITION, "alpha", "mean", MEAN]
     assert drawing.table[MEAN].tolist() == [40, 30, 70]
     assert "half-way 30.0 %" in drawing.alt
+    even = {"alphas": [0, 0.25, 0.75, 1], "tasks": {"alpha": {"accuracy": [0, 30, 60, 90]}}}
+    assert "half-way 45.0 %" in path_figure(even, titles, ("Pretrained", "Merged"), "accuracy", "light").alt
     table = barrier_table(document, titles)
     assert table.loc[0, ["start", "end", "lowest", "highest", "barrier", "images"]].tolist() == [
         50,

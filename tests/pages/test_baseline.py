@@ -76,6 +76,17 @@ def test_outlines_stand_at_the_place_of_the_bars_with_their_own_values():
     assert "Outlines: Half." in drawing.alt
 
 
+def test_outlines_of_means_are_over_the_runs_own_tasks():
+    whole = made_report()
+    part = whole.model_copy(update={"tasks": {name: whole.tasks[name] for name in ("digits", "scenes")}})
+    for report, baseline, within in ((part, whole, whole.accuracy["merged"]["digits"]), (whole, part, np.nan)):
+        drawing = accuracy_bars(report, "light", ["merged"], ("Other", baseline))
+        ring = next(bar for bar in drawing.figure.data if bar.legendgroup == "baseline")
+        means = dict(zip(ring.x, ring.y, strict=True))
+        np.testing.assert_equal(means["<b>Mean in</b>"], within)
+        assert means["<b>Mean out</b>"] == whole.accuracy["merged"]["scenes"]
+
+
 def test_a_baseline_without_the_runs_tasks_draws_nothing():
     report = made_report()
     other = report.model_copy(update={"tasks": {}, "accuracy": {state: {} for state in report.accuracy}})

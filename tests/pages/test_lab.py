@@ -257,6 +257,7 @@ assert not heavy, heavy
         ("twin", "per_sample", "for every image", "only the router was trained"),
         ("adamerging", "static", "one model", "from images without labels"),
         ("evolutionary", "static", "one model", "chosen by accuracy on labelled validation images"),
+        ("localize_and_stitch_learned", "static", "one model", "learned on labelled validation images"),
     ],
 )
 def test_the_story_says_what_a_merged_model_is(method, kind, headline, what):

@@ -225,7 +225,33 @@ class TestAccuracy:
         assert "<b>left</b>" not in texts(app)
 
 
+@pytest.mark.parametrize(
+    ("page", "unit", "seeds"),
+    [
+        ("accuracy", "Percent of true class;", "training seed 3;"),
+        ("accuracy", "Percentage points;", "training seeds 3, 4;"),
+        ("representations", "Euclidean distance", "training seed 3;"),
+        ("representations", "L1, feature units", "training seeds 3, 4;"),
+        ("calibrate", "σ averaged", "training seed 3;"),
+        ("diagnose", "Percent of a class's", "training seed 3;"),
+    ],
+)
+def test_what_is_of_the_first_training_seed_alone_says_so(store, key, page, unit, seeds):
+    finish(store, key, made_report(seeds=(3, 4)))
+    said = [item.value.replace("\\", "") for item in open_page(page).caption]
+    captions = [text for text in said if unit in text and "training seed" in text]
+    assert captions
+    assert all(seeds in text for text in captions)
+
+
 class TestCalibrate:
+    def test_sigma_of_all_tasks_is_that_of_the_tasks_that_are_listed(self, store, key):
+        report = made_report()
+        shifted = report.tasks["scenes"].model_copy(update={"domain": "shifted"})
+        accuracy = {**report.accuracy, "surgery": dict.fromkeys(report.tasks, 75.0)}
+        finish(store, key, made_report(tasks={**report.tasks, "scenes": shifted}, accuracy=accuracy))
+        assert f"ranked within their task, {2 * EVALUATED} images" in texts(open_page("calibrate"))
+
     def test_thin_lines_are_explained_only_where_there_are_some(self, store, key):
         finish(store, key)
         app = open_page("calibrate")

@@ -12,12 +12,13 @@ import yaml
 from safetensors.torch import load_file, save_file
 from scipy.special import stdtrit
 
-from engine.analysis.written import read_array
+from engine.analysis.written import read_array, write_array
 from engine.calibration.rollout import look
 from engine.catalog import resolve
 from engine.errors import EngineError, RecipeError
 from engine.features.parts import parts_of
 from engine.figures.diagnosis.answer import Scope, gain
+from engine.figures.diagnosis.attention import attention_answer
 from engine.figures.diagnosis.blame import blame_answer
 from engine.figures.diagnosis.document import diagnosis_document
 from engine.figures.diagnosis.lens import lens_answer
@@ -228,7 +229,44 @@ def test_a_task_whose_own_expert_is_left_out_is_none_of_the_others(named, store)
     assert found["leaving alpha-one out"] == pytest.approx(10)
     assert found["leaving gamma-one out"] == pytest.approx(-50)
     assert found["Surgery"] == pytest.approx(-20)
-    assert "mean over 2, 20 to 24 images each" in remedies_answer(document, report, scope, {}, "light").unit
+    unit = remedies_answer(document, report, scope, {}, "light").unit
+    assert "mean over 2, 20 to 24 images each (where an expert is left out, without its own task" in unit
+
+
+def test_a_calibrator_that_harms_is_not_said_to_help_and_small_changes_have_titles_of_their_own(recipe, store, bundle):
+    document, report = made("remedies", recipe, store, task=TASK, images=24), read_report(bundle)
+    part, scope = document["tasks"][TASK], Scope.of(report, TASK)
+    part["right"]["merged"] = write_array(np.ones(24, bool))
+    for remedy in part["remedies"]:
+        remedy["right"] = write_array(np.arange(24) > 0)
+        if remedy["kind"] == "scaling":
+            remedy["value"] /= 1000
+    answer = remedies_answer(document, report, scope, {}, "light")
+    assert answer.sentence.startswith("No calibrator helps, the best is Surgery (−4.2 points")
+    titles = [effect.title for effect in effects(document, report, scope, {})]
+    assert len(set(titles)) == len(titles)
+    assert "λ 0.000225" in titles
+
+
+def test_the_expert_that_changes_most_is_named_also_where_none_costs_anything(recipe, store, bundle):
+    document, scope = made("blame", recipe, store, task=TASK, images=24), Scope.of(read_report(bundle), TASK)
+    right = document["tasks"][TASK]["right"]
+    for known in right:
+        right[known] = write_array(np.zeros(24, bool))
+    sentence = blame_answer(document, scope, {}, "light").sentence
+    assert "does not gain, nor without any other" in sentence
+    assert sentence.endswith("alone, no other expert changes anything.")
+    right["joined/alpha"], right["joined/gamma"] = (write_array(np.arange(24) < gained) for gained in (1, 6))
+    assert "gamma changes most: +25.0 points" in blame_answer(document, scope, {}, "light").sentence
+
+
+def test_an_image_in_place_of_the_one_that_was_asked_for_is_not_called_by_its_class(recipe, store, bundle):
+    document, scope = made("attention", recipe, store, task=TASK, images=8), Scope.of(read_report(bundle), TASK)
+    index = read_array(document["tasks"][TASK]["index"]).tolist()
+    absent = next(row for row in range(24) if row not in index)
+    for one, title in ((index[3], f"Image {index[3]}, the class:"), (absent, f"Image {index[0]}:")):
+        answer = attention_answer(document, scope, "light", None, one, "the class")
+        assert answer.drawings[-1].alt.startswith(title)
 
 
 def test_each_picture_says_what_is_measured_in_it(recipe, store, bundle):

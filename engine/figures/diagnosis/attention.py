@@ -72,7 +72,7 @@ def attention_answer(
         drawings.append(_figure(means, mean, title, f"diagnosis-where-mean-{scope.task}", theme))
     single = {name: values[chosen] for name, values in maps.items()}
     picture = None if shown is None else shown.get(int(index[chosen]))
-    title = f"Image {int(index[chosen])}" + (f", {truth}" if truth else "")
+    title = f"Image {int(index[chosen])}" + (f", {truth}" if truth and index[chosen] == one else "")
     drawings.append(_figure(single, picture, title, f"diagnosis-where-image-{scope.task}", theme))
     control = (
         "The control of looking is another image of the same task: r above it is more than the task's usual place."

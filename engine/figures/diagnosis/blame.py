@@ -19,6 +19,7 @@ WHAT = {
     "joined": "Joined to the task's own expert",
     "stranger": "A random vector of its length joined",
 }
+GAINS = {1: "gains most", 0: "does not gain, nor without any other", -1: "loses least"}  # by the sign of the best gain
 
 
 def blame_table(document: Mapping[str, Any], scope: Scope, titles: Mapping[str, str]) -> pd.DataFrame:
@@ -51,12 +52,12 @@ def blame_answer(document: Mapping[str, Any], scope: Scope, titles: Mapping[str,
     verdicts, table = Verdicts.of(part, scope), blame_table(document, scope, titles)
     others = table[table["name"] != part["own"]]
     drop = others[others["change"] == "without"].sort_values("points", ascending=False)
-    join = others[others["change"] == "joined"].sort_values("points")
     said = []
     if len(drop):
         best = drop.iloc[0]
         control = others[(others["change"] == "replaced") & (others["name"] == best["name"])]
-        said.append(f"Without {best['expert']}, {scope.words} gains most: {_gain(best).words}")
+        verb = GAINS[int(np.sign(best["points"]))]
+        said.append(f"Without {best['expert']}, {scope.words} {verb}: {_gain(best).words}")
         if len(control):
             said[-1] += f"; with a random vector of the same length in its place {_gain(control.iloc[0]).words}"
             if best["points"] > best["half"] and verdicts.count > 1:
@@ -67,13 +68,7 @@ def blame_answer(document: Mapping[str, Any], scope: Scope, titles: Mapping[str,
         total = drop["points"].clip(lower=0)
         if total.sum() > 0 and len(drop) > 1 and verdicts.count > 1:
             said.append(f"{int((drop['points'] > drop['half']).sum())} of {len(drop)} other experts cost clearly")
-    if len(join):
-        worst = join.iloc[0]
-        control = others[(others["change"] == "stranger") & (others["name"] == worst["name"])]
-        verb = "costs" if worst["points"] < 0 else "changes"
-        said.append(f"Joined to the task's own expert alone, {worst['expert']} {verb} most: {_gain(worst).words}")
-        if len(control):
-            said[-1] += f", a random vector {_gain(control.iloc[0]).words}"
+    said += _joined(others)
     own = table[(table["name"] == part["own"]) & (table["change"] == "without")]
     notes = []
     if len(own):
@@ -87,6 +82,20 @@ def blame_answer(document: Mapping[str, Any], scope: Scope, titles: Mapping[str,
     drawings, captions = _drawn(others, len(part["experts"]), counts, scope, theme)
     unit = "Points of accuracy; lines are 95 % intervals, paired by image"
     return Answer(4, sentence, drawings, unit, *counts, control, tuple(notes), captions=captions)
+
+
+def _joined(others: pd.DataFrame) -> list[str]:
+    """Say which expert costs most beside the task's own, or where none does, changes most."""
+    join, start = others[others["change"] == "joined"], "Joined to the task's own expert alone, "
+    if join.empty:
+        return []
+    costs = join["points"].min() < 0
+    worst = join.loc[join["points"].idxmin() if costs else join["points"].idxmax()]
+    if worst["points"] == 0:
+        return [f"{start}no other expert changes anything"]
+    control = others[(others["change"] == "stranger") & (others["name"] == worst["name"])]
+    said = f"{start}{worst['expert']} {'costs' if costs else 'changes'} most: {_gain(worst).words}"
+    return [said + (f", a random vector {_gain(control.iloc[0]).words}" if len(control) else "")]
 
 
 def _drawn(
@@ -151,11 +160,8 @@ def _figure(table: pd.DataFrame, pair: tuple[str, str], scope: Scope, theme: The
     )
     if own.empty:
         return Drawing(figure, own.reset_index(), "", f"diagnosis-{pair[0]}-{scope.task}")
-    best = own.iloc[-1]
-    alt = (
-        f"{WHAT[pair[0]]}, effect on {scope.title}: {best['expert']} {number(best['points'])} points, least "
-        f"{own.iloc[0]['expert']} {number(own.iloc[0]['points'])}."
-    )
+    ends = [f"{own.iloc[row]['expert']} {number(own.iloc[row]['points'])}" for row in (-1, 0)]
+    alt = f"{WHAT[pair[0]]}, effect on {scope.title}: from {ends[0]} to {ends[1]} points."
     both = pd.concat([own.reset_index(), control.reset_index()]).dropna(subset="points")
     return Drawing(figure, both.drop(columns="name"), alt, f"diagnosis-{pair[0]}-{scope.task}")
 

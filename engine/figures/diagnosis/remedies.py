@@ -17,6 +17,7 @@ from ..drawing import Drawing, begun, compose, number, plain
 from ..palette import TASKS, Theme, state_colour
 from .answer import NAMED, Answer, Gain, Scope, Verdicts, gain, joined, signed
 
+DIGITS = 6  # after the point of a λ, as remedies are tried: fewer would give different ones one title
 KINDS = {
     "calibrator": "Calibrator",
     "scaling": "λ",
@@ -87,7 +88,9 @@ def remedies_answer(
     plain_ones = [effect for effect in found if effect.kind not in ("calibrator", "random_layers")]
     said = []
     if trained:
-        said.append(f"Of calibrators {_said(trained[0])} helps most")
+        best = _said(trained[0])
+        helps = trained[0].here.points > 0
+        said.append(f"of calibrators {best} helps most" if helps else f"no calibrator helps, the best is {best}")
     helping = [effect for effect in plain_ones if effect.here.points > 0][:NAMED]
     if helping:
         said.append(f"without training {joined([_said(effect) for effect in helping])}")
@@ -108,6 +111,8 @@ def remedies_answer(
     if counts:
         each = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
         unit += f"; other tasks: mean over {len(part['others']['merged'])}, {each} images each"
+        if any(effect.kind == "without" for effect in found):
+            unit += " (where an expert is left out, without its own task, whose loss is not shown)"
     drawing = _figure(found, scope, theme)
     return Answer(7, sentence, (drawing,), unit, verdicts.count, verdicts.available(scope), words)
 
@@ -124,7 +129,7 @@ def _title(remedy: Mapping[str, Any], recipe: Recipe, titles: Mapping[str, str])
         return calibrator_title(value, methods.get(value, "surgery"))
     if kind == "without":
         return f"leaving {titles.get(value, value)} out"
-    return f"{KINDS[kind]} {'η ' if kind != 'scaling' else ''}{rounded(value, 3).rstrip('0').rstrip('.')}"
+    return f"{KINDS[kind]} {'η ' if kind != 'scaling' else ''}{rounded(value, DIGITS).rstrip('0').rstrip('.')}"
 
 
 def _change(remedy: Mapping[str, Any], recipe: Recipe) -> Mapping[str, Any] | None:
@@ -194,7 +199,7 @@ def _figure(found: list[Effect], scope: Scope, theme: Theme) -> Drawing:
     )
     best = found[0]
     alt = (
-        f"What helps {scope.title}: {best.title} most, {number(best.here.points)} points here, "
+        f"What was tried for {scope.title}: best is {best.title}, {number(best.here.points)} points here, "
         f"{number(best.others)} on the other tasks."
     )
     return Drawing(figure, table, alt, f"diagnosis-remedies-{scope.task}")
