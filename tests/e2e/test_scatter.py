@@ -353,6 +353,24 @@ def test_a_narrow_screen_wraps_panels_and_never_scrolls_sideways(visit):
     expect_python(page, SELECTED=selected(page))
 
 
+@pytest.mark.parametrize(("query", "canvases"), [("", 3), ("film=plain", 4)])
+def test_canvases_are_drawn_anew_on_a_screen_of_other_pixels(visit, query, canvases):
+    page = visit(query)
+    drawn = page.locator(".overlay, .film-curve")
+    sizes = "(all) => all.map((own) => [own.width, own.clientWidth]).filter(([, width]) => width)"
+    before = drawn.evaluate_all(sizes)
+    assert len(before) == canvases
+    screen = page.context.new_cdp_session(page)
+    for ratio, height in ((2, 901), (1.5, 902), (1, 900)):  # a browser under test tells of a ratio with a size alone
+        shown = {"width": 1280, "height": height, "deviceScaleFactor": ratio, "mobile": False}
+        screen.send("Emulation.setDeviceMetricsOverride", shown)
+        page.wait_for_function("(ratio) => devicePixelRatio === ratio", arg=ratio)
+        page.evaluate(PAINTED)
+        after = drawn.evaluate_all(sizes)
+        assert [width for _, width in after] == [width for _, width in before], "no size in css px changes"
+        assert all(across == pytest.approx(ratio * width, abs=1) for across, width in after)
+
+
 def test_brushing_many_points_stays_linked_and_sends_one_bit_a_point(visit):
     page = visit("n=8000&thumbs=0")
     drag(page, "Merged", [(0.01, 0.01), (0.99, 0.99)])
