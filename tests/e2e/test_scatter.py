@@ -235,6 +235,19 @@ def test_hidden_and_greyed_points_are_not_brushed(visit):
     expect(page.get_by_role("button", name="letters")).to_have_attribute("aria-pressed", "true")
 
 
+def test_the_status_line_counts_selected_images_that_are_shown(visit):
+    page = visit()
+    status = page.locator(".status")
+    drag(page, "Merged", [(0.01, 0.01), (0.99, 0.99)])
+    expect(status).to_have_text("800 of 800 images selected")
+    page.get_by_text("Hide the second half").click()
+    expect(status).to_have_text("400 of 400 images selected")
+    expect(status).to_have_attribute("title", "400 hidden by filters, 400 of them selected")
+    page.get_by_text("Hide the second half").click()
+    expect(status).to_have_text("800 of 800 images selected")
+    expect(status).to_have_attribute("title", "")
+
+
 def test_keys_walk_select_and_zoom(visit):
     page = visit()
     page.get_by_role("application", name="Linked feature view").focus()
