@@ -314,6 +314,8 @@ def test_hover_card_names_class_and_predictions(visit):
     for words in ("True class", *PANELS):
         expect(card.get_by_text(words, exact=True)).to_be_visible()
     expect(card.locator(".thumbnail")).to_have_js_property("width", 32)
+    row = int(view(page).get_attribute("data-hover"))
+    expect(card.locator("strong")).to_have_text(f"Image {70_000 + row}")
     expect_python(page, RUNS=1)
 
 
