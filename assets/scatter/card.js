@@ -41,7 +41,7 @@ function describePoint(scatter, index) {
   const { content, panels, colour, paint, count } = scatter;
   const { vocabulary, noun } = { ...content.header, noun: scatter.noun };
   const word = (column, at) => (!column || column[at] === MISSING ? null : vocabulary[column[at]]);
-  const { truth, predictions, groups } = content.columns;
+  const { truth, predictions, groups, index: places } = content.columns;
   const rows = [];
   const trueClass = word(truth, index);
   if (trueClass !== null) rows.push({ name: "True class", value: trueClass });
@@ -56,7 +56,7 @@ function describePoint(scatter, index) {
   const known = rows.some((row) => row.value === text) || text === word(groups, index);
   if (!known) rows.push({ name: colour.title, value: text });
   const sentence = scatter.thumbnails?.header.texts?.[index] ?? null;
-  const title = `${noun[0][0].toUpperCase()}${noun[0].slice(1)} ${index.toLocaleString("en")}`;
+  const title = `${noun[0][0].toUpperCase()}${noun[0].slice(1)} ${places?.[index] ?? index}`; // as other pages name it
   return { title, group: word(groups, index), rows, sentence };
 }
 

@@ -1,6 +1,6 @@
 // Packets: reading the bytes that Python laid out (see pages/features/packing.py), and handing them from component to component.
 
-const ARRAYS = { f4: Float32Array, i2: Int16Array, u2: Uint16Array, u1: Uint8Array };
+const ARRAYS = { f4: Float32Array, i2: Int16Array, u2: Uint16Array, u4: Uint32Array, u1: Uint8Array };
 const MISSING = 0xffff;
 
 /** Read a packet into { header, columns }, each column a typed array of its own. */

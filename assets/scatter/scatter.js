@@ -56,12 +56,24 @@ class Scatter {
     exchange.arrivals.addEventListener("packet", this.onArrival);
     this.observer = new ResizeObserver(() => this.request("layout"));
     this.observer.observe(this.frame.grid);
+    this.followScreen();
+  }
+
+  /** Lay out anew where pixels are of another size, which no size in css px need tell: on another screen, or zoomed. */
+  followScreen() {
+    this.screen = matchMedia(`(resolution: ${globalThis.devicePixelRatio || 1}dppx)`);
+    this.screen.onchange = () => {
+      this.screen.onchange = null;
+      this.followScreen();
+      this.request("layout");
+    };
   }
 
   disconnect() {
     this.connected = false;
     exchange.arrivals.removeEventListener("packet", this.onArrival);
     this.observer.disconnect();
+    this.screen.onchange = null;
     stopMorph(this);
     stopFilm(this);
     cancelAnimationFrame(this.frameRequest);

@@ -34,11 +34,14 @@ function showSelection(scatter) {
   refreshLegend(scatter);
 }
 
-function describeSelection({ kept, noun, shownCount, count }) {
+/** Of the points that are shown; a selection keeps those that a filter hides, as the hint says. */
+function describeSelection({ kept, noun, shownCount, count, visible }) {
   const number = (value) => value.toLocaleString("en");
-  const hidden = shownCount < count ? `${number(count - shownCount)} hidden by filters` : "";
-  if (!kept.selectedCount) return [`${number(shownCount)} ${shownCount === 1 ? noun[0] : noun[1]}`, hidden];
-  return [`${number(kept.selectedCount)} of ${number(count)} ${noun[1]} selected`, hidden];
+  const chosen = visible.reduce((total, shown, i) => total + (shown & kept.selected[i]), 0);
+  const aside = kept.selectedCount - chosen;
+  const hidden = shownCount < count ? `${number(count - shownCount)} hidden by filters${aside ? `, ${number(aside)} of them selected` : ""}` : "";
+  const shown = `${number(shownCount)} ${shownCount === 1 ? noun[0] : noun[1]}`;
+  return [kept.selectedCount ? `${number(chosen)} of ${shown} selected` : shown, hidden];
 }
 
 /** End of a gesture: one message to Python, one sentence to the screen reader. */

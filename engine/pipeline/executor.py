@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Cancelled, DiskFull, EngineError, StoreError
-from ..store.reporter import FIRST_NUMBERS
 from .graph import Plan
 from .steps import Step, located
 from .tools import Monitor, Silent, StepTools
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     from ..store import Store
 
-GLANCE = "glance.json"  # file of a run's first numbers, which the step of that name leaves
 WAIT = 0.1  # seconds between two looks at a step that another process computes
 ROOM_WAIT = 1.0  # seconds between two looks at a full disk
 
@@ -152,13 +150,15 @@ def needed_steps(plan: Plan, store: Store) -> list[Step]:
 
 
 def kept_metrics(plan: Plan, store: Store) -> dict[str, Any]:
-    """Return the live metrics that a plan begins with: first numbers that an earlier run of the same merge left."""
+    """Return the live metrics that a plan begins with: those that its steps told when an earlier run computed them."""
+    told: dict[str, Any] = {}
     for step in plan.steps:
-        folder = store.find(step.key, checksums=False) if step.name == "glance" else None
+        metric, file = step.kind.retold or ("", "")
+        folder = store.find(step.key, checksums=False) if metric and metric not in told else None
         if folder is not None:
             with suppress(OSError, ValueError):  # collected at this very moment
-                return {FIRST_NUMBERS: json.loads((folder / GLANCE).read_text("utf-8"))}
-    return {}
+                told[metric] = json.loads((folder / file).read_text("utf-8"))
+    return told
 
 
 class PlanProgress:

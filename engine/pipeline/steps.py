@@ -129,6 +129,7 @@ class StepKind(Generic[P]):
     gpu: bool | Callable[[P], bool] = False  # runs on an accelerator when there is one
     threads: int | None = None  # numeric threads; None: cores ÷ busy workers; SHARE: cores ÷ workers
     resident: bool = False  # keeps something in memory for the next one, so that the same worker is given it
+    retold: tuple[str, str] | None = None  # a live metric, and the artefact's file that tells it to later runs
 
     def plan(
         self, params: P, inputs: Inputs[str] | None = None, *, label: str = "", device: str = "cpu", gpu: bool = False
@@ -167,11 +168,12 @@ def step(
     gpu: bool | Callable[[P], bool] = False,
     threads: int | None = None,
     resident: bool = False,
+    retold: tuple[str, str] | None = None,
 ) -> Callable[[Callable[[Any, P, Path, StepTools], None]], StepKind[P]]:
     """Declare the function below as a step; see :class:`StepKind` for the arguments."""
 
     def declare(function: Callable[[Any, P, Path, StepTools], None]) -> StepKind[P]:
-        return StepKind(name, function, params, inputs, label, version, cost, gpu, threads, resident)
+        return StepKind(name, function, params, inputs, label, version, cost, gpu, threads, resident, retold)
 
     return declare
 

@@ -96,14 +96,16 @@ def person_of(claims: Mapping[str, Any], settings: Settings) -> Person:
     if settings.login == "oidc":
         _check_token(claims, settings)
     ident = claims.get(settings.id_claim)
-    if not isinstance(ident, str) or not ident.strip():
+    ident = ident.strip() if isinstance(ident, str) else ""
+    if not ident:
         raise NotAllowed(f"Your login has no '{settings.id_claim}', which says who you are here.")
     values = _values(claims.get(settings.role_claim))
     role = next((role for role, accepted in settings.roles if accepted & {*values, EVERYBODY}), None)
     if role is None:
         raise NotAllowed(MAY_NOT["look"])
     name = claims.get("name")
-    return Person(ident.strip().lower()[:200], name if isinstance(name, str) and name else ident, role)
+    own = ident.lower() if settings.id_claim == "email" else ident  # ids of a provider differ by case, addresses do not
+    return Person(own, name if isinstance(name, str) and name else ident, role)
 
 
 def check_allowed(person: Person, action: Action, owner: str = "", *, what: str = "run") -> None:

@@ -178,7 +178,7 @@ def faded(colour: Categorical | Continuous, theme: str) -> Categorical | Continu
 
 
 def labels_of(space: Space, states: Sequence[str], report: Report) -> Labels:
-    """Return true class, predictions and task of every image, for the hover card."""
+    """Return true class, predictions, task and row in its data of every image, for the hover card."""
     names, start = _classes(space, report)
     offset = start[space.task]
     return Labels(
@@ -187,6 +187,7 @@ def labels_of(space: Space, states: Sequence[str], report: Report) -> Labels:
         predictions=np.stack([_offset(space.prediction[state], offset) for state in states]),
         groups=len(names) + space.task,
         graded=[len(names) + number for number, task in enumerate(space.tasks) if task in space.graded],
+        index=space.index,
     )
 
 

@@ -121,6 +121,7 @@ def film_packet(film: Film, key: str, states: Sequence[str], recipe: Recipe) -> 
         "start": start.astype(np.uint16),
         "task": arrays["task"],
         "groups": (len(names) + film.task).astype(np.uint16),
+        "index": film.index.astype(np.uint32),
     }
     for number, state in enumerate(states):
         columns[f"points{number}"] = arrays[f"{state}/points"]

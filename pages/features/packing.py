@@ -5,7 +5,7 @@ Three packets feed the component, each one ``bytes`` value of its own, so that a
 ========== ======================================= ========================= =============================
 packet     holds                                   changes with              size, 3 panels of 8,000
 ========== ======================================= ========================= =============================
-content    coordinates, true and predicted classes the run or the projection 272 KB
+content    coordinates, classes, rows in the data  the run or the projection 304 KB
 thumbnails JPEG sheets of 1,024 thumbnails         the images                2.8 MB of 32 × 32, 350 B each
  or texts  the texts themselves                    the texts                 60 B each
 view       titles, colours, filter, selection      a widget that recolours   17 KB, 33 KB if continuous
@@ -17,7 +17,8 @@ into each other.
 
 Layout of a packet, little-endian: ``uint32`` length of the header; the header, UTF-8 JSON padded with spaces to a
 multiple of 4; then the columns back to back, each padded with zeros to a multiple of 4. ``header["columns"]`` gives for
-every column its ``dtype`` (``f4``, ``i2``, ``u2``, ``u1``), ``shape`` and ``offset`` in bytes from the header's end.
+every column its ``dtype`` (``f4``, ``i2``, ``u4``, ``u2``, ``u1``), ``shape`` and ``offset`` in bytes from the end of
+the header.
 """
 
 import io
@@ -123,6 +124,7 @@ class Labels:
         predictions: of shape (panels, n), each panel's predicted class; negative where there is none.
         groups: of shape (n,), optional, such as the task an image belongs to.
         graded: groups whose answers are numbers, which are not right or wrong.
+        index: of shape (n,), optional: the number that names a sample everywhere, its row in its task's test array.
     """
 
     vocabulary: Sequence[str]
@@ -130,6 +132,7 @@ class Labels:
     predictions: np.ndarray
     groups: np.ndarray | None = None
     graded: Sequence[int] = ()
+    index: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +185,9 @@ def content_packet(panels: Sequence[Panel], labels: Labels | None, key: str) -> 
         columns["predictions"] = _index_column(labels.predictions, (len(panels), count), size, "labels.predictions")
         if labels.groups is not None:
             columns["groups"] = _index_column(labels.groups, (count,), size, "labels.groups")
+        if labels.index is not None:
+            _expect_shape(labels.index, (count,), "labels.index")
+            columns["index"] = labels.index.astype("<u4")
     return pack(header, columns)
 
 
@@ -282,14 +288,14 @@ def thumbnails_name(key: str) -> str:
 def pack(header: Mapping[str, Any], columns: Mapping[str, np.ndarray]) -> bytes:
     """Lay out a header and its columns as the module describes.
 
-    Raises: ScatterDataError: a column of a dtype other than float32, int16, uint16, uint8.
+    Raises: ScatterDataError: a column of a dtype other than float32, int16, uint32, uint16, uint8.
     """
     entries, chunks, offset = {}, [], 0
     for name, column in columns.items():
         kind = f"{column.dtype.kind}{column.dtype.itemsize}"
-        if kind not in {"f4", "i2", "u2", "u1"}:
+        if kind not in {"f4", "i2", "u4", "u2", "u1"}:
             raise ScatterDataError(
-                f"Column '{name}' has dtype {column.dtype}; expected float32, int16, uint16 or uint8."
+                f"Column '{name}' has dtype {column.dtype}; expected float32, int16, uint32, uint16 or uint8."
             )
         chunk = np.ascontiguousarray(column, dtype=f"<{kind}").tobytes()
         entries[name] = {"dtype": kind, "shape": list(column.shape), "offset": offset}

@@ -64,7 +64,7 @@ def first_run(row: Run) -> None:
 def _run(summary: dict[str, Any]) -> None:
     """Draw the first run: what it will do, how far it is, what it found."""
     job = store().runs.find(st.query_params.get(jobs.JOB, ""))
-    if job is not None and job.kind == "run":
+    if job is not None and job.kind == "run" and (job.request.get("recipe") or {}).get("zoo") == summary["out"]:
         _followed_run(job)
         return
     try:

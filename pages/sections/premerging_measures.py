@@ -1,9 +1,11 @@
 """Sections on pairs and surroundings of experts: weight disentanglement, sharpness, low-rank subspaces."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import streamlit as st
 
+from engine.errors import EngineError
 from engine.figures.disentanglement import disentanglement_figure, inside
 from engine.figures.drawing import expert_titles, number
 from engine.figures.energy import energy_figure, images_used
@@ -11,11 +13,12 @@ from engine.figures.sharpness import sharpness_figure
 from engine.pipeline.views.disentanglement import DISENTANGLEMENT
 from engine.pipeline.views.energy import ENERGY
 from engine.pipeline.views.sharpness import SHARPNESS
-from pages.shared.chrome import empty_state, figure, theme
+from pages.shared.chrome import empty_state, figure, plain, theme
 from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import view_on_demand
 from pages.shared.one_of import one_of
 from pages.shared.state import RunView
+from pages.shared.zoos import zoo_manifest
 
 QUANTITIES = {"disagreement": "Changed predictions", "features": "Distance of features"}
 
@@ -209,6 +212,21 @@ def _sharpness(run: RunView, folder: Path) -> None:
         f"seed {document['seed']}",
         count=f"{document['images']} of {document['available']}",
     )
+    walked = [found["expert"] for found in document["recipes"].values()]
+    if linear := _trained_linearised(run, walked):
+        st.caption(
+            f"{plain(', '.join(linear))} {'was' if len(linear) == 1 else 'were'} trained linearised. The loss here is "
+            "the ordinary encoder's, as of the others, not that of the derivative by which runs evaluate such experts."
+        )
+
+
+def _trained_linearised(run: RunView, experts: Sequence[str]) -> list[str]:
+    """Return those experts that runs evaluate linearised; none where the zoo is not at hand."""
+    try:
+        table = zoo_manifest(run.report.recipe.zoo).expert_table
+    except (EngineError, OSError):
+        return []
+    return [name for name in experts if name in table and table[name].forward == "linearised"]
 
 
 def energy(run: RunView) -> None:

@@ -16,6 +16,7 @@ TASKS = ("digits", "fruits", "signs", "clothing", "doodles", "shapes", "letters"
 CLASSES = tuple(f"{task} {kind}" for task in TASKS for kind in ("one", "two", "three", "four"))
 VERDICTS = ("right", "wrong")
 ACCURACY = (0.45, 0.72, 0.9)
+FIRST = 70_000  # row in the data of the first point
 
 
 @st.cache_resource(max_entries=4)
@@ -156,7 +157,13 @@ result = linked_scatter(
     key="view",
     content_key=f"made-{n}",
     colour=colour,
-    labels=Labels(vocabulary, points["label"], points["predictions"], groups=points["task"] + len(CLASSES)),
+    labels=Labels(
+        vocabulary,
+        points["label"],
+        points["predictions"],
+        groups=points["task"] + len(CLASSES),
+        index=FIRST + np.arange(n),
+    ),
     thumbnails=None if st.query_params.get("thumbs") == "0" else Atlas(f"made-{n}", made_images(n)),
     visible=np.arange(n) < n // 2 if hide else None,
     selection=st.session_state.pop("outside", None),

@@ -235,6 +235,19 @@ def test_hidden_and_greyed_points_are_not_brushed(visit):
     expect(page.get_by_role("button", name="letters")).to_have_attribute("aria-pressed", "true")
 
 
+def test_the_status_line_counts_selected_images_that_are_shown(visit):
+    page = visit()
+    status = page.locator(".status")
+    drag(page, "Merged", [(0.01, 0.01), (0.99, 0.99)])
+    expect(status).to_have_text("800 of 800 images selected")
+    page.get_by_text("Hide the second half").click()
+    expect(status).to_have_text("400 of 400 images selected")
+    expect(status).to_have_attribute("title", "400 hidden by filters, 400 of them selected")
+    page.get_by_text("Hide the second half").click()
+    expect(status).to_have_text("800 of 800 images selected")
+    expect(status).to_have_attribute("title", "")
+
+
 def test_keys_walk_select_and_zoom(visit):
     page = visit()
     page.get_by_role("application", name="Linked feature view").focus()
@@ -301,6 +314,8 @@ def test_hover_card_names_class_and_predictions(visit):
     for words in ("True class", *PANELS):
         expect(card.get_by_text(words, exact=True)).to_be_visible()
     expect(card.locator(".thumbnail")).to_have_js_property("width", 32)
+    row = int(view(page).get_attribute("data-hover"))
+    expect(card.locator("strong")).to_have_text(f"Image {70_000 + row}")
     expect_python(page, RUNS=1)
 
 
@@ -351,6 +366,24 @@ def test_a_narrow_screen_wraps_panels_and_never_scrolls_sideways(visit):
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     drag(page, "Merged", RIGHT_SIDE)
     expect_python(page, SELECTED=selected(page))
+
+
+@pytest.mark.parametrize(("query", "canvases"), [("", 3), ("film=plain", 4)])
+def test_canvases_are_drawn_anew_on_a_screen_of_other_pixels(visit, query, canvases):
+    page = visit(query)
+    drawn = page.locator(".overlay, .film-curve")
+    sizes = "(all) => all.map((own) => [own.width, own.clientWidth]).filter(([, width]) => width)"
+    before = drawn.evaluate_all(sizes)
+    assert len(before) == canvases
+    screen = page.context.new_cdp_session(page)
+    for ratio, height in ((2, 901), (1.5, 902), (1, 900)):  # a browser under test tells of a ratio with a size alone
+        shown = {"width": 1280, "height": height, "deviceScaleFactor": ratio, "mobile": False}
+        screen.send("Emulation.setDeviceMetricsOverride", shown)
+        page.wait_for_function("(ratio) => devicePixelRatio === ratio", arg=ratio)
+        page.evaluate(PAINTED)
+        after = drawn.evaluate_all(sizes)
+        assert [width for _, width in after] == [width for _, width in before], "no size in css px changes"
+        assert all(across == pytest.approx(ratio * width, abs=1) for across, width in after)
 
 
 def test_brushing_many_points_stays_linked_and_sends_one_bit_a_point(visit):

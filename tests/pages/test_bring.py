@@ -88,6 +88,15 @@ def test_from_files_to_the_lab(workspace, at, files):
     assert not problems(app)
     assert workspace.store.zoos.list() == [workspace.store.root / "zoos" / "my_zoo"]
     assert "no images, so nothing can be scored" in texts(app)
+    app.query_params["job"] = workspace.failed("another zoo's", "It went wrong.").id
+    app.run()
+    assert not problems(app), "the run that the address names is of another zoo"
+    own = workspace.store.runs.submit("run", {"recipe": {"zoo": str(workspace.store.zoos.list()[0])}}, owner="test")
+    workspace.store.runs.fail(own.id, "It has no images", "ZooError")
+    app.query_params["job"] = own.id
+    app.run()
+    assert problems(app) == ["It has no images"]
+    app.button(key="bring.run.again").click().run()
     app.button(key="bring.lab").click().run()
     assert not app.exception
     app.switch_page("pages/lab.py").run()

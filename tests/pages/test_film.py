@@ -59,6 +59,9 @@ def test_a_packet_holds_every_frame_in_few_bytes(film, recipe):
         "offset": header["columns"]["points0"]["offset"],
     }
     assert header["columns"]["points2"]["shape"] == [1, len(film), 2]
+    entry = header["columns"]["index"]
+    rows = np.frombuffer(packet, f"<{entry['dtype']}", len(film), offset=4 + length + entry["offset"])
+    assert rows.tolist() == film.index.tolist(), "an image is named as on other pages"
     merged = header["film"]["panels"][0]
     report = read_report(EXAMPLE)
     assert merged["curve"][6] == pytest.approx(report.average["merged"].within, abs=1e-3)

@@ -49,7 +49,9 @@ def test_content_survives_the_round_trip():
     panels = made_panels()
     truth = np.array([0, 1, 2, 0, 1, 2, -1])
     predictions = np.stack([truth, np.roll(truth, 1), np.full(7, -1)])
-    header, columns = unpack(content_packet(panels, Labels(["á", "b", "c"], truth, predictions), "run/t-sne"))
+    index = np.array([70_000, 0, 3, 9, 2, 1, 4])
+    labels = Labels(["á", "b", "c"], truth, predictions, index=index)
+    header, columns = unpack(content_packet(panels, labels, "run/t-sne"))
     assert header["points"] == 7
     assert header["panels"] == 3
     assert header["key"] == "content:run/t-sne"
@@ -60,6 +62,7 @@ def test_content_survives_the_round_trip():
     assert columns["truth"].tolist() == [0, 1, 2, 0, 1, 2, MISSING]
     assert columns["predictions"].shape == (3, 7)
     assert (columns["predictions"][2] == MISSING).all()
+    assert columns["index"].tolist() == index.tolist()
     assert "groups" not in columns
 
 

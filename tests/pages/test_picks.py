@@ -80,6 +80,10 @@ def test_answers_that_are_numbers_are_neither_lost_nor_wrong(space):
     ]
 
 
+def test_a_card_names_an_image_by_its_row_in_the_data(space):
+    assert labels_of(space, ("merged",), made_report()).index.tolist() == space.index.tolist()
+
+
 def test_totals_count_images_that_are_not_drawn():
     run = made_report()
     table = made_samples(run)

@@ -2,6 +2,7 @@
 
 import pytest
 import streamlit as st
+import yaml
 from streamlit.testing.v1 import AppTest
 
 from engine.manifest import ASSETS
@@ -12,7 +13,7 @@ from engine.recipe import parse_recipe
 from engine.report import read_report
 from engine.store import Store
 from tests.pages.conftest import ROOT
-from tests.pages.test_weights import charts, texts
+from tests.pages.test_weights import carry_out, charts, texts
 from tests.tiny_zoo import make_zoo
 
 MARKED = "The example's picture, not this run's"
@@ -87,3 +88,22 @@ def test_a_slow_view_shows_the_examples_picture_marked_as_that(opened, made):
     quick = opened("calibrate")
     assert MARKED not in texts(quick)
     assert charts(quick) < drawn
+
+
+def test_an_expert_trained_linearised_is_said_to_be_walked_away_from_by_the_ordinary_encoder(
+    workspace, open_app, tmp_path
+):
+    zoo, store = make_zoo(tmp_path / "mixed"), workspace.store
+    document = yaml.safe_load((zoo / "zoo.yaml").read_text())
+    document["experts"][0] |= {"method": "linearised", "forward": "linearised"}
+    (zoo / "zoo.yaml").write_text(yaml.safe_dump(document))
+    run_recipe(parse_recipe({"zoo": str(zoo)}), store)
+    run = store.runs.list(kinds=("run",), limit=1)[0].id
+    for task, said in (("alpha", True), ("beta", False)):
+        query = {"run": run, "premerging.view": "Sharpness", "premerging.sharp.task": task}
+        app = open_app("premerging", **query)
+        carry_out(store)
+        app.run()
+        assert not app.exception
+        assert charts(app) == 1
+        assert ("alpha was trained linearised" in texts(app)) == said, task

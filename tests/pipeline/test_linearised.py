@@ -143,6 +143,14 @@ def test_a_path_does_not_end_in_a_model_that_is_evaluated_linearised(report, zoo
     assert "interpolation" not in [view.name for view, _ in offered_views(report)]
 
 
+def test_units_of_a_model_that_is_evaluated_linearised_are_not_matched_on_a_path(zoo, mixed, store):
+    ordinary = parse_recipe({"zoo": str(mixed), "merge": MERGE}).model_dump(mode="json")
+    for ends in ({"start": "alpha"}, {"start": "pretrained", "end": "alpha"}):
+        with pytest.raises(EngineError, match="alpha, trained linearised"):
+            plan_request("connection", {"recipe": ordinary, **ends}, store)
+    assert plan_request("connection", {"recipe": ordinary, "start": "pretrained", "end": "beta"}, store).steps
+
+
 def test_an_export_would_be_another_function(zoo, store, tmp_path):
     out = tmp_path / "run"
     run_recipe(recipe(zoo), store, out=out)

@@ -32,11 +32,11 @@ def test_inputs_come_first_and_workers_take_one_step_each(store):
 
 
 def test_first_numbers_that_are_kept_are_told_when_a_run_begins(store):
-    glance = step("glance", name="glance")
-    with store.create(glance.key, step="glance") as folder:
-        (folder / "glance.json").write_text('{"means": {}}')
+    first = step("first", retold=(FIRST_NUMBERS, "first.json"))
+    with store.create(first.key, step=first.name) as folder:
+        (folder / "first.json").write_text('{"means": {}}')
     table = Table(store, w=False)
-    run = table.submit(glance, step("last"))
+    run = table.submit(first, step("last"))
     table.turn(lambda: store.runs.get(run.id).metrics)
     assert store.runs.get(run.id).metrics == {FIRST_NUMBERS: {"means": {}}}
 

@@ -54,6 +54,13 @@ def test_claims_say_who_somebody_is():
     assert person_of(claims(sub="248289", email_verified=False), by_subject).id == "248289"
 
 
+def test_ids_of_a_provider_are_taken_letter_by_letter_and_addresses_are_not():
+    by_subject = replace(OIDC, id_claim="sub")
+    ids = ["AbC", "aBc", "x" * 254 + "1", "x" * 254 + "2"]
+    assert [person_of(claims(sub=own), by_subject).id for own in ids] == ids
+    assert {person_of(claims(email=own), OIDC).id for own in ("Anna@X.org ", "anna@x.org")} == {"anna@x.org"}
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

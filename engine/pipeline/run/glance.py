@@ -14,7 +14,6 @@ from ...analysis.accuracy import predictions, scores, top1, wilson_interval
 from ...recipe import Probe
 from ...store import FIRST_NUMBERS
 from ...zoo.images.splits import select
-from ..executor import GLANCE
 from ..sources import Sources
 from ..steps import INLINED, A, Inputs, StepParams, apart, step
 from .encoding import read_features
@@ -22,6 +21,7 @@ from .encoding import read_features
 if TYPE_CHECKING:
     from ..tools import StepTools
 
+GLANCE = "glance.json"
 STATES = ("merged", "expert", "pretrained")
 
 
@@ -44,7 +44,15 @@ class GlanceInputs(Inputs[A]):
     heads: A | None = None  # where they are built
 
 
-@step("glance", label="First accuracies", params=GlanceParams, inputs=GlanceInputs, cost=0.2, threads=1)
+@step(
+    "glance",
+    label="First accuracies",
+    params=GlanceParams,
+    inputs=GlanceInputs,
+    cost=0.2,
+    threads=1,
+    retold=(FIRST_NUMBERS, GLANCE),
+)
 def glance(inputs: GlanceInputs[Path], params: GlanceParams, output: Path, tools: StepTools) -> None:
     """Score the merged model, the experts and the pretrained model, and tell it at once.
 

@@ -14,6 +14,7 @@ from ...catalog import ALIGNMENTS, params_of, row_of
 from ...errors import RecipeError, nearest
 from ...preparation import Preparation
 from ...recipe import Probe, Recipe
+from ..run.linearised import refuse_inside
 from ..sources import Sources
 from ..steps import INLINED, SHARE, A, Inputs, NoInputs, StepParams, apart, step
 from ..viewing.base import View, read_document
@@ -122,7 +123,8 @@ def plan(run: RunSteps, asked: ConnectionRequest) -> str:
     """Plan the matching of two models and the path between them.
 
     Raises:
-        RecipeError: a model that the recipe does not have, nothing to score, or an encoder without blocks.
+        RecipeError: a model that the recipe does not have or that runs evaluate linearised, nothing to score, or an
+            encoder without blocks.
     """
     table, tasks = run.zoo.manifest.expert_table, judged(run)
     need_blocks(run, "match units of")
@@ -132,6 +134,7 @@ def plan(run: RunSteps, asked: ConnectionRequest) -> str:
     for name in (start, end):
         if name not in known:
             raise RecipeError(f"The recipe has no model '{name}'. {nearest(name, known)}")
+    refuse_inside([name for name in (start, end) if run.linearised(name)])
     digests = run.digests_of(*(name for name in (start, end) if name != PRETRAINED))
     own = [table[name].task for name in (end, start) if name != PRETRAINED and table[name].task in tasks]
     looked = own[0] if own else tasks[0]
