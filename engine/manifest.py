@@ -106,7 +106,7 @@ class Task(Sparse):
             value = {**value, "classes": spelled(numbers)}
         if not isinstance(value.get("dataset"), str):
             if isinstance(asked := value.get("templates"), str) or (asked := value.get("template_set")):
-                raise ValueError(f"the templates '{asked:.60}' are those of a data set; name it as `dataset:`")
+                raise ValueError(f"the templates '{asked!s:.60}' are those of a data set; name it as `dataset:`")
             return value
         try:
             row = known_dataset(value["dataset"])

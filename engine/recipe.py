@@ -30,6 +30,7 @@ SCHEMA_VERSION = 1
 SEEDS = 2**32  # that there are: generators of random numbers know more, and methods multiply some
 REFERENCE_STATES = ("multitask", "kd4mtl")  # jointly trained models that a zoo may bring: plainly, and by imitation
 RESERVED_STATES = ("pretrained", "merged", "expert", *REFERENCE_STATES, "corrected")
+TIMED = ("merge", "features")  # parts of a run beside calibrators whose seconds a report lists
 MAX_RECIPE_BYTES = 1_000_000
 MAX_ALIASES = 100
 MAX_EXPANDED = 500_000  # values and, for long texts, 100 characters each: aliases written out
@@ -165,6 +166,8 @@ class Recipe(Sparse):
         for name in names:
             if name in RESERVED_STATES:
                 raise ValueError(f"a calibrator cannot be named '{name}': that is the name of a state")
+            if name in TIMED:
+                raise ValueError(f"a calibrator cannot be named '{name}': that is the name of another part of a run")
             if names.count(name) > 1:
                 raise ValueError(f"two calibrators are named '{name}': give one of them another `name`")
         if self.experts != "all":

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from ..recipe import explain
+from ..recipe import explain, explain_item
 from .basic import TaskArithmeticParams
 from .low_rank import IsoCParams, IsoCtsParams, TsvMergeParams
 from .optimisation import DogeParams, WudiParams
@@ -61,6 +61,20 @@ class Setting(Params):
         """Return the value for a tensor; None where no clause speaks of it."""
         found = next((clause for clause in self.clauses if clause.filter in name), None)
         return None if found is None else found.at(depth)
+
+    def check_bounds(self, model: type[Params]) -> None:
+        """Refuse values that a method's parameters do not take in any layer.
+
+        Raises:
+            ValueError: with the value and the bound.
+        """
+        for value in (end for clause in self.clauses for end in (min(clause.values), max(clause.values))):
+            try:
+                model.model_validate({self.parameter: value})
+            except ValidationError as error:  # what parameters say of one another depends on the layer
+                for item in error.errors():
+                    if item["loc"]:
+                        raise ValueError(f"in the settings by layer, {explain_item(item, model)}") from error
 
 
 class ByLayerParams(Params):
@@ -121,10 +135,16 @@ class ByLayerParams(Params):
                 raise ValueError(f"{self.method} has no number '{setting.parameter}' that could differ between layers")
             if setting.parameter != WEIGHT and self.method in WHOLE:
                 raise ValueError(f"{self.method} compares layers, so '{setting.parameter}' cannot differ between them")
+            if setting.parameter != WEIGHT:
+                setting.check_bounds(model)
         inner = self.inner({})
         if scope and getattr(inner, scope) != "tensor":
             raise ValueError(f"{self.method} works layer by layer with {scope}: tensor only")
         return self
+
+    def experts_named(self) -> tuple[str, ...]:
+        """Return the experts that weights are for."""
+        return tuple(dict.fromkeys(setting.expert for setting in self.settings if setting.expert))
 
     def inner(self, values: dict[str, float]) -> Params:
         """Return the method's parameters with some values in the place of the general ones.

@@ -142,14 +142,15 @@ def prompts_of(entry: dict[str, Any], row: KnownDataset) -> dict[str, Any]:
     if own and not asked:
         return {}
     name = asked or row.default_set
-    if name not in row.prompts:
+    if not isinstance(name, str) or name not in row.prompts:
         raise ValueError(f"{row.title} has no templates '{name!s:.60}'; it has those of {', '.join(row.prompts)}")
     found = row.prompts[name]
-    if own and tuple(own) != found.templates:
+    if own and (not isinstance(own, list | tuple) or tuple(own) != found.templates):
         raise ValueError(
             f"the templates listed are not {PROMPT_SETS[name]} of {row.title}; leave out `template_set`, or the list"
         )
-    classes = set(entry.get("classes", row.classes))
+    listed = entry.get("classes", row.classes)
+    classes = {label for label in listed if isinstance(label, str)} if isinstance(listed, list | tuple) else set()
     words = {label: words for label, words in found.words.items() if label in classes}
     return {"templates": found.templates, "template_set": name, "words": entry.get("words") or words}
 

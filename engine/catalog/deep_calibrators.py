@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -186,7 +188,7 @@ class IntervMergeParams(DeepParams):
         """Return the first dimensions of the slices that are changed in a block's tokens, and their length k.
 
         Raises:
-            CalibrationError: a slice would leave the token.
+            CalibrationError: a slice would leave the token, or overlap another.
 
         Source: IntervMerge, §3.5 and Table 4. Departure: the code fixes the width at 768; here places are derived from
         it (shifted: [b·m, (b+1)·m) in block b; four: at the start, the end and around the quarters).
@@ -197,12 +199,18 @@ class IntervMergeParams(DeepParams):
         starts = {
             "start": (self.mini_start,),
             "shifted": (block * length,),
-            "four": (0, width - length, width // 4 - length // 2, 3 * width // 4 - length // 2),
+            "four": _four(width, length),
         }[self.mini]
         if min(starts) < 0 or max(starts) + length > width:
             raise CalibrationError(
                 f"A mini-intervention of {self.mini_dims} dimensions ({self.mini}) in block {block} leaves the token, "
                 f"which is {width} wide. Use fewer dimensions."
+            )
+        if self.mini == "four" and _overlap(starts, length):
+            most = next((less for less in range(length - 1, 0, -1) if not _overlap(_four(width, less), less)), 0)
+            raise CalibrationError(
+                f"Four slices of {self.mini_dims} dimensions together overlap in a token that is {width} wide. Use at "
+                f"most {4 * most}."
             )
         return starts, length
 
@@ -213,6 +221,14 @@ class IntervMergeParams(DeepParams):
         if self.mini_start and self.mini != "start":
             raise ValueError(f"mini_start is for mini-interventions of placement start, not {self.mini}")
         return self
+
+
+def _four(width: int, length: int) -> tuple[int, ...]:
+    return 0, width - length, width // 4 - length // 2, 3 * width // 4 - length // 2
+
+
+def _overlap(starts: Sequence[int], length: int) -> bool:
+    return any(after - before < length for before, after in pairwise(sorted(starts)))
 
 
 ROWS = (

@@ -41,6 +41,10 @@ class Params(Sparse):
 
     model_config = ConfigDict(allow_inf_nan=False)
 
+    def experts_named(self) -> tuple[str, ...]:
+        """Return the experts of which a parameter speaks by name."""
+        return ()
+
 
 def is_parity(field_: FieldInfo) -> bool:
     """Tell whether a parameter only repeats a fault of published code or tables."""

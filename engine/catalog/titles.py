@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..recipe import Recipe
+from ..recipe import MethodCall, Recipe
 from . import CALIBRATORS, MERGE_METHODS, TRANSFORMS
 
 ROWS = {**MERGE_METHODS, **TRANSFORMS, **CALIBRATORS}  # no two of them share a name
@@ -15,9 +15,8 @@ def method_title(method: str) -> str:
 
 def recipe_title(recipe: Recipe) -> str:
     """Return a recipe in one line, such as ``Task Arithmetic λ 0.3, Surgery``."""
-    scaling = recipe.merge.params.get("scaling")
     parts = [method_title(call.method) for call in recipe.transforms]
-    parts.append(method_title(recipe.merge.method) + (f" λ {scaling:g}" if scaling is not None else ""))
+    parts.append(method_title(recipe.merge.method) + _scaling(recipe.merge))
     parts += [calibrator_title(call.name, call.method) for call in recipe.calibrators]
     return ", ".join(parts)
 
@@ -26,3 +25,15 @@ def calibrator_title(name: str, method: str) -> str:
     """Return a calibrator's title, with its name where it was given one."""
     title = method_title(method)
     return title if name in ("", method) else f"{title} ({name})"
+
+
+def _scaling(call: MethodCall) -> str:
+    """Return a merge's scaling by the symbol that its method has for it; '' where the recipe has no such number."""
+    try:
+        value = float(call.params["scaling"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return ""
+    field = ROWS[call.method].params.model_fields.get("scaling") if call.method in ROWS else None
+    last = (field.title or "").split()[-1:] if field else []
+    symbol = last[0] if last and len(last[0]) == 1 else "λ"
+    return f" {symbol} {value:g}"

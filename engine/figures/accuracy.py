@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from ..analysis.accuracy import confusion, deltas, wilson_interval
 from ..report import Report
 from ..rounding import rounded
-from .drawing import Drawing, cells, colour_bar, compose, listed, number, plain, task_titles, under_groups
+from .drawing import Drawing, beside, cells, colour_bar, compose, listed, number, plain, task_titles, under_groups
 from .palette import CIVIDIS, GAP, INK, MUTED, Theme, diverging, fill, state_title
 
 NUMBERS_UP_TO = 12  # rows or columns of a heatmap up to which cells carry numbers
@@ -141,6 +141,7 @@ def delta_heatmap(report: Report, reference: str, theme: Theme) -> Drawing:
         f"percentage points, from {number(np.nanmin(values) if np.isfinite(values).any() else None)} to "
         f"{number(np.nanmax(values) if np.isfinite(values).any() else None)}."
     )
+    table.columns = beside(("state",), table.columns, "task")
     return Drawing(figure, table.reset_index(names="state"), alt, f"accuracy-minus-{reference}")
 
 
@@ -190,7 +191,8 @@ def confusion_figure(counts: pd.DataFrame, state: str, report: Report, theme: Th
     right = 100 * float(np.trace(counts.to_numpy())) / total if total else None
     title = state_title(state, report)
     alt = f"Confusion matrix of {title}: {size} classes, {total} images, {number(right)} % on the diagonal."
-    return Drawing(figure, counts.reset_index(), alt, f"confusion-{state}")
+    table = counts.set_axis(beside((counts.index.name,), counts.columns, "class"), axis=1)
+    return Drawing(figure, table.reset_index(), alt, f"confusion-{state}")
 
 
 def _bar(report: Report, state: str, states: Sequence[str], rows: pd.DataFrame, theme: Theme) -> go.Bar:

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from .connection import group_title
+from .drawing import beside
 
 
 def aligned_table(document: Mapping[str, Any]) -> pd.DataFrame:
@@ -28,5 +29,6 @@ def aligned_table(document: Mapping[str, Any]) -> pd.DataFrame:
 def moved_table(document: Mapping[str, Any]) -> pd.DataFrame:
     """Return one row a group of units: in percent, how many of each expert moved."""
     groups = dict.fromkeys(group for record in document.values() for group in record["moved"])
-    shares = {name: [100 * record["moved"].get(group, 0.0) for group in groups] for name, record in document.items()}
-    return pd.DataFrame({"group": [group_title(group) for group in groups], **shares})
+    shares = [[100 * record["moved"].get(group, 0.0) for group in groups] for record in document.values()]
+    columns = dict(zip(beside(("group",), document), shares, strict=True))
+    return pd.DataFrame({"group": [group_title(group) for group in groups], **columns})

@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ..report import Report
-from .drawing import Drawing, compose, listed, number, plain, task_titles, under_groups
+from .drawing import Drawing, beside, compose, listed, number, plain, task_titles, under_groups
 from .palette import Theme, fill, state_colour, state_title
 
 CLASSES_SHOWN = 30
@@ -94,20 +94,21 @@ def class_bias(report: Report, task: str, theme: Theme, states: Sequence[str] | 
         for state in bias_states(report)
         if task in report.bias[state].l1_by_class and (states is None or state in states)
     ]
+    columns = dict(zip(chosen, beside(("class",), chosen, "state"), strict=True))
     table = pd.DataFrame(
-        {state: pd.Series(report.bias[state].l1_by_class[task], dtype=float) for state in chosen},
+        {columns[state]: pd.Series(report.bias[state].l1_by_class[task], dtype=float) for state in chosen},
         index=range(len(classes)),
-        columns=chosen,
+        columns=list(columns.values()),
     )
     table.insert(0, "class", list(classes))
-    order = "merged" if "merged" in chosen else chosen[0] if chosen else "class"
+    order = "merged" if "merged" in chosen else columns[chosen[0]] if chosen else "class"
     table = table.sort_values(order, ascending=False, kind="stable", na_position="last").reset_index(drop=True)
     shown = table.head(CLASSES_SHOWN)
     names = [plain(name) for name in shown["class"]]
     dots = [
         go.Scatter(
             name=plain(state_title(state, report)),
-            x=shown[state].tolist(),
+            x=shown[columns[state]].tolist(),
             y=names,
             mode="markers",
             marker={"color": state_colour(state, theme), "size": 10, "symbol": _symbol(state, chosen)},
@@ -116,7 +117,7 @@ def class_bias(report: Report, task: str, theme: Theme, states: Sequence[str] | 
         for state in chosen
     ]
     figure = compose(
-        [*_connections(shown[chosen], names, theme), *dots],
+        [*_connections(shown[list(columns.values())], names, theme), *dots],
         theme,
         height=110 + 24 * len(names),
         legend=True,

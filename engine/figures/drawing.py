@@ -192,6 +192,17 @@ def expert_titles(report: Report, names: Sequence[str]) -> list[str]:
     return found if len(set(found)) == len(found) else list(names)
 
 
+def beside(taken: Sequence[str], titles: Iterable[str], what: str = "expert") -> list[str]:
+    """Return titles that people gave as names of columns beside others of fixed names.
+
+    Args:
+        taken: the fixed names.
+        titles: of the other columns.
+        what: they are of; said of a title that is taken.
+    """
+    return [f"{title} ({what})" if title in taken else title for title in titles]
+
+
 def listed(values: Sequence[tuple[str, float | None]], unit: str = " %", digits: int = 1) -> str:
     """Return name and number pairs as a phrase for alternative texts."""
     return ", ".join(f"{name} {number(value, digits)}{unit if value is not None else ''}" for name, value in values)

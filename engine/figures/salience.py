@@ -17,11 +17,12 @@ from ..masks import lwptv_masks
 from ..report import SaliencePart
 from ..rounding import rounded
 from .depth import NAMES_UP_TO, by_layer
-from .drawing import Drawing, colour_bar, compose, plain, vertical
+from .drawing import Drawing, beside, colour_bar, compose, plain, vertical
 from .palette import CIVIDIS, GAP, STATES, Theme, state_colour
 
 MEGABYTE = 2**20
 STEPS = 100
+SHARED = "Shared mask"
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +114,7 @@ def salience_heatmap(
         colorbar=_colour_bar(drawn, logarithmic, theme),
     )
     figure = by_layer(heatmap, layers, names, theme, top=64, deep=not by_value, plot_bgcolor=GAP[theme])
-    table = pd.DataFrame(scores.T, columns=names)
+    table = pd.DataFrame(scores.T, columns=beside(("layer", "component", "parameters"), names))
     table.insert(0, "parameters", [part.parameters[layer.column] for layer in layers])
     table.insert(0, "component", [layer.component for layer in layers])
     table.insert(0, "layer", [layer.name for layer in layers])
@@ -136,7 +137,7 @@ def mask_figure(
     """Draw the layers that are kept: a row per expert, and the shared mask that the merge would use."""
     layers = _shown(part, components, by_value)
     columns = [layer.column for layer in layers]
-    names = [*(titles or part.score), "Shared mask"]
+    names = [*beside((SHARED,), titles or part.score), SHARED]
     rows = np.vstack([kept.masks[:, columns], 2 * kept.shared[None, columns]]).astype(float)
     off, on, shared = GAP[theme], STATES[theme]["expert"], state_colour("merged", theme)
     words = np.empty((*rows.shape, 2), dtype=object)  # an array, since Plotly looks at every entry of nested lists
@@ -156,7 +157,7 @@ def mask_figure(
         ygap=3,
     )
     figure = by_layer(heatmap, layers, names, theme, top=8, deep=not by_value)
-    table = pd.DataFrame(rows.T.astype(bool), columns=names)
+    table = pd.DataFrame(rows.T.astype(bool), columns=beside(("layer",), names))
     table.insert(0, "layer", [layer.name for layer in layers])
     alt = (
         f"Layers kept at a pruning ratio of {kept.eta:.2f}: {kept.layers} of {len(kept.shared)} in the shared mask, "

@@ -9,9 +9,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ..analysis.spectra import effective_rank, energy_rank, stable_rank
-from .drawing import Drawing, compose, listed, plain
+from .drawing import Drawing, beside, compose, listed, plain
 from .palette import Theme, state_colour, task_colours
-from .weights import beside, layer_heatmap
+from .weights import layer_heatmap
 
 MERGED = "merged"
 RANKS = {

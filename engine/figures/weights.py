@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from ..analysis.layers import layers_of
 from .depth import NAMES_UP_TO, by_layer
-from .drawing import Drawing, colour_bar, compose, listed, plain
+from .drawing import Drawing, beside, colour_bar, compose, listed, plain
 from .palette import CIVIDIS, GAP, INK, PURPLE_ORANGE, SURFACE, Theme, diverging
 from .weight_measures import Arrays, LayerMeasure, conflicts, cosines, ratio, totals
 
@@ -203,11 +203,6 @@ def fate_bars(arrays: Arrays, titles: Sequence[str], theme: Theme) -> Drawing:
         list(zip(titles, table["same_percent"].tolist(), strict=True))
     )
     return Drawing(figure, table, alt, "fate-of-entries")
-
-
-def beside(taken: Sequence[str], titles: Sequence[str]) -> list[str]:
-    """Return the titles as names of columns that stand beside others of fixed names."""
-    return [f"{title} (expert)" if title in taken else title for title in titles]
 
 
 def _limits(values: np.ndarray, signed: bool, least: float = 0.0) -> tuple[float, float]:

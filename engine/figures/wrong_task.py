@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from ..report import Report
 from .accuracy import NUMBERS_UP_TO
-from .drawing import Drawing, colour_bar, compose, number, plain, task_titles
+from .drawing import Drawing, beside, colour_bar, compose, number, plain, task_titles
 from .palette import GAP, INK, Theme, diverging
 
 
@@ -55,7 +55,7 @@ def wrong_task_figure(document: Mapping[str, Any], report: Report, state: str, t
         xaxis={"title": "Module of", "type": "category", "showgrid": False, "tickangle": -45},
         yaxis={"title": "Images of", "type": "category", "showgrid": False, "autorange": "reversed"},
     )
-    table = pd.DataFrame(matrix, columns=titles)
+    table = pd.DataFrame(matrix, columns=beside(("images of", "uncorrected"), titles, "task"))
     table.insert(0, "uncorrected", plainly)
     table.insert(0, "images of", titles)
     own, others = own_and_others(document, state)

@@ -112,10 +112,10 @@ class MergingReference(IndexedReference):
     def experts(self) -> tuple[str, ...]:
         """Return the names of the experts, by number."""
         files = (self.folder / "inputs").glob(f"toy_expert*{TENSORS}*")
-        found = sorted({path.name.partition(".")[0].removeprefix("toy_") for path in files})
+        found = {path.name.partition(".")[0].removeprefix("toy_") for path in files}
         if not found:
             raise ReferenceFolderError(f"{self.folder / 'inputs'} has no files toy_expert0.safetensors, ….")
-        return tuple(found)
+        return tuple(sorted(found, key=lambda name: (len(name), name)))
 
     def model(self, name: str, kind: str = TOY) -> Memory:
         """Return one of the small models, its tensors in the order of the network, text-side ones first."""

@@ -21,6 +21,8 @@ from ..errors import CheckpointError
 from ..types import Progress, Tensors, Weights
 from .header import Entry, header_bytes, read_header
 
+Stamp = tuple[int, int, int]  # number, size and time of change of a file
+
 
 class Memory:
     """Weights that are tensors in memory; reading gives copies, so that nobody changes them."""
@@ -63,8 +65,8 @@ class SafetensorsFile:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        with _open(self.path) as file:
-            self._stamp = _stamp(file)
+        with open_file(self.path) as file:
+            self._stamp = stamp_of(file)
             self._entries, self.metadata = read_header(file, self.path)
 
     @property
@@ -99,7 +101,7 @@ class SafetensorsFile:
     def open_parts(self, name: str) -> Iterator[Callable[[int, np.ndarray], None]]:
         """Open a function that fills bytes with the stored entries from a given one on."""
         start, size, origin = self._entries[name].start, self.dtype(name).itemsize, self.path.name
-        with self._unchanged() as file:
+        with unchanged(self.path, self._stamp) as file:
 
             def read(first: int, out: np.ndarray) -> None:
                 file.seek(start + first * size)
@@ -110,16 +112,9 @@ class SafetensorsFile:
     def _read(self, entry: Entry, out: Tensor) -> None:
         if not entry.size:
             return
-        with self._unchanged() as file:
+        with unchanged(self.path, self._stamp) as file:
             file.seek(entry.start)
             read_exactly(file, out, self.path.name)
-
-    @contextmanager
-    def _unchanged(self) -> Iterator[BinaryIO]:
-        with _open(self.path) as file:
-            if _stamp(file) != self._stamp:
-                raise CheckpointError(f"{self.path.name} was changed while it was in use. Start again.")
-            yield file
 
 
 def write_weights(
@@ -209,7 +204,12 @@ def _bytes_of(tensor: Tensor) -> np.ndarray:
     return tensor.detach().reshape(-1).view(torch.uint8).numpy()
 
 
-def _open(path: Path) -> BinaryIO:
+def open_file(path: Path) -> BinaryIO:
+    """Open a weights file for reading.
+
+    Raises:
+        CheckpointError: it is missing, a folder, or cannot be read.
+    """
     try:
         return path.open("rb", buffering=0)
     except IsADirectoryError as error:
@@ -220,6 +220,20 @@ def _open(path: Path) -> BinaryIO:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _stamp(file: BinaryIO) -> tuple[int, int, int]:
+@contextmanager
+def unchanged(path: Path, stamp: Stamp) -> Iterator[BinaryIO]:
+    """Open a weights file again.
+
+    Raises:
+        CheckpointError: it is gone, or no longer the one of that stamp.
+    """
+    with open_file(path) as file:
+        if stamp_of(file) != stamp:
+            raise CheckpointError(f"{path.name} was changed while it was in use. Start again.")
+        yield file
+
+
+def stamp_of(file: BinaryIO) -> Stamp:
+    """Return what tells an open file from its later versions."""
     found = os.fstat(file.fileno())
     return found.st_ino, found.st_size, found.st_mtime_ns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,6 +16,7 @@ from ..errors import CheckpointError
 
 MAX_HEADER_BYTES = 25_000_000
 MAX_DIMENSIONS = 8
+MAX_NAME = 1000  # characters of a tensor's name
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -70,9 +72,24 @@ def read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Entry], dict[str,
     if not isinstance(header, dict):
         raise CheckpointError(f"{path.name} is not a safetensors file: its header is not a table of tensors.")
     metadata = header.pop("__metadata__", None) or {}
+    check_names(header, path.name)
     entries = {name: _entry(name, item, 8 + length, path) for name, item in header.items()}
     _check_layout(entries, 8 + length, total, path)
     return entries, metadata if isinstance(metadata, dict) else {}
+
+
+def check_names(names: Iterable[str], origin: str) -> None:
+    """Refuse names longer than any model's, whose numbers nobody could order.
+
+    Raises:
+        CheckpointError: with the beginning of the name.
+    """
+    for name in names:
+        if len(name) > MAX_NAME:
+            raise CheckpointError(
+                f"{origin} has a tensor whose name has {len(name):,} characters ({name:.60}…); at most {MAX_NAME:,} "
+                "are read. Choose another file."
+            )
 
 
 def header_bytes(entries: dict[str, Entry], metadata: dict[str, str], length: int | None = None) -> bytes:

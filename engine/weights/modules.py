@@ -14,6 +14,7 @@ MAX_MODULES = 100_000
 # Keys under which training scripts put a model beside optimizers and epochs, in the order of preference.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "model_state", "net", "ema_state_dict", "module")
 SCRIPT = "__torch__"
+REBUILDS = "torch._utils"  # module of the functions that make tensors
 
 
 @dataclass
@@ -47,7 +48,7 @@ def find_tensors(root: Any, origin: str) -> Found:
         if isinstance(value, Made):
             _walk(value, place, found, origin)
         else:
-            _take_table(value, found)
+            _take_table(value, found, origin)
         if found.tensors:
             return found
     kind = str(root.name) if isinstance(root, Made) else type(root).__name__
@@ -68,10 +69,31 @@ def _models_in(root: Any) -> Iterator[tuple[str, Any]]:
                         yield "", value[key]
 
 
-def _take_table(table: dict[Any, Any], found: Found) -> None:
+def _take_table(table: dict[Any, Any], found: Found, origin: str) -> None:
     for name, value in table.items():
         if isinstance(name, str) and isinstance(value, StoredTensor):
             found.tensors[name] = value
+        elif isinstance(name, str) and _is_tensor(value):
+            raise _unsupported(name, value, origin)
+
+
+def _is_tensor(value: Any) -> bool:
+    """Return whether a record would have made a tensor of a kind that is not read."""
+    return isinstance(value, Made) and value.name.module == REBUILDS and value.name.name.startswith("_rebuild_")
+
+
+def _unsupported(name: str, value: Made, origin: str) -> CheckpointError:
+    kind = f"{value.name!s:.100}"
+    if _is_tensor(value):
+        args = value.args if isinstance(value.args, tuple) else ()
+        dtype = next((f" of {each}" for each in args if isinstance(each, Name) and each.module == "torch"), "")
+        called = value.name.name.removeprefix("_rebuild_").replace("_", " ")
+        kind = "view that is not resolved" if called == "tensor v2" else f"{called:.100}{dtype:.40}"
+    return CheckpointError(
+        f"{origin}: {name:.100} is a {kind}, not a plain tensor. Save the model's weights with "
+        "torch.save(model.state_dict(), …) or as safetensors, dense and of ordinary numbers (`.to_dense()`, "
+        "`.dequantize()`, `.float()`, `.resolve_neg()`)."
+    )
 
 
 def _walk(root: Made, place: str, found: Found, origin: str) -> None:
@@ -91,10 +113,7 @@ def _walk(root: Made, place: str, found: Found, origin: str) -> None:
             if isinstance(value, StoredTensor):
                 found.tensors[f"{where}{name}"] = value
             elif isinstance(value, Made):
-                raise CheckpointError(
-                    f"{origin}: {where}{name} is a {value.name!s:.100}, not a plain tensor. Save the model's "
-                    "weights with torch.save(model.state_dict(), …) or as safetensors."
-                )
+                raise _unsupported(f"{where}{name}", value, origin)
         for name, value in module.state.items():
             if isinstance(name, str) and isinstance(value, (bool, int, float)) and not name.startswith("_"):
                 found.settings[f"{where}{name}"] = value
@@ -105,7 +124,7 @@ def _parts(module: Made) -> tuple[dict[str, Any], dict[str, Any], dict[str, Made
     """Parameters, persistent buffers and children of a module."""
     state = module.state
     if module.name.module.startswith(SCRIPT):  # TorchScript keeps everything as plain attributes
-        tensors = {name: value for name, value in state.items() if isinstance(value, StoredTensor)}
+        tensors = {name: value for name, value in state.items() if isinstance(value, StoredTensor) or _is_tensor(value)}
         children = {
             name: value
             for name, value in state.items()

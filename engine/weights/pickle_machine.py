@@ -258,7 +258,7 @@ def _called(machine: _Machine, callee: Any, args: Any, depth: int = 0) -> Any:
     if not isinstance(callee, Name) or not isinstance(args, tuple):
         return Made(callee if isinstance(callee, Name) else Name("?", "?"), args)
     if callee.name in ("_rebuild_tensor", "_rebuild_tensor_v2") and len(args) >= 4 and isinstance(args[0], Storage):
-        return StoredTensor(*args[:4])
+        return Made(callee, args) if _outstanding(args) else StoredTensor(*args[:4])
     if callee.name in ("_rebuild_parameter", "_rebuild_parameter_with_state", "Parameter") and args:
         return args[0]
     if callee.name == "_rebuild_from_type_v2" and len(args) >= 3 and depth == 0:
@@ -271,6 +271,11 @@ def _called(machine: _Machine, callee: Any, args: Any, depth: int = 0) -> Any:
     if callee.name == "_reconstructor" and args and isinstance(args[0], Name):
         return Made(args[0])
     return Made(callee, args)
+
+
+def _outstanding(args: tuple[Any, ...]) -> bool:
+    """Return whether a tensor's sign or conjugation is not yet in its stored values."""
+    return len(args) > 6 and isinstance(args[6], dict) and any(args[6].get(flag) for flag in ("neg", "conj"))
 
 
 def _build(machine: _Machine, _: Any) -> None:

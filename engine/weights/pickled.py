@@ -14,8 +14,8 @@ from torch import Tensor
 from ..errors import CheckpointError
 from ..types import Weights
 from .containers import Container, read_container
-from .files import SafetensorsFile, read_exactly
-from .header import MAX_DIMENSIONS
+from .files import SafetensorsFile, open_file, read_exactly, stamp_of, unchanged
+from .header import MAX_DIMENSIONS, check_names
 from .modules import find_tensors
 from .pickle_machine import Made, Storage, StoredTensor
 
@@ -57,13 +57,15 @@ class PickledFile:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        with open_file(self.path) as file:
+            self._stamp = stamp_of(file)
         container = read_container(self.path)
         self.root = container.root
         found = find_tensors(container.root, self.path.name)
+        check_names(found.tensors, self.path.name)
         self.classes, self.settings = found.classes, found.settings
         blocks = _legacy_blocks(container, self.path) if container.legacy else container.blocks
         self._places = {name: _place(name, tensor, blocks, self.path.name) for name, tensor in found.tensors.items()}
-        self._stamp = self.path.stat().st_mtime_ns
 
     @property
     def whole_module(self) -> bool:
@@ -91,10 +93,8 @@ class PickledFile:
         place = self._places[name]
         if not math.prod(place.shape):
             return torch.empty(place.shape, dtype=place.dtype)
-        if self.path.stat().st_mtime_ns != self._stamp:
-            raise CheckpointError(f"{self.path.name} was changed while it was in use. Start again.")
         values = torch.empty(place.span, dtype=place.dtype)
-        with self.path.open("rb", buffering=0) as file:
+        with unchanged(self.path, self._stamp) as file:
             file.seek(place.start)
             read_exactly(file, values, self.path.name)
         seen = values.as_strided(place.shape, place.stride)

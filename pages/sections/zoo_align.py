@@ -106,8 +106,9 @@ def _made(row: Run, zoo: str, manifest: Manifest) -> None:
     draw_table(aligned_table(document), hide_index=True, key="align.table", column_config=COLUMNS)
     st.caption(plain(_how(document, modality_of(manifest).many)))
     st.markdown("**Units that moved**")
-    shares = {name: NUMBER(name, format="%.0f %%") for name in document}
-    draw_table(moved_table(document), hide_index=True, key="align.moved", column_config={"group": "Group", **shares})
+    table = moved_table(document)
+    shares = {name: NUMBER(name, format="%.0f %%") for name in table.columns[1:]}
+    draw_table(table, hide_index=True, key="align.moved", column_config={"group": "Group", **shares})
     _onwards(row, zoo, manifest, document)
 
 

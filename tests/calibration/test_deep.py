@@ -129,6 +129,11 @@ def test_slices():
     assert of("four", 64) == ((0, 752, 184, 568), 16)
     with pytest.raises(CalibrationError, match="leaves the token, which is 192 wide"):
         of("shifted", 64, 3, 192)
+    assert of("four", 128, width=192) == ((0, 160, 32, 128), 32)
+    with pytest.raises(CalibrationError, match="Use at most 128"):
+        of("four", 132, width=192)
+    with pytest.raises(CalibrationError, match="Use at most 40"):
+        of("four", 64, width=64)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

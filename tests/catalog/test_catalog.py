@@ -8,6 +8,7 @@ import pytest
 from engine.catalog import ALIGNMENTS, CALIBRATORS, FINE_TUNING, MERGE_METHODS, TRANSFORMS, params_of, resolve
 from engine.catalog.docstrings import departure_of
 from engine.catalog.row import Need
+from engine.catalog.titles import recipe_title
 from engine.catalog.words import CATEGORIES, NEEDS, at_inference, cost_of, learns, makes, needs_of
 from engine.errors import RecipeError
 from engine.recipe import parse_recipe, read_recipe
@@ -87,6 +88,19 @@ def test_a_recipe_survives_yaml(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(recipe.to_yaml())
     assert read_recipe(path) == recipe
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "title"),
+    [
+        ("task_arithmetic", {"scaling": "0.3"}, "Task Arithmetic λ 0.3"),
+        ("task_arithmetic", {"scaling": "much"}, "Task Arithmetic"),
+        ("doge", {"scaling": 0.07}, "DOGE η 0.07"),
+        ("tsv_m", {"scaling": 1}, "TSV-M α 1"),
+    ],
+)
+def test_a_title_has_the_scaling_by_its_methods_symbol(method, params, title):
+    assert recipe_title(parse_recipe({"merge": {"method": method, "params": params}})) == title
 
 
 def test_weights_of_experts_are_refused_where_they_mean_nothing():

@@ -28,6 +28,7 @@ from engine.figures import (
     task_colours,
     training_curves,
 )
+from engine.figures.alignment import moved_table
 from engine.figures.document import _averages
 from engine.figures.drawing import plain, under_groups, wrapped
 from engine.figures.palette import INK, STATES, state_pattern
@@ -192,6 +193,29 @@ def test_classes_are_ordered_by_distance_and_missing_ones_come_last():
     drawing = class_bias(made_report(), "digits", "light")
     assert drawing.table["class"].tolist() == ["one", "zero", "two"]
     assert "one at 0.800" in drawing.alt
+
+
+def test_names_that_people_give_stand_beside_columns_of_the_same_names():
+    report = made_report()
+    report.bias["class"] = report.bias["surgery"]
+    report.calibrators["class"] = report.calibrators["surgery"]
+    drawing = class_bias(report, "digits", "light")
+    assert list(drawing.table) == ["class", "pretrained", "merged", "surgery", "class (state)"]
+    only = class_bias(report, "digits", "light", ["class"])
+    assert only.table["class (state)"].dropna().tolist() == [0.5, 0.3]
+    tasks = {("state" if name == "signs" else name): task for name, task in report.tasks.items()}
+    assert "state (task)" in delta_heatmap(report.model_copy(update={"tasks": tasks}), "merged", "light").table
+    counts = confusion_table(made_samples(report), "digits", "merged", ("true class", "one", "two"))
+    assert "true class (class)" in confusion_figure(counts, "merged", report, "light").table
+    part = report.salience
+    kept, titles = masks_at(part, 0.7), ["layer", "Shared mask"]
+    assert "layer (expert)" in salience_heatmap(part, "light", titles=titles).table
+    assert list(mask_figure(part, kept, "light", titles=titles).table)[1:] == [
+        "layer (expert)",
+        "Shared mask (expert)",
+        "Shared mask",
+    ]
+    assert list(moved_table({"group": {"moved": {"units_0": 0.5}}})) == ["group", "group (expert)"]
 
 
 def test_curves_show_both_splits_and_where_they_start():

@@ -186,6 +186,7 @@ RECIPES = {
     "merge: {method: task_arithmetic, params: {scaling: .nan}}": "scaling",
     "merge: {method: task_arithmetic, params: {scaling: 9}}": "less than or equal to 2",
     "calibrators: [{method: surgery, name: merged}]": "cannot be named 'merged'",
+    "calibrators: [{method: surgery, name: features}]": "cannot be named 'features'",
     "calibrators: [{method: surgery}, {method: surgery}]": "two calibrators are named 'surgery'",
     "probe: {protocol: cheating}": "'probe.protocol'",
     "seeds: []": "seeds",

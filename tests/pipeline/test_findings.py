@@ -41,6 +41,16 @@ CASES = {
         {"experts": [{"name": "alpha", "weight": 2}, "beta"], **merging("ties")},
         ["TIES does not take weights"],
     ),
+    "a weight of nobody": (
+        intact,
+        merging("by_layer", settings=[{"parameter": "weight", "expert": "alpa", "clauses": [{"values": [0.5]}]}]),
+        ["By layer has settings for 'alpa', and the zoo 'tiny' has no such expert. Did you mean 'alpha'?"],
+    ),
+    "a value that no layer takes": (
+        intact,
+        merging("by_layer", settings=[{"parameter": "scaling", "clauses": [{"values": [0.1, 3, 0.2]}]}]),
+        ["Parameters of By layer: in the settings by layer, 'scaling': Input should be less"],
+    ),
     "inside one encoder of many": (
         intact,
         {**merging("emr"), "calibrators": [{"method": "interv_merge"}]},

@@ -16,6 +16,7 @@ from engine.errors import ReferenceFolderError
 from engine.selfcheck import check_folder, reference
 from engine.selfcheck.measure import Tolerance, measure
 from engine.selfcheck.reference import CalibratorReference, MergingReference
+from engine.selfcheck.run import CHECKS
 
 SHIPPED = Path(__file__).parents[1] / "reference"
 SOME = ("task_arithmetic_l0.3", "toyfull_ties_k20_sum_l0.3", "lwptv_edge_cases", "breadcrumbs_mergekit_d0.3_g0.05_l0.3")
@@ -188,6 +189,25 @@ def test_a_damaged_reference_is_missed_with_the_reason_and_the_others_go_on(fold
     assert code == 1
     assert DAMAGE[spoil] in lines_of(output, "task_arithmetic_l0.3")[0]
     assert "3 reproduced, 1 missed" in output
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), AttributeError("no such thing")])
+def test_a_reference_on_which_the_engine_fails_is_missed_and_the_others_go_on(folder, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setitem(CHECKS, "merging", {**CHECKS["merging"], "task_arithmetic_l0.3": fail})
+    outcomes = {outcome.name: outcome for outcome in check_folder(folder / "merging")}
+    failed = outcomes.pop("task_arithmetic_l0.3")
+    assert (failed.verdict, type(error).__name__ in failed.reason) == ("missed", True)
+    assert {outcome.verdict for outcome in outcomes.values()} == {"reproduced"}
+
+
+def test_experts_come_by_number(folder):
+    inputs = folder / "merging" / "inputs"
+    for number in range(4, 11):
+        (inputs / f"toy_expert{number}.safetensors").touch()
+    assert MergingReference(folder / "merging").experts == tuple(f"expert{number}" for number in range(11))
 
 
 def test_a_compressed_file_is_not_expanded_without_bound(folder, monkeypatch):

@@ -1,6 +1,7 @@
 """Whole pickled modules are read without running anything in them; damaged and malicious ones are refused."""
 
 import io
+import os
 import pickle
 import struct
 import time
@@ -8,11 +9,12 @@ import zipfile
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from engine.archives import contents_of
 from engine.errors import CheckpointError
-from engine.weights import PickledFile, is_torch_file
+from engine.weights import PickledFile, SafetensorsFile, is_torch_file
 from engine.weights.pickle_machine import Made, read_pickle
 from tests.made_checkpoints import clip, visual_of, write_head, write_pickle
 
@@ -262,6 +264,42 @@ def test_bombs_end_early(tmp_path):
     refused(archive(b"\x80\x02})" + b"\x85" * 390_000 + b"Ns."), "tensors")
     refused(archive(b"\x80\x02})" + b"2\x86" * 60 + b"Ns."), "tensors")
     assert time.process_time() - started < 30
+
+
+@pytest.mark.parametrize(
+    ("kind", "tensor"),
+    [
+        ("sparse tensor", torch.eye(3).to_sparse()),
+        ("tensor v3 of torch.float8_e4m3fn", torch.ones(3).to(torch.float8_e4m3fn)),
+        ("view that is not resolved", torch._neg_view(torch.ones(3))),
+    ],
+)
+def test_tensors_that_are_not_read_are_named_with_their_kind(tmp_path, kind, tensor):
+    torch.save({"epoch": 3, "plain": torch.ones(2), "other": tensor}, tmp_path / "a.pt")
+    refused(tmp_path / "a.pt", f"other is a {kind}")
+
+
+def test_a_name_of_thousands_of_digits_is_refused(tmp_path):
+    tensors = {f"visual.transformer.resblocks.{'9' * 5000}.x": torch.ones(2)}
+    torch.save(tensors, tmp_path / "a.pt")
+    refused(tmp_path / "a.pt", "5,031 characters")
+    save_file(tensors, tmp_path / "a.safetensors")
+    with pytest.raises(CheckpointError, match="5,031 characters"):
+        SafetensorsFile(tmp_path / "a.safetensors")
+
+
+def test_a_file_that_changes_or_goes_is_told(tmp_path):
+    path = tmp_path / "a.pt"
+    torch.save({"a": torch.ones(2)}, path)
+    file, before = PickledFile(path), path.stat()
+    torch.save({"a": torch.zeros(2)}, tmp_path / "b.pt")
+    os.utime(tmp_path / "b.pt", ns=(before.st_atime_ns, before.st_mtime_ns))
+    (tmp_path / "b.pt").replace(path)
+    with pytest.raises(CheckpointError, match="was changed"):
+        file.tensor("a")
+    path.unlink()
+    with pytest.raises(CheckpointError, match="no weights file"):
+        file.tensor("a")
 
 
 def test_heads_keep_their_settings(tmp_path):

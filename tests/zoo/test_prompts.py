@@ -137,6 +137,11 @@ def test_published_experts_get_the_prompts_they_were_measured_with(zoo):
         ({"classes": ["a", "b"], "templates": "openai"}, "name it as `dataset:`"),
         ({"dataset": "dtd", "templates": ["a {}"], "template_set": "openai"}, "not OpenAI's"),
         ({"classes": ["a", "b"], "words": {"c": "sea"}}, "no class 'c'"),
+        ({"classes": ["a", "b"], "template_set": ["openai"]}, "name it as `dataset:`"),
+        ({"dataset": "dtd", "template_set": ["openai"]}, "no templates"),
+        ({"dataset": "dtd", "template_set": "openai", "templates": 5}, "not OpenAI's"),
+        ({"dataset": "mnist", "classes": [["a"], ["b"]]}, "classes"),
+        ({"dataset": "mnist", "classes": 3}, "classes"),
     ],
 )
 def test_prompts_that_nobody_published_are_refused(entry, words):

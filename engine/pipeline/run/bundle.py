@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 from ...analysis import accuracy, bias, salience, samples
 from ...catalog import TRANSFORMS, params_of
 from ...masks import lwptv_masks
-from ...recipe import RESERVED_STATES, Recipe
+from ...recipe import RESERVED_STATES, TIMED, Recipe
 from ...report import (
     Averages,
     BiasParts,
@@ -353,7 +353,7 @@ def _warnings_of(name: str, inputs: BundleInputs[Path]) -> list[str]:
 def _timing(inputs: BundleInputs[Path], merged: Mapping[str, Any], calibrations: Mapping[str, Any]) -> dict[str, float]:
     """Return the seconds of every part when it was computed, which may have been for an earlier run."""
     seconds = sum(facts["seconds"] for facts in _encodings(inputs))
-    timing = {"merge": merged["seconds"], "features": round(seconds, 3)}
+    timing = dict(zip(TIMED, (merged["seconds"], round(seconds, 3)), strict=True))
     return timing | {name: document["seconds"] for name, document in calibrations.items()}
 
 

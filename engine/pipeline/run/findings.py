@@ -20,7 +20,7 @@ from ...catalog import (
     params_of,
     resolve_call,
 )
-from ...errors import DataError, EngineError, RecipeError
+from ...errors import DataError, EngineError, RecipeError, nearest
 from ...manifest import Manifest
 from ...recipe import CalibratorCall, Recipe
 from ...types import Finding
@@ -135,10 +135,18 @@ def _errors_of(check: Callable[..., object], *given: object) -> list[str]:
 
 
 def _refused_experts(recipe: Recipe, zoo: Zoo | Manifest) -> list[str]:
-    """List what is wrong with the chosen experts: none, unknown ones, too few, too many, weights that are not taken."""
+    """List what is wrong with the experts named: none, unknown ones, too few, too many, weights that are not taken."""
     manifest = _manifest(zoo)
     unknown = _errors_of(choose_experts, manifest, recipe)
-    return unknown or _errors_of(check_experts, recipe, len(choose_experts(manifest, recipe)))
+    return unknown or [
+        *_errors_of(check_experts, recipe, len(choose_experts(manifest, recipe))),
+        *(
+            f"{MERGE_METHODS[recipe.merge.method].title} has settings for '{name}', and the zoo '{manifest.name}' has "
+            f"no such expert. {nearest(name, manifest.expert_table)}"
+            for name in _params_of_merge(recipe).experts_named()
+            if name not in manifest.expert_table
+        ),
+    ]
 
 
 def _refused_calibrators(recipe: Recipe, manifest: Manifest) -> Iterator[str]:
