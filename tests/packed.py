@@ -9,10 +9,12 @@ from safetensors.numpy import save
 from safetensors.torch import load
 from torch import Tensor
 
+NUMBERS = {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 2, "lp": 2, "pb": 2}  # of four bytes
+
 
 def pack(path: Path, tensors: dict[str, np.ndarray], about: dict[str, str]) -> None:
     """Write tensors and a few words about them."""
-    path.write_bytes(lzma.compress(save(tensors, metadata=about), preset=9 | lzma.PRESET_EXTREME))
+    path.write_bytes(lzma.compress(save(tensors, metadata=about), filters=[NUMBERS]))
 
 
 def unpack(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
