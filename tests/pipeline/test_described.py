@@ -16,6 +16,7 @@ from engine.pipeline.executor import run_inline
 from engine.pipeline.zoos.fetch import FetchRequest, plan_fetch
 from engine.store import Store
 from engine.zoo.described.make import holding, make_zoo
+from engine.zoo.described.sources import source_of
 from engine.zoo.folder import Zoo
 from tests.image_files import encoded, picture, write_mnist, write_parquet, write_zip
 from tests.made_checkpoints import clip, moved, visual_of, write_head, write_pickle
@@ -293,3 +294,23 @@ def test_weights_are_no_data_set(tmp_path):
     path = one_expert(tmp_path / "own", "local:mine.npz", weights="torchvision:MNIST")
     with pytest.raises(ZooError, match=r"'torchvision:MNIST' \(the base\) names images, not weights"):
         holding(str(path))
+
+
+@pytest.mark.parametrize("source", ["local:../private", "local:{}", "local:a/../../private", "hf:../..", "hf:./own"])
+@pytest.mark.parametrize("role", ["expert", "data"])
+def test_no_source_leads_out_of_the_folder_it_is_looked_for_in(tmp_path, source, role):
+    (tmp_path / "private").mkdir()
+    path = one_expert(tmp_path / "own", "local:pictures")
+    document = yaml.safe_load(path.read_text())
+    entry = document["tasks"][0] if role == "data" else document["experts"][0]
+    entry["data" if role == "data" else "weights"] = source.format(tmp_path / "private")
+    path.write_text(yaml.safe_dump(document))
+    with pytest.raises(ZooError, match=r"leads out of the folder.*local:PATH|names no repository; write hf:OWNER"):
+        holding(str(path), [tmp_path / "own"])
+
+
+def test_no_revision_leads_out_of_a_cache():
+    for revision in ("../../../etc/hostname", "..", "/etc/hostname"):
+        with pytest.raises(ZooError, match="names no repository"):
+            source_of("expert", "birds", f"hf:own/birds@{revision}")
+    assert source_of("data", "birds", "hf:own/birds@refs/convert/parquet").revision == "refs/convert/parquet"

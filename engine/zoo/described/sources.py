@@ -27,7 +27,7 @@ BESIDE = (ADAPTER, "config.json", "open_clip_config.json", "preprocessor_config.
 PARQUET = ".parquet"
 PLACE = "{task}"  # in `heads:` of a description with a file for each task
 CONVERTED = "refs/convert/parquet"  # the hub's own parquet copy of data sets in other forms
-REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,11 @@ def _shards(index: str, names: Collection[str]) -> list[str]:
 
 def _parse(role: str, name: str, source: str, about: int) -> Wanted:
     scheme = _scheme(source)
+    if scheme == LOCAL and _leads_out(source.partition(":")[2]):
+        raise ZooError(
+            f"'{source:.100}' leads out of the folder in which it is looked for. Write local:PATH with a path inside "
+            "that folder, and put the file there."
+        )
     if scheme in (LOCAL, NOWHERE):
         return Wanted(role, name, source, scheme, path=source.partition(":")[2], about=about)
     if scheme != HUB:
@@ -183,9 +188,13 @@ def _parse(role: str, name: str, source: str, about: int) -> Wanted:
     rest = source.removeprefix("hf:")
     repository, _, path = rest.partition(":")
     repository, _, revision = repository.partition("@")
-    if not REPOSITORY.fullmatch(repository) or ".." in Path(path).parts or path.startswith("/"):
+    if not REPOSITORY.fullmatch(repository) or _leads_out(path) or _leads_out(revision):
         raise ZooError(f"'{source:.100}' names no repository; write hf:OWNER/NAME, hf:OWNER/NAME@REVISION:FILE.")
     return Wanted(role, name, source, HUB, repository, revision, path, about=about)
+
+
+def _leads_out(path: str) -> bool:
+    return path.startswith("/") or ".." in Path(path).parts
 
 
 def _scheme(source: str) -> Scheme:
