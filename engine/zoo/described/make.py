@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,21 @@ from typing import Any
 import yaml
 
 from ...errors import ZooError, nearest
-from ...manifest import Manifest, locate_description, made_folder, manifest_file, read_manifest, resolve_inside
+from ...manifest import (
+    Manifest,
+    locate_description,
+    made_folder,
+    manifest_file,
+    named_files,
+    read_manifest,
+    resolve_inside,
+)
+from ...recipe import read_yaml
+from ...store.outputs import new_folder
 from ...types import Progress
 from ..brought_task import place_file
 from ..images.readers.source import split_of
+from ..making.adopt import alone, rewrite
 from ..making.prompts import asked_prompts
 from ..modalities import modality_of
 from .sources import HUB, INSIDE, LOCAL, TAG, Wanted, describes, find, wanted
@@ -73,6 +84,8 @@ class Holding:
 def holding(zoo: str, places: Sequence[Path] = (), templates: str = "") -> Holding | None:
     """Return which of a zoo's files are here; None for a zoo that is ready. Reads no file and sends no request.
 
+    Of a zoo that was made without some images these are all that is looked for.
+
     Args:
         zoo: a name or a path.
         places: local folders to look into beside the caches.
@@ -86,13 +99,17 @@ def holding(zoo: str, places: Sequence[Path] = (), templates: str = "") -> Holdi
     prompts = ""
     if templates and describes(manifest):
         manifest, prompts = _with_prompts(manifest, templates)
-    if not describes(manifest) or _is_made(Holding(place, manifest, {}, prompts).folder, manifest):
+    lacking = _lacking(Holding(place, manifest, {}, prompts).folder, manifest)
+    if not describes(manifest) or lacking == set():
         return None
     folder = manifest_file(place).parent
     for path in places:
         if not path.is_dir():
             raise ZooError(f"{path} is no folder. Choose the folder that holds the files.")
-    return Holding(place, manifest, {item: find(item, folder, places) for item in wanted(manifest, folder)}, prompts)
+    items = wanted(manifest, folder)
+    if lacking:
+        items = [item for item in items if item.role == "data" and item.name in lacking]
+    return Holding(place, manifest, {item: find(item, folder, places) for item in items}, prompts)
 
 
 def _with_prompts(manifest: Manifest, templates: str) -> tuple[Manifest, str]:
@@ -122,17 +139,40 @@ def make_zoo(found: Holding, progress: Progress, *, download: bool) -> Path:
         The zoo's folder in the cache.
 
     Raises:
-        ZooError: files are missing and not to be downloaded, or cannot be had; everything that cannot be converted.
+        EngineError: files are missing and not to be downloaded, or cannot be had; everything that cannot be converted.
     """
     final = found.folder
-    if _is_made(final, found.manifest):
+    if _lacking(final, found.manifest) == set():
         return final
     files = {**found.here, **_fetch(found, lambda f, m="": progress(0.6 * f, m), download)}
-    making = final.with_name(f".{final.name}.making")
-    shutil.rmtree(making, ignore_errors=True)
-    _check_room(final, files)
     try:
-        _convert(found, files, making, lambda f, m="": progress(0.6 + 0.4 * f, m))
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with alone(final.parent, lambda: progress(0.6, "Waiting for another zoo to be made")):
+            lacking = _lacking(final, found.manifest)
+            if lacking is None:
+                _make(found, files, lambda f, m="": progress(0.6 + 0.4 * f, m))
+            elif lacking:
+                with alone(final, lambda: progress(0.6, "Waiting for another change of this zoo")):
+                    _complete(found, {item: paths for item, paths in files.items() if item.name in lacking}, lacking)
+    except OSError as error:
+        raise ZooError(f"The zoo cannot be written to {final}: {error.strerror or error}.") from error
+    progress(1.0, "Ready")
+    return final
+
+
+def _make(found: Holding, files: dict[Wanted, tuple[Path, ...]], progress: Progress) -> None:
+    """Make the zoo's folder; all of it appears or nothing."""
+    final = found.folder
+    if not any(item.role == "base" for item in files):
+        raise ZooError(f"{final} has been removed meanwhile. Fetch the zoo again.")
+    if final.is_dir() and any(final.iterdir()):
+        raise ZooError(f"{final} holds files, but no zoo.yaml. Move it away, then fetch the zoo again.")
+    _check_room(final, files)
+    with new_folder(final) as making:
+        _convert(found, files, making / "imported", progress)
+        for path in (making / "imported").iterdir():
+            path.rename(making / path.name)
+        (making / "imported").rmdir()
         document = yaml.safe_load((making / "zoo.yaml").read_text("utf-8"))
         document |= {"title": found.manifest.title, "description": found.manifest.description}
         document["tasks"] = _tasks(found.manifest, files, making)
@@ -140,22 +180,40 @@ def make_zoo(found: Holding, progress: Progress, *, download: bool) -> Path:
             document["published"] = found.manifest.published.model_dump(mode="json")
         (making / "zoo.yaml").write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
         read_manifest(making)
-        shutil.rmtree(final, ignore_errors=True)  # it lacked the images
-        making.rename(final)
-    except OSError as error:
-        raise ZooError(f"The zoo cannot be written to {final}: {error.strerror}.") from error
+
+
+def _complete(found: Holding, files: dict[Wanted, tuple[Path, ...]], lacking: Collection[str]) -> None:
+    """Bring images that a made zoo lacks; what else has come into its folder since stays."""
+    final = found.folder
+    brought = final / ".brought"
+    shutil.rmtree(brought, ignore_errors=True)  # of a process that was killed
+    try:
+        with new_folder(brought) as making:
+            named = {entry["name"]: entry.get("data") for entry in _tasks(found.manifest, files, making)}
+        targets = {path: final / "data" / path.name for path in (brought / "data").glob("*")}
+        for named_file in map(final.joinpath, named_files(read_manifest(final))):
+            if taken := next((target for target in targets.values() if named_file.is_relative_to(target)), None):
+                raise ZooError(
+                    f"zoo.yaml names {taken} for another task. Move those files, and say there where they are."
+                )
+        (final / "data").mkdir(exist_ok=True)
+        for path, target in targets.items():
+            if target.is_dir():
+                shutil.rmtree(target)  # left by a process that was killed
+            path.replace(target)
     finally:
-        shutil.rmtree(making, ignore_errors=True)
-    progress(1.0, "Ready")
-    return final
+        shutil.rmtree(brought, ignore_errors=True)
+    document = read_yaml(final / "zoo.yaml", ZooError, "manifest")
+    tasks = [{**task, "data": named[task["name"]]} if task["name"] in lacking else task for task in document["tasks"]]
+    rewrite(final, {**document, "tasks": tasks})
 
 
-def _is_made(final: Path, manifest: Manifest) -> bool:
-    """Return whether the zoo was made, with all the images that are asked for."""
+def _lacking(final: Path, manifest: Manifest) -> set[str] | None:
+    """Return the tasks whose images are asked for and not in a made zoo; None where it has not been made."""
     if not (final / "zoo.yaml").is_file():
-        return False
+        return None
     table = read_manifest(final).task_table
-    return all(table[task.name].data for task in manifest.tasks if task.data and task.name in table)
+    return {task.name for task in manifest.tasks if task.data and task.name in table and not table[task.name].data}
 
 
 def _fetch(found: Holding, progress: Progress, download: bool) -> dict[Wanted, tuple[Path, ...]]:
@@ -191,7 +249,6 @@ def _fetch(found: Holding, progress: Progress, download: bool) -> dict[Wanted, t
 
 def _check_room(final: Path, files: dict[Wanted, tuple[Path, ...]]) -> None:
     """Refuse where the converted models have no room; images are linked where the disk allows it."""
-    final.parent.mkdir(parents=True, exist_ok=True)
     needed = sum(path.stat().st_size for item, paths in files.items() if item.role != "data" for path in paths)
     free = shutil.disk_usage(final.parent).free
     if needed + SPARE > free:

@@ -7,7 +7,8 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, count, takewhile
 from pathlib import Path
@@ -25,19 +26,39 @@ RECORD = "build.json"
 DISTILLED = "distilled"  # how an expert says that it learned from a teacher
 OTHER_BASE = "other_base"  # how the manifest calls experts that start from another zoo's base
 EXPERT, FACTORS = "expert.safetensors", "factors.safetensors"  # of a training's folder
+PAUSE = 0.1  # seconds between two looks at a lock
 SOURCE = "trained by `zoo finetune`, see build.json"
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Wait for others who change a zoo's folder, so that no entry is lost; a file system may know no locks."""
+def alone(folder: Path, waiting: Callable[[], Any] = lambda: None) -> Iterator[None]:
+    """Wait for others who change a folder, so that no entry is lost; a file system may know no locks.
+
+    Args:
+        folder: of a zoo, or of zoos that are being made.
+        waiting: called every now and then while others are at it; what it raises ends the waiting.
+    """
     handle = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        while _held(handle):
+            waiting()
+            time.sleep(PAUSE)
         yield
     finally:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough where another process has been forked meanwhile
         os.close(handle)
+
+
+def _held(handle: int) -> bool:
+    """Lock an open folder, and return whether that is somebody else's."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no locks here
+        return False
+    return False
 
 
 def adopt(
@@ -103,7 +124,7 @@ def _adopt_reference(zoo: Zoo, name: str, folder: Path, record: Mapping[str, Any
         if there is None or there.weights != weights:
             document = read_yaml(zoo.folder / "zoo.yaml", ZooError, "manifest")
             others = [entry for entry in document.get("references") or [] if entry["name"] != name]
-            _rewrite(zoo.folder, {**document, "references": [*others, {"name": name, "weights": weights}]})
+            rewrite(zoo.folder, {**document, "references": [*others, {"name": name, "weights": weights}]})
     except OSError as error:
         raise ZooError(f"The model cannot be written to {zoo.folder}: {error.strerror}.") from error
     return {name: name}
@@ -252,7 +273,7 @@ def _write_manifest(folder: Path, manifest: Manifest, entries: Sequence[Mapping[
     listed = [dict(changed.get(entry["name"], entry)) for entry in known]
     fresh = [dict(entry) for name, entry in changed.items() if name not in manifest.expert_table]
     if fresh or listed != known:
-        _rewrite(folder, {**document, "experts": [*listed, *fresh]})
+        rewrite(folder, {**document, "experts": [*listed, *fresh]})
 
 
 def put_aligned(
@@ -302,17 +323,22 @@ def put_aligned(
             changed = {**entry, **changes.get(entry["name"], {})}
             fresh = [{**changed, "name": name}] if beside and name not in table else []
             entries += [entry if beside else changed, *fresh]
-        _rewrite(zoo.folder, {**document, "experts": entries, **({"heads": heads} if heads else {})})
+        rewrite(zoo.folder, {**document, "experts": entries, **({"heads": heads} if heads else {})})
     except OSError as error:
         raise ZooError(f"The experts cannot be written to {zoo.folder}: {error.strerror}.") from error
 
 
-def _rewrite(folder: Path, document: dict[str, Any]) -> None:
+def rewrite(folder: Path, document: dict[str, Any]) -> None:
+    """Write a changed zoo.yaml in one step; comments above its first key stay.
+
+    Raises:
+        ZooError: it would be no manifest.
+    """
     path = folder / "zoo.yaml"
     try:
         Manifest.model_validate(document)
     except ValueError as error:
-        raise ZooError(f"zoo.yaml could not name the new experts: {explain(error, Manifest)}") from error
+        raise ZooError(f"zoo.yaml cannot be changed: {explain(error, Manifest)}") from error
     lines = path.read_text("utf-8").splitlines(keepends=True)
     header = "".join(takewhile(lambda line: not line.strip() or line.startswith("#"), lines))
     text = header + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
